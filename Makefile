@@ -1,0 +1,77 @@
+# Every job of this project. Needs Python 3.11+, pip, make and git; `make lock` also needs uv.
+
+.DEFAULT_GOAL := help
+
+PYTHON ?= python3
+VENV   ?= .venv
+AGENT  ?= script
+JOBS   ?= 2
+
+PY    := $(VENV)/bin/python
+STAMP := $(VENV)/.loopwright-setup
+UV    ?= uv
+
+PURE_ROOMS := model kernel syntax agents dialects
+PURE_FILES := $(shell printf ',src/loopwright/%s/*' $(PURE_ROOMS))
+
+.PHONY: help setup demo test test-deep check cover bench matrix fmt lock clean
+
+help: ## list the targets
+	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: $(STAMP) ## create .venv and install everything from the hashed lock (instant the second time)
+
+# A system Python without ensurepip still makes a venv; then its own pip fills it.
+$(STAMP): requirements/dev.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "loopwright needs Python 3.11 or newer; name one with: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 1; }
+	@test -x $(PY) || $(PYTHON) -m venv $(VENV) >/dev/null 2>&1 || $(PYTHON) -m venv --without-pip --clear $(VENV)
+	@if $(PY) -m pip --version >/dev/null 2>&1; then pip="$(PY) -m pip"; else pip="$(PYTHON) -m pip --python $(PY)"; fi; \
+	  export PIP_DISABLE_PIP_VERSION_CHECK=1; set -e; \
+	  echo "installing into $(VENV) ..."; \
+	  $$pip install --quiet --require-hashes -r requirements/dev.txt; \
+	  $$pip install --quiet --no-deps --no-build-isolation -e .
+	@touch $(STAMP)
+
+demo: setup ## fix a small failing project in a loop (AGENT=claude uses the real agent)
+	@PATH="$(CURDIR)/$(VENV)/bin:$$PATH" AGENT="$(AGENT)" bash scripts/demo.sh
+
+test: check ## set up, run the gates, then all tests but the deep ones
+	$(PY) -m pytest -n $(JOBS) -m "not deep" tests
+
+test-deep: setup ## the tests that take minutes: long simulations, every crash point
+	$(PY) -m pytest -n $(JOBS) -m deep --timeout 1800 tests
+
+check: setup ## format, lint, types, import contracts, house rules
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/mypy
+	$(VENV)/bin/lint-imports
+	$(PY) -m pytest -q tests/house
+
+cover: setup ## branch coverage of the pure rooms; fails below 100 %
+	$(VENV)/bin/coverage erase
+	$(VENV)/bin/coverage run -m pytest -q -m "not deep" $(wildcard $(addprefix tests/,$(PURE_ROOMS)))
+	$(VENV)/bin/coverage combine -q
+	$(VENV)/bin/coverage report --fail-under 100 --include "src/loopwright/errors.py$(PURE_FILES)"
+
+bench: setup ## measure side by side with other engines, results in bench/results
+	$(PY) bench/run.py
+
+matrix: setup ## which checklist item is shown by which test
+	$(PY) scripts/matrix.py
+
+fmt: setup ## format and apply safe fixes
+	$(VENV)/bin/ruff check --fix .
+	$(VENV)/bin/ruff format .
+
+lock: ## renew requirements/dev.txt (needs uv)
+	@command -v $(UV) >/dev/null || { echo "make lock needs uv: pip install uv, or name it with UV=path" >&2; exit 1; }
+	$(UV) pip compile pyproject.toml --group dev --universal --python-version 3.11 --generate-hashes \
+	  --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" --quiet \
+	  --output-file requirements/dev.txt
+
+clean: ## remove the environment, caches and build output
+	rm -rf $(VENV) build dist htmlcov .coverage .coverage.* .hypothesis \
+	  .import_linter_cache .grimp_cache .mypy_cache .pytest_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

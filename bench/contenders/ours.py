@@ -1,0 +1,218 @@
+"""Loopwright itself: the real service, driver and log; only the agent is a no-op in this process."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Awaitable
+from pathlib import Path
+
+import protocol
+
+from loopwright.app.schemas import schema_problem
+from loopwright.app.service import Service, Start
+from loopwright.app.wiring import owner_alive, this_owner
+from loopwright.model.actions import AskPerson, CallAgent, Each, Repeat, Step
+from loopwright.model.plan import Agent, Plan
+from loopwright.model.template import Items, literal
+from loopwright.ports import Answer, Done, Job
+from loopwright.runtime.clock import SystemClock
+from loopwright.runtime.driver import LocalDriver
+from loopwright.stores import SqliteLog, open_sqlite_log
+
+IDLE_SECONDS = 4.0
+
+
+class Noop:
+    """Answers every call at once, or never after so many passes."""
+
+    def __init__(self, hang_after: int | None = None) -> None:
+        self._hang_after = hang_after
+        self.hanging = 0
+
+    def perform(self, job: Job) -> Answer | Awaitable[Answer]:
+        if self._hang_after is not None and job.iteration > self._hang_after:
+            self.hanging += 1
+            return asyncio.Event().wait()  # type: ignore[return-value]
+        return Done(output=protocol.RESULT)
+
+
+class Engine:
+    """The engine as a process would have it."""
+
+    def __init__(self, folder: Path, performer: Noop) -> None:
+        self.log: SqliteLog = open_sqlite_log(folder / "loopwright.db", alive=owner_alive)
+        self.driver = LocalDriver(
+            self.log,
+            performer,
+            clock=SystemClock(),
+            owner=this_owner(),
+            check_schema=schema_problem,
+        )
+        self.driver.open()
+        self.service = Service(self.log, SystemClock(), self.driver)
+        self._folder = folder
+
+    async def start(self, plan: Plan) -> str:
+        return await self.service.start(Start(plan=plan, workspace=self._folder, message="go"))
+
+    async def run(self, plan: Plan) -> None:
+        await self.driver.rest(await self.start(plan))
+
+    async def close(self) -> None:
+        await self.driver.close()
+        self.log.close()
+
+
+def loop_plan(passes: int) -> Plan:
+    action = Repeat(body=CallAgent(agent="noop"), max=passes, at_cap="complete")
+    return Plan(name="loop", steps=(Step(id="main", action=action),), agents={"noop": Agent()})
+
+
+def each_plan(items: int) -> Plan:
+    each = Each(items=Items(values=tuple(range(items))), max_items=items, parallel=10)
+    action = Repeat(body=CallAgent(agent="noop"), each=each)
+    return Plan(name="each", steps=(Step(id="main", action=action),), agents={"noop": Agent()})
+
+
+def gate_plan() -> Plan:
+    return Plan(name="gate", steps=(Step(id="main", action=AskPerson(message=literal("go on?"))),))
+
+
+async def throughput(options: argparse.Namespace) -> None:
+    """``sequential``, ``concurrent``, ``passes``, ``foreach``."""
+    engine = Engine(options.dir, Noop())
+    database = options.dir / "loopwright.db"
+    await engine.run(loop_plan(20))
+    before = protocol.stored_bytes(database)
+    counted = "SELECT count(*) FROM segment"
+    rows = protocol.count_rows(database, counted)
+    concurrent = options.workload == "concurrent"
+    loops, passes = (options.n, options.passes) if concurrent else (1, options.n)
+    plan = each_plan(options.n) if options.workload == "foreach" else loop_plan(passes)
+    with protocol.Meter() as meter:
+        await asyncio.gather(*(engine.run(plan) for _ in range(loops)))
+    await engine.close()
+    done = _count_passes(database, before_rows=rows)
+    protocol.emit(
+        options.workload,
+        steps=loops * passes,
+        meter=meter,
+        recorded=done,
+        bytes=protocol.stored_bytes(database),
+        bytes_before=before,
+        fsyncs=protocol.count_rows(database, counted) - rows if not concurrent else None,
+        journal_mode="wal",
+        synchronous=2,
+    )
+
+
+def _count_passes(database: Path, *, before_rows: int) -> int:
+    """Finished passes in the log itself: facts are JSON, so they can be counted by their kind."""
+    query = (
+        "SELECT coalesce(sum((length(body) - length(replace(CAST(body AS TEXT),"
+        " '\"kind\":\"iteration.finished\"', ''))) / 27), 0) FROM segment"
+        f" WHERE rowid > {before_rows}"
+    )
+    return protocol.count_rows(database, query)
+
+
+async def victim(options: argparse.Namespace) -> None:
+    performer = Noop(hang_after=protocol.PASSES_BEFORE_KILL)
+    engine = Engine(options.dir, performer)
+    await asyncio.gather(*(engine.start(loop_plan(10)) for _ in range(options.n)))
+    while performer.hanging < options.n:
+        await asyncio.sleep(0.01)
+    protocol.say("ready")
+    await asyncio.sleep(protocol.RECOVERY_LIMIT_SECONDS)
+
+
+async def survivor(options: argparse.Namespace) -> None:
+    performer = Noop(hang_after=protocol.PASSES_BEFORE_KILL + 1)
+    engine = Engine(options.dir, performer)
+    engine.service.recover()
+    while performer.hanging < options.n:
+        await asyncio.sleep(0.005)
+    protocol.say("resumed")
+
+
+async def waiting(options: argparse.Namespace) -> None:
+    engine = Engine(options.dir, Noop())
+    await engine.run(gate_plan())
+    before = _rss()
+    with protocol.Meter() as meter:
+        for _ in range(0, options.n, 100):
+            await asyncio.gather(*(engine.start(gate_plan()) for _ in range(100)))
+        while len(engine.service.gates()) < options.n:
+            await asyncio.sleep(0.05)
+    after = _rss()
+    used, began = time.process_time(), time.perf_counter()
+    await asyncio.sleep(IDLE_SECONDS)
+    idle = (time.process_time() - used) / (time.perf_counter() - began)
+    await engine.close()
+    protocol.emit(
+        "waiting", steps=options.n, meter=meter, rss_growth=max(0, after - before), idle_cpu=idle
+    )
+
+
+def _rss() -> int:
+    with open("/proc/self/statm", encoding="ascii") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def help_cost(options: argparse.Namespace) -> None:
+    trace = (
+        "import sys\n"
+        "opened = []\n"
+        "sys.addaudithook(lambda e, a: opened.append(str(a[0])) if e == 'open' else None)\n"
+        "import loopwright\n"
+        "own = [o for o in opened if not o.endswith(('.py', '.pyc', '.so'))"
+        " and '__pycache__' not in o and not o.isdigit()]\n"
+        "sys.stderr.write(str(len(own)))\n"
+    )
+    probe = subprocess.run(
+        [sys.executable, "-c", trace], capture_output=True, text=True, check=True
+    )
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    with protocol.Meter() as meter:
+        subprocess.run(
+            [sys.executable, "-m", "loopwright", "--help"], capture_output=True, check=True
+        )
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    used = after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
+    protocol.emit(
+        "help",
+        steps=1,
+        meter=meter,
+        cpu_seconds=used,
+        import_opens=int(probe.stderr or 0),
+        import_prints=len(probe.stdout),
+    )
+
+
+def main() -> None:
+    options = protocol.arguments(
+        ["sequential", "concurrent", "recovery", "waiting", "foreach", "passes", "help"]
+    )
+    match options.workload:
+        case "recovery":
+            protocol.recovery(__file__, options)
+        case "recovery-victim":
+            asyncio.run(victim(options))
+        case "recovery-survivor":
+            asyncio.run(survivor(options))
+        case "waiting":
+            asyncio.run(waiting(options))
+        case "help":
+            help_cost(options)
+        case _:
+            asyncio.run(throughput(options))
+
+
+if __name__ == "__main__":
+    main()

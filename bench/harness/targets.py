@@ -1,0 +1,183 @@
+"""The figures to reach, and how each is computed from the samples.
+
+A ratio is taken within each round, between processes that ran seconds apart, and the median of
+these is judged: a slow minute of the disk then hits both sides.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from harness.contest import PEERS, Sample
+
+Samples = dict[str, dict[str, list[Sample]]]
+Metric = Callable[[Sample], float]
+Series = dict[int, float]  # round -> value
+MEGABYTE = 1_000_000
+
+
+def _number(sample: Sample, name: str) -> float:
+    return float(sample[name])
+
+
+def us_per_step(sample: Sample) -> float:
+    return _number(sample, "seconds") / _number(sample, "steps") * 1e6
+
+
+def steps_per_second(sample: Sample) -> float:
+    return _number(sample, "steps") / _number(sample, "seconds")
+
+
+def bytes_per_step(sample: Sample) -> float:
+    return (_number(sample, "bytes") - _number(sample, "bytes_before")) / _number(sample, "steps")
+
+
+def fsyncs_per_step(sample: Sample) -> float:
+    return _number(sample, "fsyncs") / _number(sample, "steps")
+
+
+def field_of(name: str, scale: float = 1.0) -> Metric:
+    """A metric that is a field of the sample."""
+    return lambda sample: _number(sample, name) * scale
+
+
+def series(samples: Samples, workload: str, contender: str, metric: Metric) -> Series:
+    """The metric by round; rounds whose sample lacks the field are left out."""
+    values: Series = {}
+    for sample in samples.get(workload, {}).get(contender, []):
+        try:
+            values[sample["round"]] = metric(sample)
+        except (KeyError, TypeError, ValueError, ZeroDivisionError):
+            continue
+    return values
+
+
+def median(values: Series) -> float | None:
+    return statistics.median(values.values()) if values else None
+
+
+def median_ratio(above: Series, below: Series) -> float | None:
+    """The median of the ratios within the rounds both sides took part in."""
+    common = above.keys() & below.keys()
+    return median({number: above[number] / below[number] for number in common})
+
+
+def _ours(workload: str, metric: Metric) -> Callable[[Samples], float | None]:
+    return lambda samples: median(series(samples, workload, "ours", metric))
+
+
+def _against_bare(samples: Samples) -> float | None:
+    mine = series(samples, "sequential", "ours", us_per_step)
+    return median_ratio(mine, series(samples, "sequential", "bare", us_per_step))
+
+
+def _cheaper_than(peer: str) -> Callable[[Samples], float | None]:
+    def ratio(samples: Samples) -> float | None:
+        mine = series(samples, "sequential", "ours", us_per_step)
+        return median_ratio(series(samples, "sequential", peer, us_per_step), mine)
+
+    return ratio
+
+
+def _above_best_peer(samples: Samples) -> float | None:
+    """Judged only when all peers took part, otherwise the best of them may be missing."""
+    rates = [series(samples, "concurrent", peer, steps_per_second) for peer in PEERS]
+    common = set.intersection(*(set(rate) for rate in rates))
+    best = {number: max(rate[number] for rate in rates) for number in common}
+    return median_ratio(series(samples, "concurrent", "ours", steps_per_second), best)
+
+
+def _growth(workload: str) -> Callable[[Samples], float | None]:
+    def ratio(samples: Samples) -> float | None:
+        small = series(samples, f"{workload}-1000", "ours", us_per_step)
+        return median_ratio(series(samples, f"{workload}-10000", "ours", us_per_step), small)
+
+    return ratio
+
+
+@dataclass(frozen=True)
+class Target:
+    """A figure, its bound and where it comes from."""
+
+    figure: str
+    workload: str
+    sense: Literal["≤", "<", "≥"]
+    bound: float
+    unit: str
+    measure: Callable[[Samples], float | None]
+
+    def judge(self, samples: Samples) -> tuple[float | None, str]:
+        value = self.measure(samples)
+        if value is None:
+            return None, "not measured"
+        reached = {
+            "≤": value <= self.bound,
+            "<": value < self.bound,
+            "≥": value >= self.bound,
+        }[self.sense]
+        return value, "ok" if reached else "MISSED"
+
+
+# Start and end of a run are commits of their own, hence a little above one.
+TARGETS = (
+    Target("commits per pass", "sequential", "≤", 1.02, "", _ours("sequential", fsyncs_per_step)),
+    Target("one durable pass / bare commit", "sequential", "≤", 1.5, "×", _against_bare),
+    Target(
+        "LangGraph sync / one durable pass",
+        "sequential",
+        "≥",
+        2,
+        "×",
+        _cheaper_than("langgraph-sync"),
+    ),
+    Target(
+        "LangGraph async / one durable pass",
+        "sequential",
+        "≥",
+        4,
+        "×",
+        _cheaper_than("langgraph-async"),
+    ),
+    Target("DBOS / one durable pass", "sequential", "≥", 4, "×", _cheaper_than("dbos-sqlite")),
+    Target("200 loops at once / best peer", "concurrent", "≥", 20, "×", _above_best_peer),
+    Target("storage per pass", "sequential", "≤", 1_000, "B", _ours("sequential", bytes_per_step)),
+    Target(
+        "1,000 killed runs all resumed",
+        "recovery",
+        "≤",
+        1.0,
+        "s",
+        _ours("recovery", field_of("seconds")),
+    ),
+    Target(
+        "10,000 runs at a gate: more memory",
+        "waiting",
+        "≤",
+        30,
+        "MB",
+        _ours("waiting", field_of("rss_growth", 1 / MEGABYTE)),
+    ),
+    Target(
+        "10,000 runs at a gate: idle CPU",
+        "waiting",
+        "<",
+        1,
+        "%",
+        _ours("waiting", field_of("idle_cpu", 100)),
+    ),
+    Target("forEach: per item, 10,000 / 1,000", "foreach-10000", "≤", 1.3, "×", _growth("foreach")),
+    Target("loop: per pass, 10,000 / 1,000", "passes-10000", "≤", 1.3, "×", _growth("passes")),
+    Target(
+        "loopwright --help: CPU",
+        "help",
+        "≤",
+        250,
+        "ms",
+        _ours("help", field_of("cpu_seconds", 1e3)),
+    ),
+    Target("import: files opened", "help", "≤", 0, "", _ours("help", field_of("import_opens"))),
+    Target("import: bytes printed", "help", "≤", 0, "", _ours("help", field_of("import_prints"))),
+)

@@ -1,0 +1,1 @@
+"""A till: amounts in whole cents, a basket with a discount, a printed receipt."""

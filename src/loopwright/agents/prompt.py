@@ -1,0 +1,132 @@
+"""The prompt of a call: what is asked, and what the passes before have left behind.
+
+The first pass sees the request as it was written, byte for byte. Later passes see it followed by
+the memory of their loop, then what the checks said, then what a person said.
+"""
+
+from dataclasses import dataclass
+
+import msgspec
+
+from loopwright.kernel.frames import CheckNote, LeafBody, Owner, PassOwner, RepeatBody
+from loopwright.kernel.state import Senses, State
+from loopwright.kernel.texts import enclosing_pass, request_text
+from loopwright.model.actions import CallAgent, Cycle
+from loopwright.model.memory import PreviousOutput, ProgressLog, SameSession
+from loopwright.model.record import JsonValue
+from loopwright.model.template import Ref, Template
+
+EVIDENCE_CHARS = 4_000
+OUTPUT_CHARS = 32_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shown:
+    """Everything that an agent is given for one call."""
+
+    text: str
+    schema: dict[str, JsonValue] | None
+    session: str | None
+
+
+NOTHING = Shown(text="", schema=None, session=None)
+
+
+def compose(state: State, owner: Owner, senses: Senses) -> Shown:
+    """What the agent at this place is shown now."""
+    body = owner.body
+    assert isinstance(body, LeafBody)
+    assert isinstance(body.action, CallAgent | Cycle)
+    action = body.action
+    sections = [request_text(state, owner, action.prompt, senses)]
+    inside = enclosing_pass(owner)
+    if inside is not None:
+        sections += _item(inside, action.prompt)
+        sections += _memory(inside, senses)
+    schema = action.schema if isinstance(action, CallAgent) else None
+    return Shown(
+        text="\n\n".join(section for section in sections if section),
+        schema=schema,
+        session=_session(action, inside),
+    )
+
+
+def _session(action: CallAgent | Cycle, inside: PassOwner | None) -> str | None:
+    if inside is None:
+        return None
+    threaded = isinstance(action, CallAgent) and action.session == "thread"
+    same = isinstance(inside.parent.action.memory, SameSession)
+    return inside.parent.session if threaded or same else None
+
+
+def _item(inside: PassOwner, template: Template) -> list[str]:
+    """The item of a pass over a list, unless the prompt places it itself."""
+    items = inside.parent.items
+    if items is None or any(isinstance(p, Ref) and p.of == "item" for p in template):
+        return []
+    value = msgspec.json.encode(items[inside.number]).decode()
+    return [f"## Item (index {inside.number})\n\n{value}"]
+
+
+def _memory(inside: PassOwner, senses: Senses) -> list[str]:
+    repeat = inside.parent
+    if repeat.finished == 0 or repeat.action.each is not None:
+        return [_feedback(repeat)] if repeat.feedback else []
+    sections: list[str] = []
+    match repeat.action.memory:
+        case ProgressLog():
+            sections.append(_progress_log(repeat))
+            sections.append(_retry_note(inside))
+        case PreviousOutput():
+            sections.append(_previous_output(repeat, senses))
+            sections.append(_retry_note(inside))
+        case _:
+            return [_feedback(repeat)] if repeat.feedback else []
+    sections += [_check_note(note, senses) for note in repeat.last_checks if _is_told(note)]
+    if repeat.feedback:
+        sections.append(_feedback(repeat))
+    return sections
+
+
+def _progress_log(repeat: RepeatBody) -> str:
+    count = len(repeat.learnings)
+    lines = [f"- Iteration {n}: {text}" for n, text in enumerate(repeat.learnings, start=1)]
+    heading = f"## Progress Log (previous {count} iteration{'s' if count != 1 else ''})"
+    return "\n".join([heading, *lines])
+
+
+def _retry_note(inside: PassOwner) -> str:
+    most = inside.parent.action.max
+    heading = f"## Iteration {inside.iteration}" + (f" of {most}" if most else "")
+    return (
+        f"{heading}\n\nEarlier attempts did not finish the task. Look at what they left, "
+        "keep what works, and improve on it."
+    )
+
+
+def _previous_output(repeat: RepeatBody, senses: Senses) -> str:
+    text = senses.read(repeat.last.output) if repeat.last else ""
+    return f"## Output of iteration {repeat.finished}\n\n{_clip(text, OUTPUT_CHARS)}"
+
+
+def _is_told(note: CheckNote) -> bool:
+    return note.verdict != "pass" and note.check != "person" and bool(note.evidence)
+
+
+def _check_note(note: CheckNote, senses: Senses) -> str:
+    said = {"fail": "not passed", "timed_out": "timed out", "error": "could not be asked"}
+    text = _clip(senses.read(note.evidence), EVIDENCE_CHARS).strip()
+    quoted = "\n".join(f"    {line}" for line in text.splitlines())
+    return f"## Check: {note.check} ({said.get(note.verdict, note.verdict)})\n\n{quoted}"
+
+
+def _feedback(repeat: RepeatBody) -> str:
+    return f"## Feedback from a person\n\n{repeat.feedback}"
+
+
+def _clip(text: str, size: int) -> str:
+    """A text that fits, with its head and its tail and a word on what was left out."""
+    if len(text) <= size:
+        return text
+    half = size // 2
+    return f"{text[:half]}\n[… {len(text) - 2 * half} characters left out …]\n{text[-half:]}"

@@ -1,0 +1,132 @@
+"""Binding: from a plan as written to a plan that can run here, every agent and input decided."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from loopwright.errors import DefinitionError, LoopwrightError
+from loopwright.model.actions import Action, CallAgent, Cycle, Repeat, Step, Steps
+from loopwright.model.plan import Agent, Plan
+from loopwright.model.record import JsonValue
+from loopwright.programs.specs import BadSpec, parse_spec
+from loopwright.syntax import suggest
+
+
+def bind_agents(
+    plan: Plan,
+    *,
+    default: str | None,
+    named: Mapping[str, str],
+    base: Path,
+    cwd: Path,
+    fallback: str | None = None,
+) -> Plan:
+    """Give every agent of a plan a spec that can be started.
+
+    A named choice beats the default, the default beats what the file says, and that beats the
+    fallback of the settings. Files of the definition are looked for beside it (`base`), those of
+    the command line in the current folder (`cwd`).
+    """
+    known = set(plan.agents) | _called(plan)
+    for name in named:
+        if name not in known:
+            near = suggest(name, sorted(known))
+            hint = f"did you mean {near}?" if near else f"it has {', '.join(sorted(known))}"
+            raise LoopwrightError(f"no agent {name!r} here", code="unknown-agent", hint=hint)
+    bound: dict[str, Agent] = {}
+    for name in sorted(known):
+        agent = plan.agents.get(name, Agent())
+        given = named.get(name) or default or (None if agent.spec else fallback)
+        spec, place = (given, cwd) if given else (agent.spec, base)
+        bound[name] = msgspec.structs.replace(agent, spec=_checked(name, spec, place))
+    return msgspec.structs.replace(plan, agents=bound)
+
+
+def _checked(name: str, text: str | None, place: Path) -> str:
+    if not text:
+        raise LoopwrightError(
+            f"agent {name!r} has nothing behind it",
+            code="no-agent",
+            hint="give --agent SPEC, for example --agent command:./my-agent or script:FILE",
+        )
+    spec = parse_spec(text)
+    if isinstance(spec, BadSpec):
+        raise LoopwrightError(spec.message, code="bad-agent", hint=spec.hint)
+    if spec.kind != "script":
+        return text
+    file = (place / spec.file).absolute()
+    if not file.is_file():
+        raise LoopwrightError(
+            f"agent {name!r}: no file {spec.file}", code="bad-agent", hint="name an existing script"
+        )
+    return f"script:{file}"
+
+
+def _called(plan: Plan) -> set[str]:
+    names: set[str] = set()
+    for step in plan.steps:
+        _collect(step, names)
+    return names
+
+
+def _collect(step: Step, names: set[str]) -> None:
+    _collect_action(step.action, names)
+
+
+def _collect_action(action: Action, names: set[str]) -> None:
+    match action:
+        case CallAgent(agent=name) | Cycle(agent=name):
+            names.add(name)
+        case Repeat(body=body):
+            _collect_action(body, names)
+        case Steps(steps=steps):
+            for step in steps:
+                _collect(step, names)
+        case _:
+            pass
+
+
+def bind_inputs(plan: Plan, given: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+    """The inputs of a run: what was given, then defaults; unknown and missing ones are refused."""
+    for name in given:
+        if name not in plan.inputs:
+            near = suggest(name, sorted(plan.inputs))
+            hint = f"did you mean {near}?" if near else "the definition has no such input"
+            raise LoopwrightError(f"unknown input {name!r}", code="unknown-input", hint=hint)
+    missing = [n for n, i in plan.inputs.items() if i.required and n not in given]
+    if missing:
+        raise LoopwrightError(
+            f"missing input: {', '.join(missing)}",
+            code="missing-input",
+            hint=f"give --input {missing[0]}=VALUE",
+        )
+    return {name: given.get(name, item.default) for name, item in plan.inputs.items()}
+
+
+def check_message(plan: Plan, message: str | None) -> str:
+    """The run's message; something must say what to do."""
+    if message is not None and message.strip():
+        return message
+    if message is not None:
+        raise DefinitionError("the message is empty: say what is to be done")
+    if not plan.message and _needs_message(plan):
+        raise DefinitionError("no message: give one after the file, or a goal in the definition")
+    return ""
+
+
+def _needs_message(plan: Plan) -> bool:
+    """Whether some agent is called without a prompt of its own."""
+
+    def bare(action: Action) -> bool:
+        match action:
+            case CallAgent(prompt=prompt) | Cycle(prompt=prompt):
+                return not prompt
+            case Repeat(body=body):
+                return bare(body)
+            case Steps(steps=steps):
+                return any(bare(step.action) for step in steps)
+            case _:
+                return False
+
+    return any(bare(step.action) for step in plan.steps)

@@ -1,0 +1,57 @@
+"""Driving a run in a process of its own, in the background."""
+
+import asyncio
+import subprocess
+import sys
+from dataclasses import dataclass
+
+from loopwright.app.opening import open_reader
+from loopwright.app.service import Start
+from loopwright.app.settings import Settings
+from loopwright.app.views.summary import summary
+from loopwright.errors import StorageError
+from loopwright.model.record import JsonValue
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Detached:
+    """A run that another process drives."""
+
+    run: str
+    pid: int
+    summary: dict[str, JsonValue]
+
+
+def start_in_background(settings: Settings, start: Start) -> Detached:
+    """Create a run, and start a process that takes it up and drives it until it rests."""
+    service = open_reader(settings)
+    try:
+        run = asyncio.run(service.start(start))
+        state = service.state(run)
+        seen = summary(state, service.read_text)
+    finally:
+        service.log.close()
+    return Detached(run=run, pid=_spawn(settings, run), summary=seen)
+
+
+def _spawn(settings: Settings, run: str) -> int:
+    """The process outlives its terminal and writes what it has to say into a file of its own."""
+    home = str(settings.home)
+    command = [sys.executable, "-m", "loopwright", "--data-dir", home, "--no-color", "resume", run]
+    try:
+        settings.logs.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with (settings.logs / f"{run}.log").open("ab") as log:
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+    except OSError as error:
+        raise StorageError(
+            f"{run} was created, but no process could be started for it: {error}",
+            code="cannot-detach",
+            hint=f"`loopwright resume {run}` drives it here",
+        ) from error
+    return process.pid

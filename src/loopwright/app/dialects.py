@@ -1,0 +1,108 @@
+"""The dialects by name, and how a definition's own is found: by what it says, not by its name."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Protocol, cast
+
+from loopwright.errors import DefinitionError
+from loopwright.model.plan import Plan
+from loopwright.model.record import JsonValue
+from loopwright.syntax import Diagnostic, Document, read, suggest
+
+MAX_BYTES = 262_144
+NAMES = ("native", "rondoflow")
+ONE_AT_A_TIME = ("rondoflow",)
+"""Dialects whose definition is one worker: it has at most one run under way."""
+
+
+class Dialect(Protocol):
+    """What a dialect's folder exports."""
+
+    NAME: str
+
+    def recognise(self, value: JsonValue) -> int:
+        """How sure it is that a document is its own: 0 is no, larger is surer."""
+
+    def lower(self, document: Document) -> tuple[Plan | None, list[Diagnostic]]:
+        """The plan of a document, and everything that was found wrong."""
+
+    def json_schema(self) -> dict[str, JsonValue]:
+        """The JSON Schema of the language."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Definition:
+    """A definition that was read without an error."""
+
+    plan: Plan
+    dialect: str
+    digest: str
+    file: str
+    warnings: tuple[Diagnostic, ...] = ()
+    key: str | None = None  # at most one open run has it
+
+
+def dialect(name: str) -> Dialect:
+    """A dialect by its name; its code is loaded when it is first asked for."""
+    if name not in NAMES:
+        near = suggest(name, NAMES)
+        hint = f"did you mean {near}?" if near else f"known are {', '.join(NAMES)}"
+        raise DefinitionError(f"unknown dialect {name!r} ({hint})")
+    return cast(Dialect, import_module(f"loopwright.dialects.{name}"))
+
+
+def read_definition(
+    path: Path, *, shown: str | None = None, force: str | None = None
+) -> Definition:
+    """Read a definition from a file."""
+    file = shown or str(path)
+    try:
+        size = path.stat().st_size
+        if path.is_dir():
+            raise _refused(file, "not-a-file", "is a directory; name the definition's file")
+        data = path.read_bytes() if size <= MAX_BYTES else b" " * (MAX_BYTES + 1)
+    except OSError as error:
+        raise _refused(file, "cannot-read", (error.strerror or str(error)).lower()) from error
+    if size > MAX_BYTES:
+        raise _refused(file, "too-large", f"{size} bytes, a definition has at most {MAX_BYTES}")
+    return parse_definition(data, file=file, force=force)
+
+
+def parse_definition(data: bytes, *, file: str, force: str | None = None) -> Definition:
+    """Read a definition from its bytes; every problem is in the one error that is raised."""
+    document, found = read(data, file=file, limit=MAX_BYTES)
+    if document is None:
+        raise DefinitionError(f"{file} cannot be read", problems=found)
+    name = force or recognise(document.value)
+    plan, more = dialect(name).lower(document)
+    found = [*found, *more]
+    if plan is None or any(problem.severity == "error" for problem in found):
+        raise DefinitionError(f"{file} is not a valid definition", problems=found)
+    return Definition(
+        plan=plan,
+        dialect=name,
+        digest=document.digest,
+        file=file,
+        warnings=tuple(found),
+        key=_key(name, plan, document.value) if name in ONE_AT_A_TIME else None,
+    )
+
+
+def _key(name: str, plan: Plan, value: JsonValue) -> str:
+    """What names the worker of a definition: its id, else what it is called."""
+    own = value.get("id") if isinstance(value, dict) else None
+    return f"{name}/{own if isinstance(own, str) and own else plan.name}"
+
+
+def recognise(value: JsonValue) -> str:
+    """The dialect whose own words a document uses most; the native one when none is sure."""
+    scores: Mapping[str, int] = {name: int(dialect(name).recognise(value)) for name in NAMES}
+    best = max(NAMES, key=lambda name: scores[name])
+    return best if scores[best] > 0 else "native"
+
+
+def _refused(file: str, code: str, message: str) -> DefinitionError:
+    problem = Diagnostic(file=file, line=1, column=1, code=code, message=message)
+    return DefinitionError(f"{file}: {message}", problems=[problem])

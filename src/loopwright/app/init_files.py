@@ -1,0 +1,94 @@
+"""What `init` writes: a definition with comments, the answers of a scripted agent, the schema."""
+
+import json
+from pathlib import Path
+
+from loopwright.app.dialects import dialect
+from loopwright.errors import Conflict, LoopwrightError
+
+DEFINITION = "loop.yaml"
+REPLIES = "replies.yaml"
+SCHEMA = "loop.schema.json"
+
+_DEFINITION_TEXT = """\
+# yaml-language-server: $schema=./loop.schema.json
+#
+# A loop: one agent, the same goal, again and again until the checks pass.
+# Run it:      loopwright run loop.yaml
+# Check it:    loopwright validate loop.yaml
+
+name: haiku
+
+# What stands behind the agent. This one reads its answers from a file, so nothing has to be
+# installed. A program of yours reads the prompt from stdin and answers on stdout:
+#   agent: command:./my-agent
+agent: script:replies.yaml
+
+# What the agent is asked. A message on the command line takes its place:
+#   loopwright run loop.yaml "Write about the sea"
+goal: |
+  Write a haiku about loops, three lines, with the word "again" in it.
+  When you are content with it, put DONE alone on the last line.
+
+repeat:
+  # Never more passes than this. When they are used up, the run ends as exhausted (exit code 4).
+  max: 5
+
+  # The run is done when all of these hold in the same pass. Other checks: {contains: text},
+  # {command: [pytest, -q]} (a program that succeeds), {person: true} (somebody approves).
+  until:
+    all:
+      - signal: DONE
+      - regex: '(?i)again'
+
+  # What a pass learns from those before it: progress-log, previous-output or none.
+  memory: progress-log
+
+# Whatever is used up first ends the run.
+budget:
+  time: 10m
+"""
+
+_REPLIES_TEXT = """\
+# The answers of a scripted agent, used one after the other. `loop.yaml` names this file.
+replies:
+  - text: |
+      The wheel turns once more
+      nothing learned and nothing lost
+      it stops at the end
+    usage: {input_tokens: 120, output_tokens: 30, usd: 0.0005}
+  - text: |
+      The wheel turns again
+      what failed is written in chalk
+      a small line is straight
+
+      DONE
+    usage: {input_tokens: 210, output_tokens: 34, usd: 0.0008}
+"""
+
+
+def write_files(folder: Path, *, force: bool = False) -> list[Path]:
+    """Write the files into a folder; nothing is overwritten unless that is asked for."""
+    texts = {
+        DEFINITION: _DEFINITION_TEXT,
+        REPLIES: _REPLIES_TEXT,
+        SCHEMA: json.dumps(dialect("native").json_schema(), indent=2) + "\n",
+    }
+    taken = [name for name in texts if (folder / name).exists() or (folder / name).is_symlink()]
+    if taken and not force:
+        raise Conflict(
+            f"{', '.join(taken)} in {folder} would be overwritten",
+            code="exists",
+            hint="name another folder, or give --force",
+        )
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, text in texts.items():
+            (folder / name).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise LoopwrightError(
+            f"{folder} cannot be written: {(error.strerror or str(error)).lower()}",
+            code="cannot-write",
+            hint="name another folder",
+        ) from error
+    return [folder / name for name in texts]

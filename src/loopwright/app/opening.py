@@ -1,0 +1,41 @@
+"""Opening the log: for whoever looks, and for whoever drives."""
+
+import secrets
+
+from loopwright.app.service import Service
+from loopwright.app.settings import Settings
+from loopwright.errors import StorageError
+from loopwright.ports import Owner
+from loopwright.programs.marks import ProcessMark, is_alive, this_process
+from loopwright.runtime.clock import SystemClock
+from loopwright.stores import SqliteLog, open_sqlite_log
+
+
+def owner_alive(owner: Owner) -> bool:
+    """Whether the process that owns a run is still the one that took it."""
+    return is_alive(ProcessMark(pid=owner.pid, start_ticks=owner.start, boot_id=owner.boot))
+
+
+def this_owner() -> Owner:
+    """This process as the owner of runs."""
+    mark = this_process()
+    token = secrets.token_hex(8)
+    return Owner(pid=mark.pid, start=mark.start_ticks, boot=mark.boot_id, token=token)
+
+
+def open_log(settings: Settings) -> SqliteLog:
+    """The log in the data directory, which is made when it is not there."""
+    try:
+        settings.home.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        raise StorageError(
+            f"{settings.home} cannot be made or used: {(error.strerror or str(error)).lower()}",
+            code="unusable",
+            hint="name another data directory with --data-dir or LOOPWRIGHT_HOME",
+        ) from error
+    return open_sqlite_log(settings.database, alive=owner_alive, durability=settings.durability)
+
+
+def open_reader(settings: Settings) -> Service:
+    """A service that looks and does not drive."""
+    return Service(open_log(settings), SystemClock(), None)

@@ -1,0 +1,253 @@
+"""Preparing a run: from what a person said at the door to a plan that can be started."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+
+from loopwright.app.binding import bind_agents, bind_inputs, check_message
+from loopwright.app.dialects import Definition, parse_definition, read_definition
+from loopwright.app.service import Start, current_user
+from loopwright.errors import DefinitionError, LoopwrightError
+from loopwright.model.plan import Plan
+from loopwright.model.policy import Limits
+from loopwright.model.record import JsonValue
+from loopwright.syntax import Diagnostic, suggest
+
+COMMAND_LINE = "(command line)"
+_BUDGET = {"usd": "usd", "tokens": "tokens", "time": "time"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """What `run` and `loop` have in common."""
+
+    message: str | None = None
+    agents: Sequence[str] = ()
+    inputs: Sequence[str] = ()
+    workspace: str | None = None
+    budget: str | None = None
+    name: str | None = None
+    default_agent: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoopWish:
+    """A loop without a file."""
+
+    commands: Sequence[str] = ()
+    patterns: Sequence[str] = ()
+    signals: Sequence[str] = ()
+    manual: bool = False
+    max: int = 10
+    memory: str = "progress-log"
+    wish: Wish = field(default_factory=Wish)
+
+
+def prepare_file(
+    file: str, wish: Wish, *, data: bytes | None = None, dialect: str | None = None
+) -> tuple[Start, Definition]:
+    """A run of a definition: of a file, or of bytes that came another way."""
+    path = Path(file)
+    definition = (
+        read_definition(path, force=dialect)
+        if data is None
+        else parse_definition(data, file=file, force=dialect)
+    )
+    base = Path.cwd() if data is not None else path.absolute().parent
+    return _prepare(definition, wish, base=base), definition
+
+
+def prepare_loop(loop: LoopWish) -> tuple[Start, Definition]:
+    """A run of a loop that was written on the command line, by way of a native definition."""
+    document = _LoopText()
+    _write_loop(document, loop)
+    try:
+        definition = parse_definition(document.data(), file=COMMAND_LINE, force="native")
+    except DefinitionError as error:
+        raise DefinitionError(error.message, problems=document.told(error.problems)) from error
+    return _prepare(definition, loop.wish, base=Path.cwd()), definition
+
+
+def _prepare(definition: Definition, wish: Wish, *, base: Path) -> Start:
+    plan = definition.plan
+    message = check_message(plan, wish.message)
+    default, named = _agent_choices(wish)
+    plan = bind_agents(
+        plan,
+        default=default,
+        named=named,
+        base=base,
+        cwd=Path.cwd(),
+        fallback=wish.default_agent,
+    )
+    if wish.budget:
+        plan = msgspec.structs.replace(plan, limits=_tightened(plan.limits, wish.budget))
+    if wish.name:
+        plan = msgspec.structs.replace(plan, name=wish.name)
+    return Start(
+        plan=plan,
+        workspace=Path(wish.workspace) if wish.workspace else Path.cwd(),
+        message=message,
+        inputs=bind_inputs(plan, _input_values(plan, wish.inputs)),
+        by=current_user(),
+        key=definition.key,
+    )
+
+
+# -- agents and inputs ---------------------------------------------------------------------------
+
+
+def _agent_choices(wish: Wish) -> tuple[str | None, dict[str, str]]:
+    """`SPEC` is for every agent, `NAME=SPEC` for one. A spec may hold an equals sign itself."""
+    default: str | None = None
+    named: dict[str, str] = {}
+    for choice in wish.agents:
+        name, equals, spec = choice.partition("=")
+        if equals and ":" not in name and " " not in name:
+            named[name.strip()] = spec
+        else:
+            default = choice
+    return default, named
+
+
+def _input_values(plan: Plan, given: Sequence[str]) -> dict[str, JsonValue]:
+    values: dict[str, JsonValue] = {}
+    for one in given:
+        name, equals, value = one.partition("=")
+        if not equals or not name:
+            raise LoopwrightError(
+                f"--input {one!r} has no value", code="bad-input", hint="write --input NAME=VALUE"
+            )
+        if name in values:
+            raise LoopwrightError(f"--input {name} is given twice", code="bad-input")
+        values[name] = value
+    return values
+
+
+# -- budgets -------------------------------------------------------------------------------------
+
+
+def _tightened(limits: Limits, text: str) -> Limits:
+    """The limits of the plan, with what `--budget` says in the place of what the file says."""
+    given = budget_values(text)
+    document = {"name": "budget", "goal": "-", "agents": {"a": {}}, "agent": "a", "budget": given}
+    try:
+        read = parse_definition(msgspec.json.encode(document), file="--budget", force="native")
+    except DefinitionError as error:
+        raise _bad_budget(_first_words(error)) from error
+    wanted = read.plan.limits
+    return msgspec.structs.replace(
+        limits,
+        usd=limits.usd if wanted.usd is None else wanted.usd,
+        tokens=limits.tokens if wanted.tokens is None else wanted.tokens,
+        wall_ms=limits.wall_ms if wanted.wall_ms is None else wanted.wall_ms,
+    )
+
+
+def budget_values(text: str) -> dict[str, JsonValue]:
+    """`usd=5,tokens=2M,time=2h` as a native definition has it."""
+    values: dict[str, JsonValue] = {}
+    for part in text.split(","):
+        name, equals, value = (piece.strip() for piece in part.partition("="))
+        if not equals or not value:
+            raise _bad_budget(f"{part.strip()!r} is no part of a budget")
+        if name not in _BUDGET:
+            near = suggest(name, list(_BUDGET))
+            raise _bad_budget(f"no budget of {name!r}{f' (did you mean {near}?)' if near else ''}")
+        if name in values:
+            raise _bad_budget(f"{name} is given twice")
+        values[name] = _number(value)
+    return values
+
+
+def _number(text: str) -> JsonValue:
+    try:
+        return int(text)
+    except ValueError:
+        pass
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def _bad_budget(message: str) -> LoopwrightError:
+    return LoopwrightError(
+        f"--budget: {message}", code="bad-budget", hint="write --budget usd=5,tokens=2M,time=2h"
+    )
+
+
+def _first_words(error: DefinitionError) -> str:
+    first = next((p for p in error.problems if isinstance(p, Diagnostic)), None)
+    return first.message if first else error.message
+
+
+# -- a loop as a definition ----------------------------------------------------------------------
+
+
+class _LoopText:
+    """A native definition as JSON text, one line for each option, so that a problem in a line is
+    told as a problem of its option.
+    """
+
+    def __init__(self) -> None:
+        self._lines: list[tuple[str, str]] = []
+
+    def line(self, text: str, option: str = COMMAND_LINE) -> None:
+        self._lines.append((text, option))
+
+    def field(self, name: str, value: JsonValue, option: str, *, after: str = ",") -> None:
+        written = msgspec.json.encode(value).decode()
+        self.line(f'"{name}": {written}{after}', option)
+
+    def data(self) -> bytes:
+        return "\n".join(text for text, _ in self._lines).encode()
+
+    def told(self, problems: Sequence[object]) -> list[Diagnostic]:
+        return [
+            Diagnostic(
+                file=self._option(problem.line),
+                line=1,
+                column=1,
+                code=problem.code,
+                message=problem.message,
+                hint=problem.hint,
+                severity=problem.severity,
+            )
+            for problem in problems
+            if isinstance(problem, Diagnostic)
+        ]
+
+    def _option(self, line: int) -> str:
+        return self._lines[line - 1][1] if line <= len(self._lines) else COMMAND_LINE
+
+
+def _write_loop(text: _LoopText, loop: LoopWish) -> None:
+    text.line("{")
+    text.field("name", loop.wish.name or "loop", "--name")
+    if loop.wish.budget:
+        text.field("budget", budget_values(loop.wish.budget), "--budget")
+    # What stands behind it is bound afterwards, like every agent given on the command line.
+    text.line('"agents": {"worker": {}}, "agent": "worker",', "--agent")
+    text.line('"repeat": {')
+    text.field("max", loop.max, "--max")
+    checks = _checks(loop)
+    text.field("memory", loop.memory, "--memory", after="," if checks else "")
+    for number, (check, option) in enumerate(checks):
+        start = '"until": ' + ('{"all": [' if len(checks) > 1 else "") if number == 0 else ""
+        end = "," if number + 1 < len(checks) else ("]}" if len(checks) > 1 else "")
+        text.line(f"{start}{msgspec.json.encode(check).decode()}{end}", option)
+    text.line("}}")
+
+
+def _checks(loop: LoopWish) -> list[tuple[JsonValue, str]]:
+    """The checks in the order of what they cost: a person comes last."""
+    found: list[tuple[JsonValue, str]] = []
+    found += [({"signal": word}, "--until-signal") for word in loop.signals]
+    found += [({"regex": pattern}, "--until-regex") for pattern in loop.patterns]
+    found += [({"command": command}, "--until-command") for command in loop.commands]
+    if loop.manual:
+        found.append(({"person": True}, "--manual"))
+    return found

@@ -1,0 +1,336 @@
+"""The use cases: start, look, answer, pause, resume, stop. Every door calls these alone."""
+
+import os
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from loopwright.app.views.wire import timestamp
+from loopwright.errors import Conflict, LoopwrightError, NotFound, VersionConflict
+from loopwright.kernel.facts import (
+    AnyFact,
+    CancelRequested,
+    GateAnswered,
+    GateClosed,
+    GateOpened,
+    RunPaused,
+    RunResumed,
+    RunStarted,
+)
+from loopwright.kernel.fold import fold
+from loopwright.kernel.state import State
+from loopwright.model.actions import Decision
+from loopwright.model.plan import Plan, decode_plan, encode_plan
+from loopwright.model.record import JsonValue, Text
+from loopwright.ports import (
+    OPEN_STATUSES,
+    Append,
+    Clock,
+    EventLog,
+    Headline,
+    Numbered,
+    OpenGate,
+    RunRow,
+    RunStatus,
+)
+from loopwright.runtime.driver import LocalDriver
+from loopwright.runtime.senses import content_hash
+
+ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
+CAS_TRIES = 50
+GATE_FACTS = (GateOpened, GateAnswered, GateClosed)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Start:
+    """What a run is started with."""
+
+    plan: Plan
+    workspace: Path
+    message: str = ""
+    inputs: Mapping[str, JsonValue] = field(default_factory=dict)
+    by: str = ""
+    key: str | None = None
+    drive: bool = True
+
+
+class Service:
+    """Runs as people and programs use them. With a driver it drives too; without, it looks."""
+
+    def __init__(self, log: EventLog, clock: Clock, driver: LocalDriver | None) -> None:
+        self.log = log
+        self.clock = clock
+        self.driver = driver
+
+    # -- starting ------------------------------------------------------------------------------
+
+    async def start(self, start: Start) -> str:
+        """Create a run; with `drive`, it begins at once in this process."""
+        if not start.workspace.is_dir():
+            raise LoopwrightError(
+                f"no folder {start.workspace}", code="no-workspace", hint="give --workspace DIR"
+            )
+        run, now = f"run_{_sortable(self.clock.now_ms())}", self.clock.now_ms()
+        plan = encode_plan(start.plan)
+        workspace = str(start.workspace.absolute())
+        first = RunStarted(
+            at=now,
+            run=run,
+            plan=content_hash(plan),
+            name=start.plan.name,
+            message=start.message,
+            inputs=dict(start.inputs),
+            workspace=workspace,
+            dialect=start.plan.dialect,
+            by=start.by,
+            key=start.key,
+        )
+        headline = Headline(
+            name=start.plan.name,
+            status="running",
+            dialect=start.plan.dialect,
+            workspace=workspace,
+            started_at=now,
+            updated_at=now,
+            key=start.key,
+        )
+        driver = self.driver if start.drive else None
+        await self.log.append(
+            Append(
+                run=run,
+                expected=0,
+                facts=[first],
+                blobs={content_hash(plan): plan},
+                headline=headline,
+                owner=driver.owner if driver else None,
+            )
+        )
+        if driver is not None:
+            driver.adopt(run)
+        return run
+
+    # -- looking -------------------------------------------------------------------------------
+
+    def find(self, reference: str) -> str:
+        """A run by its id, or by the beginning of one when only one fits."""
+        found = self.log.rows(prefix=reference, limit=3) if reference else []
+        exact = [row.run for row in found if row.run == reference]
+        if exact or len(found) == 1:
+            return exact[0] if exact else found[0].run
+        if not found:
+            raise NotFound(f"no run {reference!r}", hint="`loopwright ls` lists them")
+        raise Conflict(f"{reference!r} fits more than one run", code="ambiguous")
+
+    def rows(self, statuses: tuple[RunStatus, ...] = (), limit: int | None = None) -> list[RunRow]:
+        return self.log.rows(statuses=statuses, limit=limit)
+
+    def facts(self, run: str, after: int = 0) -> list[Numbered]:
+        return self.log.read(run, after=after)
+
+    def state(self, run: str) -> State:
+        """The state of a run, folded now."""
+        facts = [numbered.fact for numbered in self.log.read(run)]
+        return fold(self.plan(facts[0]), facts)
+
+    def plan(self, first: AnyFact) -> Plan:
+        assert isinstance(first, RunStarted)
+        return decode_plan(self.log.blob(first.plan))
+
+    def read_text(self, text: Text | None) -> str:
+        """A text of a fact, whole."""
+        if text is None or isinstance(text, str):
+            return text or ""
+        return self.log.blob(text.blob).decode()
+
+    def gates(self) -> list[OpenGate]:
+        return self.log.gates()
+
+    # -- deciding ------------------------------------------------------------------------------
+
+    async def answer(
+        self,
+        reference: str,
+        decision: Decision,
+        *,
+        text: str = "",
+        by: str = "",
+        digest: str | None = None,
+    ) -> str:
+        """Answer a gate, once. The reference is a gate, or a run with exactly one open gate."""
+        gate = self._gate(reference)  # once: the next gate of a run was never shown to anybody
+        opened = self._opened(gate)
+        _check_answer(opened, decision, digest)
+        for _ in range(CAS_TRIES):
+            version = self.log.version(gate.run)
+            if gate.gate not in {row.gate for row in self.log.gates(gate.run)}:
+                raise self._not_open(gate.gate, gate.run)
+            fact = GateAnswered(
+                at=self.clock.now_ms(),
+                path=opened.path,
+                iteration=opened.iteration,
+                gate=gate.gate,
+                decision=decision,
+                text=text,
+                by=by,
+            )
+            try:
+                await self._tell(gate.run, fact, expected=version, closes=gate.gate)
+            except VersionConflict:
+                continue
+            return gate.run
+        raise Conflict("the run changes too fast to answer; try again", code="busy")
+
+    def _gate(self, reference: str) -> OpenGate:
+        if reference.startswith("gate_"):
+            found = [gate for gate in self.log.gates() if gate.gate.startswith(reference)]
+            if len(found) == 1:
+                return found[0]
+            if found:
+                raise Conflict(f"{reference!r} fits more than one gate", code="ambiguous")
+            raise self._not_open(reference)
+        run = self.find(reference)
+        found = self.log.gates(run)
+        if len(found) == 1:
+            return found[0]
+        if found:
+            names = ", ".join(gate.gate for gate in found)
+            raise Conflict(f"{run} waits at {len(found)} gates: {names}", code="ambiguous")
+        raise Conflict(f"{run} does not wait for anybody", code="no-longer-waiting")
+
+    def _not_open(self, gate: str, run: str | None = None) -> LoopwrightError:
+        """Why a gate is not open: answered by somebody, closed, or never there."""
+        for name in [run] if run else [row.run for row in self.log.rows()]:
+            facts = [numbered.fact for numbered in self.log.read(name)]
+            about = [f for f in facts if isinstance(f, GATE_FACTS) and f.gate.startswith(gate)]
+            for fact in about:
+                if isinstance(fact, GateAnswered):
+                    by, at = fact.by or "somebody", timestamp(fact.at)
+                    return Conflict(
+                        f"{fact.gate} was already answered: {fact.decision} by {by} at {at}",
+                        code="already-resolved",
+                    )
+            if about:
+                return Conflict(f"{about[0].gate} no longer waits", code="no-longer-waiting")
+        return NotFound(f"no gate {gate!r}", hint="`loopwright inbox` lists them")
+
+    def _opened(self, gate: OpenGate) -> GateOpened:
+        for numbered in reversed(self.log.read(gate.run)):
+            if isinstance(numbered.fact, GateOpened) and numbered.fact.gate == gate.gate:
+                return numbered.fact
+        raise NotFound(f"no gate {gate.gate!r}")
+
+    async def pause(self, run: str, by: str = "") -> None:
+        """Nothing new begins after this; what is under way goes on to its end."""
+        if self._open(run).headline.status != "paused":
+            await self._control(run, RunPaused(at=self.clock.now_ms(), by=by), "paused")
+
+    async def resume(self, run: str, by: str = "") -> None:
+        """Let a paused run go on, and take up one that nobody drives."""
+        self._open(run)
+        if self.state(run).paused:
+            await self._control(run, RunResumed(at=self.clock.now_ms(), by=by), "running")
+        elif self.driver is not None:
+            self.driver.wake(run)
+
+    async def stop(self, run: str, by: str = "", reason: str = "stopped") -> bool:
+        """End a run now. False when it had already ended."""
+        if row_ended(self.log.row(run)):
+            return False
+        if self.state(run).cancel is not None:  # asked before: whoever drives it only has to look
+            if self.driver is not None:
+                self.look(run)
+            return True
+        fact = CancelRequested(at=self.clock.now_ms(), reason=reason, by=by)
+        try:
+            await self._control(run, fact, "running")
+        except Conflict:
+            if row_ended(self.log.row(run)):
+                return False
+            raise
+        return True
+
+    def _open(self, run: str) -> RunRow:
+        row = self.log.row(run)
+        if row_ended(row):
+            raise Conflict(
+                f"{run} has ended: {row.headline.status} ({row.headline.reason})", code="ended"
+            )
+        return row
+
+    async def _control(self, run: str, fact: AnyFact, status: RunStatus) -> None:
+        for _ in range(CAS_TRIES):
+            try:
+                await self._tell(run, fact, expected=self.log.version(run), status=status)
+            except VersionConflict:
+                continue
+            return
+        raise Conflict("the run changes too fast; try again", code="busy")
+
+    async def _tell(
+        self,
+        run: str,
+        fact: AnyFact,
+        *,
+        expected: int,
+        status: RunStatus = "running",
+        closes: str | None = None,
+    ) -> None:
+        """Append a fact from outside the driver, and let whoever drives the run see it."""
+        row = self.log.row(run)
+        if row_ended(row):
+            raise Conflict(f"{run} has ended", code="no-longer-waiting")
+        headline = replace(row.headline, status=status, updated_at=fact.at)
+        await self.log.append(
+            Append(
+                run=run,
+                expected=expected,
+                facts=[fact],
+                headline=headline,
+                gates_closed=[closes] if closes else [],
+            )
+        )
+        if self.driver is not None:
+            self.look(run)
+
+    def look(self, run: str) -> None:
+        """Let this process drive a run on, unless another living one does."""
+        assert self.driver is not None
+        try:
+            self.driver.wake(run)
+        except Conflict as conflict:
+            if conflict.code != "already-driven":
+                raise
+
+    def recover(self) -> list[str]:
+        """Take up every run that a process left behind; those that wait for a person stay rows."""
+        assert self.driver is not None
+        return self.driver.recover(self.log.rows(statuses=OPEN_STATUSES))
+
+
+def row_ended(row: RunRow) -> bool:
+    return row.headline.status not in OPEN_STATUSES
+
+
+def _check_answer(opened: GateOpened, decision: Decision, digest: str | None) -> None:
+    if decision not in opened.answers:
+        raise Conflict(
+            f"{opened.gate} takes {', '.join(opened.answers)}, not {decision}", code="bad-decision"
+        )
+    if digest is not None and digest != opened.digest:
+        raise Conflict(f"{opened.gate} has changed since it was shown", code="changed-since-shown")
+
+
+def _sortable(now_ms: int) -> str:
+    """48 bits of time and 80 of chance, so that ids sort by age and never meet."""
+    number = (now_ms << 80) | int.from_bytes(secrets.token_bytes(10), "big")
+    digits = []
+    for _ in range(26):
+        digits.append(ALPHABET[number & 31])
+        number >>= 5
+    return "".join(reversed(digits))
+
+
+def current_user() -> str:
+    """Who acts, as the machine knows them."""
+    return os.environ.get("USER") or os.environ.get("LOGNAME") or f"uid-{os.getuid()}"

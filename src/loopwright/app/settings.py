@@ -1,0 +1,245 @@
+"""Settings: where the data lives and how it is kept. One frozen record, resolved once.
+
+A value comes from the first of these that has it: flag, environment, `loopwright.toml` of the
+project, `[tool.loopwright]` in its `pyproject.toml`, the user's own file, the default.
+"""
+
+import os
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Literal, TypeAlias, cast
+
+from platformdirs import user_config_path, user_data_path
+
+from loopwright.errors import LoopwrightError
+
+PREFIX = "LOOPWRIGHT_"
+PROJECT_FILE = "loopwright.toml"
+
+Durability: TypeAlias = Literal["full", "normal"]
+Color: TypeAlias = Literal["auto", "always", "never"]
+Name: TypeAlias = Literal["home", "durability", "agent", "color"]
+
+NAMES: dict[Name, tuple[str, ...]] = {
+    "home": (),
+    "durability": ("full", "normal"),
+    "agent": (),
+    "color": ("auto", "always", "never"),
+}
+"""Every setting, with the words it may be; none means any text."""
+
+# Other variables with our prefix: for finding faults, and those that agents are started with.
+_OTHER_VARIABLES = (
+    "ATTEMPT",
+    "DEBUG",
+    "EFFECT",
+    "ITERATION",
+    "MODEL",
+    "MODEL_BASE_URL",
+    "PATH",
+    "RESULT_SCHEMA",
+    "RUN",
+    "SESSION",
+    "SUPERVISOR",
+    "SWEEP",
+    "SYSTEM",
+    "SYSTEM_FILE",
+    "TOOLS",
+    "WORKSPACE",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What a process needs to know before it opens anything."""
+
+    home: Path
+    durability: Durability = "full"
+    agent: str | None = None
+    color: Color = "auto"
+
+    @property
+    def database(self) -> Path:
+        return self.home / "loopwright.db"
+
+    @property
+    def logs(self) -> Path:
+        return self.home / "logs"
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A value and where it was found."""
+
+    value: str
+    origin: str
+    folder: Path | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resolved:
+    """Settings, where each came from, and what a person should know about them."""
+
+    settings: Settings
+    origins: Mapping[Name, str]
+    warnings: tuple[str, ...] = ()
+    files: tuple[Path, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where settings are looked for."""
+
+    env: Mapping[str, str] = field(default_factory=lambda: os.environ)
+    cwd: Path = field(default_factory=Path.cwd)
+    user_file: Path = field(
+        default_factory=lambda: user_config_path("loopwright") / "config.toml",
+    )
+
+
+def resolve_settings(
+    *, data_dir: str | None = None, env: Mapping[str, str] | None = None
+) -> Settings:
+    """The settings alone."""
+    place = Place() if env is None else Place(env=env)
+    return load_settings(data_dir=data_dir, place=place).settings
+
+
+def load_settings(*, data_dir: str | None = None, place: Place | None = None) -> Resolved:
+    """Settings, and everything that is to be known about where they come from."""
+    place = place or Place()
+    found: dict[Name, Found] = {}
+    files: list[Path] = []
+    if data_dir:
+        found["home"] = Found(data_dir, "--data-dir", place.cwd)
+    for name, value in _from_env(place):
+        found.setdefault(name, value)
+    for file, values in _from_files(place):
+        files.append(file)
+        for name, value in values.items():
+            found.setdefault(name, value)
+    origins = {name: found[name].origin if name in found else "default" for name in NAMES}
+    warnings = tuple(_unknown_variables(place.env))
+    return Resolved(
+        settings=_settings(found), origins=origins, warnings=warnings, files=tuple(files)
+    )
+
+
+def _settings(found: Mapping[Name, Found]) -> Settings:
+    home = found.get("home")
+    agent = found.get("agent")
+    return Settings(
+        home=_folder(home) if home else user_data_path("loopwright"),
+        durability=cast("Durability", found["durability"].value)
+        if "durability" in found
+        else "full",
+        agent=agent.value if agent else None,
+        color=cast("Color", found["color"].value) if "color" in found else "auto",
+    )
+
+
+def _folder(found: Found) -> Path:
+    return ((found.folder or Path.cwd()) / Path(found.value).expanduser()).absolute()
+
+
+# -- the environment -----------------------------------------------------------------------------
+
+
+def _from_env(place: Place) -> Iterator[tuple[Name, Found]]:
+    for name in NAMES:
+        variable = f"{PREFIX}{name.upper()}"
+        value = place.env.get(variable)
+        # Inside an agent the variable holds that agent's name, which is no spec.
+        if not value or (name == "agent" and f"{PREFIX}RUN" in place.env):
+            continue
+        yield name, Found(_checked(name, value, variable), variable, place.cwd)
+
+
+def _unknown_variables(env: Mapping[str, str]) -> Iterator[str]:
+    known = [f"{PREFIX}{name.upper()}" for name in NAMES]
+    known += [f"{PREFIX}{name}" for name in _OTHER_VARIABLES]
+    for variable in sorted(env):
+        if variable.startswith(PREFIX) and variable not in known:
+            yield f"{variable} means nothing here{_near(variable, known)}"
+
+
+# -- files ---------------------------------------------------------------------------------------
+
+
+def _from_files(place: Place) -> Iterator[tuple[Path, dict[Name, Found]]]:
+    project, pyproject = _project_files(place.cwd)
+    if project is not None:
+        yield project, _values(_toml(project), project, str(project))
+    if pyproject is not None:
+        table = _table(pyproject)
+        if table is not None:
+            yield pyproject, _values(table, pyproject, f"{pyproject} [tool.loopwright]")
+    if place.user_file.is_file():
+        yield (
+            place.user_file,
+            _values(_toml(place.user_file), place.user_file, str(place.user_file)),
+        )
+
+
+def _project_files(cwd: Path) -> tuple[Path | None, Path | None]:
+    """The nearest file of each kind, from here up to the top of the project."""
+    found: dict[str, Path] = {}
+    for folder in (cwd, *cwd.parents):
+        for name in (PROJECT_FILE, "pyproject.toml"):
+            if (folder / name).is_file():
+                found.setdefault(name, folder / name)
+        if (folder / ".git").exists():
+            break
+    return found.get(PROJECT_FILE), found.get("pyproject.toml")
+
+
+def _table(pyproject: Path) -> dict[str, object] | None:
+    tool = _toml(pyproject).get("tool")
+    table = tool.get("loopwright") if isinstance(tool, dict) else None
+    if table is not None and not isinstance(table, dict):
+        raise _refused(f"{pyproject}: tool.loopwright is not a table", "write [tool.loopwright]")
+    return table
+
+
+def _toml(file: Path) -> dict[str, object]:
+    try:
+        return tomllib.loads(file.read_text(encoding="utf-8"))
+    except tomllib.TOMLDecodeError as error:
+        raise _refused(f"{file}: {error}", "mend the TOML, or move the file away") from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise _refused(f"{file} cannot be read: {error}", "mend it, or move it away") from error
+
+
+def _values(table: Mapping[str, object], file: Path, origin: str) -> dict[Name, Found]:
+    values: dict[Name, Found] = {}
+    for key, value in table.items():
+        if key not in NAMES:
+            known = ", ".join(NAMES)
+            hint = _near(key, NAMES).removeprefix(": ") or f"settings are {known}"
+            raise _refused(f"{origin}: unknown setting {key!r}", hint)
+        if not isinstance(value, str):
+            raise _refused(f"{origin}: {key} must be text, not {value!r}", f'write {key} = "…"')
+        values[key] = Found(_checked(key, value, f"{origin}: {key}"), origin, file.parent)
+    return values
+
+
+def _checked(name: Name, value: str, where: str) -> str:
+    allowed = NAMES[name]
+    if allowed and value not in allowed:
+        near = _near(value, allowed).removeprefix(": ")
+        raise _refused(f"{where} is {value!r}", near or f"it may be {' or '.join(allowed)}")
+    if not value.strip():
+        raise _refused(f"{where} is empty", "give it a value, or remove it")
+    return value
+
+
+def _near(word: str, known: "Mapping[Name, object] | list[str] | tuple[str, ...]") -> str:
+    close = get_close_matches(word, list(known), n=1, cutoff=0.6)
+    return f": did you mean {close[0]}?" if close else ""
+
+
+def _refused(message: str, hint: str) -> LoopwrightError:
+    return LoopwrightError(message, code="bad-setting", hint=hint)

@@ -1,0 +1,98 @@
+"""Lists: runs, gates and one run in detail, as plain values that every door can show."""
+
+from loopwright.app.opening import owner_alive
+from loopwright.app.service import Service
+from loopwright.app.views.progress import PassSeen, Progress
+from loopwright.app.views.summary import iterations, summary
+from loopwright.app.views.wire import timestamp
+from loopwright.app.views.words import goal, headline, most_passes, next_commands
+from loopwright.model.record import JsonValue
+from loopwright.ports import OpenGate, RunRow
+
+
+def driver_pid(row: RunRow) -> int | None:
+    """The living process that drives a run."""
+    return row.owner.pid if row.owner is not None and owner_alive(row.owner) else None
+
+
+def is_left_behind(row: RunRow) -> bool:
+    """Whether a run should be moving and nobody moves it."""
+    return row.headline.status == "running" and driver_pid(row) is None
+
+
+def run_item(service: Service, row: RunRow) -> dict[str, JsonValue]:
+    """A run as a line of a list."""
+    head, state = row.headline, service.state(row.run)
+    return {
+        "run": row.run,
+        "name": head.name,
+        "status": head.status,
+        "reason": head.reason,
+        "iterations": iterations(state),
+        "max": most_passes(state),
+        "usage": {
+            "input_tokens": state.usage.input_tokens,
+            "output_tokens": state.usage.output_tokens,
+            "usd": state.usage.usd,
+        },
+        "gates": len(state.gates),
+        "driver": driver_pid(row),
+        "left_behind": is_left_behind(row),
+        "dialect": head.dialect,
+        "workspace": head.workspace,
+        "started_at": timestamp(head.started_at),
+        "updated_at": timestamp(head.updated_at),
+        "finished_at": timestamp(head.finished_at) if head.finished_at else None,
+    }
+
+
+def gate_item(service: Service, gate: OpenGate) -> dict[str, JsonValue]:
+    """A row of the inbox."""
+    return {
+        "id": gate.gate,
+        "run": gate.run,
+        "name": service.log.row(gate.run).headline.name,
+        "path": gate.path,
+        "message": gate.message,
+        "digest": gate.digest,
+        "opened_at": timestamp(gate.opened_at),
+    }
+
+
+def run_detail(service: Service, run: str) -> dict[str, JsonValue]:
+    """One run: its summary, and what a person wants to know besides."""
+    row, facts = service.log.row(run), service.facts(run)
+    progress = Progress(service.plan(facts[0].fact), service.read_text)
+    for numbered in facts:
+        progress.take(numbered)
+    state = progress.state
+    return {
+        **summary(state, service.read_text),
+        "name": row.headline.name,
+        "headline": headline(state),
+        "goal": goal(state),
+        "max": most_passes(state),
+        "passes": [_pass_item(seen) for seen in progress.passes],
+        "driver": driver_pid(row),
+        "left_behind": is_left_behind(row),
+        "dialect": row.headline.dialect,
+        "workspace": row.headline.workspace,
+        "started_at": timestamp(row.headline.started_at),
+        "updated_at": timestamp(row.headline.updated_at),
+        "finished_at": timestamp(row.headline.finished_at) if row.headline.finished_at else None,
+        "next": list(next_commands(state)),
+    }
+
+
+def _pass_item(seen: PassSeen) -> dict[str, JsonValue]:
+    return {
+        "path": seen.path,
+        "iteration": seen.number,
+        "status": seen.status,
+        "done": seen.done,
+        "learning": seen.learning,
+        "checks": [
+            {"check": one.label, "verdict": one.verdict, "evidence": one.evidence}
+            for one in seen.checks
+        ],
+    }

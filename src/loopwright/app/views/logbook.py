@@ -1,0 +1,110 @@
+"""What was said in a run, in order: agents, checks, people."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from loopwright.app.views.summary import ReadText
+from loopwright.app.views.words import check_label, headline
+from loopwright.kernel.calls import AgentCall, CommandCall
+from loopwright.kernel.facts import (
+    AnyFact,
+    CheckVerdict,
+    EffectDone,
+    EffectFailed,
+    EffectRequested,
+    GateAnswered,
+    GateOpened,
+    RunFinished,
+)
+from loopwright.kernel.fold import apply
+from loopwright.kernel.state import State
+from loopwright.model.plan import Plan
+from loopwright.model.record import JsonValue
+from loopwright.ports import Numbered
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One thing that was said."""
+
+    kind: Literal["agent", "command", "check", "person", "end"]
+    seq: int
+    path: str
+    iteration: int | None
+    title: str
+    text: str
+
+    def as_dict(self) -> dict[str, JsonValue]:
+        return {
+            "kind": self.kind,
+            "seq": self.seq,
+            "path": self.path,
+            "iteration": self.iteration,
+            "title": self.title,
+            "text": self.text,
+        }
+
+
+class Logbook:
+    """Facts in, entries out."""
+
+    def __init__(self, plan: Plan, read: ReadText) -> None:
+        self._state = State(plan)
+        self._read = read
+        self._calls: dict[str, EffectRequested] = {}
+
+    def take(self, numbered: Numbered) -> Entry | None:
+        """Fold the next fact; the entry it makes, if it says something."""
+        fact = numbered.fact
+        said = self._said(fact)
+        apply(self._state, fact)
+        self._state.agenda.clear()
+        if isinstance(fact, RunFinished):
+            said = ("end", headline(self._state), fact.error.detail if fact.error else "")
+        if said is None:
+            return None
+        kind, title, text = said
+        return Entry(
+            kind=kind,
+            seq=numbered.seq,
+            path=getattr(fact, "path", ""),
+            iteration=getattr(fact, "iteration", None),
+            title=title,
+            text=text,
+        )
+
+    def _said(
+        self, fact: AnyFact
+    ) -> tuple[Literal["agent", "command", "check", "person", "end"], str, str] | None:
+        match fact:
+            case EffectRequested():
+                self._calls[fact.effect] = fact
+                return None
+            case EffectDone() | EffectFailed():
+                return self._answered(fact)
+            case CheckVerdict():
+                label = check_label(self._state, fact.path, fact.index, fact.check)
+                return "check", f"{label}: {fact.verdict}", self._read(fact.evidence)
+            case GateOpened():
+                return "person", f"asked ({fact.gate})", fact.message
+            case GateAnswered():
+                return "person", f"{fact.decision} by {fact.by or 'somebody'}", fact.text
+            case _:
+                return None
+
+    def _answered(
+        self, fact: EffectDone | EffectFailed
+    ) -> tuple[Literal["agent", "command"], str, str] | None:
+        asked = self._calls.pop(fact.effect, None)
+        output = self._read(fact.output)
+        problem = fact.error if isinstance(fact, EffectFailed) else None
+        if problem is not None:
+            output = "\n".join(text for text in (output, problem.detail) if text)
+        failed = f" failed ({problem.type})" if problem else ""
+        match asked.call if asked else None:
+            case AgentCall(agent=agent):
+                return "agent", f"agent {agent}{failed}", output
+            case CommandCall(argv=argv) if "/check" not in fact.effect:
+                return "command", f"{' '.join(argv)}{failed}", output
+            case _:
+                return None

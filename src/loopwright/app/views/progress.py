@@ -1,0 +1,225 @@
+"""A run as it comes: facts in, lines and a live picture out. Nothing here decides.
+
+One `Progress` follows one run. `take` folds a fact and answers with the line that tells it, or with
+nothing when it is not worth one.
+"""
+
+from dataclasses import dataclass, field
+
+from loopwright.app.views.summary import ReadText, current_loop
+from loopwright.app.views.words import check_label, headline, passes_text
+from loopwright.kernel.calls import AgentCall, CommandCall
+from loopwright.kernel.facts import (
+    AnyFact,
+    CancelRequested,
+    CheckVerdict,
+    EffectDone,
+    EffectFailed,
+    EffectRequested,
+    GateAnswered,
+    GateOpened,
+    IterationFinished,
+    IterationStarted,
+    RunFinished,
+    RunPaused,
+    RunResumed,
+    RunStarted,
+    StepFinished,
+    StepSkipped,
+    StepStarted,
+    Verdict,
+)
+from loopwright.kernel.fold import apply
+from loopwright.kernel.learning import learning_of
+from loopwright.kernel.state import State
+from loopwright.model.plan import Plan
+from loopwright.ports import Delta, Numbered
+
+SAID_CHARS = 8_000
+EVIDENCE_CHARS = 2_000
+LEARNING_CHARS = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One thing that happened, in words; `good` is None for what is neither good nor bad."""
+
+    text: str
+    good: bool | None = None
+    detail: str = ""
+
+
+@dataclass(slots=True)
+class CheckSeen:
+    """A check of the newest pass and what it said."""
+
+    label: str
+    verdict: Verdict
+    evidence: str
+
+
+@dataclass(slots=True)
+class PassSeen:
+    """A pass and what came of it."""
+
+    path: str
+    number: int
+    learning: str = ""
+    checks: list[CheckSeen] = field(default_factory=list)
+    status: str = "running"
+    done: bool = False
+
+
+class Progress:
+    """One run, followed."""
+
+    def __init__(self, plan: Plan, read: ReadText) -> None:
+        self.state = State(plan)
+        self.seen = 0
+        self.passes: list[PassSeen] = []
+        self.said = ""
+        self.asked: dict[str, GateOpened] = {}
+        self.started_at = 0
+        self._read = read
+        self._calls: dict[str, str] = {}
+        self._open: dict[str, PassSeen] = {}
+
+    def take(self, numbered: Numbered) -> Line | None:
+        """Fold one fact, which must be the next one, and put it into words."""
+        fact = numbered.fact
+        line = self._before(fact)
+        apply(self.state, fact)
+        self.state.agenda.clear()
+        self.seen = numbered.seq
+        return line or self._after(fact)
+
+    def hear(self, delta: Delta) -> None:
+        """Take what an agent says right now."""
+        text = f"\n[{delta.text}]\n" if delta.kind == "tool" else delta.text
+        self.said = (self.said + text)[-SAID_CHARS:]
+
+    @property
+    def newest(self) -> PassSeen | None:
+        return self.passes[-1] if self.passes else None
+
+    # -- facts that are told by what was known before them -----------------------------------------
+
+    def _before(self, fact: AnyFact) -> Line | None:
+        match fact:
+            case CheckVerdict():
+                return self._verdict(fact)
+            case EffectDone() | EffectFailed():
+                return self._answered(fact)
+            case IterationFinished():
+                return self._pass_finished(fact)
+            case _:
+                return None
+
+    def _verdict(self, fact: CheckVerdict) -> Line:
+        label = check_label(self.state, fact.path, fact.index, fact.check)
+        evidence = self._read(fact.evidence)[-EVIDENCE_CHARS:]
+        seen = self._open.get(fact.path)
+        if seen is not None:
+            seen.checks.append(CheckSeen(label, fact.verdict, evidence))
+        place = self._pass_label(fact.path, fact.iteration)
+        return Line(
+            f"{place}: {label}: {fact.verdict}", good=fact.verdict == "pass", detail=evidence
+        )
+
+    def _answered(self, fact: EffectDone | EffectFailed) -> Line | None:
+        what = self._calls.pop(fact.effect, "")
+        if not what.startswith("agent"):
+            return None
+        output = self._read(fact.output)
+        seen = self._open.get(fact.path)
+        if seen is not None:
+            seen.learning = learning_of(output, fact.iteration or 1, LEARNING_CHARS)
+        if isinstance(fact, EffectDone) or fact.error.type == "cancelled":
+            return None
+        place = self._pass_label(fact.path, fact.iteration)
+        text = f"{place}: {what} failed ({fact.error.type})"
+        return Line(text, good=False, detail=fact.error.detail)
+
+    def _pass_finished(self, fact: IterationFinished) -> Line | None:
+        seen = self._open.pop(fact.path, None)
+        if seen is None:
+            return None
+        seen.status, seen.done = fact.status, fact.done
+        if fact.output is not None:
+            seen.learning = learning_of(fact.output, fact.iteration or 1, LEARNING_CHARS)
+        place = self._pass_label(fact.path, fact.iteration)
+        if fact.status == "completed":
+            return Line(f"{place}: {seen.learning}" if seen.learning else f"{place} ended")
+        return Line(f"{place}: {fact.status}", good=False)
+
+    # -- facts that are told by what is known after them -------------------------------------------
+
+    def _after(self, fact: AnyFact) -> Line | None:
+        match fact:
+            case RunStarted():
+                self.started_at = fact.at
+                return Line(f"{fact.run} started: {fact.name}")
+            case IterationStarted():
+                self.said = ""
+                seen = PassSeen(fact.path, fact.iteration or 0)
+                self._open[fact.path] = seen
+                self.passes.append(seen)
+                return Line(f"{self._pass_label(fact.path, fact.iteration)} started")
+            case EffectRequested():
+                self._note_call(fact)
+                return None
+            case GateOpened():
+                self.asked[fact.gate] = fact
+                return Line(f"waits for a person: {fact.message}", detail=fact.gate)
+            case GateAnswered():
+                by = f" by {fact.by}" if fact.by else ""
+                return Line(f"answered{by}: {fact.decision}", detail=fact.text)
+            case _:
+                return self._step_or_run(fact)
+
+    def _step_or_run(self, fact: AnyFact) -> Line | None:
+        match fact:
+            case StepStarted() if self._has_steps:
+                return Line(f"step {fact.path} started")
+            case StepFinished() if self._has_steps:
+                reason = f" ({fact.reason})" if fact.reason not in ("", "done") else ""
+                good = fact.status == "completed"
+                return Line(f"step {fact.path}: {fact.status}{reason}", good)
+            case StepSkipped() if self._has_steps:
+                return Line(f"step {fact.path}: {fact.status} ({fact.reason})")
+            case RunPaused():
+                return Line("pauses: what is under way goes on to its end")
+            case RunResumed():
+                return Line("goes on")
+            case CancelRequested():
+                return Line(f"is being stopped: {fact.reason}")
+            case RunFinished():
+                return Line(headline(self.state), fact.outcome == "completed")
+            case _:
+                return None
+
+    def _note_call(self, fact: EffectRequested) -> None:
+        match fact.call:
+            case AgentCall(agent=agent):
+                self._calls[fact.effect] = f"agent {agent}"
+                self.said = ""
+            case CommandCall(argv=argv):
+                self._calls[fact.effect] = " ".join(argv)
+
+    @property
+    def _has_steps(self) -> bool:
+        return len(self.state.plan.steps) > 1
+
+    @property
+    def activity(self) -> str:
+        """What is being done right now."""
+        working = [what for effect, what in self._calls.items() if effect in self.state.pending]
+        return ", ".join(working)
+
+    def _pass_label(self, path: str, iteration: int | None) -> str:
+        loop = current_loop(self.state)
+        if not self._has_steps and loop is not None and path.startswith(f"{loop.owner.path}."):
+            done = passes_text(self.state)
+            most = done.partition("/")[2]
+            return f"pass {iteration}{f'/{most}' if most else ''}"
+        return path

@@ -1,0 +1,129 @@
+"""A run as one object: what `run --json` prints and `show` draws."""
+
+from collections.abc import Callable
+
+import msgspec
+
+from loopwright.kernel.facts import Failure
+from loopwright.kernel.frames import RepeatBody, Result, StepOwner
+from loopwright.kernel.state import State
+from loopwright.model.plan import only_repeat
+from loopwright.model.record import JsonValue, Text
+from loopwright.runtime.headline import status_of
+
+ReadText = Callable[[Text | None], str]
+
+
+def summary(state: State, read: ReadText) -> dict[str, JsonValue]:
+    """The run as its facts tell it."""
+    finished = state.finished
+    steps: dict[str, JsonValue] = {
+        step.id: _step(state, step.id, read) for step in state.plan.steps
+    }
+    return {
+        "run": state.run,
+        "status": status_of(state),
+        "reason": finished.reason if finished else _waiting_reason(state),
+        "output": read(finished.output) if finished else _last_output(state, read),
+        "result": _json(finished.result if finished else None, read),
+        "iterations": iterations(state),
+        "steps": steps,
+        "usage": {
+            "input_tokens": state.usage.input_tokens,
+            "output_tokens": state.usage.output_tokens,
+            "usd": state.usage.usd,
+        },
+        "gates": [
+            {"id": gate.gate, "path": gate.path, "message": gate.message, "digest": gate.digest}
+            for gate in state.gates.values()
+        ],
+        "error": _error(finished.error if finished else None),
+    }
+
+
+def iterations(state: State) -> int:
+    """Passes of the outermost loop when there is exactly one; else of all loops that ended."""
+    loop = only_repeat(state.plan)
+    total = 0
+    for step in state.plan.steps:
+        ended = state.root.body.results.get(step.id) if state.started else None
+        owner = state.root.body.active.get(step.id) if state.started else None
+        if ended is not None:
+            total += ended.iterations
+        elif owner is not None and isinstance(owner.body, RepeatBody):
+            total += owner.body.finished + len(owner.body.active)
+    return total if loop is not None or total else 0
+
+
+def current_loop(state: State) -> RepeatBody | None:
+    """The loop that is under way at the top of the run, for a headline."""
+    for owner in state.root.body.active.values() if state.started else ():
+        if isinstance(owner.body, RepeatBody):
+            return owner.body
+    return None
+
+
+def _step(state: State, name: str, read: ReadText) -> dict[str, JsonValue]:
+    body = state.root.body if state.started else None
+    ended = body.results.get(name) if body else None
+    if ended is not None:
+        return _ended(ended, read)
+    owner = body.active.get(name) if body else None
+    return {
+        "status": "running" if owner is not None else "pending",
+        "reason": "",
+        "output": _active_output(owner, read),
+        "result": None,
+        "iterations": _passes(owner),
+        "error": None,
+    }
+
+
+def _ended(ended: Result, read: ReadText) -> dict[str, JsonValue]:
+    return {
+        "status": ended.status,
+        "reason": ended.reason,
+        "output": read(ended.output),
+        "result": _json(ended.result, read),
+        "iterations": ended.iterations,
+        "error": _error(ended.error),
+    }
+
+
+def _passes(owner: StepOwner | None) -> int:
+    if owner is None or not isinstance(owner.body, RepeatBody):
+        return 0
+    return owner.body.finished + len(owner.body.active)
+
+
+def _active_output(owner: StepOwner | None, read: ReadText) -> str:
+    if owner is None or not isinstance(owner.body, RepeatBody):
+        return ""
+    for inside in owner.body.active.values():
+        answer = getattr(inside.body, "answer", None)
+        if answer is not None:
+            return read(answer.output)
+    return read(owner.body.last.output) if owner.body.last else ""
+
+
+def _last_output(state: State, read: ReadText) -> str:
+    for owner in state.root.body.active.values() if state.started else ():
+        text = _active_output(owner, read)
+        if text:
+            return text
+    return ""
+
+
+def _waiting_reason(state: State) -> str:
+    return "gate" if state.gates else ""
+
+
+def _json(text: Text | None, read: ReadText) -> JsonValue:
+    if text is None:
+        return None
+    value: JsonValue = msgspec.json.decode(read(text))
+    return value
+
+
+def _error(error: Failure | None) -> JsonValue:
+    return None if error is None else {"type": error.type, "detail": error.detail}

@@ -1,0 +1,133 @@
+"""A run in words: how it stands, why it ended, what can be done next."""
+
+from loopwright.app.views.summary import current_loop, iterations
+from loopwright.kernel.frames import RepeatBody
+from loopwright.kernel.limits import cap
+from loopwright.kernel.state import State
+from loopwright.model.actions import Repeat
+from loopwright.model.checks import leaves
+from loopwright.model.plan import only_repeat
+from loopwright.runtime.headline import status_of
+
+_DONE = {
+    "signal": "the agent gave its signal",
+    "regex": "the output matches the pattern",
+    "contains": "the output has the text in it",
+    "command": "the check command succeeded",
+    "schema": "the result fits its schema",
+    "approved": "a person approved",
+    "items": "every item was gone through",
+    "max_iterations": "all passes were made",
+}
+_LIMITS = {
+    "max_iterations": "Stopped at the cap",
+    "budget": "Stopped by the budget",
+    "deadline": "Stopped by the time limit",
+    "stalled": "Stopped: the passes no longer change anything",
+}
+_FAILED = {
+    "check_broken": "Failed: the check could not be asked",
+    "rejected": "Failed: a person rejected it",
+    "max_iterations": "Failed at the cap",
+}
+
+
+def headline(state: State) -> str:
+    """One sentence about a run."""
+    status, passes = status_of(state), _passes(state)
+    if status == "waiting":
+        count = len(state.gates)
+        what = "a person's decision" if count == 1 else f"{count} decisions"
+        return f"Waits for {what}{passes}"
+    if status == "paused":
+        return f"Paused{passes}"
+    if status == "running":
+        return f"Under way{passes}"
+    return _ended(state, passes)
+
+
+def _ended(state: State, passes: str) -> str:
+    finished = state.finished
+    assert finished is not None
+    reason, detail = finished.reason, finished.error.detail if finished.error else ""
+    match finished.outcome:
+        case "completed":
+            why = _DONE.get(reason)
+            return f"Completed{passes}{f': {why}' if why else ''}"
+        case "exhausted":
+            return f"{_LIMITS.get(reason, f'Stopped by a limit ({reason})')}{passes}"
+        case "failed":
+            known = _FAILED.get(reason, "Failed")
+            return f"{known}{passes}{f': {detail}' if detail else ''}"
+        case "cancelled":
+            return f"Stopped{passes}{'' if reason == 'stopped' else f': {reason}'}"
+
+
+def _passes(state: State) -> str:
+    """` after 3 of 10 passes`, for a run that is one loop."""
+    made, most = iterations(state), most_passes(state)
+    if only_repeat(state.plan) is None:
+        return ""
+    if state.finished is None:
+        return f" in pass {made}{f' of {most}' if most else ''}" if made else ""
+    of = f" of {most}" if most else ""
+    return f" after {made}{of} pass{'' if (most or made) == 1 else 'es'}"
+
+
+def most_passes(state: State) -> int | None:
+    """How many passes the loop of a run may make, with those that a person granted."""
+    running = current_loop(state)
+    if running is not None:
+        return cap(running)
+    loop = only_repeat(state.plan)
+    return loop.max if loop is not None else None
+
+
+def goal(state: State) -> str:
+    """What the run is for."""
+    started = state.started
+    if started is not None and started.message:
+        return started.message if isinstance(started.message, str) else started.message.head
+    written = "".join(getattr(part, "text", "…") for part in state.plan.message)
+    return written or state.plan.description or state.plan.name
+
+
+def passes_text(state: State) -> str:
+    """`3/10`, or nothing for a run without a single loop."""
+    if only_repeat(state.plan) is None:
+        return ""
+    most = most_passes(state)
+    return f"{iterations(state)}/{most}" if most else str(iterations(state))
+
+
+def check_label(state: State, path: str, index: int, fallback: str) -> str:
+    """A check by what it asks, for people: `command: pytest -q`."""
+    owner = state.owners.get(path.rpartition(".")[0])
+    body = owner.body if owner is not None else None
+    if not isinstance(body, RepeatBody):
+        return fallback
+    return _label(body.action, index) or fallback
+
+
+def _label(loop: Repeat, index: int) -> str:
+    found = leaves(loop.until)
+    if index >= len(found):
+        return ""
+    leaf = found[index]
+    name = str(type(leaf).__struct_config__.tag)
+    argv = getattr(leaf, "argv", None)
+    detail = " ".join(argv) if argv else str(getattr(leaf, "pattern", getattr(leaf, "word", "")))
+    return f"{name}: {detail}" if detail else name
+
+
+def next_commands(state: State) -> list[str]:
+    """What a person may want to do with a run now."""
+    status, run = status_of(state), state.run
+    if status == "waiting":
+        gates = list(state.gates)
+        return [f"loopwright {verb} {gate}" for gate in gates for verb in ("approve", "reject")]
+    if status == "paused":
+        return [f"loopwright resume {run}", f"loopwright stop {run}"]
+    if status == "running":
+        return [f"loopwright logs {run} -f", f"loopwright pause {run}", f"loopwright stop {run}"]
+    return [f"loopwright logs {run}"]

@@ -1,0 +1,63 @@
+"""Wiring: the one place where adapters are chosen and put together."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, closing
+from dataclasses import dataclass
+
+from loopwright.app.opening import open_log, open_reader, owner_alive, this_owner
+from loopwright.app.schemas import schema_problem
+from loopwright.app.service import Service
+from loopwright.app.settings import Settings
+from loopwright.programs.performer import LocalPerformer
+from loopwright.programs.sweep import sweep
+from loopwright.runtime.bus import LiveBus
+from loopwright.runtime.clock import SystemClock
+from loopwright.runtime.driver import LocalDriver
+from loopwright.stores import SqliteLog
+
+__all__ = [
+    "Local",
+    "local",
+    "open_log",
+    "open_reader",
+    "owner_alive",
+    "sweep_leftovers",
+    "this_owner",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Local:
+    """Everything one process needs to drive runs on this machine."""
+
+    service: Service
+    driver: LocalDriver
+    log: SqliteLog
+    bus: LiveBus
+
+
+@asynccontextmanager
+async def local(settings: Settings) -> AsyncIterator[Local]:
+    """Open everything, and close it in order, whatever happens."""
+    bus, clock = LiveBus(), SystemClock()
+    with closing(open_log(settings)) as log:
+        sweep_leftovers(log)
+        driver = LocalDriver(
+            log,
+            LocalPerformer(bus, schema_problem),
+            clock=clock,
+            owner=this_owner(),
+            check_schema=schema_problem,
+        )
+        driver.open()
+        try:
+            yield Local(service=Service(log, clock, driver), driver=driver, log=log, bus=bus)
+        finally:
+            await driver.close()
+
+
+def sweep_leftovers(log: SqliteLog) -> int:
+    """End processes of drivers that died without being able to."""
+    rows = log.rows(statuses=("running", "paused", "waiting"))
+    dead = {row.owner.token for row in rows if row.owner and not owner_alive(row.owner)}
+    return sweep(dead) if dead else 0

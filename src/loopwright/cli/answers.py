@@ -1,0 +1,97 @@
+"""`approve`, `reject` and `continue`: decisions at gates."""
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from loopwright.cli.completing import complete_gates
+from loopwright.cli.door import Door
+from loopwright.cli.looking import looking
+from loopwright.cli.verb import Example, Verb, door_of
+
+if TYPE_CHECKING:
+    from loopwright.app.service import Service
+    from loopwright.app.wiring import Local
+    from loopwright.model.actions import Decision
+
+_DRIVING = (
+    "If no living process drives the run, it is driven here until it rests, as `loopwright run` "
+    "does it."
+)
+
+
+def _verb(
+    name: str, summary: str, *, examples: list[Example], needs_text: bool = False
+) -> click.Command:
+    def answer(ctx: click.Context, /, *, reference: str, text: str | None, no_drive: bool) -> int:
+        if needs_text and not (text or "").strip():
+            raise click.UsageError(f"{name} needs TEXT: say what should be different", ctx)
+        return _answer(door_of(ctx), reference, name, text=text or "", drive=not no_drive)  # type: ignore[arg-type]
+
+    decorate: list[Callable[[Any], Any]] = [
+        click.pass_context,
+        click.option("--no-drive", is_flag=True, help="Only record the answer; drive nothing."),
+        click.argument("text", metavar="TEXT" if needs_text else "[TEXT]", required=False),
+        click.argument("reference", metavar="ID", shell_complete=complete_gates),
+        click.command(
+            name, cls=Verb, help=f"{summary}\n\n{_DRIVING}", examples=examples
+        ),
+    ]
+    made: Any = answer
+    for one in decorate:
+        made = one(made)
+    command: click.Command = made
+    return command
+
+
+def _answer(door: Door, reference: str, decision: "Decision", *, text: str, drive: bool) -> int:
+    from loopwright.app.service import current_user  # noqa: PLC0415 - help stays quick
+
+    async def decide(service: "Service") -> str:
+        return await service.answer(reference, decision, text=text, by=current_user())
+
+    if not drive:
+        return _record(door, decide)
+    from loopwright.cli.driving import Manner, Taken, drive as drive_on  # noqa: PLC0415 - the same
+
+    async def begin(here: "Local") -> list[Taken]:
+        seen = here.service.gate_version(reference)
+        run = await decide(here.service)
+        return [Taken(run, seen)]
+
+    return drive_on(door, begin, Manner())
+
+
+def _record(door: Door, decide: "Callable[[Service], Any]") -> int:
+    from loopwright.app.views.summary import summary  # noqa: PLC0415 - help stays quick
+
+    with looking(door) as service:
+        run = asyncio.run(decide(service))
+        if door.as_json:
+            door.put_json(summary(service.state(run), service.read_text))
+        else:
+            door.say(f"recorded; `loopwright resume {run}` takes the run up if nobody drives it")
+    return 0
+
+
+VERBS = {
+    "approve": _verb(
+        "approve",
+        "Accept what a gate asks about. ID is a gate, or a run with one open gate.",
+        examples=[("loopwright approve gate_5f", ""), ('loopwright approve run_01 "Good"', "")],
+    ),
+    "reject": _verb(
+        "reject",
+        "Refuse what a gate asks about, which fails the step. ID is a gate, or a run with one "
+        "open gate.",
+        examples=[('loopwright reject gate_5f "Not what I meant"', "")],
+    ),
+    "continue": _verb(
+        "continue",
+        "Ask for another pass and say in TEXT what should be different.",
+        examples=[('loopwright continue gate_5f "Shorter, and name the file"', "")],
+        needs_text=True,
+    ),
+}

@@ -1,0 +1,68 @@
+"""Amounts, times and states as they stand in a table or a line."""
+
+from loopwright.cli.door import Tone
+from loopwright.cli.texts import padded, width
+
+STATUS_SIGNS = {
+    "running": ("▶", ">"),
+    "waiting": ("?", "?"),
+    "paused": ("‖", "="),
+    "completed": ("✓", "+"),
+    "exhausted": ("◼", "#"),
+    "failed": ("✗", "x"),
+    "cancelled": ("–", "-"),
+}
+STATUS_TONES: dict[str, Tone] = {
+    "running": "bold",
+    "waiting": "warn",
+    "paused": "dim",
+    "completed": "good",
+    "exhausted": "warn",
+    "failed": "bad",
+    "cancelled": "dim",
+}
+
+
+def status_cell(status: str, *, signs: bool) -> str:
+    """A status as sign and word."""
+    sign = STATUS_SIGNS.get(status, ("·", "."))[0 if signs else 1]
+    return f"{sign} {status}"
+
+
+def duration(ms: int) -> str:
+    """A length of time, short."""
+    seconds = max(0, ms) // 1_000
+    if seconds < 60:
+        return f"{seconds}s"
+    minutes, seconds = divmod(seconds, 60)
+    if minutes < 60:
+        return f"{minutes}m{seconds:02d}s"
+    hours, minutes = divmod(minutes, 60)
+    if hours < 48:
+        return f"{hours}h{minutes:02d}m"
+    return f"{hours // 24}d{hours % 24:02d}h"
+
+
+def money(usd: float) -> str:
+    """USD with as many digits as the amount deserves."""
+    return f"${usd:.2f}" if usd >= 0.1 or usd == 0 else f"${usd:.4f}"
+
+
+def tokens(count: int) -> str:
+    """A number of tokens, short."""
+    for size, unit in ((1_000_000, "M"), (1_000, "k")):
+        if count >= size:
+            return f"{count / size:.1f}".removesuffix(".0") + unit
+    return str(count)
+
+
+def table(rows: list[list[str]], most: int) -> list[str]:
+    """Rows in columns; the last column is free text and takes what is left of `most` cells."""
+    count = len(rows[0])
+    widths = [max(width(row[n]) for row in rows) for n in range(count - 1)]
+    room = max(10, most - sum(widths) - 2 * (count - 1))
+    lines = []
+    for row in rows:
+        cells = [padded(cell, size) for cell, size in zip(row, widths, strict=False)]
+        lines.append("  ".join([*cells, padded(row[-1], room).rstrip()]).rstrip())
+    return lines

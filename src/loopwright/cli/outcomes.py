@@ -1,0 +1,46 @@
+"""How a run's end becomes an exit code and a result.
+
+0 completed · 3 failed, or stopped by somebody · 4 a limit stopped it · 5 waits for a person, or is
+paused · 130 and 143 signals.
+"""
+
+import sys
+from typing import TYPE_CHECKING
+
+from loopwright.cli.door import Door
+from loopwright.cli.texts import cleaned
+
+if TYPE_CHECKING:
+    from loopwright.model.record import JsonValue
+
+EXIT = {
+    "completed": 0,
+    "failed": 3,
+    "cancelled": 3,
+    "exhausted": 4,
+    "waiting": 5,
+    "paused": 5,
+    "running": 0,
+}
+_WORST_FIRST = (3, 4, 5)
+
+
+def exit_code(summary: "dict[str, JsonValue]") -> int:
+    """The exit code of a run that rests."""
+    return EXIT[str(summary["status"])]
+
+
+def worst(codes: list[int]) -> int:
+    """One exit code for several runs."""
+    return next((code for code in _WORST_FIRST if code in codes), max(codes, default=0))
+
+
+def put_result(door: Door, summary: "dict[str, JsonValue]") -> None:
+    """The run's output on stdout, as text that cannot drive a terminal."""
+    if door.as_json:
+        door.put_json(summary)
+        return
+    output = cleaned(str(summary["output"]))
+    if output.strip():
+        sys.stdout.write(output if output.endswith("\n") else f"{output}\n")
+        sys.stdout.flush()

@@ -1,0 +1,126 @@
+"""Errors as people and programs see them: one line with the fix, or one problem object.
+
+Exit codes: 1 unexpected · 2 usage or bad definition · 6 not allowed · 8 conflict. Those of runs are
+in `outcomes.py`.
+"""
+
+import re
+from dataclasses import dataclass, field
+
+import click
+
+from loopwright.errors import (
+    Conflict,
+    DefinitionError,
+    LoopwrightError,
+    NotAllowed,
+    NotFound,
+    StorageError,
+)
+
+_SECRET = re.compile(r"--?(?:[\w-]*-)?(?:token|api-?key|password|passwd|secret)s?", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """What went wrong, for whoever asked."""
+
+    exit: int
+    status: int
+    code: str
+    title: str
+    detail: str
+    hint: str | None = None
+    errors: list[dict[str, str | int | None]] = field(default_factory=list)
+    lines: list[str] = field(default_factory=list)
+
+    def as_dict(self) -> dict[str, object]:
+        """The problem as RFC 9457 has it."""
+        found: dict[str, object] = {
+            "type": f"urn:loopwright:problem:{self.code}",
+            "title": self.title,
+            "status": self.status,
+            "detail": self.detail,
+        }
+        if self.errors:
+            found["errors"] = self.errors
+        if self.hint:
+            found["hint"] = self.hint
+        return found
+
+    def as_lines(self) -> list[str]:
+        """The problem as a person reads it."""
+        if self.lines:
+            return self.lines
+        hint = f"\n  {self.hint}" if self.hint else ""
+        return [f"error: {self.detail}{hint}"]
+
+
+_KINDS: list[tuple[type[LoopwrightError], int, int, str]] = [
+    (DefinitionError, 2, 422, "The definition is not valid"),
+    (NotFound, 2, 404, "There is no such thing"),
+    (Conflict, 8, 409, "The state does not allow it"),
+    (NotAllowed, 6, 403, "Not allowed"),
+    (StorageError, 1, 503, "The data directory cannot be used"),
+    (LoopwrightError, 2, 400, "This cannot be done as asked"),
+]
+
+
+def problem_of(error: Exception) -> Problem:
+    """The problem that an exception stands for."""
+    if isinstance(error, click.UsageError):
+        return _usage(error)
+    if isinstance(error, click.ClickException):
+        return _simple(error.format_message(), exit_code=2)
+    if isinstance(error, LoopwrightError):
+        return _known(error)
+    return Problem(
+        exit=1,
+        status=500,
+        code="unexpected",
+        title="Something unexpected happened",
+        detail=f"{type(error).__name__}: {error}",
+        hint="this is a defect of loopwright; LOOPWRIGHT_DEBUG=1 shows where it happened",
+    )
+
+
+def _known(error: LoopwrightError) -> Problem:
+    exit_code, status, title = next(
+        (code, status, title) for kind, code, status, title in _KINDS if isinstance(error, kind)
+    )
+    if error.code == "ambiguous":
+        exit_code = 2
+    found = [p for p in getattr(error, "problems", ()) if hasattr(p, "render")]
+    return Problem(
+        exit=exit_code,
+        status=status,
+        code=error.code,
+        title=title,
+        detail=error.message,
+        hint=error.hint,
+        errors=[p.as_dict() for p in found],
+        lines=[p.render() for p in found],
+    )
+
+
+def _usage(error: click.UsageError) -> Problem:
+    if isinstance(error, click.NoSuchOption) and _SECRET.fullmatch(error.option_name):
+        return _simple(
+            f"{error.option_name} is not taken from the command line, where everybody can see it",
+            hint="put the secret into a variable of the environment, or into a file that only "
+            "you can read, and name that file",
+        )
+    command = error.ctx.command_path if error.ctx else "loopwright"
+    return _simple(_sentence(error.format_message()), hint=f"`{command} --help` shows how")
+
+
+def _simple(detail: str, *, hint: str | None = None, exit_code: int = 2) -> Problem:
+    return Problem(
+        exit=exit_code, status=400, code="usage", title="Wrong usage", detail=detail, hint=hint
+    )
+
+
+def _sentence(text: str) -> str:
+    """Click's messages, in the style of all the others."""
+    text = text[:1].lower() + text[1:] if text[1:2].islower() else text
+    return text.replace(". (Did you mean", " (did you mean").removesuffix(".")

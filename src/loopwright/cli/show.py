@@ -1,0 +1,114 @@
+"""`show`: one run in words."""
+
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from loopwright.cli.cells import STATUS_TONES, money, status_cell, tokens
+from loopwright.cli.completing import complete_runs
+from loopwright.cli.door import Door, Tone
+from loopwright.cli.looking import looking, terminal_width
+from loopwright.cli.texts import cut, last_lines, one_line
+from loopwright.cli.verb import Verb, door_of
+
+if TYPE_CHECKING:
+    from loopwright.model.record import JsonValue
+
+EVIDENCE_LINES = 3
+
+
+@click.command(cls=Verb, examples=[("loopwright show run_01", "the beginning of an id is enough")])
+@click.argument("run", metavar="RUN", shell_complete=complete_runs)
+@click.pass_context
+def show(ctx: click.Context, /, *, run: str) -> None:
+    """One run: how it stands, what each pass brought, what it cost, what to do next."""
+    door = door_of(ctx)
+    with looking(door) as service:
+        from loopwright.app.views.listing import run_detail  # noqa: PLC0415 - help stays quick
+
+        detail = run_detail(service, service.find(run))
+    if door.as_json:
+        door.put_json(detail)
+    else:
+        _Sheet(door).put(detail)
+
+
+class _Sheet:
+    """A run as a page of text."""
+
+    def __init__(self, door: Door) -> None:
+        self._door = door
+        self._width = terminal_width()
+        self._signs = door.has_signs(sys.stdout)
+
+    def put(self, detail: "dict[str, JsonValue]") -> None:
+        status = str(detail["status"])
+        self._line(
+            f"{status_cell(status, signs=self._signs)}  {one_line(str(detail['name']))}",
+            STATUS_TONES[status],
+        )
+        self._line(one_line(str(detail["headline"])), "bold")
+        self._line("")
+        self._fields(detail)
+        self._passes(detail["passes"])
+        self._waiting(detail)
+        self._line("")
+        for command in _list(detail["next"]):
+            self._line(f"  {command}", "dim")
+
+    def _fields(self, detail: "dict[str, JsonValue]") -> None:
+        usage = detail["usage"]
+        assert isinstance(usage, dict)
+        used = int(str(usage["input_tokens"])) + int(str(usage["output_tokens"]))
+        driver = detail["driver"]
+        fields = {
+            "run": str(detail["run"]),
+            "goal": str(detail["goal"]),
+            "workspace": str(detail["workspace"]),
+            "dialect": str(detail["dialect"]),
+            "spent": f"{money(float(str(usage['usd'])))}, {tokens(used)} tokens",
+            "started": str(detail["started_at"]),
+            "ended": str(detail["finished_at"] or ""),
+            "driven by": f"process {driver}" if driver else "",
+        }
+        if detail["left_behind"]:
+            fields["driven by"] = "nobody: its process is gone, `loopwright resume` takes it up"
+        for name, value in fields.items():
+            if value:
+                self._line(f"{name:<10} {one_line(value)}")
+
+    def _passes(self, passes: "JsonValue") -> None:
+        for one in _list(passes):
+            assert isinstance(one, dict)
+            good = bool(one["done"])
+            sign = ("✓" if good else "·") if self._signs else ("+" if good else "-")
+            learning = one_line(str(one["learning"]))
+            self._line(f"{sign} {one['iteration']}  {learning}", "good" if good else "plain")
+            for check in _list(one["checks"]):
+                assert isinstance(check, dict)
+                self._check(check)
+
+    def _check(self, check: "dict[str, JsonValue]") -> None:
+        verdict = str(check["verdict"])
+        tone: Tone = "good" if verdict == "pass" else "warn"
+        self._line(f"     {one_line(str(check['check']))}: {verdict}", tone)
+        if verdict != "pass":
+            for line in last_lines(str(check["evidence"]), EVIDENCE_LINES):
+                self._line(f"       {one_line(line)}", "dim")
+
+    def _waiting(self, detail: "dict[str, JsonValue]") -> None:
+        for gate in _list(detail["gates"]):
+            assert isinstance(gate, dict)
+            self._line(f"waits  {gate['id']}  {one_line(str(gate['message']))}", "warn")
+
+    def _line(self, text: str, tone: Tone = "plain") -> None:
+        self._door.put(self._door.painted(cut(text, self._width), tone, sys.stdout))
+
+
+def _list(value: "JsonValue") -> "list[JsonValue]":
+    assert isinstance(value, list)
+    return value
+
+
+VERBS = {"show": show}

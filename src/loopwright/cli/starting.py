@@ -1,0 +1,91 @@
+"""Options that `run` and `loop` share, and how a run is started with them."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
+
+import click
+
+from loopwright.cli.door import Door
+from loopwright.cli.verb import door_of
+
+if TYPE_CHECKING:
+    from loopwright.app.dialects import Definition
+    from loopwright.app.preparing import Wish
+    from loopwright.app.service import Start
+    from loopwright.app.wiring import Local
+    from loopwright.cli.driving import Manner
+
+_Function = TypeVar("_Function", bound=Callable[..., object])
+
+_OPTIONS = [
+    click.option(
+        "--agent",
+        "agents",
+        multiple=True,
+        metavar="SPEC",
+        help="What stands behind every agent (command:PROGRAM, jsonl:PROGRAM, script:FILE), or "
+        "behind one: NAME=SPEC. May be given more than once.",
+    ),
+    click.option("--workspace", metavar="DIR", help="Where agents work. Default: here."),
+    click.option(
+        "--budget", metavar="LIMITS", help="What the run may use: usd=5,tokens=2M,time=2h."
+    ),
+    click.option("--name", metavar="NAME", help="What the run is called in lists."),
+    click.option("--detach", is_flag=True, help="Drive the run in the background and return."),
+    click.option(
+        "--no-wait", is_flag=True, help="Leave with exit code 5 at a gate, do not ask here."
+    ),
+    click.option("--jsonl", is_flag=True, help="Facts on stdout as they come, one JSON per line."),
+]
+
+
+def start_options(function: _Function) -> _Function:
+    """Add the options that `run` and `loop` share."""
+    for option in reversed(_OPTIONS):
+        function = option(function)
+    return function
+
+
+def launch(
+    ctx: click.Context,
+    prepare: "Callable[[Wish], tuple[Start, Definition]]",
+    options: dict[str, object],
+) -> int:
+    """Start a run as the options say, and answer with the exit code."""
+    from loopwright.app.preparing import Wish  # noqa: PLC0415 - help stays quick
+    from loopwright.cli.driving import Manner  # noqa: PLC0415 - help stays quick
+
+    door = door_of(ctx)
+    no_wait, jsonl, detach = (bool(options.pop(name)) for name in ("no_wait", "jsonl", "detach"))
+    if jsonl and door.as_json:
+        raise click.UsageError("--json and --jsonl exclude each other", ctx)
+    wish = Wish(default_agent=door.settings.agent, **options)  # type: ignore[arg-type]
+    start, definition = prepare(wish)
+    for warning in definition.warnings:
+        door.say(warning.render(), tone="warn")
+    if detach:
+        return _start_detached(door, start)
+    return _start_here(door, start, Manner(no_wait=no_wait, jsonl=jsonl))
+
+
+def _start_here(door: Door, start: "Start", manner: "Manner") -> int:
+    """Start a run and drive it until it rests."""
+    from loopwright.cli.driving import drive  # noqa: PLC0415 - help stays quick
+
+    async def begin(here: "Local") -> list[str]:
+        return [await here.service.start(start)]
+
+    return drive(door, begin, manner, from_start=True)
+
+
+def _start_detached(door: Door, start: "Start") -> int:
+    """Create a run and let a process in the background drive it."""
+    from loopwright.app.detaching import start_in_background  # noqa: PLC0415 - help stays quick
+
+    started = start_in_background(door.settings, start)
+    if door.as_json:
+        door.put_json(started.summary)
+    else:
+        door.put(started.run)
+        door.say(f"driven by process {started.pid}; `loopwright logs {started.run} -f` follows it")
+    return 0

@@ -1,0 +1,95 @@
+"""What all commands share: the flags everywhere, help with examples first."""
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from loopwright.cli.door import Door, Wanted
+
+Example = tuple[str, str]
+"""A command line, and what it does."""
+
+CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+
+
+def _keep(ctx: click.Context, param: click.Parameter, value: object) -> None:
+    """A flag counts wherever it was given, so a later "not given" does not take it back."""
+    wanted = ctx.ensure_object(Wanted)
+    if value and param.name:
+        setattr(wanted, param.name, value)
+
+
+def common_options() -> list[click.Parameter]:
+    """The flags that every command takes."""
+    return [
+        click.Option(
+            ["--json", "as_json"],
+            is_flag=True,
+            expose_value=False,
+            callback=_keep,
+            help="One JSON object on stdout and nothing else.",
+        ),
+        click.Option(
+            ["--data-dir"],
+            metavar="DIR",
+            expose_value=False,
+            callback=_keep,
+            help="Where runs are kept (else LOOPWRIGHT_HOME, else the platform's data folder).",
+        ),
+        click.Option(
+            ["--no-color"], is_flag=True, expose_value=False, callback=_keep, help="No colour."
+        ),
+        click.Option(
+            ["--quiet", "-q"],
+            is_flag=True,
+            expose_value=False,
+            callback=_keep,
+            help="No talk on stderr: the result, and errors.",
+        ),
+    ]
+
+
+class Verb(click.Command):
+    """A command of this product."""
+
+    def __init__(
+        self,
+        *args: Any,  # noqa: ANN401 - click's own parameters, handed on
+        examples: Sequence[Example] = (),
+        **kwargs: Any,  # noqa: ANN401
+    ) -> None:
+        kwargs["params"] = [*(kwargs.get("params") or []), *common_options()]
+        kwargs.setdefault("context_settings", CONTEXT)
+        super().__init__(*args, **kwargs)
+        self.examples = examples
+
+    def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        super().format_help_text(ctx, formatter)
+        write_examples(self.examples, formatter)
+
+
+def write_examples(examples: Sequence[Example], formatter: click.HelpFormatter) -> None:
+    if not examples:
+        return
+    with formatter.section("Examples"):
+        for line, meaning in examples:
+            formatter.write(f"{'':{formatter.current_indent}}{line}\n")
+            if meaning:
+                formatter.write(f"{'':{formatter.current_indent + 4}}{meaning}\n")
+
+
+def door_of(ctx: click.Context) -> Door:
+    """The door of the command that is running."""
+    return Door(ctx.ensure_object(Wanted))
+
+
+def wants_json(args: Sequence[str]) -> bool:
+    """Whether a command line asks for JSON, told before it is understood: errors are JSON too."""
+    before = args[: args.index("--")] if "--" in args else args
+    return "--json" in before
+
+
+def wants_traces() -> bool:
+    return os.environ.get("LOOPWRIGHT_DEBUG", "") not in ("", "0")

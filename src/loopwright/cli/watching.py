@@ -1,0 +1,88 @@
+"""Watching a run: the ways in which what happens is shown while it happens."""
+
+import sys
+from typing import Protocol
+
+from loopwright.app.views.progress import Line, Progress
+from loopwright.app.views.wire import fact_on_wire
+from loopwright.cli.door import Door, Tone, as_json
+from loopwright.cli.texts import last_lines, one_line
+from loopwright.ports import Delta, Numbered
+
+EVIDENCE_LINES = 3
+
+
+class View(Protocol):
+    """Shows one run. What it shows is a matter of taste; a run never depends on it."""
+
+    def begin(self, progress: Progress) -> None:
+        """Everything up to now has been folded; from here on it is live."""
+
+    def fact(self, numbered: Numbered, line: Line | None) -> None:
+        """Something happened."""
+
+    def said(self, delta: Delta) -> None:
+        """An agent says something."""
+
+    def tick(self) -> None:
+        """A moment has passed."""
+
+    def note(self, text: str) -> None:
+        """Something about this process, not about the run."""
+
+    def end(self) -> None:
+        """Nothing more will be shown, or not until `begin`."""
+
+
+class Silent:
+    """Shows nothing."""
+
+    def begin(self, progress: Progress) -> None: ...
+
+    def fact(self, numbered: Numbered, line: Line | None) -> None: ...
+
+    def said(self, delta: Delta) -> None: ...
+
+    def tick(self) -> None: ...
+
+    def note(self, text: str) -> None: ...
+
+    def end(self) -> None: ...
+
+
+class Plain(Silent):
+    """One line on stderr for each thing that matters."""
+
+    def __init__(self, door: Door, label: str = "") -> None:
+        self._door = door
+        self._label = f"{label}  " if label else ""
+
+    def fact(self, numbered: Numbered, line: Line | None) -> None:
+        if line is None:
+            return
+        tone: Tone = "plain" if line.good is None else ("good" if line.good else "warn")
+        self._door.say(f"{self._label}{one_line(line.text)}", tone=tone)
+        for text in last_lines(line.detail, 0 if line.good else EVIDENCE_LINES):
+            self._door.say(f"{self._label}    {text}", tone="dim")
+
+    def note(self, text: str) -> None:
+        self._door.say(text)
+
+
+class JsonLines(Plain):
+    """Every fact on stdout as it comes; talk stays on stderr."""
+
+    def __init__(self, door: Door, run: str) -> None:
+        super().__init__(door)
+        self._run = run
+        self._gone = False
+
+    def fact(self, numbered: Numbered, line: Line | None) -> None:
+        super().fact(numbered, line)
+        if self._gone:
+            return
+        try:
+            sys.stdout.write(as_json(fact_on_wire(self._run, numbered)) + "\n")
+            sys.stdout.flush()
+        except BrokenPipeError:
+            self._gone = True  # nobody reads any more; the run goes on

@@ -1,0 +1,70 @@
+"""Commands as people write them: a list of words, or a line that is split without a shell."""
+
+import re
+import shlex
+from typing import NamedTuple
+
+_USE_A_SCRIPT = "put it into a script file and name that file here"
+
+# One group per way of quoting: outside of all quotes, inside double quotes, and what is safe.
+_PIECE = re.compile(
+    r"""
+      \\.                                    # an escaped character
+    | '[^']*'                                # quoted: nothing has a meaning
+    | "(?:\\.|[^"\\$`])*(?P<inside>[$`])?    # quoted: a shell would fill in $ and `
+    | (?P<bare>&&|\|\||>>|[&|;<>$`*?()\n])
+    | (?P<home>(?:^|(?<=\s))~)
+    | .
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+_ASSIGNMENT = re.compile(r"\s*([A-Za-z_]\w*=\S*)\s")
+_OURS = re.compile(
+    r"\{\{\s*(?:message|input|steps|item|index|iteration|max|previous|feedback|run|workspace)\b"
+)
+
+
+class CommandFault(NamedTuple):
+    """Why a command is refused."""
+
+    code: str
+    message: str
+    hint: str | None = None
+
+
+def split_command(line: str) -> list[str] | CommandFault:
+    """The words of a command line, or why it cannot be run without a shell."""
+    found = shell_syntax(line)
+    if found:
+        message = f"{found} means something to a shell only, and no shell is used"
+        return CommandFault("shell-syntax", message, _USE_A_SCRIPT)
+    assigned = _ASSIGNMENT.match(line)
+    if assigned:
+        message = f"{assigned[1]} sets a variable in a shell only, and no shell is used"
+        return CommandFault("shell-syntax", message, _USE_A_SCRIPT)
+    try:
+        words = shlex.split(line)
+    except ValueError:
+        return CommandFault("bad-command", "a quotation mark or backslash is left open")
+    return words or CommandFault("bad-command", "the command is empty")
+
+
+def shell_syntax(line: str) -> str | None:
+    """The first sign of a line that only a shell would understand."""
+    for piece in _PIECE.finditer(line):
+        sign = piece["inside"] or piece["bare"] or piece["home"]
+        if sign:
+            return "a line break" if sign == "\n" else sign
+    return None
+
+
+def checked_words(words: list[str]) -> list[str] | CommandFault:
+    """The words, or why they are no command. In a list, signs of a shell are plain text."""
+    if not words or not words[0].strip():
+        return CommandFault("bad-command", "the command is empty")
+    for word in words:
+        if _OURS.search(word):
+            message = "a command takes no references: what an agent said would become a command"
+            hint = "let the program read the workspace, or its LOOPWRIGHT_ variables"
+            return CommandFault("reference-in-command", message, hint)
+    return words

@@ -1,0 +1,257 @@
+"""The kinds of value that a native definition is made of, each with its own refusal."""
+
+import re
+from typing import Annotated, Any, TypeAlias, TypeVar
+
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    GetCoreSchemaHandler,
+    ValidationInfo,
+    WithJsonSchema,
+)
+from pydantic_core import CoreSchema
+
+from loopwright.dialects.native.commands import CommandFault, checked_words, split_command
+from loopwright.dialects.native.faults import fault, visible
+from loopwright.model.ids import ID_PATTERN, is_id
+
+T = TypeVar("T")
+
+
+class _NotNull:
+    """Leave it out or give it a value: an empty key is no way to say "the default"."""
+
+    def __get_pydantic_core_schema__(
+        self, source: object, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        schema = handler(source)
+        inner: CoreSchema = schema["schema"] if schema["type"] == "nullable" else schema
+        return inner
+
+
+Maybe: TypeAlias = Annotated[T | None, _NotNull()]
+
+# -- ids and names ---------------------------------------------------------------------------------
+
+
+def _id(text: str) -> str:
+    visible(text)
+    if is_id(text):
+        return text
+    shown = text if len(text) <= 40 else f"{text[:39]}…"
+    better = re.sub(r"[^a-z0-9_-]+", "-", text.lower()).strip("-_")[:63]
+    hint = "use a-z, 0-9, _ and -, first a letter, at most 63 characters"
+    if text.isascii() and is_id(better) and ".." not in text:
+        hint += f": {better}"
+    raise fault("bad-id", f'"{shown}" cannot be an id', hint=hint)
+
+
+def _line(text: str, info: ValidationInfo) -> str:
+    visible(text)
+    if not text.strip() or "\n" in text or "\t" in text:
+        raise fault("bad-value", f"{info.field_name or 'it'} must be one line of text")
+    return text
+
+
+Id: TypeAlias = Annotated[
+    str,
+    AfterValidator(_id),
+    WithJsonSchema({"type": "string", "pattern": f"^{ID_PATTERN}$"}),
+]
+Line: TypeAlias = Annotated[str, Field(min_length=1, max_length=200), AfterValidator(_line)]
+InputName: TypeAlias = Annotated[
+    str, AfterValidator(visible), Field(pattern=r"^[A-Za-z_][A-Za-z0-9_-]{0,62}$")
+]
+Prose: TypeAlias = Annotated[str, Field(max_length=100_000)]
+
+# -- amounts ---------------------------------------------------------------------------------------
+
+_UNITS = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1_000, "ms": 1}
+_DURATION = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?(?:(\d+)ms)?")
+MAX_DURATION_MS = 365 * _UNITS["d"]
+_TOKENS = re.compile(r"(\d+)(?:\.(\d))?([kM])")
+MAX_TOKENS = 1_000_000_000_000
+
+
+def _duration(value: object) -> int:
+    if isinstance(value, str) and (found := _DURATION.fullmatch(value)) and value:
+        # Cut, so that a number of any length stays cheap: it is out of range anyway.
+        amounts = [int(part[:15]) if part else 0 for part in found.groups()]
+        total = sum(n * unit for n, unit in zip(amounts, _UNITS.values(), strict=True))
+        if 0 < total <= MAX_DURATION_MS:
+            return total
+        raise fault("out-of-range", "a time must be above 0 and at most 365d")
+    hint = "write a number and its unit: 500ms, 30s, 5m, 2h or 1h30m"
+    if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+        hint += f'; is "{value}s" meant?'
+    shown = f'"{value[:40]}"' if isinstance(value, str) else _shown(value)
+    raise fault("bad-duration", f"{shown} is no time", hint=hint)
+
+
+def _tokens(value: object) -> int:
+    if isinstance(value, int) and not isinstance(value, bool):
+        total = value
+    elif isinstance(value, str) and (found := _TOKENS.fullmatch(value[:20])):
+        whole, tenth, unit = found.groups()
+        total = (int(whole) * 10 + int(tenth or 0)) * {"k": 100, "M": 100_000}[unit]
+    else:
+        hint = "write 2M, 500k or 120000"
+        raise fault("wrong-type", f"{_shown(value)} is no number of tokens", hint=hint)
+    if not 0 < total <= MAX_TOKENS:
+        raise fault("out-of-range", f"tokens must be from 1 to {MAX_TOKENS}, not {_shown(value)}")
+    return total
+
+
+def _shown(value: object) -> str:
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return str(value).lower()
+        case dict() | list():
+            return "a mapping" if isinstance(value, dict) else "a list"
+        case _:
+            return str(value)[:40]
+
+
+Duration: TypeAlias = Annotated[
+    int,
+    BeforeValidator(_duration),
+    WithJsonSchema(
+        {
+            "type": "string",
+            "pattern": r"^(\d+d)?(\d+h)?(\d+m)?(\d+s)?(\d+ms)?$",
+            "minLength": 2,
+            "examples": ["30s", "1h30m"],
+        }
+    ),
+]
+Tokens: TypeAlias = Annotated[
+    int,
+    BeforeValidator(_tokens),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "integer", "minimum": 1},
+                {"type": "string", "pattern": r"^\d+(\.\d)?[kM]$"},
+            ],
+            "examples": ["2M", 120000],
+        }
+    ),
+]
+Usd: TypeAlias = Annotated[float, Field(gt=0, le=1_000_000, allow_inf_nan=False)]
+Count: TypeAlias = Annotated[int, Field(ge=1, le=1000)]
+
+# -- commands, environment, files ------------------------------------------------------------------
+
+
+def _argv(value: object) -> list[str]:
+    if isinstance(value, str):
+        words = split_command(visible(value))
+    elif isinstance(value, list) and all(isinstance(word, str) for word in value):
+        words = [visible(word) for word in value]
+    else:
+        hint = "put numbers and true or false in quotes" if isinstance(value, list) else None
+        raise fault("wrong-type", "a command must be a list of texts, or a line", hint=hint)
+    checked = words if isinstance(words, CommandFault) else checked_words(words)
+    if isinstance(checked, CommandFault):
+        raise fault(checked.code, checked.message, hint=checked.hint)
+    return checked
+
+
+Argv: TypeAlias = Annotated[
+    list[str],
+    BeforeValidator(_argv),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "array", "items": {"type": "string"}, "minItems": 1},
+                {"type": "string", "minLength": 1},
+            ],
+            "examples": [["pytest", "-q"], "npm test"],
+        }
+    ),
+]
+
+# Each of these makes a program load or run something other than what was asked for.
+_RESERVED = frozenset(
+    {
+        "BASHOPTS",
+        "BASH_ENV",
+        "CDPATH",
+        "ENV",
+        "GCONV_PATH",
+        "GLIBC_TUNABLES",
+        "GLOBIGNORE",
+        "IFS",
+        "JAVA_TOOL_OPTIONS",
+        "JDK_JAVA_OPTIONS",
+        "NODE_OPTIONS",
+        "PATH",
+        "PERL5DB",
+        "PERL5LIB",
+        "PERL5OPT",
+        "PROMPT_COMMAND",
+        "PS4",
+        "PYTHONBREAKPOINT",
+        "PYTHONHOME",
+        "PYTHONINSPECT",
+        "PYTHONSTARTUP",
+        "RUBYLIB",
+        "RUBYOPT",
+        "SHELLOPTS",
+        "ZDOTDIR",
+        "_JAVA_OPTIONS",
+    }
+)
+_RESERVED_PREFIXES = ("BASH_FUNC_", "DYLD_", "GIT_", "LD_", "LOOPWRIGHT_")
+_ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+def _env_name(name: str) -> str:
+    if name.upper() in _RESERVED or name.upper().startswith(_RESERVED_PREFIXES):
+        message = f"{visible(name)} decides what programs load and run, so no definition sets it"
+        raise fault("reserved-env", message, hint="remove it, or use a name of your own")
+    if not _ENV_NAME.fullmatch(visible(name)):
+        raise fault("bad-env", f'"{name}" cannot be the name of a variable')
+    return name
+
+
+EnvName: TypeAlias = Annotated[str, AfterValidator(_env_name)]
+
+_DRIVE = re.compile(r"[A-Za-z]:")
+
+
+def _inside(path: str) -> str:
+    visible(path)
+    parts = path.replace("\\", "/").split("/")
+    if not path or path.startswith(("/", "\\", "~")) or ".." in parts or _DRIVE.match(path):
+        message = f'"{path[:60]}" is not a path inside the workspace'
+        hint = "name it from the workspace on, without ..: docs/notes.md"
+        raise fault("outside-workspace", message, hint=hint)
+    return path
+
+
+WorkspacePath: TypeAlias = Annotated[str, AfterValidator(_inside)]
+
+# -- words that are known and refused --------------------------------------------------------------
+
+HIDDEN = "x-hidden"
+_HIDE = WithJsonSchema({HIDDEN: True})
+
+
+def _not_available(_: object, info: ValidationInfo) -> None:
+    message = f"{info.field_name} has its place, but this version cannot run it yet"
+    raise fault("not-available", message, hint="leave it out for now")
+
+
+def _on_the_agent(_: object, info: ValidationInfo) -> None:
+    message = f"{info.field_name} cannot be enforced here"
+    hint = f"set it on the agent: agents: {{NAME: {{{info.field_name}: …}}}}"
+    raise fault("unsupported-here", message, hint=hint)
+
+
+NotYet: TypeAlias = Annotated[Any, BeforeValidator(_not_available), _HIDE]
+OnAgentOnly: TypeAlias = Annotated[Any, BeforeValidator(_on_the_agent), _HIDE]

@@ -1,0 +1,197 @@
+"""From a native definition to the plan: every default filled in, every choice made."""
+
+from dataclasses import dataclass, field
+
+from loopwright.dialects.native.lower_parts import (
+    DEFAULT_RETRY,
+    lower_agent,
+    lower_check,
+    lower_input,
+    lower_limits,
+    lower_memory,
+    lower_retry,
+)
+from loopwright.dialects.native.names import agents, graphs, references
+from loopwright.dialects.native.outline import outline
+from loopwright.dialects.native.rules import structure
+from loopwright.dialects.native.specs import name_for
+from loopwright.dialects.native.surface import (
+    BodySpec,
+    Definition,
+    ForEachSpec,
+    RepeatSpec,
+    StepSpec,
+)
+from loopwright.dialects.native.templates import parse, parse_ref
+from loopwright.model.actions import (
+    Action,
+    AskPerson,
+    CallAgent,
+    Each,
+    Gate,
+    Repeat,
+    RunCommand,
+    Step,
+    Steps,
+    Stop,
+    Wait,
+)
+from loopwright.model.checks import Cap
+from loopwright.model.ids import MAIN
+from loopwright.model.plan import Agent, Plan
+from loopwright.model.policy import AtCap
+from loopwright.model.template import Items, ItemsFrom, Ref, Template
+from loopwright.syntax import Diagnostic, Document, validate
+
+DEFAULT_AGENT = "agent"
+"""Name of the agent when a definition names none; whoever starts the run says what it is."""
+
+
+def lower(document: Document) -> tuple[Plan | None, list[Diagnostic]]:
+    """The plan, or all that is wrong; a plan may come with warnings."""
+    definition, problems = validate(Definition, document)
+    if isinstance(document.value, dict):
+        made = outline(document)
+        for rule in (structure, graphs, agents, references):
+            problems += rule(document, made)
+    problems = sorted(dict.fromkeys(problems), key=lambda one: (one.line, one.column))
+    if definition is None or any(one.severity == "error" for one in problems):
+        return None, problems
+    return _Lowering(definition).plan(), problems
+
+
+@dataclass(slots=True)
+class _Lowering:
+    """One definition on its way; collects the agents that are named on the spot."""
+
+    top: Definition
+    inline: dict[str, Agent] = field(default_factory=dict)
+
+    def plan(self) -> Plan:
+        top = self.top
+        if top.steps is not None and top.repeat is None:
+            steps = [self._step(one) for one in top.steps]
+        else:
+            action = self._looped(top, top.repeat)
+            steps = [Step(id=MAIN, action=action, retry=DEFAULT_RETRY)]
+        defined = {name: lower_agent(spec) for name, spec in top.agents.items()}
+        return Plan(
+            name=top.name,
+            steps=tuple(steps),
+            agents=defined | self.inline,
+            inputs={name: lower_input(one) for name, one in top.inputs.items()},
+            message=_template(top.goal),
+            description=top.description,
+            limits=lower_limits(top.budget),
+            on_failure=top.on_failure or "cascade",
+            parallel=top.parallel,
+        )
+
+    def _step(self, spec: StepSpec) -> Step:
+        return Step(
+            id=spec.id,
+            action=self._action(spec),
+            needs=tuple(spec.needs),
+            join=spec.join,
+            retry=lower_retry(spec.retry),
+            limits=lower_limits(spec.limits),
+            on_error=spec.on_error,
+        )
+
+    def _action(self, spec: StepSpec) -> Action:
+        if spec.gate is not None:
+            return AskPerson(
+                message=_template(spec.gate.message),
+                answers=tuple(spec.gate.answers or ("approve", "reject")),
+                capture=spec.gate.capture,
+            )
+        if spec.wait is not None:
+            return Wait(ms=spec.wait)
+        if spec.stop is not None:
+            return Stop(reason=_template(spec.stop))
+        return self._looped(spec, spec.repeat)
+
+    def _looped(self, spec: BodySpec, repeat: RepeatSpec | None) -> Action:
+        """What is done, in a loop if there is one; what the loop says itself comes first."""
+        if repeat is None:
+            return self._once(spec)
+        own = {name: getattr(repeat, name) for name in BodySpec.model_fields}
+        given = {name: value for name, value in own.items() if value is not None}
+        return _repeat(repeat, self._once(spec.model_copy(update=given)))
+
+    def _once(self, spec: BodySpec) -> Action:
+        if spec.steps is not None:
+            steps = tuple(self._step(one) for one in spec.steps)
+            return Steps(steps=steps, on_failure=spec.on_failure or "cascade")
+        if spec.run is not None:
+            timeout_ms = spec.timeout or 600_000
+            return RunCommand(argv=tuple(spec.run), timeout_ms=timeout_ms, env=spec.env or {})
+        prompt = self.top.prompt if spec.prompt is None else spec.prompt
+        return CallAgent(
+            agent=self._agent(spec.agent or self.top.agent),
+            prompt=_template(prompt or ""),
+            schema=spec.result_schema,
+            session=spec.session or "fresh",
+            context_files=tuple(spec.files or ()),
+        )
+
+    def _agent(self, named: str | None) -> str:
+        """The name of the agent that is meant; one given by its spec gets a name here."""
+        defined = self.top.agents
+        if named is None:
+            if defined:
+                return next(iter(defined))
+            self.inline[DEFAULT_AGENT] = Agent()
+            return DEFAULT_AGENT
+        if named in defined:
+            return named
+        known = next((name for name, one in self.inline.items() if one.spec == named), None)
+        if known:
+            return known
+        base = name_for(named)
+        taken = {*defined, *self.inline}
+        names = (base, *(f"{base}-{n}" for n in range(2, len(taken) + 3)))
+        name = next(one for one in names if one not in taken)
+        self.inline[name] = Agent(spec=named)
+        return name
+
+
+def _repeat(spec: RepeatSpec, body: Action) -> Repeat:
+    until = lower_check(spec.until) if spec.until else Cap()
+    gate = spec.gate
+    # Where nothing but the number of passes can end the loop, making them all is the goal.
+    counted = until == Cap() and not spec.for_each and not gate
+    default_cap: AtCap = "complete" if counted else "exhaust"
+    return Repeat(
+        body=body,
+        max=spec.max,
+        each=_each(spec.for_each) if spec.for_each else None,
+        until=until,
+        memory=lower_memory(spec.memory),
+        gate=Gate(
+            message=_template(gate.message),
+            answers=tuple(gate.answers or ("approve", "reject", "continue")),
+        )
+        if gate
+        else None,
+        at_cap=spec.at_cap or default_cap,
+        output=spec.output,
+        delay_ms=spec.delay or 0,
+        limits=lower_limits(spec.limits),
+        broken_after=spec.broken_after,
+        check_first=spec.check_first,
+    )
+
+
+def _each(spec: ForEachSpec) -> Each:
+    ref = parse_ref(spec.source or "") or Ref(of="item")
+    return Each(
+        items=ItemsFrom(ref=ref) if spec.items is None else Items(values=tuple(spec.items)),
+        parallel=spec.parallel,
+        max_items=spec.max_items,
+        on_item_error=spec.on_item_error,
+    )
+
+
+def _template(text: str) -> Template:
+    return parse(text)[0]

@@ -1,0 +1,177 @@
+"""The outline of a definition as it was written: its bodies, loops, graphs, checks and texts.
+
+Made from the raw value, before it is known to be right, so that rules between several values can
+be checked in the same report as the values themselves. Whatever has the wrong type is left out
+here: `surface.py` speaks of it.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+from loopwright.syntax import Document
+
+Path: TypeAlias = tuple[str | int, ...]
+Mapping: TypeAlias = dict[str, object]
+
+CALL_KEYS = ("agent", "prompt", "schema", "session", "files")
+RUN_KEYS = ("run", "timeout", "env")
+STEPS_KEYS = ("steps", "on_failure")
+BODY_KEYS = (*CALL_KEYS, *RUN_KEYS, *STEPS_KEYS)
+# At the top these are defaults for all that is inside.
+DEFAULTS = ("agent", "prompt", "on_failure")
+
+
+@dataclass(slots=True, eq=False)
+class StepAt:
+    """One step of a graph."""
+
+    path: Path
+    value: Mapping
+    id: str
+    needs: tuple[str, ...]
+
+
+@dataclass(slots=True, eq=False)
+class GraphAt:
+    """A list of steps."""
+
+    path: Path
+    steps: list[StepAt] = field(default_factory=list)
+
+    def ids(self) -> list[str]:
+        return [step.id for step in self.steps if step.id]
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What can be seen from a place: the loops around it, and the graphs with the step it is in.
+
+    A step of None is a place after all steps of that graph, such as the check of a loop.
+    """
+
+    loops: tuple[Literal["count", "each"], ...] = ()
+    graphs: tuple[tuple[GraphAt, StepAt | None], ...] = ()
+    is_goal: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class BodyAt:
+    """What is done once at a place. `keys` has where each key stands and what it is set to."""
+
+    path: Path
+    keys: dict[str, Path]
+    value: Mapping
+    scope: Scope
+    is_top: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class LoopAt:
+    """A loop; `depth` counts from 1."""
+
+    path: Path
+    value: Mapping
+    outside: Scope
+    depth: int
+
+
+@dataclass(slots=True, eq=False)
+class Outline:
+    """All of it, flat."""
+
+    top: Mapping
+    bodies: list[BodyAt] = field(default_factory=list)
+    loops: list[LoopAt] = field(default_factory=list)
+    graphs: list[GraphAt] = field(default_factory=list)
+    checks: list[tuple[Path, Mapping]] = field(default_factory=list)
+    texts: list[tuple[Path, str, Scope]] = field(default_factory=list)
+
+
+def outline(document: Document) -> Outline:
+    """The outline of a document, as far as it has the right types."""
+    top = _mapping(document.value)
+    made = Outline(top)
+    scope = _container(made, top, (), Scope())
+    _text(made, top, "goal", (), Scope(loops=scope.loops, is_goal=True))
+    return made
+
+
+def _container(made: Outline, value: Mapping, path: Path, scope: Scope) -> Scope:
+    """The top or a step: a body, perhaps inside a loop. Returns the scope of the body."""
+    keys = {key: (*path, key) for key in BODY_KEYS if key in value}
+    merged: Mapping = {key: value[key] for key in keys}
+    inside = scope
+    repeat = value.get("repeat")
+    if isinstance(repeat, dict):
+        below = (*path, "repeat")
+        keys |= {key: (*below, key) for key in BODY_KEYS if key in repeat}
+        merged |= {key: repeat[key] for key in BODY_KEYS if key in repeat}
+        kind: Literal["count", "each"] = "each" if "for_each" in repeat else "count"
+        inside = Scope((*scope.loops, kind), scope.graphs)
+        made.loops.append(LoopAt(below, repeat, scope, len(inside.loops)))
+    body = BodyAt(path, keys, merged, inside, is_top=not path)
+    made.bodies.append(body)
+    graph = _graph(made, body)
+    if isinstance(repeat, dict):
+        _after_pass(made, repeat, (*path, "repeat"), inside, graph)
+    if "prompt" in keys:
+        _text(made, merged, "prompt", keys["prompt"][:-1], inside)
+    return inside
+
+
+def _graph(made: Outline, body: BodyAt) -> GraphAt | None:
+    steps = body.value.get("steps")
+    if not isinstance(steps, list):
+        return None
+    graph = GraphAt(body.keys["steps"])
+    made.graphs.append(graph)
+    for number, one in enumerate(steps):
+        value = _mapping(one)
+        needs = value.get("needs")
+        texts = [n for n in needs if isinstance(n, str)] if isinstance(needs, list) else []
+        name = value.get("id")
+        step_id = name if isinstance(name, str) else ""
+        graph.steps.append(StepAt((*graph.path, number), value, step_id, tuple(texts)))
+    for step in graph.steps:
+        scope = Scope(body.scope.loops, (*body.scope.graphs, (graph, step)))
+        inside = _container(made, step.value, step.path, scope)
+        if "repeat" not in step.value:
+            _text(made, _mapping(step.value.get("gate")), "message", (*step.path, "gate"), inside)
+        _text(made, step.value, "stop", step.path, inside)
+    return graph
+
+
+def _after_pass(
+    made: Outline, repeat: Mapping, path: Path, inside: Scope, graph: GraphAt | None
+) -> None:
+    """What is looked at when the body of a pass is done: the gate and the check."""
+    graphs = (*inside.graphs, (graph, None)) if graph else inside.graphs
+    scope = Scope(inside.loops, graphs)
+    _text(made, _mapping(repeat.get("gate")), "message", (*path, "gate"), scope)
+    until = repeat.get("until")
+    if not isinstance(until, dict):
+        return
+    for place, check in _checks(until, (*path, "until")):
+        made.checks.append((place, check))
+        for key in ("person", "manual"):
+            _text(made, _mapping(check.get(key)), "message", (*place, key), scope)
+
+
+def _checks(check: Mapping, path: Path) -> Iterator[tuple[Path, Mapping]]:
+    yield path, check
+    for key in ("any", "all"):
+        parts = check.get(key)
+        for number, part in enumerate(parts if isinstance(parts, list) else ()):
+            if isinstance(part, dict):
+                yield from _checks(part, (*path, key, number))
+
+
+def _text(made: Outline, value: Mapping, key: str, path: Path, scope: Scope) -> None:
+    text = value.get(key)
+    if isinstance(text, str):
+        made.texts.append(((*path, key), text, scope))
+
+
+def _mapping(value: object) -> Mapping:
+    return value if isinstance(value, dict) else {}

@@ -1,0 +1,183 @@
+"""Parts of a native definition that stand alone: agents, inputs, limits, questions to people."""
+
+from typing import Annotated, Literal, TypeAlias
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, JsonValue
+
+from loopwright.dialects.native.faults import fault
+from loopwright.dialects.native.fields import (
+    Duration,
+    EnvName,
+    Line,
+    Maybe,
+    NotYet,
+    Prose,
+    Tokens,
+    Usd,
+)
+
+RetryKind: TypeAlias = Literal[
+    "exit",
+    "agent",
+    "rate_limited",
+    "overloaded",
+    "idle_timeout",
+    "wall_timeout",
+    "not_found",
+    "workspace_gone",
+    "bad_result",
+    "bad_input",
+    "script",
+]
+
+
+class Surface(BaseModel):
+    """Base: unknown keys are refused, nothing is coerced."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+def _local_schema(schema: dict[str, JsonValue]) -> dict[str, JsonValue]:
+    if not schema:
+        raise fault("matches-everything", "an empty schema fits any result")
+    if _leads_away(schema):
+        hint = "copy it into definitions and refer to #/definitions/NAME"
+        raise fault("remote-ref", "a $ref must stay inside the schema", hint=hint)
+    return schema
+
+
+def _leads_away(value: JsonValue) -> bool:
+    if isinstance(value, list):
+        return any(_leads_away(one) for one in value)
+    if not isinstance(value, dict):
+        return False
+    target = value.get("$ref", "#")
+    away = isinstance(target, str) and not target.startswith("#")
+    return away or any(_leads_away(one) for one in value.values())
+
+
+JsonSchema: TypeAlias = Annotated[dict[str, JsonValue], AfterValidator(_local_schema)]
+
+# -- agents and inputs -----------------------------------------------------------------------------
+
+
+class AgentSpec(Surface):
+    """An agent by name: what stands behind it, what it is told, what it may do."""
+
+    use: Maybe[Line] = Field(
+        default=None,
+        description="What stands behind it; when left out, whoever starts the run says it.",
+        examples=["claude", "command:./agent.sh"],
+    )
+    system: Prose = Field(default="", description="Standing instructions.")
+    model: Maybe[Line] = Field(default=None, description="Model, as the agent names it.")
+    tools: Maybe[list[Line]] = Field(default=None, description="The only tools it may use.")
+    deny_tools: list[Line] = Field(default=[], description="Tools it may not use.")
+    permission: Maybe[Line] = Field(default=None, description="Permission mode of the agent.")
+    max_turns: Maybe[Annotated[int, Field(ge=1, le=10_000)]] = Field(
+        default=None, description="Most turns in one call."
+    )
+    max_usd: Maybe[Usd] = Field(default=None, description="Most money that one call may cost.")
+    temperature: Maybe[Annotated[float, Field(ge=0, le=2)]] = Field(
+        default=None, description="Temperature of the model."
+    )
+    env: dict[EnvName, str] = Field(default={}, description="Further environment variables.")
+    idle: Maybe[Duration] = Field(default=None, description="Longest silence in one call.")
+    wall: Maybe[Duration] = Field(default=None, description="Longest time of one call.")
+    options: dict[str, JsonValue] = Field(default={}, description="Handed on as it is.")
+
+
+class InputSpec(Surface):
+    """A value that whoever starts the run gives by name."""
+
+    description: Prose = Field(default="", description="What it is for.")
+    required: Maybe[bool] = Field(default=None, description="True unless there is a default.")
+    default: JsonValue = Field(default=None, description="The value when none is given.")
+
+
+# -- limits and tries ------------------------------------------------------------------------------
+
+
+class BudgetSpec(Surface):
+    """What may be used: money, tokens, time, and how long an agent may be silent."""
+
+    usd: Maybe[Usd] = Field(default=None, description="Money.", examples=[5])
+    tokens: Maybe[Tokens] = Field(default=None, description="Tokens, in and out.")
+    time: Maybe[Duration] = Field(default=None, description="Time from start to end.")
+    idle: Maybe[Duration] = Field(default=None, description="Longest silence of an agent.")
+
+
+class LoopLimitsSpec(BudgetSpec):
+    """What a loop may use."""
+
+    pass_time: Maybe[Duration] = Field(default=None, description="Longest time of one pass.")
+    identical: Maybe[Annotated[int, Field(ge=2, le=1000)]] = Field(
+        default=None, description="So many equal results in a row, and the loop has stalled."
+    )
+    no_progress: NotYet = None
+
+
+class RetrySpec(Surface):
+    """How often a failed call is made; tries are counted apart from passes."""
+
+    attempts: Annotated[int, Field(ge=1, le=100)] = Field(
+        default=3, description="All tries, the first one included."
+    )
+    delay: Maybe[Duration] = Field(
+        default=None, description="Wait before the second try, doubled each time. Default 1s."
+    )
+    max_delay: Maybe[Duration] = Field(default=None, description="Longest wait. Default 1m.")
+    on: Maybe[Annotated[list[RetryKind], Field(min_length=1)]] = Field(
+        default=None, description="Failures to try again. Default rate_limited and overloaded."
+    )
+
+
+# -- people ----------------------------------------------------------------------------------------
+
+
+def _distinct(answers: list[str]) -> list[str]:
+    if len(set(answers)) < len(answers):
+        raise fault("bad-value", "an answer is listed twice")
+    return answers
+
+
+Answers: TypeAlias = Annotated[
+    list[Literal["approve", "reject", "continue"]],
+    Field(min_length=1),
+    AfterValidator(_distinct),
+]
+
+
+class GateSpec(Surface):
+    """A question to a person."""
+
+    message: Prose = Field(default="", description="What the person is asked.")
+    answers: Maybe[Answers] = Field(default=None, description="What the person may answer.")
+
+
+class GateStepSpec(GateSpec):
+    """A step that stops until a person has decided."""
+
+    capture: bool = Field(default=False, description="What the person writes is the output.")
+
+
+class PersonSpec(GateSpec):
+    """A person as the check of a loop."""
+
+    rejected: Maybe[Line] = Field(default=None, description="The error when it is rejected.")
+
+
+def _true_is_empty(value: object) -> object:
+    return {} if value is True else value
+
+
+Gate: TypeAlias = Annotated[
+    GateSpec, BeforeValidator(_true_is_empty, json_schema_input_type=GateSpec | Literal[True])
+]
+GateStep: TypeAlias = Annotated[
+    GateStepSpec,
+    BeforeValidator(_true_is_empty, json_schema_input_type=GateStepSpec | Literal[True]),
+]
+Person: TypeAlias = Annotated[
+    PersonSpec, BeforeValidator(_true_is_empty, json_schema_input_type=PersonSpec | Literal[True])
+]

@@ -1,0 +1,159 @@
+"""Patterns: compiled when a definition is loaded, so that none fails while a run is under way.
+
+The engine (RE2) answers in linear time, for which it gives up look-around and back-references.
+Those are named as such, with a way around; so is a pattern that is too big, or that any output
+would match.
+"""
+
+import re
+from typing import NamedTuple
+
+import re2
+
+MAX_PATTERN = 1_000
+MAX_REPETITION = 1_000
+MAX_PROGRAM = 20_000
+
+# A pattern that matches each of these ends a loop with whatever the first pass says.
+_ANY_OUTPUT = ("a", "Z", "0", " ", "~", "é")
+
+_TOKEN = re.compile(
+    r"""
+      \\Q.*?(?:\\E|$)                           # quoted text
+    | \\(?P<escape>[1-9]|k[<{']|g[<{'\d]|[ZGKR]|.|$)
+    | \[\^?\]?(?:\\.|\[:\^?\w+:\]|[^\]\\])*\]?  # a class, also one that is not closed
+    | \((?P<group>\?(?:<?[=!]|>|\(|\#|R\)|\||P[=>]|&|[+-]?\d+\)))?
+    | (?P<possessive>(?:[*+?]|\{\d+(?:,\d*)?\})\+)
+    | \{(?P<low>\d+)(?:,(?P<high>\d*))?\}
+    | (?P<close>\))
+    | .
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+
+_BACK_REFERENCE = ("back-references", "write out what the group may be, or use a command check")
+_ENDS = ("anchors such as \\Z", r"use \z for the end and \A for the beginning of the output")
+_ATOMIC = ("atomic groups", "leave the ?> out: the engine never backtracks")
+_GROUPS = {
+    "?=": ("look-aheads", "combine two checks with all: [{regex: …}, {regex: …}]"),
+    "?!": ("negative look-aheads", "name what must be there, or use a command check"),
+    "?<=": ("look-behinds", "match the text before it as well"),
+    "?<!": ("negative look-behinds", "name what may stand before it, or use a command check"),
+    "?>": _ATOMIC,
+    "?#": ("comments", "put the comment into the file, behind a #"),
+}
+_OTHER_GROUP = ("conditional, recursive and branch-reset groups", "use a command check")
+
+
+class Fault(NamedTuple):
+    """Why a pattern is refused; `column` counts its characters from 1, 0 is all of it."""
+
+    code: str
+    message: str
+    hint: str | None = None
+    column: int = 0
+
+    def sentence(self) -> str:
+        """The message with the place in the pattern."""
+        place = f" at column {self.column} of the pattern" if self.column else ""
+        return f"{self.message}{place}"
+
+
+def compiled(pattern: str, *, ignore_case: bool) -> "re2._Regexp":
+    """The pattern as the engine takes it; raises `re2.error`. Never writes to stderr."""
+    options = re2.Options()
+    options.log_errors = False
+    options.case_sensitive = not ignore_case
+    return re2.compile(pattern, options)
+
+
+def pattern_fault(pattern: str, *, ignore_case: bool = False) -> Fault | None:
+    """Why a pattern is refused, or None."""
+    if not pattern:
+        return Fault("matches-everything", "an empty pattern matches any output", _BE_SPECIFIC)
+    if len(pattern) > MAX_PATTERN:
+        message = f"the pattern has {len(pattern):,} characters; at most {MAX_PATTERN:,} are taken"
+        return Fault("regex-too-big", message, _USE_SCRIPT)
+    found = _scan(pattern)
+    if found:
+        return found
+    try:
+        program = compiled(pattern, ignore_case=ignore_case)
+    except re2.error as error:
+        return _refused(pattern, error)
+    if program.programsize > MAX_PROGRAM:
+        return Fault("regex-too-big", "the pattern is too big once repetitions are written out")
+    if all(program.search(text) for text in _ANY_OUTPUT):
+        return Fault("matches-everything", "the pattern matches any output", _BE_SPECIFIC)
+    return None
+
+
+_BE_SPECIFIC = "say what the output must contain"
+_USE_SCRIPT = "use a command check with a script of yours"
+
+
+def _scan(pattern: str) -> Fault | None:
+    """What can be told without the engine: features it lacks, repetitions beyond its range."""
+    for token in _TOKEN.finditer(pattern):
+        column = token.start() + 1
+        feature = _feature(token)
+        if feature:
+            name, hint = feature
+            return Fault("regex-feature", f"{name} are not supported", hint, column)
+        counts = [int(n[:9]) for n in (token["low"], token["high"]) if n]
+        if counts and max(counts) > MAX_REPETITION:
+            message = f"{token[0]} repeats more than {MAX_REPETITION:,} times"
+            return Fault("regex-too-big", message, _USE_SCRIPT, column)
+    return None
+
+
+def _feature(token: "re.Match[str]") -> tuple[str, str] | None:
+    if token["group"]:
+        if token["group"].startswith("?P"):
+            return _BACK_REFERENCE
+        return _GROUPS.get(token["group"], _OTHER_GROUP)
+    if token["possessive"]:
+        return ("possessive repetitions", "leave the last + out: the engine never backtracks")
+    escape = token["escape"] or ""
+    if escape[:1] in ("Z", "G"):
+        return _ENDS
+    if escape[:1] in ("K", "R"):
+        return (f"escapes such as \\{escape}", "write out the characters that are meant")
+    is_reference = escape.isdigit() or len(escape) > 1
+    return _BACK_REFERENCE if is_reference else None
+
+
+def _refused(pattern: str, error: Exception) -> Fault:
+    """The engine's own words, with the column that they speak of."""
+    raw = error.args[0]
+    words = raw.decode("utf-8", "replace") if isinstance(raw, bytes) else str(raw)
+    problem, _, fragment = words.partition(": ")
+    if problem == "missing )":
+        return Fault("bad-regex", "a ( is not closed", "close it, or write \\(", _open(pattern))
+    if problem == "unexpected )":
+        return Fault("bad-regex", "a ) closes nothing", "remove it, or write \\)", _open(pattern))
+    column = max(pattern.find(fragment), 0) + 1 if fragment else 1
+    if re.fullmatch(r"\{\d+(,\d*)?\}\{.*", fragment) or "too large" in problem:
+        return Fault("regex-too-big", "repetitions of repetitions", _USE_SCRIPT, column)
+    if problem == "invalid repetition size" and not _is_reversed(fragment):
+        message = "the repetitions multiply to more than the engine takes"
+        return Fault("regex-too-big", message, _USE_SCRIPT, column)
+    return Fault("bad-regex", f"{problem} {fragment}".strip(), None, column)
+
+
+def _is_reversed(fragment: str) -> bool:
+    low, _, high = fragment.strip("{}").partition(",")
+    return bool(high) and int(low) > int(high)
+
+
+def _open(pattern: str) -> int:
+    """Column of the first parenthesis that has no partner."""
+    opened: list[int] = []
+    for token in _TOKEN.finditer(pattern):
+        if token[0].startswith("("):
+            opened.append(token.start() + 1)
+        elif token["close"]:
+            if not opened:
+                return token.start() + 1
+            opened.pop()
+    return opened[0] if opened else 1

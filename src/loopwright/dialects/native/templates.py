@@ -1,0 +1,131 @@
+r"""Texts with places to fill: `{{input.branch}}`, `{{steps.plan.output}}`, `{{iteration}}` …
+
+`\{{` is a literal `{{`. In a run of more than two braces the last two open the reference, and
+backslashes right before braces are doubled, so that every text can be written.
+"""
+
+import re
+from dataclasses import dataclass
+from itertools import zip_longest
+from typing import cast, get_args
+
+from loopwright.model.ids import is_id
+from loopwright.model.template import Lit, Ref, Source, Template
+from loopwright.syntax import suggest
+
+_BRACES = re.compile(r"(\\*)(\{{2,})")
+_TAIL = re.compile(r"(\\*)(\{*)\Z")
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,62}")
+_FIELD = re.compile(r"[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*")
+
+# References that are one word.
+PLAIN = tuple(s for s in get_args(Source) if s not in ("input", "output", "result", "item"))
+_FORMS = (*PLAIN, "item", "input.NAME", "steps.ID.output", "steps.ID.result.FIELD")
+_ESCAPE = r"for literal braces write \{{"
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A reference as it is written: with its braces, and the how-manieth of its kind it is."""
+
+    written: str
+    nth: int
+    ref: Ref | None = None
+    problem: str = ""
+    hint: str | None = None
+
+
+def parse(text: str) -> tuple[Template, list[Mark]]:
+    """The template, and each reference in it, also those whose form is wrong."""
+    parts: list[Lit | Ref] = []
+    marks: list[Mark] = []
+    literal, at = "", 0
+    while found := _BRACES.search(text, at):
+        slashes, braces = found.groups()
+        literal += text[at : found.start()] + slashes[: len(slashes) // 2]
+        at = found.end()
+        if len(slashes) % 2:
+            literal += braces
+            continue
+        literal += braces[2:]
+        end = text.find("}}", at)
+        written = text[at - 2 : end + 2] if end >= 0 else "{{"
+        mark = _mark(written, text.count(written, 0, at - 2))
+        marks.append(mark)
+        at = end + 2 if end >= 0 else at
+        if mark.ref:
+            parts += [Lit(text=literal), mark.ref] if literal else [mark.ref]
+            literal = ""
+    literal += text[at:]
+    return (*parts, Lit(text=literal)) if literal else tuple(parts), marks
+
+
+def _mark(written: str, nth: int) -> Mark:
+    if written == "{{":
+        return Mark(written, nth, problem="{{ is not closed by }}", hint=_ESCAPE)
+    inner = written[2:-2].strip()
+    ref = parse_ref(inner)
+    if ref:
+        return Mark(written, nth, ref)
+    head, _, rest = inner.partition(".")
+    if head == "steps" and is_id(rest):
+        hint = f"write {inner}.output or {inner}.result"
+        return Mark(written, nth, problem=f"{inner} does not say what of it", hint=hint)
+    near = suggest(inner, _FORMS) or suggest(head, ("steps", "input", "item"))
+    hint = f"did you mean {near}?" if near else f"known: {', '.join(_FORMS)}; {_ESCAPE}"
+    shown = inner if len(inner) <= 60 else f"{inner[:59]}…"
+    return Mark(written, nth, problem=f"{shown} refers to nothing", hint=hint)
+
+
+def parse_ref(text: str) -> Ref | None:
+    """A reference without its braces, if it has the form of one."""
+    head, _, rest = text.partition(".")
+    if text in PLAIN:
+        return Ref(of=cast("Source", text))
+    if head == "item":
+        return _with_field("item", None, rest) if text != "item." else None
+    name, _, rest = rest.partition(".")
+    if head == "input" and _NAME.fullmatch(name) and not text.endswith("."):
+        return _with_field("input", name, rest)
+    if head == "steps" and is_id(name):
+        kind, dot, rest = rest.partition(".")
+        if kind == "output" and not dot:
+            return Ref(of="output", name=name)
+        if kind == "result" and (rest or not dot):
+            return _with_field("result", name, rest)
+    return None
+
+
+def _with_field(of: Source, name: str | None, field: str) -> Ref | None:
+    if field and not _FIELD.fullmatch(field):
+        return None
+    return Ref(of=of, name=name, field=field or None)
+
+
+# -- the way back ----------------------------------------------------------------------------------
+
+
+def write(template: Template) -> str:
+    """The text that `parse` turns into this template."""
+    texts = []
+    for part, after in zip_longest(template, template[1:]):
+        if isinstance(part, Ref):
+            texts.append("{{" + write_ref(part) + "}}")
+        else:
+            texts.append(_escaped(part.text, before_ref=isinstance(after, Ref)))
+    return "".join(texts)
+
+
+def _escaped(text: str, *, before_ref: bool) -> str:
+    tail = ""
+    if before_ref:
+        found = cast("re.Match[str]", _TAIL.search(text))
+        text, tail = text[: found.start()], found[1] * 2 + found[2]
+    return _BRACES.sub(lambda m: f"{m[1] * 2}\\{m[2]}", text) + tail
+
+
+def write_ref(ref: Ref) -> str:
+    """A reference without its braces."""
+    head = {"input": f"input.{ref.name}", "output": f"steps.{ref.name}.output"}
+    head["result"] = f"steps.{ref.name}.result"
+    return head.get(ref.of, ref.of) + (f".{ref.field}" if ref.field else "")

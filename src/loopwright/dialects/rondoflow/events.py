@@ -1,0 +1,145 @@
+"""What this dialect's own door says: its event payloads and its loop state, from plain values.
+
+Inside a pass the order is iteration, progress, then the request for a review; a terminal event
+comes last. A pass that failed has no iteration event, and a loop that was stopped has none at all.
+"""
+
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, TypeAlias, TypedDict
+
+from loopwright.model.checks import Command, Person, Regex
+from loopwright.model.plan import Plan, only_repeat
+
+Payload: TypeAlias = dict[str, str | int]
+EventName: TypeAlias = Literal[
+    "iteration", "progress", "manual_approval_required", "completed", "failed"
+]
+Status: TypeAlias = Literal["running", "paused", "completed", "failed"]
+
+
+class Event(NamedTuple):
+    """One event of a loop."""
+
+    name: EventName
+    payload: Payload
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pass:
+    """A pass whose call has ended well; `review` is the id under which a person is asked."""
+
+    iteration: int
+    max_iterations: int
+    output: str
+    learning: str
+    review: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class End:
+    """The end of a loop: how, after how many passes, with which result or error."""
+
+    outcome: Literal["completed", "exhausted", "failed", "cancelled"]
+    reason: str
+    iterations: int
+    output: str = ""
+    error: str = ""
+
+
+class CriteriaView(TypedDict):
+    """The criterion as it is shown."""
+
+    type: str
+    value: str
+
+
+class LoopState(TypedDict):
+    """What a question for the status of a loop is answered with."""
+
+    agentId: str
+    sessionId: str
+    iteration: int
+    maxIterations: int
+    criteria: CriteriaView
+    status: Status
+    progressLog: list[str]
+
+
+def events_of_pass(done: Pass) -> list[Event]:
+    """The events of one pass, in their order."""
+    events = [
+        Event(
+            "iteration",
+            {
+                "iteration": done.iteration,
+                "maxIterations": done.max_iterations,
+                "output": done.output,
+            },
+        ),
+        Event("progress", {"iteration": done.iteration, "learning": done.learning}),
+    ]
+    if done.review is not None:
+        review: Payload = {
+            "iteration": done.iteration,
+            "output": done.output,
+            "loopId": done.review,
+        }
+        events.append(Event("manual_approval_required", review))
+    return events
+
+
+def event_of_end(end: End) -> Event | None:
+    """The terminal event, or None for a loop that was stopped."""
+    match end.outcome:
+        case "completed":
+            payload: Payload = {"totalIterations": end.iterations, "finalOutput": end.output}
+            return Event("completed", payload)
+        case "cancelled":
+            return None
+        case _:
+            return Event("failed", {"iteration": end.iterations, "error": _error(end)})
+
+
+def _error(end: End) -> str:
+    if end.reason == "rejected":
+        return end.error
+    return f"Iteration {end.iterations}: {end.error or end.reason}"
+
+
+def status_of(status: str) -> Status:
+    """The status of a run in the four words that this dialect has."""
+    words: dict[str, Status] = {
+        "running": "running",
+        "waiting": "running",
+        "paused": "paused",
+        "completed": "completed",
+    }
+    return words.get(status, "failed")
+
+
+def loop_state(plan: Plan, *, agent_id: str, status: str, learnings: list[str]) -> LoopState:
+    """The state of a loop; the log is a copy."""
+    loop = only_repeat(plan)
+    return {
+        "agentId": agent_id,
+        "sessionId": "",
+        "iteration": len(learnings),
+        "maxIterations": (loop.max if loop else None) or 0,
+        "criteria": criteria_of(plan),
+        "status": status_of(status),
+        "progressLog": list(learnings),
+    }
+
+
+def criteria_of(plan: Plan) -> CriteriaView:
+    """The criterion of a loop, read off its plan."""
+    loop = only_repeat(plan)
+    match loop.until if loop else None:
+        case Regex(pattern=pattern):
+            return {"type": "regex", "value": pattern}
+        case Command(argv=argv):
+            return {"type": "test_pass", "value": " ".join(argv)}
+        case Person():
+            return {"type": "manual", "value": ""}
+        case _:
+            return {"type": "max_iterations", "value": ""}

@@ -1,0 +1,71 @@
+"""Every exception the product raises on purpose, with a stable code.
+
+    LoopwrightError
+    ├── DefinitionError      a definition or argument was refused; carries what was found
+    ├── NotFound             a run, gate or definition of that name does not exist
+    ├── Conflict             someone else was first, or the state does not allow it
+    │   └── VersionConflict  an append expected another version of the run
+    ├── NotAllowed           the caller may not do this
+    └── StorageError         the data directory cannot be used (newer, damaged, busy, full)
+
+Exceptions are for broken input and broken surroundings. What may happen in a healthy run (a failing
+agent, a check that cannot run, a limit) is a value or a fact, never an exception.
+"""
+
+from collections.abc import Sequence
+
+
+class LoopwrightError(Exception):
+    """Root of the tree; `code` is a slug that scripts may rely on."""
+
+    code = "error"
+
+    def __init__(self, message: str, *, code: str | None = None, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+        if code is not None:
+            self.code = code
+
+    def __str__(self) -> str:
+        return f"{self.message} ({self.hint})" if self.hint else self.message
+
+
+class DefinitionError(LoopwrightError):
+    """A definition was refused; `problems` holds one entry for each thing found."""
+
+    code = "bad-definition"
+
+    def __init__(self, message: str, *, problems: Sequence[object] = ()) -> None:
+        super().__init__(message)
+        self.problems = tuple(problems)
+
+
+class NotFound(LoopwrightError):
+    """Nothing of that name exists."""
+
+    code = "not-found"
+
+
+class Conflict(LoopwrightError):
+    """The state does not allow it, or another caller was first."""
+
+    code = "conflict"
+
+
+class VersionConflict(Conflict):
+    """An append expected a version that is no longer the newest."""
+
+    code = "version-conflict"
+
+
+class NotAllowed(LoopwrightError):
+    """The caller may not do this."""
+
+    code = "not-allowed"
+
+
+class StorageError(LoopwrightError):
+    """The data directory cannot be used as it is."""
+
+    code = "storage"

@@ -1,0 +1,192 @@
+"""Folding requests and answers: effects that were asked for, gates that were opened.
+
+An answer counts once. One to an effect that is not pending, or a decision about a gate that is
+closed, is counted as ignored and changes nothing else.
+"""
+
+from typing import TypeVar
+
+from loopwright.kernel.calls import AgentCall
+from loopwright.kernel.facts import (
+    EffectDone,
+    EffectFailed,
+    EffectRequested,
+    Failure,
+    GateAnswered,
+    GateClosed,
+    GateOpened,
+    Usage,
+)
+from loopwright.kernel.frames import GateState, LeafBody, Owner, PassOwner, RepeatBody
+from loopwright.kernel.state import Pending, State, chain, note_request
+from loopwright.model.actions import RunCommand, RunScript
+
+
+def effect_requested(state: State, fact: EffectRequested) -> None:
+    owner = state.owners[fact.path]
+    pending = note_request(state, fact, owner)
+    body = owner.body
+    match pending.purpose:
+        case "deadline":
+            owner.deadline = fact.effect
+        case "loop-deadline":
+            assert isinstance(body, RepeatBody)
+            body.deadline = fact.effect
+        case "delay":
+            assert isinstance(body, RepeatBody)
+            body.delay = fact.effect
+        case purpose if purpose.startswith("check"):
+            assert isinstance(owner, PassOwner)
+            owner.check_pending = fact.effect
+        case "backoff":
+            assert isinstance(body, LeafBody)
+            body.pending = fact.effect
+        case _:
+            assert isinstance(body, LeafBody)
+            body.pending = fact.effect
+            body.attempt = pending.attempt
+            body.queued = False
+
+
+_Answer = TypeVar("_Answer", EffectDone, EffectFailed)
+
+
+def effect_answered(state: State, fact: _Answer) -> None:
+    pending = state.pending.pop(fact.effect, None)
+    if pending is None:
+        state.ignored += 1
+        return
+    state.timers.pop(fact.effect, None)
+    if isinstance(pending.call, AgentCall):
+        _agent_answered(state, pending, fact)
+    _route_answer(pending, fact)
+    state.touch(pending.owner)
+
+
+def _agent_answered(state: State, pending: Pending, fact: EffectDone | EffectFailed) -> None:
+    state.calls -= 1
+    assert isinstance(pending.call, AgentCall)
+    free_slot(state)
+    if fact.mark is not None:
+        state.marks.setdefault(pending.call.agent, set()).add(fact.mark)
+    if fact.usage is not None:
+        _spend(state, pending.owner, fact.usage)
+    if fact.session:
+        for place in chain(pending.owner):
+            if isinstance(place, RepeatBody):
+                place.session = fact.session
+                break
+
+
+def free_slot(state: State) -> None:
+    """Let the next call that waits for a place among the parallel ones be looked at."""
+    while state.slots:
+        leaf = state.slots.popleft()
+        leaf.queued = False
+        if not leaf.owner.closed:
+            state.touch(leaf.owner)
+            return
+
+
+def _spend(state: State, owner: Owner, usage: Usage) -> None:
+    tokens = usage.input_tokens + usage.output_tokens
+    total = state.usage
+    state.usage = Usage(
+        input_tokens=total.input_tokens + usage.input_tokens,
+        output_tokens=total.output_tokens + usage.output_tokens,
+        usd=round(total.usd + usage.usd, 9),
+    )
+    for place in chain(owner):
+        place.spent.tokens += tokens
+        place.spent.usd = round(place.spent.usd + usage.usd, 9)
+
+
+def _route_answer(pending: Pending, fact: EffectDone | EffectFailed) -> None:
+    owner, body = pending.owner, pending.owner.body
+    done = isinstance(fact, EffectDone)
+    if pending.purpose == "deadline":
+        owner.deadline_hit = owner.deadline_hit or done
+    elif isinstance(body, RepeatBody) and pending.purpose in ("loop-deadline", "delay"):
+        if pending.purpose == "delay":
+            body.delay = None
+            body.delayed = pending.attempt
+        else:
+            body.deadline_hit = body.deadline_hit or done
+    elif pending.purpose.startswith("check"):
+        assert isinstance(owner, PassOwner)
+        owner.check_pending = None
+        owner.check_answer = fact
+    else:
+        assert isinstance(body, LeafBody)
+        _answer_leaf(body, pending, fact)
+
+
+def _answer_leaf(body: LeafBody, pending: Pending, fact: EffectDone | EffectFailed) -> None:
+    body.pending = None
+    if pending.purpose == "backoff":
+        body.backoff = pending.attempt
+    elif isinstance(fact, EffectFailed):
+        body.failure = fact
+    elif isinstance(body.action, RunCommand | RunScript) and fact.code not in (0, None):
+        body.failure = _bad_exit(fact)
+    else:
+        body.answer = fact
+
+
+def _bad_exit(fact: EffectDone) -> EffectFailed:
+    """A step's program that ended with another code than 0: a failure that a retry may name."""
+    return EffectFailed(
+        at=fact.at,
+        path=fact.path,
+        iteration=fact.iteration,
+        effect=fact.effect,
+        error=Failure("exit", f"the command ended with code {fact.code}"),
+        output=fact.output,
+        code=fact.code,
+    )
+
+
+def gate_opened(state: State, fact: GateOpened) -> None:
+    owner = state.owners[fact.path]
+    gate = GateState(
+        gate=fact.gate,
+        digest=fact.digest,
+        message=fact.message,
+        answers=fact.answers,
+        opened_at=fact.at,
+        path=fact.path,
+        owner=owner,
+    )
+    state.gates[fact.gate] = gate
+    if fact.about == "cap":
+        assert isinstance(owner.body, RepeatBody)
+        owner.body.cap_gate = gate
+    elif fact.about == "step":
+        assert isinstance(owner.body, LeafBody)
+        owner.body.gate = gate
+    else:
+        assert isinstance(owner, PassOwner)
+        owner.gate = gate
+
+
+def gate_answered(state: State, fact: GateAnswered) -> None:
+    gate = state.gates.pop(fact.gate, None)
+    if gate is None:
+        state.ignored += 1
+        return
+    gate.open = False
+    gate.decision = fact.decision
+    gate.text = fact.text
+    gate.by = fact.by
+    body = gate.owner.body
+    if isinstance(body, RepeatBody) and body.cap_gate is gate and fact.decision == "continue":
+        body.extra += 1
+        body.feedback = fact.text
+        body.cap_gate = None
+    state.touch(gate.owner)
+
+
+def gate_closed(state: State, fact: GateClosed) -> None:
+    gate = state.gates.pop(fact.gate, None)
+    if gate is not None:
+        gate.open = False

@@ -1,0 +1,54 @@
+"""Calls: what an effect asks the world for. A closed union; nothing else touches the world."""
+
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from loopwright.model.record import JsonValue
+
+
+class Call(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="do"):
+    """Base of all calls."""
+
+
+class AgentCall(Call, frozen=True, kw_only=True, tag="agent"):
+    """Ask an agent of the plan; `role` tells the worker from a judge."""
+
+    agent: str
+    role: Literal["worker", "judge", "goal"] = "worker"
+
+
+class CommandCall(Call, frozen=True, kw_only=True, tag="command"):
+    """Run a program without a shell."""
+
+    argv: tuple[str, ...]
+    timeout_ms: int
+    env: dict[str, str] = {}
+
+
+class SleepCall(Call, frozen=True, kw_only=True, tag="sleep"):
+    """Answer not before this time (milliseconds since the epoch)."""
+
+    until: int
+
+
+class ModelCall(Call, frozen=True, kw_only=True, tag="model"):
+    """One completion of a chat model."""
+
+    agent: str
+    cycle: int
+
+
+class ToolCall(Call, frozen=True, kw_only=True, tag="tool"):
+    """One tool of a model's turn."""
+
+    tool: str
+    arguments: JsonValue = None
+    call: str = ""
+
+
+class SnapshotCall(Call, frozen=True, kw_only=True, tag="snapshot"):
+    """Record the state of the workspace."""
+
+
+AnyCall: TypeAlias = AgentCall | CommandCall | SleepCall | ModelCall | ToolCall | SnapshotCall

@@ -1,0 +1,198 @@
+"""Asking checks: which one is next, what a cheap one says, and what all of them come to."""
+
+import re
+from json import JSONDecodeError, JSONDecoder
+from typing import Literal
+
+import msgspec
+
+from loopwright.kernel.facts import EffectDone, EffectFailed, Verdict
+from loopwright.kernel.frames import GateState
+from loopwright.kernel.signal import signalled
+from loopwright.kernel.state import Senses
+from loopwright.model.checks import (
+    AllOf,
+    AnyOf,
+    Cap,
+    Check,
+    Command,
+    Contains,
+    Goal,
+    Judge,
+    Leaf,
+    OutputSchema,
+    Person,
+    Regex,
+    Script,
+    Signal,
+    leaves,
+)
+from loopwright.model.record import JsonValue, Text
+
+EVIDENCE_CHARS = 300
+# How much a text full of false starts is looked at, in characters: each start may be a long way.
+EFFORT_PER_CHAR = 4
+EFFORT_PER_TRY = 300
+EFFORT_AT_LEAST = 1_000_000
+REBASE_CHARS = 16_384
+_OBJECT = re.compile(r'\{\s*["}]')
+_JSON = JSONDecoder()
+
+
+class Ask(msgspec.Struct, frozen=True):
+    """This check has to speak before more can be said."""
+
+    index: int
+    leaf: Leaf
+
+
+class Settled(msgspec.Struct, frozen=True):
+    """The checks have come to a decision; `reason` names the one that made it."""
+
+    verdict: Literal["pass", "fail", "rejected"]
+    reason: str = ""
+
+
+class Said(msgspec.Struct, frozen=True):
+    """What a check says, and what it looked at."""
+
+    verdict: Verdict
+    evidence: str = ""
+
+
+def check_name(leaf: Leaf) -> str:
+    """The name of a check's kind, as facts and people see it."""
+    return str(type(leaf).__struct_config__.tag)
+
+
+def weigh(check: Check, verdicts: dict[int, Verdict], first: int = 0) -> Ask | Settled:
+    """What the verdicts so far come to, or the check to ask next."""
+    match check:
+        case AnyOf(parts=parts):
+            return _weigh_any(parts, verdicts, first)
+        case AllOf(parts=parts):
+            return _weigh_all(parts, verdicts, first)
+        case Cap():
+            return Settled("fail")
+        case _:
+            return _weigh_leaf(check, verdicts, first)
+
+
+def _weigh_leaf(leaf: Leaf, verdicts: dict[int, Verdict], index: int) -> Ask | Settled:
+    verdict = verdicts.get(index)
+    if verdict is None:
+        return Ask(index, leaf)
+    if verdict == "pass":
+        return Settled("pass", "approved" if isinstance(leaf, Person) else check_name(leaf))
+    return Settled("rejected" if verdict == "rejected" else "fail")
+
+
+def _weigh_any(parts: tuple[Check, ...], verdicts: dict[int, Verdict], first: int) -> Ask | Settled:
+    index = first
+    for part in parts:
+        said = weigh(part, verdicts, index)
+        if isinstance(said, Ask) or said.verdict != "fail":
+            return said
+        index += len(leaves(part))
+    return Settled("fail")
+
+
+def _weigh_all(parts: tuple[Check, ...], verdicts: dict[int, Verdict], first: int) -> Ask | Settled:
+    index, failed, reason = first, False, ""
+    for part in parts:
+        said = weigh(part, verdicts, index)
+        if isinstance(said, Ask):
+            if not (failed and isinstance(said.leaf, Judge | Goal | Person)):
+                return said
+        elif said.verdict == "rejected":
+            return said
+        else:
+            failed = failed or said.verdict == "fail"
+            reason = said.reason or reason
+        index += len(leaves(part))
+    return Settled("fail") if failed else Settled("pass", reason)
+
+
+def inspect(
+    leaf: Leaf, senses: Senses, *, output: Text | None, result: Text | None, instructions: str
+) -> Said | None:
+    """What a check that needs nothing but the pass's own texts says; None for any other check."""
+    match leaf:
+        case Regex(invalid=True):
+            return Said("fail", "the pattern is invalid, so it never matches")
+        case Regex():
+            found = senses.matches(leaf.pattern, senses.read(output), ignore_case=leaf.ignore_case)
+            return Said("fail") if found is None else Said("pass", found[:EVIDENCE_CHARS])
+        case Contains():
+            return _contains(leaf, senses.read(output))
+        case Signal():
+            return Said(
+                "pass" if signalled(senses.read(output), leaf.word, instructions) else "fail"
+            )
+        case OutputSchema():
+            return _fits(leaf, senses, output, result)
+        case _:
+            return None
+
+
+def _contains(leaf: Contains, text: str) -> Said:
+    if leaf.ignore_case:
+        return Said("pass" if leaf.text.lower() in text.lower() else "fail")
+    return Said("pass" if leaf.text in text else "fail")
+
+
+def _fits(leaf: OutputSchema, senses: Senses, output: Text | None, result: Text | None) -> Said:
+    text = senses.read(result) if result is not None else last_json_object(senses.read(output))
+    if text is None:
+        return Said("fail", "the output has no JSON object")
+    try:
+        value: JsonValue = msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError) as error:
+        return Said("fail", f"the result is not JSON: {error}"[:EVIDENCE_CHARS])
+    problem = senses.schema_problem(leaf.schema, value)
+    return Said("pass") if problem is None else Said("fail", problem[:EVIDENCE_CHARS])
+
+
+def last_json_object(text: str) -> str | None:
+    """The last complete JSON object of a text, as text; inside prose or a code fence too."""
+    found: str | None = None
+    effort = EFFORT_PER_CHAR * len(text) + EFFORT_AT_LEAST
+    at = 0
+    while effort > 0 and (opening := _OBJECT.search(text, at)) is not None:
+        start = opening.start()
+        if start > REBASE_CHARS:  # an error costs time in its distance from the beginning
+            text, start = text[start:], 0
+            effort -= len(text) // REBASE_CHARS
+        try:
+            _, end = _JSON.raw_decode(text, start)
+        except JSONDecodeError as error:
+            effort -= error.pos - start + EFFORT_PER_TRY
+            at = start + 1
+        except RecursionError:
+            effort -= len(text) - start
+            at = start + 1
+        else:
+            found = text[start:end]
+            at = end
+    return found
+
+
+def command_said(leaf: Command | Script, answer: EffectDone | EffectFailed) -> Said:
+    """What a program's end says: passed, not yet, out of time, or the check itself is broken."""
+    if isinstance(answer, EffectDone):
+        codes = leaf.done_codes if isinstance(leaf, Command) else (0,)
+        return Said("pass" if answer.code in codes else "fail")
+    if answer.error.type in ("wall_timeout", "idle_timeout"):
+        return Said("timed_out", answer.error.detail)
+    return Said("error", answer.error.detail)
+
+
+def person_said(leaf: Person, gate: GateState) -> Said:
+    """A person's decision as a verdict."""
+    match gate.decision:
+        case "approve":
+            return Said("pass", gate.text)
+        case "reject":
+            return Said("rejected", gate.text or leaf.rejected)
+        case _:
+            return Said("fail", gate.text)

@@ -1,0 +1,131 @@
+"""Closing: the facts that end everything inside a place, innermost first.
+
+Every request gets exactly one answer and every start exactly one end, also when a deadline, a stop
+or a failing sibling ends a place from outside.
+"""
+
+from loopwright.kernel.facts import (
+    AnyFact,
+    EffectFailed,
+    Failure,
+    GateClosed,
+    IterationFinished,
+    StepFinished,
+    StepSkipped,
+)
+from loopwright.kernel.frames import (
+    Body,
+    GateState,
+    LeafBody,
+    Owner,
+    PassOwner,
+    RepeatBody,
+    RunOwner,
+    StepsBody,
+)
+from loopwright.kernel.state import State
+from loopwright.model.ids import child_path
+
+
+def close_inside(state: State, owner: Owner, why: str) -> list[AnyFact]:
+    """End what is open inside a place, but not the place itself."""
+    facts = [] if _has_no_body(owner) else _close_body(state, owner.body, why)
+    facts += _withdraw(state, owner, owner.deadline, why)
+    if isinstance(owner, PassOwner):
+        facts += _withdraw(state, owner, owner.check_pending, why)
+        facts += _close_gate(state, owner.gate, why)
+    return facts
+
+
+def _has_no_body(owner: Owner) -> bool:
+    """A look before the first pass asks the checks alone: nothing of its body ever begins."""
+    return isinstance(owner, PassOwner) and owner.number < 0
+
+
+def _close_owner(state: State, owner: Owner, why: str) -> list[AnyFact]:
+    facts = close_inside(state, owner, why)
+    match owner:
+        case PassOwner():
+            facts.append(
+                IterationFinished(
+                    at=state.now,
+                    path=owner.path,
+                    iteration=owner.iteration,
+                    status="cancelled",
+                    reason=why,
+                )
+            )
+        case RunOwner():
+            pass
+        case _:
+            facts.append(
+                StepFinished(
+                    at=state.now,
+                    path=owner.path,
+                    iteration=owner.iteration,
+                    status="cancelled",
+                    reason=why,
+                )
+            )
+    return facts
+
+
+def _close_body(state: State, body: Body, why: str) -> list[AnyFact]:
+    facts: list[AnyFact] = []
+    match body:
+        case LeafBody():
+            facts += _withdraw(state, body.owner, body.pending, why)
+            facts += _close_gate(state, body.gate, why)
+        case StepsBody():
+            for step in list(body.active.values()):
+                facts += _close_owner(state, step, why)
+            facts += _never_started(state, body, why)
+        case RepeatBody():
+            for number in sorted(body.active):
+                facts += _close_owner(state, body.active[number], why)
+            facts += _withdraw(state, body.owner, body.deadline, why)
+            facts += _withdraw(state, body.owner, body.delay, why)
+            facts += _close_gate(state, body.cap_gate, why)
+    return facts
+
+
+def _never_started(state: State, body: StepsBody, why: str) -> list[AnyFact]:
+    return [
+        StepSkipped(
+            at=state.now,
+            path=child_path(body.owner.path, step.id),
+            iteration=body.owner.iteration,
+            reason=why,
+            status="cancelled",
+        )
+        for step in body.index.action.steps
+        if step.id not in body.results and step.id not in body.active
+    ]
+
+
+def _withdraw(state: State, owner: Owner, effect: str | None, why: str) -> list[AnyFact]:
+    if effect is None or effect not in state.pending:
+        return []
+    return [
+        EffectFailed(
+            at=state.now,
+            path=owner.path,
+            iteration=owner.iteration,
+            effect=effect,
+            error=Failure(type="cancelled", detail=why),
+        )
+    ]
+
+
+def _close_gate(state: State, gate: GateState | None, why: str) -> list[AnyFact]:
+    if gate is None or not gate.open:
+        return []
+    return [
+        GateClosed(
+            at=state.now,
+            path=gate.path,
+            iteration=gate.owner.iteration,
+            gate=gate.gate,
+            reason=why,
+        )
+    ]

@@ -1,0 +1,268 @@
+"""Facts: everything that can have happened in a run. The log of a run is a sequence of these.
+
+A fact never changes and is never taken back. Names on disk are for ever, so they are listed here
+and frozen by a test. Times arrive inside facts (`at`, milliseconds since the epoch): the kernel has
+no clock. `iteration` is the number, from 1, of the pass that a fact belongs to.
+"""
+
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from loopwright.kernel.calls import AnyCall
+from loopwright.model.actions import Decision
+from loopwright.model.policy import FailureKind
+from loopwright.model.record import JsonValue, Text
+
+Outcome: TypeAlias = Literal["completed", "exhausted", "failed", "cancelled"]
+StepStatus: TypeAlias = Literal["completed", "exhausted", "failed", "cancelled", "skipped"]
+Verdict: TypeAlias = Literal["pass", "fail", "error", "timed_out", "rejected"]
+
+
+class Usage(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """What a call used, as far as it was told."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    usd: float = 0.0
+
+
+class Failure(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Why something did not work, in a form that a policy can read and a person too."""
+
+    type: FailureKind | str
+    detail: str = ""
+    retry_after_ms: int | None = None
+
+
+class Fact(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind"):
+    """Base of all facts."""
+
+    at: int
+
+
+class PlaceFact(Fact, frozen=True, kw_only=True):
+    """A fact that belongs to a place in the run."""
+
+    path: str
+    iteration: int | None = None
+
+
+class RunStarted(Fact, frozen=True, kw_only=True, tag="run.started"):
+    """The run exists. `plan` is the hash of the plan's text in the blob store."""
+
+    run: str
+    plan: str
+    name: str
+    message: Text = ""
+    inputs: dict[str, JsonValue] = {}
+    workspace: str = ""
+    dialect: str = "native"
+    by: str = ""
+    parent: str | None = None
+    key: str | None = None
+    schema: int = 1
+
+
+class RunPaused(Fact, frozen=True, kw_only=True, tag="run.paused"):
+    """Nothing new begins until the run is resumed; what is under way goes on to its end."""
+
+    by: str = ""
+
+
+class RunResumed(Fact, frozen=True, kw_only=True, tag="run.resumed"):
+    """A paused run goes on."""
+
+    by: str = ""
+
+
+class CancelRequested(Fact, frozen=True, kw_only=True, tag="cancel.requested"):
+    """Somebody wants the run to end now."""
+
+    reason: str = "stopped"
+    by: str = ""
+
+
+class RunFinished(Fact, frozen=True, kw_only=True, tag="run.finished"):
+    """The last fact of every run."""
+
+    outcome: Outcome
+    reason: str
+    output: Text | None = None
+    result: Text | None = None
+    error: Failure | None = None
+
+
+class StepStarted(PlaceFact, frozen=True, kw_only=True, tag="step.started"):
+    """A step's dependencies are met and it begins."""
+
+
+class StepFinished(PlaceFact, frozen=True, kw_only=True, tag="step.finished"):
+    """A step ended; `result` is JSON text."""
+
+    status: StepStatus
+    reason: str = ""
+    output: Text | None = None
+    result: Text | None = None
+    error: Failure | None = None
+    iterations: int = 0
+
+
+class StepSkipped(PlaceFact, frozen=True, kw_only=True, tag="step.skipped"):
+    """A step will not run, and why."""
+
+    reason: str
+    status: Literal["skipped", "cancelled"] = "skipped"
+
+
+class IterationStarted(PlaceFact, frozen=True, kw_only=True, tag="iteration.started"):
+    """A pass of a repeat begins."""
+
+
+class IterationFinished(PlaceFact, frozen=True, kw_only=True, tag="iteration.finished"):
+    """A pass ended. `done` says that its check passed, `reason` which one."""
+
+    status: StepStatus = "completed"
+    done: bool = False
+    reason: str = ""
+    output: Text | None = None
+    result: Text | None = None
+    error: Failure | None = None
+
+
+class CheckVerdict(PlaceFact, frozen=True, kw_only=True, tag="check.verdict"):
+    """What one check said about a pass. `index` is its place among the checks of the loop."""
+
+    index: int
+    check: str
+    verdict: Verdict
+    evidence: Text = ""
+
+
+class EffectRequested(PlaceFact, frozen=True, kw_only=True, tag="effect.requested"):
+    """The intent, recorded before anything is done."""
+
+    effect: str
+    call: AnyCall
+
+
+class EffectDone(PlaceFact, frozen=True, kw_only=True, tag="effect.done"):
+    """The answer to an effect. `result` is JSON text; `mark` is the agent's own bookmark."""
+
+    effect: str
+    output: Text = ""
+    result: Text | None = None
+    usage: Usage | None = None
+    session: str | None = None
+    code: int | None = None
+    mark: int | None = None
+    note: str = ""
+
+
+class EffectFailed(PlaceFact, frozen=True, kw_only=True, tag="effect.failed"):
+    """The other answer to an effect."""
+
+    effect: str
+    error: Failure
+    output: Text = ""
+    usage: Usage | None = None
+    session: str | None = None
+    code: int | None = None
+    mark: int | None = None
+
+
+class GateOpened(PlaceFact, frozen=True, kw_only=True, tag="gate.opened"):
+    """A person is asked. `digest` names exactly what is decided about."""
+
+    gate: str
+    digest: str
+    message: str
+    answers: tuple[Decision, ...]
+    about: Literal["pass", "step", "cap", "tool"] = "pass"
+    output: Text | None = None
+
+
+class GateAnswered(PlaceFact, frozen=True, kw_only=True, tag="gate.answered"):
+    """A person decided; the first answer counts."""
+
+    gate: str
+    decision: Decision
+    text: str = ""
+    by: str = ""
+
+
+class GateClosed(PlaceFact, frozen=True, kw_only=True, tag="gate.closed"):
+    """The question is no longer asked."""
+
+    gate: str
+    reason: str
+
+
+class MessageSent(PlaceFact, frozen=True, kw_only=True, tag="message.sent"):
+    """A message to a step's inbox."""
+
+    to: str
+    text: Text
+    sender: str = ""
+
+
+class HistoryCompressed(PlaceFact, frozen=True, kw_only=True, tag="history.compressed"):
+    """Part of a conversation was replaced by less."""
+
+    dropped: int
+    kept: int
+    strategy: str
+    summary: Text | None = None
+
+
+class BudgetReserved(PlaceFact, frozen=True, kw_only=True, tag="budget.reserved"):
+    """Money and tokens set aside before a call."""
+
+    effect: str
+    usd: float = 0.0
+    tokens: int = 0
+
+
+class BudgetSettled(PlaceFact, frozen=True, kw_only=True, tag="budget.settled"):
+    """What a call really cost, against what was set aside."""
+
+    effect: str
+    usd: float = 0.0
+    tokens: int = 0
+
+
+AnyFact: TypeAlias = (
+    RunStarted
+    | RunPaused
+    | RunResumed
+    | CancelRequested
+    | RunFinished
+    | StepStarted
+    | StepFinished
+    | StepSkipped
+    | IterationStarted
+    | IterationFinished
+    | CheckVerdict
+    | EffectRequested
+    | EffectDone
+    | EffectFailed
+    | GateOpened
+    | GateAnswered
+    | GateClosed
+    | MessageSent
+    | HistoryCompressed
+    | BudgetReserved
+    | BudgetSettled
+)
+
+_ENCODER = msgspec.json.Encoder()
+_DECODER = msgspec.json.Decoder(list[AnyFact])
+
+
+def encode_facts(facts: list[AnyFact]) -> bytes:
+    """Facts of one append as they stand on disk."""
+    return _ENCODER.encode(facts)
+
+
+def decode_facts(data: bytes) -> list[AnyFact]:
+    return _DECODER.decode(data)

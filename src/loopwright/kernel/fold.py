@@ -1,0 +1,300 @@
+"""Fold: how each fact changes the state. One function for each kind, found by a table.
+
+Nothing here decides. A fact that no longer fits (an answer to an effect that is not pending, a
+decision about a gate that is closed) is counted and changes nothing else, so a late or double
+answer is harmless.
+"""
+
+from collections.abc import Callable, Iterable
+
+import msgspec
+
+from loopwright.kernel.answers import (
+    effect_answered,
+    effect_requested,
+    gate_answered,
+    gate_closed,
+    gate_opened,
+)
+from loopwright.kernel.facts import (
+    AnyFact,
+    BudgetReserved,
+    BudgetSettled,
+    CancelRequested,
+    CheckVerdict,
+    EffectDone,
+    EffectFailed,
+    EffectRequested,
+    Fact,
+    GateAnswered,
+    GateClosed,
+    GateOpened,
+    HistoryCompressed,
+    IterationFinished,
+    IterationStarted,
+    MessageSent,
+    RunFinished,
+    RunPaused,
+    RunResumed,
+    RunStarted,
+    StepFinished,
+    StepSkipped,
+    StepStarted,
+)
+from loopwright.kernel.frames import (
+    CheckNote,
+    ItemResult,
+    LeafBody,
+    PassOwner,
+    RepeatBody,
+    Result,
+    StepOwner,
+    StepsBody,
+)
+from loopwright.kernel.learning import learning_of
+from loopwright.kernel.outcome import leaf_output
+from loopwright.kernel.state import (
+    State,
+    enclosing_step,
+    make_body,
+)
+from loopwright.model.actions import Steps
+from loopwright.model.ids import last_id, parent_path, pass_number
+from loopwright.model.memory import ProgressLog
+from loopwright.model.plan import Plan
+
+
+def fold(plan: Plan, facts: Iterable[AnyFact]) -> State:
+    """The state after these facts."""
+    state = State(plan)
+    for fact in facts:
+        apply(state, fact)
+    return state
+
+
+def apply(state: State, fact: AnyFact) -> None:
+    """Let one fact change the state."""
+    state.version += 1
+    if fact.at > state.now:
+        state.now = fact.at
+    if state.finished is not None:
+        state.ignored += 1
+        return
+    _APPLY[type(fact)](state, fact)
+
+
+def _run_started(state: State, fact: RunStarted) -> None:
+    state.started = fact
+    root = state.root
+    body = make_body(state, root, _root_steps(state.plan), None)
+    assert isinstance(body, StepsBody)
+    root.body = body
+    state.owners[""] = root
+    state.touch(root)
+
+
+def _root_steps(plan: Plan) -> Steps:
+    return Steps(steps=plan.steps, on_failure=plan.on_failure, parallel=plan.parallel)
+
+
+def _run_paused(state: State, fact: RunPaused) -> None:
+    state.paused = True
+
+
+def _run_resumed(state: State, fact: RunResumed) -> None:
+    state.paused = False
+    for owner in list(state.owners.values()):
+        state.touch(owner)
+
+
+def _cancel_requested(state: State, fact: CancelRequested) -> None:
+    if state.cancel is None:
+        state.cancel = fact
+    state.touch(state.root)
+
+
+def _run_finished(state: State, fact: RunFinished) -> None:
+    state.finished = fact
+    state.root.closed = True
+    state.agenda.clear()
+
+
+def _step_started(state: State, fact: StepStarted) -> None:
+    parent = state.owners[parent_path(fact.path)].body
+    assert isinstance(parent, StepsBody)
+    number = parent.index.at[last_id(fact.path)]
+    step = parent.index.action.steps[number]
+    if parent.ready and parent.ready[0] == number:
+        parent.ready.popleft()
+    else:
+        parent.ready.remove(number)
+    owner = StepOwner(path=fact.path, iteration=fact.iteration, step=step, parent=parent)
+    owner.body = make_body(state, owner, step.action, owner)
+    parent.active[step.id] = owner
+    state.owners[fact.path] = owner
+    state.touch(owner)
+
+
+def _step_finished(state: State, fact: StepFinished) -> None:
+    owner = state.owners.pop(fact.path)
+    assert isinstance(owner, StepOwner)
+    owner.closed = True
+    result = Result(
+        status=fact.status,
+        reason=fact.reason,
+        output=fact.output,
+        result=fact.result,
+        error=fact.error,
+        iterations=fact.iterations,
+    )
+    owner.parent.active.pop(owner.step.id, None)
+    _settle_step(state, owner.parent, owner.step.id, result)
+
+
+def _step_skipped(state: State, fact: StepSkipped) -> None:
+    parent = state.owners[parent_path(fact.path)].body
+    assert isinstance(parent, StepsBody)
+    step = last_id(fact.path)
+    number = parent.index.at[step]
+    if number in parent.ready:
+        parent.ready.remove(number)
+    _settle_step(state, parent, step, Result(status=fact.status, reason=fact.reason))
+
+
+def _settle_step(state: State, parent: StepsBody, step: str, result: Result) -> None:
+    number = parent.index.at[step]
+    parent.results[step] = result
+    tolerated = parent.index.action.steps[number].on_error == "continue"
+    if result.status in ("failed", "exhausted") and not tolerated and parent.failed is None:
+        parent.failed = step
+    for dependent in parent.index.dependents[number]:
+        parent.missing[dependent] -= 1
+        if parent.missing[dependent] == 0:
+            parent.ready.append(dependent)
+    state.touch(parent.owner)
+
+
+def _iteration_started(state: State, fact: IterationStarted) -> None:
+    parent = state.owners[parent_path(fact.path)].body
+    assert isinstance(parent, RepeatBody)
+    number = pass_number(fact.path)
+    owner = PassOwner(
+        path=fact.path, iteration=fact.iteration or number + 1, number=number, parent=parent
+    )
+    owner.body = make_body(state, owner, parent.action.body, enclosing_step(owner))
+    parent.started = max(parent.started, number + 1)
+    parent.checked_first = parent.checked_first or number < 0
+    parent.active[number] = owner
+    state.owners[fact.path] = owner
+    state.touch(owner)
+
+
+def _iteration_finished(state: State, fact: IterationFinished) -> None:
+    owner = state.owners.pop(fact.path)
+    assert isinstance(owner, PassOwner)
+    owner.closed = True
+    repeat = owner.parent
+    repeat.active.pop(owner.number, None)
+    if owner.number < 0:
+        _settle_check_first(state, repeat, owner, fact)
+        return
+    repeat.finished += 1
+    output, result = fact.output, fact.result
+    if isinstance(owner.body, LeafBody):
+        output, result = leaf_output(owner.body)
+    ended = Result(
+        status=fact.status, reason=fact.reason, output=output, result=result, error=fact.error
+    )
+    if repeat.action.each is not None:
+        _settle_item(repeat, owner.number, ended)
+    else:
+        _settle_pass(repeat, owner, ended, done=fact.done)
+    state.touch(repeat.owner)
+
+
+def _settle_check_first(
+    state: State, repeat: RepeatBody, owner: PassOwner, fact: IterationFinished
+) -> None:
+    """The look before the first pass: it may end the loop, and it counts as no pass."""
+    repeat.checked_first = True
+    if fact.done or fact.status != "completed":
+        repeat.last = Result(status=fact.status, reason=fact.reason, error=fact.error)
+        repeat.last_done = fact.done
+    repeat.last_checks = owner.notes
+    state.touch(repeat.owner)
+
+
+def _settle_item(repeat: RepeatBody, number: int, ended: Result) -> None:
+    while len(repeat.item_results) <= number:
+        repeat.item_results.append(None)
+    repeat.item_results[number] = ItemResult(
+        status=ended.status, output=ended.output, error=ended.error
+    )
+    if ended.status != "completed" and repeat.spoiled is None:
+        repeat.spoiled = ended
+    repeat.last = ended
+
+
+def _settle_pass(repeat: RepeatBody, owner: PassOwner, ended: Result, *, done: bool) -> None:
+    if ended.status == "cancelled":
+        # Ended from outside, it has no result: what the pass before left stays the last one.
+        kept = repeat.last or Result("cancelled")
+        repeat.last = msgspec.structs.replace(ended, output=kept.output, result=kept.result)
+        return
+    same = repeat.last is not None and ended.output == repeat.last.output
+    repeat.identical = repeat.identical + 1 if same else 1
+    broken = any(note.verdict == "error" for note in owner.notes)
+    repeat.broken = repeat.broken + 1 if broken else 0
+    repeat.last = ended
+    repeat.last_done = done
+    repeat.last_checks = owner.notes
+    gate = owner.gate or owner.heard
+    repeat.feedback = gate.text if gate is not None and gate.decision else ""
+    memory = repeat.action.memory
+    if isinstance(memory, ProgressLog) or repeat.action.output == "learning":
+        size = memory.chars if isinstance(memory, ProgressLog) else 300
+        repeat.learnings.append(learning_of(ended.output, owner.iteration, size))
+    if repeat.action.output == "all":
+        repeat.outputs.append(ended.output)
+
+
+def _check_verdict(state: State, fact: CheckVerdict) -> None:
+    owner = state.owners[fact.path]
+    assert isinstance(owner, PassOwner)
+    owner.verdicts[fact.index] = fact.verdict
+    owner.notes.append(
+        CheckNote(index=fact.index, check=fact.check, verdict=fact.verdict, evidence=fact.evidence)
+    )
+    owner.check_answer = None
+    if owner.gate is not None:  # its decision is this verdict; another check asks anew
+        owner.heard, owner.gate = owner.gate, None
+    state.touch(owner)
+
+
+def _recorded(state: State, fact: Fact) -> None:
+    """A fact that later parts of the product read and that changes no decision here."""
+
+
+_APPLY: dict[type[Fact], Callable[..., None]] = {
+    RunStarted: _run_started,
+    RunPaused: _run_paused,
+    RunResumed: _run_resumed,
+    CancelRequested: _cancel_requested,
+    RunFinished: _run_finished,
+    StepStarted: _step_started,
+    StepFinished: _step_finished,
+    StepSkipped: _step_skipped,
+    IterationStarted: _iteration_started,
+    IterationFinished: _iteration_finished,
+    CheckVerdict: _check_verdict,
+    EffectRequested: effect_requested,
+    EffectDone: effect_answered,
+    EffectFailed: effect_answered,
+    GateOpened: gate_opened,
+    GateAnswered: gate_answered,
+    GateClosed: gate_closed,
+    MessageSent: _recorded,
+    HistoryCompressed: _recorded,
+    BudgetReserved: _recorded,
+    BudgetSettled: _recorded,
+}

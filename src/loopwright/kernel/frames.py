@@ -1,0 +1,207 @@
+"""Frames: the live places of a run while it is under way.
+
+An *owner* is a place with a name of its own: the run, a step, a pass. It has one *body*: a leaf
+(a single call), steps (a graph) or a repeat. A frame exists from the fact that starts its place to
+the fact that ends it; after that only a `Result` is left. Frames hold what deciding needs and no
+history, so memory follows what is open, not what has been.
+"""
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from loopwright.kernel.facts import EffectDone, EffectFailed, Failure, StepStatus, Verdict
+from loopwright.model.actions import Action, Decision, Repeat, Step, Steps
+from loopwright.model.policy import NO_LIMITS, Limits, Retry
+from loopwright.model.record import JsonValue, Text
+
+
+class Result(msgspec.Struct, frozen=True):
+    """How a place ended."""
+
+    status: StepStatus
+    reason: str = ""
+    output: Text | None = None
+    result: Text | None = None
+    error: Failure | None = None
+    iterations: int = 0
+
+
+@dataclass(slots=True)
+class Spent:
+    """What a place has used so far."""
+
+    tokens: int = 0
+    usd: float = 0.0
+
+
+@dataclass(slots=True)
+class GateState:
+    """A question to a person, open until answered or closed."""
+
+    gate: str
+    digest: str
+    message: str
+    answers: tuple[Decision, ...]
+    opened_at: int
+    path: str
+    owner: "Owner"
+    open: bool = True
+    decision: Decision | None = None
+    text: str = ""
+    by: str = ""
+
+
+@dataclass(slots=True, eq=False)
+class StepsIndex:
+    """A graph of steps, laid out once for each `Steps` of the plan."""
+
+    action: Steps
+    at: dict[str, int]
+    dependents: list[list[int]]
+    missing: list[int]
+
+
+@dataclass(slots=True, eq=False)
+class LeafBody:
+    """One call, its tries, and the answer."""
+
+    owner: "Owner"
+    action: Action
+    retry: Retry
+    limits: Limits = NO_LIMITS
+    attempt: int = 0
+    pending: str | None = None
+    backoff: int = 0
+    answer: EffectDone | None = None
+    failure: EffectFailed | None = None
+    gate: GateState | None = None
+    queued: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class StepsBody:
+    """Steps under way: what still misses something, what is ready, what runs, what ended."""
+
+    owner: "Owner"
+    index: StepsIndex
+    missing: list[int]
+    ready: deque[int]
+    active: dict[str, "StepOwner"] = field(default_factory=dict)
+    results: dict[str, Result] = field(default_factory=dict)
+    failed: str | None = None
+
+
+@dataclass(slots=True, eq=False)
+class ItemResult:
+    """What is kept of a finished pass over an item."""
+
+    status: StepStatus
+    output: Text | None
+    error: Failure | None
+
+
+@dataclass(slots=True, eq=False)
+class RepeatBody:
+    """A loop under way."""
+
+    owner: "Owner"
+    action: Repeat
+    spent: Spent = field(default_factory=Spent)
+    started: int = 0
+    finished: int = 0
+    active: dict[int, "PassOwner"] = field(default_factory=dict)
+    last: Result | None = None
+    last_done: bool = False
+    last_checks: list["CheckNote"] = field(default_factory=list)
+    learnings: list[str] = field(default_factory=list)
+    outputs: list[Text | None] = field(default_factory=list)
+    feedback: str = ""
+    session: str | None = None
+    identical: int = 0
+    broken: int = 0
+    extra: int = 0
+    deadline: str | None = None
+    deadline_hit: bool = False
+    delay: str | None = None
+    delayed: int = 0
+    cap_gate: GateState | None = None
+    items: list[JsonValue] | None = None
+    no_items: Failure | None = None
+    item_results: list[ItemResult | None] = field(default_factory=list)
+    spoiled: Result | None = None  # the first item that did not complete
+    checked_first: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class CheckNote:
+    """What a check said about a pass, for the next one to read."""
+
+    index: int
+    check: str
+    verdict: Verdict
+    evidence: Text
+
+
+Body: TypeAlias = LeafBody | StepsBody | RepeatBody
+
+
+@dataclass(slots=True, eq=False)
+class RunOwner:
+    """The run itself."""
+
+    body: StepsBody = field(init=False)
+    path: str = ""
+    iteration: int | None = None
+    spent: Spent = field(default_factory=Spent)
+    deadline: str | None = None
+    deadline_hit: bool = False
+    closed: bool = False
+    queued: bool = False
+    parent: None = None
+    kind: Literal["run"] = "run"
+
+
+@dataclass(slots=True, eq=False)
+class StepOwner:
+    """A step that has started and has not ended."""
+
+    path: str
+    iteration: int | None
+    step: Step
+    parent: StepsBody
+    body: Body = field(init=False)
+    spent: Spent = field(default_factory=Spent)
+    deadline: str | None = None
+    deadline_hit: bool = False
+    closed: bool = False
+    queued: bool = False
+    kind: Literal["step"] = "step"
+
+
+@dataclass(slots=True, eq=False)
+class PassOwner:
+    """A pass that has started and has not ended."""
+
+    path: str
+    iteration: int
+    number: int
+    parent: RepeatBody
+    body: Body = field(init=False)
+    spent: Spent = field(default_factory=Spent)
+    verdicts: dict[int, Verdict] = field(default_factory=dict)
+    notes: list[CheckNote] = field(default_factory=list)
+    check_pending: str | None = None
+    check_answer: EffectDone | EffectFailed | None = None
+    gate: GateState | None = None
+    heard: GateState | None = None  # the gate whose decision a check has taken up
+    deadline: str | None = None
+    deadline_hit: bool = False
+    closed: bool = False
+    queued: bool = False
+    kind: Literal["pass"] = "pass"
+
+
+Owner: TypeAlias = RunOwner | StepOwner | PassOwner

@@ -1,0 +1,61 @@
+"""Gates: what a person is asked, under an id that is derived and a digest of what is shown."""
+
+from hashlib import blake2b
+from typing import Literal, TypeAlias
+
+from loopwright.kernel.facts import GateOpened
+from loopwright.kernel.frames import Owner, PassOwner, RepeatBody
+from loopwright.kernel.state import Senses, State
+from loopwright.kernel.texts import fill
+from loopwright.model.actions import Gate
+from loopwright.model.record import Blob, Text
+
+About: TypeAlias = Literal["pass", "step", "cap", "tool"]
+
+
+def open_gate(
+    state: State,
+    owner: Owner,
+    about: About,
+    gate: Gate,
+    senses: Senses,
+    *,
+    output: Text | None = None,
+) -> GateOpened:
+    """The fact that asks a person about a place."""
+    text = fill(state, owner, gate.message, senses) or _default_message(owner, about)
+    number = _asked_before(owner, about)
+    identity = f"{state.run}\n{owner.path}\n{about}\n{number}"
+    return GateOpened(
+        at=state.now,
+        path=owner.path,
+        iteration=owner.iteration,
+        gate=f"gate_{blake2b(identity.encode(), digest_size=10).hexdigest()}",
+        digest=_digest(text, output),
+        message=text,
+        answers=gate.answers,
+        about=about,
+        output=output,
+    )
+
+
+def _asked_before(owner: Owner, about: About) -> int:
+    """How many gates of this kind the place has had, so that each has an id of its own."""
+    if about == "cap" and isinstance(owner.body, RepeatBody):
+        return owner.body.extra
+    if about == "pass" and isinstance(owner, PassOwner):
+        return sum(note.check == "person" for note in owner.notes)
+    return 0
+
+
+def _default_message(owner: Owner, about: About) -> str:
+    if about == "cap":
+        return "The loop has made all its passes and its check has not passed. Accept the result?"
+    if isinstance(owner, PassOwner):
+        return f"Iteration {owner.iteration} is finished. Accept its result?"
+    return "Go on?"
+
+
+def _digest(message: str, output: Text | None) -> str:
+    shown = output.blob if isinstance(output, Blob) else output or ""
+    return blake2b(f"{message}\n{shown}".encode(), digest_size=16).hexdigest()

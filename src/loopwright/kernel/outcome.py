@@ -1,0 +1,276 @@
+"""Outcome: how a body has ended, read off its frame, or None while it is under way.
+
+Functions of the state alone: asking twice gives the same answer, and a crash between two facts
+changes nothing, because what is due is always recomputed from what is there.
+"""
+
+import msgspec
+
+from loopwright.kernel.facts import EffectFailed, Failure
+from loopwright.kernel.frames import Body, LeafBody, RepeatBody, Result, StepsBody
+from loopwright.kernel.limits import cap, loop_over_budget, over_budget, stalled
+from loopwright.kernel.retry import after_failure
+from loopwright.kernel.state import Senses, State
+from loopwright.kernel.texts import items_of
+from loopwright.model.actions import AskPerson, CallAgent, Cycle
+from loopwright.model.record import JsonValue, Text
+
+MAX_PARALLEL_ITEMS = 100
+"""The most passes over items that are under way at once when the definition names no number."""
+
+
+def outcome(state: State, body: Body, senses: Senses) -> Result | None:
+    """How a body has ended, or None."""
+    match body:
+        case LeafBody():
+            return leaf_outcome(state, body)
+        case StepsBody():
+            return steps_outcome(body)
+        case RepeatBody():
+            if body.action.each is not None:
+                return each_outcome(state, body, senses)
+            return repeat_outcome(state, body, senses)
+
+
+def leaf_output(body: Body) -> tuple[Text | None, Text | None]:
+    """Output and structured result of a single call, also of one that failed half-way."""
+    if not isinstance(body, LeafBody):
+        return None, None
+    if body.answer is not None:
+        return body.answer.output, body.answer.result
+    if body.failure is not None:
+        return body.failure.output, None
+    return None, None
+
+
+# -- a single call ---------------------------------------------------------------------------------
+
+
+def leaf_outcome(state: State, body: LeafBody) -> Result | None:
+    if isinstance(body.action, AskPerson):
+        return _gate_outcome(body)
+    if body.answer is not None:
+        answer = body.answer
+        return Result("completed", "done", output=answer.output, result=answer.result)
+    if body.pending is not None:
+        return None
+    if body.failure is not None:
+        if after_failure(body.retry, body.attempt, body.failure.error) is not None:
+            return _budget_outcome(state, body)
+        return _failed(body.failure)
+    return _budget_outcome(state, body)
+
+
+def _budget_outcome(state: State, body: LeafBody) -> Result | None:
+    if not isinstance(body.action, CallAgent | Cycle):
+        return None
+    if body.attempt == 0 or body.failure is not None:
+        spent = over_budget(state, body.owner)
+        if spent is not None:
+            return Result("exhausted", "budget", error=Failure(type="budget", detail=spent))
+    return None
+
+
+def _failed(failure: EffectFailed) -> Result:
+    if failure.error.type == "cancelled":
+        return Result("cancelled", failure.error.detail, output=failure.output)
+    return Result("failed", "error", output=failure.output or None, error=failure.error)
+
+
+def _gate_outcome(body: LeafBody) -> Result | None:
+    gate, action = body.gate, body.action
+    assert isinstance(action, AskPerson)
+    if gate is None or gate.decision is None:
+        return None
+    if gate.decision == "reject":
+        detail = gate.text or "rejected by a person"
+        return Result("failed", "rejected", error=Failure(type="rejected", detail=detail))
+    return Result("completed", "approved", output=gate.text if action.capture else None)
+
+
+# -- a graph of steps ------------------------------------------------------------------------------
+
+
+def steps_outcome(body: StepsBody) -> Result | None:
+    """A graph ends with its last step, or at once when a failure aborts it."""
+    action = body.index.action
+    if body.failed is not None and action.on_failure == "abort":
+        return _steps_result(body)
+    if len(body.results) < len(action.steps):
+        return None
+    return _steps_result(body)
+
+
+def _steps_result(body: StepsBody) -> Result:
+    """The worst of what the steps came to, with the output of the last that completed."""
+    output: Text | None = None
+    result: Text | None = None
+    for step in body.index.action.steps:
+        ended = body.results.get(step.id)
+        if ended is not None and ended.status == "completed":
+            output, result = ended.output, ended.result
+    worst = _worst(body)
+    if worst is None:
+        return Result("completed", _completed_reason(body), output=output, result=result)
+    keep = worst.output if len(body.index.action.steps) == 1 else output
+    kept = worst.result if len(body.index.action.steps) == 1 else result
+    return Result(worst.status, worst.reason, output=keep, result=kept, error=worst.error)
+
+
+def _completed_reason(body: StepsBody) -> str:
+    """One step's reason is the graph's reason; of several, or of one that only was allowed to
+    fail, none speaks for all.
+    """
+    reasons = [result.reason for result in body.results.values() if result.status == "completed"]
+    return reasons[0] if len(body.results) == len(reasons) == 1 else "done"
+
+
+def _worst(body: StepsBody) -> Result | None:
+    for status in ("failed", "exhausted", "cancelled"):
+        for step in body.index.action.steps:
+            ended = body.results.get(step.id)
+            if ended is None or ended.status != status or step.on_error == "continue":
+                continue
+            return ended
+    return None
+
+
+# -- a loop ----------------------------------------------------------------------------------------
+
+
+def repeat_outcome(state: State, body: RepeatBody, senses: Senses) -> Result | None:
+    """The stop rules of a loop in their order: the first that holds ends it.
+
+    What the last pass came to is looked at before any limit, so a loop that is done on its last
+    allowed pass is done.
+    """
+    if body.deadline_hit:
+        error = Failure("deadline", "the time limit was reached")
+        return _ended(body, senses, "exhausted", "deadline", error)
+    if body.active or body.last is None:
+        return None
+    last = body.last
+    if body.last_done:
+        return _ended(body, senses, "completed", last.reason)
+    if last.status != "completed":
+        return _ended(body, senses, last.status, last.reason, last.error)
+    if body.action.broken_after and body.broken >= body.action.broken_after:
+        detail = f"the check could not be asked {body.broken} times in a row"
+        return _ended(body, senses, "failed", "check_broken", Failure("check_broken", detail))
+    if stalled(body):
+        detail = f"{body.identical} passes in a row gave the same result"
+        return _ended(body, senses, "exhausted", "stalled", Failure("stalled", detail))
+    if cap(body) is not None and body.finished >= (cap(body) or 0):
+        return _at_cap(body, senses)
+    spent = loop_over_budget(state, body)
+    if spent is not None:
+        return _ended(body, senses, "exhausted", "budget", Failure("budget", spent))
+    return None
+
+
+def _at_cap(body: RepeatBody, senses: Senses) -> Result | None:
+    detail = f"{body.finished} of {cap(body)} passes made and the check has not passed"
+    match body.action.at_cap:
+        case "complete":
+            return _ended(body, senses, "completed", "max_iterations")
+        case "fail":
+            error = Failure("max_iterations", detail)
+            return _ended(body, senses, "failed", "max_iterations", error)
+        case "exhaust":
+            return _ended(body, senses, "exhausted", "max_iterations")
+        case "ask":
+            return _asked_at_cap(body, senses)
+
+
+def _asked_at_cap(body: RepeatBody, senses: Senses) -> Result | None:
+    gate = body.cap_gate
+    if gate is None or gate.decision is None:
+        return None
+    if gate.decision == "approve":
+        return _ended(body, senses, "completed", "approved")
+    error = Failure("rejected", gate.text or "rejected by a person at the cap")
+    return _ended(body, senses, "failed", "rejected", error)
+
+
+def _ended(
+    body: RepeatBody, senses: Senses, status: str, reason: str, error: Failure | None = None
+) -> Result:
+    last = body.last
+    return msgspec.structs.replace(
+        Result("completed", reason),
+        status=status,
+        output=_repeat_output(body, senses, met=body.last_done or reason == "approved"),
+        result=last.result if last else None,
+        error=error,
+        iterations=body.finished + len(body.active),
+    )
+
+
+def _repeat_output(body: RepeatBody, senses: Senses, *, met: bool) -> Text | None:
+    if body.last is None:
+        return None
+    match body.action.output:
+        case "all" if body.outputs:
+            parts = [
+                f"## Iteration {n}\n\n{senses.read(text)}"
+                for n, text in enumerate(body.outputs, start=1)
+            ]
+            return senses.keep("\n\n".join(parts))
+        case "learning" if body.learnings and not met:
+            return body.learnings[-1]
+        case "result":
+            return body.last.result
+        case _:
+            return body.last.output
+
+
+# -- one pass for each item ------------------------------------------------------------------------
+
+
+def each_outcome(state: State, body: RepeatBody, senses: Senses) -> Result | None:
+    each = body.action.each
+    assert each is not None
+    items = items_of(state, body, each, senses)
+    if isinstance(items, Failure):
+        return Result("failed", items.type, error=items)
+    if body.deadline_hit:
+        error = Failure("deadline", "the time limit was reached")
+        return _each_result(body, items, senses, Result("exhausted", "deadline", error=error))
+    if body.active:
+        return None
+    if body.spoiled is not None and each.on_item_error == "stop":
+        return _each_result(body, items, senses, body.spoiled)
+    if body.finished >= len(items):
+        return _each_result(body, items, senses, Result("completed", "items"))
+    spent = loop_over_budget(state, body)
+    if spent is not None:
+        error = Failure("budget", spent)
+        return _each_result(body, items, senses, Result("exhausted", "budget", error=error))
+    return None
+
+
+def _each_result(body: RepeatBody, items: list[JsonValue], senses: Senses, ended: Result) -> Result:
+    rows = []
+    last: Text | None = None
+    parts: list[str] = []
+    for index, item in enumerate(items):
+        done = body.item_results[index] if index < len(body.item_results) else None
+        text = senses.read(done.output) if done else ""
+        row = {"index": index, "item": item, "status": done.status if done else "cancelled"}
+        row["content"] = text
+        if done is not None and done.error is not None:
+            row["error"] = {"type": done.error.type, "detail": done.error.detail}
+        rows.append(row)
+        if done is not None and done.status == "completed":
+            last = done.output
+            parts.append(f"## Item {index}\n\n{text}")
+    if body.action.output == "all":
+        last = senses.keep("\n\n".join(parts))
+    return Result(
+        status=ended.status,
+        reason=ended.reason,
+        output=last,
+        result=senses.keep(msgspec.json.encode({"iterations": rows}).decode()),
+        error=ended.error,
+        iterations=body.finished + len(body.active),
+    )

@@ -1,0 +1,211 @@
+"""Proceed: what a body that has not ended asks for next. One function for each kind of body."""
+
+from loopwright.kernel.calls import AgentCall, AnyCall, CommandCall, SleepCall
+from loopwright.kernel.facts import (
+    AnyFact,
+    CancelRequested,
+    EffectRequested,
+    IterationStarted,
+    StepSkipped,
+    StepStarted,
+)
+from loopwright.kernel.frames import Body, LeafBody, Owner, RepeatBody, Result, StepsBody
+from loopwright.kernel.gates import open_gate
+from loopwright.kernel.limits import cap, loop_over_budget
+from loopwright.kernel.outcome import MAX_PARALLEL_ITEMS
+from loopwright.kernel.retry import after_failure
+from loopwright.kernel.state import Senses, State
+from loopwright.kernel.texts import fill, items_of
+from loopwright.model.actions import (
+    AskPerson,
+    CallAgent,
+    Gate,
+    RunCommand,
+    Step,
+    Stop,
+    Wait,
+)
+from loopwright.model.ids import child_path, effect_id, item_path, pass_path
+
+
+def proceed(state: State, body: Body, senses: Senses) -> list[AnyFact]:
+    """The next facts of a body that is under way; none while it waits for an answer."""
+    match body:
+        case LeafBody():
+            return proceed_leaf(state, body, senses)
+        case StepsBody():
+            return proceed_steps(state, body)
+        case RepeatBody():
+            if body.action.each is not None:
+                return proceed_each(state, body, senses)
+            return proceed_repeat(state, body, senses)
+
+
+def request(state: State, owner: Owner, purpose: str, number: int, call: AnyCall) -> AnyFact:
+    """The fact that asks for an effect at a place."""
+    return EffectRequested(
+        at=state.now,
+        path=owner.path,
+        iteration=owner.iteration,
+        effect=effect_id(owner.path, purpose, number),
+        call=call,
+    )
+
+
+# -- a single call ---------------------------------------------------------------------------------
+
+
+def proceed_leaf(state: State, body: LeafBody, senses: Senses) -> list[AnyFact]:
+    if body.pending is not None:
+        return []
+    if isinstance(body.action, AskPerson):
+        if body.gate is not None:
+            return []
+        gate = Gate(message=body.action.message, answers=body.action.answers)
+        return [open_gate(state, body.owner, "step", gate, senses)]
+    if isinstance(body.action, Stop):
+        reason = fill(state, body.owner, body.action.reason, senses) or "stopped"
+        return [] if state.cancel else [CancelRequested(at=state.now, reason=reason)]
+    if body.failure is not None and body.backoff < body.attempt:
+        return _back_off(state, body)
+    return _next_try(state, body)
+
+
+def _back_off(state: State, body: LeafBody) -> list[AnyFact]:
+    assert body.failure is not None
+    wait = after_failure(body.retry, body.attempt, body.failure.error)
+    assert wait is not None, "a failure without a retry is an outcome"
+    call = SleepCall(until=state.now + wait.ms)
+    return [request(state, body.owner, "backoff", body.attempt, call)]
+
+
+def _next_try(state: State, body: LeafBody) -> list[AnyFact]:
+    owner, number = body.owner, body.attempt + 1
+    match body.action:
+        case CallAgent(agent=agent):
+            if state.plan.parallel is not None and state.calls >= state.plan.parallel:
+                if not body.queued:
+                    body.queued = True
+                    state.slots.append(body)
+                return []
+            return [request(state, owner, "agent", number, AgentCall(agent=agent))]
+        case RunCommand(argv=argv, timeout_ms=timeout_ms, env=env):
+            call = CommandCall(argv=argv, timeout_ms=timeout_ms, env=env)
+            return [request(state, owner, "command", number, call)]
+        case Wait(ms=ms):
+            return [request(state, owner, "wait", number, SleepCall(until=state.now + ms))]
+        case _:
+            raise AssertionError(f"no decider for {type(body.action).__name__}")
+
+
+# -- a graph of steps ------------------------------------------------------------------------------
+
+
+def proceed_steps(state: State, body: StepsBody) -> list[AnyFact]:
+    if state.paused or not body.ready:
+        return []
+    facts: list[AnyFact] = []
+    for number in body.ready:
+        step = body.index.action.steps[number]
+        path, iteration = child_path(body.owner.path, step.id), body.owner.iteration
+        if _may_start(step, [body.results[need] for need in step.needs]):
+            facts.append(StepStarted(at=state.now, path=path, iteration=iteration))
+        else:
+            facts.append(_skipped(state, body, step, path))
+    return facts
+
+
+def _skipped(state: State, body: StepsBody, step: Step, path: str) -> StepSkipped:
+    """Under `cascade` what a failure spoils is cancelled, else it is only left out."""
+    cascade = body.index.action.on_failure == "cascade"
+    spoiled = any(_spoils(body, need) for need in step.needs)
+    return StepSkipped(
+        at=state.now,
+        path=path,
+        iteration=body.owner.iteration,
+        reason="dependency",
+        status="cancelled" if cascade and spoiled else "skipped",
+    )
+
+
+def _spoils(body: StepsBody, need: str) -> bool:
+    tolerated = body.index.action.steps[body.index.at[need]].on_error == "continue"
+    return body.results[need].status not in ("completed", "skipped") and not tolerated
+
+
+def _may_start(step: Step, before: list[Result]) -> bool:
+    """Whether what a step needs ended in a way that lets it start."""
+    good = sum(result.status == "completed" for result in before)
+    skipped = sum(result.status == "skipped" for result in before)
+    bad = len(before) - good - skipped
+    match step.join:
+        case "all_success":
+            return good == len(before)
+        case "finished_ok":
+            return bad == 0
+        case "one_success":
+            return good > 0 or not before
+        case "none_failed_min_one_success":
+            return bad == 0 and (good > 0 or not before)
+        case "all_done":
+            return True
+
+
+# -- a loop ----------------------------------------------------------------------------------------
+
+
+def proceed_repeat(state: State, body: RepeatBody, senses: Senses) -> list[AnyFact]:
+    if body.active:
+        return []
+    facts = _loop_deadline(state, body)
+    owner, action = body.owner, body.action
+    if body.finished and cap(body) is not None and body.finished >= (cap(body) or 0):
+        return [*facts, *_ask_at_cap(state, body, senses)]
+    if state.paused or body.delay is not None:
+        return facts
+    if action.delay_ms and body.finished and body.delayed < body.finished:
+        call = SleepCall(until=state.now + action.delay_ms)
+        return [*facts, request(state, owner, "delay", body.finished, call)]
+    number = -1 if action.check_first and not body.checked_first else body.started
+    path = pass_path(owner.path, number)
+    facts.append(IterationStarted(at=state.now, path=path, iteration=number + 1))
+    return facts
+
+
+def _ask_at_cap(state: State, body: RepeatBody, senses: Senses) -> list[AnyFact]:
+    if body.action.at_cap != "ask" or body.cap_gate is not None:
+        return []
+    output = body.last.output if body.last else None
+    gate = Gate(answers=("approve", "reject", "continue"))
+    return [open_gate(state, body.owner, "cap", gate, senses, output=output)]
+
+
+def _loop_deadline(state: State, body: RepeatBody) -> list[AnyFact]:
+    wall = body.action.limits.wall_ms
+    if wall is None or body.deadline is not None:
+        return []
+    return [request(state, body.owner, "loop-deadline", 1, SleepCall(until=state.now + wall))]
+
+
+# -- one pass for each item ------------------------------------------------------------------------
+
+
+def proceed_each(state: State, body: RepeatBody, senses: Senses) -> list[AnyFact]:
+    each = body.action.each
+    assert each is not None
+    items = items_of(state, body, each, senses)
+    assert isinstance(items, list), "a loop without a list is an outcome"
+    facts = _loop_deadline(state, body)
+    if state.paused or (body.spoiled is not None and each.on_item_error == "stop"):
+        return facts
+    if body.active and loop_over_budget(state, body) is not None:
+        return facts
+    room = (each.parallel or MAX_PARALLEL_ITEMS) - len(body.active)
+    first, last = body.started, min(body.started + room, len(items))
+    facts += [
+        IterationStarted(
+            at=state.now, path=item_path(body.owner.path, number), iteration=number + 1
+        )
+        for number in range(first, last)
+    ]
+    return facts

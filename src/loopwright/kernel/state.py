@@ -1,0 +1,199 @@
+"""State: what a run is, folded from its facts, one at a time, each in (amortised) constant time.
+
+The state is private to one fold: it is changed in place and never shared, which is what makes a
+long loop linear. Folding the same facts gives the same state. `agenda` lists the owners that a
+fact has touched; deciding looks at those alone. It is an index, not memory: an owner that is
+looked at twice has nothing new to say.
+"""
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from loopwright.kernel.calls import AgentCall, AnyCall, SleepCall
+from loopwright.kernel.facts import (
+    CancelRequested,
+    EffectRequested,
+    RunFinished,
+    RunStarted,
+    Usage,
+)
+from loopwright.kernel.frames import (
+    Body,
+    GateState,
+    LeafBody,
+    Owner,
+    RepeatBody,
+    RunOwner,
+    StepOwner,
+    StepsBody,
+    StepsIndex,
+)
+from loopwright.model.actions import Action, Repeat, Steps
+from loopwright.model.plan import Plan, all_limits
+from loopwright.model.policy import NO_LIMITS, Limits, Retry
+from loopwright.model.record import JsonValue, Text
+
+
+class Senses(Protocol):
+    """Pure helpers that deciding needs and that other libraries do better.
+
+    `read` is a function of its argument alone, because long texts are named by their content.
+    """
+
+    def read(self, text: Text | None) -> str:
+        """The whole text."""
+
+    def keep(self, text: str) -> Text:
+        """The text as a fact may carry it: itself when short, else a name for stored content."""
+
+    def matches(self, pattern: str, text: str, *, ignore_case: bool) -> str | None:
+        """What a pattern matched first, in linear time, or None."""
+
+    def schema_problem(self, schema: dict[str, JsonValue], value: JsonValue) -> str | None:
+        """Why a value does not fit a JSON Schema, or None."""
+
+
+@dataclass(slots=True, eq=False)
+class Pending:
+    """An effect that was requested and has no answer yet."""
+
+    effect: str
+    call: AnyCall
+    purpose: str
+    owner: Owner
+    attempt: int
+    requested_at: int
+
+
+@dataclass(slots=True, eq=False)
+class State:
+    """A run as its facts tell it."""
+
+    plan: Plan
+    root: RunOwner = field(default_factory=RunOwner)
+    owners: dict[str, Owner] = field(default_factory=dict)
+    pending: dict[str, Pending] = field(default_factory=dict)
+    timers: dict[str, int] = field(default_factory=dict)
+    gates: dict[str, GateState] = field(default_factory=dict)
+    agenda: deque[Owner] = field(default_factory=deque)
+    slots: deque[LeafBody] = field(default_factory=deque)
+    marks: dict[str, set[int]] = field(default_factory=dict)
+    indexes: dict[int, StepsIndex] = field(default_factory=dict)
+    started: RunStarted | None = None
+    finished: RunFinished | None = None
+    cancel: CancelRequested | None = None
+    paused: bool = False
+    version: int = 0
+    calls: int = 0
+    usage: Usage = field(default_factory=Usage)
+    ignored: int = 0
+    now: int = 0
+    has_budget: bool = False  # whether any place of the plan limits money or tokens
+    has_idle: bool = False  # whether any place limits silence
+
+    def __post_init__(self) -> None:
+        limits = all_limits(self.plan)
+        self.has_budget = any(one.usd is not None or one.tokens is not None for one in limits)
+        self.has_idle = any(one.idle_ms is not None for one in limits)
+
+    @property
+    def run(self) -> str:
+        return self.started.run if self.started else ""
+
+    def touch(self, owner: Owner) -> None:
+        """Note that deciding should look at this owner again."""
+        if not owner.queued and not owner.closed:
+            owner.queued = True
+            self.agenda.append(owner)
+
+
+def index_of(state: State, action: Steps) -> StepsIndex:
+    """The layout of a graph, made once for each graph of the plan."""
+    found = state.indexes.get(id(action))
+    if found is None:
+        at = {step.id: n for n, step in enumerate(action.steps)}
+        dependents: list[list[int]] = [[] for _ in action.steps]
+        for n, step in enumerate(action.steps):
+            for need in step.needs:
+                dependents[at[need]].append(n)
+        missing = [len(step.needs) for step in action.steps]
+        found = StepsIndex(action=action, at=at, dependents=dependents, missing=missing)
+        state.indexes[id(action)] = found
+    return found
+
+
+def make_body(state: State, owner: Owner, action: Action, step: StepOwner | None) -> Body:
+    """The frame for an action that begins now."""
+    match action:
+        case Steps():
+            index = index_of(state, action)
+            ready = deque(n for n, missing in enumerate(index.missing) if missing == 0)
+            return StepsBody(owner=owner, index=index, missing=list(index.missing), ready=ready)
+        case Repeat():
+            return RepeatBody(owner=owner, action=action)
+        case _:
+            retry = step.step.retry if step else Retry()
+            limits = step.step.limits if step else NO_LIMITS
+            return LeafBody(owner=owner, action=action, retry=retry, limits=limits)
+
+
+def enclosing_step(owner: Owner) -> StepOwner | None:
+    """The nearest step around a place: its retry policy and limits hold inside."""
+    place: Owner | None = owner
+    while place is not None and not isinstance(place, StepOwner):
+        place = place.parent.owner if place.parent is not None else None
+    return place
+
+
+def chain(owner: Owner) -> list[Owner | RepeatBody]:
+    """Every place and loop around an owner, itself first."""
+    found: list[Owner | RepeatBody] = []
+    place: Owner | None = owner
+    while place is not None:
+        found.append(place)
+        if place.parent is None:
+            break
+        if isinstance(place.parent, RepeatBody):
+            found.append(place.parent)
+        place = place.parent.owner
+    return found
+
+
+def limits_of(state: State, place: Owner | RepeatBody) -> Limits:
+    """The limits that were written at a place itself."""
+    match place:
+        case RunOwner():
+            return state.plan.limits
+        case StepOwner():
+            return place.step.limits
+        case RepeatBody():
+            return place.action.limits
+        case _:
+            return NO_LIMITS
+
+
+def note_request(state: State, fact: EffectRequested, owner: Owner) -> Pending:
+    """Enter a request into the table of what is pending."""
+    purpose, _, attempt = fact.effect.rpartition("/")[2].partition("#")
+    entry = Pending(
+        effect=fact.effect,
+        call=fact.call,
+        purpose=purpose,
+        owner=owner,
+        attempt=int(attempt),
+        requested_at=fact.at,
+    )
+    state.pending[fact.effect] = entry
+    if isinstance(fact.call, AgentCall):
+        state.calls += 1
+    elif isinstance(fact.call, SleepCall):
+        state.timers[fact.effect] = fact.call.until
+    return entry
+
+
+def head(text: Text | None, size: int) -> str:
+    """The first characters of a text, without reading a stored one."""
+    if text is None:
+        return ""
+    return text[:size] if isinstance(text, str) else text.head[:size]

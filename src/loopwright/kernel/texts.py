@@ -1,0 +1,157 @@
+"""Filling templates from the state of a run: one pass, by structure, nothing scanned again."""
+
+import msgspec
+
+from loopwright.kernel.facts import Failure
+from loopwright.kernel.frames import Owner, PassOwner, RepeatBody, Result, StepsBody
+from loopwright.kernel.state import Senses, State, chain
+from loopwright.model.actions import Each
+from loopwright.model.record import Blob, JsonValue, Text
+from loopwright.model.template import Items, ItemsFrom, Lit, Ref, Template
+
+
+def fill(state: State, owner: Owner, template: Template, senses: Senses) -> str:
+    """A template as text."""
+    return "".join(
+        part.text
+        if isinstance(part, Lit)
+        else _as_text(resolve(state, owner, part, senses), senses)
+        for part in template
+    )
+
+
+def request_text(state: State, owner: Owner, template: Template, senses: Senses) -> str:
+    """What is asked at a place: its own prompt, else the run's message, else the plan's."""
+    if template:
+        return fill(state, owner, template, senses)
+    message = senses.read(state.started.message) if state.started else ""
+    return message or fill(state, owner, state.plan.message, senses)
+
+
+def _as_text(value: JsonValue | Blob, senses: Senses) -> str:
+    if isinstance(value, Blob | str):
+        return senses.read(value)
+    return "" if value is None else msgspec.json.encode(value).decode()
+
+
+def resolve(state: State, owner: Owner, ref: Ref, senses: Senses) -> JsonValue | Blob:
+    """What a reference points at from a place; None when there is nothing there."""
+    started = state.started
+    match ref.of:
+        case "message":
+            return started.message if started else ""
+        case "input":
+            return _field(started.inputs.get(ref.name or "") if started else None, ref.field)
+        case "run":
+            return state.run
+        case "workspace":
+            return started.workspace if started else ""
+        case "output":
+            found = step_result(owner, ref.name or "")
+            return found.output if found else None
+        case "result":
+            found = step_result(owner, ref.name or "")
+            return _result_field(found.result, ref.field, senses) if found else None
+        case _:
+            inside = enclosing_pass(owner)
+            return _of_pass(state, inside, ref, senses) if inside is not None else None
+
+
+def _of_pass(state: State, inside: PassOwner, ref: Ref, senses: Senses) -> JsonValue | Blob:
+    repeat = inside.parent
+    match ref.of:
+        case "item":
+            if repeat.action.each is None:
+                return None
+            items = items_of(state, repeat, repeat.action.each, senses)
+            return _field(items[inside.number], ref.field) if isinstance(items, list) else None
+        case "index":
+            return inside.number
+        case "iteration":
+            return inside.iteration
+        case "max":
+            return repeat.action.max
+        case "previous":
+            return repeat.last.output if repeat.last else None
+        case _:
+            return repeat.feedback
+
+
+def items_of(
+    state: State, body: RepeatBody, each: Each, senses: Senses
+) -> list[JsonValue] | Failure:
+    """The list that a loop goes over, or why there is none. Found once for each frame: what it
+    stands on has ended before the loop begins, so a resumed run finds the same list.
+    """
+    if body.items is not None:
+        return body.items
+    found = body.no_items or _find_items(state, body.owner, each, senses)
+    if isinstance(found, Failure):
+        body.no_items = found
+    else:
+        body.items = found
+    return found
+
+
+def _find_items(
+    state: State, owner: Owner, each: Each, senses: Senses
+) -> list[JsonValue] | Failure:
+    match each.items:
+        case Items(values=values):
+            found: JsonValue | Blob = list(values)
+        case ItemsFrom(ref=ref):
+            found = resolve(state, owner, ref, senses)
+        case _:
+            found = None
+    if isinstance(found, Blob) or not isinstance(found, list):
+        kind = "nothing" if found is None else type(found).__name__
+        return Failure("not-a-list", f"the items must be a list, found {kind}")
+    if len(found) > each.max_items:
+        return Failure(
+            "too-many-items", f"{len(found)} items, at most {each.max_items} are allowed"
+        )
+    return found
+
+
+def enclosing_pass(owner: Owner) -> PassOwner | None:
+    """The innermost pass around a place."""
+    return next((place for place in chain(owner) if isinstance(place, PassOwner)), None)
+
+
+def enclosing_repeat(owner: Owner) -> RepeatBody | None:
+    """The innermost loop around a place."""
+    inside = enclosing_pass(owner)
+    return inside.parent if inside else None
+
+
+def step_result(owner: Owner, step: str) -> Result | None:
+    """Result of a step that ended, looked for from the inside out."""
+    place: Owner | None = owner
+    while place is not None:
+        if isinstance(place.parent, StepsBody) and step in place.parent.results:
+            return place.parent.results[step]
+        if isinstance(place.body, StepsBody) and step in place.body.results:
+            return place.body.results[step]
+        place = place.parent.owner if place.parent is not None else None
+    return None
+
+
+def _result_field(text: Text | None, dotted: str | None, senses: Senses) -> JsonValue:
+    if text is None:
+        return None
+    try:
+        value: JsonValue = msgspec.json.decode(senses.read(text))
+    except (msgspec.DecodeError, RecursionError):
+        return None  # not JSON: there is nothing at this place
+    return _field(value, dotted)
+
+
+def _field(value: JsonValue, dotted: str | None) -> JsonValue:
+    for name in (dotted or "").split(".") if dotted else ():
+        if isinstance(value, dict):
+            value = value.get(name)
+        elif isinstance(value, list) and name.isdigit() and int(name) < len(value):
+            value = value[int(name)]
+        else:
+            return None
+    return value

@@ -1,0 +1,143 @@
+"""Actions: what a step does. A closed union, and `Repeat` is the one loop of the product."""
+
+from typing import Literal, TypeAlias
+
+from loopwright.model.checks import Cap, Check
+from loopwright.model.memory import Memory, NoMemory
+from loopwright.model.policy import (
+    NO_LIMITS,
+    AtCap,
+    Join,
+    Limits,
+    OnError,
+    OnFailure,
+    OutputMode,
+    Retry,
+    SessionMode,
+)
+from loopwright.model.record import JsonValue, Record
+from loopwright.model.template import ItemSource, Template
+
+Decision: TypeAlias = Literal["approve", "reject", "continue"]
+
+
+class CallAgent(Record, frozen=True, kw_only=True, tag="agent", tag_field="do"):
+    """One call of an agent. An empty prompt means the run's own message."""
+
+    agent: str
+    prompt: Template = ()
+    schema: dict[str, JsonValue] | None = None
+    session: SessionMode = "fresh"
+    context_files: tuple[str, ...] = ()
+
+
+class RunCommand(Record, frozen=True, kw_only=True, tag="command", tag_field="do"):
+    """A program without a shell; its output is the step's output."""
+
+    argv: tuple[str, ...]
+    timeout_ms: int = 600_000
+    env: dict[str, str] = {}
+
+
+class RunScript(Record, frozen=True, kw_only=True, tag="script", tag_field="do"):
+    """A script of the author's, run by its interpreter; values reach it by environment only."""
+
+    text: str
+    interpreter: str = "bash"
+    timeout_ms: int = 120_000
+    env: dict[str, Template] = {}
+
+
+class AskPerson(Record, frozen=True, kw_only=True, tag="gate", tag_field="do"):
+    """Stop until a person decides. With `capture`, what the person says is the output."""
+
+    message: Template = ()
+    answers: tuple[Decision, ...] = ("approve", "reject")
+    capture: bool = False
+
+
+class Wait(Record, frozen=True, kw_only=True, tag="wait", tag_field="do"):
+    """Do nothing for a while."""
+
+    ms: int
+
+
+class Stop(Record, frozen=True, kw_only=True, tag="stop", tag_field="do"):
+    """End the whole run, saying why."""
+
+    reason: Template = ()
+
+
+class Cycle(Record, frozen=True, kw_only=True, tag="cycle", tag_field="do"):
+    """One model call and the tool calls that it asks for, all at once."""
+
+    agent: str
+    prompt: Template = ()
+    nudge: str | None = None
+
+
+class Steps(Record, frozen=True, kw_only=True, tag="steps", tag_field="do"):
+    """Steps that form a graph by what they need."""
+
+    steps: tuple["Step", ...]
+    on_failure: OnFailure = "cascade"
+    parallel: int | None = None
+
+
+class Each(Record, frozen=True, kw_only=True):
+    """One pass for each item of a list, up to `parallel` at once."""
+
+    items: ItemSource
+    parallel: int | None = None
+    max_items: int = 1_000
+    on_item_error: Literal["stop", "continue"] = "stop"
+
+
+class Gate(Record, frozen=True, kw_only=True):
+    """A person is asked after each pass that did not end the loop."""
+
+    message: Template = ()
+    answers: tuple[Decision, ...] = ("approve", "reject", "continue")
+
+
+class Repeat(Record, frozen=True, kw_only=True, tag="repeat", tag_field="do"):
+    """Repeat a body, carrying a memory, until a check, a limit or a person ends it."""
+
+    body: "Action"
+    max: int | None = None
+    each: Each | None = None
+    until: Check = Cap()
+    memory: Memory = NoMemory()
+    gate: Gate | None = None
+    at_cap: AtCap = "exhaust"
+    output: OutputMode = "last"
+    delay_ms: int = 0
+    limits: Limits = NO_LIMITS
+    broken_after: int = 3  # so many passes in a row whose check could not be asked; 0 is never
+    check_first: bool = False
+
+
+Action: TypeAlias = (
+    CallAgent | RunCommand | RunScript | AskPerson | Wait | Stop | Cycle | Steps | Repeat
+)
+
+
+class Origin(Record, frozen=True, kw_only=True):
+    """Where a step was written; for messages only."""
+
+    line: int = 0
+    column: int = 0
+
+
+class Step(Record, frozen=True, kw_only=True):
+    """One node of a graph of steps."""
+
+    id: str
+    action: Action
+    needs: tuple[str, ...] = ()
+    when: str | None = None
+    join: Join = "all_success"
+    retry: Retry = Retry()
+    limits: Limits = NO_LIMITS
+    on_error: OnError = "fail"
+    origin: Origin | None = None

@@ -1,0 +1,145 @@
+"""Checks: what decides that a loop is done. An algebra of frozen records, combined by any and all.
+
+A check answers with a verdict: pass, fail, error (it could not be asked), timed_out, rejected.
+Checks are asked in the order they are written. In `any` the first pass decides. In `all` the cheap
+ones are all asked, so that a run shows every verdict; a judge or a person is asked only when all
+before it passed.
+"""
+
+from typing import Literal, TypeAlias
+
+from loopwright.model.record import JsonValue, Record
+from loopwright.model.template import Template
+
+
+class Cap(Record, frozen=True, kw_only=True, tag="cap", tag_field="check"):
+    """Never passes: the number of passes alone ends the loop."""
+
+
+class Regex(Record, frozen=True, kw_only=True, tag="regex", tag_field="check"):
+    """The output matches a pattern somewhere (linear-time engine)."""
+
+    pattern: str
+    ignore_case: bool = False
+    invalid: bool = False  # kept as written but never matches: the author's system allows it
+
+
+class Contains(Record, frozen=True, kw_only=True, tag="contains", tag_field="check"):
+    """The output has this text in it."""
+
+    text: str
+    ignore_case: bool = False
+
+
+class Signal(Record, frozen=True, kw_only=True, tag="signal", tag_field="check"):
+    """The agent says so: the word alone on the last line, bare or inside a tag."""
+
+    word: str
+
+
+class OutputSchema(Record, frozen=True, kw_only=True, tag="schema", tag_field="check"):
+    """The structured result fits a JSON Schema."""
+
+    schema: dict[str, JsonValue]
+
+
+class Command(Record, frozen=True, kw_only=True, tag="command", tag_field="check"):
+    """A program of the author's, outside the agent's reach, ends with code 0."""
+
+    argv: tuple[str, ...]
+    timeout_ms: int = 600_000
+    done_codes: tuple[int, ...] = (0,)
+
+
+class Script(Record, frozen=True, kw_only=True, tag="script", tag_field="check"):
+    """A shell text of the author's ends with code 0; values reach it by environment only."""
+
+    text: str
+    interpreter: str = "bash"
+    timeout_ms: int = 120_000
+
+
+class Expr(Record, frozen=True, kw_only=True, tag="expr", tag_field="check"):
+    """An expression over the state of the loop is true."""
+
+    text: str
+
+
+class Judge(Record, frozen=True, kw_only=True, tag="judge", tag_field="check"):
+    """Another agent looks at the work and answers `done`."""
+
+    agent: str
+    prompt: Template = ()
+    schema: dict[str, JsonValue] | None = None
+    on_error: Literal["continue", "fail"] = "continue"
+
+
+class Goal(Record, frozen=True, kw_only=True, tag="goal", tag_field="check"):
+    """An evaluator says whether the goal is reached."""
+
+    agent: str
+    prompt: Template = ()
+
+
+class Approval(Record, frozen=True, kw_only=True, tag="approval", tag_field="check"):
+    """The reviewing stage approved: by its structured verdict, else by its words."""
+
+    stage: str | None = None
+    words: bool = False
+
+
+class ToolResult(Record, frozen=True, kw_only=True, tag="tool-result", tag_field="check"):
+    """A tool of this pass answered in a certain way."""
+
+    tool: str
+    exit_code: int | None = None
+    contains: str | None = None
+
+
+class Person(Record, frozen=True, kw_only=True, tag="person", tag_field="check"):
+    """A person looks at the pass: approve ends it, reject fails it, continue gives feedback."""
+
+    message: Template = ()
+    answers: tuple[Literal["approve", "reject", "continue"], ...] = (
+        "approve",
+        "reject",
+        "continue",
+    )
+    rejected: str = "rejected by a person"
+
+
+class AnyOf(Record, frozen=True, kw_only=True, tag="any", tag_field="check"):
+    """Passes as soon as one part does."""
+
+    parts: tuple["Check", ...]
+
+
+class AllOf(Record, frozen=True, kw_only=True, tag="all", tag_field="check"):
+    """Passes when every part does."""
+
+    parts: tuple["Check", ...]
+
+
+Leaf: TypeAlias = (
+    Cap
+    | Regex
+    | Contains
+    | Signal
+    | OutputSchema
+    | Command
+    | Script
+    | Expr
+    | Judge
+    | Goal
+    | Approval
+    | ToolResult
+    | Person
+)
+Check: TypeAlias = Leaf | AnyOf | AllOf
+
+
+def leaves(check: Check) -> tuple[Leaf, ...]:
+    """The single checks of a tree in the order in which they are written."""
+    if isinstance(check, AnyOf | AllOf):
+        return tuple(leaf for part in check.parts for leaf in leaves(part))
+    return (check,)

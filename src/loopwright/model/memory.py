@@ -1,0 +1,39 @@
+"""What a repeat carries from one pass to the next: a closed union of policies."""
+
+from typing import Literal, TypeAlias
+
+from loopwright.model.record import Record
+
+
+class NoMemory(Record, frozen=True, kw_only=True, tag="none", tag_field="memory"):
+    """Every pass sees the same prompt."""
+
+
+class ProgressLog(Record, frozen=True, kw_only=True, tag="progress-log", tag_field="memory"):
+    """One short learning for each pass before; `chars` is the length that a learning may have."""
+
+    chars: int = 300
+
+
+class PreviousOutput(Record, frozen=True, kw_only=True, tag="previous-output", tag_field="memory"):
+    """The whole output, the result and the verdict of the pass before."""
+
+
+class StageOutputs(Record, frozen=True, kw_only=True, tag="stages", tag_field="memory"):
+    """Outputs of the earlier stages of this pass, and one line for each pass before."""
+
+
+class SameSession(Record, frozen=True, kw_only=True, tag="session", tag_field="memory"):
+    """The agent's own session goes on."""
+
+
+class History(Record, frozen=True, kw_only=True, tag="history", tag_field="memory"):
+    """The whole conversation, compressed when it fills `at` of the window."""
+
+    window: int
+    strategy: Literal["rolling-window", "periodic-summary"] = "rolling-window"
+    at: float = 0.8
+    summaries: int = 3
+
+
+Memory: TypeAlias = NoMemory | ProgressLog | PreviousOutput | StageOutputs | SameSession | History

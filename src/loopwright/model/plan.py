@@ -1,0 +1,100 @@
+"""The Plan: what a definition of any dialect becomes, and all the engine ever sees."""
+
+from typing import Literal
+
+import msgspec
+
+from loopwright.model.actions import Repeat, Step, Steps
+from loopwright.model.policy import NO_LIMITS, Limits, OnFailure
+from loopwright.model.record import JsonValue, Record
+from loopwright.model.template import Template
+
+PLAN_VERSION = 1
+
+
+class Agent(Record, frozen=True, kw_only=True):
+    """An agent by name. `spec` says what stands behind it; the rest, what it is told and may do."""
+
+    spec: str | None = None
+    system: str = ""
+    model: str | None = None
+    tools: tuple[str, ...] | None = None
+    deny_tools: tuple[str, ...] = ()
+    permission: str | None = None
+    max_turns: int | None = None
+    max_usd: float | None = None
+    temperature: float | None = None
+    env: dict[str, str] = {}
+    idle_ms: int | None = None
+    wall_ms: int | None = None
+    options: dict[str, JsonValue] = {}
+
+
+class Input(Record, frozen=True, kw_only=True):
+    """A value that the person who starts the run gives by name."""
+
+    description: str = ""
+    required: bool = True
+    default: JsonValue = None
+
+
+class Plan(Record, frozen=True, kw_only=True):
+    """A whole definition with every default filled in and every choice made."""
+
+    name: str
+    steps: tuple[Step, ...]
+    agents: dict[str, Agent] = {}
+    inputs: dict[str, Input] = {}
+    message: Template = ()
+    description: str = ""
+    limits: Limits = NO_LIMITS
+    on_failure: OnFailure = "cascade"
+    parallel: int | None = None
+    outcome: Literal["worst", "any_completed", "all_or_partial"] = "worst"
+    dialect: str = "native"
+    version: int = PLAN_VERSION
+
+
+_ENCODER = msgspec.json.Encoder()
+_DECODER = msgspec.json.Decoder(Plan)
+
+
+def encode_plan(plan: Plan) -> bytes:
+    return _ENCODER.encode(plan)
+
+
+def decode_plan(data: bytes | str) -> Plan:
+    return _DECODER.decode(data)
+
+
+def only_repeat(plan: Plan) -> Repeat | None:
+    """The outermost loop when there is exactly one."""
+    found = [r for step in plan.steps for r in _outermost(step)]
+    return found[0] if len(found) == 1 else None
+
+
+def _outermost(step: Step) -> list[Repeat]:
+    if isinstance(step.action, Repeat):
+        return [step.action]
+    if isinstance(step.action, Steps):
+        return [r for inner in step.action.steps for r in _outermost(inner)]
+    return []
+
+
+def all_limits(plan: Plan) -> list[Limits]:
+    """Every limits record that is written anywhere in a plan."""
+    found = [plan.limits]
+    for step in plan.steps:
+        _gather_limits(step, found)
+    return found
+
+
+def _gather_limits(step: Step, found: list[Limits]) -> None:
+    found.append(step.limits)
+    action = step.action
+    while isinstance(action, Repeat):
+        found.append(action.limits)
+        action = action.body
+    if isinstance(action, Steps):
+        for inner in action.steps:
+            _gather_limits(inner, found)

@@ -1,0 +1,60 @@
+"""Policies: what a step may use, how it is retried, when it may start. All of it is data."""
+
+from typing import Literal, TypeAlias
+
+from loopwright.model.record import Record
+
+FailureKind: TypeAlias = Literal[
+    "exit",  # the program ended with a code other than 0
+    "agent",  # the agent itself said that it failed
+    "rate_limited",  # the provider asked to come back later
+    "overloaded",  # the provider or the machine could not take it now
+    "idle_timeout",  # no output for too long
+    "wall_timeout",  # too long altogether
+    "not_found",  # the program does not exist or may not be run
+    "workspace_gone",  # the working directory is not there
+    "bad_result",  # the answer does not fit the result's schema
+    "bad_input",  # nothing could be sent: an empty prompt, a missing value
+    "script",  # the script of answers has no fitting reply
+    "cancelled",  # ended from outside: stop, deadline, a sibling
+    "internal",  # a defect of ours; never retried
+]
+
+RETRYABLE: tuple[FailureKind, ...] = ("rate_limited", "overloaded")
+
+
+class Retry(Record, frozen=True, kw_only=True):
+    """How often an action is tried and after which wait; tries are counted apart from passes."""
+
+    attempts: int = 1
+    base_ms: int = 1_000
+    cap_ms: int = 60_000
+    on: tuple[FailureKind, ...] = RETRYABLE
+
+
+class Limits(Record, frozen=True, kw_only=True):
+    """What may be used. An absent value is no limit here; limits of outer places hold too."""
+
+    wall_ms: int | None = None
+    pass_wall_ms: int | None = None
+    idle_ms: int | None = None
+    tokens: int | None = None
+    usd: float | None = None
+    identical: int | None = None  # so many equal results in a row, and the loop has stalled
+    no_progress: int | None = None  # so many passes without a change in the workspace
+
+
+NO_LIMITS = Limits()
+
+Join: TypeAlias = Literal[
+    "all_success",  # every step before it completed
+    "finished_ok",  # every one completed or was skipped
+    "one_success",  # at least one completed
+    "none_failed_min_one_success",
+    "all_done",  # every one ended, however
+]
+OnFailure: TypeAlias = Literal["cascade", "skip", "abort"]
+OnError: TypeAlias = Literal["fail", "continue"]
+AtCap: TypeAlias = Literal["exhaust", "complete", "fail", "ask"]
+OutputMode: TypeAlias = Literal["last", "all", "learning", "result"]
+SessionMode: TypeAlias = Literal["fresh", "thread"]

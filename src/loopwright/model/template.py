@@ -1,0 +1,68 @@
+"""Texts with places to fill: a prompt, a message to a person, a reason.
+
+A template is a sequence of literal texts and references. Dialects parse their own placeholder
+syntax into it, so substitution happens once, by structure: what is filled in is not scanned again.
+"""
+
+from typing import Literal, TypeAlias
+
+from loopwright.model.record import JsonValue, Record
+
+Source: TypeAlias = Literal[
+    "message",  # what the user asked for when the run started
+    "input",  # a named input of the run
+    "output",  # the text of an earlier step
+    "result",  # a field of the structured result of an earlier step
+    "item",  # the item of the enclosing pass over a list
+    "index",  # its index, from 0
+    "iteration",  # number of the enclosing pass, from 1
+    "max",  # the most passes the enclosing repeat may make
+    "previous",  # output of the pass before
+    "feedback",  # what a person said at the last gate
+    "run",  # id of the run
+    "workspace",  # the working directory
+]
+
+
+class Ref(Record, frozen=True, kw_only=True, tag="ref", tag_field="part"):
+    """A place to fill. `name` is a step id or an input's name, `field` a dotted path inside."""
+
+    of: Source
+    name: str | None = None
+    field: str | None = None
+
+
+class Lit(Record, frozen=True, kw_only=True, tag="text", tag_field="part"):
+    """Literal text."""
+
+    text: str
+
+
+Template: TypeAlias = tuple[Lit | Ref, ...]
+
+
+def literal(text: str) -> Template:
+    """The template that is just this text."""
+    return (Lit(text=text),) if text else ()
+
+
+# A list to go over: written out, or found where a reference points.
+class Items(Record, frozen=True, kw_only=True, tag="items", tag_field="list"):
+    """A list written in the definition."""
+
+    values: tuple[JsonValue, ...]
+
+
+class ItemsFrom(Record, frozen=True, kw_only=True, tag="from", tag_field="list"):
+    """A list found in the structured result of an earlier step, or in an input."""
+
+    ref: Ref
+
+
+class ItemsExpr(Record, frozen=True, kw_only=True, tag="expr", tag_field="list"):
+    """A list computed by an expression when the step starts."""
+
+    expr: str
+
+
+ItemSource: TypeAlias = Items | ItemsFrom | ItemsExpr

@@ -1,0 +1,236 @@
+"""Ports: what the core needs from the world, as protocols. Adapters implement them; `app` chooses.
+
+Two matter most. `EventLog` keeps facts: gapless numbers, expected-version appends, blobs, a tail.
+`Performer` answers effects. One contract suite runs over every implementation of each.
+"""
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+from typing import Literal, Protocol, TypeAlias
+
+from loopwright.kernel.calls import AnyCall
+from loopwright.kernel.facts import AnyFact, Failure, Usage
+from loopwright.model.plan import Agent
+from loopwright.model.record import JsonValue
+
+RunStatus: TypeAlias = Literal[
+    "running", "paused", "waiting", "completed", "exhausted", "failed", "cancelled"
+]
+OPEN_STATUSES: tuple[RunStatus, ...] = ("running", "paused", "waiting")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Owner:
+    """The process that drives a run: enough to tell a living owner from a dead one's reused pid."""
+
+    pid: int
+    start: int
+    boot: str
+    token: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenGate:
+    """A row of the inbox."""
+
+    gate: str
+    run: str
+    path: str
+    digest: str
+    message: str
+    opened_at: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Headline:
+    """What a list of runs shows; written with an append when it changed, never folded from it."""
+
+    name: str
+    status: RunStatus
+    reason: str = ""
+    dialect: str = "native"
+    workspace: str = ""
+    started_at: int = 0
+    updated_at: int = 0
+    finished_at: int | None = None
+    wake_at: int | None = None
+    key: str | None = None  # at most one open run has this key (one loop per assistant)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRow:
+    """A headline with the run it belongs to and who drives it."""
+
+    run: str
+    version: int
+    headline: Headline
+    owner: Owner | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Append:
+    """One atomic addition to a run: facts, the blobs they name, and what lists show afterwards."""
+
+    run: str
+    expected: int
+    facts: Sequence[AnyFact]
+    blobs: Mapping[str, bytes] = field(default_factory=dict)
+    headline: Headline | None = None
+    gates_opened: Sequence[OpenGate] = ()
+    gates_closed: Sequence[str] = ()
+    token: str | None = None  # the driver's fence; None: a caller who does not drive
+    owner: Owner | None = None  # with the first append of a run: who drives it from the start
+
+
+@dataclass(frozen=True, slots=True)
+class Numbered:
+    """A fact with its number in its run."""
+
+    seq: int
+    fact: AnyFact
+
+
+class EventLog(Protocol):
+    """The log of all runs. Everything is safe to call from the thread of one event loop."""
+
+    def submit(self, append: Append, done: Callable[[Exception | None], None]) -> None:
+        """Queue an append; `done` is called in the event loop's thread once it is durable, with
+        None, or with VersionConflict, Conflict (fenced, key taken) or StorageError.
+        """
+
+    async def append(self, append: Append) -> None:
+        """`submit` and wait; raises what `submit` would have told."""
+
+    def read(self, run: str, after: int = 0, limit: int | None = None) -> list[Numbered]:
+        """Facts with numbers above `after`, in order, at most `limit`; NotFound if no such run."""
+
+    def version(self, run: str) -> int:
+        """Number of the newest fact of a run; NotFound if no such run."""
+
+    def blob(self, digest: str) -> bytes:
+        """Content by its hash; NotFound if it is not stored."""
+
+    def row(self, run: str) -> RunRow:
+        """The row of one run; NotFound if no such run."""
+
+    def rows(
+        self,
+        *,
+        statuses: Sequence[RunStatus] = (),
+        prefix: str = "",
+        limit: int | None = None,
+    ) -> list[RunRow]:
+        """Rows, newest first."""
+
+    def gates(self, run: str | None = None) -> list[OpenGate]:
+        """Open gates, oldest first."""
+
+    def claim(self, runs: Iterable[str], owner: Owner) -> dict[str, Owner | None]:
+        """Take the named runs for this owner in one transaction. Answers, for each run, None when
+        it is ours now, or the living owner that keeps it.
+        """
+
+    def release(self, runs: Iterable[str], owner: Owner) -> None:
+        """Give runs back; ones that are not ours are left alone."""
+
+    def nudges(self, after: int) -> tuple[list[str], int]:
+        """Runs that anyone has written to since the cursor `after`, each once, and the new cursor.
+        The cursor 0 stands for now: it names no run.
+        """
+
+    def subscribe(self, listener: Callable[[str, int], None]) -> Callable[[], None]:
+        """Call `listener(run, version)` after each append of this process; the answer ends it."""
+
+    def changed(self) -> bool:
+        """Whether another process has written since this was last asked. Cheap, for polling."""
+
+    def close(self) -> None:
+        """Flush what waits and close; further calls fail."""
+
+
+Liveness: TypeAlias = Callable[[Owner], bool]
+
+
+class Clock(Protocol):
+    """Time as the runtime sees it."""
+
+    def now_ms(self) -> int:
+        """Milliseconds since the epoch."""
+
+    def call_at(self, when_ms: int, action: Callable[[], None]) -> Callable[[], None]:
+        """Run `action` at or after that time; the answer cancels it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delta:
+    """Something an agent said just now. Live only: losing one harms nothing."""
+
+    run: str
+    effect: str
+    kind: Literal["text", "tool", "note"]
+    text: str
+
+
+class Bus(Protocol):
+    """Carries deltas from performers to whoever looks."""
+
+    def publish(self, delta: Delta) -> None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """One effect as a performer sees it: what to do, where, and under which key."""
+
+    run: str
+    effect: str
+    path: str
+    iteration: int
+    attempt: int
+    call: AnyCall
+    workspace: str
+    token: str  # marks every process of the driver, so that a later start can find leftovers
+    agent: Agent | None = None
+    prompt: str = ""
+    schema: dict[str, JsonValue] | None = None
+    session: str | None = None
+    step: str = ""
+    idle_ms: int | None = None
+    wall_ms: int | None = None
+    used: AbstractSet[int] = frozenset()  # bookmarks that this agent has already used up
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Done:
+    """An effect's answer."""
+
+    output: str = ""
+    result: str | None = None  # JSON text
+    usage: Usage | None = None
+    session: str | None = None
+    code: int | None = None
+    mark: int | None = None
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failed:
+    """The other answer: it did not work, and why."""
+
+    error: Failure
+    output: str = ""
+    usage: Usage | None = None
+    session: str | None = None
+    code: int | None = None
+    mark: int | None = None
+
+
+Answer: TypeAlias = Done | Failed
+
+
+class Performer(Protocol):
+    """Performs effects. May answer at once, or with something to wait for; never raises for what
+    an agent or a program may do. Cancelling the wait ends everything that the effect has started.
+    """
+
+    def perform(self, job: Job) -> Answer | Awaitable[Answer]: ...

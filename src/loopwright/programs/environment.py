@@ -1,0 +1,171 @@
+"""What a program is given: its environment, and the file its first word stands for."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Literal
+
+SWEEP_VARIABLE = "LOOPWRIGHT_SWEEP"
+OWN_PREFIX = "LOOPWRIGHT_"
+
+StartProblem = Literal[
+    "argument-too-long",
+    "is-a-directory",
+    "not-executable",
+    "not-startable",
+    "nul-in-argument",
+    "program-not-found",
+    "resource",
+    "workspace-gone",
+]
+
+_PASSED_ON = frozenset({"PATH", "HOME", "LANG", "TERM", "TMPDIR", "USER"})
+_PASSED_ON_PREFIX = "LC_"
+
+# Each of these makes a program load or run something other than what was asked for.
+_RESERVED = frozenset(
+    {
+        "BASHOPTS",
+        "BASH_ENV",
+        "CDPATH",
+        "ENV",
+        "GCONV_PATH",
+        "GLIBC_TUNABLES",
+        "GLOBIGNORE",
+        "IFS",
+        "JAVA_TOOL_OPTIONS",
+        "JDK_JAVA_OPTIONS",
+        "NODE_OPTIONS",
+        "PATH",
+        "PERL5DB",
+        "PERL5LIB",
+        "PERL5OPT",
+        "PROMPT_COMMAND",
+        "PS4",
+        "PYTHONBREAKPOINT",
+        "PYTHONHOME",
+        "PYTHONINSPECT",
+        "PYTHONSTARTUP",
+        "RUBYLIB",
+        "RUBYOPT",
+        "SHELLOPTS",
+        "ZDOTDIR",
+        "_JAVA_OPTIONS",
+    }
+)
+_RESERVED_PREFIXES = ("BASH_FUNC_", "DYLD_", "GIT_", "LD_", OWN_PREFIX)
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+
+
+class CannotStart(Exception):
+    """A program cannot be started as asked; `problem` says why in one word."""
+
+    def __init__(self, problem: StartProblem, detail: str) -> None:
+        super().__init__(f"{problem}: {detail}")
+        self.problem = problem
+        self.detail = detail
+
+
+# -------------------------------------------------------------------------------- environment
+
+
+def reserved_names(extra: Iterable[str]) -> list[str]:
+    """Those of the given names that a definition may not set, sorted."""
+    return sorted(n for n in extra if n in _RESERVED or n.startswith(_RESERVED_PREFIXES))
+
+
+def malformed_names(extra: Iterable[str]) -> list[str]:
+    """Those of the given names that are no names of variables, sorted."""
+    return sorted(n for n in extra if not _NAME.match(n))
+
+
+def agent_environment(
+    base: Mapping[str, str], extra: Mapping[str, str], own: Mapping[str, str]
+) -> dict[str, str]:
+    """The whole environment of a program.
+
+    Of `base` only what is on the allow-list, then what the definition names (`extra`), then the
+    `LOOPWRIGHT_*` values of this call (`own`). Names that a definition may not set are to be
+    refused when it is read; if one comes here nevertheless, that is a ValueError.
+    """
+    refused = reserved_names(extra) + malformed_names(extra)
+    if refused:
+        raise ValueError(f"a definition may not set these variables: {', '.join(refused)}")
+    foreign = sorted(name for name in own if not name.startswith(OWN_PREFIX))
+    if foreign:
+        raise ValueError(f"own variables begin with {OWN_PREFIX}: {', '.join(foreign)}")
+    passed_on = {
+        name: value
+        for name, value in base.items()
+        if name in _PASSED_ON or name.startswith(_PASSED_ON_PREFIX)
+    }
+    return passed_on | dict(extra) | dict(own)
+
+
+# --------------------------------------------------------------------------- finding the file
+
+
+def resolve_program(argv0: str, cwd: str, path: str | None) -> str:
+    """The absolute path of the file to run; raises CannotStart if there is none.
+
+    A bare name is looked up on `path`, but never inside the workspace `cwd`: an agent that drops
+    a `git` there must not get it run. A name with a slash is what its author says, relative to
+    the workspace.
+    """
+    workspace = os.path.abspath(cwd)
+    if "/" in argv0:
+        return _runnable(os.path.join(workspace, argv0))
+    if not argv0:
+        raise CannotStart("program-not-found", "the command is empty")
+    skipped: list[str] = []
+    not_executable: list[str] = []
+    for folder in _folders(path):
+        candidate = os.path.join(folder, argv0)
+        if not os.path.isfile(os.path.join(workspace, candidate)):
+            continue
+        if not os.path.isabs(folder) or _is_inside(folder, workspace):
+            skipped.append(candidate)
+        elif os.access(candidate, os.X_OK):
+            return candidate
+        else:
+            not_executable.append(candidate)
+    raise _not_on_path(argv0, skipped=skipped, not_executable=not_executable)
+
+
+def _folders(path: str | None) -> Iterator[str]:
+    """The entries of a search path; an empty one stands for the current directory."""
+    for folder in (os.defpath if path is None else path).split(os.pathsep):
+        yield folder or "."
+
+
+def _is_inside(folder: str, workspace: str) -> bool:
+    """Whether a folder lies in the workspace. Everything is inside `/`, so that says nothing."""
+    root = os.path.realpath(workspace)
+    real = os.path.realpath(folder)
+    return root != os.sep and (real == root or real.startswith(root + os.sep))
+
+
+def _runnable(file: str) -> str:
+    if os.path.isdir(file):
+        raise CannotStart("is-a-directory", f"{file} is a directory, name a program in it")
+    if not os.path.exists(file):
+        raise CannotStart("program-not-found", f"{file} does not exist")
+    if not os.access(file, os.X_OK):
+        raise CannotStart("not-executable", f"{file} is not executable, try: chmod +x {file}")
+    return file
+
+
+def _not_on_path(argv0: str, *, skipped: list[str], not_executable: list[str]) -> CannotStart:
+    if not_executable:
+        file = not_executable[0]
+        return CannotStart("not-executable", f"{file} is not executable, try: chmod +x {file}")
+    if skipped:
+        return CannotStart(
+            "program-not-found",
+            f"{argv0} is on PATH only inside the workspace ({skipped[0]}), where bare names are "
+            f"not looked up; write its path with a slash if it is meant",
+        )
+    return CannotStart("program-not-found", f"{argv0} is not on PATH; install it or write its path")

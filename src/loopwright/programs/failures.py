@@ -1,0 +1,60 @@
+"""From the way a program ended to a failure that a policy can read."""
+
+import re
+
+from loopwright.kernel.facts import Failure
+from loopwright.model.policy import FailureKind
+from loopwright.programs.process import ProgramEnd
+
+TAIL_CHARS = 2_000
+
+# A bare number may as well be that of a line in a traceback.
+_CODE = r"(?:https?(?:/[\d.]+)?|status|error|code)[\s:=(]{0,4}(?:code[\s:=]{0,3})?"
+_BUSY = r"service unavailable|at capacity|overloaded(?! (?:function|method|operator))"
+_SPEAKS_OF: tuple[tuple[re.Pattern[str], FailureKind], ...] = (
+    (re.compile(rf"rate.?limit|too many requests|{_CODE}429\b", re.I), "rate_limited"),
+    (re.compile(rf"{_BUSY}|{_CODE}(?:503|529)\b", re.I), "overloaded"),
+)
+_RETRY_AFTER = re.compile(r"retry.?after[\"':= ]+(\d{1,6})", re.I)
+
+
+def failure_of(end: ProgramEnd) -> Failure | None:
+    """Why a program's end is a failure, or None when it ended with code 0."""
+    match end.how:
+        case "exited" if end.code == 0:
+            return None
+        case "exited":
+            return _spoken(f"the program ended with code {end.code}", end)
+        case "signalled":
+            return _spoken(f"the program was ended by signal {end.signal}", end)
+        case "idle_timeout":
+            detail = f"timed out (inactivity) after {end.seconds:.1f} s"
+            return Failure(type="idle_timeout", detail=detail)
+        case "wall_timeout":
+            detail = f"timed out (wall-clock) after {end.seconds:.1f} s"
+            return Failure(type="wall_timeout", detail=detail)
+        case "not_started":
+            return not_started(end.error or "the program could not be started")
+
+
+def not_started(error: str) -> Failure:
+    """A program that could not be started; only a lack of resources is worth another try."""
+    problem, _, detail = error.partition(": ")
+    kinds: dict[str, FailureKind] = {"workspace-gone": "workspace_gone", "resource": "overloaded"}
+    return Failure(type=kinds.get(problem, "not_found"), detail=detail or error)
+
+
+def _spoken(what: str, end: ProgramEnd) -> Failure:
+    """An exit with words on stderr; the words may tell that another try is worth it."""
+    tail = end.stderr_tail.decode(errors="replace").strip()[-TAIL_CHARS:]
+    kind: FailureKind = "exit"
+    for pattern, speaks_of in _SPEAKS_OF:
+        if pattern.search(tail):
+            kind = speaks_of
+            break
+    wait = _RETRY_AFTER.search(tail)
+    return Failure(
+        type=kind,
+        detail=f"{what}: {tail}" if tail else what,
+        retry_after_ms=int(wait.group(1)) * 1_000 if wait and kind != "exit" else None,
+    )

@@ -1,0 +1,104 @@
+"""JSON lines of an agent program: text, tools, usage, session, result. Other lines are text."""
+
+from dataclasses import dataclass, field
+
+import msgspec
+
+from loopwright.kernel.facts import Usage
+from loopwright.model.record import JsonValue
+
+
+class Line(msgspec.Struct):
+    """One line, loosely: fields of the wrong type make it plain text. Numbers are looked at when
+    they are counted, so that a usage is never taken for something the agent said.
+    """
+
+    type: str
+    text: str | None = None
+    name: str | None = None
+    args: JsonValue = None
+    result: JsonValue = None
+    input_tokens: JsonValue = None
+    output_tokens: JsonValue = None
+    usd: JsonValue = None
+    id: str | None = None
+    data: JsonValue = None
+    is_error: bool | None = None
+
+
+MOST = 10**15  # of tokens or dollars; beyond that it is no report but a mistake
+KNOWN = frozenset({"text", "tool", "usage", "session", "result"})
+_DECODER = msgspec.json.Decoder(Line)
+
+
+def parse_line(raw: bytes) -> Line | None:
+    """A line of the protocol, or None when it is just text."""
+    raw = raw.strip()
+    if not raw.startswith(b"{"):
+        return None
+    try:
+        line = _DECODER.decode(raw)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        return None
+    return line if line.type in KNOWN else None
+
+
+@dataclass(slots=True)
+class Spoken:
+    """What an agent said, collected line by line."""
+
+    texts: list[str] = field(default_factory=list)
+    usage: Usage | None = None
+    session: str | None = None
+    final: str | None = None
+    data: JsonValue = None
+    has_data: bool = False
+    is_error: bool = False
+    warnings: list[str] = field(default_factory=list)
+
+    def take(self, raw: bytes) -> Line | None:
+        """Take one line in; answers the protocol line that it was, if it was one."""
+        line = parse_line(raw)
+        if line is None:
+            if raw:
+                self.texts.append(raw.decode(errors="replace") + "\n")
+            return None
+        match line.type:
+            case "text":
+                self.texts.append(line.text or "")
+            case "usage":
+                self._count(line)
+            case "session":
+                self.session = line.id or self.session
+            case "result":
+                self.final = line.text if line.text is not None else self.final
+                self.data, self.has_data = line.data, line.data is not None
+                self.is_error = bool(line.is_error)
+        return line
+
+    def _count(self, line: Line) -> None:
+        read, written = _amount(line.input_tokens), _amount(line.output_tokens)
+        usd = _amount(line.usd)
+        if read is None or written is None or usd is None:
+            self.warnings.append("the agent reported a usage that is no amount; it was not counted")
+            return
+        before = self.usage or Usage()
+        self.usage = Usage(
+            input_tokens=before.input_tokens + int(read),
+            output_tokens=before.output_tokens + int(written),
+            usd=round(before.usd + usd, 9),
+        )
+
+    @property
+    def output(self) -> str:
+        """The answer: the result's own text, else all that was said."""
+        return self.final if self.final is not None else "".join(self.texts)
+
+
+def _amount(value: JsonValue) -> float | None:
+    """A number that may be added up; nothing said is nothing used."""
+    if value is None:
+        return 0
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return value if 0 <= value <= MOST else None

@@ -1,0 +1,285 @@
+"""The performer of one machine: agents that are programs or scripts, and the author's commands."""
+
+import os
+import tempfile
+from codecs import getincrementaldecoder
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+import msgspec
+
+from loopwright.kernel.calls import AgentCall, CommandCall
+from loopwright.kernel.checks import last_json_object
+from loopwright.kernel.facts import Failure
+from loopwright.model.plan import Agent
+from loopwright.model.record import JsonValue
+from loopwright.ports import Answer, Bus, Delta, Done, Failed, Job
+from loopwright.programs.environment import agent_environment
+from loopwright.programs.failures import TAIL_CHARS, failure_of
+from loopwright.programs.jsonl import Spoken
+from loopwright.programs.process import Program, ProgramEnd, run_program
+from loopwright.programs.specs import BadSpec, parse_spec
+
+if TYPE_CHECKING:
+    from loopwright.programs.script import ScriptedAgent
+
+CHECK_OUTPUT_BYTES = 1 << 20
+SYSTEM_BYTES = 32_768
+DEFAULT_IDLE_MS = 300_000
+LIVE_LINE_BYTES = 1 << 20
+
+SchemaProblem = Callable[[dict[str, JsonValue], JsonValue], str | None]
+
+
+class LocalPerformer:
+    """Performs agent calls and commands as supervised processes in the workspace."""
+
+    def __init__(
+        self, bus: Bus, schema_problem: SchemaProblem, base: Mapping[str, str] | None = None
+    ) -> None:
+        self._bus = bus
+        self._schema_problem = schema_problem
+        self._base = os.environ if base is None else base
+        self._scripted: ScriptedAgent | None = None
+
+    def perform(self, job: Job) -> Answer | Awaitable[Answer]:
+        match job.call:
+            case AgentCall():
+                return self._agent(job, job.agent or Agent())
+            case CommandCall() as call:
+                return self._command(job, call)
+            case other:
+                detail = f"this driver cannot perform {type(other).__name__}"
+                return Failed(error=Failure(type="internal", detail=detail))
+
+    # -- agents
+
+    def _agent(self, job: Job, agent: Agent) -> Answer | Awaitable[Answer]:
+        spec = parse_spec(agent.spec or "")
+        if isinstance(spec, BadSpec):
+            return Failed(error=Failure(type="not_found", detail=f"{spec.message}; {spec.hint}"))
+        if not job.prompt.strip():
+            return Failed(error=Failure(type="bad_input", detail="the prompt is empty"))
+        if spec.kind == "script":
+            return self._from_script(job, spec.file)
+        return self._program(job, agent, spec.argv, lines=spec.kind == "jsonl")
+
+    def _script(self) -> "ScriptedAgent":
+        """The scripted agent, loaded when first asked for: reading scripts takes a parser that
+        costs more to load than all the rest, and real agents never need it.
+        """
+        if self._scripted is None:
+            module = import_module("loopwright.programs.script")
+            self._scripted = cast("ScriptedAgent", module.ScriptedAgent(self._bus))
+        return self._scripted
+
+    def _from_script(self, job: Job, file: str) -> Answer | Awaitable[Answer]:
+        answer = self._script().perform(job, file)
+        if isinstance(answer, Awaitable):
+            return self._fitting_later(job, answer)
+        return self._fitting(job, answer)
+
+    async def _fitting_later(self, job: Job, answer: Awaitable[Answer]) -> Answer:
+        return self._fitting(job, await answer)
+
+    def _fitting(self, job: Job, answer: Answer) -> Answer:
+        """A scripted answer under the same rules for results as any other."""
+        if job.schema is None or isinstance(answer, Failed):
+            return answer
+        result = answer.result or last_json_object(answer.output)
+        problem = self._unfit(job, result)
+        if problem is None:
+            return replace(answer, result=result)
+        return Failed(
+            error=Failure(type="bad_result", detail=problem),
+            output=answer.output,
+            usage=answer.usage,
+            session=answer.session,
+            mark=answer.mark,
+        )
+
+    async def _program(
+        self, job: Job, agent: Agent, argv: tuple[str, ...], *, lines: bool
+    ) -> Answer:
+        spoken = Spoken()
+        with _handed_over(job, agent) as own:
+            end = await run_program(
+                Program(
+                    argv=argv,
+                    cwd=job.workspace,
+                    env=agent_environment(self._base, agent.env, {**self._own(job), **own}),
+                    stdin=job.prompt.encode(),
+                    wall_s=_seconds(job.wall_ms),
+                    idle_s=_seconds(job.idle_ms or DEFAULT_IDLE_MS),
+                ),
+                on_stdout=self._live(job, lines=lines),
+            )
+        if lines:
+            for raw in end.stdout.split(b"\n"):
+                spoken.take(raw.rstrip(b"\r"))
+        else:
+            spoken.texts.append(end.stdout.decode(errors="replace"))
+        return self._judged(job, end, spoken)
+
+    def _judged(self, job: Job, end: ProgramEnd, spoken: Spoken) -> Answer:
+        failure, result = failure_of(end), None
+        if failure is None and spoken.is_error:
+            failure = Failure(type="agent", detail=spoken.output[-TAIL_CHARS:] or "it said so")
+        if failure is None:
+            result = _result_text(job, spoken)
+            problem = self._unfit(job, result)
+            failure = None if problem is None else Failure(type="bad_result", detail=problem)
+        if failure is not None:
+            return Failed(
+                error=failure,
+                output=spoken.output,
+                usage=spoken.usage,
+                session=spoken.session,
+                code=end.code,
+            )
+        return Done(
+            output=spoken.output,
+            result=result,
+            usage=spoken.usage,
+            session=spoken.session,
+            code=end.code,
+            note="; ".join([*spoken.warnings, *_notes(end)]),
+        )
+
+    def _unfit(self, job: Job, result: str | None) -> str | None:
+        if job.schema is None:
+            return None
+        if result is None:
+            return "the agent gave no structured result although one is required"
+        try:
+            value: JsonValue = msgspec.json.decode(result)
+        except (msgspec.DecodeError, RecursionError) as error:
+            return f"the result is not JSON: {error}"
+        return self._schema_problem(job.schema, value)
+
+    def _live(self, job: Job, *, lines: bool) -> Callable[[bytes], None]:
+        """Hand on what an agent says while it says it; losing some of it harms nothing."""
+        rest = b""
+        decoder = getincrementaldecoder("utf-8")(errors="replace")
+
+        def plain(chunk: bytes) -> None:
+            text = decoder.decode(chunk)
+            if text:
+                self._say(job, text)
+
+        def by_line(chunk: bytes) -> None:
+            nonlocal rest
+            *whole, rest = (rest + chunk).split(b"\n")
+            if len(rest) > LIVE_LINE_BYTES:
+                rest = b""
+            for raw in whole:
+                live = Spoken()
+                line = live.take(raw.rstrip(b"\r"))
+                if line is not None and line.type == "tool":
+                    self._bus.publish(
+                        Delta(run=job.run, effect=job.effect, kind="tool", text=line.name or "")
+                    )
+                elif live.texts:
+                    self._say(job, "".join(live.texts))
+
+        return by_line if lines else plain
+
+    def _say(self, job: Job, text: str) -> None:
+        self._bus.publish(Delta(run=job.run, effect=job.effect, kind="text", text=text))
+
+    def _own(self, job: Job) -> dict[str, str]:
+        return {
+            "LOOPWRIGHT_RUN": job.run,
+            "LOOPWRIGHT_PATH": job.path,
+            "LOOPWRIGHT_AGENT": job.call.agent if isinstance(job.call, AgentCall) else "",
+            "LOOPWRIGHT_ITERATION": str(job.iteration),
+            "LOOPWRIGHT_ATTEMPT": str(job.attempt),
+            "LOOPWRIGHT_EFFECT": job.effect,
+            "LOOPWRIGHT_SESSION": job.session or "",
+            "LOOPWRIGHT_WORKSPACE": job.workspace,
+            "LOOPWRIGHT_SWEEP": job.token,
+        }
+
+    # -- commands of the author
+
+    async def _command(self, job: Job, call: CommandCall) -> Answer:
+        end = await run_program(
+            Program(
+                argv=call.argv,
+                cwd=job.workspace,
+                env=agent_environment(self._base, call.env, self._own(job)),
+                wall_s=call.timeout_ms / 1_000,
+                stdout_cap=CHECK_OUTPUT_BYTES,
+            ),
+            on_stdout=self._live(job, lines=False),
+        )
+        output = _check_output(end)
+        if end.how == "exited":
+            return Done(output=output, code=end.code, note="; ".join(_notes(end)))
+        failure = failure_of(end)
+        assert failure is not None
+        if end.how == "signalled":
+            return Done(output=output, code=128 + (end.signal or 0), note=failure.detail)
+        return Failed(error=failure, output=output)
+
+
+def _check_output(end: ProgramEnd) -> str:
+    """What a command printed: all of stdout for a step, stderr after it."""
+    out = end.stdout.decode(errors="replace")
+    err = end.stderr_tail.decode(errors="replace")
+    return f"{out.rstrip()}\n{err}".strip() if err.strip() else out.rstrip("\n")
+
+
+def _notes(end: ProgramEnd) -> list[str]:
+    notes = []
+    if end.stdout_truncated:
+        notes.append("the output was longer than is kept and is truncated")
+    if end.survivors_killed:
+        notes.append(f"{end.survivors_killed} leftover processes were ended")
+    return notes
+
+
+def _result_text(job: Job, spoken: Spoken) -> str | None:
+    """The structured result as JSON text: what the agent handed over, else what it wrote."""
+    if spoken.has_data:
+        return msgspec.json.encode(spoken.data).decode()
+    return last_json_object(spoken.output) if job.schema is not None else None
+
+
+def _seconds(ms: int | None) -> float | None:
+    return None if ms is None else ms / 1_000
+
+
+@contextmanager
+def _handed_over(job: Job, agent: Agent) -> Iterator[dict[str, str]]:
+    """Variables for what does not fit on stdin; files behind them are gone afterwards."""
+    values: dict[str, str] = {}
+    files: list[Path] = []
+
+    def as_file(text: str) -> str:
+        handle, name = tempfile.mkstemp(prefix="loopwright-", suffix=".txt")
+        files.append(Path(name))
+        with os.fdopen(handle, "w", encoding="utf-8") as stream:
+            stream.write(text)
+        return name
+
+    try:
+        if agent.model:
+            values["LOOPWRIGHT_MODEL"] = agent.model
+        if agent.tools is not None:
+            values["LOOPWRIGHT_TOOLS"] = ",".join(agent.tools)
+        if agent.system and len(agent.system.encode()) <= SYSTEM_BYTES:
+            values["LOOPWRIGHT_SYSTEM"] = agent.system
+        elif agent.system:
+            values["LOOPWRIGHT_SYSTEM_FILE"] = as_file(agent.system)
+        if job.schema is not None:
+            schema = msgspec.json.encode(job.schema).decode()
+            values["LOOPWRIGHT_RESULT_SCHEMA"] = as_file(schema)
+        yield values
+    finally:
+        for file in files:
+            file.unlink(missing_ok=True)

@@ -1,0 +1,386 @@
+"""Runs one program to its end, with limits, and leaves nothing of it behind.
+
+`run_program` starts a supervisor (see `supervise`) that starts the program. The driver's side
+here feeds stdin, keeps a bounded part of the output, watches the time limits, and asks the
+supervisor to end the tree when one is reached or the waiting task is cancelled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import signal
+import subprocess
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from loopwright.programs.environment import CannotStart, StartProblem, resolve_program
+from loopwright.programs.marks import ProcessMark, process_mark
+from loopwright.programs.streams import Feed, HeadAndTail, Source
+from loopwright.programs.supervise import command_line
+from loopwright.programs.sweep import sweep_marks
+
+# One argument or `NAME=value` entry, with its closing NUL; Linux refuses longer ones.
+ARGUMENT_LIMIT = 128 * 1024
+
+# What a supervisor may take beyond the grace time before it counts as stuck.
+_STUCK_SECONDS = 2.5
+# How long output is awaited when all processes are gone (somebody else may hold the pipe).
+_DRAIN_SECONDS = 1.0
+_REAP_POLL_SECONDS = 0.002
+
+How = Literal["exited", "signalled", "idle_timeout", "wall_timeout", "not_started"]
+OnStdout = Callable[[bytes], None]
+OnStart = Callable[[ProcessMark], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Program:
+    """A program to run: what, where, with what, and for how long.
+
+    Its form as text leaves out what may be secret or large, as it may end up in a log.
+    """
+
+    argv: tuple[str, ...]
+    cwd: str
+    env: Mapping[str, str] = field(repr=False)  # the whole environment
+    stdin: bytes = field(default=b"", repr=False)
+    wall_s: float | None = None
+    idle_s: float | None = None  # without a byte on stdout or stderr
+    stdout_cap: int = 10 * 1024 * 1024
+    stderr_cap: int = 256 * 1024
+    grace_s: float = 2.0  # from SIGTERM to SIGKILL
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProgramEnd:
+    """How a program ended and what it said. Its form as text leaves out the latter."""
+
+    how: How
+    code: int | None = None
+    signal: int | None = None
+    # If truncated: first and last part, with a note between them.
+    stdout: bytes = field(default=b"", repr=False)
+    stdout_truncated: bool = False
+    stderr_tail: bytes = field(default=b"", repr=False)
+    error: str | None = None  # `problem: sentence`
+    seconds: float = 0.0
+    survivors_killed: int = 0  # processes besides the program itself that had to be killed
+
+    @property
+    def problem(self) -> str | None:
+        """The first word of `error`: one of StartProblem, or about the supervisor."""
+        return None if self.error is None else self.error.partition(":")[0]
+
+    @property
+    def retryable(self) -> bool:
+        """Whether the same start may succeed a little later."""
+        return self.problem == "resource"
+
+
+async def run_program(
+    program: Program, *, on_stdout: OnStdout | None = None, on_start: OnStart | None = None
+) -> ProgramEnd:
+    """Run a program until it and all its descendants are gone.
+
+    Cancelling the waiting task ends the whole tree first. So does an exception in a callback,
+    which is raised again here. What the program does wrong is told in the result, not raised.
+    """
+    run = _Run(program, on_stdout)
+    try:
+        run.start()
+    except CannotStart as why:
+        return ProgramEnd(how="not_started", error=str(why))
+    try:
+        if on_start is not None and run.mark is not None:
+            on_start(run.mark)
+        # Not awaited directly: a cancelled task would cancel the future with it.
+        await asyncio.wait([run.ended])
+    except GeneratorExit:  # the event loop is gone, so nothing can be awaited any more
+        run.stop(None)
+        raise
+    except BaseException:
+        run.stop(None)
+        await _whatever_happens(run.ended)
+        raise
+    if run.callback_error is not None:
+        raise run.callback_error
+    return run.result()
+
+
+async def _whatever_happens(ended: asyncio.Future[None]) -> None:
+    """Wait for the end, cancelled or not; a cancellation is raised afterwards."""
+    cancelled: asyncio.CancelledError | None = None
+    while not ended.done():
+        try:
+            await asyncio.wait([ended])
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is not None:
+        raise cancelled
+
+
+# ------------------------------------------------------------------------------------ checking
+
+
+def _checked(program: Program) -> list[str]:
+    """Where, which file, and argv, as the supervisor wants them; raises CannotStart."""
+    if not program.argv:
+        raise CannotStart("program-not-found", "the command is empty")
+    for name in program.env:
+        if not name or "=" in name:
+            raise CannotStart("not-startable", f"{name!r} is no name of a variable")
+    entries = [f"{name}={value}" for name, value in program.env.items()]
+    for text in (program.cwd, *program.argv, *entries):
+        _check_text(text)
+    cwd = os.path.abspath(program.cwd)
+    if not os.path.isdir(cwd):
+        raise CannotStart("workspace-gone", f"the directory {cwd} does not exist")
+    file = resolve_program(program.argv[0], cwd, program.env.get("PATH"))
+    # The path also as argv[0]: some programs look for themselves on PATH to find their library.
+    return [cwd, file, file, *program.argv[1:]]
+
+
+def _check_text(text: str) -> None:
+    shown = text if len(text) <= 40 else f"{text[:40]}…"
+    if "\0" in text:
+        raise CannotStart("nul-in-argument", f"{shown!r} contains a NUL character")
+    try:
+        size = len(os.fsencode(text))
+    except UnicodeEncodeError:
+        raise CannotStart("not-startable", f"{shown!r} has no form in bytes") from None
+    if size >= ARGUMENT_LIMIT:
+        raise CannotStart(
+            "argument-too-long",
+            f"{shown!r} has {size} bytes, a program takes at most {ARGUMENT_LIMIT - 1} in one "
+            f"argument or variable; pass it on stdin or in a file",
+        )
+
+
+_PROBLEMS: dict[int, StartProblem] = {
+    errno.E2BIG: "argument-too-long",
+    errno.EACCES: "not-executable",
+    errno.EISDIR: "is-a-directory",
+    errno.ENOENT: "program-not-found",
+    errno.ENOTDIR: "program-not-found",
+    # These pass by: no processes, memory or descriptors left, or the file is being written.
+    errno.EAGAIN: "resource",
+    errno.EMFILE: "resource",
+    errno.ENFILE: "resource",
+    errno.ENOMEM: "resource",
+    errno.ETXTBSY: "resource",
+}
+_SAYS: dict[int, str] = {
+    errno.E2BIG: "all arguments and variables together are too long; pass less, or in a file",
+    errno.ENOENT: "the file or the interpreter in its first line does not exist",
+    errno.ENOEXEC: "the file is no program; a script needs a first line like #!/bin/sh",
+}
+
+
+def _why(number: int, file: str, *, stage: str = "exec") -> CannotStart:
+    says = _SAYS.get(number, os.strerror(number))
+    if stage == "chdir":
+        return CannotStart("workspace-gone", f"cannot enter {file}: {os.strerror(number)}")
+    return CannotStart(_PROBLEMS.get(number, "not-startable"), f"cannot start {file}: {says}")
+
+
+# ------------------------------------------------------------------------------------- running
+
+
+class _Run:
+    """One program on its way, seen from the driver's event loop. No task, no thread of its own."""
+
+    def __init__(self, program: Program, on_stdout: OnStdout | None) -> None:
+        self._program = program
+        self._on_stdout = on_stdout
+        self._loop = asyncio.get_running_loop()
+        self._stdout = HeadAndTail(program.stdout_cap // 2, program.stdout_cap // 2)
+        self._stderr = HeadAndTail(0, program.stderr_cap)
+        self._report = HeadAndTail(4096, 0)
+        self._timers: list[asyncio.TimerHandle] = []
+        self._limit: How | None = None
+        self._stopping = False
+        self._swept = 0
+        self.callback_error: Exception | None = None
+        self.ended: asyncio.Future[None] = self._loop.create_future()
+
+    def start(self) -> None:
+        """Start the supervisor; raises CannotStart with nothing left open."""
+        self._command = _checked(self._program)
+        self._began = self._last_byte = self._loop.time()
+        pipes: list[int] = []
+        try:
+            # Pairs of (read, write): stdin, stdout, stderr, report.
+            for _ in range(4):
+                pipes += os.pipe()
+            self._process = self._spawn(pipes)
+        except OSError as error:
+            for end in pipes:
+                os.close(end)
+            raise _why(error.errno or 0, self._command[1]) from error
+        for theirs in (pipes[0], pipes[3], pipes[5], pipes[7]):
+            os.close(theirs)
+        self.mark = process_mark(self._process.pid)
+        self._feed = Feed(self._loop, pipes[1], self._program.stdin)
+        self._output = Source(self._loop, pipes[2], self._take_stdout, self._source_closed)
+        self._errors = Source(self._loop, pipes[4], self._take_stderr, self._source_closed)
+        Source(self._loop, pipes[6], self._report.add, self._supervisor_closed)
+        self._set_limits()
+
+    def _spawn(self, pipes: list[int]) -> subprocess.Popen[bytes]:
+        cwd, *program = self._command
+        return subprocess.Popen(
+            command_line(pipes[7], self._program.grace_s, cwd, program),
+            stdin=pipes[0],
+            stdout=pipes[3],
+            stderr=pipes[5],
+            pass_fds=[pipes[7]],
+            cwd="/",
+            env=dict(self._program.env),
+            start_new_session=True,
+        )
+
+    # ---- limits and stopping
+
+    def _set_limits(self) -> None:
+        if self._program.wall_s is not None:
+            self._later(self._program.wall_s, lambda: self.stop("wall_timeout"))
+        if self._program.idle_s is not None:
+            self._later(self._program.idle_s, self._check_idle)
+
+    def _check_idle(self) -> None:
+        assert self._program.idle_s is not None
+        remaining = self._last_byte + self._program.idle_s - self._loop.time()
+        if remaining <= 0:
+            self.stop("idle_timeout")
+        else:
+            self._later(remaining, self._check_idle)
+
+    def _later(self, seconds: float, call: Callable[[], None]) -> None:
+        self._timers.append(self._loop.call_later(seconds, call))
+
+    def stop(self, limit: How | None) -> None:
+        """Have the supervisor end the tree. The first reason counts."""
+        if self._stopping or self.ended.done():
+            return
+        self._stopping = True
+        self._limit = limit
+        self._process.send_signal(signal.SIGTERM)
+        self._process.send_signal(signal.SIGCONT)  # the program may have stopped its supervisor
+        self._later(self._program.grace_s + _STUCK_SECONDS, self._process.kill)
+
+    # ---- what comes from the processes
+
+    def _take_stdout(self, data: bytes) -> None:
+        self._last_byte = self._loop.time()
+        self._stdout.add(data)
+        if self._on_stdout is not None and self.callback_error is None:
+            try:
+                self._on_stdout(data)
+            except Exception as error:
+                self.callback_error = error
+                self.stop(None)
+
+    def _take_stderr(self, data: bytes) -> None:
+        self._last_byte = self._loop.time()
+        self._stderr.add(data)
+
+    def _source_closed(self) -> None:
+        if self._reaped and self._output.closed and self._errors.closed:
+            self._finish()
+
+    @property
+    def _reaped(self) -> bool:
+        return self._process.returncode is not None
+
+    def _supervisor_closed(self) -> None:
+        """The end of the report is the end of the supervisor, give or take a moment."""
+        if self._process.poll() is None:
+            self._loop.call_later(_REAP_POLL_SECONDS, self._supervisor_closed)
+        elif self._report.total == 0 and self.mark is not None:
+            # It was killed, so its charges are to be ended from here.
+            sweeping = self._loop.run_in_executor(None, sweep_marks, [self.mark])
+            sweeping.add_done_callback(self._swept_up)
+        else:
+            self._await_output()
+
+    def _swept_up(self, sweeping: asyncio.Future[int]) -> None:
+        self._swept = 0 if sweeping.cancelled() else sweeping.result()
+        self._await_output()
+
+    def _await_output(self) -> None:
+        self._later(_DRAIN_SECONDS, self._finish)
+        self._source_closed()
+
+    def _finish(self) -> None:
+        if self.ended.done():
+            return
+        self.seconds = self._loop.time() - self._began
+        for timer in self._timers:
+            timer.cancel()
+        self.ended.set_result(None)  # first, as closing the sources calls back
+        for open_end in (self._feed, self._output, self._errors):
+            open_end.close()
+
+    # ---- the result
+
+    def result(self) -> ProgramEnd:
+        """What is to be told, once all has ended."""
+        word, _, rest = self._report.value().decode(errors="replace").partition(" ")
+        if word == "ended":
+            return self._ended(dict(pair.split("=") for pair in rest.split()))
+        if word == "failed":
+            facts = dict(pair.split("=") for pair in rest.split())
+            file = self._command[0 if facts["stage"] == "chdir" else 1]
+            why = _why(int(facts["errno"]), file, stage=facts["stage"])
+            return self._end("not_started", error=str(why))
+        if word == "broken":
+            return self._end("not_started", error=f"supervisor-broken: {rest}")
+        return self._without_report()
+
+    def _ended(self, facts: dict[str, str]) -> ProgramEnd:
+        # Killed without being collected in time: as good as killed.
+        status = int(facts["status"] or signal.SIGKILL)
+        by_signal = os.WTERMSIG(status) if os.WIFSIGNALED(status) else None
+        code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else None
+        how: How = "exited" if by_signal is None else "signalled"
+        if self._limit is not None and facts["stopped"] == "1":
+            how = self._limit
+        error = "processes-left: some processes could not be killed" if facts["left"] == "1" else ""
+        return self._end(
+            how, code=code, by_signal=by_signal, error=error or None, killed=int(facts["killed"])
+        )
+
+    def _without_report(self) -> ProgramEnd:
+        status = self._process.returncode
+        if status >= 0:
+            return self._end("not_started", error=f"supervisor-broken: it exited with {status}")
+        return self._end(
+            self._limit or "signalled",
+            by_signal=-status,
+            error=f"supervisor-killed: the supervisor was ended by signal {-status}",
+            killed=self._swept,
+        )
+
+    def _end(
+        self,
+        how: How,
+        *,
+        code: int | None = None,
+        by_signal: int | None = None,
+        error: str | None = None,
+        killed: int = 0,
+    ) -> ProgramEnd:
+        return ProgramEnd(
+            how=how,
+            code=code,
+            signal=by_signal,
+            stdout=self._stdout.value(),
+            stdout_truncated=self._stdout.left_out > 0,
+            stderr_tail=self._stderr.last(),
+            error=error,
+            seconds=self.seconds,
+            survivors_killed=killed,
+        )

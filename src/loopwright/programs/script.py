@@ -1,0 +1,188 @@
+"""The scripted agent: answers from a file. For dry runs, demos and tests, with no key at all."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+from pydantic import BaseModel, ConfigDict, Field
+
+from loopwright.kernel.facts import Failure, Usage
+from loopwright.model.record import JsonValue
+from loopwright.ports import Answer, Bus, Delta, Done, Failed, Job
+from loopwright.syntax import Diagnostic, read, validate
+
+MOST = 10**15
+Tokens = Annotated[int, Field(ge=0, le=MOST)]
+
+
+class _Written(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class When(_Written):
+    """Which call a reply is for; an absent field fits every call."""
+
+    agent: str | None = None
+    step: str | None = None
+    iteration: int | None = Field(default=None, ge=1)
+
+
+class ToolLine(_Written):
+    """A tool that the scripted agent claims to have used."""
+
+    name: str
+    args: JsonValue = None
+    result: JsonValue = None
+
+
+class UsageLine(_Written):
+    """What the call is said to have used."""
+
+    input_tokens: Tokens = 0
+    output_tokens: Tokens = 0
+    usd: float = Field(default=0.0, ge=0, le=MOST)
+
+
+class FailLine(_Written):
+    """A failure with its kind, so that retries can be tried out."""
+
+    type: str = "agent"
+    detail: str = "the script says so"
+
+
+class Reply(_Written):
+    """One answer."""
+
+    when: When = When()
+    text: str = ""
+    data: JsonValue = None
+    tools: list[ToolLine] = []
+    usage: UsageLine | None = None
+    delay: float = Field(default=0.0, ge=0)
+    fail: str | FailLine | None = None
+    session: str | None = None
+
+
+class ScriptFile(_Written):
+    """The whole file."""
+
+    replies: list[Reply]
+
+
+class BadScript(Exception):
+    """The file cannot be used; the message names file, line and fix."""
+
+
+def load_script(file: str) -> ScriptFile:
+    """Read a script or say exactly what is wrong with it."""
+    try:
+        data = Path(file).read_bytes()
+    except OSError as error:
+        raise BadScript(f"{file}: {error.strerror or error}") from error
+    document, found = read(data, file=file)
+    script: ScriptFile | None = None
+    if document is not None:
+        script, more = validate(ScriptFile, document)
+        found = [*found, *more]
+    if script is None:
+        raise BadScript(_told(found) or f"{file}: no replies")
+    return script
+
+
+def _told(found: list[Diagnostic]) -> str:
+    return "; ".join(diagnostic.render() for diagnostic in found if diagnostic.severity == "error")
+
+
+class ScriptedAgent:
+    """Hands out replies: for each call the first unused one that fits.
+
+    What is used is recorded in the run's own log, so a resumed run goes on where it stopped.
+    """
+
+    def __init__(self, bus: Bus, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
+        self._bus = bus
+        self._sleep = sleep
+        self._files: dict[str, tuple[int, ScriptFile]] = {}
+        self._handed_out: dict[str, dict[str, int]] = {}
+
+    def perform(self, job: Job, file: str) -> Answer | Awaitable[Answer]:
+        try:
+            script = self._script(file)
+        except BadScript as error:
+            return Failed(error=Failure(type="script", detail=str(error)))
+        number = self._choose(job, script)
+        if number is None:
+            return Failed(error=Failure(type="script", detail=_ran_out(job, file, script)))
+        reply = script.replies[number]
+        if reply.delay:
+            return self._later(job, reply, number)
+        return self._answer(job, reply, number)
+
+    def _script(self, file: str) -> ScriptFile:
+        try:
+            stamp = Path(file).stat().st_mtime_ns
+        except OSError as error:
+            raise BadScript(f"{file}: {error.strerror or error}") from error
+        known = self._files.get(file)
+        if known is None or known[0] != stamp:
+            known = (stamp, load_script(file))
+            self._files[file] = known
+        return known[1]
+
+    def _choose(self, job: Job, script: ScriptFile) -> int | None:
+        taken = self._handed_out.setdefault(job.run, {})
+        for effect in [e for e, number in taken.items() if number in job.used]:
+            del taken[effect]
+        if job.effect in taken:
+            return taken[job.effect]
+        others = set(taken.values())
+        for number, reply in enumerate(script.replies):
+            if number not in job.used and number not in others and _fits(reply.when, job):
+                taken[job.effect] = number
+                return number
+        return None
+
+    async def _later(self, job: Job, reply: Reply, number: int) -> Answer:
+        await self._sleep(reply.delay)
+        return self._answer(job, reply, number)
+
+    def _answer(self, job: Job, reply: Reply, number: int) -> Answer:
+        for tool in reply.tools:
+            self._say(job, "tool", tool.name)
+        if reply.text:
+            self._say(job, "text", reply.text)
+        usage = Usage(**reply.usage.model_dump()) if reply.usage else None
+        if reply.fail is not None:
+            fail = reply.fail if isinstance(reply.fail, FailLine) else FailLine(detail=reply.fail)
+            error = Failure(type=fail.type, detail=fail.detail)
+            return Failed(error=error, output=reply.text, usage=usage, mark=number)
+        result = None if reply.data is None else msgspec.json.encode(reply.data).decode()
+        return Done(
+            output=reply.text, result=result, usage=usage, mark=number, session=reply.session
+        )
+
+    def _say(self, job: Job, kind: str, text: str) -> None:
+        self._bus.publish(
+            Delta(
+                run=job.run, effect=job.effect, kind="tool" if kind == "tool" else "text", text=text
+            )
+        )
+
+
+def _fits(when: When, job: Job) -> bool:
+    agent = job.call.agent if hasattr(job.call, "agent") else ""
+    return (
+        when.agent in (None, agent)
+        and when.step in (None, job.step, job.path)
+        and when.iteration in (None, job.iteration)
+    )
+
+
+def _ran_out(job: Job, file: str, script: ScriptFile) -> str:
+    used = len(job.used)
+    return (
+        f"{file} has no unused reply for {job.path} (iteration {job.iteration}); "
+        f"{used} of {len(script.replies)} replies are used: add one"
+    )

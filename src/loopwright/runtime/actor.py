@@ -1,0 +1,352 @@
+"""An actor drives one run: fold, settle, append, perform. There is no other way to advance a run.
+
+Everything happens in the thread of the event loop. At most one append is under way; answers that
+arrive meanwhile wait in the inbox and share the next append. So the answer of one effect and the
+request of the next are one commit.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Protocol, TypeAlias
+
+from loopwright.errors import Conflict, StorageError, VersionConflict
+from loopwright.kernel.calls import SleepCall
+from loopwright.kernel.decide import settle
+from loopwright.kernel.facts import (
+    AnyFact,
+    EffectDone,
+    EffectFailed,
+    EffectRequested,
+    Failure,
+)
+from loopwright.kernel.fold import apply, fold
+from loopwright.kernel.state import Pending, State
+from loopwright.model.plan import Plan
+from loopwright.ports import (
+    Answer,
+    Append,
+    Clock,
+    Done,
+    EventLog,
+    Failed,
+    Headline,
+    Performer,
+    RunStatus,
+)
+from loopwright.runtime.headline import gate_changes, headline_of, status_of, wake_time
+from loopwright.runtime.jobs import job_for
+from loopwright.runtime.senses import Texts
+
+RETRY_STORAGE_MS = (1_000, 2_000, 5_000, 10_000, 30_000)
+# Refusals of a store that concern what is to be stored: another try would end the same way.
+UNSTORABLE = frozenset({"bad-append", "bad-fact", "bad-number", "bad-text", "too-large"})
+
+Shown: TypeAlias = tuple[RunStatus, int | None]
+
+
+class Surroundings(Protocol):
+    """What an actor needs from its driver."""
+
+    log: EventLog
+    performer: Performer
+    clock: Clock
+    token: str
+
+    def resting(self, actor: "Actor") -> None:
+        """The actor has nothing under way."""
+
+    def trouble(self, run: str, problem: Exception) -> None:
+        """Something about the storage of this run went wrong; a Conflict ends the driving."""
+
+
+class Actor:
+    """One run in memory."""
+
+    def __init__(self, around: Surroundings, run: str, plan: Plan, texts: Texts) -> None:
+        self.around = around
+        self.run = run
+        self.plan = plan
+        self.texts = texts
+        self.state = State(plan)
+        self.inbox: list[EffectDone | EffectFailed] = []
+        self.under_way: dict[str, Callable[[], None]] = {}
+        self.ending: set[asyncio.Future[None]] = set()
+        self.busy = False
+        self.gone = False
+        self._unsaved: list[EffectDone | EffectFailed] = []
+        self._batch: list[AnyFact] = []
+        self._blobs: Mapping[str, bytes] = {}
+        self._shown: Shown | None = None  # what lists show of the run; None: not known
+        self._look_again = False
+        self._failures = 0
+        self._fresh_state = False
+
+    # -- facts in ----------------------------------------------------------------------------------
+
+    def load(
+        self, facts: Iterable[AnyFact] | None = None, headline: Headline | None = None
+    ) -> None:
+        """Fold everything that the log holds."""
+        if facts is None:
+            facts = (numbered.fact for numbered in self.around.log.read(self.run))
+        self.state = fold(self.plan, facts)
+        self._fresh_state = True
+        self._shown = (headline.status, headline.wake_at) if headline else None
+
+    def absorb(self) -> None:
+        """Fold what others have appended since; a busy actor does so after its own append."""
+        if self.busy or self.gone:
+            self._look_again = True
+            return
+        new = self.around.log.read(self.run, after=self.state.version)
+        for numbered in new:
+            apply(self.state, numbered.fact)
+        if new:
+            headline = self.around.log.row(self.run).headline
+            self._shown = headline.status, headline.wake_at
+        self.step()
+
+    def answer(self, pending: Pending, answer: Answer) -> None:
+        """Take the answer of an effect; one that is no longer awaited is dropped."""
+        if pending.effect not in self.under_way or self.gone:
+            return
+        self.inbox.append(self._answer_fact(pending, answer))
+        self.step()
+
+    def _answer_fact(self, pending: Pending, answer: Answer) -> EffectDone | EffectFailed:
+        owner, texts, at = pending.owner, self.texts, self.around.clock.now_ms()
+        if isinstance(answer, Done):
+            return EffectDone(
+                at=at,
+                path=owner.path,
+                iteration=owner.iteration,
+                effect=pending.effect,
+                output=texts.keep(answer.output),
+                result=None if answer.result is None else texts.keep(answer.result),
+                usage=answer.usage,
+                session=answer.session,
+                code=answer.code,
+                mark=answer.mark,
+                note=answer.note,
+            )
+        return EffectFailed(
+            at=at,
+            path=owner.path,
+            iteration=owner.iteration,
+            effect=pending.effect,
+            error=answer.error,
+            output=texts.keep(answer.output),
+            usage=answer.usage,
+            session=answer.session,
+            code=answer.code,
+            mark=answer.mark,
+        )
+
+    # -- fold, settle, append ----------------------------------------------------------------------
+
+    def step(self) -> None:
+        """Advance as far as the facts at hand allow, and make it durable."""
+        if self.busy or self.gone:
+            return
+        state, batch = self.state, self._batch
+        version = state.version
+        self._unsaved, self.inbox = self.inbox, []
+        for fact in self._unsaved:
+            self.under_way.pop(fact.effect, None)
+            if fact.effect in state.pending:
+                apply(state, fact)
+                batch.append(fact)
+        try:
+            batch += settle(state, self.texts, self.around.clock.now_ms())
+        except Exception as error:  # a defect of ours: this run cannot go on, all others can
+            self._give_up(error)
+            return
+        headline = self._changed_headline() if batch or self._shown is not None else None
+        if not batch and headline is None:
+            self.perform()
+            return
+        self.busy = True
+        self._blobs = self.texts.take_fresh()
+        opened, closed = gate_changes(self.run, batch)
+        self.around.log.submit(
+            Append(
+                run=self.run,
+                expected=version,
+                facts=batch,
+                blobs=self._blobs,
+                headline=headline,
+                gates_opened=opened,
+                gates_closed=closed,
+                token=self.around.token,
+            ),
+            self._appended,
+        )
+
+    def _changed_headline(self) -> Headline | None:
+        """The headline when a list would show something else than before."""
+        shown = status_of(self.state), wake_time(self.state)
+        if shown == self._shown:
+            return None
+        self._shown = shown
+        return headline_of(self.state)
+
+    def _appended(self, error: Exception | None) -> None:
+        self.busy = False
+        if self.gone:
+            return
+        if error is None:
+            self._failures = 0
+            self._unsaved, self._blobs = [], {}
+            self.perform()
+            if self._look_again:
+                self._look_again = False
+                self.absorb()
+        else:
+            self._not_appended(error)
+
+    def _not_appended(self, error: Exception) -> None:
+        """Start again from what is durable; answers that were not saved are given again."""
+        self._batch = []
+        self.inbox = self._unsaved + self.inbox
+        self.texts.give_back(self._blobs)
+        self._unsaved, self._blobs, self._shown = [], {}, None
+        if isinstance(error, VersionConflict):
+            self._start_over()
+        elif isinstance(error, Conflict):
+            self.around.trouble(self.run, error)
+            self.leave()
+        elif isinstance(error, StorageError) and error.code in UNSTORABLE:
+            self._refuse_answers(error)
+        elif isinstance(error, StorageError):
+            self._wait_for_storage(error)
+        else:
+            raise error
+
+    def _start_over(self) -> None:
+        self.busy = False
+        if self.gone:
+            return
+        try:
+            self.load()
+        except StorageError as error:
+            self._wait_for_storage(error)
+        else:
+            self.step()
+
+    def _wait_for_storage(self, error: StorageError) -> None:
+        """Busy until then: the state is ahead of the log, so nothing may build on it."""
+        self.busy = True
+        self.around.trouble(self.run, error)
+        wait = RETRY_STORAGE_MS[min(self._failures, len(RETRY_STORAGE_MS) - 1)]
+        self._failures += 1
+        self.around.clock.call_at(self.around.clock.now_ms() + wait, self._start_over)
+
+    def _refuse_answers(self, error: StorageError) -> None:
+        """Answers that can never be stored have failed; so the run goes on by its own rules."""
+        refused: list[EffectDone | EffectFailed] = [_refused(f, error) for f in self.inbox]
+        if not refused or refused == self.inbox:
+            self._give_up(error)
+            return
+        self.inbox = refused
+        self._start_over()
+
+    def _give_up(self, error: Exception) -> None:
+        detail = f"{self.run} cannot go on: {type(error).__name__}: {error}"
+        self.around.trouble(self.run, Conflict(detail, code="defect"))
+        self.leave()
+
+    # -- effects -----------------------------------------------------------------------------------
+
+    def perform(self) -> None:
+        """Begin what is pending and not under way; end what is under way and not pending."""
+        pending, under_way = self.state.pending, self.under_way
+        batch, self._batch = self._batch, []
+        if self._fresh_state:
+            self._fresh_state = False
+            asked, ended = list(pending), list(under_way)
+        else:
+            asked = [f.effect for f in batch if isinstance(f, EffectRequested)]
+            ended = [f.effect for f in batch if isinstance(f, EffectFailed)]
+        for effect in ended:
+            if effect in under_way and effect not in pending:
+                under_way.pop(effect)()
+        for effect in asked:
+            if effect in pending and effect not in under_way:
+                self._begin(pending[effect])
+        if self.inbox and not self.busy:
+            self.step()
+        elif not self.busy:
+            self.around.resting(self)
+
+    def _begin(self, pending: Pending) -> None:
+        clock = self.around.clock
+        if isinstance(pending.call, SleepCall):
+            wake = clock.call_at(pending.call.until, lambda: self.answer(pending, Done()))
+            self.under_way[pending.effect] = wake
+            return
+        try:
+            job = job_for(self.state, pending, self.texts, self.around.token)
+            answer = self.around.performer.perform(job)
+        except Exception as error:  # a defect of ours must end the effect, not the driver
+            answer = _defect(error)
+        if isinstance(answer, Awaitable):
+            task = asyncio.ensure_future(self._wait_for(pending, answer))
+            self.ending.add(task)
+            task.add_done_callback(self._ended)
+            self.under_way[pending.effect] = lambda: _cancel(task)
+        else:
+            self.inbox.append(self._answer_fact(pending, answer))
+            self.under_way[pending.effect] = _nothing
+
+    async def _wait_for(self, pending: Pending, answer: Awaitable[Answer]) -> None:
+        try:
+            said = await answer
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:  # as above
+            said = _defect(error)
+        self.answer(pending, said)
+
+    def _ended(self, task: "asyncio.Future[None]") -> None:
+        self.ending.discard(task)
+        if not self.gone and not self.busy and not self.inbox and not self.ending:
+            self.around.resting(self)
+
+    def leave(self) -> None:
+        """Stop driving without adding a fact; what is under way is ended and stays pending."""
+        self.gone = True
+        for end in self.under_way.values():
+            end()
+        self.under_way.clear()
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing but timers and people can move this run on."""
+        return (
+            not self.busy
+            and not self.inbox
+            and not self.ending
+            and len(self.state.pending) == len(self.state.timers)
+        )
+
+
+def _cancel(task: "asyncio.Future[None]") -> None:
+    task.cancel()
+
+
+def _nothing() -> None:
+    """Nothing to end: the effect has already answered."""
+
+
+def _refused(fact: EffectDone | EffectFailed, error: StorageError) -> EffectFailed:
+    return EffectFailed(
+        at=fact.at,
+        path=fact.path,
+        iteration=fact.iteration,
+        effect=fact.effect,
+        error=Failure(type="internal", detail=f"the answer cannot be kept ({error.code})"),
+    )
+
+
+def _defect(error: Exception) -> Answer:
+    return Failed(error=Failure(type="internal", detail=f"{type(error).__name__}: {error}"))

@@ -1,0 +1,232 @@
+"""The local driver: all runs of one process, on one event loop.
+
+A run that waits only for a person or a timer is not kept in memory: its row and its log are enough.
+The driver learns of what other processes have written (answers, pauses, stops) from the log itself.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable
+
+from loopwright.errors import Conflict, StorageError
+from loopwright.kernel.facts import AnyFact, RunStarted
+from loopwright.model.plan import Plan, decode_plan
+from loopwright.ports import Clock, EventLog, Headline, Owner, Performer, RunRow
+from loopwright.runtime.actor import Actor
+from loopwright.runtime.senses import SchemaCheck, Texts
+
+POLL_MS = 200
+RETRY_LOADING_MS = 30_000
+# What is wrong with a run that will not be right the next time.
+HOPELESS = frozenset({"closed", "damaged", "newer-schema"})
+
+
+class LocalDriver:
+    """Drives runs of a log with one performer."""
+
+    def __init__(
+        self,
+        log: EventLog,
+        performer: Performer,
+        *,
+        clock: Clock,
+        owner: Owner,
+        check_schema: SchemaCheck,
+    ) -> None:
+        self.log = log
+        self.performer = performer
+        self.clock = clock
+        self.owner = owner
+        self.token = owner.token
+        self.problems: list[tuple[str, Exception]] = []
+        self._check_schema = check_schema
+        self._actors: dict[str, Actor] = {}
+        self._timers: dict[str, Callable[[], None]] = {}
+        self._plans: dict[str, Plan] = {}
+        self._waiters: dict[str, list[asyncio.Future[None]]] = {}
+        self._cursor = 0
+        self._poll: Callable[[], None] | None = None
+        self._missed = False
+        self._closed = False
+        self._mine: set[str] = set()
+
+    # -- taking up runs ----------------------------------------------------------------------------
+
+    def open(self) -> None:
+        """Begin to listen for what other processes write."""
+        _, self._cursor = self.log.nudges(0)
+        self._schedule_poll()
+
+    def wake(self, run: str) -> None:
+        """Take a run up, or let it look at what is new. Refused when another process drives it."""
+        actor = self._actors.get(run)
+        if actor is not None:
+            actor.absorb()
+            return
+        self._claim([run], refuse=True)
+        self._load(run, self.log.row(run).headline)
+
+    def recover(self, rows: Iterable[RunRow]) -> list[str]:
+        """Take up every run of these rows that no living process drives; answers which.
+
+        Those that wait for a person alone are only claimed, so that their answers come to us.
+        """
+        found = {row.run: row.headline for row in rows if row.run not in self._actors}
+        mine = self._claim(list(found))
+        self._mine.update(mine)
+        return [run for run in mine if _has_work(found[run]) and self._taken_up(run, found[run])]
+
+    def _taken_up(self, run: str, headline: Headline | None = None) -> bool:
+        """Load a run; one that cannot be loaded is told as trouble and harms no other."""
+        try:
+            self._load(run, headline or self.log.row(run).headline)
+        except Exception as error:
+            self.trouble(run, error)
+            if isinstance(error, StorageError) and error.code not in HOPELESS:
+                self._set_timer(run, self.clock.now_ms() + RETRY_LOADING_MS)
+            return False
+        return True
+
+    def _claim(self, runs: list[str], *, refuse: bool = False) -> list[str]:
+        answers = self.log.claim(runs, self.owner) if runs else {}
+        for run, other in answers.items():
+            if other is not None and refuse:
+                raise Conflict(
+                    f"{run} is driven by process {other.pid} on this machine",
+                    code="already-driven",
+                    hint="it sees what you write; or end that process first",
+                )
+        return [run for run, other in answers.items() if other is None]
+
+    def _load(self, run: str, headline: Headline | None = None) -> None:
+        self._unpark(run)
+        facts = [numbered.fact for numbered in self.log.read(run)]
+        plan = self._plan(facts[0])
+        actor = Actor(self, run, plan, Texts(self.log.blob, self._check_schema))
+        actor.load(facts, headline)
+        self._mine.add(run)
+        self._actors[run] = actor
+        actor.step()
+
+    def adopt(self, run: str) -> None:
+        """Take up a run that was created with this driver as its owner."""
+        self._load(run)
+
+    def _plan(self, first: AnyFact) -> Plan:
+        """The plan that a run was started with; equal plans are held once."""
+        if not isinstance(first, RunStarted):
+            raise StorageError("a run has no beginning", code="damaged")
+        if first.plan not in self._plans:
+            self._plans[first.plan] = decode_plan(self.log.blob(first.plan))
+        return self._plans[first.plan]
+
+    # -- what actors tell --------------------------------------------------------------------------
+
+    def resting(self, actor: Actor) -> None:
+        """Let go of a run that has ended or that only waits."""
+        if not actor.idle or self._actors.get(actor.run) is not actor:
+            return
+        finished = actor.state.finished is not None
+        waiting = bool(actor.state.gates) or actor.state.paused
+        if not finished and not waiting and not actor.state.timers:
+            return
+        del self._actors[actor.run]
+        actor.leave()
+        if finished:
+            self._mine.discard(actor.run)
+        elif actor.state.timers:
+            self._park(actor)
+        self._tell(actor.run)
+
+    def trouble(self, run: str, problem: Exception) -> None:
+        self.problems.append((run, problem))
+        if isinstance(problem, Conflict):
+            self._actors.pop(run, None)
+            self._mine.discard(run)
+            self._tell(run)
+
+    def _park(self, actor: Actor) -> None:
+        self._set_timer(actor.run, min(actor.state.timers.values()))
+
+    def _set_timer(self, run: str, when_ms: int) -> None:
+        self._timers[run] = self.clock.call_at(when_ms, lambda: self._due(run))
+
+    def _unpark(self, run: str) -> None:
+        end = self._timers.pop(run, None)
+        if end is not None:
+            end()
+
+    def _due(self, run: str) -> None:
+        self._timers.pop(run, None)
+        if not self._closed and run not in self._actors:
+            self._taken_up(run)
+
+    # -- waiting and watching ----------------------------------------------------------------------
+
+    async def rest(self, run: str) -> None:
+        """Wait until this driver has nothing to do for a run: it ended, or it waits."""
+        if run not in self._actors:
+            return
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiters.setdefault(run, []).append(waiter)
+        await waiter
+
+    def _tell(self, run: str) -> None:
+        for waiter in self._waiters.pop(run, ()):
+            if not waiter.done():
+                waiter.set_result(None)
+
+    def is_driving(self, run: str) -> bool:
+        return run in self._actors
+
+    def _schedule_poll(self) -> None:
+        self._poll = self.clock.call_at(self.clock.now_ms() + POLL_MS, self._look)
+
+    def _look(self) -> None:
+        """Read what other processes told runs of ours."""
+        if self._closed:
+            return
+        try:
+            if self._missed or self.log.changed():
+                self._missed = True  # until all of it was looked at
+                runs, cursor = self.log.nudges(self._cursor)
+                for run in runs:
+                    self._nudged(run)
+                self._cursor, self._missed = cursor, False
+        except StorageError as error:  # looking goes on: the disk may come back
+            self.problems.append(("", error))
+        self._schedule_poll()
+
+    def _nudged(self, run: str) -> None:
+        actor = self._actors.get(run)
+        if actor is not None:
+            actor.absorb()
+            return
+        row = self.log.row(run)
+        mine = row.owner is not None and row.owner.token == self.token
+        if mine and row.headline.status == "running":
+            self._taken_up(run, row.headline)
+
+    # -- the end -----------------------------------------------------------------------------------
+
+    async def close(self) -> None:
+        """End everything that is under way, without a fact: the next start goes on from here."""
+        self._closed = True
+        if self._poll is not None:
+            self._poll()
+        for run in list(self._timers):
+            self._unpark(run)
+        actors, self._actors = list(self._actors.values()), {}
+        for actor in actors:
+            actor.leave()
+        ending = [task for actor in actors for task in actor.ending]
+        if ending:
+            await asyncio.wait(ending)
+        for actor in actors:
+            self._tell(actor.run)
+        mine, self._mine = self._mine, set()
+        self.log.release(mine, self.owner)
+
+
+def _has_work(headline: Headline) -> bool:
+    """Whether a run needs its driver now or at a certain time, and not only a person."""
+    return headline.status == "running" or headline.wake_at is not None

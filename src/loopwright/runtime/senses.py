@@ -1,0 +1,107 @@
+"""The pure helpers of the kernel: long texts by content, patterns in linear time, JSON Schema."""
+
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from hashlib import blake2b
+from typing import Protocol, cast
+
+import re2
+
+from loopwright.model.record import Blob, JsonValue, Text
+
+INLINE_BYTES = 1_024
+HEAD_CHARS = 400
+RECENT_TEXTS = 64
+RECENT_CHARS = 4_000_000
+
+
+class SchemaCheck(Protocol):
+    """Says why a value does not fit a JSON Schema, or None."""
+
+    def __call__(self, schema: dict[str, JsonValue], value: JsonValue) -> str | None: ...
+
+
+def content_hash(data: bytes) -> str:
+    """The name of stored content."""
+    return blake2b(data, digest_size=16).hexdigest()
+
+
+class Texts:
+    """Senses over a blob store. `fresh` collects content that the next append must bring along."""
+
+    def __init__(self, load: Callable[[str], bytes], check_schema: SchemaCheck) -> None:
+        self._load = load
+        self._check_schema = check_schema
+        self._recent: OrderedDict[str, str] = OrderedDict()
+        self._recent_chars = 0
+        self.fresh: dict[str, bytes] = {}
+
+    def read(self, text: Text | None) -> str:
+        if text is None or isinstance(text, str):
+            return text or ""
+        known = self._recent.get(text.blob)
+        if known is None:
+            fresh = self.fresh.get(text.blob)
+            known = (fresh if fresh is not None else self._load(text.blob)).decode()
+            self._remember(text.blob, known)
+        return known
+
+    def keep(self, text: str) -> Text:
+        if len(text) <= INLINE_BYTES // 4 and text.isascii():
+            return text
+        try:
+            data = text.encode()
+        except UnicodeEncodeError:  # half of a surrogate pair, which no store takes
+            data = text.encode(errors="replace")
+            text = data.decode()
+        if len(data) <= INLINE_BYTES:
+            return text
+        name = content_hash(data)
+        self.fresh[name] = data
+        self._remember(name, text)
+        return Blob(blob=name, size=len(data), head=text[:HEAD_CHARS])
+
+    def take_fresh(self) -> Mapping[str, bytes]:
+        """Content that was kept since this was last asked."""
+        fresh, self.fresh = self.fresh, {}
+        return fresh
+
+    def give_back(self, blobs: Mapping[str, bytes]) -> None:
+        """Content that was taken and not stored: the next append must bring it along."""
+        self.fresh = {**blobs, **self.fresh}
+
+    def matches(self, pattern: str, text: str, *, ignore_case: bool) -> str | None:
+        found = compiled(pattern, ignore_case=ignore_case).search(text)
+        return None if found is None else str(found.group(0))
+
+    def schema_problem(self, schema: dict[str, JsonValue], value: JsonValue) -> str | None:
+        return self._check_schema(schema, value)
+
+    def _remember(self, name: str, text: str) -> None:
+        if name in self._recent:
+            return
+        self._recent[name] = text
+        self._recent_chars += len(text)
+        while len(self._recent) > RECENT_TEXTS or (
+            self._recent_chars > RECENT_CHARS and len(self._recent) > 1
+        ):
+            _, oldest = self._recent.popitem(last=False)
+            self._recent_chars -= len(oldest)
+
+
+class _Match(Protocol):
+    def group(self, number: int) -> str: ...
+
+
+class _Pattern(Protocol):
+    def search(self, text: str) -> _Match | None: ...
+
+
+@lru_cache(maxsize=256)
+def compiled(pattern: str, *, ignore_case: bool) -> _Pattern:
+    """A pattern, compiled once; re2 answers in time linear in the text."""
+    options = re2.Options()
+    options.log_errors = False
+    options.case_sensitive = not ignore_case
+    return cast(_Pattern, re2.compile(pattern, options))

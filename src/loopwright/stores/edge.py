@@ -1,0 +1,141 @@
+"""The edge of a store: an append is encoded and checked here, before it meets any other.
+
+What passes cannot fail later for its content, so one caller's bad text never takes a whole group
+of commits with it. Texts must be valid Unicode; ids must hold no NUL either. A NUL inside a fact
+is kept, since JSON escapes it.
+"""
+
+from collections.abc import Callable, Iterable
+
+import msgspec
+
+from loopwright.errors import StorageError
+from loopwright.kernel.facts import decode_facts, encode_facts
+from loopwright.ports import Append, Headline, OpenGate
+
+Done = Callable[[Exception | None], None]
+
+MAX_BYTES = 500_000_000  # half of what SQLite takes in one value
+_MAX_INT = 2**63 - 1
+
+
+class Entry:
+    """An append on its way into a store: what was asked, its facts encoded, whom to tell."""
+
+    __slots__ = ("append", "body", "count", "done")
+
+    def __init__(self, append: Append, done: Done) -> None:
+        self.append = append
+        self.done = done
+        self.count = len(append.facts)
+        self.body = encoded(append) if self.count else b""
+
+
+def admit(append: Append, done: Done) -> Entry:
+    """The entry of an append that is fit to be stored; StorageError names what is not."""
+    _check_id(append.run, "the id of the run")
+    if append.expected == 0 and (append.headline is None or not append.facts):
+        raise StorageError(
+            f"the first append to {append.run} needs facts and a headline", code="bad-append"
+        )
+    if append.headline is not None:
+        _check_headline(append.headline)
+    if append.blobs:
+        _check_blobs(append.blobs.items())
+    for gate in append.gates_opened:
+        _check_gate(gate, append.run)
+    for closed in append.gates_closed:
+        _check_id(closed, "the id of a gate")
+    return Entry(append, done)
+
+
+def encoded(append: Append) -> bytes:
+    """The facts of an append as they stand on disk, known to be readable again."""
+    try:
+        body = encode_facts(list(append.facts))
+        if b":null" in body:
+            # Optional fields are left out when empty, so this is JSON data or a number that is
+            # not finite. The latter would be written as null and never be read back.
+            decode_facts(body)
+    except (ValueError, TypeError, OverflowError, RecursionError) as error:
+        raise StorageError(
+            f"a fact of {append.run!a} cannot be stored: {error}", code="bad-fact"
+        ) from error
+    _check_size(body, f"an append to {append.run}")
+    return body
+
+
+def is_id(text: str) -> bool:
+    """Whether a store can hold this as an id; nothing else can be found in one."""
+    if "\0" in text or not text:
+        return False
+    return text.isascii() or _is_unicode(text)
+
+
+def ids(texts: Iterable[str]) -> str:
+    """A list of ids as JSON: one bound value, however many there are."""
+    return msgspec.json.encode([text for text in texts if is_id(text)]).decode()
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _check_id(text: str, what: str) -> None:
+    if not is_id(text):
+        raise StorageError(
+            f"{what} cannot be stored: {text!a}",
+            code="bad-text",
+            hint="an id is not empty and holds neither NUL nor half of a surrogate pair",
+        )
+
+
+def _check_text(text: str, what: str) -> None:
+    if not (text.isascii() or _is_unicode(text)):
+        raise StorageError(
+            f"{what} cannot be stored: {text[:80]!a}",
+            code="bad-text",
+            hint="it holds half of a surrogate pair; decode it with errors='replace'",
+        )
+
+
+def _check_number(number: int | None, what: str) -> None:
+    if number is not None and not -_MAX_INT <= number <= _MAX_INT:
+        raise StorageError(f"{what} is out of range: {number}", code="bad-number")
+
+
+def _check_size(body: bytes, what: str) -> None:
+    if len(body) > MAX_BYTES:
+        raise StorageError(
+            f"{what} is too large: {len(body)} bytes, at most {MAX_BYTES}", code="too-large"
+        )
+
+
+def _check_headline(headline: Headline) -> None:
+    for field in ("name", "status", "reason", "dialect", "workspace"):
+        _check_text(getattr(headline, field), f"{field} of the run")
+    for field in ("started_at", "updated_at", "finished_at", "wake_at"):
+        _check_number(getattr(headline, field), f"{field} of the run")
+    if headline.key is not None:
+        _check_id(headline.key, "the key of the run")
+
+
+def _check_blobs(blobs: Iterable[tuple[str, bytes]]) -> None:
+    for digest, body in blobs:
+        _check_id(digest, "the hash of a blob")
+        _check_size(body, f"blob {digest}")
+
+
+def _check_gate(gate: OpenGate, run: str) -> None:
+    _check_id(gate.gate, "the id of a gate")
+    for field in ("path", "digest", "message"):
+        _check_text(getattr(gate, field), f"{field} of gate {gate.gate}")
+    _check_number(gate.opened_at, f"opened_at of gate {gate.gate}")
+    if gate.run != run:
+        raise StorageError(
+            f"gate {gate.gate} of {gate.run!a} is opened by an append to {run}", code="bad-append"
+        )

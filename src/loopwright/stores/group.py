@@ -1,0 +1,150 @@
+"""One commit of many appends: each is judged alone, what passes is written together.
+
+An append that is refused leaves no trace, and the others do not notice. Segments and blobs of the
+whole group are written by few large statements: every call into SQLite lets go of the interpreter
+lock, and getting it back from a busy event loop costs more than the row.
+"""
+
+import sqlite3
+from collections.abc import Sequence
+
+from loopwright.errors import LoopwrightError
+from loopwright.ports import OPEN_STATUSES, Append, Headline
+from loopwright.stores import refusals
+from loopwright.stores.chain import genesis, link
+from loopwright.stores.edge import Entry
+from loopwright.stores.ledger import Known, Ledger
+from loopwright.stores.schema import STATUS_IS_OPEN
+
+_CHUNKS = (256, 64, 16, 4, 1)
+_HOLDER = f"SELECT name FROM run WHERE key = ? AND {STATUS_IS_OPEN} AND key IS NOT NULL"
+_CREATE = """
+    INSERT INTO run (title, status, reason, dialect, workspace,
+                     started_at, updated_at, finished_at, wake_at, key, name,
+                     owner_pid, owner_start, owner_boot, owner_token)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+"""
+_UPDATE = """
+    UPDATE run SET title = ?, status = ?, reason = ?, dialect = ?, workspace = ?,
+                   started_at = ?, updated_at = ?, finished_at = ?, wake_at = ?, key = ?
+    WHERE id = ?
+"""
+_GATE_ELSEWHERE = """
+    SELECT r.name FROM gate g JOIN run r ON r.id = g.run WHERE g.gate = ? AND r.name <> ?
+"""
+_OPEN_GATE = "INSERT OR REPLACE INTO gate VALUES (?, ?, ?, ?, ?, ?)"
+_CLOSE_GATE = "DELETE FROM gate WHERE gate = ? AND run = ?"
+
+
+def _inserts(head: str, width: int) -> tuple[tuple[int, str], ...]:
+    row = "({})".format(", ".join("?" * width))
+    return tuple((n * width, f"{head} VALUES {', '.join([row] * n)}") for n in _CHUNKS)
+
+
+_SEGMENTS = _inserts("INSERT INTO segment (run, seq, last, body, chain)", 5)
+_BLOBS = _inserts("INSERT OR IGNORE INTO blob (hash, body)", 2)
+
+
+class Group:
+    """The appends of one transaction."""
+
+    def __init__(self, db: sqlite3.Connection, ledger: Ledger) -> None:
+        self._db = db
+        self._ledger = ledger
+        self._known = ledger.known
+        self._kill = ledger.killpoint
+        self._segments: list[int | bytes] = []
+        self._blobs: dict[str, bytes] = {}
+
+    def write(self, entries: Sequence[Entry]) -> list[LoopwrightError | None]:
+        """Write what may be written; answers, for each entry, None or why not."""
+        self._ledger.load(self._db, [entry.append.run for entry in entries])
+        answers = [self._stage(entry) for entry in entries]
+        self._kill("rows.written")
+        if self._blobs:
+            self._insert(_BLOBS, [value for pair in self._blobs.items() for value in pair])
+            self._kill("blobs.written")
+        self._insert(_SEGMENTS, self._segments)
+        self._kill("segments.written")
+        return answers
+
+    def _insert(
+        self, chunks: tuple[tuple[int, str], ...], values: Sequence[str | int | bytes]
+    ) -> None:
+        start, end = 0, len(values)
+        for size, statement in chunks:
+            while end - start >= size:
+                self._db.execute(statement, values[start : start + size])
+                start += size
+
+    def _stage(self, entry: Entry) -> LoopwrightError | None:
+        append = entry.append
+        known = self._known.get(append.run)
+        refusal = self._refusal(append, known)
+        if refusal is not None:
+            return refusal
+        if known is None:
+            known = self._create(append)
+        elif append.headline is not None:
+            self._db.execute(_UPDATE, (*_columns(append.headline), known.row))
+        if append.gates_opened or append.gates_closed:
+            self._change_gates(append, known.row)
+        if append.blobs:
+            self._blobs.update(append.blobs)
+        if entry.count:
+            last = known.version + entry.count
+            chain = link(known.chain, entry.body)
+            self._segments += (known.row, known.version + 1, last, entry.body, chain)
+            known.version = last
+            known.chain = chain
+        return None
+
+    def _refusal(self, append: Append, known: Known | None) -> LoopwrightError | None:
+        if append.token is not None and (known is None or known.token != append.token):
+            return refusals.fenced(append.run)
+        version = 0 if known is None else known.version
+        if append.expected != version:
+            return refusals.stale(append, version)
+        headline = append.headline
+        if headline is not None and headline.key and headline.status in OPEN_STATUSES:
+            for (holder,) in self._db.execute(_HOLDER, (headline.key,)).fetchall():
+                if holder != append.run:
+                    return refusals.key_taken(headline.key, holder)
+        for gate in append.gates_opened:
+            for (other,) in self._db.execute(_GATE_ELSEWHERE, (gate.gate, append.run)).fetchall():
+                return refusals.gate_taken(gate.gate, other)
+        return None
+
+    def _create(self, append: Append) -> Known:
+        assert append.headline is not None  # seen to at the edge
+        owner = append.owner
+        mark = (owner.pid, owner.start, owner.boot, owner.token) if owner else (None,) * 4
+        values = (*_columns(append.headline), append.run, *mark)
+        row = self._db.execute(_CREATE, values).lastrowid
+        assert row is not None
+        token = owner.token if owner else None
+        known = Known(row, version=0, chain=genesis(append.run), token=token)
+        self._known[append.run] = known
+        return known
+
+    def _change_gates(self, append: Append, row: int) -> None:
+        for gate in append.gates_opened:
+            values = (gate.gate, row, gate.path, gate.digest, gate.message, gate.opened_at)
+            self._db.execute(_OPEN_GATE, values)
+        for closed in append.gates_closed:
+            self._db.execute(_CLOSE_GATE, (closed, row))
+
+
+def _columns(headline: Headline) -> tuple[str | int | None, ...]:
+    return (
+        headline.name,
+        headline.status,
+        headline.reason,
+        headline.dialect,
+        headline.workspace,
+        headline.started_at,
+        headline.updated_at,
+        headline.finished_at,
+        headline.wake_at,
+        headline.key,
+    )

@@ -1,0 +1,173 @@
+"""The write connection: transactions, and what is known of runs between them.
+
+What is known of a run (its row, version, chain and fence) saves a query for every append. It holds
+as long as no other process has written, which SQLite tells by `data_version` at the start of every
+transaction. After any failure the connection is not trusted: it is closed, and the next
+transaction begins with a new one.
+"""
+
+import sqlite3
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
+from loopwright.errors import LoopwrightError
+from loopwright.stores.chain import genesis
+from loopwright.stores.edge import ids
+from loopwright.stores.faults import as_storage_error, newer
+from loopwright.stores.place import CACHE_KIB, Place
+from loopwright.stores.schema import schema_of
+
+_T = TypeVar("_T")
+
+_MOST_KNOWN = 50_000
+_WRITES_BEFORE_STRETCH = 16
+_STRETCH = 4 * 2**20  # SQLite starts over in the file after a thousand pages
+_LOAD = """
+    SELECT r.name, r.id, r.owner_token, s.last, s.chain
+    FROM run r LEFT JOIN segment s
+      ON s.run = r.id AND s.seq = (SELECT max(seq) FROM segment WHERE run = r.id)
+    WHERE r.name IN (SELECT value FROM json_each(?))
+"""
+
+
+class Known:
+    """What an append has to be checked against."""
+
+    __slots__ = ("chain", "row", "token", "version")
+
+    def __init__(self, row: int, *, version: int, chain: bytes, token: str | None) -> None:
+        self.row = row
+        self.version = version
+        self.chain = chain
+        self.token = token
+
+
+class Ledger:
+    """One write connection to a place. Belongs to one thread at a time."""
+
+    def __init__(self, place: Place) -> None:
+        self.known: dict[str, Known] = {}
+        # Three counters that other threads may look at; only the writer changes them.
+        self.begun = 0
+        self.ended = 0
+        self.foreign = 0  # how often another process was seen to have written
+        self._place = place
+        self.killpoint = place.killpoint
+        self._db: sqlite3.Connection | None = None
+        self._data_version: int | None = None
+        self._stretched = place.durability != "full"
+
+    def open(self) -> None:
+        """Connect, if not yet connected; from now on writes of others are noticed."""
+        if self._db is None:
+            try:
+                self._db = self._place.open_writer()
+                if self._data_version is not None:
+                    self.foreign += 1  # nobody watched while there was no connection
+                self._data_version = _data_version(self._db)
+            except BaseException as error:
+                self.drop()
+                raise as_storage_error(error, self._place.path) from error
+
+    def transact(self, work: Callable[[sqlite3.Connection], _T]) -> _T:
+        """Do `work` in one transaction. A LoopwrightError from it rolls back and changes nothing;
+        any other failure also costs the connection, since its state is no longer known.
+        """
+        self.begun += 1
+        try:
+            db = self._begin()
+            answer = work(db)
+            self.killpoint("commit.before")
+            db.execute("COMMIT")
+        except LoopwrightError:
+            self._roll_back()
+            raise
+        except BaseException as error:
+            self.drop()
+            raise as_storage_error(error, self._place.path) from error
+        finally:
+            self.ended += 1
+        self.killpoint("commit.after")
+        return answer
+
+    def settle(self) -> None:
+        """Something for the time after an answer: make the write-ahead log as long as it will get.
+
+        While that file grows, every sync has to record its new length too, which takes as long as
+        the sync itself. A large transaction that is rolled back has it grow at once, and leaves
+        nothing in it. Not worth it for a process that writes a few times and ends.
+        """
+        if self._stretched or self.ended < _WRITES_BEFORE_STRETCH or self._db is None:
+            return
+        self._stretched = True
+        try:
+            if self._place.wal.stat().st_size < _STRETCH:
+                self._db.execute("BEGIN IMMEDIATE")
+                self._db.execute("PRAGMA cache_size=1")  # nothing stays behind in memory
+                self._db.execute("INSERT INTO blob VALUES ('', zeroblob(?))", (_STRETCH,))
+                self._db.execute("ROLLBACK")
+                self._db.execute(f"PRAGMA cache_size=-{CACHE_KIB}")
+        except (OSError, sqlite3.Error):
+            self.drop()  # it was a favour; whether there is a real problem, the next write tells
+
+    def load(self, db: sqlite3.Connection, runs: Iterable[str]) -> None:
+        """Get to know the named runs, as far as they exist."""
+        unknown = {run for run in runs if run not in self.known}
+        if not unknown:
+            return
+        for name, row, token, last, chain in db.execute(_LOAD, (ids(unknown),)).fetchall():
+            self.known[name] = Known(
+                row, version=last or 0, chain=chain or genesis(name), token=token
+            )
+
+    def look(self) -> None:
+        """See now whether another process has written."""
+        try:
+            self.open()
+            assert self._db is not None  # open() raises otherwise
+            self._notice(self._db)
+        except (LoopwrightError, sqlite3.Error):
+            self.drop()  # whoever writes next is told why
+
+    def drop(self) -> None:
+        """Forget everything and close the connection; what was not committed is undone."""
+        self.known.clear()
+        db, self._db = self._db, None
+        if db is not None:
+            db.close()
+
+    def _begin(self) -> sqlite3.Connection:
+        self.killpoint("begin.before")
+        self.open()
+        db = self._db
+        assert db is not None  # open() raises otherwise
+        db.execute("BEGIN IMMEDIATE")
+        self.killpoint("begin.after")
+        self._notice(db)
+        return db
+
+    def _notice(self, db: sqlite3.Connection) -> None:
+        seen = _data_version(db)
+        if seen == self._data_version:
+            if len(self.known) > _MOST_KNOWN:
+                self.known.clear()
+            return
+        self.foreign += 1
+        self.known.clear()
+        schema = schema_of(db)
+        if schema != self._place.schema:
+            raise newer(self._place.path, schema, self._place.schema)
+        self._data_version = seen
+
+    def _roll_back(self) -> None:
+        self.known.clear()
+        if self._db is not None and self._db.in_transaction:
+            try:
+                self._db.execute("ROLLBACK")
+            except sqlite3.Error:
+                self.drop()
+
+
+def _data_version(db: sqlite3.Connection) -> int:
+    [[version]] = db.execute("PRAGMA data_version").fetchall()
+    return int(version)

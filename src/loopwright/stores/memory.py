@@ -1,0 +1,261 @@
+"""A log that keeps nothing: the same behaviour in plain dictionaries, for tests and simulation.
+
+A `MemoryStore` is the disk, a `MemoryLog` is a process that uses it: several logs over one store
+are several processes. An append goes through `deliver` twice, once to be committed and once to be
+told. A simulation that drops what is to be delivered has a crash before the commit or after it.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+from loopwright.errors import LoopwrightError
+from loopwright.ports import (
+    OPEN_STATUSES,
+    Append,
+    Headline,
+    Liveness,
+    Numbered,
+    OpenGate,
+    Owner,
+    RunRow,
+    RunStatus,
+)
+from loopwright.stores import refusals
+from loopwright.stores.chain import Digest, Segment, genesis, inspect, link, numbered
+from loopwright.stores.edge import Done, Entry, admit
+from loopwright.stores.owners import keepers
+from loopwright.stores.telling import Telling, Watcher, submitted
+
+Deliver = Callable[[Callable[[], None]], None]
+
+
+@dataclass(slots=True)
+class _Run:
+    headline: Headline
+    segments: list[Segment] = field(default_factory=list)
+    owner: Owner | None = None
+
+    @property
+    def version(self) -> int:
+        return self.segments[-1].last if self.segments else 0
+
+
+@dataclass(slots=True)
+class MemoryStore:
+    """What a disk would hold."""
+
+    runs: dict[str, _Run] = field(default_factory=dict)
+    blobs: dict[str, bytes] = field(default_factory=dict)
+    gates: dict[str, OpenGate] = field(default_factory=dict)
+    writes: int = 0
+    order: list[str] = field(default_factory=list)  # the run of every append, oldest first
+
+
+def _to_running_loop(call: Callable[[], None]) -> None:
+    asyncio.get_running_loop().call_soon(call)
+
+
+class MemoryLog:
+    """One process's view of a store. `deliver` calls what it is given, now or later, in order."""
+
+    def __init__(
+        self,
+        *,
+        alive: Liveness,
+        store: MemoryStore | None = None,
+        deliver: Deliver = _to_running_loop,
+    ) -> None:
+        self._disk = store if store is not None else MemoryStore()
+        self._alive = alive
+        self._deliver = deliver
+        self._telling = Telling()
+        self._waiting: deque[Entry] = deque()
+        self._closed = False
+        self._own_writes = 0
+        self._seen = self._disk.writes
+
+    def submit(self, append: Append, done: Done) -> None:
+        """Queue an append; commit and answer each come through `deliver`."""
+        self._store()
+        try:
+            entry = admit(append, done)
+        except LoopwrightError as error:
+            refusal = error
+            self._deliver(lambda: done(refusal))
+            return
+        self._waiting.append(entry)
+        self._deliver(self._commit_next)
+
+    async def append(self, append: Append) -> None:
+        """`submit` and wait."""
+        await submitted(self.submit, append)
+
+    def subscribe(self, watcher: Watcher) -> Callable[[], None]:
+        """Call `watcher` with run and version after every append; the answer ends that."""
+        return self._telling.subscribe(watcher)
+
+    def read(self, run: str, after: int = 0, limit: int | None = None) -> list[Numbered]:
+        """Facts with numbers above `after`, in order, at most `limit`."""
+        after = max(after, 0)
+        facts = [
+            one
+            for segment in self._run(run).segments
+            if segment.last > after
+            for one in numbered(run, segment.seq, segment.body)
+            if one.seq > after
+        ]
+        return facts if limit is None else facts[: max(limit, 0)]
+
+    def version(self, run: str) -> int:
+        """Number of the newest fact of a run."""
+        return self._run(run).version
+
+    def blob(self, digest: str) -> bytes:
+        """Content by its hash."""
+        body = self._store().blobs.get(digest)
+        if body is None:
+            raise refusals.no_blob(digest)
+        return body
+
+    def row(self, run: str) -> RunRow:
+        """The row of one run."""
+        found = self._run(run)
+        return RunRow(run=run, version=found.version, headline=found.headline, owner=found.owner)
+
+    def rows(
+        self,
+        *,
+        statuses: Sequence[RunStatus] = (),
+        prefix: str = "",
+        limit: int | None = None,
+    ) -> list[RunRow]:
+        """Rows, newest first."""
+        found = [
+            self.row(name)
+            for name, run in reversed(self._store().runs.items())
+            if name.startswith(prefix) and (not statuses or run.headline.status in statuses)
+        ]
+        return found if limit is None else found[: max(limit, 0)]
+
+    def gates(self, run: str | None = None) -> list[OpenGate]:
+        """Open gates, oldest first."""
+        found = (gate for gate in self._store().gates.values() if run in (None, gate.run))
+        return sorted(found, key=lambda gate: gate.opened_at)
+
+    def claim(self, runs: Iterable[str], owner: Owner) -> dict[str, Owner | None]:
+        """Take runs for this owner. NotFound, and nothing taken, if one does not exist."""
+        self._flush()
+        found = {name: self._run(name) for name in runs}
+        answer = keepers({name: run.owner for name, run in found.items()}, owner, self._alive)
+        for name, keeper in answer.items():
+            if keeper is None:
+                found[name].owner = owner
+        self._wrote()
+        return answer
+
+    def release(self, runs: Iterable[str], owner: Owner) -> None:
+        """Give runs back; ones that are not ours are left alone."""
+        self._flush()
+        for name in runs:
+            run = self._store().runs.get(name)
+            if run is not None and run.owner is not None and run.owner.token == owner.token:
+                run.owner = None
+        self._wrote()
+
+    def nudges(self, after: int) -> tuple[list[str], int]:
+        """Runs that were written to since the cursor `after`, and the new cursor."""
+        order = self._store().order
+        named = dict.fromkeys(order[after - 1 :]) if after else {}
+        return list(named), len(order) + 1
+
+    def changed(self) -> bool:
+        """Whether another log over the same store has written since this was last asked."""
+        foreign = self._store().writes - self._own_writes
+        changed, self._seen = foreign != self._seen, foreign
+        return changed
+
+    def verify(self, run: str, digest: Digest | None = None) -> list[str]:
+        """What is wrong with a run."""
+        return inspect(run, self._run(run).segments, self._disk.blobs.get, digest)
+
+    def close(self) -> None:
+        """Commit what waits and close; further calls fail."""
+        if not self._closed:
+            self._flush()
+            self._closed = True
+
+    def _store(self) -> MemoryStore:
+        if self._closed:
+            raise refusals.closed()
+        return self._disk
+
+    def _run(self, run: str) -> _Run:
+        found = self._store().runs.get(run)
+        if found is None:
+            raise refusals.no_run(run)
+        return found
+
+    def _wrote(self) -> None:
+        self._disk.writes += 1
+        self._own_writes += 1
+
+    def _flush(self) -> None:
+        while self._waiting:
+            self._commit_next()
+
+    def _commit_next(self) -> None:
+        if not self._waiting:  # was committed when the log was closed
+            return
+        entry = self._waiting.popleft()
+        refusal = self._refusal(entry.append)
+        if refusal is None:
+            self._commit(entry)
+        self._deliver(lambda: self._telling.tell([(entry, refusal)]))
+
+    def _refusal(self, append: Append) -> LoopwrightError | None:
+        disk = self._disk
+        run = disk.runs.get(append.run)
+        owner = run.owner if run is not None else None
+        if append.token is not None and (owner is None or owner.token != append.token):
+            return refusals.fenced(append.run)
+        version = run.version if run is not None else 0
+        if append.expected != version:
+            return refusals.stale(append, version)
+        headline = append.headline
+        if headline is not None and headline.key and headline.status in OPEN_STATUSES:
+            for name, other in disk.runs.items():
+                if name != append.run and _holds(other.headline, headline.key):
+                    return refusals.key_taken(headline.key, name)
+        for gate in append.gates_opened:
+            holder = disk.gates.get(gate.gate)
+            if holder is not None and holder.run != append.run:
+                return refusals.gate_taken(gate.gate, holder.run)
+        return None
+
+    def _commit(self, entry: Entry) -> None:
+        append, disk = entry.append, self._disk
+        run = disk.runs.get(append.run)
+        if append.headline is not None:
+            if run is None:
+                run = disk.runs[append.run] = _Run(append.headline, owner=append.owner)
+            run.headline = replace(append.headline)
+        assert run is not None  # the first append has a headline, seen to at the edge
+        if entry.count:
+            before = run.segments[-1].chain if run.segments else genesis(append.run)
+            first, last = run.version + 1, run.version + entry.count
+            run.segments.append(Segment(first, last, entry.body, link(before, entry.body)))
+            disk.order.append(append.run)
+        for digest, body in append.blobs.items():
+            disk.blobs.setdefault(digest, body)
+        for gate in append.gates_opened:
+            disk.gates[gate.gate] = gate
+        for closed in append.gates_closed:
+            if closed in disk.gates and disk.gates[closed].run == append.run:
+                del disk.gates[closed]
+        self._wrote()
+
+
+def _holds(headline: Headline, key: str) -> bool:
+    return headline.key == key and headline.status in OPEN_STATUSES

@@ -1,0 +1,253 @@
+"""The read side of a database: every question is one statement, so it sees what is committed."""
+
+import os
+import sqlite3
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from loopwright.errors import StorageError
+from loopwright.ports import Headline, Numbered, OpenGate, RunRow, RunStatus
+from loopwright.stores import refusals
+from loopwright.stores.chain import Digest, Segment, inspect, numbered
+from loopwright.stores.edge import is_id
+from loopwright.stores.faults import as_storage_error
+from loopwright.stores.owners import owner_of
+from loopwright.stores.place import Place
+from loopwright.stores.schema import schema_of
+
+_Value = str | int | bytes | None
+
+_VERSION = """
+    SELECT (SELECT s.last FROM segment s WHERE s.run = r.id ORDER BY s.seq DESC LIMIT 1)
+    FROM run r WHERE r.name = ?
+"""
+# The segment that holds a fact is the last one that does not start after it.
+_START = """
+    SELECT r.id, (SELECT max(s.seq) FROM segment s WHERE s.run = r.id AND s.seq <= ?)
+    FROM run r WHERE r.name = ?
+"""
+# Cast: what was edited by hand may have become text; it is to be found out, not tripped over.
+_PAGE = """
+    SELECT seq, last, CAST(body AS BLOB), CAST(chain AS BLOB)
+    FROM segment WHERE run = ? AND seq >= ? ORDER BY seq LIMIT ?
+"""
+_ROWS = """
+    SELECT r.name,
+           (SELECT s.last FROM segment s WHERE s.run = r.id ORDER BY s.seq DESC LIMIT 1),
+           r.title, r.status, r.reason, r.dialect, r.workspace, r.started_at, r.updated_at,
+           r.finished_at, r.wake_at, r.key,
+           r.owner_pid, r.owner_start, r.owner_boot, r.owner_token
+    FROM run r
+"""
+_GATES = """
+    SELECT g.gate, r.name, g.path, g.digest, g.message, g.opened_at
+    FROM gate g JOIN run r ON r.id = g.run {} ORDER BY g.opened_at, g.rowid
+"""
+_ALL_GATES = _GATES.format("")
+_GATES_OF_RUN = _GATES.format("WHERE r.name = ?")
+_NEWEST = "SELECT coalesce(max(rowid), 0) FROM segment"
+_SINCE = """
+    SELECT DISTINCT r.name FROM segment s JOIN run r ON r.id = s.run
+    WHERE s.rowid >= ? AND s.rowid <= ?
+"""
+_LAST_CHARACTER = "\U0010ffff"
+_MANY = 256
+_MAX = 2**63 - 1
+
+
+class Reader:
+    """One read connection. Nothing it does waits for a writer, here or in another process."""
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+        self._db = _open(place)
+
+    def read(self, run: str, after: int, limit: int | None) -> list[Numbered]:
+        """As the port says."""
+        after = max(after, 0)
+        row, start = self._find(run, after + 1)
+        if limit is not None and limit <= 0:
+            return []
+        end = None if limit is None else after + limit
+        facts: list[Numbered] = []
+        for segment in self._segments(row, start, _MANY if limit is None else limit):
+            facts += numbered(run, segment.seq, segment.body)
+            if end is not None and segment.last >= end:
+                break
+        # The first segment may begin, and the last may end, outside of what was asked for.
+        skipped = after + 1 - facts[0].seq if facts else 0
+        return facts[skipped : None if limit is None else skipped + limit]
+
+    def nudges(self, after: int) -> tuple[list[str], int]:
+        """As the port says. Rows of appends are numbered in the order of their commits."""
+        [(newest,)] = self._all(_NEWEST)
+        names = self._all(_SINCE, after, newest) if after else []
+        return [str(name) for (name,) in names], int(newest) + 1
+
+    def version(self, run: str) -> int:
+        """As the port says."""
+        rows = self._all(_VERSION, run) if is_id(run) else []
+        if not rows:
+            raise refusals.no_run(run)
+        return int(rows[0][0] or 0)
+
+    def find_blob(self, digest: str) -> bytes | None:
+        """Content by its hash, if it is stored."""
+        rows = (
+            self._all("SELECT CAST(body AS BLOB) FROM blob WHERE hash = ?", digest)
+            if is_id(digest)
+            else []
+        )
+        return bytes(rows[0][0]) if rows else None
+
+    def row(self, run: str) -> RunRow:
+        """As the port says."""
+        rows = self._all(f"{_ROWS} WHERE r.name = ?", run) if is_id(run) else []
+        if not rows:
+            raise refusals.no_run(run)
+        return _run_row(rows[0])
+
+    def rows(
+        self, *, statuses: Sequence[RunStatus], prefix: str, limit: int | None
+    ) -> list[RunRow]:
+        """As the port says."""
+        terms: list[str] = []
+        values: list[_Value] = []
+        if statuses:
+            terms.append(f"r.status IN ({', '.join('?' * len(statuses))})")
+            values += statuses
+        if prefix:
+            if not is_id(prefix):
+                return []
+            terms.append("r.name >= ? AND r.name < ?")
+            values += (prefix, prefix + _LAST_CHARACTER)
+        where = f"WHERE {' AND '.join(terms)}" if terms else ""
+        values.append(-1 if limit is None else max(limit, 0))
+        found = self._all(f"{_ROWS} {where} ORDER BY r.id DESC LIMIT ?", *values)
+        return [_run_row(row) for row in found]
+
+    def gates(self, run: str | None) -> list[OpenGate]:
+        """As the port says."""
+        if run is None:
+            rows = self._all(_ALL_GATES)
+        else:
+            rows = self._all(_GATES_OF_RUN, run) if is_id(run) else []
+        return [
+            OpenGate(gate=gate, run=name, path=path, digest=digest, message=text, opened_at=at)
+            for gate, name, path, digest, text, at in rows
+        ]
+
+    def identity(self) -> tuple[int, int]:
+        """Whose file it is, and the version of its tables."""
+        [[application]] = self._all("PRAGMA application_id")
+        return int(application), schema_of(self._db)
+
+    def data_version(self) -> int:
+        """A number that changes when any other connection has written."""
+        return int(self._all("PRAGMA data_version")[0][0])
+
+    def verify(self, run: str, digest: Digest | None) -> list[str]:
+        """What is wrong with a run."""
+        row, _ = self._find(run, 1)
+        try:
+            return inspect(run, self._segments(row, -_MAX, _MANY), self.find_blob, digest)
+        except StorageError as error:
+            return [f"{run}: {error.message}"]
+
+    def check(self) -> list[str]:
+        """What is wrong with the file itself, by SQLite's own full check."""
+        try:
+            found = [str(row[0]) for row in self._all("PRAGMA integrity_check")]
+        except StorageError as error:
+            return [error.message]
+        return [] if found == ["ok"] else found
+
+    def backup(self, to: Path) -> None:
+        """A consistent copy of the database as a new file, also while others write."""
+        try:
+            os.close(os.open(to, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+        except FileExistsError as error:
+            raise StorageError(
+                f"{to} exists", code="exists", hint="name a new file for the backup"
+            ) from error
+        except OSError as error:
+            raise as_storage_error(error, to) from error
+        try:
+            target = sqlite3.connect(to)
+            try:
+                self._db.backup(target)
+            finally:
+                target.close()
+        except BaseException as error:
+            to.unlink(missing_ok=True)
+            raise as_storage_error(error, to) from error
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._db.close()
+
+    def _find(self, run: str, seq: int) -> tuple[int, int]:
+        """The row of a run, and the start of its segment that holds a fact."""
+        rows = self._all(_START, seq, run) if is_id(run) else []
+        if not rows:
+            raise refusals.no_run(run)
+        return rows[0][0], rows[0][1] or 0
+
+    def _segments(self, row: int, start: int, many: int) -> Iterator[Segment]:
+        """Segments from that one on, a few at a time: no statement stays open in between."""
+        many = min(many, _MANY)
+        while page := self._all(_PAGE, row, start, many):
+            yield from map(Segment._make, page)
+            start = page[-1][0] + 1
+
+    def _all(self, statement: str, *values: _Value) -> list[Any]:
+        try:
+            return self._db.execute(statement, values).fetchall()
+        except sqlite3.Error as error:
+            raise as_storage_error(error, self._place.path) from error
+
+
+def _open(place: Place) -> sqlite3.Connection:
+    """A connection that can read, with as many rights as there are."""
+    queries = ["mode=rw", "mode=ro"]
+    if not (place.wal.exists() and place.wal.stat().st_size):
+        # In a directory that may not be written, with nobody else there: the file alone will do.
+        queries.append("immutable=1")
+    failure: sqlite3.Error | None = None
+    for query in queries:
+        db: sqlite3.Connection | None = None
+        try:
+            db = place.open(query)
+            db.execute("SELECT count(*) FROM sqlite_master").fetchall()
+            return db
+        except sqlite3.Error as error:
+            if db is not None:
+                db.close()
+            failure = failure or error
+            if not isinstance(error, sqlite3.OperationalError):
+                break  # damaged; fewer rights will not help
+    assert failure is not None
+    raise failure
+
+
+def _run_row(columns: Sequence[Any]) -> RunRow:
+    run, version, name, status, reason, dialect, workspace, *rest = columns
+    started, updated, finished, wake, key, *owner = rest
+    return RunRow(
+        run=run,
+        version=version or 0,
+        headline=Headline(
+            name=name,
+            status=status,
+            reason=reason,
+            dialect=dialect,
+            workspace=workspace,
+            started_at=started,
+            updated_at=updated,
+            finished_at=finished,
+            wake_at=wake,
+            key=key,
+        ),
+        owner=owner_of(owner),
+    )

@@ -1,0 +1,102 @@
+"""The tables, and the steps that lead from each version of them to the next.
+
+A step is one transaction: a crash in it leaves the version before it. Steps are only ever added.
+"""
+
+import sqlite3
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from loopwright.ports import OPEN_STATUSES
+from loopwright.stores.faults import Killpoint
+
+APPLICATION = 0x4C6F6F70  # "Loop": tells our files from any other SQLite database
+
+
+class Step(NamedTuple):
+    """The statements that make `version` out of the one before it."""
+
+    version: int
+    statements: tuple[str, ...]
+
+
+# `segment` has a rowid on purpose: rows of one commit share pages whatever run they belong to. A
+# table clustered by run wrote a page for every run of a group, three to six times slower at 200.
+# `gate` holds open gates only. `blob` is never updated: its key is the hash of its body.
+STEPS = (
+    Step(
+        1,
+        (
+            "CREATE TABLE meta (key TEXT PRIMARY KEY, value NOT NULL) WITHOUT ROWID",
+            """CREATE TABLE run (
+                id INTEGER PRIMARY KEY,
+                name TEXT NOT NULL UNIQUE,
+                title TEXT NOT NULL,
+                status TEXT NOT NULL,
+                reason TEXT NOT NULL,
+                dialect TEXT NOT NULL,
+                workspace TEXT NOT NULL,
+                started_at INTEGER NOT NULL,
+                updated_at INTEGER NOT NULL,
+                finished_at INTEGER,
+                wake_at INTEGER,
+                key TEXT,
+                owner_pid INTEGER,
+                owner_start INTEGER,
+                owner_boot TEXT,
+                owner_token TEXT
+            )""",
+            "CREATE INDEX run_status ON run (status, id)",
+            """CREATE UNIQUE INDEX run_open_key ON run (key)
+                WHERE status IN ('running', 'paused', 'waiting') AND key IS NOT NULL""",
+            """CREATE TABLE segment (
+                run INTEGER NOT NULL,
+                seq INTEGER NOT NULL,
+                last INTEGER NOT NULL,
+                body BLOB NOT NULL,
+                chain BLOB NOT NULL,
+                PRIMARY KEY (run, seq)
+            )""",
+            """CREATE TABLE gate (
+                gate TEXT PRIMARY KEY,
+                run INTEGER NOT NULL,
+                path TEXT NOT NULL,
+                digest TEXT NOT NULL,
+                message TEXT NOT NULL,
+                opened_at INTEGER NOT NULL
+            )""",
+            "CREATE INDEX gate_run ON gate (run)",
+            "CREATE TABLE blob (hash TEXT PRIMARY KEY, body BLOB NOT NULL)",
+        ),
+    ),
+)
+
+STATUS_IS_OPEN = "status IN ({})".format(", ".join(f"'{status}'" for status in OPEN_STATUSES))
+"""The condition of the index on keys, word for word: SQLite uses the index only then."""
+
+
+def schema_of(db: sqlite3.Connection) -> int:
+    """The version of the tables; 0 for a database without any."""
+    [[tables]] = db.execute("SELECT count(*) FROM sqlite_master WHERE name = 'meta'").fetchall()
+    if not tables:
+        return 0
+    found = db.execute("SELECT value FROM meta WHERE key = 'schema'").fetchall()
+    return int(found[0][0]) if found else 0
+
+
+def migrate(db: sqlite3.Connection, steps: Sequence[Step], killpoint: Killpoint) -> None:
+    """Bring the tables to the newest version, one transaction for each step."""
+    for step in steps:
+        db.execute("BEGIN IMMEDIATE")
+        killpoint("migrate.begin")
+        # Read again under the lock: another process may have been faster.
+        if schema_of(db) >= step.version:
+            db.execute("ROLLBACK")
+            continue
+        for statement in step.statements:
+            db.execute(statement)
+            killpoint("migrate.statement")
+        db.execute("INSERT OR REPLACE INTO meta VALUES ('schema', ?)", (step.version,))
+        killpoint("migrate.written")
+        db.execute("COMMIT")
+        killpoint("migrate.done")

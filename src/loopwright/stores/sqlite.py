@@ -1,0 +1,160 @@
+"""The log in one SQLite file: the port `EventLog`, put together from a reader and a writer.
+
+Reads use a connection of their own and never wait for writes. Writes go through one thread that
+shares commits. What is told as durable survives the death of the process, and with durability
+`full` the loss of power too. When a commit fails, its outcome may be unknown: the same append
+again is either taken or refused with VersionConflict, never doubled.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+from loopwright.errors import LoopwrightError, StorageError
+from loopwright.ports import Append, Liveness, Numbered, OpenGate, Owner, RunRow, RunStatus
+from loopwright.stores import owners, refusals
+from loopwright.stores.chain import Digest
+from loopwright.stores.edge import Done, admit
+from loopwright.stores.place import Place
+from loopwright.stores.reader import Reader
+from loopwright.stores.telling import Telling, Watcher, submitted
+from loopwright.stores.writer import Job, Look, Writer
+
+_T = TypeVar("_T")
+
+
+class SqliteLog:
+    """Made by `open_sqlite_log`. To be used from the thread of one event loop."""
+
+    def __init__(self, place: Place, reader: Reader, alive: Liveness) -> None:
+        self._telling = Telling()
+        self._writer = Writer(place, self._telling)
+        self._alive = alive
+        self._open: Reader | None = reader
+        self._seen = (reader.data_version(), 0, 0)
+        with contextlib.suppress(StorageError):
+            # Early, to notice what others write. If it fails reading goes on, and whoever writes
+            # is told why that cannot be.
+            self._writer.ledger.open()
+
+    def submit(self, append: Append, done: Done) -> None:
+        """Queue an append; `done` is called in the running event loop's thread."""
+        self._reader()
+        loop = asyncio.get_running_loop()
+        try:
+            entry = admit(append, done)
+        except LoopwrightError as error:
+            loop.call_soon(done, error)
+            return
+        self._writer.put((loop, entry))
+
+    async def append(self, append: Append) -> None:
+        """`submit` and wait. Being cancelled ends the waiting, not the append."""
+        await submitted(self.submit, append)
+
+    def subscribe(self, watcher: Watcher) -> Callable[[], None]:
+        """Call `watcher` with run and version after every append of this process, in the event
+        loop's thread; the answer ends that.
+        """
+        return self._telling.subscribe(watcher)
+
+    def read(self, run: str, after: int = 0, limit: int | None = None) -> list[Numbered]:
+        """Facts with numbers above `after`, in order, at most `limit`."""
+        return self._reader().read(run, after, limit)
+
+    def version(self, run: str) -> int:
+        """Number of the newest fact of a run."""
+        return self._reader().version(run)
+
+    def blob(self, digest: str) -> bytes:
+        """Content by its hash."""
+        body = self._reader().find_blob(digest)
+        if body is None:
+            raise refusals.no_blob(digest)
+        return body
+
+    def row(self, run: str) -> RunRow:
+        """The row of one run."""
+        return self._reader().row(run)
+
+    def rows(
+        self,
+        *,
+        statuses: Sequence[RunStatus] = (),
+        prefix: str = "",
+        limit: int | None = None,
+    ) -> list[RunRow]:
+        """Rows, newest first; `prefix` is the beginning of a run's id."""
+        return self._reader().rows(statuses=statuses, prefix=prefix, limit=limit)
+
+    def gates(self, run: str | None = None) -> list[OpenGate]:
+        """Open gates, oldest first."""
+        return self._reader().gates(run)
+
+    def claim(self, runs: Iterable[str], owner: Owner) -> dict[str, Owner | None]:
+        """Take runs for this owner. NotFound, and nothing taken, if one does not exist."""
+        named = list(runs)
+        ledger = self._writer.ledger
+        return self._do(Job(lambda db: owners.claim(db, ledger, named, owner, self._alive)))
+
+    def release(self, runs: Iterable[str], owner: Owner) -> None:
+        """Give runs back; ones that are not ours are left alone."""
+        named = list(runs)
+        ledger = self._writer.ledger
+        self._do(Job(lambda db: owners.release(db, ledger, named, owner)))
+
+    def nudges(self, after: int) -> tuple[list[str], int]:
+        """Runs that were written to since the cursor `after`, and the new cursor."""
+        return self._reader().nudges(after)
+
+    def changed(self) -> bool:
+        """Whether another process has written since this was last asked. While this process writes
+        too, the answer may come with the next call.
+        """
+        version = self._reader().data_version()
+        ledger = self._writer.ledger
+        begun, foreign = ledger.begun, ledger.foreign
+        seen_version, seen_begun, seen_foreign = self._seen
+        self._seen = (version, begun, foreign)
+        if foreign != seen_foreign:
+            return True
+        if version == seen_version:
+            return False
+        if begun == seen_begun and ledger.ended == begun:
+            return True
+        # Some write was seen, and one was ours: only the write connection can tell them apart.
+        self._writer.put(Look())
+        return False
+
+    def verify(self, run: str, digest: Digest | None = None) -> list[str]:
+        """What is wrong with a run: numbers, hash chain, facts that cannot be read, content that
+        is missing or, where `digest` tells the name of content, is not what its name says.
+        """
+        return self._reader().verify(run, digest)
+
+    def check(self) -> list[str]:
+        """What is wrong with the file itself. Reads all of it."""
+        return self._reader().check()
+
+    def backup(self, to: Path) -> None:
+        """Copy the log into a new file while it is in use."""
+        self._reader().backup(to)
+
+    def close(self) -> None:
+        """Write what waits and close; further calls fail."""
+        reader, self._open = self._open, None
+        if reader is not None:
+            self._writer.close()
+            reader.close()
+
+    def _reader(self) -> Reader:
+        if self._open is None:
+            raise refusals.closed()
+        return self._open
+
+    def _do(self, job: Job[_T]) -> _T:
+        self._reader()
+        self._writer.put(job)
+        return job.wait()

@@ -1,0 +1,67 @@
+"""Telling callers how their appends went, and watchers what is new."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from loopwright.errors import LoopwrightError
+from loopwright.ports import Append
+from loopwright.stores.edge import Done, Entry
+
+Answer = tuple[Entry, LoopwrightError | None]
+Watcher = Callable[[str, int], None]
+
+
+async def submitted(submit: Callable[[Append, Done], None], append: Append) -> None:
+    """Submit and wait for the answer. Being cancelled ends the waiting, not the append."""
+    told: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def done(error: Exception | None) -> None:
+        if told.done():
+            return
+        if error is None:
+            told.set_result(None)
+        else:
+            told.set_exception(error)
+
+    submit(append, done)
+    await told
+
+
+class Telling:
+    """Belongs to the thread of the event loop."""
+
+    def __init__(self) -> None:
+        self._watchers: list[Watcher] = []
+
+    def subscribe(self, watcher: Watcher) -> Callable[[], None]:
+        """Call `watcher` with run and version after every append; the answer ends that."""
+        # Compared by identity of the entry, so that the same watcher may come twice.
+        entry: Watcher = lambda run, version: watcher(run, version)  # noqa: E731
+        self._watchers.append(entry)
+
+        def unsubscribe() -> None:
+            if entry in self._watchers:
+                self._watchers.remove(entry)
+
+        return unsubscribe
+
+    def tell(self, answers: Sequence[Answer]) -> None:
+        """Tell everyone; a callback that raises keeps nobody else from being told."""
+        errors: list[Exception] = []
+        for entry, refusal in answers:
+            try:
+                entry.done(refusal)
+            except Exception as error:
+                errors.append(error)
+            if refusal is None and entry.count and self._watchers:
+                self._show(entry, errors)
+        if errors:
+            raise ExceptionGroup("callbacks of the log failed", errors)
+
+    def _show(self, entry: Entry, errors: list[Exception]) -> None:
+        append = entry.append
+        for watcher in tuple(self._watchers):
+            try:
+                watcher(append.run, append.expected + entry.count)
+            except Exception as error:
+                errors.append(error)

@@ -1,0 +1,147 @@
+"""The writer thread: takes everything that waits, commits it once, tells all who wait at once."""
+
+import asyncio
+import queue
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Generic, Protocol, TypeVar
+
+from loopwright.errors import LoopwrightError, StorageError
+from loopwright.stores import refusals
+from loopwright.stores.edge import Entry
+from loopwright.stores.faults import as_storage_error
+from loopwright.stores.group import Group
+from loopwright.stores.ledger import Ledger
+from loopwright.stores.place import Place
+from loopwright.stores.telling import Answer, Telling
+
+_T = TypeVar("_T")
+_MOST_AT_ONCE = 1024
+
+Waiting = tuple[asyncio.AbstractEventLoop, Entry]
+
+
+class Errand(Protocol):
+    """Something else the thread is asked to do, among the appends and in their order."""
+
+    def run(self, ledger: Ledger) -> None: ...
+
+
+class Look:
+    """See whether another process has written."""
+
+    def run(self, ledger: Ledger) -> None:
+        """The ledger keeps what it sees."""
+        ledger.look()
+
+
+class Job(Generic[_T]):
+    """A transaction of its own that somebody waits for."""
+
+    def __init__(self, work: Callable[[sqlite3.Connection], _T]) -> None:
+        self._work = work
+        self._done = threading.Event()
+        self._answers: list[_T] = []
+        self._error: BaseException | None = None
+
+    def run(self, ledger: Ledger) -> None:
+        """Do it and keep the answer, whatever it is."""
+        try:
+            self._answers.append(ledger.transact(self._work))
+        except BaseException as error:
+            self._error = error
+        self._done.set()
+
+    def wait(self) -> _T:
+        """The answer, once it is there."""
+        self._done.wait()
+        if self._error is not None:
+            raise self._error
+        return self._answers[0]
+
+
+class Writer:
+    """Owns the thread, its queue and the write connection."""
+
+    def __init__(self, place: Place, telling: Telling) -> None:
+        self.ledger = Ledger(place)
+        self._path = place.path
+        self._kill = place.killpoint
+        self._telling = telling
+        self._waiting: queue.SimpleQueue[Waiting | Errand | None] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._closed = False
+
+    def put(self, item: Waiting | Errand) -> None:
+        """Queue something; the thread starts with the first."""
+        if self._thread is None:
+            self._start()
+        self._waiting.put(item)
+
+    def close(self) -> None:
+        """Write what waits, end the thread, close the connection."""
+        self._closed = True
+        if self._thread is not None:
+            self._waiting.put(None)
+            self._thread.join()
+        self.ledger.drop()
+
+    def _start(self) -> None:
+        if self._closed:
+            raise refusals.closed()
+        # A daemon: a process that ends without closing is not kept alive by its log.
+        self._thread = threading.Thread(target=self._work, name="loopwright-log", daemon=True)
+        self._thread.start()
+
+    def _work(self) -> None:
+        going = True
+        while going:
+            appends: list[Waiting] = []
+            for item in self._drain():
+                if item is None:
+                    going = False
+                elif not isinstance(item, tuple):
+                    self._write(appends)
+                    appends = []
+                    item.run(self.ledger)
+                else:
+                    appends.append(item)
+            self._write(appends)
+
+    def _drain(self) -> Iterator[Waiting | Errand | None]:
+        waiting = self._waiting
+        yield waiting.get()
+        for _ in range(_MOST_AT_ONCE - 1):
+            if waiting.empty():
+                return
+            yield waiting.get()
+
+    def _write(self, appends: Sequence[Waiting]) -> None:
+        if not appends:
+            return
+        entries = [entry for _, entry in appends]
+        answers: Sequence[LoopwrightError | None]
+        try:
+            answers = self.ledger.transact(lambda db: Group(db, self.ledger).write(entries))
+            self._kill("deliver.before")
+        except BaseException as error:
+            # One error for each: whoever raises it adds a traceback of his own.
+            answers = [self._failure(error) for _ in entries]
+        self._tell(appends, answers)
+        self.ledger.settle()
+
+    def _failure(self, error: BaseException) -> StorageError:
+        known = as_storage_error(error, self._path)
+        return StorageError(known.message, code=known.code, hint=known.hint)
+
+    def _tell(self, appends: Sequence[Waiting], answers: Sequence[LoopwrightError | None]) -> None:
+        by_loop: dict[asyncio.AbstractEventLoop, list[Answer]] = {}
+        for (loop, entry), answer in zip(appends, answers, strict=True):
+            by_loop.setdefault(loop, []).append((entry, answer))
+        for loop, told in by_loop.items():
+            try:
+                loop.call_soon_threadsafe(self._telling.tell, told)
+            except RuntimeError:
+                # That loop is closed: nobody is left to be told. What was committed stays.
+                continue

@@ -1,0 +1,186 @@
+"""Laws of the facts of one run: what is true whatever happened, read off the facts and the plan.
+
+Nothing here asks the engine what it thinks: places, passes and tries are counted anew, so that a
+mistake of the engine cannot hide itself.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from loopwright.kernel.calls import AgentCall, SleepCall
+from loopwright.kernel.facts import (
+    AnyFact,
+    CancelRequested,
+    EffectDone,
+    EffectFailed,
+    EffectRequested,
+    GateAnswered,
+    GateClosed,
+    GateOpened,
+    IterationFinished,
+    IterationStarted,
+    RunFinished,
+    RunStarted,
+    StepFinished,
+    StepSkipped,
+    StepStarted,
+)
+from loopwright.model.actions import Repeat
+from loopwright.model.ids import parent_path, pass_number
+from loopwright.model.plan import Plan
+from loopwright.testing.tries import tries
+from loopwright.testing.whereabouts import action_at
+
+_BEGINNINGS = (StepStarted, IterationStarted, EffectRequested, GateOpened)
+
+
+def fact_problems(plan: Plan, facts: Sequence[AnyFact]) -> list[str]:
+    """Every law that these facts break, in words; a run that has not ended may have open ends."""
+    ended = any(isinstance(fact, RunFinished) for fact in facts)
+    return [
+        *_frame(facts),
+        *_effects(facts, ended=ended),
+        *_timers(facts),
+        *_gates(facts, ended=ended),
+        *_places(facts, ended=ended),
+        *_passes(plan, facts),
+        *_side_by_side(plan, facts),
+        *tries(plan, facts),
+    ]
+
+
+def _frame(facts: Sequence[AnyFact]) -> Iterator[str]:
+    """A run begins once and ends once; after a stop nothing begins (I8, I14)."""
+    for number, fact in enumerate(facts):
+        if isinstance(fact, RunStarted) != (number == 0):
+            yield f"fact {number + 1} is {type(fact).__name__}"
+        if isinstance(fact, RunFinished) and number + 1 < len(facts):
+            yield f"fact {number + 2} comes after the end of the run"
+    stops = [number for number, fact in enumerate(facts) if isinstance(fact, CancelRequested)]
+    for fact in facts[stops[0] :] if stops else ():
+        if isinstance(fact, _BEGINNINGS):
+            yield f"{type(fact).__name__} at {fact.path} after the stop"
+
+
+def _effects(facts: Sequence[AnyFact], *, ended: bool) -> Iterator[str]:
+    """Each effect is requested once, then answered once (I4)."""
+    requested: Counter[str] = Counter()
+    answered: Counter[str] = Counter()
+    for fact in facts:
+        if isinstance(fact, EffectRequested):
+            requested[fact.effect] += 1
+        elif isinstance(fact, EffectDone | EffectFailed):
+            answered[fact.effect] += 1
+            if not requested[fact.effect]:
+                yield f"{fact.effect} is answered and was not requested"
+    yield from (f"{effect} is requested {n} times" for effect, n in requested.items() if n > 1)
+    yield from (f"{effect} is answered {n} times" for effect, n in answered.items() if n > 1)
+    if ended:
+        yield from (f"{effect} is never answered" for effect in requested - answered)
+
+
+def _timers(facts: Sequence[AnyFact]) -> Iterator[str]:
+    """A timer never fires early (I17); that it fires once is said of every effect."""
+    due: dict[str, int] = {}
+    for fact in facts:
+        if isinstance(fact, EffectRequested) and isinstance(fact.call, SleepCall):
+            due[fact.effect] = fact.call.until
+        elif isinstance(fact, EffectDone) and fact.at < due.get(fact.effect, fact.at):
+            yield f"{fact.effect} fired {due[fact.effect] - fact.at} ms early"
+
+
+def _gates(facts: Sequence[AnyFact], *, ended: bool) -> Iterator[str]:
+    """Each gate is opened once and ends once, by a decision that it takes (I11)."""
+    opened: dict[str, GateOpened] = {}
+    over: Counter[str] = Counter()
+    for fact in facts:
+        if isinstance(fact, GateOpened):
+            if fact.gate in opened:
+                yield f"{fact.gate} is opened twice"
+            opened[fact.gate] = fact
+        elif isinstance(fact, GateAnswered | GateClosed):
+            over[fact.gate] += 1
+            if fact.gate not in opened:
+                yield f"{fact.gate} ends and was not opened"
+            elif isinstance(fact, GateAnswered) and fact.decision not in opened[fact.gate].answers:
+                yield f"{fact.gate} was answered with {fact.decision}"
+    yield from (f"{gate} ends {n} times" for gate, n in over.items() if n > 1)
+    if ended:
+        yield from (f"{gate} is never answered or closed" for gate in opened if not over[gate])
+
+
+def _places(facts: Sequence[AnyFact], *, ended: bool) -> Iterator[str]:
+    """Places begin once inside open ones, end once after all in them, and pass on nothing (I3)."""
+    open_places = {""}
+    seen: set[str] = set()
+    for fact in facts:
+        path = getattr(fact, "path", "")
+        if isinstance(fact, StepStarted | IterationStarted | StepSkipped):
+            if path in seen:
+                yield f"{path} begins or is skipped a second time"
+            if parent_path(path) not in open_places:
+                yield f"{path} begins in a place that is not open"
+            seen.add(path)
+            if not isinstance(fact, StepSkipped):
+                open_places.add(path)
+        elif path not in open_places:
+            yield f"{type(fact).__name__} at {path}, which is not open"
+        elif isinstance(fact, StepFinished | IterationFinished):
+            open_places.discard(path)
+            inside = [place for place in open_places if place and parent_path(place) == path]
+            if inside:
+                yield f"{path} ends before {sorted(inside)}"
+    if ended and open_places != {""}:
+        yield f"never ended: {sorted(open_places - {''})}"
+
+
+def _passes(plan: Plan, facts: Sequence[AnyFact]) -> Iterator[str]:
+    """Passes are numbered without a gap, and there are no more than allowed or granted (I3, I9)."""
+    count: Counter[str] = Counter()
+    granted: Counter[str] = Counter()
+    asked_at_cap: set[str] = set()
+    for fact in facts:
+        if isinstance(fact, GateOpened) and fact.about == "cap":
+            asked_at_cap.add(fact.gate)
+        elif isinstance(fact, GateAnswered):
+            granted[fact.path] += fact.gate in asked_at_cap and fact.decision == "continue"
+        elif isinstance(fact, IterationStarted) and pass_number(fact.path) >= 0:
+            path = parent_path(fact.path)
+            count[path] += 1
+            if not fact.iteration == pass_number(fact.path) + 1 == count[path]:
+                yield f"{fact.path} is pass {fact.iteration}, expected {count[path]}"
+            most = _most_passes(plan, path)
+            if most is not None and count[path] > most + granted[path]:
+                yield f"{fact.path} is one more than the {most + granted[path]} passes allowed"
+
+
+def _most_passes(plan: Plan, path: str) -> int | None:
+    repeat = action_at(plan, path).action
+    assert isinstance(repeat, Repeat)
+    return repeat.max if repeat.each is None else repeat.each.max_items
+
+
+def _side_by_side(plan: Plan, facts: Sequence[AnyFact]) -> Iterator[str]:
+    """No more calls and passes are under way at once than the plan allows."""
+    calls: set[str] = set()
+    passes: Counter[str] = Counter()
+    for fact in facts:
+        if isinstance(fact, EffectRequested) and isinstance(fact.call, AgentCall):
+            calls.add(fact.effect)
+            if plan.parallel is not None and len(calls) > plan.parallel:
+                yield f"{fact.effect} is call {len(calls)} at once of {plan.parallel}"
+        elif isinstance(fact, EffectDone | EffectFailed):
+            calls.discard(fact.effect)
+        elif isinstance(fact, IterationStarted):
+            path = parent_path(fact.path)
+            passes[path] += 1
+            if passes[path] > _most_at_once(plan, path):
+                yield f"{fact.path} is pass {passes[path]} at once"
+        elif isinstance(fact, IterationFinished):
+            passes[parent_path(fact.path)] -= 1
+
+
+def _most_at_once(plan: Plan, path: str) -> int:
+    repeat = action_at(plan, path).action
+    assert isinstance(repeat, Repeat)
+    return 1 if repeat.each is None else repeat.each.parallel or repeat.each.max_items

@@ -1,0 +1,59 @@
+"""A picture of a state: plain values that are equal exactly when two folds came to the same.
+
+Two states cannot be compared as they are, since their frames point at each other. What only helps
+deciding (the agenda, places in a queue, the time of the last look) is not in the picture.
+"""
+
+import dataclasses
+
+from loopwright.kernel.frames import Body, LeafBody, Owner, RepeatBody, StepsBody
+from loopwright.kernel.state import State
+
+_INDEXES = {"agenda", "slots", "indexes", "now", "ignored", "plan", "root", "owners", "pending"}
+_LINKS = {"owner", "parent", "body", "active", "queued", "index", "action", "gate", "heard"}
+_FOUND_WHEN_ASKED = {"items", "no_items", "retry", "limits", "step", "cap_gate"}
+
+
+def picture(state: State) -> dict[str, object]:
+    """Everything that later facts can depend on."""
+    drawn: dict[str, object] = {
+        field.name: getattr(state, field.name)
+        for field in dataclasses.fields(state)
+        if field.name not in _INDEXES and field.name != "gates"
+    }
+    drawn["gates"] = {name: (gate.digest, gate.path) for name, gate in state.gates.items()}
+    drawn["pending"] = {
+        effect: (pending.call, pending.purpose, pending.owner.path, pending.attempt)
+        for effect, pending in state.pending.items()
+    }
+    drawn["places"] = {path: _place(owner) for path, owner in state.owners.items()}
+    return drawn
+
+
+def _place(owner: Owner) -> dict[str, object]:
+    drawn = _plain(owner)
+    body: Body = owner.body
+    drawn["body"] = _plain(body)
+    match body:
+        case StepsBody() | RepeatBody():
+            drawn["active"] = sorted(map(str, body.active))
+        case LeafBody():
+            drawn["asked"] = body.gate is not None
+    return drawn
+
+
+def _plain(thing: Owner | Body) -> dict[str, object]:
+    return {
+        field.name: _value(getattr(thing, field.name))
+        for field in dataclasses.fields(thing)
+        if field.name not in _LINKS | _FOUND_WHEN_ASKED
+    }
+
+
+def _value(value: object) -> object:
+    """Notes and results of items are frames too, and compare by identity."""
+    if isinstance(value, list):
+        return [_value(one) for one in value]
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return dataclasses.asdict(value)
+    return list(value) if hasattr(value, "popleft") and hasattr(value, "__iter__") else value

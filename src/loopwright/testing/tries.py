@@ -1,0 +1,84 @@
+"""The law of tries: a failed call is tried again inside its pass, after its wait, as often as the
+step allows; and no place completes whose call failed.
+"""
+
+from collections.abc import Iterator, Sequence
+
+from loopwright.kernel.facts import (
+    AnyFact,
+    EffectDone,
+    EffectFailed,
+    EffectRequested,
+    IterationFinished,
+    StepFinished,
+)
+from loopwright.model.actions import CallAgent, RunCommand
+from loopwright.model.plan import Plan
+from loopwright.model.policy import Retry
+from loopwright.testing.whereabouts import action_at
+
+_PURPOSES = ("agent", "command")
+
+
+def tries(plan: Plan, facts: Sequence[AnyFact]) -> Iterator[str]:
+    """What is wrong with the tries of a run."""
+    answers: dict[str, EffectDone | EffectFailed] = {}
+    newest: dict[str, str] = {}  # the last try at each place
+    for fact in facts:
+        if isinstance(fact, EffectDone | EffectFailed):
+            answers[fact.effect] = fact
+        elif isinstance(fact, EffectRequested) and _purpose(fact.effect) in _PURPOSES:
+            yield from _next_try(plan, fact, answers, newest.get(fact.path))
+            newest[fact.path] = fact.effect
+        elif isinstance(fact, StepFinished | IterationFinished):
+            yield from _ended(plan, fact, answers.get(newest.get(fact.path, "")))
+
+
+def _next_try(
+    plan: Plan,
+    fact: EffectRequested,
+    answers: dict[str, EffectDone | EffectFailed],
+    before: str | None,
+) -> Iterator[str]:
+    number, most = _number(fact.effect), _retry(plan, fact.path).attempts
+    if number != (_number(before) + 1 if before else 1):
+        yield f"{fact.effect} follows {before}"
+    if number > max(most, 1):
+        yield f"{fact.effect} is one of {most} tries"
+    if before is not None:
+        if not _is_failure(answers.get(before)):
+            yield f"{fact.effect} is tried although {before} did not fail"
+        if not isinstance(answers.get(f"{fact.path}/backoff#{number - 1}"), EffectDone):
+            yield f"{fact.effect} is tried without a wait"
+
+
+def _ended(
+    plan: Plan, fact: StepFinished | IterationFinished, last: EffectDone | EffectFailed | None
+) -> Iterator[str]:
+    if last is None or not isinstance(action_at(plan, fact.path).action, CallAgent | RunCommand):
+        return
+    if fact.status == "completed" and _is_failure(last):
+        yield f"{fact.path} completed although {last.effect} failed"
+    if fact.status == "failed" and fact.reason == "error" and isinstance(last, EffectFailed):
+        retry = _retry(plan, fact.path)
+        if last.error.type in retry.on and _number(last.effect) < retry.attempts:
+            yield f"{fact.path} gave up after {last.effect}"
+
+
+def _is_failure(answer: EffectDone | EffectFailed | None) -> bool:
+    if isinstance(answer, EffectDone):
+        return _purpose(answer.effect) == "command" and answer.code not in (0, None)
+    return isinstance(answer, EffectFailed)
+
+
+def _retry(plan: Plan, path: str) -> Retry:
+    step = action_at(plan, path).step
+    return step.retry if step else Retry()
+
+
+def _purpose(effect: str) -> str:
+    return effect.rpartition("/")[2].partition("#")[0]
+
+
+def _number(effect: str) -> int:
+    return int(effect.rpartition("#")[2])

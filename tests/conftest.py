@@ -1,0 +1,30 @@
+"""What all tests share: the `item` marker and one hypothesis profile.
+
+Warnings are errors (`filterwarnings` in pyproject.toml): a test that expects one says so with
+`pytest.warns`.
+"""
+
+import pytest
+from hypothesis import settings
+
+# No deadline: a slow machine is not a wrong answer, and pytest-timeout catches what hangs.
+settings.register_profile("house", deadline=None, print_blob=True)
+settings.load_profile("house")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Register `item`, which ties a test to the checklist items it shows."""
+    config.addinivalue_line(
+        "markers", "item(*ids): the checklist items this test shows, see tests/checklists"
+    )
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Refuse an `item` marker that names nothing: it would count for nothing in the matrix."""
+    for item in items:
+        for mark in item.iter_markers("item"):
+            named = mark.args and all(isinstance(one, str) and one.strip() for one in mark.args)
+            if mark.kwargs or not named:
+                raise pytest.UsageError(
+                    f'{item.nodeid}: write @pytest.mark.item("A7", ...) with at least one id'
+                )

@@ -1,0 +1,255 @@
+"""Plans that the native language can say, as hypothesis strategies."""
+
+from typing import Any
+
+from hypothesis import strategies as st
+
+from loopwright.model.actions import (
+    Action,
+    AskPerson,
+    CallAgent,
+    Each,
+    Gate,
+    Repeat,
+    RunCommand,
+    Step,
+    Steps,
+    Stop,
+    Wait,
+)
+from loopwright.model.checks import (
+    AllOf,
+    AnyOf,
+    Cap,
+    Check,
+    Command,
+    Contains,
+    OutputSchema,
+    Person,
+    Regex,
+    Signal,
+)
+from loopwright.model.memory import NoMemory, PreviousOutput, ProgressLog, SameSession
+from loopwright.model.plan import Agent, Input, Plan
+from loopwright.model.policy import Limits, Retry
+from loopwright.model.template import Items, ItemsFrom, Lit, Ref, Template
+
+IDS = st.sampled_from(["a", "b2", "c_d", "e-f", "main"])
+WORDS = st.text(alphabet="abc XYZ-äß.", min_size=1, max_size=8).map(lambda s: f"w{s}w")
+PROSE = st.text(alphabet="ab \n\\{}é", max_size=12)
+MS = st.integers(1, 400_000_000)
+COUNTS = st.integers(1, 1000)
+JSON: st.SearchStrategy[Any] = st.recursive(
+    st.none() | st.booleans() | st.integers(-9, 9) | WORDS,
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(WORDS, inner, max_size=2),
+    max_leaves=4,
+)
+SCHEMAS = st.sampled_from([{"type": "object"}, {"required": ["a"], "x": [1, None]}])
+ANSWERS = st.lists(st.sampled_from(["approve", "reject", "continue"]), min_size=1, unique=True).map(
+    tuple
+)
+ARGV = st.lists(WORDS, min_size=1, max_size=3).map(tuple)
+FIELDS = st.none() | st.sampled_from(["a", "a.b-c.0"])
+
+
+def canonical(parts: list[Lit | Ref]) -> Template:
+    """Neighbouring literals as one, the way any reader leaves them."""
+    made: list[Lit | Ref] = []
+    for part in parts:
+        last = made[-1] if made else None
+        if isinstance(part, Lit) and isinstance(last, Lit):
+            made[-1] = Lit(text=last.text + part.text)
+        else:
+            made.append(part)
+    return tuple(made)
+
+
+LITERALS = PROSE.filter(bool).map(lambda text: Lit(text=text))
+ANYWHERE = st.one_of(
+    st.sampled_from(["message", "run", "workspace"]).map(lambda of: Ref(of=of)),  # type: ignore[arg-type]
+    st.builds(Ref, of=st.just("input"), name=st.just("in_1"), field=FIELDS),
+)
+EVERY_REF = st.one_of(
+    ANYWHERE,
+    st.sampled_from(["index", "iteration", "max", "previous", "feedback"]).map(
+        lambda of: Ref(of=of)  # type: ignore[arg-type]
+    ),
+    st.builds(Ref, of=st.just("item"), field=FIELDS),
+    st.builds(Ref, of=st.just("output"), name=IDS),
+    st.builds(Ref, of=st.just("result"), name=IDS, field=FIELDS),
+)
+TEMPLATES = st.lists(LITERALS | EVERY_REF, max_size=5).map(canonical)
+TEXTS = st.lists(LITERALS | ANYWHERE, max_size=4).map(canonical)
+GOALS = st.lists(LITERALS, max_size=1).map(canonical)
+
+# -- checks ----------------------------------------------------------------------------------------
+
+LEAVES: st.SearchStrategy[Check] = st.one_of(
+    st.just(Cap()),
+    st.builds(Signal, word=WORDS),
+    st.builds(Regex, pattern=st.sampled_from(["DONE", "a|b$"]), ignore_case=st.booleans()),
+    st.builds(Regex, pattern=st.just("(["), ignore_case=st.booleans(), invalid=st.just(True)),
+    st.builds(Contains, text=WORDS, ignore_case=st.booleans()),
+    st.builds(
+        Command,
+        argv=ARGV,
+        timeout_ms=MS,
+        done_codes=st.lists(st.integers(0, 255), min_size=1, max_size=2).map(tuple),
+    ),
+    st.builds(OutputSchema, schema=SCHEMAS),
+)
+PEOPLE = st.builds(Person, message=TEXTS, answers=ANSWERS, rejected=WORDS)
+CHECKS: st.SearchStrategy[Check] = st.recursive(
+    LEAVES,
+    lambda inner: st.one_of(
+        st.builds(AnyOf, parts=st.lists(inner, min_size=1, max_size=2).map(tuple)),
+        st.builds(AllOf, parts=st.lists(inner, min_size=1, max_size=2).map(tuple)),
+    ),
+    max_leaves=3,
+)
+WITH_PERSON = st.one_of(
+    CHECKS, PEOPLE, st.builds(AllOf, parts=st.tuples(LEAVES, PEOPLE | st.just(Cap())))
+)
+
+# -- policies --------------------------------------------------------------------------------------
+
+BUDGETS = st.builds(
+    Limits,
+    wall_ms=st.none() | MS,
+    idle_ms=st.none() | MS,
+    tokens=st.none() | COUNTS,
+    usd=st.none() | st.floats(0.01, 900),
+)
+LOOP_LIMITS = st.builds(
+    Limits,
+    wall_ms=st.none() | MS,
+    pass_wall_ms=st.none() | MS,
+    usd=st.none() | st.floats(0.01, 900),
+    identical=st.none() | st.integers(2, 9),
+)
+RETRIES = st.builds(
+    Retry,
+    attempts=st.integers(1, 100),
+    base_ms=MS,
+    cap_ms=MS,
+    on=st.sampled_from([("rate_limited", "overloaded"), ("exit",)]),
+)
+MEMORIES = st.one_of(
+    st.just(NoMemory()),
+    st.builds(ProgressLog, chars=st.integers(1, 10_000)),
+    st.just(PreviousOutput()),
+    st.just(SameSession()),
+)
+
+# -- actions ---------------------------------------------------------------------------------------
+
+CALLS = st.builds(
+    CallAgent,
+    agent=st.sampled_from(["worker", "other"]),
+    prompt=TEXTS,
+    schema=st.none() | SCHEMAS,
+    session=st.sampled_from(["fresh", "thread"]),
+    context_files=st.sampled_from([(), ("docs/a.md",)]),
+)
+RUNS = st.builds(
+    RunCommand,
+    argv=ARGV,
+    timeout_ms=MS,
+    env=st.dictionaries(st.sampled_from(["CI", "X_1"]), WORDS, max_size=1),
+)
+SIMPLE: st.SearchStrategy[Action] = st.one_of(
+    CALLS,
+    RUNS,
+    st.builds(AskPerson, message=TEXTS, answers=ANSWERS, capture=st.booleans()),
+    st.builds(Wait, ms=MS),
+    st.builds(Stop, reason=TEXTS),
+)
+EACHES = st.builds(
+    Each,
+    items=st.one_of(
+        st.builds(Items, values=st.lists(JSON, max_size=3).map(tuple)),
+        st.just(ItemsFrom(ref=Ref(of="input", name="in_1", field="list"))),
+    ),
+    parallel=st.none() | COUNTS,
+    max_items=st.integers(3, 2_000),
+    on_item_error=st.sampled_from(["stop", "continue"]),
+)
+
+
+def repeats(body: st.SearchStrategy[Action]) -> st.SearchStrategy[Action]:
+    common: dict[str, st.SearchStrategy[Any]] = {
+        "body": body,
+        "max": COUNTS,
+        "memory": MEMORIES,
+        "at_cap": st.sampled_from(["exhaust", "complete", "fail", "ask"]),
+        "output": st.sampled_from(["last", "all", "learning", "result"]),
+        "delay_ms": st.just(0) | MS,
+        "limits": LOOP_LIMITS,
+        "broken_after": st.integers(0, 9),
+        "check_first": st.booleans(),
+    }
+    gates = st.none() | st.builds(Gate, message=TEXTS, answers=ANSWERS)
+    return st.one_of(
+        st.builds(Repeat, until=WITH_PERSON, **common),
+        st.builds(Repeat, until=CHECKS, gate=gates, **common),
+        st.builds(Repeat, body=body, each=EACHES, output=st.sampled_from(["last", "all"])),
+    )
+
+
+@st.composite
+def graphs(draw: st.DrawFn, actions: st.SearchStrategy[Action]) -> tuple[Step, ...]:
+    """Steps that need only what stands before them."""
+    ids = draw(st.lists(IDS, min_size=1, max_size=3, unique=True))
+    return tuple(
+        Step(
+            id=name,
+            action=draw(actions),
+            needs=tuple(draw(st.lists(st.sampled_from(ids[:n]), unique=True)) if n else ()),
+            join=draw(st.sampled_from(["all_success", "one_success", "all_done"])),
+            retry=draw(RETRIES | st.just(Retry(attempts=3))),
+            limits=draw(BUDGETS),
+            on_error=draw(st.sampled_from(["fail", "continue"])),
+        )
+        for n, name in enumerate(ids)
+    )
+
+
+def inner_graphs(actions: st.SearchStrategy[Action]) -> st.SearchStrategy[Action]:
+    policies = st.sampled_from(["cascade", "skip", "abort"])
+    return st.builds(Steps, steps=graphs(actions), on_failure=policies)
+
+
+INNER = st.one_of(SIMPLE, repeats(CALLS | RUNS), inner_graphs(SIMPLE))
+ACTIONS = st.one_of(INNER, repeats(inner_graphs(INNER)), inner_graphs(INNER))
+AGENTS = st.builds(
+    Agent,
+    spec=st.none() | st.sampled_from(["claude", "model:a/b"]),
+    system=PROSE,
+    model=st.none() | WORDS,
+    tools=st.none() | st.lists(WORDS, max_size=2).map(tuple),
+    deny_tools=st.lists(WORDS, max_size=2).map(tuple),
+    permission=st.none() | WORDS,
+    max_turns=st.none() | COUNTS,
+    max_usd=st.none() | st.floats(0.01, 900),
+    temperature=st.none() | st.floats(0, 2),
+    env=st.dictionaries(st.sampled_from(["CI", "X_1"]), WORDS, max_size=1),
+    idle_ms=st.none() | MS,
+    wall_ms=st.none() | MS,
+    options=st.dictionaries(WORDS, JSON, max_size=2),
+)
+INPUTS = st.builds(Input, description=PROSE, required=st.booleans(), default=JSON)
+MAIN_ONLY = st.builds(
+    lambda action: (Step(id="main", action=action, retry=Retry(attempts=3)),), ACTIONS
+)
+PLANS = st.builds(
+    Plan,
+    name=WORDS,
+    steps=graphs(ACTIONS) | MAIN_ONLY,
+    agents=st.fixed_dictionaries({"worker": AGENTS, "other": AGENTS}),
+    inputs=st.fixed_dictionaries({"in_1": INPUTS}),
+    message=GOALS,
+    description=PROSE,
+    limits=BUDGETS,
+    on_failure=st.sampled_from(["cascade", "skip", "abort"]),
+    parallel=st.none() | COUNTS,
+)

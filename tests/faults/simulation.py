@@ -1,0 +1,498 @@
+"""Several processes over one store in one thread: who goes on next is decided by dice.
+
+Each process is a real driver and a real service over `MemoryLog`; its commits, the news of them,
+its timers and its answers happen when the simulation says so, or never, when the process dies
+before. `alive` is what others believe of a process. First everything may go wrong; then faults are
+off, everything that died is started again, and every run has to come to its end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, deque
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from loopwright.app.service import Service, Start
+from loopwright.errors import LoopwrightError, StorageError
+from loopwright.kernel.facts import AnyFact, EffectDone, EffectFailed, EffectRequested
+from loopwright.kernel.fold import fold
+from loopwright.model.plan import Plan
+from loopwright.ports import OPEN_STATUSES, Answer, Append, Job, Owner
+from loopwright.runtime.actor import Actor
+from loopwright.runtime.driver import LocalDriver
+from loopwright.stores import MemoryLog, MemoryStore
+from loopwright.stores.edge import Entry
+from loopwright.testing import FakeClock, ScriptedPerformer, check_invariants, picture
+from tests.faults.chance import random_answer, random_plan
+
+HERE = Path(__file__).parent
+TROUBLED_STEPS = (60, 140)
+CALM_TICKS = 600
+NO_PARTS: frozenset[str] = frozenset()
+
+
+def no_schema(schema: object, value: object) -> None:
+    """No plan of chance has a schema."""
+
+
+class WatchedLog(MemoryLog):
+    """A log that notes what it commits, and that fails when told to."""
+
+    def __init__(self, world: World, process: Process) -> None:
+        super().__init__(
+            alive=world.alive, store=world.store, deliver=lambda call: process.mail.append(call)
+        )
+        self.world = world
+        self.fault: str | None = None
+
+    def submit(self, append: Append, done: Callable[[Exception | None], None]) -> None:
+        fault, self.fault = self.fault, None
+        if fault == "before":
+            self._deliver(lambda: done(StorageError("no space is left", code="full")))
+            return
+
+        def told(error: Exception | None) -> None:
+            if error is None:
+                self.world.acknowledged.append(append)
+                if fault == "after":
+                    error = StorageError("the disk went away", code="io")
+            done(error)
+
+        super().submit(append, told)
+
+    def _commit(self, entry: Entry) -> None:
+        self.world.committing(entry.append)
+        super()._commit(entry)
+
+
+class Crowd(ScriptedPerformer):
+    """Answers at once or much later, and notes what is asked of it."""
+
+    def __init__(self, world: World, process: Process) -> None:
+        super().__init__()
+        self.world = world
+        self.process = process
+        self.open: dict[tuple[str, str], Job] = {}
+
+    def perform(self, job: Job) -> Answer | Awaitable[Answer]:
+        self.world.performing(self.process, job)
+        if self.world.dice.random() < 0.35:
+            return random_answer(self.world.dice, job)
+        self.open[job.run, job.effect] = job
+        return self.hold(job)
+
+    def waiting(self) -> list[Job]:
+        self.open = {key: job for key, job in self.open.items() if key in self.held}
+        return list(self.open.values())
+
+
+@dataclass(eq=False)
+class Process:
+    """One life of one process."""
+
+    owner: Owner
+    mail: deque[Callable[[], None]] = field(default_factory=deque)
+    tasks: list[asyncio.Task[Any]] = field(default_factory=list)
+    believed_alive: bool = True
+    stalled: int = 0
+    clock: FakeClock = field(init=False)
+    log: WatchedLog = field(init=False)
+    crowd: Crowd = field(init=False)
+    driver: LocalDriver = field(init=False)
+    service: Service = field(init=False)
+
+    def actors(self) -> list[Actor]:
+        return list(self.driver._actors.values())
+
+
+class World:
+    """The store, the processes, and everything that was found wrong."""
+
+    def __init__(self, seed: int) -> None:
+        self.dice = Random(seed)
+        self.store = MemoryStore()
+        self.now = 1_700_000_000_000
+        self.processes: list[Process | None] = [None] * self.dice.choice((1, 2, 2, 3))
+        self.problems: list[str] = []
+        self.acknowledged: list[Append] = []
+        self.decided: Counter[str] = Counter()
+        self.lives = 0
+        self.requested: set[tuple[str, str]] = set()
+        self.answered: set[tuple[str, str]] = set()
+        self.performed: dict[tuple[str, str], Process] = {}
+        self.keys: dict[str, str] = {}
+        self.faults = True
+        self.people = 0
+
+    # -- what is watched ---------------------------------------------------------------------------
+
+    def alive(self, owner: Owner) -> bool:
+        return any(p is not None and p.owner == owner and p.believed_alive for p in self.processes)
+
+    def complain(self, problem: str) -> None:
+        self.problems.append(problem)
+
+    def committing(self, append: Append) -> None:
+        """Only the newest owner commits as a driver, and nothing is added to a run that ended."""
+        run = self.store.runs.get(append.run)
+        if run is not None and run.headline.status not in OPEN_STATUSES:
+            self.complain(f"{append.run} is written to after its end")
+        if append.token is not None and (
+            run is None or run.owner is None or run.owner.token != append.token
+        ):
+            self.complain(f"{append.run} is written to by {append.token}, who does not drive it")
+        if run is None and append.headline is not None and append.headline.key:
+            self._new_key(append.headline.key, append.run)
+        for fact in append.facts:
+            if isinstance(fact, EffectRequested):
+                self.requested.add((append.run, fact.effect))
+            elif isinstance(fact, EffectDone | EffectFailed):
+                self.answered.add((append.run, fact.effect))
+
+    def _new_key(self, key: str, run: str) -> None:
+        holder = self.keys.get(key)
+        if holder and self.store.runs[holder].headline.status in OPEN_STATUSES:
+            self.complain(f"{run} is open beside {holder} for {key}")
+        self.keys[key] = run
+
+    def performing(self, process: Process, job: Job) -> None:
+        """An effect is begun after its request and before its answer, once for each driver."""
+        key = job.run, job.effect
+        if key not in self.requested:
+            self.complain(f"{key} is begun before its request is durable")
+        if key in self.answered:
+            self.complain(f"{key} is begun although its answer is durable")
+        other = self.performed.get(key)
+        if other is process:
+            self.complain(f"{key} is begun twice by one process")
+        elif other is not None and self.alive(other.owner):
+            self.complain(f"{key} is begun although its owner lives")
+        self.performed[key] = process
+
+    # -- processes ---------------------------------------------------------------------------------
+
+    def boot(self, place: int) -> Process:
+        """Start a process: it takes up what was left behind."""
+        self.lives += 1
+        owner = Owner(pid=self.lives, start=self.lives, boot="boot", token=f"life{self.lives}")
+        process = Process(owner)
+        process.clock = FakeClock(self.now)
+        process.log = WatchedLog(self, process)
+        process.crowd = Crowd(self, process)
+        process.driver = LocalDriver(
+            process.log,
+            process.crowd,
+            clock=process.clock,
+            owner=owner,
+            check_schema=no_schema,
+        )
+        process.service = Service(process.log, process.clock, process.driver)
+        self.processes[place] = process
+        process.driver.open()
+        process.service.recover()
+        return process
+
+    def crash(self, place: int) -> None:
+        """End a process as kill -9 does: nothing that it was about to do happens."""
+        process = self.processes[place]
+        assert process is not None
+        self.processes[place] = None
+        process.mail.clear()
+        process.clock.forget()
+        for actor in process.actors():
+            actor.leave()
+        for task in process.tasks:
+            task.cancel()
+
+    def running(self) -> list[tuple[int, Process]]:
+        return [(n, p) for n, p in enumerate(self.processes) if p is not None]
+
+    def ask(self, process: Process, request: Coroutine[Any, Any, object]) -> None:
+        """A person's request, carried out by one process; refusals are answers too."""
+
+        async def asked() -> None:
+            try:
+                await request
+            except LoopwrightError:
+                pass
+            except asyncio.CancelledError:
+                raise
+            except Exception as error:
+                self.complain(f"a request raised {error!r}")
+
+        process.tasks.append(asyncio.ensure_future(asked()))
+
+    # -- people ------------------------------------------------------------------------------------
+
+    def start(self, process: Process, plan: Plan) -> None:
+        key = self.dice.choice((None, None, "one"))
+        self.ask(process, process.service.start(Start(plan=plan, workspace=HERE, key=key)))
+
+    def decide(self, process: Process, gate: str, *, calm: bool = False) -> None:
+        """Answer a gate; who was told to have decided it is remembered."""
+        self.people += 1
+        by = f"person{self.people}"
+        decision = self.dice.choice(
+            ("approve", "reject") if calm else ("approve", "reject", "continue")
+        )
+
+        async def answer() -> None:
+            await process.service.answer(gate, decision, by=by)
+            self.decided[gate] += 1
+
+        self.ask(process, answer())
+
+    # -- the end -----------------------------------------------------------------------------------
+
+    def judge(self) -> None:
+        """What is wrong with the store as it stands."""
+        log = MemoryLog(alive=self.alive, store=self.store, deliver=lambda call: None)
+        self.problems += check_invariants(log, no_schema)
+        for append in self.acknowledged:
+            found = [n.fact for n in log.read(append.run, append.expected, len(append.facts))]
+            if found != list(append.facts):
+                self.complain(f"{append.run}: facts after {append.expected} were told and are lost")
+        for gate, times in self.decided.items():
+            if times > 1:
+                self.complain(f"{times} people were told to have decided {gate}")
+        for _, process in self.running():
+            for actor in process.actors():
+                self._compare(actor, [n.fact for n in log.read(actor.run)])
+
+    def _compare(self, actor: Actor, facts: list[AnyFact]) -> None:
+        if actor.busy or len(facts) != actor.state.version:
+            return
+        if picture(actor.state) != picture(fold(actor.plan, facts)):
+            self.complain(f"{actor.run}: the state in memory is not what the facts say")
+
+
+async def simulate(seed: int, plan: Plan | None = None) -> World:
+    """One history; what is wrong with it stands in `problems`."""
+    world = World(seed)
+    dice = world.dice
+    world.boot(0)
+    for _ in range(dice.choice((1, 1, 2))):
+        world.start(world.running()[0][1], plan or random_plan(dice))
+    for _ in range(dice.randint(*TROUBLED_STEPS)):
+        _trouble(world)
+        await _settled()
+        if world.problems:
+            break
+    else:
+        await _calm(world)
+    if not world.problems:
+        world.judge()
+    for place, _ in world.running():
+        world.crash(place)
+    await _settled()
+    return world
+
+
+async def _settled() -> None:
+    for _ in range(3):
+        await asyncio.sleep(0)
+
+
+# -- first part: anything may happen ---------------------------------------------------------------
+
+
+def _trouble(world: World) -> None:
+    dice = world.dice
+    alive = [(n, p) for n, p in world.running() if not p.stalled]
+    for _, process in world.running():
+        process.stalled = max(process.stalled - 1, 0)
+    what = dice.choices(*_EVENTS)[0]
+    if what == "boot" or not alive:
+        _boot_one(world)
+        return
+    place, process = dice.choice(alive)
+    _HAPPEN[what](world, place, process)
+
+
+def _boot_one(world: World) -> None:
+    empty = [n for n, p in enumerate(world.processes) if p is None]
+    if empty:
+        world.boot(world.dice.choice(empty))
+
+
+def _deliver(world: World, place: int, process: Process) -> None:
+    for _ in range(world.dice.choice((1, 1, 2, 4))):
+        if process.mail:
+            process.mail.popleft()()
+
+
+def _answer(world: World, place: int, process: Process) -> None:
+    waiting = process.crowd.waiting()
+    if waiting:
+        job = world.dice.choice(waiting)
+        process.crowd.answer(job.run, job.effect, random_answer(world.dice, job))
+
+
+def _answer_again(world: World, place: int, process: Process) -> None:
+    """The same answer twice, straight to the actor, as a broken performer could."""
+    actors = [actor for actor in process.actors() if actor.state.pending]
+    if actors:
+        actor = world.dice.choice(actors)
+        pending = world.dice.choice(list(actor.state.pending.values()))
+        job = process.crowd.open.get((actor.run, pending.effect))
+        if job is not None:
+            for _ in range(2):
+                actor.answer(pending, random_answer(world.dice, job))
+
+
+def _tick(world: World, place: int, process: Process) -> None:
+    world.now += world.dice.choice((0, 1, 50, 200, 700, 5_000))
+    _show_time(world)
+    process.clock.fire()
+
+
+def _show_time(world: World) -> None:
+    for _, process in world.running():
+        process.clock.now = world.now
+
+
+def _jump(world: World, place: int, process: Process) -> None:
+    world.now += world.dice.choice((-86_400_000, -3_600_000, -500, 3_600_000, 86_400_000))
+    _show_time(world)
+
+
+def _crash(world: World, place: int, process: Process) -> None:
+    world.crash(place)
+    if world.dice.random() < 0.5:
+        world.judge()
+
+
+def _stall(world: World, place: int, process: Process) -> None:
+    process.stalled = world.dice.randint(3, 15)
+    if world.dice.random() < 0.3:
+        process.believed_alive = False  # from now on it is a ghost: others may take its runs
+
+
+def _fail_storage(world: World, place: int, process: Process) -> None:
+    process.log.fault = world.dice.choice(("before", "after"))
+
+
+def _decide(world: World, place: int, process: Process) -> None:
+    gates = process.log.gates()
+    if gates:
+        gate = world.dice.choice(gates).gate
+        for _, one in world.running()[: world.dice.choice((1, 2))]:
+            world.decide(one, gate)
+
+
+def _command(world: World, place: int, process: Process) -> None:
+    runs = process.log.rows()
+    if not runs:
+        return
+    run = world.dice.choice(runs).run
+    what = world.dice.choices(("pause", "resume", "stop", "look"), (3, 4, 0.6, 2))[0]
+    if what == "look":
+        process.service.recover()
+    else:
+        world.ask(process, getattr(process.service, what)(run, by="somebody"))
+
+
+_EVENTS = (
+    ("deliver", "answer", "tick", "decide", "command", "again")
+    + ("crash", "boot", "stall", "jump", "storage"),
+    (40, 16, 10, 6, 4, 2, 2, 4, 2, 1, 2),
+)
+_HAPPEN: dict[str, Callable[[World, int, Process], None]] = {
+    "deliver": _deliver,
+    "answer": _answer,
+    "tick": _tick,
+    "decide": _decide,
+    "command": _command,
+    "again": _answer_again,
+    "crash": _crash,
+    "stall": _stall,
+    "jump": _jump,
+    "storage": _fail_storage,
+}
+
+
+# -- second part: no more faults -------------------------------------------------------------------
+
+
+async def _calm(world: World) -> None:
+    """Everything is started again; within bounded ticks every run has ended."""
+    world.faults = False
+    for place, process in world.running():
+        process.stalled, process.log.fault = 0, None
+        if not process.believed_alive:
+            world.crash(place)
+    for place, process in enumerate(world.processes):
+        if process is None:
+            world.boot(place)
+    for _ in range(CALM_TICKS):
+        await _settled()
+        _calm_tick(world)
+        if world.problems or not _open_runs(world):
+            break
+    else:
+        world.complain(f"not at an end after {CALM_TICKS} calm ticks: {_open_runs(world)}")
+    while any(process.mail for _, process in world.running()):
+        for _, process in world.running():
+            while process.mail:
+                process.mail.popleft()()
+        await _settled()
+
+
+def _open_runs(world: World) -> list[str]:
+    return [
+        f"{name} {run.headline.status}"
+        for name, run in world.store.runs.items()
+        if run.headline.status in OPEN_STATUSES
+    ]
+
+
+def _calm_tick(world: World) -> None:
+    for place, process in world.running():
+        while process.mail:
+            process.mail.popleft()()
+        for job in process.crowd.waiting():
+            process.crowd.answer(job.run, job.effect, random_answer(world.dice, job))
+    due = [p.clock.next_due for _, p in world.running() if p.clock.next_due is not None]
+    world.now = max([world.now, min(due, default=world.now)])
+    _show_time(world)
+    for _, process in world.running():
+        process.clock.fire()
+    _people_go_on(world)
+
+
+def _people_go_on(world: World) -> None:
+    _, process = world.dice.choice(world.running())
+    for gate in process.log.gates()[:1]:
+        world.decide(process, gate.gate, calm=True)
+    for row in process.log.rows(statuses=("paused",)):
+        world.ask(process, process.service.resume(row.run, by="somebody"))
+
+
+def problems_of(seeds: range, plan: Plan | None = None) -> dict[int, list[str]]:
+    """The seeds among these whose history went wrong, with what was wrong."""
+
+    async def all_of_them() -> dict[int, list[str]]:
+        found: dict[int, list[str]] = {}
+        for seed in seeds:
+            world = await simulate(seed, plan)
+            if world.problems:
+                found[seed] = world.problems
+        return found
+
+    return asyncio.run(all_of_them())
+
+
+reproduce = partial(
+    "python -m tests.faults.simulation {}".format,
+)
+
+if __name__ == "__main__":
+    import sys
+
+    for number in map(int, sys.argv[1:]):
+        sys.stdout.write(f"seed {number}: {problems_of(range(number, number + 1))}\n")

@@ -1,0 +1,114 @@
+"""What is true of every log, whatever happened in the run. Used by tables and by random runs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from loopwright.kernel.facts import (
+    AnyFact,
+    EffectDone,
+    EffectFailed,
+    EffectRequested,
+    GateAnswered,
+    GateClosed,
+    GateOpened,
+    IterationFinished,
+    IterationStarted,
+    RunFinished,
+    RunStarted,
+    StepFinished,
+    StepSkipped,
+    StepStarted,
+)
+from loopwright.model.ids import parent_path, pass_number
+
+STARTS = (StepStarted, IterationStarted)
+ENDS = (StepFinished, IterationFinished)
+
+
+def broken_laws(facts: Sequence[AnyFact], *, ended: bool = True) -> list[str]:
+    """Every law that this log breaks, in words; `ended` says that the run is over."""
+    return [
+        *_frame(facts, ended=ended),
+        *_effects(facts, ended=ended),
+        *_gates(facts, ended=ended),
+        *_places(facts, ended=ended),
+        *_numbers(facts),
+    ]
+
+
+def _frame(facts: Sequence[AnyFact], *, ended: bool) -> Iterator[str]:
+    if not isinstance(facts[0], RunStarted):
+        yield "the first fact is not run.started"
+    finished = [n for n, fact in enumerate(facts) if isinstance(fact, RunFinished)]
+    if ended and finished != [len(facts) - 1]:
+        yield f"run.finished is not the last fact and the only one: {finished} of {len(facts)}"
+    times = [fact.at for fact in facts]
+    if times != sorted(times):
+        yield "times go back"
+
+
+def _effects(facts: Sequence[AnyFact], *, ended: bool) -> Iterator[str]:
+    requested: Counter[str] = Counter()
+    answered: Counter[str] = Counter()
+    for fact in facts:
+        if isinstance(fact, EffectRequested):
+            requested[fact.effect] += 1
+        elif isinstance(fact, EffectDone | EffectFailed):
+            if not requested[fact.effect]:
+                yield f"{fact.effect} is answered before it is requested"
+            answered[fact.effect] += 1
+    yield from (f"{effect} is requested {n} times" for effect, n in requested.items() if n > 1)
+    yield from (f"{effect} is answered {n} times" for effect, n in answered.items() if n > 1)
+    if ended:
+        yield from (f"{effect} is never answered" for effect in requested - answered)
+
+
+def _gates(facts: Sequence[AnyFact], *, ended: bool) -> Iterator[str]:
+    opened: Counter[str] = Counter()
+    over: Counter[str] = Counter()
+    for fact in facts:
+        if isinstance(fact, GateOpened):
+            opened[fact.gate] += 1
+        elif isinstance(fact, GateAnswered | GateClosed):
+            over[fact.gate] += 1
+    yield from (f"{gate} is opened {n} times" for gate, n in opened.items() if n > 1)
+    yield from (f"{gate} ends {n} times" for gate, n in over.items() if n > 1)
+    if ended:
+        yield from (f"{gate} is never answered or closed" for gate in opened - over)
+
+
+def _places(facts: Sequence[AnyFact], *, ended: bool) -> Iterator[str]:
+    open_places = {""}
+    seen: set[str] = set()
+    for fact in facts:
+        path = getattr(fact, "path", "")
+        if isinstance(fact, StepStarted | IterationStarted | StepSkipped):
+            if path in seen:
+                yield f"{path} begins or is skipped a second time"
+            if parent_path(path) not in open_places:
+                yield f"{path} begins in a place that is not open"
+            seen.add(path)
+            if not isinstance(fact, StepSkipped):
+                open_places.add(path)
+        elif path not in open_places:
+            yield f"{type(fact).__name__} at {path}, which is not open"
+        elif isinstance(fact, ENDS):
+            open_places.discard(path)
+            inside = [place for place in open_places if parent_path(place) == path and place]
+            if inside:
+                yield f"{path} ends before {inside}"
+    if ended and open_places != {""}:
+        yield f"never ended: {sorted(open_places - {''})}"
+
+
+def _numbers(facts: Sequence[AnyFact]) -> Iterator[str]:
+    """Passes are numbered from 1 without a gap, in the order in which they begin."""
+    count: Counter[str] = Counter()
+    for fact in facts:
+        if isinstance(fact, IterationStarted) and pass_number(fact.path) >= 0:
+            repeat = parent_path(fact.path)
+            count[repeat] += 1
+            if fact.iteration != count[repeat] or pass_number(fact.path) + 1 != count[repeat]:
+                yield f"{fact.path} is pass {fact.iteration}, expected {count[repeat]}"

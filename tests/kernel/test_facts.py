@@ -1,0 +1,157 @@
+"""Facts on disk: every kind round-trips, and no name changes by accident."""
+
+from __future__ import annotations
+
+import json
+import typing
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from loopwright.kernel import calls, facts
+from loopwright.kernel.calls import AnyCall
+from loopwright.kernel.facts import AnyFact, RunPaused, decode_facts, encode_facts
+from loopwright.model.record import Blob
+from tests.model.plans import IDS, JSON, TEXTS
+
+SCHEMA = Path(__file__).parents[1] / "golden" / "fact_schema.json"
+KINDS: tuple[type[AnyFact], ...] = typing.get_args(AnyFact)
+CALLS: tuple[type[AnyCall], ...] = typing.get_args(AnyCall)
+
+TEXT = TEXTS | st.builds(Blob, blob=IDS, size=st.integers(0, 10**9), head=TEXTS)
+MONEY = st.floats(0, 1_000)
+COUNT = st.integers(0, 2**53)
+USAGE = st.builds(facts.Usage, input_tokens=COUNT, output_tokens=COUNT, usd=MONEY)
+FAILURE = st.builds(
+    facts.Failure, type=IDS, detail=TEXTS, retry_after_ms=st.none() | st.integers(0, 10**9)
+)
+BY_NAME: dict[str, st.SearchStrategy[object]] = {
+    "at": COUNT,
+    "inputs": st.dictionaries(TEXTS, JSON, max_size=2),
+    "iteration": st.none() | st.integers(0, 1_000),
+    "usage": st.none() | USAGE,
+    "mark": st.none() | COUNT,
+    "code": st.none() | st.integers(-255, 255),
+    "call": st.one_of([st.deferred(lambda kind=kind: any_of(kind)) for kind in CALLS]),
+    "arguments": JSON,
+    "argv": st.lists(TEXTS, max_size=3).map(tuple),
+    "env": st.dictionaries(IDS, TEXTS, max_size=2),
+    "answers": st.just(("approve", "continue")),
+    "usd": MONEY,
+}
+
+
+def any_of(kind: type) -> st.SearchStrategy[object]:
+    """Values of a record, each field by its name, else by its type."""
+    hints = typing.get_type_hints(kind)
+    given_fields = {
+        name: BY_NAME[name] if name in BY_NAME and not _is_text_call(kind, name) else _of(hint)
+        for name, hint in hints.items()
+        if name in kind.__struct_fields__
+    }
+    return st.builds(kind, **given_fields)
+
+
+def _is_text_call(kind: type, name: str) -> bool:
+    return kind is calls.ToolCall and name == "call"
+
+
+def _of(hint: object) -> st.SearchStrategy[object]:
+    options = typing.get_args(hint)
+    if typing.get_origin(hint) is typing.Literal:
+        return st.sampled_from(options)
+    if Blob in options:
+        return TEXT | st.none() if type(None) in options else TEXT
+    if facts.Failure in (hint, *options):
+        return FAILURE | st.none() if options else FAILURE
+    if hint is int:
+        return COUNT
+    if hint is bool:
+        return st.booleans()
+    return TEXTS | st.none() if type(None) in options else TEXTS
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__struct_config__.tag)
+@settings(max_examples=25)
+@given(data=st.data())
+def test_every_kind_round_trips(kind: type[AnyFact], data: st.DataObject) -> None:
+    """A fact that was written is read as it was."""
+    fact = data.draw(any_of(kind))
+    assert decode_facts(encode_facts([fact, fact])) == [fact, fact]
+
+
+def described() -> dict[str, dict[str, list[str]]]:
+    """Kinds and their fields as they stand on disk."""
+    return {
+        "facts": {str(k.__struct_config__.tag): list(k.__struct_encode_fields__) for k in KINDS},
+        "calls": {str(k.__struct_config__.tag): list(k.__struct_encode_fields__) for k in CALLS},
+        "parts": {
+            kind.__name__: list(kind.__struct_encode_fields__)
+            for kind in (facts.Usage, facts.Failure, Blob)
+        },
+    }
+
+
+def test_names_on_disk_are_frozen() -> None:
+    """Kinds and fields are as recorded; a change here is a change of everyone's logs.
+
+    A new kind or a new optional field: edit tests/golden/fact_schema.json by hand. A renamed or
+    removed one: old logs must still fold, so it needs a translation first.
+    """
+    assert described() == json.loads(SCHEMA.read_text(encoding="utf-8"))
+
+
+def test_new_fields_have_defaults() -> None:
+    """Only what a fact cannot be without must be there, so that old logs still read."""
+    required = {
+        str(kind.__struct_config__.tag): [
+            field.encode_name for field in msgspec.structs.fields(kind) if field.required
+        ]
+        for kind in KINDS
+    }
+    assert required == {
+        "run.started": ["at", "run", "plan", "name"],
+        "run.paused": ["at"],
+        "run.resumed": ["at"],
+        "cancel.requested": ["at"],
+        "run.finished": ["at", "outcome", "reason"],
+        "step.started": ["at", "path"],
+        "step.finished": ["at", "path", "status"],
+        "step.skipped": ["at", "path", "reason"],
+        "iteration.started": ["at", "path"],
+        "iteration.finished": ["at", "path"],
+        "check.verdict": ["at", "path", "index", "check", "verdict"],
+        "effect.requested": ["at", "path", "effect", "call"],
+        "effect.done": ["at", "path", "effect"],
+        "effect.failed": ["at", "path", "effect", "error"],
+        "gate.opened": ["at", "path", "gate", "digest", "message", "answers"],
+        "gate.answered": ["at", "path", "gate", "decision"],
+        "gate.closed": ["at", "path", "gate", "reason"],
+        "message.sent": ["at", "path", "to", "text"],
+        "history.compressed": ["at", "path", "dropped", "kept", "strategy"],
+        "budget.reserved": ["at", "path", "effect"],
+        "budget.settled": ["at", "path", "effect"],
+    }
+
+
+def test_defaults_take_no_room() -> None:
+    """What is as by default is not written: a pass must stay small."""
+    assert encode_facts([RunPaused(at=1)]) == b'[{"kind":"run.paused","at":1}]'
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        pytest.param(b'[{"kind":"run.exploded","at":1}]', id="unknown kind"),
+        pytest.param(b'[{"kind":"run.paused"}]', id="no time"),
+        pytest.param(b'[{"kind":"run.paused","at":"1"}]', id="time as text"),
+        pytest.param(b"[", id="half a batch"),
+    ],
+)
+def test_what_is_not_a_fact_is_refused(data: bytes) -> None:
+    """A damaged row is an error, not a guess."""
+    with pytest.raises(msgspec.DecodeError):
+        decode_facts(data)

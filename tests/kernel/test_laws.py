@@ -1,0 +1,232 @@
+"""The laws of the kernel over random plans and random worlds."""
+
+from __future__ import annotations
+
+import zlib
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from loopwright.kernel.calls import AgentCall, CommandCall
+from loopwright.kernel.decide import settle
+from loopwright.kernel.facts import EffectRequested, GateOpened, IterationStarted, Usage
+from loopwright.kernel.fold import apply, fold
+from loopwright.model.actions import Decision, Repeat, Steps
+from loopwright.model.ids import last_id, parent_path, pass_number
+from loopwright.model.plan import Plan
+from tests.kernel.driving import Driver, Fail, People, Reply, Said, Script, without_time
+from tests.kernel.invariants import broken_laws
+from tests.model.plans import runnable_plans
+
+AGENT: list[Said] = [
+    Reply("still trying", session="s"),
+    Reply("trying", usage=Usage(5, 5, 0.1)),
+    Reply("good work\nDONE", usage=Usage(10, 10, 0.2)),
+    Reply('see {"ok": 1}', usage=Usage(1, 1, 0.01)),
+    Reply("trying"),
+    Fail("agent"),
+    Fail("rate_limited", retry_after_ms=30),
+    None,
+]
+PROGRAM: list[Said] = [
+    Reply("built", code=0),
+    Reply("2 failed", code=1),
+    Fail("wall_timeout"),
+    Fail("not_found"),
+    None,
+]
+PERSON: list[tuple[Decision, str] | None] = [
+    ("approve", ""),
+    ("reject", "no"),
+    ("continue", "more"),
+    None,
+]
+
+
+def world(seed: int, *, patient: bool = False) -> tuple[Script, People]:
+    """Answers that are a function of a seed and what is asked; a patient world always answers."""
+
+    def pick(rows: list[object], name: str) -> object:
+        choices = rows[:-1] if patient else rows
+        return choices[zlib.crc32(f"{seed}:{name}".encode()) % len(choices)]
+
+    def script(request: EffectRequested) -> Said:
+        rows = AGENT if isinstance(request.call, AgentCall) else PROGRAM
+        assert isinstance(request.call, AgentCall | CommandCall)
+        return pick(list(rows), request.effect)
+
+    def people(gate: GateOpened) -> tuple[Decision, str] | None:
+        decided = pick(list(PERSON), gate.gate)
+        # A person who always asks for more would never let a loop end.
+        if decided == ("continue", "more") and seed % 3 == 0:
+            return ("approve", "")
+        return decided
+
+    return script, people
+
+
+def driver(plan: Plan, seed: int, **more: object) -> Driver:
+    script, people = world(seed)
+    return Driver(plan, script, people, **more)
+
+
+SEEDS = st.integers(0, 2**16)
+FEW = settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+MANY = settings(max_examples=2_000, suppress_health_check=[HealthCheck.too_slow])
+
+
+def at_rest(plan: Plan, seed: int) -> Driver:
+    """A run that went as far as it can; a gate at the cap may go round a few times at most."""
+    return driver(plan, seed).run(most=400)
+
+
+# -- each law as a function of one example ---------------------------------------------------------
+
+
+def law_of_order(plan: Plan, seed: int) -> None:
+    run = at_rest(plan, seed)
+    assert broken_laws(run.facts, ended=run.state.finished is not None) == []
+    assert run.state.ignored == 0
+    if run.state.finished is None:
+        assert run.state.pending or run.state.gates, "nothing is awaited, yet it is not at its end"
+
+
+def law_of_determinism(plan: Plan, seed: int) -> None:
+    one, two = at_rest(plan, seed), at_rest(plan, seed)
+    assert one.facts == two.facts
+
+
+def law_of_quiescence(plan: Plan, seed: int) -> None:
+    run = at_rest(plan, seed)
+    assert settle(run.state, run.texts, run.clock) == []
+    for end in run.ends:
+        state = fold(plan, run.facts[:end])
+        assert settle(state, run.texts, run.facts[end - 1].at) == []
+        assert settle(state, run.texts, run.facts[end - 1].at) == []
+
+
+def law_of_crashes(plan: Plan, seed: int, *, exactly: bool) -> None:
+    run = at_rest(plan, seed)
+    boundaries = set(run.ends)
+    for length in range(1, len(run.facts)):
+        again = run.cut(length).run(most=400)
+        assert broken_laws(again.facts, ended=again.state.finished is not None) == []
+        assert summary(again) == summary(run), f"cut after {length}: {run.facts[length - 1]}"
+        if exactly and length in boundaries:
+            assert without_time(again.facts) == without_time(run.facts)
+
+
+def summary(run: Driver) -> object:
+    """What a run came to, or what it waits for."""
+    if run.state.finished is not None:
+        end = run.state.finished
+        passes = sum(isinstance(fact, IterationStarted) for fact in run.facts)
+        return end.outcome, end.reason, run.texts.read(end.output), end.error, passes
+    return sorted(run.state.pending), sorted(run.state.gates)
+
+
+def law_of_one_answer(plan: Plan, seed: int) -> None:
+    run = driver(plan, seed).start()
+    plain = at_rest(plan, seed)
+    given_before: list[object] = []
+    for _ in range(400):
+        known = len(run.facts)
+        if not run.step():
+            break
+        given_before.append(run.facts[known])
+        for old in (given_before[0], given_before[-1]):
+            state = run.state
+            before = state.ignored
+            apply(state, old)
+            assert state.ignored == before + 1
+            assert settle(state, run.texts, run.clock) == []
+    assert without_time(run.facts) == without_time(plain.facts)
+
+
+def law_of_caps(plan: Plan, seed: int) -> None:
+    run = at_rest(plan, seed)
+    limits = dict(caps("", plan.steps))
+    for fact in run.facts:
+        if isinstance(fact, IterationStarted) and pass_number(fact.path) >= 0:
+            most = limits[pattern(parent_path(fact.path))]
+            granted = sum(
+                getattr(one, "decision", "") == "continue"
+                and one.path == parent_path(fact.path)
+                for one in run.facts
+            )
+            assert most is None or fact.iteration <= most + granted
+
+
+def pattern(path: str) -> str:
+    """A path without its numbers."""
+    kept = []
+    while path:
+        inside = path.endswith("]") or last_id(path).lstrip("-").isdigit()
+        kept.append("*" if inside else last_id(path))
+        path = parent_path(path)
+    return "/".join(reversed(kept))
+
+
+def caps(prefix: str, steps: tuple[object, ...]) -> list[tuple[str, int | None]]:
+    found: list[tuple[str, int | None]] = []
+    for step in steps:
+        found += _caps_of(f"{prefix}/{step.id}".lstrip("/"), step.action)
+    return found
+
+
+def _caps_of(path: str, action: object) -> list[tuple[str, int | None]]:
+    if isinstance(action, Repeat):
+        return [(path, action.max), *_caps_of(f"{path}/*", action.body)]
+    return caps(path, action.steps) if isinstance(action, Steps) else []
+
+
+LAWS = {
+    "order": law_of_order,
+    "determinism": law_of_determinism,
+    "quiescence": law_of_quiescence,
+    "one answer": law_of_one_answer,
+    "caps": law_of_caps,
+}
+
+
+@FEW
+@given(plan=runnable_plans(), seed=SEEDS)
+@pytest.mark.parametrize("law", LAWS.values(), ids=LAWS.keys())
+def test_law(law: object, plan: Plan, seed: int) -> None:
+    """Any plan in any world keeps the law."""
+    law(plan, seed)
+
+
+@FEW
+@given(plan=runnable_plans(sequential=True), seed=SEEDS)
+def test_crash_anywhere_in_a_sequential_run(plan: Plan, seed: int) -> None:
+    """Cut after any fact, a sequential run goes on with the very same facts."""
+    law_of_crashes(plan, seed, exactly=True)
+
+
+@FEW
+@given(plan=runnable_plans(), seed=SEEDS)
+def test_crash_anywhere_in_a_parallel_run(plan: Plan, seed: int) -> None:
+    """Cut after any fact, a run comes to the same end."""
+    law_of_crashes(plan, seed, exactly=plan.parallel is None)
+
+
+@pytest.mark.deep
+@pytest.mark.timeout(1_800)
+@MANY
+@given(plan=runnable_plans(), seed=SEEDS)
+@pytest.mark.parametrize("law", LAWS.values(), ids=LAWS.keys())
+def test_law_deeply(law: object, plan: Plan, seed: int) -> None:
+    """The same with many more plans and worlds."""
+    law(plan, seed)
+
+
+@pytest.mark.deep
+@pytest.mark.timeout(1_800)
+@MANY
+@given(sequential=st.booleans(), data=st.data(), seed=SEEDS)
+def test_crash_anywhere_deeply(sequential: bool, data: st.DataObject, seed: int) -> None:
+    """The same for crashes."""
+    plan = data.draw(runnable_plans(sequential=sequential))
+    law_of_crashes(plan, seed, exactly=plan.parallel is None)

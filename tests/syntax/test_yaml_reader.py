@@ -1,0 +1,246 @@
+"""YAML 1.2 from events: tags, aliases, keys and errors, with either parser."""
+
+import pytest
+import yaml
+
+from loopwright.syntax import Diagnostic
+from loopwright.syntax.composing import Composer
+from loopwright.syntax.source import Source
+from loopwright.syntax.yaml_reader import FASTEST, Loader, compose_yaml
+
+EITHER = pytest.mark.parametrize(
+    "loader", [FASTEST, yaml.SafeLoader], ids=["fastest", "pure Python"]
+)
+
+
+def compose(text: str, loader: Loader = FASTEST) -> Composer:
+    return compose_yaml(Source("f.yaml", text), loader=loader)
+
+
+def value(text: str, loader: Loader = FASTEST) -> object:
+    composer = compose(text, loader)
+    assert composer.problems == []
+    assert composer.root is not None
+    return composer.root.value
+
+
+def problem(text: str, loader: Loader = FASTEST) -> Diagnostic:
+    (found,) = compose(text, loader).problems
+    return found
+
+
+def place(found: Diagnostic) -> str:
+    return f"{found.line}:{found.column}: {found.code}"
+
+
+@pytest.mark.item("A12")
+@EITHER
+def test_text_stays_text(loader: Loader) -> None:
+    """What YAML 1.1 would take for booleans, times and octals is text or a decimal number."""
+    text = "on: on\noff: off\nyes: yes\nno: no\ny: y\ntime: 12:30:45\noct: 010\nday: 2024-01-01\n"
+    assert value(text, loader) == {
+        "on": "on",
+        "off": "off",
+        "yes": "yes",
+        "no": "no",
+        "y": "y",
+        "time": "12:30:45",
+        "oct": 10,
+        "day": "2024-01-01",
+    }
+
+
+@EITHER
+def test_every_kind_of_value_keeps_its_type(loader: Loader) -> None:
+    """Maps, lists, text in all styles, numbers, booleans and null."""
+    text = (
+        "a: [1, -2.5, true, null, ~, '1', \"x\\ty\"]\n"
+        "b: |\n  line\n  two\nc: >-\n  fold\n  ed\nd:\n"
+    )
+    assert value(text, loader) == {
+        "a": [1, -2.5, True, None, None, "1", "x\ty"],
+        "b": "line\ntwo\n",
+        "c": "fold ed",
+        "d": None,
+    }
+
+
+@EITHER
+def test_core_tags_are_understood(loader: Loader) -> None:
+    """The tags of the core schema convert, in short, long and verbatim form."""
+    text = (
+        "a: !!str 12\nb: !!float 1\nc: !!int '7'\nd: !!map {}\ne: !!seq []\nf: !!null ''\n"
+        "g: !!bool 'true'\nh: !<tag:yaml.org,2002:str> 1\n"
+    )
+    assert value(text, loader) == {
+        "a": "12",
+        "b": 1.0,
+        "c": 7,
+        "d": {},
+        "e": [],
+        "f": None,
+        "g": True,
+        "h": "1",
+    }
+
+
+@pytest.mark.item("A6")
+@EITHER
+@pytest.mark.parametrize(
+    "tagged",
+    [
+        "!!python/object/apply:os.system [ls]",
+        "!!python/name:os.system ''",
+        "!!binary aGk=",
+        "!!timestamp 2024-01-01",
+        "!!set {x}",
+        "!!omap []",
+        "!!merge <<",
+        "!custom x",
+        "!custom {x: y}",
+        "!custom [x]",
+        "!<verbatim> x",
+        "! x",
+        "!undefined!handle x",
+        "!!map x",
+        "!!seq {x: y}",
+        "!!str [x]",
+        "!!int x",
+        "!!int 1.5",
+        "!!bool yes",
+        "!!null 0",
+    ],
+)
+def test_other_tags_are_refused(tagged: str, loader: Loader) -> None:
+    """Any tag that is not of the core schema, or does not fit its value, is refused."""
+    assert place(problem(f"a: {tagged}", loader)) == "1:4: yaml-tag"
+
+
+@EITHER
+def test_a_tag_directive_does_not_help(loader: Loader) -> None:
+    """A handle that is bound to a foreign name is refused all the same."""
+    text = "%TAG !! tag:example,2000:\n---\na: !!str x\n"
+    assert place(problem(text, loader)) == "3:4: yaml-tag"
+
+
+@pytest.mark.item("A11")
+@EITHER
+@pytest.mark.parametrize(
+    ("text", "where"),
+    [("&a [*a]", "1:5"), ("x: &a {b: [1, {c: *a}]}", "1:19"), ("&a {? *a : 1}", "1:7")],
+    ids=["list", "nested", "key"],
+)
+def test_cycles_are_refused(text: str, where: str, loader: Loader) -> None:
+    """An alias inside of its own anchor is refused."""
+    assert place(problem(text, loader)) == f"{where}: yaml-cycle"
+
+
+@EITHER
+def test_aliases_are_written_out(loader: Loader) -> None:
+    """An alias gives an equal value that shares nothing with the first."""
+    found = value("a: &x {l: [1]}\nb: *x\n? &k key\n: 2\nc: *k\n", loader)
+    assert found == {"a": {"l": [1]}, "b": {"l": [1]}, "key": 2, "c": "key"}
+    assert isinstance(found, dict)
+    assert found["a"] is not found["b"]
+    assert found["a"]["l"] is not found["b"]["l"]
+
+
+def test_the_nearest_anchor_before_counts() -> None:
+    """An anchor may be set again."""
+    assert value("[&a 1, *a, &a 2, *a]") == [1, 1, 2, 2]
+
+
+@pytest.mark.item("A8")
+@EITHER
+def test_merge_keys_are_off(loader: Loader) -> None:
+    """A merge key is refused by name; in quotes it is a key like any other."""
+    found = problem("a: &a {x: 1}\nb:\n  <<: *a\n", loader)
+    assert place(found) == "3:3: too-complex"
+    assert "merge keys" in found.message
+    assert value("'<<': 1", loader) == {"<<": 1}
+
+
+@EITHER
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("1: x", "not 1"),
+        ("true: x", "not true"),
+        ("~: x", "not null"),
+        ("? \n: x", "not null"),
+        ("1.5: x", "not 1.5"),
+        ("[a]: x", "not a list"),
+        ("? {a: b}\n: x", "not a mapping"),
+        ("a: &n 1\n*n : x", "not 1"),
+    ],
+)
+def test_keys_are_text(text: str, shown: str, loader: Loader) -> None:
+    """A key of another type is refused, naming the key."""
+    found = problem(text, loader)
+    assert found.code == "wrong-type"
+    assert shown in found.message
+
+
+@pytest.mark.item("A21")
+@EITHER
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [("a: 1\n---\nb: 2\n", 2), ("---\na: 1\n---\n", 3), ("a: 1\n...\n---\nb: 2", 3)],
+)
+def test_a_second_document_is_refused(text: str, line: int, loader: Loader) -> None:
+    """A definition is one document."""
+    assert place(problem(text, loader)) == f"{line}:1: multiple-documents"
+
+
+@pytest.mark.item("A13")
+@EITHER
+@pytest.mark.parametrize("number", [".nan", ".NaN", ".inf", "-.inf", "+.INF", "1e999", "-1e999"])
+def test_numbers_are_finite(number: str, loader: Loader) -> None:
+    """Infinity and not-a-number are refused, naming the number."""
+    found = problem(f"a: {number}", loader)
+    assert place(found) == "1:4: not-finite"
+    assert number in found.message
+
+
+@EITHER
+@pytest.mark.parametrize("escape", ["\\ud800", "\\udfff", "\\0", "\\ud83d\\ude00"])
+def test_characters_that_cannot_be_stored_are_refused(escape: str, loader: Loader) -> None:
+    """Neither a surrogate nor NUL gets in through an escape."""
+    assert problem(f'a: "x{escape}"', loader).code == "bad-character"
+
+
+@pytest.mark.parametrize("loader", [yaml.SafeLoader])
+def test_an_escape_past_unicode_is_a_syntax_error(loader: Loader) -> None:
+    """The pure parser raises something else there, which must not get out."""
+    assert problem('a: "\\Uffffffff"', loader).code == "yaml-syntax"
+
+
+@EITHER
+@pytest.mark.parametrize(
+    ("text", "where", "words"),
+    [
+        pytest.param("a: [1, 2", "1:9", "',' or ']'", id="open list"),
+        pytest.param("a: b: c", "1:5", "quotes", id="colon in text"),
+        pytest.param("a: @b", "1:4", "quotes", id="reserved sign"),
+        pytest.param("a: *b", "1:4", "&b", id="unknown anchor"),
+        pytest.param("a: 1\n b: 2", "2:3", "", id="indent"),
+        pytest.param("%YAML 3.0\n--- a", "1:1", "", id="other YAML"),
+        pytest.param("é: 1\nß: [ü", "2:6", "", id="not ASCII"),
+    ],
+)
+def test_other_mistakes_are_syntax_errors(
+    text: str, where: str, words: str, loader: Loader
+) -> None:
+    """Anything else is `yaml-syntax`, at a place in the text and with a reason."""
+    found = problem(text, loader)
+    assert found.code == "yaml-syntax"
+    assert words in found.render()
+    if loader is FASTEST:  # the two parsers notice some mistakes at different places
+        assert place(found).startswith((where, f"{int(where[0]) + 1}:1"))
+
+
+def test_line_separators_are_refused_by_name() -> None:
+    """U+2028 ends a line for the parser and for nobody else."""
+    found = problem("a: x\u2028y")
+    assert place(found) == "1:5: bad-character"
+    assert "U+2028 LINE SEPARATOR" in found.message
