@@ -42,12 +42,13 @@ heading "The tests of the project before"
 heading "loopwright run examples/demo/fix-tests.yaml"
 code=0
 (cd "$root" && loopwright run examples/demo/fix-tests.yaml --workspace "$play/project" --agent "$spec") || code=$?
+[ "$code" -ne 2 ] || exit 2  # refused: nothing was started, and the message says why
 
 heading "What has changed"
 (cd "$play" && git --no-pager diff --no-index before project) || true
 
 heading "The tests of the project after"
-(cd "$play/project" && python3 -B -m unittest 2>&1 | tail -n 3)  || true
+(cd "$play/project" && python3 -B -m unittest 2>&1 | tail -n 3) || true
 
 heading "loopwright show"
 run=$(loopwright ls --json | python3 -c 'import json, sys; print(json.load(sys.stdin)["runs"][0]["run"])')

@@ -7,6 +7,7 @@ generated whole, or has generated parts between two comments, with words by peop
 from __future__ import annotations
 
 import argparse
+import copy
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -19,7 +20,8 @@ import msgspec
 
 from loopwright.app.dialects import dialect
 from loopwright.app.settings import NAMES, PREFIX
-from loopwright.cli.main import COMMANDS, PROGRAM, cli
+from loopwright.cli.main import COMMANDS, cli
+from loopwright.cli.verb import PROGRAM, common_options
 from loopwright.kernel import calls
 from loopwright.kernel.facts import AnyFact, Fact, Failure, PlaceFact, Usage
 from loopwright.model.record import Blob
@@ -163,25 +165,40 @@ def _link(ref: str) -> str:
 
 
 def commands_page() -> str:
-    """Every command with its own help."""
+    """Every command with its own help; what all take is told once."""
     parts = [
         f"# Commands\n\n{HEADER}\n",
         f"`{PROGRAM}` and the short `lw` are the same program. Data goes to stdout, talk to",
-        "stderr. What the exit codes mean stands in [exit-codes.md](exit-codes.md).\n",
+        "stderr. The options at the end of this list are taken by every command, before or after",
+        "its name. What the exit codes mean stands in [exit-codes.md](exit-codes.md).\n",
         _help(cli, PROGRAM),
     ]
     context = click.Context(cli, info_name=PROGRAM)
     for name in COMMANDS:
         command = cli.get_command(context, name)
         assert command is not None
-        parts.append(f"## {name}\n\n{_help(command, f'{PROGRAM} {name}')}")
+        parts += _command(command, name)
     return "\n".join(parts)
 
 
+def _command(command: click.Command, name: str) -> Iterator[str]:
+    yield f"## {name}\n\n{_help(_own(command), f'{PROGRAM} {name}')}"
+    for inner, sub in getattr(command, "commands", {}).items():
+        yield from _command(sub, f"{name} {inner}")
+
+
+def _own(command: click.Command) -> click.Command:
+    """The command without the options that all have."""
+    everywhere = {option.name for option in common_options()}
+    own = copy.copy(command)
+    own.params = [param for param in command.params if param.name not in everywhere]
+    own.add_help_option = False
+    return own
+
+
 def _help(command: click.Command, name: str) -> str:
-    context = click.Context(
-        command, info_name=name, terminal_width=HELP_WIDTH, max_content_width=HELP_WIDTH
-    )
+    settings: dict[str, Any] = {**command.context_settings, "terminal_width": HELP_WIDTH}
+    context = click.Context(command, info_name=name, **settings)
     text = "\n".join(line.rstrip() for line in command.get_help(context).strip().splitlines())
     return f"```text\n{text}\n```\n"
 
@@ -195,8 +212,8 @@ _FACTS_HEAD = """\
 
 A run is a sequence of facts, numbered 1, 2, 3 … without a gap. `loopwright events RUN` prints them,
 one JSON object in a line: `run`, `seq`, `at` (RFC 3339, UTC), `kind`, and what stands in the table
-of its kind. A fact that belongs to a place has its `path`; one that belongs to a pass has its
-`iteration`, from 1. Fields that have their default value are left out.
+of its kind. `path` is the place in the run, empty for the run itself; a fact that belongs to a pass
+has its `iteration`, from 1. Empty fields are left out, and a structured `result` is JSON, not text.
 
 A *text* is a string; a long one is kept once by its content and stands here as
 `{{"blob": HASH, "size": BYTES, "head": "how it begins"}}`.

@@ -1,4 +1,4 @@
-"""Loopwright itself: the real service, driver and log; only the agent is a no-op in this process."""
+"""Loopwright itself: the real service, driver and log; only the agent is a no-op, in-process."""
 
 from __future__ import annotations
 
@@ -31,13 +31,16 @@ IDLE_SECONDS = 4.0
 class Noop:
     """Answers every call at once, or never after so many passes."""
 
-    def __init__(self, hang_after: int | None = None) -> None:
+    def __init__(self, hang_after: int | None = None, loops: int = 0) -> None:
         self._hang_after = hang_after
-        self.hanging = 0
+        self._left = loops
+        self.all_hang = asyncio.Event()
 
     def perform(self, job: Job) -> Answer | Awaitable[Answer]:
         if self._hang_after is not None and job.iteration > self._hang_after:
-            self.hanging += 1
+            self._left -= 1
+            if self._left == 0:
+                self.all_hang.set()
             return asyncio.Event().wait()  # type: ignore[return-value]
         return Done(output=protocol.RESULT)
 
@@ -123,21 +126,19 @@ def _count_passes(database: Path, *, before_rows: int) -> int:
 
 
 async def victim(options: argparse.Namespace) -> None:
-    performer = Noop(hang_after=protocol.PASSES_BEFORE_KILL)
+    performer = Noop(hang_after=protocol.PASSES_BEFORE_KILL, loops=options.n)
     engine = Engine(options.dir, performer)
     await asyncio.gather(*(engine.start(loop_plan(10)) for _ in range(options.n)))
-    while performer.hanging < options.n:
-        await asyncio.sleep(0.01)
+    await performer.all_hang.wait()
     protocol.say("ready")
     await asyncio.sleep(protocol.RECOVERY_LIMIT_SECONDS)
 
 
 async def survivor(options: argparse.Namespace) -> None:
-    performer = Noop(hang_after=protocol.PASSES_BEFORE_KILL + 1)
+    performer = Noop(hang_after=protocol.PASSES_BEFORE_KILL + 1, loops=options.n)
     engine = Engine(options.dir, performer)
     engine.service.recover()
-    while performer.hanging < options.n:
-        await asyncio.sleep(0.005)
+    await performer.all_hang.wait()
     protocol.say("resumed")
 
 
@@ -147,9 +148,8 @@ async def waiting(options: argparse.Namespace) -> None:
     before = _rss()
     with protocol.Meter() as meter:
         for _ in range(0, options.n, 100):
-            await asyncio.gather(*(engine.start(gate_plan()) for _ in range(100)))
-        while len(engine.service.gates()) < options.n:
-            await asyncio.sleep(0.05)
+            await asyncio.gather(*(engine.run(gate_plan()) for _ in range(100)))
+    assert len(engine.service.gates()) >= options.n
     after = _rss()
     used, began = time.process_time(), time.perf_counter()
     await asyncio.sleep(IDLE_SECONDS)

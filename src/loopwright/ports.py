@@ -161,6 +161,11 @@ class Clock(Protocol):
     def call_at(self, when_ms: int, action: Callable[[], None]) -> Callable[[], None]:
         """Run `action` at or after that time; the answer cancels it."""
 
+    def call_after(self, delay_ms: int, action: Callable[[], None]) -> Callable[[], None]:
+        """Run `action` when so much time has passed, whatever is done to the wall clock; the
+        answer cancels it.
+        """
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delta:

@@ -9,8 +9,9 @@ off, everything that died is started again, and every run has to come to its end
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -33,7 +34,6 @@ from tests.faults.chance import random_answer, random_plan
 HERE = Path(__file__).parent
 TROUBLED_STEPS = (60, 140)
 CALM_TICKS = 600
-NO_PARTS: frozenset[str] = frozenset()
 
 
 def no_schema(schema: object, value: object) -> None:
@@ -49,6 +49,7 @@ class WatchedLog(MemoryLog):
         )
         self.world = world
         self.fault: str | None = None
+        self.in_doubt = False
 
     def submit(self, append: Append, done: Callable[[Exception | None], None]) -> None:
         fault, self.fault = self.fault, None
@@ -60,10 +61,16 @@ class WatchedLog(MemoryLog):
             if error is None:
                 self.world.acknowledged.append(append)
                 if fault == "after":
+                    self.in_doubt = True
                     error = StorageError("the disk went away", code="io")
             done(error)
 
         super().submit(append, told)
+
+    def changed(self) -> bool:
+        """As with a file: after an append that may or may not be there, everything is new."""
+        doubt, self.in_doubt = self.in_doubt, False
+        return super().changed() or doubt
 
     def _commit(self, entry: Entry) -> None:
         self.world.committing(entry.append)
@@ -128,6 +135,7 @@ class World:
         self.keys: dict[str, str] = {}
         self.faults = True
         self.people = 0
+        self.story: list[str] = []
 
     # -- what is watched ---------------------------------------------------------------------------
 
@@ -136,8 +144,20 @@ class World:
 
     def complain(self, problem: str) -> None:
         self.problems.append(problem)
+        self.story.append(f"WRONG: {problem}")
+
+    def note(self, process: Process, what: str) -> None:
+        self.story.append(f"{self.now} {process.owner.token}: {what}")
 
     def committing(self, append: Append) -> None:
+        self.story.append(
+            f"    commit {append.run[-4:]} {append.expected} by {append.token}: "
+            f"{[type(fact).__name__ for fact in append.facts]}"
+            f" {append.headline.status if append.headline else ''}"
+        )
+        self._watch(append)
+
+    def _watch(self, append: Append) -> None:
         """Only the newest owner commits as a driver, and nothing is added to a run that ended."""
         run = self.store.runs.get(append.run)
         if run is not None and run.headline.status not in OPEN_STATUSES:
@@ -163,10 +183,13 @@ class World:
     def performing(self, process: Process, job: Job) -> None:
         """An effect is begun after its request and before its answer, once for each driver."""
         key = job.run, job.effect
+        self.note(process, f"begins {job.effect} of {job.run[-4:]}")
         if key not in self.requested:
             self.complain(f"{key} is begun before its request is durable")
-        if key in self.answered:
+        if key in self.answered and process.believed_alive:
             self.complain(f"{key} is begun although its answer is durable")
+        if not process.believed_alive:
+            return  # a ghost that was not told yet; its answer will be refused
         other = self.performed.get(key)
         if other is process:
             self.complain(f"{key} is begun twice by one process")
@@ -193,6 +216,7 @@ class World:
         )
         process.service = Service(process.log, process.clock, process.driver)
         self.processes[place] = process
+        self.note(process, "boots")
         process.driver.open()
         process.service.recover()
         return process
@@ -212,12 +236,12 @@ class World:
     def running(self) -> list[tuple[int, Process]]:
         return [(n, p) for n, p in enumerate(self.processes) if p is not None]
 
-    def ask(self, process: Process, request: Coroutine[Any, Any, object]) -> None:
+    def ask(self, process: Process, request: Callable[[], Awaitable[object]]) -> None:
         """A person's request, carried out by one process; refusals are answers too."""
 
         async def asked() -> None:
             try:
-                await request
+                await request()
             except LoopwrightError:
                 pass
             except asyncio.CancelledError:
@@ -227,11 +251,18 @@ class World:
 
         process.tasks.append(asyncio.ensure_future(asked()))
 
+    def elapse(self, ms: int) -> None:
+        """Time passes, for all alike."""
+        self.now += ms
+        for _, process in self.running():
+            process.clock.elapse(ms)
+
     # -- people ------------------------------------------------------------------------------------
 
     def start(self, process: Process, plan: Plan) -> None:
         key = self.dice.choice((None, None, "one"))
-        self.ask(process, process.service.start(Start(plan=plan, workspace=HERE, key=key)))
+        start = Start(plan=plan, workspace=HERE, key=key)
+        self.ask(process, lambda: process.service.start(start))
 
     def decide(self, process: Process, gate: str, *, calm: bool = False) -> None:
         """Answer a gate; who was told to have decided it is remembered."""
@@ -245,7 +276,7 @@ class World:
             await process.service.answer(gate, decision, by=by)
             self.decided[gate] += 1
 
-        self.ask(process, answer())
+        self.ask(process, answer)
 
     # -- the end -----------------------------------------------------------------------------------
 
@@ -311,6 +342,7 @@ def _trouble(world: World) -> None:
         _boot_one(world)
         return
     place, process = dice.choice(alive)
+    world.note(process, what)
     _HAPPEN[what](world, place, process)
 
 
@@ -334,7 +366,7 @@ def _answer(world: World, place: int, process: Process) -> None:
 
 
 def _answer_again(world: World, place: int, process: Process) -> None:
-    """The same answer twice, straight to the actor, as a broken performer could."""
+    """Several answers to one effect, two of them straight to the actor, as a broken performer could."""
     actors = [actor for actor in process.actors() if actor.state.pending]
     if actors:
         actor = world.dice.choice(actors)
@@ -343,22 +375,19 @@ def _answer_again(world: World, place: int, process: Process) -> None:
         if job is not None:
             for _ in range(2):
                 actor.answer(pending, random_answer(world.dice, job))
+            process.crowd.answer(job.run, job.effect, random_answer(world.dice, job))
 
 
 def _tick(world: World, place: int, process: Process) -> None:
-    world.now += world.dice.choice((0, 1, 50, 200, 700, 5_000))
-    _show_time(world)
+    world.elapse(world.dice.choice((0, 1, 50, 200, 700, 5_000)))
     process.clock.fire()
 
 
-def _show_time(world: World) -> None:
-    for _, process in world.running():
-        process.clock.now = world.now
-
-
 def _jump(world: World, place: int, process: Process) -> None:
-    world.now += world.dice.choice((-86_400_000, -3_600_000, -500, 3_600_000, 86_400_000))
-    _show_time(world)
+    by = world.dice.choice((-86_400_000, -3_600_000, -500, 3_600_000, 86_400_000))
+    world.now += by
+    for _, one in world.running():
+        one.clock.jump(by)
 
 
 def _crash(world: World, place: int, process: Process) -> None:
@@ -385,6 +414,10 @@ def _decide(world: World, place: int, process: Process) -> None:
             world.decide(one, gate)
 
 
+def _start(world: World, place: int, process: Process) -> None:
+    world.start(process, random_plan(world.dice))
+
+
 def _command(world: World, place: int, process: Process) -> None:
     runs = process.log.rows()
     if not runs:
@@ -394,13 +427,14 @@ def _command(world: World, place: int, process: Process) -> None:
     if what == "look":
         process.service.recover()
     else:
-        world.ask(process, getattr(process.service, what)(run, by="somebody"))
+        request = getattr(process.service, what)
+        world.ask(process, lambda: request(run, by="somebody"))
 
 
 _EVENTS = (
     ("deliver", "answer", "tick", "decide", "command", "again")
-    + ("crash", "boot", "stall", "jump", "storage"),
-    (40, 16, 10, 6, 4, 2, 2, 4, 2, 1, 2),
+    + ("crash", "boot", "stall", "jump", "storage", "start"),
+    (40, 16, 10, 6, 4, 2, 2, 4, 2, 1, 2, 0.5),
 )
 _HAPPEN: dict[str, Callable[[World, int, Process], None]] = {
     "deliver": _deliver,
@@ -413,6 +447,7 @@ _HAPPEN: dict[str, Callable[[World, int, Process], None]] = {
     "stall": _stall,
     "jump": _jump,
     "storage": _fail_storage,
+    "start": _start,
 }
 
 
@@ -429,9 +464,9 @@ async def _calm(world: World) -> None:
     for place, process in enumerate(world.processes):
         if process is None:
             world.boot(place)
-    for _ in range(CALM_TICKS):
+    for tick in range(CALM_TICKS):
         await _settled()
-        _calm_tick(world)
+        _calm_tick(world, tick)
         if world.problems or not _open_runs(world):
             break
     else:
@@ -451,15 +486,15 @@ def _open_runs(world: World) -> list[str]:
     ]
 
 
-def _calm_tick(world: World) -> None:
+def _calm_tick(world: World, tick: int) -> None:
     for place, process in world.running():
         while process.mail:
             process.mail.popleft()()
         for job in process.crowd.waiting():
             process.crowd.answer(job.run, job.effect, random_answer(world.dice, job))
-    due = [p.clock.next_due for _, p in world.running() if p.clock.next_due is not None]
-    world.now = max([world.now, min(due, default=world.now)])
-    _show_time(world)
+    due = [p.clock.next_in for _, p in world.running() if p.clock.next_in is not None]
+    # Now and then much later: a wall clock that was set back holds timers up for that long.
+    world.elapse(min(due, default=0) if tick % 10 else 86_400_000)
     for _, process in world.running():
         process.clock.fire()
     _people_go_on(world)
@@ -470,7 +505,7 @@ def _people_go_on(world: World) -> None:
     for gate in process.log.gates()[:1]:
         world.decide(process, gate.gate, calm=True)
     for row in process.log.rows(statuses=("paused",)):
-        world.ask(process, process.service.resume(row.run, by="somebody"))
+        world.ask(process, partial(process.service.resume, row.run, by="somebody"))
 
 
 def problems_of(seeds: range, plan: Plan | None = None) -> dict[int, list[str]]:
@@ -487,12 +522,12 @@ def problems_of(seeds: range, plan: Plan | None = None) -> dict[int, list[str]]:
     return asyncio.run(all_of_them())
 
 
-reproduce = partial(
-    "python -m tests.faults.simulation {}".format,
-)
+def main(arguments: list[str]) -> None:
+    """Tell the story of each of these seeds."""
+    for number in map(int, arguments):
+        world = asyncio.run(simulate(number))
+        sys.stdout.write("\n".join([f"seed {number}", *world.story, *world.problems, ""]))
+
 
 if __name__ == "__main__":
-    import sys
-
-    for number in map(int, sys.argv[1:]):
-        sys.stdout.write(f"seed {number}: {problems_of(range(number, number + 1))}\n")
+    main(sys.argv[1:])

@@ -124,9 +124,10 @@ def by_pass(*values: Said | str | int, commands: Sequence[Said | str | int] = (0
     return script
 
 
-def by_effect(
-    table: dict[str, Said | str | int], default: Said | str | int = Reply("ok", code=0)
-) -> Script:
+GOOD = Reply("ok", code=0)
+
+
+def by_effect(table: dict[str, Said | str | int], default: Said | str | int = GOOD) -> Script:
     """Named effects get their own answer, all others the default."""
 
     def script(request: EffectRequested) -> Said:
@@ -275,7 +276,9 @@ class Driver:
             for gate in sorted(self.state.gates.values(), key=lambda one: (one.path, one.gate))
         ]
 
-    def answer_fact(self, request: EffectRequested, said: Reply | Fail) -> EffectDone | EffectFailed:
+    def answer_fact(
+        self, request: EffectRequested, said: Reply | Fail
+    ) -> EffectDone | EffectFailed:
         if isinstance(said, Reply):
             return EffectDone(
                 at=self.clock,

@@ -111,7 +111,10 @@ def row(check: Check, verdicts: str, expected: object, name: str) -> object:
         ),
         row(AllOf(parts=(SIG, AnyOf(parts=(CMD, PER)))), "ff", FAIL, "no person deep in an any"),
         row(
-            AnyOf(parts=(AllOf(parts=(SIG, CMD)), PER)), "pf", Ask(2, PER), "any of all: person last"
+            AnyOf(parts=(AllOf(parts=(SIG, CMD)), PER)),
+            "pf",
+            Ask(2, PER),
+            "any of all: person last",
         ),
         row(
             AnyOf(parts=(AllOf(parts=(SIG, PER)), REG)), "f", Ask(2, REG), "any of all: passes over"

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import random
 import zlib
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from loopwright.kernel.calls import AgentCall, CommandCall
+from loopwright.kernel.calls import AgentCall, CommandCall, SleepCall
 from loopwright.kernel.decide import settle
 from loopwright.kernel.facts import EffectRequested, GateOpened, IterationStarted, Usage
 from loopwright.kernel.fold import apply, fold
@@ -144,6 +145,47 @@ def law_of_one_answer(plan: Plan, seed: int) -> None:
     assert without_time(run.facts) == without_time(plain.facts)
 
 
+def law_of_life(plan: Plan, seed: int) -> None:
+    """Where everyone answers, in whichever order, every run comes to its end."""
+    script, people = world(seed, patient=True)
+    run = Driver(plan, script, people, order=random.Random(seed).randrange).run(most=2_000)
+    assert run.state.finished is not None, f"forgotten: {run.facts[-3:]}"
+    assert broken_laws(run.facts) == []
+    assert (run.state.calls, run.state.pending, run.state.gates) == (0, {}, {})
+
+
+def law_of_stops(plan: Plan, seed: int) -> None:
+    run = at_rest(plan, seed)
+    for end in run.ends:
+        stopped = run.cut(end)
+        if stopped.state.finished is None:
+            stopped.cancel()
+            assert stopped.ended[:2] == ("cancelled", "stopped")
+            assert broken_laws(stopped.facts) == []
+
+
+def law_of_pauses(plan: Plan, seed: int) -> None:
+    """Paused and resumed around any answer, a run in a quiet world ends as without."""
+    run = at_rest(plan, seed)
+    rng = random.Random(seed)
+    again = driver(plan, seed).start()
+    for _ in range(400):
+        if rng.random() < 0.3 and again.state.finished is None:
+            again.pause()
+            again.step()
+            if again.state.finished is None:
+                again.resume()
+        elif not again.step():
+            break
+    assert broken_laws(again.facts, ended=again.state.finished is not None) == []
+    if plan.parallel is None and not any(isinstance(f.call, SleepCall) for f in requests(run)):
+        assert summary(again)[:2] == summary(run)[:2]
+
+
+def requests(run: Driver) -> list[EffectRequested]:
+    return [fact for fact in run.facts if isinstance(fact, EffectRequested)]
+
+
 def law_of_caps(plan: Plan, seed: int) -> None:
     run = at_rest(plan, seed)
     limits = dict(caps("", plan.steps))
@@ -151,8 +193,7 @@ def law_of_caps(plan: Plan, seed: int) -> None:
         if isinstance(fact, IterationStarted) and pass_number(fact.path) >= 0:
             most = limits[pattern(parent_path(fact.path))]
             granted = sum(
-                getattr(one, "decision", "") == "continue"
-                and one.path == parent_path(fact.path)
+                getattr(one, "decision", "") == "continue" and one.path == parent_path(fact.path)
                 for one in run.facts
             )
             assert most is None or fact.iteration <= most + granted
@@ -186,6 +227,9 @@ LAWS = {
     "determinism": law_of_determinism,
     "quiescence": law_of_quiescence,
     "one answer": law_of_one_answer,
+    "life": law_of_life,
+    "stops": law_of_stops,
+    "pauses": law_of_pauses,
     "caps": law_of_caps,
 }
 

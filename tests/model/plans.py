@@ -78,10 +78,14 @@ def check_trees(leaf: SearchStrategy[checks.Leaf]) -> SearchStrategy[Check]:
     """Checks combined by any and all, a few levels deep."""
     return st.recursive(
         leaf,
-        lambda inner: st.lists(inner, min_size=1, max_size=3)
-        .map(tuple)
-        .flatmap(
-            lambda parts: st.sampled_from([checks.AnyOf(parts=parts), checks.AllOf(parts=parts)])
+        lambda inner: (
+            st.lists(inner, min_size=1, max_size=3)
+            .map(tuple)
+            .flatmap(
+                lambda parts: st.sampled_from(
+                    [checks.AnyOf(parts=parts), checks.AllOf(parts=parts)]
+                )
+            )
         ),
         max_leaves=4,
     )
@@ -158,12 +162,14 @@ def step_graphs(
 def any_actions() -> SearchStrategy[Action]:
     return st.recursive(
         ANY_SINGLE,
-        lambda inner: any_repeats(inner)
-        | st.builds(
-            Steps,
-            steps=step_graphs(inner, most=3),
-            on_failure=st.sampled_from(policy.OnFailure.__args__),
-            parallel=st.none() | COUNTS,
+        lambda inner: (
+            any_repeats(inner)
+            | st.builds(
+                Steps,
+                steps=step_graphs(inner, most=3),
+                on_failure=st.sampled_from(policy.OnFailure.__args__),
+                parallel=st.none() | COUNTS,
+            )
         ),
         max_leaves=3,
     )
@@ -314,11 +320,13 @@ def runnable_actions(*, sequential: bool) -> SearchStrategy[Action]:
 def _some_actions(*, sequential: bool) -> SearchStrategy[Action]:
     return st.recursive(
         RUNNABLE_SINGLE,
-        lambda inner: runnable_repeats(inner, items=not sequential)
-        | st.builds(
-            Steps,
-            steps=_runnable_steps(inner, chain=sequential),
-            on_failure=st.sampled_from(policy.OnFailure.__args__),
+        lambda inner: (
+            runnable_repeats(inner, items=not sequential)
+            | st.builds(
+                Steps,
+                steps=_runnable_steps(inner, chain=sequential),
+                on_failure=st.sampled_from(policy.OnFailure.__args__),
+            )
         ),
         max_leaves=3,
     )

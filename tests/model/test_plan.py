@@ -32,7 +32,9 @@ def test_any_plan_round_trips(plan: Plan) -> None:
 def test_defaults_take_no_room() -> None:
     """What is as by default is not written."""
     plan = one_step(Wait(ms=1))
-    assert encode_plan(plan) == b'{"name":"t","steps":[{"id":"main","action":{"do":"wait","ms":1}}]}'
+    assert (
+        encode_plan(plan) == b'{"name":"t","steps":[{"id":"main","action":{"do":"wait","ms":1}}]}'
+    )
 
 
 @pytest.mark.parametrize(
@@ -119,9 +121,7 @@ def test_modules_hide_no_kind() -> None:
     [
         pytest.param((Step(id="a", action=LOOP),), True, id="one loop"),
         pytest.param((Step(id="a", action=WORK),), False, id="no loop"),
-        pytest.param(
-            (Step(id="a", action=LOOP), Step(id="b", action=LOOP)), False, id="two loops"
-        ),
+        pytest.param((Step(id="a", action=LOOP), Step(id="b", action=LOOP)), False, id="two loops"),
         pytest.param(
             (Step(id="a", action=WORK), Step(id="b", action=LOOP)), True, id="a loop among steps"
         ),

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import msgspec
 
 from loopwright.kernel.frames import CheckNote, LeafBody, Owner, PassOwner, RepeatBody
+from loopwright.kernel.limits import cap
 from loopwright.kernel.state import Senses, State
 from loopwright.kernel.texts import enclosing_pass, request_text
 from loopwright.model.actions import CallAgent, Cycle
@@ -96,7 +97,7 @@ def _progress_log(repeat: RepeatBody) -> str:
 
 
 def _retry_note(inside: PassOwner) -> str:
-    most = inside.parent.action.max
+    most = cap(inside.parent)
     heading = f"## Iteration {inside.iteration}" + (f" of {most}" if most else "")
     return (
         f"{heading}\n\nEarlier attempts did not finish the task. Look at what they left, "

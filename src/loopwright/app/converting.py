@@ -1,12 +1,13 @@
 """From any dialect to the native one, as YAML that reads back to the same plan."""
 
 import json
+from pathlib import Path
 
 import yaml
 
-from loopwright.app.dialects import Definition, parse_definition
+from loopwright.app.dialects import Definition, parse_definition, read_definition
 from loopwright.dialects.native import export
-from loopwright.errors import LoopwrightError
+from loopwright.errors import Conflict, LoopwrightError
 from loopwright.model.plan import Plan
 from loopwright.model.record import JsonValue
 
@@ -24,7 +25,7 @@ _Dumper.add_representer(str, _text)
 
 
 def native_text(definition: Definition) -> str:
-    """The definition as native YAML; as JSON, which is YAML too, where that would read otherwise."""
+    """The definition as native YAML, or as JSON (which is YAML) where YAML would read otherwise."""
     value = _exported(definition.plan)
     written = yaml.dump(
         value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100, indent=2
@@ -49,3 +50,27 @@ def _reads_back(text: str, value: JsonValue) -> bool:
     except LoopwrightError:
         return False
     return _exported(again.plan) == value
+
+
+def convert_file(
+    file: Path, *, dialect: str | None, target: Path | None, force: bool
+) -> tuple[Definition, str]:
+    """Convert a file, and write the result where that is asked for; nothing is overwritten."""
+    definition = read_definition(file, force=dialect)
+    text = native_text(definition)
+    if target is not None:
+        _write(target, text, force=force)
+    return definition, text
+
+
+def _write(target: Path, text: str, *, force: bool) -> None:
+    try:
+        with target.open("w" if force else "x", encoding="utf-8") as stream:
+            stream.write(text)
+    except FileExistsError as error:
+        raise Conflict(f"{target} exists", code="exists", hint="give --force") from error
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise LoopwrightError(
+            f"{target} cannot be written: {reason}", code="cannot-write", hint="name another file"
+        ) from error

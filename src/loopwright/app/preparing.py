@@ -16,6 +16,7 @@ from loopwright.model.record import JsonValue
 from loopwright.syntax import Diagnostic, suggest
 
 COMMAND_LINE = "(command line)"
+MAX_NAME = 200
 _BUDGET = {"usd": "usd", "tokens": "tokens", "time": "time"}
 
 
@@ -84,7 +85,10 @@ def _prepare(definition: Definition, wish: Wish, *, base: Path) -> Start:
     )
     if wish.budget:
         plan = msgspec.structs.replace(plan, limits=_tightened(plan.limits, wish.budget))
-    if wish.name:
+    if wish.name is not None:
+        if not wish.name.strip() or len(wish.name) > MAX_NAME:
+            hint = f"a name has 1 to {MAX_NAME} characters"
+            raise LoopwrightError("--name cannot be that", code="bad-name", hint=hint)
         plan = msgspec.structs.replace(plan, name=wish.name)
     return Start(
         plan=plan,

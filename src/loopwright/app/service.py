@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from loopwright.app.views.wire import timestamp
+from loopwright.app.moments import timestamp
 from loopwright.errors import Conflict, LoopwrightError, NotFound, VersionConflict
 from loopwright.kernel.facts import (
     AnyFact,
@@ -35,7 +35,7 @@ from loopwright.ports import (
     RunStatus,
 )
 from loopwright.runtime.driver import LocalDriver
-from loopwright.runtime.senses import content_hash
+from loopwright.runtime.senses import content_hash, stored_text
 
 ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 CAS_TRIES = 50
@@ -73,13 +73,15 @@ class Service:
             )
         run, now = f"run_{_sortable(self.clock.now_ms())}", self.clock.now_ms()
         plan = encode_plan(start.plan)
+        message, blobs = stored_text(start.message)
+        blobs[content_hash(plan)] = plan
         workspace = str(start.workspace.absolute())
         first = RunStarted(
             at=now,
             run=run,
             plan=content_hash(plan),
             name=start.plan.name,
-            message=start.message,
+            message=message,
             inputs=dict(start.inputs),
             workspace=workspace,
             dialect=start.plan.dialect,
@@ -101,13 +103,13 @@ class Service:
                 run=run,
                 expected=0,
                 facts=[first],
-                blobs={content_hash(plan): plan},
+                blobs=blobs,
                 headline=headline,
                 owner=driver.owner if driver else None,
             )
         )
         if driver is not None:
-            driver.adopt(run)
+            driver.adopt(first, start.plan, headline)
         return run
 
     # -- looking -------------------------------------------------------------------------------
@@ -145,6 +147,10 @@ class Service:
 
     def gates(self) -> list[OpenGate]:
         return self.log.gates()
+
+    def find_gate(self, reference: str) -> OpenGate:
+        """An open gate by its id, the beginning of one, or a run that waits at one gate only."""
+        return self._gate(reference)
 
     # -- deciding ------------------------------------------------------------------------------
 

@@ -28,16 +28,14 @@ def _verb(
     def answer(ctx: click.Context, /, *, reference: str, text: str | None, no_drive: bool) -> int:
         if needs_text and not (text or "").strip():
             raise click.UsageError(f"{name} needs TEXT: say what should be different", ctx)
-        return _answer(door_of(ctx), reference, name, text=text or "", drive=not no_drive)  # type: ignore[arg-type]
+        return _answer(door_of(ctx), reference, name, text=text or "", go_on=not no_drive)  # type: ignore[arg-type]
 
     decorate: list[Callable[[Any], Any]] = [
         click.pass_context,
         click.option("--no-drive", is_flag=True, help="Only record the answer; drive nothing."),
         click.argument("text", metavar="TEXT" if needs_text else "[TEXT]", required=False),
         click.argument("reference", metavar="ID", shell_complete=complete_gates),
-        click.command(
-            name, cls=Verb, help=f"{summary}\n\n{_DRIVING}", examples=examples
-        ),
+        click.command(name, cls=Verb, help=f"{summary}\n\n{_DRIVING}", examples=examples),
     ]
     made: Any = answer
     for one in decorate:
@@ -46,22 +44,21 @@ def _verb(
     return command
 
 
-def _answer(door: Door, reference: str, decision: "Decision", *, text: str, drive: bool) -> int:
+def _answer(door: Door, reference: str, decision: "Decision", *, text: str, go_on: bool) -> int:
     from loopwright.app.service import current_user  # noqa: PLC0415 - help stays quick
 
     async def decide(service: "Service") -> str:
         return await service.answer(reference, decision, text=text, by=current_user())
 
-    if not drive:
+    if not go_on:
         return _record(door, decide)
-    from loopwright.cli.driving import Manner, Taken, drive as drive_on  # noqa: PLC0415 - the same
+    from loopwright.cli.driving import Manner, Taken, drive  # noqa: PLC0415 - help stays quick
 
     async def begin(here: "Local") -> list[Taken]:
-        seen = here.service.gate_version(reference)
-        run = await decide(here.service)
-        return [Taken(run, seen)]
+        seen = here.log.version(here.service.find_gate(reference).run)
+        return [Taken(await decide(here.service), seen)]
 
-    return drive_on(door, begin, Manner())
+    return drive(door, begin, Manner())
 
 
 def _record(door: Door, decide: "Callable[[Service], Any]") -> int:

@@ -3,6 +3,7 @@
 Data goes to stdout, talk to stderr. Colour and signs are decided for each stream apart.
 """
 
+import contextlib
 import json
 import os
 import sys
@@ -80,8 +81,9 @@ class Door:
     def tell(self, text: str, *, tone: Tone = "plain") -> None:
         """A line of talk that is said even when quiet is wanted: an error, a question."""
         stream = sys.stderr
-        stream.write(self.painted(cleaned(text), tone, stream) + "\n")
-        stream.flush()
+        with contextlib.suppress(OSError):  # nobody listens, which is no reason to stop
+            stream.write(self.painted(cleaned(text), tone, stream) + "\n")
+            stream.flush()
 
     def painted(self, text: str, tone: Tone, stream: TextIO) -> str:
         style = _STYLES.get(tone)

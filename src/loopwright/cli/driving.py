@@ -1,12 +1,14 @@
 """Driving runs from the command line until they rest, and showing them meanwhile."""
 
 import asyncio
+import contextlib
 import signal
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
 from loopwright.app.service import current_user
+from loopwright.app.views.listing import driver_pid
 from loopwright.app.views.progress import Progress
 from loopwright.app.views.summary import summary
 from loopwright.app.views.words import headline
@@ -18,15 +20,22 @@ from loopwright.cli.outcomes import exit_code, put_result, worst
 from loopwright.cli.showing import choose_view
 from loopwright.cli.watching import View
 from loopwright.errors import Conflict, LoopwrightError
-from loopwright.ports import Delta
+from loopwright.model.record import JsonValue
+from loopwright.ports import OPEN_STATUSES, Delta
 from loopwright.runtime.headline import status_of
 
-if TYPE_CHECKING:
-    from loopwright.model.record import JsonValue
-
 TICK_S = 0.25
+SLOW_TICK_S = 2.0  # of many runs at once: what others write to them is seen a little later
 
-Begin = Callable[[Local], Awaitable[Sequence[str]]]
+
+class Taken(NamedTuple):
+    """A run that was taken up, and the number of the last fact that needs no telling."""
+
+    run: str
+    seen: int
+
+
+Begin = Callable[[Local], Awaitable[Sequence[Taken]]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,21 +50,26 @@ class Manner:
 class Attendance:
     """One run, driven here and shown."""
 
-    def __init__(self, here: Local, run: str, view: View, leaving: Leaving) -> None:
-        self.run = run
+    def __init__(
+        self, here: Local, taken: Taken, view: View, leaving: Leaving, *, tick_s: float = TICK_S
+    ) -> None:
+        self.run = run = taken.run
         self.view = view
+        self.leaving = leaving
+        self._told = taken.seen
+        self._tick_s = tick_s
         self._here = here
-        self._leaving = leaving
         first = here.service.facts(run, after=0)[0].fact
         self.progress = Progress(here.service.plan(first), here.service.read_text)
         self._moved = asyncio.Event()
         self._troubles = 0
 
-    def begin(self, *, from_start: bool) -> None:
-        """Fold what is there and let the view begin; a new run is told from its first fact."""
-        if not from_start:
-            for numbered in self._here.service.facts(self.run):
-                self.progress.take(numbered)
+    def begin(self) -> None:
+        """Fold what was known before without a word, then let the view begin."""
+        for numbered in self._here.service.facts(self.run):
+            if numbered.seq > self._told:
+                break
+            self.progress.take(numbered)
         self.view.begin(self.progress)
         self.pull()
 
@@ -65,19 +79,14 @@ class Attendance:
             self.view.fact(numbered, self.progress.take(numbered))
             self._moved.set()
 
-    def written(self, run: str, version: int) -> None:
-        if run == self.run and version > self.progress.seen:
-            self.pull()
-
     def hear(self, delta: Delta) -> None:
-        if delta.run == self.run:
-            self.progress.hear(delta)
-            self.view.said(delta)
+        self.progress.hear(delta)
+        self.view.said(delta)
 
     async def ticking(self) -> None:
         """Look for what others wrote, and let the view show that time passes."""
         while True:
-            await asyncio.sleep(TICK_S)
+            await asyncio.sleep(self._tick_s)
             if self._here.log.version(self.run) > self.progress.seen:
                 self.pull()
             self._tell_trouble()
@@ -94,19 +103,19 @@ class Attendance:
         """Wait until nothing but a person can move the run on; False when we leave before that."""
         while True:
             self._moved.clear()
-            if await self._leaving.unless(self._here.driver.rest(self.run)):
+            if await self.leaving.unless(self._here.driver.rest(self.run)):
                 return False
             self.pull()
             self._raise_conflict()
             if status_of(self.progress.state) != "running":
                 return True
             # Only a timer is pending, or the run is just being taken up again.
-            if await self._leaving.unless(self._moved_or_tick()):
+            if await self.leaving.unless(self._moved_or_tick()):
                 return False
 
     async def _moved_or_tick(self) -> None:
         try:
-            await asyncio.wait_for(self._moved.wait(), TICK_S)
+            await asyncio.wait_for(self._moved.wait(), self._tick_s)
         except TimeoutError:
             return
 
@@ -124,7 +133,7 @@ class Attendance:
         elsewhere = asyncio.ensure_future(self._answered_elsewhere(gate.gate))
         both = asyncio.wait({question, elsewhere}, return_when=asyncio.FIRST_COMPLETED)
         try:
-            if await self._leaving.unless(both):
+            if await self.leaving.unless(both):
                 return False
             if elsewhere.done():
                 door.tell("answered elsewhere")
@@ -150,24 +159,24 @@ class Attendance:
             if self._here.log.version(self.run) > self.progress.seen:
                 self.pull()
 
-    def result(self) -> "dict[str, JsonValue]":
+    def result(self) -> dict[str, JsonValue]:
         self.pull()
         return summary(self.progress.state, self._here.service.read_text)
 
 
-def drive(door: Door, begin: Begin, manner: Manner, *, from_start: bool = False) -> int:
+def drive(door: Door, begin: Begin, manner: Manner) -> int:
     """Drive what `begin` takes up until it rests; the exit code says how that ended."""
-    return asyncio.run(_drive(door, begin, manner, from_start=from_start))
+    return asyncio.run(_drive(door, begin, manner))
 
 
-async def _drive(door: Door, begin: Begin, manner: Manner, *, from_start: bool) -> int:
+async def _drive(door: Door, begin: Begin, manner: Manner) -> int:
     attended: list[Attendance] = []
 
     async def pause() -> None:
         for one in attended:
             one.view.note(
-                f"pausing after this pass; `loopwright resume {one.run}` goes on. "
-                "Ctrl-C again leaves at once."
+                "pausing after this pass (Ctrl-C again leaves at once)\n"
+                f"to go on later: loopwright resume {one.run}"
             )
             try:
                 await here.service.pause(one.run, by=current_user())
@@ -177,25 +186,52 @@ async def _drive(door: Door, begin: Begin, manner: Manner, *, from_start: bool) 
     async with local(door.settings) as here:
         leaving = Leaving(pause)
         with leaving.listening():
-            for run in await begin(here):
-                view = choose_view(door, run, jsonl=manner.jsonl, several=manner.several)
-                attended.append(Attendance(here, run, view, leaving))
-            codes = await _attend_all(door, here, attended, manner, from_start=from_start)
+            elsewhere: list[dict[str, JsonValue]] = []
+            for taken in await begin(here):
+                pid = _driver_elsewhere(here, taken.run)
+                if pid is not None:
+                    door.say(f"{taken.run} goes on in process {pid}")
+                    state = here.service.state(taken.run)
+                    elsewhere.append(summary(state, here.service.read_text))
+                    continue
+                view = choose_view(door, taken.run, jsonl=manner.jsonl, several=manner.several)
+                tick_s = SLOW_TICK_S if manner.several else TICK_S
+                attended.append(Attendance(here, taken, view, leaving, tick_s=tick_s))
+            if leaving.pausing:
+                await pause()
+            codes = await _attend_all(door, here, attended, manner)
         results = [one.result() for one in attended]
-    _tell_results(door, attended, results, manner)
+    _tell_results(door, attended, [*results, *elsewhere], manner)
     return leaving.code if leaving.code is not None else worst(codes)
 
 
+def _driver_elsewhere(here: Local, run: str) -> int | None:
+    """The other process that moves a run on."""
+    row = here.log.row(run)
+    if row.headline.status not in OPEN_STATUSES or here.driver.is_driving(run):
+        return None
+    pid = driver_pid(row)
+    return pid if row.owner is not None and row.owner.token != here.driver.token else None
+
+
 async def _attend_all(
-    door: Door, here: Local, attended: list[Attendance], manner: Manner, *, from_start: bool
+    door: Door, here: Local, attended: list[Attendance], manner: Manner
 ) -> list[int]:
-    ends = [here.log.subscribe(one.written) for one in attended]
-    ends += [here.bus.listen(one.hear) for one in attended]
+    by_run = {one.run: one for one in attended}
+
+    def written(run: str, version: int) -> None:
+        one = by_run.get(run)
+        if one is not None and version > one.progress.seen:
+            one.pull()
+
+    def heard(delta: Delta) -> None:
+        if delta.run in by_run:
+            by_run[delta.run].hear(delta)
+
+    ends = [here.log.subscribe(written), here.bus.listen(heard)]
     ticks = [asyncio.ensure_future(one.ticking()) for one in attended]
     try:
-        return await asyncio.gather(
-            *(_attend(door, one, manner, from_start=from_start) for one in attended)
-        )
+        return await asyncio.gather(*(_attend(door, one, manner) for one in attended))
     finally:
         for end in ends:
             end()
@@ -204,9 +240,19 @@ async def _attend_all(
         await asyncio.gather(*ticks, return_exceptions=True)
 
 
-async def _attend(door: Door, one: Attendance, manner: Manner, *, from_start: bool) -> int:
-    one.begin(from_start=from_start)
-    leaving = one._leaving
+async def _attend(door: Door, one: Attendance, manner: Manner) -> int:
+    try:
+        return await _attend_one(door, one, manner)
+    except Conflict as conflict:
+        if not manner.several:
+            raise
+        one.view.note(f"{one.run}: {conflict}")
+        return 8
+
+
+async def _attend_one(door: Door, one: Attendance, manner: Manner) -> int:
+    one.begin()
+    leaving = one.leaving
     try:
         while await one.rest():
             state = one.progress.state
@@ -229,7 +275,7 @@ async def _attend(door: Door, one: Attendance, manner: Manner, *, from_start: bo
 def _tell_results(
     door: Door,
     attended: list[Attendance],
-    results: "list[dict[str, JsonValue]]",
+    results: list[dict[str, JsonValue]],
     manner: Manner,
 ) -> None:
     for one in attended:
@@ -239,8 +285,9 @@ def _tell_results(
             door.put_json({"runs": list(results)})
         return
     if not manner.jsonl:
-        for result in results:
-            put_result(door, result)
+        with contextlib.suppress(BrokenPipeError):  # nobody reads it; how it ended still counts
+            for result in results:
+                put_result(door, result)
 
 
 def _tell_state(door: Door, one: Attendance) -> None:

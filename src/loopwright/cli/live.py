@@ -103,8 +103,8 @@ class Live:
             if seen.status == "running":
                 return
             self._printed += 1
-            for line in self._pass_lines(seen, self._console.width):
-                self._console.print(line, overflow="crop", no_wrap=True)
+            lines = self._pass_lines(seen, self._console.width)
+            self._console.print(Group(*lines), overflow="crop", no_wrap=True)
 
     def _pass_lines(self, seen: PassSeen, width: int) -> list[Text]:
         good = seen.done
@@ -170,9 +170,8 @@ class Live:
         parts = [progress.state.run, self._elapsed(progress), *self._spent(progress)]
         dot = " · " if self._signs else " | "
         lines = [Text(cut(dot.join(part for part in parts if part), width), "dim")]
-        if self._note:
-            lines.append(Text(cut(one_line(self._note), width), "yellow"))
-        return lines
+        notes = self._note.splitlines()
+        return [*lines, *(Text(cut(one_line(note), width), "yellow") for note in notes)]
 
     def _spent(self, progress: Progress) -> list[str]:
         usage, limits = progress.state.usage, progress.state.plan.limits

@@ -18,7 +18,7 @@ MEMORIES = ("progress-log", "previous-output", "none")
     cls=Verb,
     examples=[
         (
-            'loopwright loop "Make the tests pass" --agent command:./agent --until-command "pytest"',
+            'loopwright loop "Make the tests pass" --agent command:./agent --until-command pytest',
             "repeat an agent until a command succeeds, at most 10 times",
         ),
         (

@@ -45,9 +45,7 @@ def _complete(
 @click.option("--limit", type=click.IntRange(1), default=20, show_default=True, help="At most.")
 @click.option("--all", "everything", is_flag=True, help="No limit.")
 @click.pass_context
-def ls(
-    ctx: click.Context, /, *, statuses: tuple[str, ...], limit: int, everything: bool
-) -> None:
+def ls(ctx: click.Context, /, *, statuses: tuple[str, ...], limit: int, everything: bool) -> None:
     """List runs, newest first."""
     door = door_of(ctx)
     with looking(door) as service:

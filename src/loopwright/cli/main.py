@@ -13,13 +13,13 @@ import click
 from loopwright.cli.door import Door, Wanted, put
 from loopwright.cli.verb import (
     CONTEXT,
+    PROGRAM,
+    PROGRAMS,
     common_options,
     wants_json,
     wants_traces,
     write_examples,
 )
-
-PROGRAM = "loopwright"
 
 
 class Entry(NamedTuple):
@@ -60,7 +60,7 @@ COMMANDS: dict[str, Entry] = {
 EXAMPLES = [
     ("loopwright init && loopwright run loop.yaml", "try it, no key needed"),
     (
-        'loopwright loop "Make the tests pass" --agent command:./agent --until-command "pytest -q"',
+        'loopwright loop "Make it pass" --agent command:./agent --until-command pytest',
         "repeat an agent until a command succeeds",
     ),
     ("loopwright inbox", "see what waits for you, then approve, reject or continue"),
@@ -147,8 +147,7 @@ def main(args: Sequence[str] | None = None) -> None:
 def _guarded(words: list[str]) -> int:
     """The exit code of a command line; whatever happens is told without a trace."""
     try:
-        code = cli.main(words, prog_name=PROGRAM, standalone_mode=False)
-        return code if isinstance(code, int) else 0
+        return _invoke(words)
     except click.exceptions.NoArgsIsHelpError as error:
         put(error.format_message())
         return 0
@@ -160,6 +159,17 @@ def _guarded(words: list[str]) -> int:
         return _reader_gone()
     except Exception as error:
         return _told(error, words)
+
+
+def _invoke(words: list[str]) -> int:
+    for program in PROGRAMS:
+        variable = f"_{program.upper()}_COMPLETE"
+        if variable in os.environ:
+            cli.main(words, prog_name=program, complete_var=variable)
+    # Not by click's own `main`, which would take a reader that has gone for an error.
+    with cli.make_context(PROGRAM, [*words]) as ctx:
+        code = cli.invoke(ctx)
+    return code if isinstance(code, int) else 0
 
 
 def _told(error: Exception, words: list[str]) -> int:
@@ -192,7 +202,9 @@ def _reader_gone() -> int:
 
 
 def _prepare_streams() -> None:
-    """No text may fail because a terminal cannot draw it."""
+    """No text may fail because a terminal cannot draw it, or because there is none."""
+    sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115 - for as long as we live
+    sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:

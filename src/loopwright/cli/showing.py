@@ -4,11 +4,15 @@ import os
 import sys
 
 from loopwright.cli.door import Door
-from loopwright.cli.watching import JsonLines, Plain, Silent, View
+from loopwright.cli.watching import Careful, JsonLines, Plain, Silent, View
 
 
 def choose_view(door: Door, run: str, *, jsonl: bool, several: bool) -> View:
     """The view for a run."""
+    return Careful(_view(door, run, jsonl=jsonl, several=several))
+
+
+def _view(door: Door, run: str, *, jsonl: bool, several: bool) -> View:
     if jsonl:
         return JsonLines(door, run)
     if door.quiet:

@@ -70,12 +70,12 @@ def launch(
 
 def _start_here(door: Door, start: "Start", manner: "Manner") -> int:
     """Start a run and drive it until it rests."""
-    from loopwright.cli.driving import drive  # noqa: PLC0415 - help stays quick
+    from loopwright.cli.driving import Taken, drive  # noqa: PLC0415 - help stays quick
 
-    async def begin(here: "Local") -> list[str]:
-        return [await here.service.start(start)]
+    async def begin(here: "Local") -> list[Taken]:
+        return [Taken(await here.service.start(start), seen=0)]
 
-    return drive(door, begin, manner, from_start=True)
+    return drive(door, begin, manner)
 
 
 def _start_detached(door: Door, start: "Start") -> int:

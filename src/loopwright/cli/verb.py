@@ -11,6 +11,8 @@ from loopwright.cli.door import Door, Wanted
 Example = tuple[str, str]
 """A command line, and what it does."""
 
+PROGRAM = "loopwright"
+PROGRAMS = (PROGRAM, "lw")
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 

@@ -1,12 +1,14 @@
 """Watching a run: the ways in which what happens is shown while it happens."""
 
 import sys
+from collections.abc import Callable
 from typing import Protocol
 
 from loopwright.app.views.progress import Line, Progress
 from loopwright.app.views.wire import fact_on_wire
 from loopwright.cli.door import Door, Tone, as_json
 from loopwright.cli.texts import last_lines, one_line
+from loopwright.kernel.facts import RunFinished
 from loopwright.ports import Delta, Numbered
 
 EVIDENCE_LINES = 3
@@ -58,7 +60,8 @@ class Plain(Silent):
         self._label = f"{label}  " if label else ""
 
     def fact(self, numbered: Numbered, line: Line | None) -> None:
-        if line is None:
+        # How it ended is told last, with the result.
+        if line is None or isinstance(numbered.fact, RunFinished):
             return
         tone: Tone = "plain" if line.good is None else ("good" if line.good else "warn")
         self._door.say(f"{self._label}{one_line(line.text)}", tone=tone)
@@ -86,3 +89,34 @@ class JsonLines(Plain):
             sys.stdout.flush()
         except BrokenPipeError:
             self._gone = True  # nobody reads any more; the run goes on
+
+
+class Careful:
+    """A view that may break without harm: after its first failure nothing more is shown."""
+
+    def __init__(self, view: View) -> None:
+        self._view = view
+
+    def begin(self, progress: Progress) -> None:
+        self._show(lambda: self._view.begin(progress))
+
+    def fact(self, numbered: Numbered, line: Line | None) -> None:
+        self._show(lambda: self._view.fact(numbered, line))
+
+    def said(self, delta: Delta) -> None:
+        self._show(lambda: self._view.said(delta))
+
+    def tick(self) -> None:
+        self._show(lambda: self._view.tick())
+
+    def note(self, text: str) -> None:
+        self._show(lambda: self._view.note(text))
+
+    def end(self) -> None:
+        self._show(lambda: self._view.end())
+
+    def _show(self, action: Callable[[], None]) -> None:
+        try:
+            action()
+        except Exception:  # the terminal may have gone, and the run is worth more than its picture
+            self._view = Silent()

@@ -26,6 +26,10 @@ def effect_requested(state: State, fact: EffectRequested) -> None:
     owner = state.owners[fact.path]
     pending = note_request(state, fact, owner)
     body = owner.body
+    if pending.purpose == "agent":
+        assert isinstance(body, LeafBody)
+        body.pending, body.attempt, body.queued = fact.effect, pending.attempt, False
+        return
     match pending.purpose:
         case "deadline":
             owner.deadline = fact.effect
@@ -104,7 +108,10 @@ def _spend(state: State, owner: Owner, usage: Usage) -> None:
 def _route_answer(pending: Pending, fact: EffectDone | EffectFailed) -> None:
     owner, body = pending.owner, pending.owner.body
     done = isinstance(fact, EffectDone)
-    if pending.purpose == "deadline":
+    if pending.purpose == "agent":
+        assert isinstance(body, LeafBody)
+        _answer_leaf(body, pending, fact)
+    elif pending.purpose == "deadline":
         owner.deadline_hit = owner.deadline_hit or done
     elif isinstance(body, RepeatBody) and pending.purpose in ("loop-deadline", "delay"):
         if pending.purpose == "delay":
@@ -188,5 +195,7 @@ def gate_answered(state: State, fact: GateAnswered) -> None:
 
 def gate_closed(state: State, fact: GateClosed) -> None:
     gate = state.gates.pop(fact.gate, None)
-    if gate is not None:
-        gate.open = False
+    if gate is None:
+        state.ignored += 1
+        return
+    gate.open = False

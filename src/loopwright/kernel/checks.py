@@ -33,7 +33,7 @@ EVIDENCE_CHARS = 300
 # How much a text full of false starts is looked at, in characters: each start may be a long way.
 EFFORT_PER_CHAR = 4
 EFFORT_PER_TRY = 300
-EFFORT_AT_LEAST = 1_000_000
+EFFORT_AT_LEAST = 5_000_000
 REBASE_CHARS = 16_384
 _OBJECT = re.compile(r'\{\s*["}]')
 _JSON = JSONDecoder()

@@ -4,6 +4,8 @@ Every request gets exactly one answer and every start exactly one end, also when
 or a failing sibling ends a place from outside.
 """
 
+from typing import assert_never
+
 from loopwright.kernel.facts import (
     AnyFact,
     EffectFailed,
@@ -20,7 +22,7 @@ from loopwright.kernel.frames import (
     Owner,
     PassOwner,
     RepeatBody,
-    RunOwner,
+    StepOwner,
     StepsBody,
 )
 from loopwright.kernel.state import State
@@ -29,6 +31,8 @@ from loopwright.model.ids import child_path
 
 def close_inside(state: State, owner: Owner, why: str) -> list[AnyFact]:
     """End what is open inside a place, but not the place itself."""
+    if type(owner.body) is LeafBody and not state.pending and not state.gates:
+        return []
     facts = [] if _has_no_body(owner) else _close_body(state, owner.body, why)
     facts += _withdraw(state, owner, owner.deadline, why)
     if isinstance(owner, PassOwner):
@@ -42,32 +46,18 @@ def _has_no_body(owner: Owner) -> bool:
     return isinstance(owner, PassOwner) and owner.number < 0
 
 
-def _close_owner(state: State, owner: Owner, why: str) -> list[AnyFact]:
-    facts = close_inside(state, owner, why)
-    match owner:
-        case PassOwner():
-            facts.append(
-                IterationFinished(
-                    at=state.now,
-                    path=owner.path,
-                    iteration=owner.iteration,
-                    status="cancelled",
-                    reason=why,
-                )
-            )
-        case RunOwner():
-            pass
-        case _:
-            facts.append(
-                StepFinished(
-                    at=state.now,
-                    path=owner.path,
-                    iteration=owner.iteration,
-                    status="cancelled",
-                    reason=why,
-                )
-            )
-    return facts
+def _close_owner(state: State, owner: StepOwner | PassOwner, why: str) -> list[AnyFact]:
+    ended = IterationFinished if isinstance(owner, PassOwner) else StepFinished
+    return [
+        *close_inside(state, owner, why),
+        ended(
+            at=state.now,
+            path=owner.path,
+            iteration=owner.iteration,
+            status="cancelled",
+            reason=why,
+        ),
+    ]
 
 
 def _close_body(state: State, body: Body, why: str) -> list[AnyFact]:
@@ -86,6 +76,8 @@ def _close_body(state: State, body: Body, why: str) -> list[AnyFact]:
             facts += _withdraw(state, body.owner, body.deadline, why)
             facts += _withdraw(state, body.owner, body.delay, why)
             facts += _close_gate(state, body.cap_gate, why)
+        case _:
+            assert_never(body)
     return facts
 
 

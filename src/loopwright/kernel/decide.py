@@ -4,6 +4,8 @@
 say what follows, fold that, and go on until nothing is left to say.
 """
 
+from typing import assert_never
+
 from loopwright.kernel.answers import free_slot
 from loopwright.kernel.calls import CommandCall, SleepCall
 from loopwright.kernel.checks import (
@@ -79,6 +81,8 @@ def decide(state: State, owner: Owner, senses: Senses) -> list[AnyFact]:
             return _decide_step(state, owner, senses)
         case PassOwner():
             return _decide_pass(state, owner, senses)
+        case _:
+            assert_never(owner)
 
 
 def _cancelled(state: State) -> list[AnyFact]:
@@ -130,11 +134,13 @@ def _decide_step(state: State, owner: StepOwner, senses: Senses) -> list[AnyFact
 
 def _deadline(state: State, owner: Owner) -> list[AnyFact]:
     """The timer of a place with a time limit, asked for once, when the place begins."""
-    limits = limits_of(state, owner)
-    wall = limits.wall_ms
+    if owner.deadline is not None or not state.has_wall:
+        return []
     if isinstance(owner, PassOwner):
         wall = owner.parent.action.limits.pass_wall_ms
-    if wall is None or owner.deadline is not None:
+    else:
+        wall = limits_of(state, owner).wall_ms
+    if wall is None:
         return []
     return [request(state, owner, "deadline", 1, SleepCall(until=state.now + wall))]
 
@@ -258,6 +264,8 @@ def _gate_after_pass(
             return _finish_pass(state, owner, ended, Settled("rejected", words))
         case "continue":
             return _finish_pass(state, owner, ended, Settled("fail"))
+        case never:
+            assert_never(never)
 
 
 def _verdict(state: State, owner: PassOwner, ask: Ask, said: Said, evidence: Text) -> AnyFact:

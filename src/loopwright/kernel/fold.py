@@ -55,7 +55,6 @@ from loopwright.kernel.learning import learning_of
 from loopwright.kernel.outcome import leaf_output
 from loopwright.kernel.state import (
     State,
-    enclosing_step,
     make_body,
 )
 from loopwright.model.actions import Steps
@@ -124,10 +123,7 @@ def _step_started(state: State, fact: StepStarted) -> None:
     assert isinstance(parent, StepsBody)
     number = parent.index.at[last_id(fact.path)]
     step = parent.index.action.steps[number]
-    if parent.ready and parent.ready[0] == number:
-        parent.ready.popleft()
-    else:
-        parent.ready.remove(number)
+    parent.ready.remove(number)
     owner = StepOwner(path=fact.path, iteration=fact.iteration, step=step, parent=parent)
     owner.body = make_body(state, owner, step.action, owner)
     parent.active[step.id] = owner
@@ -181,7 +177,7 @@ def _iteration_started(state: State, fact: IterationStarted) -> None:
     owner = PassOwner(
         path=fact.path, iteration=fact.iteration or number + 1, number=number, parent=parent
     )
-    owner.body = make_body(state, owner, parent.action.body, enclosing_step(owner))
+    owner.body = make_body(state, owner, parent.action.body, parent.step)
     parent.started = max(parent.started, number + 1)
     parent.checked_first = parent.checked_first or number < 0
     parent.active[number] = owner

@@ -4,6 +4,8 @@ Functions of the state alone: asking twice gives the same answer, and a crash be
 changes nothing, because what is due is always recomputed from what is there.
 """
 
+from typing import assert_never
+
 import msgspec
 
 from loopwright.kernel.facts import EffectFailed, Failure
@@ -30,12 +32,15 @@ def outcome(state: State, body: Body, senses: Senses) -> Result | None:
             if body.action.each is not None:
                 return each_outcome(state, body, senses)
             return repeat_outcome(state, body, senses)
+        case _:
+            assert_never(body)
 
 
-def leaf_output(body: Body) -> tuple[Text | None, Text | None]:
+def leaf_output(body: LeafBody) -> tuple[Text | None, Text | None]:
     """Output and structured result of a single call, also of one that failed half-way."""
-    if not isinstance(body, LeafBody):
-        return None, None
+    if isinstance(body.action, AskPerson):
+        said = _gate_outcome(body)
+        return (said.output if said is not None else None), None
     if body.answer is not None:
         return body.answer.output, body.answer.result
     if body.failure is not None:
@@ -47,13 +52,13 @@ def leaf_output(body: Body) -> tuple[Text | None, Text | None]:
 
 
 def leaf_outcome(state: State, body: LeafBody) -> Result | None:
-    if isinstance(body.action, AskPerson):
-        return _gate_outcome(body)
-    if body.answer is not None:
-        answer = body.answer
+    answer = body.answer
+    if answer is not None:
         return Result("completed", "done", output=answer.output, result=answer.result)
     if body.pending is not None:
         return None
+    if isinstance(body.action, AskPerson):
+        return _gate_outcome(body)
     if body.failure is not None:
         if after_failure(body.retry, body.attempt, body.failure.error) is not None:
             return _budget_outcome(state, body)
@@ -62,13 +67,12 @@ def leaf_outcome(state: State, body: LeafBody) -> Result | None:
 
 
 def _budget_outcome(state: State, body: LeafBody) -> Result | None:
-    if not isinstance(body.action, CallAgent | Cycle):
+    if not state.has_budget or not isinstance(body.action, CallAgent | Cycle):
         return None
-    if body.attempt == 0 or body.failure is not None:
-        spent = over_budget(state, body.owner)
-        if spent is not None:
-            return Result("exhausted", "budget", error=Failure(type="budget", detail=spent))
-    return None
+    spent = over_budget(state, body.owner)
+    if spent is None:
+        return None
+    return Result("exhausted", "budget", error=Failure(type="budget", detail=spent))
 
 
 def _failed(failure: EffectFailed) -> Result:
@@ -160,7 +164,8 @@ def repeat_outcome(state: State, body: RepeatBody, senses: Senses) -> Result | N
     if stalled(body):
         detail = f"{body.identical} passes in a row gave the same result"
         return _ended(body, senses, "exhausted", "stalled", Failure("stalled", detail))
-    if cap(body) is not None and body.finished >= (cap(body) or 0):
+    most = cap(body)
+    if most is not None and body.finished >= most:
         return _at_cap(body, senses)
     spent = loop_over_budget(state, body)
     if spent is not None:
@@ -180,6 +185,8 @@ def _at_cap(body: RepeatBody, senses: Senses) -> Result | None:
             return _ended(body, senses, "exhausted", "max_iterations")
         case "ask":
             return _asked_at_cap(body, senses)
+        case never:
+            assert_never(never)
 
 
 def _asked_at_cap(body: RepeatBody, senses: Senses) -> Result | None:

@@ -1,5 +1,7 @@
 """Proceed: what a body that has not ended asks for next. One function for each kind of body."""
 
+from typing import assert_never
+
 from loopwright.kernel.calls import AgentCall, AnyCall, CommandCall, SleepCall
 from loopwright.kernel.facts import (
     AnyFact,
@@ -39,6 +41,8 @@ def proceed(state: State, body: Body, senses: Senses) -> list[AnyFact]:
             if body.action.each is not None:
                 return proceed_each(state, body, senses)
             return proceed_repeat(state, body, senses)
+        case _:
+            assert_never(body)
 
 
 def request(state: State, owner: Owner, purpose: str, number: int, call: AnyCall) -> AnyFact:
@@ -149,6 +153,8 @@ def _may_start(step: Step, before: list[Result]) -> bool:
             return bad == 0 and (good > 0 or not before)
         case "all_done":
             return True
+        case never:
+            assert_never(never)
 
 
 # -- a loop ----------------------------------------------------------------------------------------
@@ -159,7 +165,8 @@ def proceed_repeat(state: State, body: RepeatBody, senses: Senses) -> list[AnyFa
         return []
     facts = _loop_deadline(state, body)
     owner, action = body.owner, body.action
-    if body.finished and cap(body) is not None and body.finished >= (cap(body) or 0):
+    most = cap(body)
+    if body.finished and most is not None and body.finished >= most:
         return [*facts, *_ask_at_cap(state, body, senses)]
     if state.paused or body.delay is not None:
         return facts

@@ -91,11 +91,15 @@ class State:
     now: int = 0
     has_budget: bool = False  # whether any place of the plan limits money or tokens
     has_idle: bool = False  # whether any place limits silence
+    has_wall: bool = False  # whether any place limits time
 
     def __post_init__(self) -> None:
         limits = all_limits(self.plan)
         self.has_budget = any(one.usd is not None or one.tokens is not None for one in limits)
         self.has_idle = any(one.idle_ms is not None for one in limits)
+        self.has_wall = any(
+            one.wall_ms is not None or one.pass_wall_ms is not None for one in limits
+        )
 
     @property
     def run(self) -> str:
@@ -131,7 +135,7 @@ def make_body(state: State, owner: Owner, action: Action, step: StepOwner | None
             ready = deque(n for n, missing in enumerate(index.missing) if missing == 0)
             return StepsBody(owner=owner, index=index, missing=list(index.missing), ready=ready)
         case Repeat():
-            return RepeatBody(owner=owner, action=action)
+            return RepeatBody(owner=owner, action=action, step=step)
         case _:
             retry = step.step.retry if step else Retry()
             limits = step.step.limits if step else NO_LIMITS
@@ -149,14 +153,13 @@ def enclosing_step(owner: Owner) -> StepOwner | None:
 def chain(owner: Owner) -> list[Owner | RepeatBody]:
     """Every place and loop around an owner, itself first."""
     found: list[Owner | RepeatBody] = []
-    place: Owner | None = owner
-    while place is not None:
+    place = owner
+    while place.parent is not None:
         found.append(place)
-        if place.parent is None:
-            break
         if isinstance(place.parent, RepeatBody):
             found.append(place.parent)
         place = place.parent.owner
+    found.append(place)
     return found
 
 

@@ -4,7 +4,7 @@ import msgspec
 
 from loopwright.kernel.facts import Failure
 from loopwright.kernel.frames import Owner, PassOwner, RepeatBody, Result, StepsBody
-from loopwright.kernel.state import Senses, State, chain
+from loopwright.kernel.state import Senses, State
 from loopwright.model.actions import Each
 from loopwright.model.record import Blob, JsonValue, Text
 from loopwright.model.template import Items, ItemsFrom, Lit, Ref, Template
@@ -39,7 +39,7 @@ def resolve(state: State, owner: Owner, ref: Ref, senses: Senses) -> JsonValue |
     started = state.started
     match ref.of:
         case "message":
-            return started.message if started else ""
+            return _message(state, owner, senses)
         case "input":
             return _field(started.inputs.get(ref.name or "") if started else None, ref.field)
         case "run":
@@ -55,6 +55,17 @@ def resolve(state: State, owner: Owner, ref: Ref, senses: Senses) -> JsonValue |
         case _:
             inside = enclosing_pass(owner)
             return _of_pass(state, inside, ref, senses) if inside is not None else None
+
+
+def _message(state: State, owner: Owner, senses: Senses) -> Text:
+    """What was asked when the run started, else what the plan itself asks."""
+    given = state.started.message if state.started else ""
+    own = tuple(part for part in state.plan.message if not _is_message(part))
+    return given or fill(state, owner, own, senses)
+
+
+def _is_message(part: Lit | Ref) -> bool:
+    return isinstance(part, Ref) and part.of == "message"
 
 
 def _of_pass(state: State, inside: PassOwner, ref: Ref, senses: Senses) -> JsonValue | Blob:
@@ -115,7 +126,10 @@ def _find_items(
 
 def enclosing_pass(owner: Owner) -> PassOwner | None:
     """The innermost pass around a place."""
-    return next((place for place in chain(owner) if isinstance(place, PassOwner)), None)
+    place: Owner | None = owner
+    while place is not None and not isinstance(place, PassOwner):
+        place = place.parent.owner if place.parent is not None else None
+    return place
 
 
 def enclosing_repeat(owner: Owner) -> RepeatBody | None:

@@ -86,9 +86,11 @@ class Actor:
     def load(
         self, facts: Iterable[AnyFact] | None = None, headline: Headline | None = None
     ) -> None:
-        """Fold everything that the log holds."""
+        """Fold everything that the log holds; `headline` is what lists show of these facts."""
         if facts is None:
-            facts = (numbered.fact for numbered in self.around.log.read(self.run))
+            facts = [numbered.fact for numbered in self.around.log.read(self.run)]
+            row = self.around.log.row(self.run)
+            headline = row.headline if row.version == len(facts) else None
         self.state = fold(self.plan, facts)
         self._fresh_state = True
         self._shown = (headline.status, headline.wake_at) if headline else None
@@ -198,9 +200,6 @@ class Actor:
             self._failures = 0
             self._unsaved, self._blobs = [], {}
             self.perform()
-            if self._look_again:
-                self._look_again = False
-                self.absorb()
         else:
             self._not_appended(error)
 
@@ -239,7 +238,7 @@ class Actor:
         self.around.trouble(self.run, error)
         wait = RETRY_STORAGE_MS[min(self._failures, len(RETRY_STORAGE_MS) - 1)]
         self._failures += 1
-        self.around.clock.call_at(self.around.clock.now_ms() + wait, self._start_over)
+        self.around.clock.call_after(wait, self._start_over)
 
     def _refuse_answers(self, error: StorageError) -> None:
         """Answers that can never be stored have failed; so the run goes on by its own rules."""
@@ -273,14 +272,22 @@ class Actor:
         for effect in asked:
             if effect in pending and effect not in under_way:
                 self._begin(pending[effect])
-        if self.inbox and not self.busy:
+        if self.busy:
+            return
+        if self.inbox:
             self.step()
-        elif not self.busy:
+        elif self._look_again:  # before resting: what was told meanwhile must not wait
+            self._look_again = False
+            self.absorb()
+        else:
             self.around.resting(self)
 
     def _begin(self, pending: Pending) -> None:
         clock = self.around.clock
         if isinstance(pending.call, SleepCall):
+            if pending.call.until <= clock.now_ms():
+                self._answered(pending, Done())
+                return
             wake = clock.call_at(pending.call.until, lambda: self.answer(pending, Done()))
             self.under_way[pending.effect] = wake
             return
@@ -295,8 +302,12 @@ class Actor:
             task.add_done_callback(self._ended)
             self.under_way[pending.effect] = lambda: _cancel(task)
         else:
-            self.inbox.append(self._answer_fact(pending, answer))
-            self.under_way[pending.effect] = _nothing
+            self._answered(pending, answer)
+
+    def _answered(self, pending: Pending, answer: Answer) -> None:
+        """An effect that has its answer at once."""
+        self.inbox.append(self._answer_fact(pending, answer))
+        self.under_way[pending.effect] = _nothing
 
     async def _wait_for(self, pending: Pending, answer: Awaitable[Answer]) -> None:
         try:

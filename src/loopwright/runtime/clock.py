@@ -27,3 +27,6 @@ class SystemClock:
 
         handle[:] = [loop.call_later(0, look)]
         return lambda: handle[0].cancel()
+
+    def call_after(self, delay_ms: int, action: Callable[[], None]) -> Callable[[], None]:
+        return asyncio.get_running_loop().call_later(delay_ms / 1_000, action).cancel

@@ -63,26 +63,28 @@ class LocalDriver:
             actor.absorb()
             return
         self._claim([run], refuse=True)
-        self._load(run, self.log.row(run).headline)
+        self._load(run, self.log.row(run))
 
     def recover(self, rows: Iterable[RunRow]) -> list[str]:
         """Take up every run of these rows that no living process drives; answers which.
 
         Those that wait for a person alone are only claimed, so that their answers come to us.
         """
-        found = {row.run: row.headline for row in rows if row.run not in self._actors}
+        found = {row.run: row for row in rows if row.run not in self._actors}
         mine = self._claim(list(found))
         self._mine.update(mine)
-        return [run for run in mine if _has_work(found[run]) and self._taken_up(run, found[run])]
+        working = [run for run in mine if _has_work(found[run].headline)]
+        return [run for run in working if self._taken_up(run, found[run])]
 
-    def _taken_up(self, run: str, headline: Headline | None = None) -> bool:
+    def _taken_up(self, run: str, row: RunRow | None = None) -> bool:
         """Load a run; one that cannot be loaded is told as trouble and harms no other."""
         try:
-            self._load(run, headline or self.log.row(run).headline)
+            self._load(run, row or self.log.row(run))
         except Exception as error:
             self.trouble(run, error)
             if isinstance(error, StorageError) and error.code not in HOPELESS:
-                self._set_timer(run, self.clock.now_ms() + RETRY_LOADING_MS)
+                again = self.clock.call_after(RETRY_LOADING_MS, lambda: self._due(run))
+                self._timers[run] = again
             return False
         return True
 
@@ -97,19 +99,28 @@ class LocalDriver:
                 )
         return [run for run, other in answers.items() if other is None]
 
-    def _load(self, run: str, headline: Headline | None = None) -> None:
+    def _load(self, run: str, row: RunRow | None = None) -> None:
         self._unpark(run)
         facts = [numbered.fact for numbered in self.log.read(run)]
-        plan = self._plan(facts[0])
+        if row is not None and row.version != len(facts):  # it was written to meanwhile
+            row = self.log.row(run)
+        fits = row is not None and row.version == len(facts)
+        self._begin(run, self._plan(facts[0]), facts, row.headline if row and fits else None)
+
+    def _begin(
+        self, run: str, plan: Plan, facts: list[AnyFact], headline: Headline | None
+    ) -> None:
         actor = Actor(self, run, plan, Texts(self.log.blob, self._check_schema))
         actor.load(facts, headline)
         self._mine.add(run)
         self._actors[run] = actor
         actor.step()
 
-    def adopt(self, run: str) -> None:
-        """Take up a run that was created with this driver as its owner."""
-        self._load(run)
+    def adopt(self, first: RunStarted, plan: Plan, headline: Headline) -> None:
+        """Take up a run that was just created, with this driver as its owner."""
+        if first.run not in self._actors:  # a look at all runs may have found it before
+            plan = self._plans.setdefault(first.plan, plan)
+            self._begin(first.run, plan, [first], headline)
 
     def _plan(self, first: AnyFact) -> Plan:
         """The plan that a run was started with; equal plans are held once."""
@@ -145,10 +156,8 @@ class LocalDriver:
             self._tell(run)
 
     def _park(self, actor: Actor) -> None:
-        self._set_timer(actor.run, min(actor.state.timers.values()))
-
-    def _set_timer(self, run: str, when_ms: int) -> None:
-        self._timers[run] = self.clock.call_at(when_ms, lambda: self._due(run))
+        due = min(actor.state.timers.values())
+        self._timers[actor.run] = self.clock.call_at(due, lambda: self._due(actor.run))
 
     def _unpark(self, run: str) -> None:
         end = self._timers.pop(run, None)
@@ -179,7 +188,7 @@ class LocalDriver:
         return run in self._actors
 
     def _schedule_poll(self) -> None:
-        self._poll = self.clock.call_at(self.clock.now_ms() + POLL_MS, self._look)
+        self._poll = self.clock.call_after(POLL_MS, self._look)
 
     def _look(self) -> None:
         """Read what other processes told runs of ours."""
@@ -204,7 +213,7 @@ class LocalDriver:
         row = self.log.row(run)
         mine = row.owner is not None and row.owner.token == self.token
         if mine and row.headline.status == "running":
-            self._taken_up(run, row.headline)
+            self._taken_up(run, row)
 
     # -- the end -----------------------------------------------------------------------------------
 

@@ -27,6 +27,21 @@ def content_hash(data: bytes) -> str:
     return blake2b(data, digest_size=16).hexdigest()
 
 
+def stored_text(text: str) -> tuple[Text, dict[str, bytes]]:
+    """A text as a fact may carry it, and the content that must be stored for it."""
+    if len(text) <= INLINE_BYTES // 4 and text.isascii():
+        return text, {}
+    try:
+        data = text.encode()
+    except UnicodeEncodeError:  # half of a surrogate pair, which no store takes
+        data = text.encode(errors="replace")
+        text = data.decode()
+    if len(data) <= INLINE_BYTES:
+        return text, {}
+    name = content_hash(data)
+    return Blob(blob=name, size=len(data), head=text[:HEAD_CHARS]), {name: data}
+
+
 class Texts:
     """Senses over a blob store. `fresh` collects content that the next append must bring along."""
 
@@ -48,19 +63,10 @@ class Texts:
         return known
 
     def keep(self, text: str) -> Text:
-        if len(text) <= INLINE_BYTES // 4 and text.isascii():
-            return text
-        try:
-            data = text.encode()
-        except UnicodeEncodeError:  # half of a surrogate pair, which no store takes
-            data = text.encode(errors="replace")
-            text = data.decode()
-        if len(data) <= INLINE_BYTES:
-            return text
-        name = content_hash(data)
-        self.fresh[name] = data
-        self._remember(name, text)
-        return Blob(blob=name, size=len(data), head=text[:HEAD_CHARS])
+        kept, content = stored_text(text)
+        if content:
+            self.fresh.update(content)
+        return kept
 
     def take_fresh(self) -> Mapping[str, bytes]:
         """Content that was kept since this was last asked."""

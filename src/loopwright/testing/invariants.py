@@ -8,7 +8,16 @@ from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 from loopwright.kernel.decide import settle
-from loopwright.kernel.facts import AnyFact, RunStarted, decode_facts, encode_facts
+from loopwright.kernel.facts import (
+    AnyFact,
+    CancelRequested,
+    GateAnswered,
+    RunPaused,
+    RunResumed,
+    RunStarted,
+    decode_facts,
+    encode_facts,
+)
 from loopwright.kernel.fold import apply, fold
 from loopwright.kernel.state import State
 from loopwright.model.plan import Plan, decode_plan
@@ -93,17 +102,18 @@ def _views(
     if row.version != len(facts):
         yield f"the row has version {row.version} of {len(facts)}"
     due = settle(fold(plan, facts), Texts(log.blob, check_schema), state.now)
-    yield from _status(row, state, due=bool(due))
-
-
-def _status(row: RunRow, state: State, *, due: bool) -> Iterator[str]:
-    headline, status = row.headline, status_of(state)
+    # Whoever tells a run something from outside shows it as running, for its driver to look.
+    told = isinstance(facts[-1], RunPaused | RunResumed | CancelRequested | GateAnswered)
+    allowed = {status_of(state), "running"} if told else {status_of(state)}
     if due and not state.paused:
-        # Somebody has told the run something and no driver has seen it: one must find it.
-        status = "running"
-    # A paused run may be shown as running when there is something left to do for a driver.
-    if headline.status != status and not (due and headline.status == "running"):
-        yield f"the row says {headline.status}, the facts say {status}"
+        allowed = {"running"}
+    if row.headline.status not in allowed:
+        yield f"the row says {row.headline.status}, the facts say {' or '.join(sorted(allowed))}"
+    yield from _ends(row, state)
+
+
+def _ends(row: RunRow, state: State) -> Iterator[str]:
+    headline = row.headline
     finished = state.finished
     if finished is not None and (headline.reason, headline.finished_at) != (
         finished.reason,

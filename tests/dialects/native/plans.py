@@ -149,7 +149,6 @@ CALLS = st.builds(
     prompt=TEXTS,
     schema=st.none() | SCHEMAS,
     session=st.sampled_from(["fresh", "thread"]),
-    context_files=st.sampled_from([(), ("docs/a.md",)]),
 )
 RUNS = st.builds(
     RunCommand,

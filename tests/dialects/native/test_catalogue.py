@@ -44,7 +44,7 @@ UNREADABLE = [
     pytest.param(
         b"a: &a [x, x, x, x, x, x, x, x, x]\n"
         + b"".join(b"%c: &%c [%s]\n" % (n, n, b",".join([b"*%c" % (n - 1)] * 9)) for n in b"bcdef"),
-        "5:16 too-complex",
+        "5:8 too-complex",
         id="alias-bomb",
         marks=pytest.mark.item("A7"),
     ),
@@ -187,7 +187,7 @@ REFUSED = [
     ),
     pytest.param(
         nested(4),
-        ["4:133 too-nested"],
+        ["4:116 too-nested"],
         "more than 3 deep",
         id="four-deep",
         marks=pytest.mark.item("A26"),
@@ -331,10 +331,10 @@ def test_ids_are_plain(text: str) -> None:
 
 @pytest.mark.item("A8")
 def test_merge_keys_are_off() -> None:
-    """A merge key is a key like any other, and an unknown one."""
+    """A merge key is refused where it stands, so none can blow up."""
     plan, problems = lowered("base: &b {max: 3}\nname: x\nrepeat: {<<: *b}\n")
     assert plan is None
-    assert "unknown-field" in {one.code for one in problems}
+    assert places(problems) == ["3:10 too-complex"]
 
 
 @pytest.mark.item("A23")
@@ -353,7 +353,7 @@ def test_reserved_variables_cannot_be_set(name: str) -> None:
     """What decides which code programs load is no definition's to set, for agent or program."""
     agent = f"name: x\nagents: {{a: {{env: {{{name}: x}}}}}}\n"
     program = f"name: x\nrun: [ls]\nenv: {{{name}: x}}\n"
-    for text, place in ((agent, "2:19"), (program, "3:7")):
+    for text, place in ((agent, "2:20"), (program, "3:7")):
         plan, problems = lowered(text)
         assert plan is None
         assert places(problems) == [f"{place} reserved-env"]

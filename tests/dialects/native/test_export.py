@@ -66,6 +66,7 @@ def loop(**changes: object) -> Repeat:
 @pytest.mark.parametrize(
     "action",
     [
+        pytest.param(CallAgent(agent="a", context_files=("x",)), id="files"),
         pytest.param(RunScript(text="x"), id="script"),
         pytest.param(Cycle(agent="a"), id="cycle"),
         pytest.param(Steps(steps=(), parallel=2), id="parallel-steps"),

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loopwright.dialects.native.templates import parse, parse_ref, write
+from loopwright.dialects.native.templates import explain, parse, parse_ref, write
 from loopwright.model.template import Lit, Ref, Template
 from tests.dialects.native.plans import TEMPLATES
 
@@ -42,29 +42,34 @@ def test_references_are_found(text: str, template: Template) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "written", "nth", "says"),
+    ("text", "written", "at", "says"),
     [
         pytest.param("{{mesage}}", "{{mesage}}", 0, "did you mean message?", id="misspelt"),
         pytest.param("{{step.a.output}}", "{{step.a.output}}", 0, "steps", id="misspelt-head"),
         pytest.param("{{steps.a}}", "{{steps.a}}", 0, "steps.a.output or", id="half"),
-        pytest.param("{{steps.A.output}}", "{{steps.A.output}}", 0, "known: ", id="bad-id"),
-        pytest.param("{{steps.a.output.b}}", "{{steps.a.output.b}}", 0, "known: ", id="in-output"),
-        pytest.param("{{steps.a.result.}}", "{{steps.a.result.}}", 0, "known: ", id="dot-end"),
+        pytest.param("{{steps.A.output}}", "{{steps.A.output}}", 0, "steps.ID.output", id="bad-id"),
+        pytest.param(
+            "{{steps.a.output.b}}", "{{steps.a.output.b}}", 0, "steps.ID.output", id="in-output"
+        ),
+        pytest.param(
+            "{{steps.a.result.}}", "{{steps.a.result.}}", 0, "steps.ID.result", id="dot-end"
+        ),
         pytest.param("{{item.}}", "{{item.}}", 0, "did you mean item?", id="item-dot"),
         pytest.param("{{item.a b}}", "{{item.a b}}", 0, "", id="blank-in-field"),
         pytest.param("{{input.}}", "{{input.}}", 0, "", id="input-dot"),
         pytest.param("{{}}", "{{}}", 0, "known: ", id="empty"),
         pytest.param("{{" + "x" * 90 + "}}", "{{" + "x" * 90 + "}}", 0, "known: ", id="long"),
-        pytest.param(r"\{{a}} {{a}}", "{{a}}", 1, "known: ", id="second-of-two"),
-        pytest.param("a {{b", "{{", 0, r"write \{{", id="open"),
+        pytest.param(r"\{{a}} {{a}}", "{{a}}", 7, "known: ", id="second-of-two"),
+        pytest.param("a {{b", "{{", 2, r"write \{{", id="open"),
     ],
 )
-def test_bad_references_are_marked(text: str, written: str, nth: int, says: str) -> None:
+def test_bad_references_are_marked(text: str, written: str, at: int, says: str) -> None:
     """A reference that is none is marked with what is written there, and the way out."""
     (mark,) = parse(text)[1]
-    assert (mark.ref, mark.written, mark.nth) == (None, written, nth)
-    assert says in (mark.hint or "")
-    assert mark.problem
+    assert (mark.ref, mark.written, mark.at) == (None, written, at)
+    problem, hint = explain(mark.written)
+    assert says in hint
+    assert problem
 
 
 @given(TEMPLATES)

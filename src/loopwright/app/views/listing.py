@@ -1,10 +1,10 @@
 """Lists: runs, gates and one run in detail, as plain values that every door can show."""
 
+from loopwright.app.moments import timestamp
 from loopwright.app.opening import owner_alive
 from loopwright.app.service import Service
 from loopwright.app.views.progress import PassSeen, Progress
 from loopwright.app.views.summary import iterations, summary
-from loopwright.app.views.wire import timestamp
 from loopwright.app.views.words import goal, headline, most_passes, next_commands
 from loopwright.model.record import JsonValue
 from loopwright.ports import OpenGate, RunRow

@@ -1,21 +1,13 @@
 """Facts as they travel: one JSON object each, numbered, with times people and programs can read."""
 
-from datetime import UTC, datetime
-
 import msgspec
 
+from loopwright.app.moments import timestamp
 from loopwright.kernel.facts import AnyFact
 from loopwright.model.record import Blob, JsonValue
 from loopwright.ports import Numbered
 
-
 _EMPTY: tuple[object, ...] = (None, "", (), {})
-
-
-def timestamp(ms: int) -> str:
-    """A time as RFC 3339 in UTC, with milliseconds."""
-    moment = datetime.fromtimestamp(ms / 1_000, UTC)
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def fact_on_wire(run: str, numbered: Numbered) -> dict[str, JsonValue]:

@@ -124,8 +124,11 @@ def next_commands(state: State) -> list[str]:
     """What a person may want to do with a run now."""
     status, run = status_of(state), state.run
     if status == "waiting":
-        gates = list(state.gates)
-        return [f"loopwright {verb} {gate}" for gate in gates for verb in ("approve", "reject")]
+        return [
+            f"loopwright {verb} {gate.gate}{' TEXT' if verb == 'continue' else ''}"
+            for gate in state.gates.values()
+            for verb in gate.answers
+        ]
     if status == "paused":
         return [f"loopwright resume {run}", f"loopwright stop {run}"]
     if status == "running":

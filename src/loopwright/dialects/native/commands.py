@@ -11,7 +11,8 @@ _PIECE = re.compile(
     r"""
       \\.                                    # an escaped character
     | '[^']*'                                # quoted: nothing has a meaning
-    | "(?:\\.|[^"\\$`])*(?P<inside>[$`])?    # quoted: a shell would fill in $ and `
+    | "(?:\\[^$`]|[^"\\$`])*               # quoted: a shell would fill in $ and `
+      (?:"|(?P<inside>\\?[$`])|\Z)
     | (?P<bare>&&|\|\||>>|[&|;<>$`*?()\n])
     | (?P<home>(?:^|(?<=\s))~)
     | .

@@ -182,12 +182,11 @@ def _action(action: Action) -> Made:
 def _body(action: Action) -> Made:
     made: Made = {}
     match action:
-        case CallAgent():
+        case CallAgent(context_files=()):
             made["agent"] = action.agent
             _put(made, "prompt", write(action.prompt), unless="")
             _put(made, "schema", action.schema, unless=None)
             _put(made, "session", action.session, unless="fresh")
-            _put(made, "files", list(action.context_files), unless=[])
         case RunCommand():
             made["run"] = list(action.argv)
             _put(made, "timeout", _time(action.timeout_ms), unless="10m")

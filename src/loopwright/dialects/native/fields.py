@@ -254,4 +254,6 @@ def _on_the_agent(_: object, info: ValidationInfo) -> None:
 
 
 NotYet: TypeAlias = Annotated[Any, BeforeValidator(_not_available), _HIDE]
+# Paths are held to the workspace already; showing the files to an agent is still to come.
+FilesNotYet: TypeAlias = Annotated[list[WorkspacePath], AfterValidator(_not_available), _HIDE]
 OnAgentOnly: TypeAlias = Annotated[Any, BeforeValidator(_on_the_agent), _HIDE]

@@ -1,5 +1,6 @@
 """From a native definition to the plan: every default filled in, every choice made."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from loopwright.dialects.native.lower_parts import (
@@ -11,8 +12,9 @@ from loopwright.dialects.native.lower_parts import (
     lower_memory,
     lower_retry,
 )
-from loopwright.dialects.native.names import agents, graphs, references
+from loopwright.dialects.native.names import agents, graphs
 from loopwright.dialects.native.outline import outline
+from loopwright.dialects.native.references import references
 from loopwright.dialects.native.rules import structure
 from loopwright.dialects.native.specs import name_for
 from loopwright.dialects.native.surface import (
@@ -42,6 +44,7 @@ from loopwright.model.plan import Agent, Plan
 from loopwright.model.policy import AtCap
 from loopwright.model.template import Items, ItemsFrom, Ref, Template
 from loopwright.syntax import Diagnostic, Document, validate
+from loopwright.syntax.diagnostic import MAX_PROBLEMS, in_order
 
 DEFAULT_AGENT = "agent"
 """Name of the agent when a definition names none; whoever starts the run says what it is."""
@@ -53,11 +56,20 @@ def lower(document: Document) -> tuple[Plan | None, list[Diagnostic]]:
     if isinstance(document.value, dict):
         made = outline(document)
         for rule in (structure, graphs, agents, references):
-            problems += rule(document, made)
-    problems = sorted(dict.fromkeys(problems), key=lambda one: (one.line, one.column))
+            problems += _first(rule(document, made))
     if definition is None or any(one.severity == "error" for one in problems):
-        return None, problems
-    return _Lowering(definition).plan(), problems
+        return None, in_order(problems)
+    return _Lowering(definition).plan(), in_order(problems)
+
+
+def _first(found: Iterator[Diagnostic]) -> Iterator[Diagnostic]:
+    """As many as a person will read; finding near misses for thousands would take its time."""
+    errors = 0
+    for one in found:
+        yield one
+        errors += one.severity == "error"
+        if errors == MAX_PROBLEMS:
+            return
 
 
 @dataclass(slots=True)

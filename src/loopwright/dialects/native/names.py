@@ -1,9 +1,8 @@
-"""Names that must exist: steps that are needed, agents that are called, places that are read."""
+"""Names that must exist: steps that are needed, agents that are called."""
 
 from collections.abc import Iterator
-from typing import Literal, NamedTuple
 
-from loopwright.dialects.native.outline import GraphAt, Outline, Path, Scope, StepAt
+from loopwright.dialects.native.outline import GraphAt, Outline, Path, StepAt
 from loopwright.dialects.native.specs import (
     GOVERNING_KEYS,
     PROGRAMS,
@@ -11,9 +10,7 @@ from loopwright.dialects.native.specs import (
     is_spec,
     spec_fault,
 )
-from loopwright.dialects.native.templates import Mark, parse, parse_ref, write_ref
-from loopwright.model.template import Ref
-from loopwright.syntax import Diagnostic, Document, Position, did_you_mean
+from loopwright.syntax import Diagnostic, Document, did_you_mean
 
 # -- steps -----------------------------------------------------------------------------------------
 
@@ -22,8 +19,7 @@ def graphs(document: Document, made: Outline) -> Iterator[Diagnostic]:
     """Ids that are used twice, needs that are unknown, steps that wait for one another."""
     for graph in made.graphs:
         yield from _doubles(document, graph)
-        unknown = list(_unknown_needs(document, graph))
-        yield from unknown
+        yield from _unknown_needs(document, graph)
         yield from _cycle(document, graph)
 
 
@@ -39,55 +35,56 @@ def _doubles(document: Document, graph: GraphAt) -> Iterator[Diagnostic]:
 
 
 def _unknown_needs(document: Document, graph: GraphAt) -> Iterator[Diagnostic]:
-    ids = graph.ids()
     for step in graph.steps:
         for number, need in enumerate(step.needs):
             place = (*step.path, "needs", number)
             if need == step.id:
                 yield document.error("cycle", f"{need} needs itself: {need} → {need}", at=place)
-            elif need not in ids:
-                others = [one for one in ids if one != step.id]
-                hint = did_you_mean(need, others) or _known(others)
+            elif need not in graph.by_id:
+                others = [one for one in graph.by_id if one != step.id]
+                hint = did_you_mean(need, others) or known_names(others)
                 message = f"no step here is called {need[:60]}"
                 yield document.error("unknown-step", message, at=place, hint=hint)
 
 
 def _cycle(document: Document, graph: GraphAt) -> Iterator[Diagnostic]:
     """One cycle is told, with its path; the others show when it is gone."""
-    steps = {step.id: step for step in graph.steps}
-    waiting = {
-        name: [n for n in step.needs if n in steps and n != name] for name, step in steps.items()
-    }
-    # Take away what waits for nothing until nothing changes; what is left waits for itself.
-    while free := {name for name, needs in waiting.items() if not needs}:
-        waiting = {
-            name: [n for n in needs if n not in free]
-            for name, needs in waiting.items()
-            if name not in free
-        }
+    waiting = _waiting(graph)
     if not waiting:
         return
     trail = [next(iter(waiting))]
     while trail[-1] not in trail[:-1]:
         trail.append(waiting[trail[-1]][0])
     around = trail[trail.index(trail[-1]) :]
-    step = steps[around[0]]
+    step = graph.by_id[around[0]]
     place = (*step.path, "needs", step.needs.index(around[1]))
     message = f"steps wait for one another: {' → '.join(around)}"
     yield document.error("cycle", message, at=place, hint="remove one of these needs")
 
 
-def _reached(graph: GraphAt, step: StepAt) -> set[str]:
-    """All steps that have ended when this one starts."""
-    steps = {one.id: one for one in graph.steps}
-    found: set[str] = set()
-    todo = list(step.needs)
-    while todo:
-        need = todo.pop()
-        if need in steps and need not in found:
-            found.add(need)
-            todo += steps[need].needs
-    return found
+def _waiting(graph: GraphAt) -> dict[str, list[str]]:
+    """Steps that can never start because each waits for another of them."""
+    waiting = {
+        name: [need for need in dict.fromkeys(step.needs) if need in graph.by_id and need != name]
+        for name, step in graph.by_id.items()
+    }
+    waiters: dict[str, list[str]] = {}
+    for name, needs in waiting.items():
+        for need in needs:
+            waiters.setdefault(need, []).append(name)
+    missing = {name: len(needs) for name, needs in waiting.items()}
+    free = [name for name, count in missing.items() if not count]
+    for ended in free:  # grows while it is walked
+        for name in waiters.get(ended, ()):
+            missing[name] -= 1
+            if not missing[name]:
+                free.append(name)
+    stuck = waiting.keys() - set(free)
+    return {
+        name: [need for need in needs if need in stuck]
+        for name, needs in waiting.items()
+        if name in stuck
+    }
 
 
 # -- agents ----------------------------------------------------------------------------------------
@@ -126,14 +123,14 @@ def _named(document: Document, name: str, path: Path, defined: list[str]) -> Ite
         yield from _spec(document, name, path)
         return
     hint = did_you_mean(name, [*defined, *PROGRAMS])
-    hint = hint or _known(defined) or f"known: {', '.join(PROGRAMS)}, command:CMD, jsonl:CMD"
+    hint = hint or known_names(defined) or f"known: {', '.join(PROGRAMS)}, command:CMD, jsonl:CMD"
     message = f"no agent is called {name[:60]}"
     yield document.error("unknown-agent", message, at=path, hint=hint)
 
 
 def _defined(document: Document, entry: dict[str, object], path: Path) -> Iterator[Diagnostic]:
     spec = entry.get("use")
-    if not isinstance(spec, str):
+    if not isinstance(spec, str) or not spec:
         return
     place = (*path, "use")
     if not is_spec(spec):
@@ -157,121 +154,6 @@ def _spec(document: Document, spec: str, path: Path) -> Iterator[Diagnostic]:
         yield document.error(problem.code, problem.message, at=path, hint=problem.hint)
 
 
-# -- references ------------------------------------------------------------------------------------
-
-
-def references(document: Document, made: Outline) -> Iterator[Diagnostic]:
-    """References in texts that lead nowhere, or perhaps too early."""
-    written = made.top.get("inputs")
-    inputs = list(written) if isinstance(written, dict) else []
-    for path, text, scope in made.texts:
-        for mark in parse(text)[1]:
-            for found in _reference(mark, scope, inputs):
-                yield _placed(document, path, mark, found)
-    for loop in made.loops:
-        each = loop.value.get("for_each")
-        source = each.get("from") if isinstance(each, dict) else None
-        if isinstance(source, str):
-            path = (*loop.path, "for_each", "from")
-            yield from _list_source(document, source, path, loop.outside, inputs)
-
-
-def _list_source(
-    document: Document, source: str, path: Path, scope: Scope, inputs: list[str]
-) -> Iterator[Diagnostic]:
-    ref = parse_ref(source)
-    if ref is None or ref.of not in ("result", "input", "item"):
-        hint = "write steps.ID.result.FIELD or input.NAME"
-        code = "unknown-reference" if ref is None else "not-a-list"
-        yield document.error(code, f"{source[:60]} is no list", at=path, hint=hint)
-        return
-    for found in _reference(Mark(source, 0, ref), scope, inputs):
-        yield _placed(document, path, Mark(source, 0), found)
-
-
-class _Found(NamedTuple):
-    """What is wrong with a reference."""
-
-    code: str
-    message: str
-    hint: str | None
-
-
-def _reference(mark: Mark, scope: Scope, inputs: list[str]) -> Iterator[_Found]:
-    ref = mark.ref
-    if ref is None:
-        code = "bad-template" if mark.written == "{{" else "unknown-reference"
-        yield _Found(code, mark.problem, mark.hint)
-    elif ref.of in ("output", "result"):
-        yield from _of_step(ref, scope)
-    elif ref.of == "input":
-        if ref.name not in inputs:
-            hint = did_you_mean(ref.name or "", inputs) or _known(inputs)
-            message = f"no input is called {ref.name}"
-            hint = hint or "define it under inputs:"
-            yield _Found("unknown-reference", message, hint)
-    else:
-        problem = _of_pass(ref, scope)
-        if problem:
-            yield _Found("unknown-reference", f"{ref.of} has no value here", problem)
-
-
-def _of_pass(ref: Ref, scope: Scope) -> str | None:
-    """Why a reference to the run or its pass has no value, or None."""
-    inner = scope.loops[-1] if scope.loops else None
-    match ref.of:
-        case "message":
-            return "the goal is the message" if scope.is_goal else None
-        case "run" | "workspace":
-            return None
-        case "item":
-            return None if inner == "each" else "the loop around it is no for_each"
-        case "index" | "iteration":
-            return None if inner else "there is no loop around it"
-        case _:
-            return None if inner == "count" else "there is no loop with passes one after another"
-
-
-def _of_step(ref: Ref, scope: Scope) -> Iterator[_Found]:
-    for graph, step in reversed(scope.graphs):
-        if ref.name not in graph.ids():
-            continue
-        if step is None or ref.name in _reached(graph, step):
-            return
-        if ref.name == step.id:
-            message = f"{ref.name} cannot read its own {ref.of}"
-            yield _Found("unknown-reference", message, "previous is the pass before")
-            return
-        message = f"{write_ref(ref)} may be read before {ref.name} has ended"
-        yield _Found("unordered-reference", message, f"add needs: [{ref.name}]")
-        return
-    seen = [name for graph, step in scope.graphs for name in graph.ids() if _other(name, step)]
-    hint = did_you_mean(ref.name or "", seen) or _known(seen) or "there are no other steps here"
-    yield _Found("unknown-reference", f"no step here is called {ref.name}", hint)
-
-
-def _other(name: str, step: StepAt | None) -> bool:
-    return step is None or step.id != name
-
-
-def _placed(document: Document, path: Path, mark: Mark, found: _Found) -> Diagnostic:
-    code, message, hint = found
-    line, column = _within(document, path, mark)
-    late = code == "unordered-reference"
-    severity: Literal["error", "warning"] = "warning" if late else "error"
-    return Diagnostic(document.file, line, column, code, message, hint, severity)
-
-
-def _within(document: Document, path: Path, mark: Mark) -> Position:
-    """Where a reference stands, if its text is written in the file as it is read."""
-    node, _ = document._walk(path)
-    source, at = document._source, node.offset - 1
-    for _ in range(mark.nth + 1):
-        at = source.text.find(mark.written, at + 1)
-        if at < 0:
-            return document.at(path)
-    return source.position(at)
-
-
-def _known(names: list[str]) -> str | None:
+def known_names(names: list[str]) -> str | None:
+    """The hint that lists what there is, if there is anything."""
     return f"known: {', '.join(dict.fromkeys(names[:12]))}" if names else None

@@ -38,9 +38,7 @@ class GraphAt:
 
     path: Path
     steps: list[StepAt] = field(default_factory=list)
-
-    def ids(self) -> list[str]:
-        return [step.id for step in self.steps if step.id]
+    by_id: dict[str, StepAt] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,13 +124,17 @@ def _graph(made: Outline, body: BodyAt) -> GraphAt | None:
         return None
     graph = GraphAt(body.keys["steps"])
     made.graphs.append(graph)
-    for number, one in enumerate(steps):
-        value = _mapping(one)
+    for number, value in enumerate(steps):
+        if not isinstance(value, dict):
+            continue
         needs = value.get("needs")
         texts = [n for n in needs if isinstance(n, str)] if isinstance(needs, list) else []
         name = value.get("id")
         step_id = name if isinstance(name, str) else ""
-        graph.steps.append(StepAt((*graph.path, number), value, step_id, tuple(texts)))
+        step = StepAt((*graph.path, number), value, step_id, tuple(texts))
+        graph.steps.append(step)
+        if step_id:
+            graph.by_id.setdefault(step_id, step)
     for step in graph.steps:
         scope = Scope(body.scope.loops, (*body.scope.graphs, (graph, step)))
         inside = _container(made, step.value, step.path, scope)

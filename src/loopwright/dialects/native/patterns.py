@@ -132,7 +132,7 @@ def _refused(pattern: str, error: Exception) -> Fault:
         return Fault("bad-regex", "a ( is not closed", "close it, or write \\(", _open(pattern))
     if problem == "unexpected )":
         return Fault("bad-regex", "a ) closes nothing", "remove it, or write \\)", _open(pattern))
-    column = max(pattern.find(fragment), 0) + 1 if fragment else 1
+    column = max(pattern.rfind(fragment), 0) + 1 if fragment else 1
     if re.fullmatch(r"\{\d+(,\d*)?\}\{.*", fragment) or "too large" in problem:
         return Fault("regex-too-big", "repetitions of repetitions", _USE_SCRIPT, column)
     if problem == "invalid repetition size" and not _is_reversed(fragment):

@@ -15,6 +15,7 @@ from loopwright.dialects.native.fields import (
     Count,
     Duration,
     EnvName,
+    FilesNotYet,
     Id,
     InputName,
     Line,
@@ -22,7 +23,6 @@ from loopwright.dialects.native.fields import (
     NotYet,
     OnAgentOnly,
     Prose,
-    WorkspacePath,
 )
 from loopwright.dialects.native.parts import (
     AgentSpec,
@@ -121,7 +121,7 @@ class BodySpec(Surface):
     session: Maybe[SessionMode] = Field(
         default=None, description="`thread`: go on with the session of the pass before."
     )
-    files: Maybe[list[WorkspacePath]] = Field(
+    files: Maybe[FilesNotYet] = Field(
         default=None, description="Files of the workspace that the agent is shown."
     )
     run: Maybe[Argv] = Field(default=None, description="A program, run without a shell.")

@@ -26,13 +26,11 @@ _ESCAPE = r"for literal braces write \{{"
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A reference as it is written: with its braces, and the how-manieth of its kind it is."""
+    """A reference as it is written, with its braces, and where in its text it stands."""
 
     written: str
-    nth: int
+    at: int
     ref: Ref | None = None
-    problem: str = ""
-    hint: str | None = None
 
 
 def parse(text: str) -> tuple[Template, list[Mark]]:
@@ -50,31 +48,28 @@ def parse(text: str) -> tuple[Template, list[Mark]]:
         literal += braces[2:]
         end = text.find("}}", at)
         written = text[at - 2 : end + 2] if end >= 0 else "{{"
-        mark = _mark(written, text.count(written, 0, at - 2))
-        marks.append(mark)
+        ref = parse_ref(written[2:-2].strip()) if end >= 0 else None
+        marks.append(Mark(written, at - 2, ref))
         at = end + 2 if end >= 0 else at
-        if mark.ref:
-            parts += [Lit(text=literal), mark.ref] if literal else [mark.ref]
+        if ref:
+            parts += [Lit(text=literal), ref] if literal else [ref]
             literal = ""
     literal += text[at:]
     return (*parts, Lit(text=literal)) if literal else tuple(parts), marks
 
 
-def _mark(written: str, nth: int) -> Mark:
+def explain(written: str) -> tuple[str, str]:
+    """What is wrong with something that has no form of a reference, and the way out."""
     if written == "{{":
-        return Mark(written, nth, problem="{{ is not closed by }}", hint=_ESCAPE)
+        return "{{ is not closed by }}", _ESCAPE
     inner = written[2:-2].strip()
-    ref = parse_ref(inner)
-    if ref:
-        return Mark(written, nth, ref)
     head, _, rest = inner.partition(".")
     if head == "steps" and is_id(rest):
-        hint = f"write {inner}.output or {inner}.result"
-        return Mark(written, nth, problem=f"{inner} does not say what of it", hint=hint)
+        return f"{inner} does not say what of it", f"write {inner}.output or {inner}.result"
     near = suggest(inner, _FORMS) or suggest(head, ("steps", "input", "item"))
     hint = f"did you mean {near}?" if near else f"known: {', '.join(_FORMS)}; {_ESCAPE}"
     shown = inner if len(inner) <= 60 else f"{inner[:59]}…"
-    return Mark(written, nth, problem=f"{shown} refers to nothing", hint=hint)
+    return f"{shown} refers to nothing", hint
 
 
 def parse_ref(text: str) -> Ref | None:

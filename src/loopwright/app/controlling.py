@@ -1,0 +1,87 @@
+"""Control of one run or of all: pause, resume, stop, whoever drives them."""
+
+import asyncio
+
+from loopwright.app.service import Service, current_user
+from loopwright.app.views.listing import driver_pid
+from loopwright.app.wiring import Local
+from loopwright.errors import Conflict
+from loopwright.ports import OPEN_STATUSES, RunRow
+
+STOP_WAIT_S = 10.0
+POLL_S = 0.05
+
+
+def runs_to_pause(service: Service) -> list[str]:
+    """Every run that could go on by itself or by an answer."""
+    return [row.run for row in service.rows(("running", "waiting"))]
+
+
+async def pause_run(service: Service, run: str) -> bool:
+    """Pause a run; False when it was paused already."""
+    if service.log.row(run).headline.status == "paused":
+        return False
+    await service.pause(run, by=current_user())
+    return True
+
+
+# -- resuming ------------------------------------------------------------------------------------
+
+
+async def resume_run(here: Local, reference: str) -> tuple[str, int]:
+    """Let a run go on; its id, and the number of its newest fact before that."""
+    run = here.service.find(reference)
+    seen = here.log.version(run)
+    await here.service.resume(run, by=current_user())
+    row = here.log.row(run)
+    if row.headline.status == "waiting" and row.headline.wake_at is not None:
+        here.service.look(run)
+    return run, seen
+
+
+async def resume_all(here: Local) -> list[tuple[str, int]]:
+    """Let everything go on that is paused, or that nobody drives; only what is driven here."""
+    seen = {row.run: row.version for row in here.service.rows(OPEN_STATUSES)}
+    for row in here.service.rows(("paused",)):
+        if driver_pid(row) is None:
+            await here.service.resume(row.run, by=current_user())
+    here.service.recover()
+    return [(run, version) for run, version in seen.items() if here.driver.is_driving(run)]
+
+
+# -- stopping ------------------------------------------------------------------------------------
+
+
+async def stop_run(here: Local, reference: str) -> str:
+    """End a run and wait until it has ended."""
+    run = here.service.find(reference)
+    if not await here.service.stop(run, by=current_user()):
+        head = here.log.row(run).headline
+        raise Conflict(f"{run} has already ended: {head.status} ({head.reason})", code="ended")
+    await _ended(here, [run])
+    return run
+
+
+async def stop_all(here: Local) -> list[str]:
+    """End every open run; which."""
+    rows = here.service.rows(OPEN_STATUSES)
+    stopped = [row.run for row in rows if await here.service.stop(row.run, by=current_user())]
+    await _ended(here, stopped)
+    return stopped
+
+
+async def _ended(here: Local, runs: list[str]) -> None:
+    """Wait for the processes that drive the runs to end them, this one or others."""
+    for _ in range(int(STOP_WAIT_S / POLL_S)):
+        still = [row for row in map(here.log.row, runs) if row.headline.status in OPEN_STATUSES]
+        if not still:
+            return
+        await asyncio.sleep(POLL_S)
+    raise Conflict(_stuck(still), code="busy")
+
+
+def _stuck(rows: list[RunRow]) -> str:
+    first = rows[0]
+    pid = driver_pid(first)
+    who = f"process {pid}, which drives it," if pid else "the process that drives it"
+    return f"{first.run} has been told to stop, but {who} has not ended it yet"

@@ -1,0 +1,308 @@
+"""The doctor: what could keep runs from working here, each with the reason and the cure."""
+
+import os
+import shutil
+import sqlite3
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+from loopwright.app.opening import open_log, owner_alive
+from loopwright.app.settings import Place, Resolved
+from loopwright.app.surroundings import can_adopt_orphans, leftover_processes
+from loopwright.app.views.listing import is_left_behind
+from loopwright.errors import LoopwrightError
+from loopwright.ports import OPEN_STATUSES
+from loopwright.runtime.senses import content_hash
+from loopwright.stores import SqliteLog
+
+State: TypeAlias = Literal["ok", "warn", "fail"]
+
+MIN_PYTHON = (3, 11)
+MIN_SQLITE = (3, 37, 0)
+LITTLE_SPACE = 1 << 30
+NO_SPACE = 64 << 20
+AGENT_PROGRAMS = ("claude", "codex", "opencode", "gemini")
+# The product did not exist before this, so a clock that says so is wrong.
+EARLIEST = 1_735_689_600
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was looked at."""
+
+    name: str
+    state: State
+    why: str
+    fix: str = ""
+
+    def as_dict(self) -> dict[str, str]:
+        return {"check": self.name, "state": self.state, "why": self.why, "fix": self.fix}
+
+
+@dataclass(slots=True)
+class Patient:
+    """What is examined."""
+
+    resolved: Resolved
+    deep: bool = False
+    log: SqliteLog | None = field(default=None, repr=False)
+
+    @property
+    def home(self) -> Path:
+        return self.resolved.settings.home
+
+
+Look: TypeAlias = Callable[[Patient], Iterator[Finding]]
+
+
+def examine(resolved: Resolved, *, deep: bool = False) -> list[Finding]:
+    """Look at everything; what cannot be looked at is a finding too."""
+    patient = Patient(resolved, deep)
+    findings: list[Finding] = []
+    try:
+        for look in LOOKS:
+            findings += _looked(look, patient)
+    finally:
+        if patient.log is not None:
+            patient.log.close()
+    return findings
+
+
+def _looked(look: Look, patient: Patient) -> list[Finding]:
+    try:
+        return list(look(patient))
+    except Exception as error:  # a defect of one look must not hide the others
+        name = look.__name__.lstrip("_").replace("_", " ")
+        return [Finding(name, "fail", f"{type(error).__name__}: {error}", "tell us about it")]
+
+
+# -- what it stands on ---------------------------------------------------------------------------
+
+
+def _python(_: Patient) -> Iterator[Finding]:
+    found = ".".join(map(str, sys.version_info[:3]))
+    good = sys.version_info >= MIN_PYTHON
+    yield Finding("python", "ok" if good else "fail", found, "" if good else "use 3.11 or newer")
+
+
+def _sqlite(_: Patient) -> Iterator[Finding]:
+    good = sqlite3.sqlite_version_info >= MIN_SQLITE
+    fix = "" if good else "use a Python with SQLite 3.37 or newer"
+    yield Finding("sqlite", "ok" if good else "fail", sqlite3.sqlite_version, fix)
+
+
+def _re2(_: Patient) -> Iterator[Finding]:
+    try:
+        found = bool(import_module("re2").search("a+", "caat"))
+    except ImportError as error:
+        yield Finding("re2", "fail", str(error), "pip install google-re2")
+        return
+    yield Finding("re2", "ok" if found else "fail", "patterns are matched in linear time")
+
+
+def _libyaml(_: Patient) -> Iterator[Finding]:
+    if getattr(import_module("yaml"), "__with_libyaml__", False):
+        yield Finding("libyaml", "ok", "YAML is read by libyaml")
+    else:
+        yield Finding("libyaml", "warn", "missing: large files are read slowly", "reinstall pyyaml")
+
+
+def _git(_: Patient) -> Iterator[Finding]:
+    found = shutil.which("git")
+    fix = "" if found else "install git; only what looks at changes needs it"
+    yield Finding("git", "ok" if found else "warn", found or "not on PATH", fix)
+
+
+def _agents(_: Patient) -> Iterator[Finding]:
+    found = [name for name in AGENT_PROGRAMS if shutil.which(name)]
+    why = f"found: {', '.join(found)}" if found else "none of the known agent programs is on PATH"
+    yield Finding("agents", "ok", f"{why}; command:, jsonl: and script: agents need none")
+
+
+# -- the machine ---------------------------------------------------------------------------------
+
+
+def _proc(_: Patient) -> Iterator[Finding]:
+    if os.access("/proc/self/stat", os.R_OK):
+        yield Finding("proc", "ok", "/proc can be read")
+    else:
+        yield Finding(
+            "proc",
+            "warn",
+            "/proc cannot be read: processes that a dead driver left are not found",
+            "mount /proc, or see to leftovers yourself",
+        )
+
+
+def _orphans(_: Patient) -> Iterator[Finding]:
+    if can_adopt_orphans():
+        yield Finding(
+            "orphans", "ok", "processes that agents leave behind can be adopted and ended"
+        )
+    else:
+        yield Finding(
+            "orphans",
+            "warn",
+            "this system cannot adopt orphans: a process that detaches itself may survive",
+            "run on Linux for the full promise",
+        )
+
+
+def _clock(_: Patient) -> Iterator[Finding]:
+    good = time.time() > EARLIEST
+    fix = "" if good else "set the clock: time limits and ages depend on it"
+    shown = time.strftime("%Y-%m-%d %H:%M:%S %z")
+    yield Finding("clock", "ok" if good else "fail", shown, fix)
+
+
+# -- settings ------------------------------------------------------------------------------------
+
+
+def _config(patient: Patient) -> Iterator[Finding]:
+    files = patient.resolved.files
+    why = ", ".join(map(str, files)) if files else f"none; yours would be {Place().user_file}"
+    yield Finding("config", "ok", why)
+
+
+def _variables(patient: Patient) -> Iterator[Finding]:
+    warnings = patient.resolved.warnings
+    if warnings:
+        yield Finding("environment", "warn", "; ".join(warnings), "rename or unset it")
+    else:
+        yield Finding("environment", "ok", "every LOOPWRIGHT_ variable means something")
+
+
+def _durability(patient: Patient) -> Iterator[Finding]:
+    if patient.resolved.settings.durability == "full":
+        yield Finding("durability", "ok", "full: what is recorded survives a loss of power")
+    else:
+        yield Finding(
+            "durability",
+            "warn",
+            "normal: the last moments before a loss of power may be missing",
+            "set durability to full",
+        )
+
+
+# -- the data directory --------------------------------------------------------------------------
+
+
+def _home(patient: Patient) -> Iterator[Finding]:
+    place = patient.home
+    while not place.exists() and place != place.parent:
+        place = place.parent
+    good = place.is_dir() and os.access(place, os.W_OK)
+    fix = "" if good else "give --data-dir or LOOPWRIGHT_HOME a folder that you may write"
+    yield Finding("home", "ok" if good else "fail", str(patient.home), fix)
+
+
+def _space(patient: Patient) -> Iterator[Finding]:
+    place = patient.home
+    while not place.exists() and place != place.parent:
+        place = place.parent
+    free = shutil.disk_usage(place).free
+    state: State = "fail" if free < NO_SPACE else "warn" if free < LITTLE_SPACE else "ok"
+    fix = "" if state == "ok" else "make room: a full disk pauses every run"
+    yield Finding("disk space", state, f"{free / (1 << 30):.1f} GiB free", fix)
+
+
+def _database(patient: Patient) -> Iterator[Finding]:
+    settings = patient.resolved.settings
+    if not settings.database.exists():
+        yield Finding("database", "ok", "not there yet: the first run makes it")
+        return
+    try:
+        patient.log = open_log(settings)
+    except LoopwrightError as error:
+        yield Finding("database", "fail", error.message, error.hint or "")
+        return
+    yield Finding("database", "ok", f"{settings.database} opens")
+    yield from _database_file(settings.database)
+
+
+def _database_file(file: Path) -> Iterator[Finding]:
+    db = sqlite3.connect(f"file:{file}?mode=ro", uri=True)
+    try:
+        [[schema]] = db.execute("SELECT value FROM meta WHERE key = 'schema'").fetchall()
+        [[mode]] = db.execute("PRAGMA journal_mode").fetchall()
+    finally:
+        db.close()
+    yield Finding("schema", "ok", f"version {schema}, which this program writes")
+    good = mode == "wal"
+    fix = "" if good else "move the data directory to a local disk: WAL needs shared memory"
+    yield Finding("journal", "ok" if good else "fail", f"mode {mode}", fix)
+
+
+def _left_behind(patient: Patient) -> Iterator[Finding]:
+    if patient.log is None:
+        return
+    rows = [row for row in patient.log.rows(statuses=("running",)) if is_left_behind(row)]
+    if rows:
+        why = f"{len(rows)} run{'s' if len(rows) > 1 else ''} that nobody drives"
+        yield Finding("left behind", "warn", why, "`loopwright resume all` takes them up")
+    else:
+        yield Finding("left behind", "ok", "no run is left behind")
+
+
+def _leftovers(patient: Patient) -> Iterator[Finding]:
+    if patient.log is None:
+        return
+    rows = patient.log.rows(statuses=OPEN_STATUSES)
+    dead = {row.owner.token for row in rows if row.owner and not owner_alive(row.owner)}
+    found = leftover_processes(dead)
+    if found:
+        why = f"processes of dead drivers still run: {', '.join(map(str, found))}"
+        yield Finding("leftovers", "warn", why, "`loopwright resume all` ends them first")
+    else:
+        yield Finding("leftovers", "ok", "no process of a dead driver is left")
+
+
+def _waiting(patient: Patient) -> Iterator[Finding]:
+    if patient.log is None:
+        return
+    count = len(patient.log.gates())
+    why = f"{count} decision{'s' if count != 1 else ''} wait for a person"
+    yield Finding("inbox", "ok", why if count else "nothing waits for a person")
+
+
+def _invariants(patient: Patient) -> Iterator[Finding]:
+    if patient.log is None or not patient.deep:
+        return
+    found = [f"the file: {problem}" for problem in patient.log.check()]
+    rows = patient.log.rows()
+    for row in rows:
+        found += [f"{row.run}: {text}" for text in patient.log.verify(row.run, content_hash)]
+    if found:
+        fix = "keep a copy of the data directory; the runs named here can no longer be trusted"
+        yield Finding("invariants", "fail", "; ".join(found[:20]), fix)
+    else:
+        why = f"{len(rows)} runs: numbers, hash chains and stored content are whole"
+        yield Finding("invariants", "ok", why)
+
+
+LOOKS: tuple[Look, ...] = (
+    _python,
+    _sqlite,
+    _re2,
+    _libyaml,
+    _git,
+    _agents,
+    _proc,
+    _orphans,
+    _clock,
+    _config,
+    _variables,
+    _durability,
+    _home,
+    _space,
+    _database,
+    _left_behind,
+    _leftovers,
+    _waiting,
+    _invariants,
+)

@@ -1,0 +1,85 @@
+"""`config`: settings, and where each comes from."""
+
+from typing import TYPE_CHECKING
+
+import click
+
+from loopwright.cli.door import Door
+from loopwright.cli.texts import one_line
+from loopwright.cli.verb import CONTEXT, Verb, common_options, door_of
+
+if TYPE_CHECKING:
+    from loopwright.app.settings import Resolved
+
+
+def _resolved(door: Door) -> "Resolved":
+    from loopwright.app.settings import load_settings  # noqa: PLC0415 - help stays quick
+
+    resolved = load_settings(data_dir=door.wanted.data_dir)
+    for warning in resolved.warnings:
+        door.say(f"warning: {warning}", tone="warn")
+    return resolved
+
+
+@click.command(cls=Verb, examples=[("loopwright config show --origin", "and where each is from")])
+@click.option("--origin", is_flag=True, help="Say where each value comes from.")
+@click.pass_context
+def show(ctx: click.Context, /, *, origin: bool) -> None:
+    """The settings as they hold here and now."""
+    door = door_of(ctx)
+    _put(door, _resolved(door), origin=origin)
+
+
+@click.command(cls=Verb)
+@click.pass_context
+def path(ctx: click.Context, /) -> None:
+    """The files that settings are read from, the strongest first."""
+    from loopwright.app.settings import PROJECT_FILE, Place  # noqa: PLC0415 - help stays quick
+
+    door = door_of(ctx)
+    used = [str(file) for file in _resolved(door).files]
+    user = str(Place().user_file)
+    if door.as_json:
+        door.put_json({"used": used, "user_file": user, "project_file": PROJECT_FILE})
+        return
+    for file in used:
+        door.put(file)
+    door.say(f"your own file is {user}; a project has {PROJECT_FILE} or [tool.loopwright]")
+
+
+@click.group(
+    context_settings=CONTEXT,
+    invoke_without_command=True,
+    params=common_options(),
+    commands={"show": show, "path": path},
+)
+@click.pass_context
+def config(ctx: click.Context, /) -> None:
+    """Settings: flag, then environment (LOOPWRIGHT_…), then loopwright.toml of the project, then
+    [tool.loopwright] in pyproject.toml, then your own file, then the default.
+    """
+    if ctx.invoked_subcommand is None:
+        door = door_of(ctx)
+        _put(door, _resolved(door), origin=True)
+
+
+def _put(door: Door, resolved: "Resolved", *, origin: bool) -> None:
+    settings = resolved.settings
+    values = {
+        "home": str(settings.home),
+        "durability": settings.durability,
+        "agent": settings.agent,
+        "color": settings.color,
+    }
+    if door.as_json:
+        shown: dict[str, object] = {"settings": values}
+        if origin:
+            shown["origins"] = dict(resolved.origins)
+        door.put_json(shown)
+        return
+    for name, value in values.items():
+        source = f"   ({resolved.origins[name]})" if origin else ""  # type: ignore[index]
+        door.put(f"{name} = {one_line(value or '')}{source}")
+
+
+VERBS = {"config": config}

@@ -1,0 +1,108 @@
+"""`pause`, `resume` and `stop`: one run, or all of them."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+import click
+
+from loopwright.cli.completing import complete_runs
+from loopwright.cli.door import Door
+from loopwright.cli.looking import looking
+from loopwright.cli.verb import Verb, door_of
+
+if TYPE_CHECKING:
+    from loopwright.app.wiring import Local
+    from loopwright.cli.driving import Taken
+
+ALL = "all"
+
+
+@click.command(
+    cls=Verb,
+    examples=[("loopwright pause run_01", ""), ("loopwright pause all", "everything under way")],
+)
+@click.argument("run", metavar="RUN|all", shell_complete=complete_runs)
+@click.pass_context
+def pause(ctx: click.Context, /, *, run: str) -> None:
+    """Let a run hold before its next pass. What is under way goes on to its end."""
+    from loopwright.app.controlling import pause_run, runs_to_pause  # noqa: PLC0415 - quick help
+
+    door = door_of(ctx)
+    with looking(door) as service:
+        runs = runs_to_pause(service) if run == ALL else [service.find(run)]
+        paused = [one for one in runs if asyncio.run(pause_run(service, one))]
+    _report(door, "paused", runs, changed=paused)
+
+
+@click.command(
+    cls=Verb,
+    examples=[
+        ("loopwright stop run_01", "its agent is ended, whatever it does"),
+        ("loopwright stop all", ""),
+    ],
+)
+@click.argument("run", metavar="RUN|all", shell_complete=complete_runs)
+@click.pass_context
+def stop(ctx: click.Context, /, *, run: str) -> None:
+    """End a run now. It ends as cancelled and cannot be resumed."""
+    from loopwright.app.controlling import stop_all, stop_run  # noqa: PLC0415 - help stays quick
+
+    door = door_of(ctx)
+    one = None if run == ALL else run
+
+    async def work(here: "Local") -> list[str]:
+        return await stop_all(here) if one is None else [await stop_run(here, one)]
+
+    runs = asyncio.run(_with_local(door, work))
+    _report(door, "stopped", runs, changed=runs)
+
+
+@click.command(
+    cls=Verb,
+    examples=[
+        ("loopwright resume run_01", "a paused run, or one that a crash left behind"),
+        ("loopwright resume all", "everything that is paused or was left behind, at once"),
+    ],
+)
+@click.argument("run", metavar="RUN|all", shell_complete=complete_runs)
+@click.option("--no-wait", is_flag=True, help="Leave with exit code 5 at a gate, do not ask here.")
+@click.option("--jsonl", is_flag=True, help="Facts on stdout as they come, one JSON per line.")
+@click.pass_context
+def resume(ctx: click.Context, /, *, run: str, no_wait: bool, jsonl: bool) -> int:
+    """Let a run go on and drive it here until it rests, as `loopwright run` does it."""
+    from loopwright.app.controlling import resume_all, resume_run  # noqa: PLC0415 - quick help
+    from loopwright.cli.driving import Manner, Taken, drive  # noqa: PLC0415 - help stays quick
+
+    door = door_of(ctx)
+    if jsonl and (door.as_json or run == ALL):
+        raise click.UsageError("--jsonl is for one run and excludes --json", ctx)
+
+    async def begin(here: "Local") -> "list[Taken]":
+        if run != ALL:
+            return [Taken(*await resume_run(here, run))]
+        taken = await resume_all(here)
+        door.say(f"{len(taken)} resumed")
+        return [Taken(*one) for one in taken]
+
+    return drive(door, begin, Manner(no_wait=no_wait, jsonl=jsonl, several=run == ALL))
+
+
+async def _with_local(door: Door, work: "Callable[[Local], Awaitable[list[str]]]") -> list[str]:
+    from loopwright.app.wiring import local  # noqa: PLC0415 - help stays quick
+
+    async with local(door.settings) as here:
+        return await work(here)
+
+
+def _report(door: Door, word: str, runs: list[str], *, changed: list[str]) -> None:
+    if door.as_json:
+        door.put_json({word: changed, "count": len(changed), "runs": runs})
+        return
+    for run in runs:
+        door.say(f"{run}: {word}" if run in changed else f"{run} was {word} already")
+    if len(runs) != 1:
+        door.say(f"{len(changed)} {word}")
+
+
+VERBS = {"pause": pause, "resume": resume, "stop": stop}

@@ -1,0 +1,97 @@
+"""A command on a terminal: a pseudo-terminal of any size, keys in, bytes out."""
+
+import fcntl
+import os
+import pty
+import select
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+
+COMMAND = [sys.executable, "-m", "loopwright"]
+
+
+class Terminal:
+    """One command with a terminal as stdin, stdout and stderr."""
+
+    def __init__(
+        self,
+        args: Sequence[str],
+        *,
+        env: Mapping[str, str],
+        cwd: Path,
+        size: tuple[int, int] = (24, 80),
+    ) -> None:
+        master, slave = pty.openpty()
+        self._master = master
+        self.resize(*size)
+        self.process = subprocess.Popen(
+            [*COMMAND, *args],
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+            env={**env, "TERM": env.get("TERM", "xterm-256color")},
+            cwd=cwd,
+            start_new_session=True,
+            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+        )
+        os.close(slave)
+        self.seen = ""
+
+    def __enter__(self) -> "Terminal":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+        os.close(self._master)
+
+    def resize(self, rows: int, columns: int) -> None:
+        fcntl.ioctl(self._master, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+
+    def type(self, text: str) -> None:
+        os.write(self._master, text.encode())
+
+    def press_ctrl_c(self) -> None:
+        self.type("\x03")
+
+    def send(self, number: signal.Signals) -> None:
+        self.process.send_signal(number)
+
+    def wait_for(self, text: str, seconds: float = 20.0) -> str:
+        """Read until a text has been seen; answers with everything up to now."""
+        end = time.monotonic() + seconds
+        while text not in self.seen:
+            if not self._read(end) and text not in self.seen:
+                raise AssertionError(f"{text!r} was not shown; this was:\n{self.seen[-2000:]}")
+        return self.seen
+
+    def leave(self, seconds: float = 20.0) -> int:
+        """Read to the end; the exit code."""
+        end = time.monotonic() + seconds
+        while self._read(end):
+            pass
+        return self.process.wait(max(1.0, end - time.monotonic()))
+
+    def _read(self, end: float) -> bool:
+        ready, _, _ = select.select([self._master], [], [], max(0.0, end - time.monotonic()))
+        if not ready:
+            return False
+        try:
+            data = os.read(self._master, 65_536)
+        except OSError:  # the other side has closed
+            return False
+        self.seen += data.decode(errors="replace")
+        return bool(data)

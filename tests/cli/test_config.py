@@ -1,0 +1,94 @@
+"""`config`: where settings come from, which one wins, and what is refused."""
+
+import pytest
+
+from tests.cli.conftest import Place
+
+
+def settings(lw: Place, *flags: str) -> dict[str, tuple[object, str]]:
+    found = lw("config", "show", "--origin", *flags, "--json").json
+    return {name: (value, found["origins"][name]) for name, value in found["settings"].items()}
+
+
+def test_the_order(lw: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Flag beats environment beats project file beats pyproject beats user file beats default."""
+    monkeypatch.delenv("LOOPWRIGHT_DURABILITY")
+    monkeypatch.delenv("LOOPWRIGHT_HOME")
+    assert settings(lw)["durability"] == ("full", "default")
+    user = lw.folder.parent / "config" / "loopwright" / "config.toml"
+    user.parent.mkdir(parents=True)
+    user.write_text('durability = "normal"\nagent = "script:u.yaml"\ncolor = "never"\nhome = "h"\n')
+    assert settings(lw)["agent"] == ("script:u.yaml", str(user))
+    pyproject = lw.write(
+        "pyproject.toml", '[tool.loopwright]\nagent = "script:p.yaml"\ncolor = "always"\n'
+    )
+    assert settings(lw)["agent"] == ("script:p.yaml", f"{pyproject} [tool.loopwright]")
+    project = lw.write("loopwright.toml", 'color = "auto"\n')
+    assert settings(lw)["color"] == ("auto", str(project))
+    assert settings(lw)["home"][0] == str(user.parent / "h")
+    monkeypatch.setenv("LOOPWRIGHT_HOME", "e")
+    assert settings(lw)["home"] == (str(lw.folder / "e"), "LOOPWRIGHT_HOME")
+    assert settings(lw, "--data-dir", "f")["home"] == (str(lw.folder / "f"), "--data-dir")
+    assert settings(lw)["durability"] == ("normal", str(user))
+    assert lw("config", "path").out.split() == [str(project), str(pyproject), str(user)]
+
+
+def test_project_files_are_found_from_below(lw: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A project's file counts in its folders, up to the top of the repository."""
+    lw.write("loopwright.toml", 'color = "never"\n')
+    (lw.folder / "deep" / "er").mkdir(parents=True)
+    monkeypatch.chdir(lw.folder / "deep" / "er")
+    assert settings(lw)["color"][0] == "never"
+    (lw.folder / "deep" / ".git").mkdir()
+    assert settings(lw)["color"] == ("auto", "default")
+
+
+@pytest.mark.item("J7")
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        pytest.param('durabilty = "full"', "did you mean durability?", id="unknown key"),
+        pytest.param('durability = "ful"', "did you mean full?", id="unknown value"),
+        pytest.param("durability = true", 'durability = "…"', id="wrong type"),
+        pytest.param("durability = ", "loopwright.toml", id="bad TOML"),
+        pytest.param('agent = ""', "empty", id="empty"),
+        pytest.param('loops = "x"', "settings are home", id="nothing near"),
+    ],
+)
+def test_files_that_are_refused(lw: Place, text: str, said: str) -> None:
+    """A file with a mistake leaves with 2, names itself and the cure; every command does so."""
+    file = lw.write("loopwright.toml", text)
+    for words in (["config", "show"], ["ls"]):
+        told = lw(*words)
+        assert told.code == 2
+        assert str(file) in told.err
+        assert said in told.err
+
+
+@pytest.mark.item("J7")
+def test_variables(lw: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A wrong value is refused; an unknown variable with our prefix warns and names a near one."""
+    monkeypatch.setenv("LOOPWRIGHT_DURABILTY", "normal")
+    told = lw("ls")
+    assert told.code == 0
+    assert "did you mean LOOPWRIGHT_DURABILITY?" in told.err
+    assert lw("ls", "--quiet").err == ""
+    checks = {one["check"]: one["state"] for one in lw("doctor", "--json").json["checks"]}
+    assert checks["environment"] == "warn"
+    monkeypatch.setenv("LOOPWRIGHT_DURABILITY", "sometimes")
+    assert lw("ls").code == 2
+
+
+def test_inside_an_agent_the_name_of_the_agent_is_no_setting(
+    lw: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A loop that an agent starts does not take that agent's name for a spec."""
+    monkeypatch.setenv("LOOPWRIGHT_RUN", "run_x")
+    monkeypatch.setenv("LOOPWRIGHT_AGENT", "worker")
+    assert settings(lw)["agent"] == (None, "default")
+
+
+def test_config_alone_shows_everything(lw: Place) -> None:
+    """`config` without a word is `config show --origin`."""
+    assert lw("config").out == lw("config", "show", "--origin").out
+    assert "(LOOPWRIGHT_HOME)" in lw("config").out

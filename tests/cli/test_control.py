@@ -1,0 +1,129 @@
+"""`pause`, `resume` and `stop`: one run or all, whoever drives them, also after a crash."""
+
+import json
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.conftest import Place, until
+
+
+def is_running(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state != "Z"
+
+
+def begun(lw: Place, *behaviour: dict[str, Any], count: int = 1) -> Any:
+    """A run in a process of its own whose agent has been called so many times."""
+    file = lw.loop("command:false", until={"signal": "DONE"})
+    process = lw.start("run", file, "--agent", lw.probe(*behaviour), "--json")
+    until(lambda: len(lw.calls()) >= count)
+    return process
+
+
+def test_pause_and_resume(lw: Place) -> None:
+    """A pause lets the pass end and starts no other; resume drives on from there."""
+    go = lw.folder / "go"
+    process = begun(lw, {"wait_for": str(go), "say": "one"}, {"say": "DONE"})
+    told = lw("pause", "run_", "--json")
+    assert (told.code, told.json["count"]) == (0, 1)
+    assert "already" in lw("pause", "run_").err
+    go.touch()
+    out, _ = process.communicate(timeout=20)
+    assert (process.returncode, json.loads(out)["status"]) == (5, "paused")
+    assert len(lw.calls()) == 1
+    assert lw("ls", "--status", "paused", "--json").json["runs"][0]["iterations"] == 1
+    resumed = lw("resume", "run_", "--json")
+    assert (resumed.code, resumed.json["iterations"]) == (0, 2)
+
+
+def test_stop_ends_what_another_process_drives(lw: Place) -> None:
+    """Stop ends the agent with everything it started, wherever it runs, and the run with it."""
+    process = begun(lw, {"hang": True})
+    [call] = lw.calls()
+    told = lw("stop", "run_", "--json")
+    assert (told.code, told.json["count"]) == (0, 1)
+    out, _ = process.communicate(timeout=20)
+    assert (process.returncode, json.loads(out)["status"]) == (3, "cancelled")
+    until(lambda: not is_running(call["pid"]) and not is_running(call["child"]))
+    again = lw("stop", "run_")
+    assert again.code == 8
+    assert "already ended: cancelled (stopped)" in again.err
+
+
+def test_stop_of_a_run_that_nobody_drives(lw: Place) -> None:
+    """A run that waits or was left behind is ended here."""
+    run = lw("run", lw.loop(lw.script("x"), until={"person": True}), "--json").json
+    assert lw("stop", run["run"]).code == 0
+    assert lw("show", run["run"], "--json").json["status"] == "cancelled"
+    assert lw("inbox", "--json").json["gates"] == []
+    late = lw("approve", run["gates"][0]["id"])
+    assert late.code == 8
+
+
+@pytest.mark.parametrize("verb", ["pause", "resume", "stop"])
+def test_references(lw: Place, verb: str) -> None:
+    """An unknown run is 2, one that has ended 8; `all` of nothing is no error."""
+    assert lw(verb, "run_nothing").code == 2
+    assert lw(verb, "all").code == 0
+    lw("run", lw.loop(lw.script("x"), max=1))
+    told = lw(verb, "run_", "--json")
+    assert (told.code, told.json["status"]) == (8, 409)
+
+
+def test_all_at_once(lw: Place) -> None:
+    """`all` reports how many; several runs are resumed side by side."""
+    file = lw.loop(lw.script("x"), until={"person": True})
+    runs = [lw("run", file, "--json").json["run"] for _ in range(3)]
+    assert lw("pause", "all", "--json").json["count"] == 3
+    assert {item["status"] for item in lw("ls", "--json").json["runs"]} == {"paused"}
+    for run in runs:
+        assert lw("approve", run, "--no-drive").code == 0
+    told = lw("resume", "all", "--json")
+    assert told.code == 0, told.err
+    assert sorted(one["run"] for one in told.json["runs"]) == sorted(runs)
+    assert {one["status"] for one in told.json["runs"]} == {"completed"}
+    assert lw("stop", "all", "--json").json["count"] == 0
+
+
+@pytest.mark.item("J1")
+def test_a_second_driver_is_refused_by_name(lw: Place) -> None:
+    """A run that a living process drives is not taken from it; the process is named."""
+    process = begun(lw, {"hang": True})
+    told = lw("resume", "run_")
+    assert told.code == 8
+    assert f"process {process.pid}" in told.err
+    assert lw("resume", "all", "--json").json == {"runs": []}
+    assert lw("stop", "all").code == 0
+    process.communicate(timeout=20)
+
+
+@pytest.mark.parametrize("which", ["run_", "all"])
+def test_a_crashed_run_is_taken_up(lw: Place, which: str) -> None:
+    """After a kill -9 the run is shown as left behind; resume ends leftovers and goes on."""
+    process = begun(lw, {"say": "one"}, {"hang": True}, count=2)
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate(timeout=20)
+    crashed = lw.calls()[1]
+    [item] = lw("ls", "--json").json["runs"]
+    assert item["left_behind"]
+    doctor = {one["check"]: one for one in lw("doctor", "--json").json["checks"]}
+    assert (doctor["left behind"]["state"], "resume all" in doctor["left behind"]["fix"]) == (
+        "warn",
+        True,
+    )
+    lw.probe({"say": "one"}, {"say": "DONE"})
+    told = lw("resume", which, "--json")
+    assert told.code == 0, told.err
+    assert not is_running(crashed["pid"])
+    assert not is_running(crashed["child"])
+    run = item["run"]
+    assert [f["seq"] for f in lw.facts(run)] == list(range(1, len(lw.facts(run)) + 1))
+    calls = [call["env"]["LOOPWRIGHT_EFFECT"] for call in lw.calls()]
+    assert calls == ["main.0/agent#1", "main.1/agent#1", "main.1/agent#1"]

@@ -1,0 +1,111 @@
+"""`validate`, `convert`, `schema` and `init`: definitions, before they are run."""
+
+import json
+
+import pytest
+
+from loopwright.app.dialects import read_definition
+from tests.cli.conftest import Place
+
+ASSISTANT = {
+    "name": "fixer",
+    "persona": "You fix.\nCarefully.",
+    "loopEnabled": True,
+    "loopCriteria": {"type": "regex", "value": "DONE"},
+    "maxIterations": 4,
+}
+
+
+def test_validate(lw: Place) -> None:
+    """Every problem of every file is told with its place; valid files leave with 0."""
+    good = lw.loop("script:x", max=2)
+    lw.write("bad.yaml", "name: x\nagent: script:x\nrepeat:\n  max: 3\n  untli: {signal: D}\n")
+    lw.write("worse.yaml", "name: [\n")
+    assert lw("validate", good).code == 0
+    told = lw("validate", good, "bad.yaml", "worse.yaml", "missing.yaml")
+    assert told.code == 2
+    assert told.out == ""
+    assert "bad.yaml:5:3: unknown-field: " in told.err
+    assert "did you mean until?" in told.err
+    assert "worse.yaml:" in told.err
+    assert "missing.yaml:1:1: cannot-read: " in told.err
+
+
+def test_validate_as_json(lw: Place) -> None:
+    """A report of problems is one problem object; a report of none says so."""
+    lw.write("bad.yaml", "name: x\nmaxx: 1\n")
+    bad = lw("validate", "bad.yaml", "--json").json
+    assert (bad["status"], bad["valid"]) == (422, False)
+    assert set(bad["errors"][0]) == {"file", "line", "column", "code", "message", "hint"}
+    good = lw("validate", lw.loop("script:x", max=2), "--json").json
+    assert good["files"] == [
+        {"file": "loop.yaml", "dialect": "native", "name": "work", "warnings": []}
+    ]
+
+
+def test_validate_for_github(lw: Place) -> None:
+    """Problems become annotations on stdout."""
+    lw.write("bad.yaml", "name: x\nagent: script:x\nmaxx: 1\n")
+    told = lw("validate", "--format", "github", "bad.yaml")
+    assert told.code == 2
+    assert told.out.startswith("::error file=bad.yaml,line=3,col=1,title=unknown-field::")
+
+
+def test_warnings_are_no_errors(lw: Place) -> None:
+    """A warning is told and leaves with 0."""
+    value = {**ASSISTANT, "loopCriteria": {"type": "regex", "value": "(["}}
+    lw.write("warn.json", json.dumps(value))
+    told = lw("validate", "warn.json")
+    assert told.code == 0
+    assert "warning: bad-regex" in told.err
+
+
+def test_convert(lw: Place) -> None:
+    """Another dialect becomes native YAML that means the same; a file is not overwritten."""
+    source = lw.write("assistant.json", json.dumps(ASSISTANT))
+    told = lw("convert", "assistant.json")
+    assert told.code == 0
+    assert "name: fixer\n" in told.out
+    native = lw.write("native.yaml", told.out)
+    assert lw("validate", "native.yaml", "--json").json["files"][0]["dialect"] == "native"
+    for part in ("agents", "limits", "inputs"):
+        assert getattr(read_definition(native).plan, part) == getattr(
+            read_definition(source).plan, part
+        )
+    assert lw("convert", "assistant.json", "-o", "native.yaml").code == 8
+    assert lw("convert", "assistant.json", "-o", "native.yaml", "--force").code == 0
+    assert lw("convert", "native.yaml").out == told.out
+    assert lw("convert", "missing.json").code == 2
+
+
+def test_schema(lw: Place) -> None:
+    """Each dialect has a JSON Schema; an unknown one gets a suggestion."""
+    assert lw("schema").json["title"]
+    assert lw("schema", "rondoflow", "--json").json != lw("schema").json
+    told = lw("schema", "rondoflo")
+    assert told.code == 2
+    assert "did you mean rondoflow?" in told.err
+
+
+def test_init_writes_what_runs(lw: Place) -> None:
+    """What init writes is valid, runs at once without a key, and is never overwritten."""
+    told = lw("init", "first")
+    assert told.code == 0
+    assert told.out == "loopwright run first/loop.yaml\n"
+    assert lw("validate", "first/loop.yaml").code == 0
+    ran = lw(*told.out.split()[1:], "--json")
+    assert (ran.code, ran.json["status"], ran.json["iterations"]) == (0, "completed", 2)
+    (lw.folder / "first" / "loop.yaml").write_text("mine")
+    again = lw("init", "first")
+    assert again.code == 8
+    assert "--force" in again.err
+    assert (lw.folder / "first" / "loop.yaml").read_text() == "mine"
+    assert lw("init", "first", "--force").code == 0
+    assert lw("validate", "first/loop.yaml").code == 0
+
+
+@pytest.mark.parametrize("name", ["taken", "taken/below"])
+def test_init_where_it_cannot_be(lw: Place, name: str) -> None:
+    """A file in the place of the folder is refused."""
+    lw.write("taken", "x")
+    assert lw("init", name).code in (2, 8)

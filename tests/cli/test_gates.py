@@ -1,0 +1,180 @@
+"""`inbox`, `approve`, `reject` and `continue`: deciding, once."""
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.cli.conftest import Place, until
+
+
+def waiting(lw: Place, *replies: str) -> Any:
+    file = lw.loop(lw.script(*(replies or ("one", "two", "three"))), until={"person": True})
+    return lw("run", file, "--json").json
+
+
+def test_the_inbox(lw: Place) -> None:
+    """Everything that waits for a person is listed with what it is about."""
+    assert lw("inbox", "--json").json == {"gates": []}
+    run = waiting(lw)
+    [gate] = lw("inbox", "--json").json["gates"]
+    assert gate["id"] == run["gates"][0]["id"]
+    assert (gate["run"], gate["path"]) == (run["run"], "main.0")
+    assert gate["digest"] == run["gates"][0]["digest"]
+    told = lw("inbox")
+    assert gate["id"] in told.out
+    assert "Accept its result?" in told.out
+
+
+@pytest.mark.parametrize("by", ["gate", "prefix", "run"])
+def test_approving_drives_the_run_on(lw: Place, by: str) -> None:
+    """A gate is named by its id, the beginning of it, or its run; the run goes on here."""
+    run = waiting(lw, "good")
+    gate = run["gates"][0]["id"]
+    told = lw("approve", {"gate": gate, "prefix": gate[:12], "run": run["run"]}[by], "--json")
+    assert (told.code, told.json["status"], told.json["reason"]) == (0, "completed", "approved")
+    assert told.json["output"] == "good"
+
+
+def test_rejecting_fails_the_run(lw: Place) -> None:
+    """A rejection fails with what the person said."""
+    run = waiting(lw)
+    told = lw("reject", run["run"], "not good", "--json")
+    assert (told.code, told.json["status"], told.json["reason"]) == (3, "failed", "rejected")
+
+
+def test_continuing_makes_another_pass(lw: Place) -> None:
+    """The feedback reaches the next pass, which is asked about in its turn."""
+    agent = lw.probe({"say": "x"})
+    file = lw.loop("command:false", until={"person": True}, memory="progress-log")
+    run = lw("run", file, "--agent", agent, "--json").json
+    told = lw("continue", run["run"], "shorter, please", "--json")
+    assert (told.code, told.json["status"], told.json["iterations"]) == (5, "waiting", 2)
+    assert "shorter, please" in lw.calls()[1]["prompt"]
+    assert told.json["gates"][0]["id"] != run["gates"][0]["id"]
+
+
+def test_an_answer_counts_once(lw: Place) -> None:
+    """The second answer leaves with 8 and says who was first; the wrong state with 8 too."""
+    run = waiting(lw, "good")
+    gate = run["gates"][0]["id"]
+    assert lw("approve", gate).code == 0
+    again = lw("reject", gate)
+    assert again.code == 8
+    assert "already answered: approve by tester" in again.err
+    by_run = lw("approve", run["run"], "--json")
+    assert (by_run.code, by_run.json["status"]) == (8, 409)
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        pytest.param(["approve", "gate_nothing"], 2, id="unknown gate"),
+        pytest.param(["approve", "run_nothing"], 2, id="unknown run"),
+        pytest.param(["continue", "gate_nothing"], 2, id="continue without text"),
+        pytest.param(["continue", "gate_nothing", "  "], 2, id="continue with blanks"),
+        pytest.param(["approve"], 2, id="nothing named"),
+    ],
+)
+def test_answers_to_nothing(lw: Place, words: list[str], code: int) -> None:
+    """What cannot be answered is refused with the reason."""
+    assert lw(*words).code == code
+
+
+@pytest.mark.item("K5")
+def test_nobody_is_asked_without_a_terminal(lw: Place) -> None:
+    """Off a terminal nothing waits for keys: a gate leaves with 5, a missing text with 2."""
+    file = lw.loop(lw.script("x"), until={"person": True})
+    told = lw.real("run", file, stdin=b"a\n")
+    assert told.code == 5
+    assert "loopwright approve gate_" in told.err
+    assert "[a]pprove" not in told.err
+    missing = lw.real("continue", "run_", stdin=b"better\n")
+    assert missing.code == 2
+    assert "TEXT" in missing.err
+
+
+def test_several_gates_need_a_name(lw: Place) -> None:
+    """A run that waits at two gates is answered gate by gate."""
+    steps = [{"id": name, "gate": {"message": f"{name}?"}} for name in ("a", "b")]
+    lw.write("two.yaml", json.dumps({"name": "two", "steps": steps}))
+    run = lw("run", "two.yaml", "--json").json
+    assert len(run["gates"]) == 2
+    told = lw("approve", run["run"])
+    assert told.code == 2
+    assert all(gate["id"] in told.err for gate in run["gates"])
+    assert lw("approve", run["gates"][0]["id"]).code == 5
+    assert lw("approve", run["gates"][1]["id"]).code == 0
+
+
+def test_only_recording(lw: Place) -> None:
+    """--no-drive records the answer and leaves the run to whoever resumes it."""
+    run = waiting(lw, "good")
+    told = lw("approve", run["run"], "--no-drive", "--json")
+    assert (told.code, told.json["status"]) == (0, "running")
+    [item] = lw("ls", "--json").json["runs"]
+    assert item["left_behind"]
+    assert lw("resume", run["run"], "--json").json["status"] == "completed"
+
+
+def test_a_run_that_another_process_drives(lw: Place) -> None:
+    """An answer reaches the process that drives the run, and this one does not drive it too."""
+    steps = [{"id": "ask", "gate": {"message": "go?"}}, {"id": "work", "agent": "slow"}]
+    lw.script({"text": "worked", "delay": 1.5}, name="slow.yaml")
+    value = {"name": "two", "steps": steps, "agents": {"slow": {"use": "script:slow.yaml"}}}
+    lw.write("two.yaml", json.dumps(value))
+    other = lw.start("run", "two.yaml", "go", "--json")
+    until(lambda: bool(lw("inbox", "--json").json["gates"]))
+    told = lw("approve", "run_")
+    assert told.code == 0
+    assert f"goes on in process {other.pid}" in told.err
+    out, _ = other.communicate(timeout=20)
+    assert (other.returncode, json.loads(out)["status"]) == (0, "completed")
+
+
+# -- on a terminal ---------------------------------------------------------------------------------
+
+
+def test_a_terminal_is_asked_right_there(lw: Place) -> None:
+    """On a terminal the person sees what is decided and answers; the run goes on in place."""
+    file = lw.loop(lw.script("a poem\x1b[2J", "a better poem"), until={"person": True})
+    with lw.terminal("run", file) as screen:
+        seen = screen.wait_for("[l]eave it: ")
+        assert "Accept its result?" in seen
+        assert "  a poem" in seen
+        assert "digest " in seen
+        assert "\x1b[2J" not in seen
+        screen.type("c\n")
+        screen.wait_for("what should be different? ")
+        screen.type("rhyme\n")
+        screen.wait_for("a better poem")
+        screen.wait_for("[a]pprove")
+        screen.type("a good\n")
+        assert screen.leave() == 0
+    [fact] = [f for f in lw.facts("run_") if f.get("decision") == "approve"]
+    assert (fact["text"], fact["by"]) == ("good", "tester")
+
+
+def test_a_person_may_leave_the_question(lw: Place) -> None:
+    """Leaving the question leaves with 5 and the run waiting, as does --no-wait at once."""
+    file = lw.loop(lw.script("x"), until={"person": True})
+    with lw.terminal("run", file) as screen:
+        screen.wait_for("[l]eave it: ")
+        screen.type("nonsense\n")
+        screen.type("l\n")
+        assert screen.leave() == 5
+    with lw.terminal("run", file, "--no-wait") as screen:
+        assert screen.leave() == 5
+        assert "[l]eave" not in screen.seen
+    assert len(lw("inbox", "--json").json["gates"]) == 2
+
+
+def test_an_answer_from_elsewhere_ends_the_question(lw: Place) -> None:
+    """While a terminal asks, another one may answer; the run goes on in the first."""
+    file = lw.loop(lw.script("x"), until={"person": True})
+    with lw.terminal("run", file) as screen:
+        screen.wait_for("[l]eave it: ")
+        told = lw("approve", "run_", "--json")
+        assert told.code == 0
+        screen.wait_for("answered elsewhere")
+        assert screen.leave() == 0

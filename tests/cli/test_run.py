@@ -1,0 +1,291 @@
+"""`run` and `loop`: exit codes, results, options."""
+
+import json
+import shlex
+import subprocess
+import time
+from typing import Any
+
+import pytest
+
+from tests.cli.conftest import Place
+from tests.cli.terminal import COMMAND
+
+KEYS = {
+    "run",
+    "status",
+    "reason",
+    "output",
+    "result",
+    "iterations",
+    "steps",
+    "usage",
+    "gates",
+    "error",
+}
+
+
+def outcome(told: Any) -> tuple[int, str, str]:
+    return told.code, told.json["status"], told.json["reason"]
+
+
+@pytest.mark.parametrize(
+    ("replies", "repeat", "expected"),
+    [
+        pytest.param(
+            ["no", "DONE"], {"until": {"signal": "DONE"}}, (0, "completed", "signal"), id="0"
+        ),
+        pytest.param(
+            [{"fail": "broken"}], {"until": {"signal": "DONE"}}, (3, "failed", "error"), id="3"
+        ),
+        pytest.param(
+            ["a", "b", "c"],
+            {"until": {"signal": "X"}},
+            (4, "exhausted", "max_iterations"),
+            id="4 cap",
+        ),
+        pytest.param(
+            ["a", "b", "c"], {"at_cap": "complete"}, (0, "completed", "max_iterations"), id="0 cap"
+        ),
+        pytest.param(
+            ["a", "a", "a"],
+            {"until": {"signal": "X"}, "limits": {"identical": 2}},
+            (4, "exhausted", "stalled"),
+            id="4 stalled",
+        ),
+        pytest.param(["a"], {"until": {"person": True}}, (5, "waiting", "gate"), id="5"),
+    ],
+)
+def test_exit_codes_and_the_object(
+    lw: Place, replies: list[Any], repeat: dict[str, Any], expected: tuple[int, str, str]
+) -> None:
+    """The exit code says how a run ended, and the object has exactly the promised fields."""
+    told = lw("run", lw.loop(lw.script(*replies), **repeat), "--json")
+    assert outcome(told) == expected
+    assert set(told.json) == KEYS
+    assert set(told.json["steps"]["main"]) == {
+        "status",
+        "reason",
+        "output",
+        "result",
+        "iterations",
+        "error",
+    }
+
+
+def test_a_broken_check_is_a_failure(lw: Place) -> None:
+    """A check that cannot be asked three times in a row ends the run with exit code 3."""
+    file = lw.loop(lw.script(*["x"] * 5), until={"command": ["./missing"]}, max=5)
+    told = lw("run", file, "--json")
+    assert outcome(told) == (3, "failed", "check_broken")
+    assert told.json["iterations"] == 3
+
+
+def test_streams_off_a_terminal(lw: Place) -> None:
+    """The output is on stdout, a line for each event on stderr; quiet leaves the output alone."""
+    file = lw.loop(lw.script("first", "second\nDONE"), until={"signal": "DONE"})
+    told = lw.real("run", file)
+    assert told.code == 0
+    assert told.out == "second\nDONE\n"
+    assert "pass 1/3 started" in told.err
+    assert "pass 2/3: signal: DONE: pass" in told.err
+    assert "Completed after 2 of 3 passes" in told.err.splitlines()[-1]
+    quiet = lw.real("run", file, "--quiet")
+    assert (quiet.code, quiet.out, quiet.err) == (0, "second\nDONE\n", "")
+
+
+def test_streams_that_are_not_there(lw: Place) -> None:
+    """A run keeps its exit code when nobody can hear of it."""
+    file = lw.loop(lw.script("x", "x", "x"), until={"signal": "D"})
+    words = f"{shlex.join([*COMMAND, 'run', file])} >&- 2>&-"
+    done = subprocess.run(["bash", "-c", words], env=lw.env, cwd=lw.folder, check=False)
+    assert done.returncode == 4
+    process = lw.start("run", file)
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.close()
+    process.stderr.close()
+    assert process.wait(20) == 4
+
+
+def test_facts_as_they_come(lw: Place) -> None:
+    """--jsonl puts every fact on stdout, numbered without a gap, and nothing else."""
+    told = lw("run", lw.loop(lw.script("x"), max=1), "--jsonl")
+    assert [fact["seq"] for fact in told.lines] == list(range(1, len(told.lines) + 1))
+    assert told.lines[0]["kind"] == "run.started"
+    assert told.lines[-1]["kind"] == "run.finished"
+    assert told.lines == lw.facts(told.lines[0]["run"])
+    assert lw("run", "loop.yaml", "--jsonl", "--json").code == 2
+
+
+def test_the_definition_may_come_by_stdin(lw: Place) -> None:
+    """`run -` reads the definition from stdin; problems name it."""
+    lw.loop(lw.script("x"), max=1)
+    told = lw.real("run", "-", "--json", stdin=(lw.folder / "loop.yaml").read_bytes())
+    assert told.code == 0
+    bad = lw.real("run", "-", stdin=b"name: x\nnmae: y\n")
+    assert bad.code == 2
+    assert "(stdin):2:1: unknown-field" in bad.err
+
+
+def test_message_inputs_name_workspace_and_budget(lw: Place) -> None:
+    """Every option of `run` reaches the run."""
+    (lw.folder / "there").mkdir()
+    agent = lw.probe({"say": "ok"})
+    top = {"inputs": {"who": {}, "mood": {"default": "fine"}}}
+    top["repeat"] = {"max": 1, "prompt": "{{message}} {{input.who}} {{input.mood}}"}
+    file = lw.loop("command:false", top=top)
+    words = ["--agent", agent, "--input", "who=you", "--name", "named", "--workspace", "there"]
+    told = lw("run", file, "Greet", *words, "--budget", "usd=5,tokens=2M,time=2h", "--json")
+    assert told.code == 0, told.err
+    [call] = lw.calls()
+    assert call["prompt"] == "Greet you fine"
+    assert call["cwd"] == str(lw.folder / "there")
+    detail = lw("show", told.json["run"], "--json").json
+    assert (detail["name"], detail["goal"]) == ("named", "Greet")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        pytest.param(["--input", "who"], "NAME=VALUE", id="no value"),
+        pytest.param(["--input", "whom=x"], "unknown input", id="unknown input"),
+        pytest.param(["--budget", "usd"], "usd=5", id="budget without a number"),
+        pytest.param(["--budget", "dollars=5"], "no budget of", id="unknown budget"),
+        pytest.param(["--budget", "usd=-1"], "--budget", id="negative budget"),
+        pytest.param(["--budget", "time=soon"], "no time", id="budget without a time"),
+        pytest.param(["--workspace", "nowhere"], "--workspace", id="workspace"),
+        pytest.param(["--agent", "wrker=script:replies.yaml"], "no agent", id="unknown agent"),
+        pytest.param(["--agent", "comand:x"], "did you mean command", id="spec"),
+        pytest.param(["--agent", "script:none.yaml"], "no file", id="script"),
+        pytest.param(["--agent", "claude"], "not available", id="agent of later"),
+        pytest.param(["--dialect", "nativ"], "did you mean native", id="dialect"),
+        pytest.param(["--name", " "], "--name", id="name"),
+        pytest.param(["  "], "empty", id="blank message"),
+    ],
+)
+def test_arguments_that_cannot_be(lw: Place, words: list[str], said: str) -> None:
+    """A wrong argument leaves with 2, says what to write, and starts nothing."""
+    file = lw.loop(lw.script("x"), max=1)
+    told = lw("run", file, *words)
+    assert told.code == 2
+    assert said in told.err
+    assert lw("ls", "--json").json["runs"] == []
+
+
+def test_a_budget_on_the_command_line_holds(lw: Place) -> None:
+    """What the agent reports is held against the budget of the command line."""
+    usage = {"input_tokens": 10, "usd": 1.0}
+    file = lw.loop(lw.script(*[{"text": "x", "usage": usage}] * 3), until={"signal": "D"})
+    told = lw("run", file, "--budget", "usd=1.5", "--json")
+    assert outcome(told) == (4, "exhausted", "budget")
+    assert told.json["iterations"] == 2
+
+
+def test_the_default_agent_of_the_settings(lw: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The setting fills in where neither file nor flag names an agent, and beats neither."""
+    spec = lw.script("from the settings", name="setting.yaml")
+    monkeypatch.setenv("LOOPWRIGHT_AGENT", spec)
+    lw.write("bare.yaml", "name: bare\ngoal: Do it.\nagents: {a: {}}\nagent: a\n")
+    assert lw("run", "bare.yaml", "--json").json["output"] == "from the settings"
+    own = lw.loop(lw.script("from the file"), max=1)
+    assert lw("run", own, "--json").json["output"] == "from the file"
+
+
+def test_definition_problems_look_the_same_everywhere(lw: Place) -> None:
+    """`run` and `validate` refuse a definition in the same words, as text and as JSON."""
+    lw.write("bad.yaml", "name: x\nagent: script:a\nrepeat: {max: 0}\n")
+    ran, validated = lw("run", "bad.yaml", "x"), lw("validate", "bad.yaml")
+    assert (ran.code, validated.code) == (2, 2)
+    assert ran.err == validated.err
+    assert ran.err.startswith("bad.yaml:3:")
+    as_json = [lw(verb, "bad.yaml", "--json").json["errors"] for verb in ("run", "validate")]
+    assert as_json[0] == as_json[1]
+
+
+def test_detached(lw: Place) -> None:
+    """--detach returns at once with the run's id; a process of its own drives it to its end."""
+    file = lw.loop(lw.script({"text": "DONE", "delay": 0.5}), until={"signal": "DONE"})
+    told = lw.real("run", file, "--detach")
+    assert told.code == 0
+    run = told.out.strip()
+    assert lw("show", run, "--json").json["status"] == "running"
+    followed = lw.real("logs", run, "--follow")
+    assert "Completed after 1 of 3 passes" in followed.out
+
+
+@pytest.mark.item("D12")
+def test_a_workspace_that_the_agent_removes(lw: Place) -> None:
+    """The next pass fails because the workspace is gone; nothing hangs."""
+    place = lw.folder / "gone"
+    place.mkdir()
+    agent = lw.probe({"remove": str(place), "say": "removed"})
+    file = lw.loop("command:false", until={"signal": "DONE"})
+    began = time.monotonic()
+    told = lw("run", file, "--agent", agent, "--workspace", "gone", "--json")
+    assert (told.code, told.json["error"]["type"]) == (3, "workspace_gone")
+    assert len(lw.calls()) == 1
+    assert time.monotonic() - began < 10
+
+
+# -- loop ----------------------------------------------------------------------------------------
+
+
+def test_a_loop_without_a_file(lw: Place) -> None:
+    """All --until options must hold in the same pass; the message is taken as it is."""
+    lw.write("ok.sh", "#!/bin/sh\ntest -f calls/call-2.json\n").chmod(0o755)
+    agent = lw.probe({"say": "fine\nDONE"})
+    words = ["--until-signal", "DONE", "--until-regex", "^fi", "--until-command", "./ok.sh"]
+    told = lw("loop", "Say {{this}}", "--agent", agent, *words, "--max", "4", "--json")
+    assert outcome(told)[:2] == (0, "completed")
+    assert told.json["iterations"] == 2
+    assert lw.calls()[0]["prompt"] == "Say {{this}}"
+    assert "## Progress Log" in lw.calls()[1]["prompt"]
+
+
+def test_a_loop_asks_a_person(lw: Place) -> None:
+    """--manual waits after the pass; --memory none shows every pass the same prompt."""
+    agent = lw.probe({"say": "x"})
+    told = lw("loop", "Go", "--agent", agent, "--manual", "--memory", "none", "--json")
+    assert outcome(told) == (5, "waiting", "gate")
+    again = lw("continue", told.json["run"], "better", "--json")
+    assert outcome(again) == (5, "waiting", "gate")
+    assert lw.calls()[1]["prompt"].startswith("Go")
+    assert "Progress Log" not in lw.calls()[1]["prompt"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        pytest.param(["--until-regex", "("], "--until-regex:1:1: bad-regex", id="pattern"),
+        pytest.param(
+            ["--until-command", "a && b"], "--until-command:1:1: shell-syntax", id="shell"
+        ),
+        pytest.param(["--max", "0"], "--max:1:1: ", id="max"),
+        pytest.param(["--memory", "elephant"], "--memory:1:1: ", id="memory"),
+        pytest.param(["--until-judge", "claude"], "not available yet", id="judge"),
+        pytest.param(["--budget", "usd=x"], "--budget", id="budget"),
+    ],
+)
+def test_a_loop_that_cannot_be(lw: Place, words: list[str], said: str) -> None:
+    """A problem of a loop is told as a problem of its option."""
+    told = lw("loop", "Go", "--agent", lw.script("x"), *words)
+    assert told.code == 2
+    assert said in told.err
+
+
+def test_a_loop_needs_an_agent(lw: Place) -> None:
+    """Without an agent the refusal says how to name one."""
+    told = lw("loop", "Go", "--max", "1")
+    assert told.code == 2
+    assert "--agent" in told.err
+
+
+def test_output_cannot_drive_a_terminal(lw: Place) -> None:
+    """Escape sequences of an agent are removed from text; JSON has them, escaped."""
+    evil = "\x1b]0;title\x07\x1b[31mred\x1b[0m\x1b]52;c;Zm9v\x07 ok\x07"
+    file = lw.loop(lw.script(evil), max=1)
+    told = lw("run", file)
+    assert told.out == "red ok\\x07\n"
+    assert "\x1b" not in told.err
+    assert json.loads(lw("run", file, "--json").out)["output"] == evil

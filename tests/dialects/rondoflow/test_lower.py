@@ -1,0 +1,243 @@
+"""Assistant documents: what is taken, what is refused, and the loop that comes out."""
+
+import json
+from typing import Any
+
+import jsonschema
+import pytest
+
+from loopwright.dialects import rondoflow
+from loopwright.dialects.rondoflow.surface import Assistant
+from loopwright.model.actions import CallAgent, Repeat
+from loopwright.model.checks import Cap, Check, Command, Person, Regex
+from loopwright.model.memory import ProgressLog
+from loopwright.model.plan import Agent, Plan
+from loopwright.model.policy import RETRYABLE, Limits, Retry
+from loopwright.syntax import Diagnostic
+from tests.dialects.reading import lowered, only
+
+
+def assistant(**settings: Any) -> tuple[Plan | None, list[Diagnostic]]:
+    """What becomes of an assistant whose looping is on."""
+    document = {"name": "Fixer", "loopEnabled": True} | settings
+    return lowered(json.dumps(document), dialect="rondoflow", file="a.json")
+
+
+def loop_of(**settings: Any) -> Repeat:
+    plan, problems = assistant(**settings)
+    assert [one for one in problems if one.severity == "error"] == []
+    assert plan is not None
+    action = plan.steps[0].action
+    assert isinstance(action, Repeat)
+    return action
+
+
+@pytest.mark.item("rondoflow-1")
+@pytest.mark.parametrize("value", [0, 101, 2.5, "10", None, True, -1])
+def test_iterations_out_of_range_are_refused(value: object) -> None:
+    """The cap is a whole number from 1 to 100, and nothing is bent into one."""
+    plan, problems = assistant(maxIterations=value)
+    assert plan is None
+    assert "must be a whole number from 1 to 100" in only(problems).message
+
+
+@pytest.mark.item("rondoflow-1")
+@pytest.mark.parametrize("value", [1, 100])
+def test_iterations_in_range_are_taken(value: int) -> None:
+    """Both ends of the range are inside it."""
+    assert loop_of(maxIterations=value).max == value
+
+
+@pytest.mark.item("rondoflow-2")
+@pytest.mark.parametrize(
+    ("criteria", "code"),
+    [
+        pytest.param({"type": "sometimes", "value": ""}, "unknown-value", id="type"),
+        pytest.param({"type": "regex"}, "missing-field", id="no-value"),
+        pytest.param({"value": "x"}, "missing-field", id="no-type"),
+        pytest.param({"type": "regex", "value": 3}, "wrong-type", id="number"),
+        pytest.param({"type": "manual", "value": "", "x": 1}, "unknown-field", id="more"),
+        pytest.param("regex", "wrong-type", id="text"),
+        pytest.param({"type": "manual", "value": "x" * 201}, "out-of-range", id="long"),
+        pytest.param({"type": "max_iterations", "value": "x" * 201}, "out-of-range", id="long-cap"),
+    ],
+)
+def test_criteria_of_a_wrong_shape_are_refused(criteria: object, code: str) -> None:
+    """A criterion is never silently taken for another."""
+    plan, problems = assistant(loopCriteria=criteria)
+    assert plan is None
+    assert only(problems).code == code
+
+
+@pytest.mark.item("rondoflow-2")
+@pytest.mark.parametrize("criteria", [None, {"type": "max_iterations", "value": "ignored"}])
+def test_no_criterion_is_the_cap_alone(criteria: object) -> None:
+    """Null is accepted and leaves the number of iterations."""
+    assert loop_of(loopCriteria=criteria).until == Cap()
+
+
+@pytest.mark.item("rondoflow-3")
+@pytest.mark.parametrize(
+    ("value", "code"),
+    [
+        ("npm test && echo", "shell-syntax"),
+        ("a | b", "shell-syntax"),
+        ("a ; b", "shell-syntax"),
+        ("a 'b'", "shell-syntax"),
+        ('a "b"', "shell-syntax"),
+        ("echo $HOME", "shell-syntax"),
+        ("a\nb", "shell-syntax"),
+        ("npm run test:unit", "bad-command"),
+        ("", "bad-command"),
+        ("  ", "bad-command"),
+        ("n\u200bpm", "hidden-character"),
+        ("x" * 201, "out-of-range"),
+    ],
+)
+def test_commands_that_need_more_than_words_are_refused(value: str, code: str) -> None:
+    """Shell signs, quotes, dollar and colon are refused where the value stands."""
+    plan, problems = assistant(loopCriteria={"type": "test_pass", "value": value})
+    assert plan is None
+    assert only(problems).code == code
+    assert only(problems).column == 87
+
+
+@pytest.mark.item("rondoflow-3")
+def test_a_plain_command_is_taken() -> None:
+    """Words are split at blanks, with a minute to end."""
+    until = loop_of(loopCriteria={"type": "test_pass", "value": " npm  test "}).until
+    assert until == Command(argv=("npm", "test"), timeout_ms=60_000)
+
+
+@pytest.mark.item("rondoflow-4")
+def test_a_pattern_of_501_characters_is_refused() -> None:
+    """500 characters are taken, one more is not."""
+    assert loop_of(loopCriteria={"type": "regex", "value": "x" * 500})
+    plan, problems = assistant(loopCriteria={"type": "regex", "value": "x" * 501})
+    assert plan is None
+    assert only(problems).code == "out-of-range"
+    assert "at most 500 characters, not of 501" in only(problems).message
+
+
+@pytest.mark.item("rondoflow-4")
+def test_an_invalid_pattern_is_taken_with_a_warning() -> None:
+    """It is kept, it never matches, and whoever wrote it is told."""
+    plan, problems = assistant(loopCriteria={"type": "regex", "value": "(["})
+    assert plan is not None
+    assert (only(problems).severity, only(problems).code) == ("warning", "bad-regex")
+    loop = loop_of(loopCriteria={"type": "regex", "value": "(["})
+    assert loop.until == Regex(pattern="([", ignore_case=True, invalid=True)
+
+
+@pytest.mark.item("rondoflow-5")
+def test_a_fresh_assistant_does_not_loop() -> None:
+    """Looping is off, there is no criterion, and the cap is 10."""
+    fresh = Assistant.model_validate({"name": "New"})
+    assert (fresh.loop_enabled, fresh.loop_criteria, fresh.max_iterations) == (False, None, 10)
+
+
+@pytest.mark.item("rondoflow-7")
+@pytest.mark.parametrize("settings", ['{"name": "x"}', '{"name": "x", "loopEnabled": false}'])
+def test_looping_must_be_on(settings: str) -> None:
+    """An assistant with looping off has no loop to start."""
+    plan, problems = lowered(settings, dialect="rondoflow", file="a.json")
+    assert plan is None
+    assert only(problems).code == "loop-disabled"
+
+
+@pytest.mark.parametrize(
+    ("criteria", "until"),
+    [
+        pytest.param(
+            {"type": "regex", "value": "DONE|COMPLETE"},
+            Regex(pattern="DONE|COMPLETE", ignore_case=True),
+            id="regex",
+        ),
+        pytest.param(
+            {"type": "manual", "value": ""},
+            Person(rejected="Manual approval was rejected by user"),
+            id="manual",
+        ),
+    ],
+)
+def test_criteria_become_checks(criteria: object, until: Check) -> None:
+    """Each criterion is one check of the model."""
+    assert loop_of(loopCriteria=criteria).until == until
+
+
+def test_the_loop_around_an_assistant() -> None:
+    """A log of 300 characters, complete at the cap with the last learning, broken tests go on."""
+    plan, problems = assistant(
+        persona="You fix.",
+        model="opus",
+        tools=["Bash"],
+        budget=2,
+        loopBudget={"usd": 5, "tokens": 10, "minutes": 2},
+        description="d",
+        id="1",
+    )
+    assert problems == []
+    assert plan is not None
+    (step,) = plan.steps
+    assert step.action == Repeat(
+        body=CallAgent(agent="assistant"),
+        max=10,
+        memory=ProgressLog(chars=300),
+        at_cap="complete",
+        output="learning",
+        broken_after=0,
+    )
+    assert step.retry == Retry(attempts=3, on=RETRYABLE)
+    assert plan.limits == Limits(usd=5, tokens=10, wall_ms=120_000)
+    assert plan.agents["assistant"] == Agent(
+        system="You fix.",
+        model="opus",
+        tools=("Bash",),
+        permission="bypassPermissions",
+        max_usd=2,
+        idle_ms=300_000,
+    )
+    assert (plan.name, plan.description, plan.dialect) == ("Fixer", "d", "rondoflow")
+
+
+@pytest.mark.parametrize(
+    ("settings", "code"),
+    [
+        ({"persona": "a", "systemPrompt": "b"}, "mutually-exclusive"),
+        ({"tools": [], "allowedTools": []}, "mutually-exclusive"),
+        ({"allowedTools": ["a\u202e"]}, "hidden-character"),
+        ({"model": "a\u202e"}, "hidden-character"),
+        ({"name": "a\u202e"}, "hidden-character"),
+        ({"budget": 0}, "out-of-range"),
+        ({"budget": 1001}, "out-of-range"),
+        ({"loopBudget": {"minutes": 0}}, "out-of-range"),
+        ({"maxIteration": 3}, "unknown-field"),
+        ({"tools": "Bash"}, "wrong-type"),
+        ({"loopEnabled": "true"}, "wrong-type"),
+        ({"loopCriteria": {"type": "regex", "value": ""}}, "matches-everything"),
+        ({"loopCriteria": {"type": "regex", "value": ".*"}}, "matches-everything"),
+        ({"loopCriteria": {"type": "regex", "value": "(?<=a)b"}}, "regex-feature"),
+    ],
+)
+def test_other_mistakes(settings: dict[str, object], code: str) -> None:
+    """Every mistake has its code."""
+    plan, problems = assistant(**settings)
+    assert plan is None
+    assert only(problems).code == code
+
+
+def test_the_schema_is_draft_7() -> None:
+    """Editors get a valid schema whose example fits and loops."""
+    schema = rondoflow.json_schema()
+    jsonschema.Draft7Validator.check_schema(schema)
+    for example in schema["examples"]:
+        jsonschema.Draft7Validator(schema).validate(example)
+        assert lowered(json.dumps(example), dialect="rondoflow", file="a.json")[1] == []
+
+
+@pytest.mark.parametrize(
+    ("value", "score"), [({"loopEnabled": False}, 100), ({"name": "x"}, 0), (["loopEnabled"], 0)]
+)
+def test_recognise(value: object, score: int) -> None:
+    """Loop settings are the sign of an assistant."""
+    assert rondoflow.recognise(value) == score

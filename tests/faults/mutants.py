@@ -1,0 +1,1 @@
+def apply(name): raise NotImplementedError

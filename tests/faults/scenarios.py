@@ -1,0 +1,155 @@
+"""What the children of the kill walk drive: definite plans with definite answers and people."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from loopwright.app.service import Service
+from loopwright.kernel.calls import AgentCall
+from loopwright.kernel.facts import GateOpened, IterationStarted, RunPaused
+from loopwright.model.actions import AskPerson, CallAgent, Each, Gate, Repeat, Step, Steps, Wait
+from loopwright.model.checks import Command
+from loopwright.model.plan import Plan
+from loopwright.model.policy import Retry
+from loopwright.model.template import Items
+from loopwright.ports import Answer, Done, Job
+from loopwright.testing.performer import Script, failed
+
+CHECK = Command(argv=("check",))
+WORKER = CallAgent(agent="worker")
+LONG = "an output that is too long to stand in a fact\n" * 40
+
+Person = Callable[[Service, str], Awaitable[None]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scenario:
+    """A plan, what performers answer (`slow`: after so many seconds), and what a person does
+    whenever something is new.
+    """
+
+    plan: Plan
+    script: Script
+    person: Person
+    slow: Callable[[Job], float] | None = None
+    durability: Literal["full", "normal"] = "normal"
+
+
+async def answer_gates(service: Service, run: str) -> None:
+    """Each gate of a run at rest is answered: a pass goes on, a step is approved."""
+    assert service.driver is not None
+    if service.driver.is_driving(run):
+        return
+    for gate in service.log.gates(run):
+        facts = [numbered.fact for numbered in service.facts(run)]
+        [opened] = [f for f in facts if isinstance(f, GateOpened) and f.gate == gate.gate]
+        decision = "continue" if "continue" in opened.answers else "approve"
+        await service.answer(gate.gate, decision, text="go on", by="child", digest=gate.digest)
+
+
+# -- one thing after the other ---------------------------------------------------------------------
+
+
+def _sequential_answers(job: Job) -> Answer:
+    if isinstance(job.call, AgentCall):
+        if job.effect == "prepare/agent#1":
+            return failed("overloaded")
+        return Done(output=LONG if job.iteration == 2 else f"worked on {job.path}")
+    return Done(code=0 if job.iteration == 3 else 1, output="2 failed")
+
+
+SEQUENTIAL = Scenario(
+    plan=Plan(
+        name="sequential",
+        steps=(
+            Step(id="prepare", action=WORKER, retry=Retry(attempts=2, base_ms=3)),
+            Step(
+                id="fix",
+                needs=("prepare",),
+                action=Repeat(body=WORKER, max=4, until=CHECK, gate=Gate()),
+            ),
+        ),
+    ),
+    script=_sequential_answers,
+    person=answer_gates,
+)
+
+
+# -- several things at once ------------------------------------------------------------------------
+
+
+def _parallel_answers(job: Job) -> Answer:
+    if isinstance(job.call, AgentCall):
+        if job.effect.endswith("each[1].draft/agent#1"):
+            return failed("rate_limited")
+        return Done(output=f"worked on {job.path}")
+    return Done(code=0, output="fine")
+
+
+PARALLEL = Scenario(
+    plan=Plan(
+        name="parallel",
+        steps=(
+            Step(
+                id="each",
+                action=Repeat(
+                    each=Each(items=Items(values=("a", "b", "c", "d"))),
+                    body=Steps(
+                        steps=(
+                            Step(id="draft", action=WORKER, retry=Retry(attempts=2, base_ms=3)),
+                            Step(id="pause", action=Wait(ms=2)),
+                            Step(
+                                id="check",
+                                needs=("draft", "pause"),
+                                action=Repeat(body=WORKER, max=2, until=CHECK),
+                            ),
+                        )
+                    ),
+                ),
+            ),
+            Step(id="end", needs=("each",), action=WORKER),
+        ),
+    ),
+    script=_parallel_answers,
+    person=answer_gates,
+    slow=lambda job: 0.001 * (sum(map(ord, job.effect)) % 5),
+)
+
+
+# -- people who interfere --------------------------------------------------------------------------
+
+
+async def _pause_resume_answer_stop(service: Service, run: str) -> None:
+    """Pause in the first pass, resume, answer the gates, stop in the third pass."""
+    facts = [numbered.fact for numbered in service.facts(run)]
+    passes = sum(isinstance(fact, IterationStarted) for fact in facts)
+    if service.state(run).paused:
+        await service.resume(run, by="child")
+    elif passes and not any(isinstance(fact, RunPaused) for fact in facts):
+        await service.pause(run, by="child")
+    elif passes >= 3:
+        await service.stop(run, by="child")
+    else:
+        await answer_gates(service, run)
+
+
+INTERFERED = Scenario(
+    plan=Plan(
+        name="interfered",
+        steps=(
+            Step(id="ask", action=AskPerson()),
+            Step(
+                id="work",
+                needs=("ask",),
+                action=Repeat(body=WORKER, max=9, until=CHECK, gate=Gate()),
+            ),
+        ),
+    ),
+    script=lambda job: Done(output="worked", code=1),
+    person=_pause_resume_answer_stop,
+    slow=lambda job: 0.002,
+)
+
+SCENARIOS = {"sequential": SEQUENTIAL, "parallel": PARALLEL, "interfered": INTERFERED}

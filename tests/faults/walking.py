@@ -1,0 +1,155 @@
+"""The kill walk: let a child die at every point that it meets, start it again, judge the log."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from loopwright.kernel.facts import AnyFact, EffectDone, EffectFailed, RunFinished, encode_facts
+from loopwright.runtime.senses import content_hash
+from loopwright.stores import open_sqlite_log
+from loopwright.testing import check_invariants
+from tests.faults.child import LOG, NOTES
+
+ROOT = Path(__file__).resolve().parents[2]
+KILLED = -9
+_TIMES = re.compile(r'"(at|until)":\d+')
+_GATES = re.compile(r"gate_[0-9a-f]+")
+
+
+class Children:
+    """The program that makes children, and what they leave."""
+
+    def __init__(self, scenario: str, mutant: str = "") -> None:
+        self.scenario = scenario
+        self.mutant = mutant
+        self._program = subprocess.Popen(
+            [sys.executable, "-m", "tests.faults.child"],
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def live(self, home: Path, kill: int = 0) -> int:
+        """One life of a child in this folder; answers how it ended, -9 when it was killed."""
+        order = {"scenario": self.scenario, "home": str(home), "kill": kill, "mutant": self.mutant}
+        assert self._program.stdin is not None
+        assert self._program.stdout is not None
+        self._program.stdin.write(json.dumps(order) + "\n")
+        self._program.stdin.flush()
+        return int(self._program.stdout.readline())
+
+    def close(self) -> None:
+        self._program.communicate()
+
+
+def facts_of(home: Path) -> list[AnyFact]:
+    log = open_sqlite_log(home / LOG, alive=lambda owner: False)
+    try:
+        return [numbered.fact for row in log.rows() for numbered in log.read(row.run)]
+    finally:
+        log.close()
+
+
+def plain(facts: Iterable[AnyFact], home: Path) -> list[str]:
+    """Facts without what differs between any two runs: times, ids, folders."""
+    facts = list(facts)
+    texts = [encode_facts([fact]).decode() for fact in facts]
+    run, gates = getattr(facts[0], "run", ""), dict[str, str]()
+
+    def gate(found: re.Match[str]) -> str:
+        return gates.setdefault(found[0], f"gate {len(gates)}")
+
+    return [
+        _GATES.sub(gate, _TIMES.sub("", text).replace(run, "RUN").replace(str(home), "HOME"))
+        for text in texts
+    ]
+
+
+def judge(home: Path) -> list[str]:
+    """What is wrong with a log whose run has ended, and with what the children noted."""
+    log = open_sqlite_log(home / LOG, alive=lambda owner: False)
+    try:
+        rows = log.rows()
+        if len(rows) != 1:
+            return [f"there are {len(rows)} runs"]
+        problems = [*check_invariants(log), *log.check()]
+        facts = [numbered.fact for numbered in log.read(rows[0].run)]
+    finally:
+        log.close()
+    if not facts or not isinstance(facts[-1], RunFinished):
+        problems.append("the run has not ended")
+    return [*problems, *_notes((home / NOTES).read_text().splitlines(), facts)]
+
+
+def _notes(lines: list[str], facts: list[AnyFact]) -> Iterator[str]:
+    """Nothing that was told is lost, nothing that has an answer is done again."""
+    answered = {
+        fact.effect: seq
+        for seq, fact in enumerate(facts, start=1)
+        if isinstance(fact, EffectDone | EffectFailed)
+    }
+    durable, begun = 0, set[str]()
+    for line in lines:
+        what, word, *rest = line.split()
+        if what == "opened":
+            durable, begun = max(durable, int(word)), set()
+        elif what == "told":
+            durable = max(durable, int(word))
+            if content_hash(encode_facts(facts[: int(word)])) != rest[0]:
+                yield f"the first {word} facts are not those that were told as durable"
+        elif what == "unasked":
+            yield f"{word} was begun before its request was durable"
+        else:
+            if answered.get(word, len(facts) + 1) <= durable:
+                yield f"{word} was begun although its answer was durable"
+            if word in begun:
+                yield f"{word} was begun twice in one life"
+            begun.add(word)
+
+
+def compare(kind: str, reference: Path, home: Path) -> list[str]:
+    """How a log differs from the one of an undisturbed run."""
+    here, there = plain(facts_of(home), home), plain(facts_of(reference), reference)
+    match kind:
+        case "facts" if here != there:
+            return [f"the facts differ: {here} instead of {there}"]
+        case "any order" if Counter(here) != Counter(there):
+            return [f"other facts: {(Counter(here) - Counter(there)).elements()}"]
+        case "end" if here[-1:] != there[-1:]:
+            return [f"it ends with {here[-1:]} instead of {there[-1:]}"]
+        case _:
+            return []
+
+
+def walk(children: Children, folder: Path, kind: str, points: Iterable[int]) -> Iterator[list[str]]:
+    """Die at each of these points in turn, until one lies behind the end. One list for each kill:
+    what was wrong afterwards.
+    """
+    reference = folder / "undisturbed"
+    reference.mkdir()
+    assert children.live(reference) == 0
+    assert judge(reference) == []
+    for point in points:
+        home = folder / str(point)
+        home.mkdir()
+        ended = children.live(home, kill=point)
+        if ended == 0:
+            return
+        assert ended == KILLED, f"point {point}: the child ended with {ended}"
+        yield _aftermath(children, home, kind, reference)
+        shutil.rmtree(home)
+
+
+def _aftermath(children: Children, home: Path, kind: str, reference: Path) -> list[str]:
+    again = children.live(home)
+    if again != 0:
+        return [f"the next child ended with {again}"]
+    return judge(home) + compare(kind, reference, home)

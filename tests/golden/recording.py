@@ -1,0 +1,211 @@
+"""Records the golden logs: small runs of a scripted driver, kept as they were written.
+
+A log that a release has written stays as it is for ever: later code must fold it. Only a log that
+no release has seen may be written anew, with `python -m tests.golden.recording --write`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from loopwright.kernel.facts import AnyFact, StepFinished, StepSkipped, Usage
+from loopwright.kernel.fold import fold
+from loopwright.kernel.state import State
+from loopwright.model.actions import (
+    AskPerson,
+    CallAgent,
+    Each,
+    Gate,
+    Repeat,
+    RunCommand,
+    Step,
+    Steps,
+)
+from loopwright.model.checks import AllOf, Command, Contains, Person, Signal
+from loopwright.model.memory import PreviousOutput, ProgressLog
+from loopwright.model.plan import Plan, decode_plan, encode_plan
+from loopwright.model.policy import Limits, Retry
+from loopwright.model.template import Items, literal
+from tests.kernel.driving import (
+    Driver,
+    Fail,
+    Reply,
+    by_effect,
+    by_pass,
+    decisions,
+    drive,
+    kind,
+    plan_of,
+    plan_of_steps,
+)
+
+FOLDER = Path(__file__).parent
+WORK = CallAgent(agent="coder", prompt=literal("Make the tests pass."))
+SPENT = Usage(input_tokens=100, output_tokens=20, usd=0.01)
+
+
+def signal_loop() -> Driver:
+    plan = plan_of(Repeat(body=WORK, max=5, until=Signal(word="DONE"), memory=ProgressLog()))
+    return drive(plan, by_pass(Reply("looking", usage=SPENT), Reply("fixed\nDONE", usage=SPENT)))
+
+
+def command_loop() -> Driver:
+    tests = AllOf(parts=(Signal(word="DONE"), Command(argv=("make", "test"))))
+    plan = plan_of(Repeat(body=WORK, max=5, until=tests, memory=PreviousOutput()))
+    return drive(plan, by_pass("DONE", commands=[Reply("1 failed", code=1), Reply("ok", code=0)]))
+
+
+def gate_approved() -> Driver:
+    plan = plan_of(Repeat(body=WORK, max=5, until=Person(message=literal("Good?"))))
+    return drive(plan, by_pass("v1", "v2"), decisions(("continue", "shorter"), "approve"))
+
+
+def gate_rejected() -> Driver:
+    plan = plan_of(Repeat(body=WORK, max=5, gate=Gate()))
+    return drive(plan, by_pass("v1"), decisions(("reject", "wrong file")))
+
+
+def cap_asked() -> Driver:
+    plan = plan_of(Repeat(body=WORK, max=2, at_cap="ask", output="all"))
+    run = drive(plan, by_pass("a", "b", "c"))
+    run.decide("continue", "one more")
+    run.run()
+    run.decide("approve")
+    return run
+
+
+def cap_reached() -> Driver:
+    return drive(plan_of(Repeat(body=WORK, max=3, output="learning")), by_pass("a" * 500))
+
+
+def stopped() -> Driver:
+    body = Steps(steps=(Step(id="plan", action=WORK), Step(id="do", action=WORK, needs=("plan",))))
+    run = drive(plan_of(Repeat(body=body, max=3)), by_effect({"main.1.plan/agent#1": None}))
+    run.cancel()
+    return run
+
+
+def for_each() -> Driver:
+    each = Each(items=Items(values=("a", "b", "c")), parallel=2, on_item_error="continue")
+    plan = plan_of(Repeat(body=WORK, each=each))
+    return drive(plan, by_effect({"main[1]/agent#1": Fail("exit", "code 2")}))
+
+
+def nested() -> Driver:
+    fix = Repeat(body=WORK, max=2, until=Contains(text="fixed"), at_cap="complete")
+    body = Steps(
+        steps=(
+            Step(id="build", action=RunCommand(argv=("make",)), on_error="continue"),
+            Step(id="fix", action=fix, needs=("build",), join="all_done"),
+            Step(id="review", action=WORK, needs=("fix",)),
+        )
+    )
+    plan = plan_of(Repeat(body=body, max=3, until=Contains(text="APPROVED")))
+    answers = {
+        "main.0.build/command#1": 2,
+        "main.0.fix.1/agent#1": "fixed",
+        "main.1.review/agent#1": "APPROVED",
+    }
+    return drive(plan, by_effect(answers))
+
+
+def limits_and_retries() -> Driver:
+    limits = Limits(wall_ms=60_000, pass_wall_ms=5_000, usd=1.0)
+    plan = plan_of(
+        Repeat(body=WORK, max=4, delay_ms=100, limits=limits),
+        retry=Retry(attempts=3, base_ms=50),
+        limits=Limits(wall_ms=90_000),
+    )
+    busy = Fail("rate_limited", "try later", retry_after_ms=200)
+    return drive(plan, by_effect({"main.0/agent#1": busy, "main.1/agent#1": None}))
+
+
+def waiting() -> Driver:
+    """Not ended: two gates are open and a call is under way."""
+    plan = plan_of_steps(
+        Step(id="work", action=WORK),
+        Step(id="ship", action=AskPerson(capture=True)),
+        Step(id="loop", action=Repeat(body=WORK, max=2, until=Person(), check_first=True)),
+    )
+    run = drive(plan, by_effect({"work/agent#1": None}))
+    run.pause()
+    return run
+
+
+RECORDINGS: dict[str, Callable[[], Driver]] = {
+    "cap_asked": cap_asked,
+    "cap_reached": cap_reached,
+    "command_loop": command_loop,
+    "for_each": for_each,
+    "gate_approved": gate_approved,
+    "gate_rejected": gate_rejected,
+    "limits_and_retries": limits_and_retries,
+    "nested": nested,
+    "signal_loop": signal_loop,
+    "stopped": stopped,
+    "waiting": waiting,
+}
+
+
+def read_facts(name: str) -> list[AnyFact]:
+    decoder = msgspec.json.Decoder(AnyFact)
+    lines = (FOLDER / f"{name}.jsonl").read_bytes().splitlines()
+    return [decoder.decode(line) for line in lines]
+
+
+def read_plan(name: str) -> Plan:
+    return decode_plan((FOLDER / f"{name}.plan.json").read_bytes())
+
+
+def read_expected(name: str) -> object:
+    return json.loads((FOLDER / f"{name}.expected.json").read_text(encoding="utf-8"))
+
+
+def summary(state: State, facts: list[AnyFact]) -> dict[str, object]:
+    """What a run came to, as later releases must still see it."""
+    end = state.finished
+    ended = [fact for fact in facts if isinstance(fact, StepFinished | StepSkipped)]
+    return {
+        "version": state.version,
+        "outcome": end.outcome if end else None,
+        "reason": end.reason if end else None,
+        "output": msgspec.to_builtins(end.output) if end else None,
+        "error": msgspec.to_builtins(end.error) if end else None,
+        "steps": {fact.path: fact.status for fact in ended},
+        "kinds": dict(sorted(Counter(kind(fact) for fact in facts).items())),
+        "pending": sorted(state.pending),
+        "gates": sorted(gate.path for gate in state.gates.values()),
+        "paused": state.paused,
+        "ignored": state.ignored,
+        "usage": msgspec.to_builtins(state.usage),
+    }
+
+
+def write(name: str) -> None:
+    run = RECORDINGS[name]()
+    encoder = msgspec.json.Encoder()
+    lines = b"".join(encoder.encode(fact) + b"\n" for fact in run.facts)
+    (FOLDER / f"{name}.jsonl").write_bytes(lines)
+    (FOLDER / f"{name}.plan.json").write_bytes(encode_plan(run.plan) + b"\n")
+    found = summary(fold(run.plan, run.facts), run.facts)
+    text = json.dumps(found, indent=2, ensure_ascii=False) + "\n"
+    (FOLDER / f"{name}.expected.json").write_text(text, encoding="utf-8")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--write", action="store_true", help="record logs anew")
+    parser.add_argument("names", nargs="*", help="which ones; all when none is named")
+    arguments = parser.parse_args()
+    for name in arguments.names or RECORDINGS if arguments.write else ():
+        write(name)
+
+
+if __name__ == "__main__":
+    main()

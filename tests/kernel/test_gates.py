@@ -1,0 +1,247 @@
+"""Gates: what a person is asked, under which id, and what a decision does."""
+
+from __future__ import annotations
+
+import pytest
+
+from loopwright.kernel.facts import CheckVerdict, GateClosed, GateOpened, IterationFinished
+from loopwright.model.actions import AskPerson, CallAgent, Gate, Repeat, Step
+from loopwright.model.checks import AllOf, AnyOf, Contains, Person
+from loopwright.model.policy import Limits
+from loopwright.model.template import Lit, Ref, literal
+from tests.kernel.driving import (
+    Driver,
+    by_pass,
+    decisions,
+    drive,
+    plan_of,
+    plan_of_steps,
+)
+from tests.kernel.invariants import broken_laws
+
+WORK = CallAgent(agent="a")
+PERSON = plan_of(Repeat(body=WORK, max=3, until=Person()))
+GATED = plan_of(Repeat(body=WORK, max=3, until=Contains(text="GOOD"), gate=Gate()))
+
+
+@pytest.mark.parametrize("plan", [PERSON, GATED], ids=["check", "after each pass"])
+@pytest.mark.parametrize(
+    ("answers", "ended", "passes"),
+    [
+        pytest.param(["approve"], ("completed", "approved", "one"), 1, id="approve"),
+        pytest.param([("reject", "no")], ("failed", "rejected", "one"), 1, id="reject"),
+        pytest.param(
+            [("continue", "more"), "approve"], ("completed", "approved", "two"), 2, id="go on once"
+        ),
+        pytest.param(["continue"], ("exhausted", "max_iterations", "three"), 3, id="go on always"),
+    ],
+)
+def test_decisions(plan: object, answers: list[object], ended: object, passes: int) -> None:
+    """Approve ends with that pass's output, reject fails, continue goes on with feedback."""
+    run = drive(plan, by_pass("one", "two", "three"), decisions(*answers))
+    assert run.ended == ended
+    assert run.passes == passes
+    assert broken_laws(run.facts) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "detail"),
+    [
+        pytest.param("not good", "not good", id="own words"),
+        pytest.param("", "nope", id="words of the definition"),
+    ],
+)
+def test_rejection_has_words(text: str, detail: str) -> None:
+    """A rejection says why: what the person said, else what the definition says."""
+    plan = plan_of(Repeat(body=WORK, max=2, until=Person(rejected="nope")))
+    run = drive(plan, by_pass("x"), decisions(("reject", text)))
+    assert run.end.error is not None
+    assert (run.end.error.type, run.end.error.detail) == ("rejected", detail)
+    (ended,) = run.of(IterationFinished)
+    assert (ended.status, ended.reason) == ("failed", "rejected")
+
+
+def test_rejection_without_words_after_a_pass() -> None:
+    """A gate after each pass says who rejected when nobody said why."""
+    run = drive(GATED, by_pass("x"), decisions("reject"))
+    assert run.end.error is not None
+    assert run.end.error.detail == "rejected by a person"
+
+
+def test_a_check_that_passes_asks_no_one() -> None:
+    """A gate after each pass is about passes that did not end the loop."""
+    run = drive(GATED, by_pass("GOOD"))
+    assert run.ended == ("completed", "contains", "GOOD")
+    assert run.of(GateOpened) == []
+
+
+def test_nothing_begins_while_a_person_is_asked() -> None:
+    """The run waits for the person alone, and the gate shows the output."""
+    run = drive(PERSON, by_pass("one"))
+    assert run.state.finished is None
+    assert run.state.pending == {}
+    (gate,) = run.of(GateOpened)
+    assert (gate.output, gate.iteration, gate.about) == ("one", 1, "pass")
+    assert gate.message == "Iteration 1 is finished. Accept its result?"
+
+
+def test_feedback_reaches_the_next_pass() -> None:
+    """What the person said is there for the next pass, and for that one only."""
+    run = Driver(PERSON, by_pass("x")).run()
+    run.decide("continue", "use tabs")
+    assert run.state.owners["main"].body.feedback == "use tabs"
+    run.run()
+    run.decide("continue")
+    assert run.state.owners["main"].body.feedback == ""
+
+
+def test_ids_are_derived_and_unique() -> None:
+    """Each pass has a gate of its own, and the same run asks under the same ids."""
+    one = drive(PERSON, by_pass("x"), decisions("continue"))
+    two = drive(PERSON, by_pass("x"), decisions("continue"))
+    ids = [gate.gate for gate in one.of(GateOpened)]
+    assert len(set(ids)) == 3
+    assert ids == [gate.gate for gate in two.of(GateOpened)]
+    assert all(name.startswith("gate_") for name in ids)
+
+
+@pytest.mark.parametrize("size", [5, 5_000], ids=["short", "stored"])
+def test_digest_names_what_is_shown(size: int) -> None:
+    """Another output or another question has another digest; the same has the same."""
+
+    def digest(output: str, message: str) -> str:
+        check = Person(message=literal(message))
+        run = drive(plan_of(Repeat(body=WORK, max=1, until=check)), by_pass(output))
+        return run.of(GateOpened)[0].digest
+
+    a, b = "a" * size, "b" * size
+    assert digest(a, "ok?") == digest(a, "ok?")
+    assert len({digest(a, "ok?"), digest(b, "ok?"), digest(a, "fine?")}) == 3
+
+
+def test_double_answer_changes_nothing() -> None:
+    """The first decision counts; a second one is counted as ignored."""
+    run = Driver(PERSON, by_pass("x")).run()
+    (gate,) = run.open_gates()
+    run.decide("continue")
+    version = len(run.facts)
+    assert run.append(run.decision_fact(gate, "reject")) == run.facts[version:]
+    assert len(run.facts) == version + 1
+    assert run.state.ignored == 1
+    run.run()
+    assert run.state.finished is None
+
+
+def test_answer_after_the_gate_closed_changes_nothing() -> None:
+    """A gate that a deadline closed takes no decision any more."""
+    plan = plan_of(Repeat(body=WORK, max=3, until=Person(), limits=Limits(wall_ms=100)))
+    run = Driver(plan, by_pass("x")).start()
+    run.step()
+    (gate,) = run.open_gates()
+    run.fire("main/loop-deadline#1")
+    assert [fact.reason for fact in run.of(GateClosed)] == ["deadline"]
+    run.append(run.decision_fact(gate, "approve"))
+    assert run.ended == ("exhausted", "deadline", "")
+
+
+def test_answer_to_an_invented_gate_changes_nothing() -> None:
+    """A decision about a gate that never was is ignored."""
+    run = Driver(PERSON, by_pass("x")).run()
+    (gate,) = run.open_gates()
+    fact = run.decision_fact(gate, "approve")
+    run.append(type(fact)(at=fact.at, path=fact.path, gate="gate_0", decision="approve"))
+    assert run.state.finished is None
+    assert len(run.state.gates) == 1
+
+
+def test_closing_what_is_not_open_changes_nothing() -> None:
+    """A gate can be closed once; another time is ignored."""
+    run = Driver(PERSON, by_pass("x")).run()
+    (gate,) = run.open_gates()
+    run.decide("continue")
+    run.append(GateClosed(at=run.clock, path=gate.path, gate=gate.gate, reason="late"))
+    assert run.state.ignored == 1
+
+
+def test_two_people_are_asked_twice() -> None:
+    """One approval does not stand for two: each person's check has a gate of its own."""
+    both = AllOf(parts=(Person(message=literal("one?")), Person(message=literal("two?"))))
+    run = Driver(plan_of(Repeat(body=WORK, max=2, until=both)), by_pass("x")).run()
+    run.decide("approve")
+    assert [gate.message for gate in run.open_gates()] == ["two?"]
+    run.decide("approve")
+    assert run.ended == ("completed", "approved", "x")
+    assert len({gate.gate for gate in run.of(GateOpened)}) == 2
+
+
+def test_second_person_may_disagree() -> None:
+    """In `any`, the next person is asked when the one before goes on."""
+    either = AnyOf(parts=(Person(), Person(message=literal("and you?"))))
+    run = Driver(plan_of(Repeat(body=WORK, max=2, until=either)), by_pass("x")).run()
+    run.decide("continue", "hm")
+    run.decide("reject", "no")
+    assert run.ended == ("failed", "rejected", "x")
+    assert [fact.verdict for fact in run.of(CheckVerdict)] == ["fail", "rejected"]
+
+
+def test_a_check_that_asked_needs_no_second_question() -> None:
+    """With a person among the checks, the gate after the pass stays closed."""
+    plan = plan_of(Repeat(body=WORK, max=2, until=Person(), gate=Gate()))
+    run = drive(plan, by_pass("x", "y"), decisions(("continue", "again"), "approve"))
+    assert len(run.of(GateOpened)) == 2
+    assert run.ended == ("completed", "approved", "y")
+
+
+# -- a gate as a step ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("step", "decision", "text", "ended"),
+    [
+        pytest.param(AskPerson(), "approve", "yes", ("completed", "approved", ""), id="approve"),
+        pytest.param(
+            AskPerson(capture=True),
+            "approve",
+            "yes",
+            ("completed", "approved", "yes"),
+            id="capture",
+        ),
+        pytest.param(AskPerson(), "reject", "no", ("failed", "rejected", ""), id="reject"),
+        pytest.param(AskPerson(), "reject", "", ("failed", "rejected", ""), id="reject, no words"),
+    ],
+)
+def test_gate_step(step: AskPerson, decision: str, text: str, ended: object) -> None:
+    """A gate step completes or fails with the decision; it may hand on what was said."""
+    run = Driver(plan_of(step)).run()
+    assert run.state.pending == {}
+    run.decide(decision, text)
+    assert run.ended == ended
+    if decision == "reject":
+        assert run.end.error is not None
+        assert run.end.error.detail == (text or "rejected by a person")
+
+
+def test_gate_step_asks_with_its_message() -> None:
+    """The question may quote what came before; without one there is a plain question."""
+    ask = AskPerson(message=(Lit(text="Ship "), Ref(of="output", name="work"), Lit(text="?")))
+    plan = plan_of_steps(
+        Step(id="work", action=WORK),
+        Step(id="ship", action=ask, needs=("work",)),
+        Step(id="plain", action=AskPerson(), needs=("work",)),
+    )
+    run = drive(plan, by_pass("v2"))
+    assert [(gate.path, gate.message) for gate in run.open_gates()] == [
+        ("plain", "Go on?"),
+        ("ship", "Ship v2?"),
+    ]
+
+
+def test_gate_as_the_body_of_a_loop() -> None:
+    """A loop may go round a question; the question and the check are two gates."""
+    plan = plan_of(Repeat(body=AskPerson(capture=True), max=2, until=Person()))
+    run = Driver(plan).run()
+    run.decide("approve", "answer")
+    assert run.open_gates()[0].message == "Iteration 1 is finished. Accept its result?"
+    run.decide("approve")
+    assert run.ended == ("completed", "approved", "answer")
+    assert len({gate.gate for gate in run.of(GateOpened)}) == 2

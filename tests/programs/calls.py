@@ -1,0 +1,61 @@
+"""Calls as a performer gets them, for the tests of agents that are programs or scripts."""
+
+import asyncio
+from collections.abc import Awaitable, Mapping
+from pathlib import Path
+
+from loopwright.app.schemas import schema_problem
+from loopwright.kernel.calls import AgentCall, AnyCall
+from loopwright.model.plan import Agent
+from loopwright.ports import Answer, Delta, Job
+from loopwright.programs.performer import LocalPerformer
+from loopwright.runtime.bus import LiveBus
+
+
+def job(workspace: Path, call: AnyCall | None = None, **more: object) -> Job:
+    """The first try of the second pass of `dev`, unless told otherwise."""
+    fields: dict[str, object] = {
+        "run": "run_1",
+        "effect": "dev.1/agent#1",
+        "path": "dev.1",
+        "iteration": 2,
+        "attempt": 1,
+        "call": call or AgentCall(agent="worker"),
+        "workspace": str(workspace),
+        "token": "token-1",
+        "prompt": "Do the work.",
+        "step": "dev",
+        **more,
+    }
+    return Job(**fields)  # type: ignore[arg-type]
+
+
+class Stage:
+    """A performer and everything that was heard from it."""
+
+    def __init__(self, base: Mapping[str, str] | None = None) -> None:
+        self.heard: list[Delta] = []
+        self.speaks = asyncio.Event()
+        bus = LiveBus()
+        bus.listen(self._hear)
+        self.performer = LocalPerformer(bus, schema_problem, base)
+
+    def _hear(self, delta: Delta) -> None:
+        self.heard.append(delta)
+        self.speaks.set()
+
+    def said(self, kind: str = "text") -> str:
+        return "".join(delta.text for delta in self.heard if delta.kind == kind)
+
+    def perform(self, what: Job) -> Answer:
+        """Perform to the end, in an event loop of its own."""
+
+        async def whole() -> Answer:
+            answer = self.performer.perform(what)
+            return await answer if isinstance(answer, Awaitable) else answer
+
+        return asyncio.run(whole())
+
+
+def agent(spec: str, **more: object) -> Agent:
+    return Agent(spec=spec, **more)  # type: ignore[arg-type]

@@ -1,0 +1,59 @@
+"""Specs of agents: what is read out of the short text, and what is said about a wrong one."""
+
+import pytest
+
+from loopwright.programs.specs import LATER, BadSpec, Spec, parse_spec
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        pytest.param("command:cat", Spec("command", ("cat",)), id="one word"),
+        pytest.param("command:a 'b c' d", Spec("command", ("a", "b c", "d")), id="quotes"),
+        pytest.param("command:a b\\ c", Spec("command", ("a", "b c")), id="backslash"),
+        pytest.param('jsonl:a --x="1 2"', Spec("jsonl", ("a", "--x=1 2")), id="jsonl"),
+        pytest.param(" command : a ", Spec("command", ("a",)), id="blanks around"),
+        pytest.param("script:my replies.yaml", Spec("script", file="my replies.yaml"), id="script"),
+        pytest.param("command:a:b", Spec("command", ("a:b",)), id="second colon belongs to it"),
+        pytest.param("command:a # b", Spec("command", ("a", "#", "b")), id="no comments"),
+    ],
+)
+def test_a_spec_is_taken_apart(text: str, expected: Spec) -> None:
+    """The kind comes before the first colon, the rest is split like a command line."""
+    assert parse_spec(text) == expected
+
+
+@pytest.mark.parametrize("sign", ["|", "&&", ";", ">", "$HOME", "$(id)", "`id`", "*", "~"])
+def test_shell_signs_stay_words(sign: str) -> None:
+    """Nothing of a shell is understood: every sign arrives as an argument."""
+    assert parse_spec(f"command:prog a {sign} b") == Spec("command", ("prog", "a", sign, "b"))
+
+
+@pytest.mark.parametrize(
+    ("text", "message", "hint"),
+    [
+        pytest.param("", "unknown agent ''", "known are command:PROGRAM", id="nothing"),
+        pytest.param("cat", "unknown agent 'cat'", "known are", id="no kind"),
+        pytest.param("comand:x", "unknown agent 'comand:x'", "did you mean command?", id="typo"),
+        pytest.param("command", "unknown agent 'command'", "command:PROGRAM", id="no colon"),
+        pytest.param("command:", "names nothing to run", "command:PROGRAM ARG", id="no program"),
+        pytest.param("script: ", "names nothing to run", "script:", id="no file"),
+        pytest.param("command:a 'b", "cannot be split", "close the quote", id="open quote"),
+    ],
+)
+def test_a_wrong_spec_is_answered_with_the_fix(text: str, message: str, hint: str) -> None:
+    """What is wrong and what to write instead stand in the answer; nothing is raised."""
+    bad = parse_spec(text)
+    assert isinstance(bad, BadSpec)
+    assert message in bad.message
+    assert hint in bad.hint
+
+
+@pytest.mark.parametrize("kind", LATER)
+def test_agents_of_later_versions_are_named_as_such(kind: str) -> None:
+    """A spec that exists, but not here, is told apart from one that never existed."""
+    for text in (kind, f"{kind}:x"):
+        bad = parse_spec(text)
+        assert isinstance(bad, BadSpec)
+        assert "not available in this version" in bad.message
+        assert "command:PROGRAM" in bad.hint
