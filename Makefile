@@ -14,7 +14,7 @@ UV    ?= uv
 PURE_ROOMS := model kernel syntax agents dialects
 PURE_FILES := $(shell printf ',src/loopwright/%s/*' $(PURE_ROOMS))
 
-.PHONY: help setup demo test test-deep check cover bench matrix fmt lock clean
+.PHONY: help setup demo test test-deep check cover bench matrix docs fmt lock clean
 
 help: ## list the targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -59,7 +59,10 @@ bench: setup ## measure side by side with other engines, results in bench/result
 	$(PY) bench/run.py
 
 matrix: setup ## which checklist item is shown by which test
-	$(PY) scripts/matrix.py
+	$(PY) scripts/matrix.py --write
+
+docs: setup ## renew the generated pages of docs/reference
+	$(PY) scripts/reference.py
 
 fmt: setup ## format and apply safe fixes
 	$(VENV)/bin/ruff check --fix .

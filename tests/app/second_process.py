@@ -10,7 +10,7 @@ import asyncio
 import sys
 from pathlib import Path
 
-from loopwright.app.service import Start, row_ended
+from loopwright.app.service import Start
 from loopwright.app.settings import Settings
 from loopwright.app.wiring import local
 from loopwright.model.plan import Plan, decode_plan
@@ -28,7 +28,7 @@ async def main(home: Path, workspace: Path, plan: Plan) -> None:
         run = await here.service.start(start)
         say(run)
         told = ""
-        while not row_ended(here.log.row(run)):
+        while told not in ("completed", "exhausted", "failed", "cancelled"):
             await here.driver.rest(run)
             status = here.log.row(run).headline.status
             if status != told:

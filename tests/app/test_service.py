@@ -12,7 +12,7 @@ from loopwright.model.actions import AskPerson, CallAgent, Gate, Repeat, Step
 from loopwright.model.checks import Cap
 from loopwright.model.plan import Plan
 from loopwright.model.record import Blob
-from loopwright.ports import OPEN_STATUSES
+from loopwright.ports import OPEN_STATUSES, Append
 from loopwright.testing import always, by_pass, never
 from loopwright.testing.plans import loop, plan_of, step
 from tests.runtime.world import Process, World, quiet, run
@@ -279,20 +279,27 @@ def test_a_hundred_answers_from_many_processes_are_one() -> None:
 
 
 def test_an_answer_never_reaches_a_gate_that_nobody_saw() -> None:
-    """Two answers named by the run answer one gate; the next pass's gate stays open."""
+    """An answer named by the run that comes too late does not answer the next pass's gate."""
 
     async def body() -> None:
-        process = World().process()
+        world = World()
+        process, late = world.process(), world.process()
         name, gate = await at_gate(process)
-        answers = await asyncio.gather(
-            process.service.answer(name, "continue", by="ann"),
-            process.service.answer(name, "approve", by="bob"),
-            return_exceptions=True,
-        )
-        await quiet()
-        assert sum(isinstance(answer, Conflict) for answer in answers) == 1
+        append = late.log.append
+
+        async def overtaken(what: Append) -> None:
+            late.log.append = append  # type: ignore[method-assign]
+            await process.service.answer(name, "continue", by="ann")
+            await process.driver.rest(name)
+            await append(what)
+
+        late.log.append = overtaken  # type: ignore[method-assign]
+        with pytest.raises(Conflict, match="continue by ann") as error:
+            await late.looker.answer(name, "approve", by="bob")
+        assert refused(error) == "already-resolved"
         answered = [f.gate for f in process.facts(name) if isinstance(f, GateAnswered)]
         assert answered == [gate]
+        assert process.status(name) == "waiting"
 
     run(body())
 

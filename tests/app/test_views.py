@@ -31,6 +31,10 @@ CALL = CallAgent(agent="worker")
 KINDS = typing.get_args(AnyFact)
 
 
+def is_record(of: object) -> bool:
+    return isinstance(of, type) and issubclass(of, msgspec.Struct)
+
+
 def sample(fact_type: type[msgspec.Struct]) -> AnyFact:
     """A fact of this kind with its required fields filled."""
     fields: dict[str, object] = {}
@@ -48,8 +52,9 @@ def sample(fact_type: type[msgspec.Struct]) -> AnyFact:
                 "decision": "approve",
                 "index": 0,
                 "dropped": 1,
+                    "becomes": {},
                 "kept": 2,
-            }.get(info.name, "x")
+            }.get(info.name, {} if is_record(info.type) else "x")
     return msgspec.convert(msgspec.to_builtins(fields), fact_type)  # type: ignore[return-value]
 
 
@@ -173,7 +178,7 @@ STATES = {
         2,
     ),
     "failed": (lambda: drive(plan_of(Repeat(body=CALL, max=2)), failing), "error", "", 1),
-    "cancelled": (stopped, "stopped", "", None),
+    "cancelled": (stopped, "stopped", "", 1),
 }
 
 
@@ -185,8 +190,7 @@ def test_a_summary_has_the_same_keys_in_every_state(status: str) -> None:
     told = summary(driver.state, driver.texts.read)
     assert list(told) == KEYS
     assert (told["status"], told["reason"]) == (status, reason)
-    passes = driver.step_end().iterations if iterations is None else iterations
-    assert (told["output"], told["iterations"]) == (output, passes)
+    assert (told["output"], told["iterations"]) == (output, iterations)
     assert told["usage"] == {"input_tokens": 0, "output_tokens": 0, "usd": 0.0}
     steps = told["steps"]
     assert isinstance(steps, dict)

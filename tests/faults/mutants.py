@@ -1,1 +1,221 @@
-def apply(name): raise NotImplementedError
+"""Planted bugs: for each guard of the engine one version without it.
+
+Most are edits of the text of a function, so that a guard that moves takes its planted bug along or
+makes it fail loudly. The changed code takes the place of the old for as long as the test needs.
+"""
+
+from __future__ import annotations
+
+import inspect
+import textwrap
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from types import FunctionType
+from typing import Any
+
+from loopwright.app.service import Service
+from loopwright.kernel import close, decide, limits, outcome, state
+from loopwright.ports import Append
+from loopwright.runtime import headline
+from loopwright.runtime.actor import Actor
+from loopwright.stores import owners
+from loopwright.stores.edge import Entry
+from loopwright.stores.group import Group
+from loopwright.stores.memory import MemoryLog
+from loopwright.stores.writer import Writer
+
+Old = Callable[..., Any]
+
+for_good = ExitStack()
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One guard taken away: by new text in place of old, or by another function."""
+
+    function: Old
+    old: str = ""
+    new: str = ""
+    instead: Old | None = None
+
+    @contextmanager
+    def planted(self) -> Iterator[None]:
+        function = self.function
+        assert isinstance(function, FunctionType)
+        before = function.__code__
+        changed = self.instead or self._edited()
+        assert isinstance(changed, FunctionType)
+        # Code runs with the names of the module that it is planted in.
+        missing = changed.__globals__.keys() - function.__globals__.keys()
+        function.__globals__.update({name: changed.__globals__[name] for name in missing})
+        function.__code__ = changed.__code__
+        try:
+            yield
+        finally:
+            function.__code__ = before
+            for name in missing:
+                del function.__globals__[name]
+
+    def _edited(self) -> Old:
+        source = textwrap.dedent(inspect.getsource(self.function))
+        name = self.function.__qualname__
+        assert source.count(self.old) == 1, f"{name} has changed: plant its bug anew"
+        names = dict(self.function.__globals__)
+        exec(source.replace(self.old, self.new), names)  # noqa: S102 - a text of our own
+        edited: Old = names[self.function.__name__]
+        return edited
+
+
+def apply(name: str) -> None:
+    """Plant a bug in this process for good."""
+    for_good.enter_context(BEFORE_DEATH[name].planted())
+
+
+# -- those that an edit cannot make ----------------------------------------------------------------
+
+
+def _commit_next_in_two(self: Any) -> None:
+    """Facts first; what lists show of them in a transaction of its own."""
+    if not self._waiting:
+        return
+    entry = self._waiting.popleft()
+    refusal = self._refusal(entry.append)
+    if refusal is None:
+        self._commit(stripped(entry, known=entry.append.expected > 0))
+        self._deliver(lambda: MemoryLog._commit(self, rest_of(entry)))
+    self._deliver(lambda: self._telling.tell([(entry, refusal)]))
+
+
+def stripped(entry: Entry, *, known: bool) -> Entry:
+    """An append without its views, as far as the store takes one."""
+    bare = replace(entry.append, gates_opened=(), gates_closed=())
+    return Entry(replace(bare, headline=None) if known else bare, entry.done)
+
+
+def rest_of(entry: Entry) -> Entry:
+    append: Append = replace(entry.append, facts=(), blobs={})
+    return Entry(append, entry.done)
+
+
+def _write_in_two(self: Any, appends: Any) -> None:
+    """The same for a file: two commits where there should be one."""
+    if not appends:
+        return
+    entries = [entry for _, entry in appends]
+    facts = [stripped(entry, known=entry.append.expected > 0) for entry in entries]
+    answers = self.ledger.transact(lambda db: Group(db, self.ledger).write(facts))
+    views = [
+        rest_of(Entry(replace(entry.append, expected=entry.append.expected + entry.count), print))
+        for entry, answer in zip(entries, answers, strict=True)
+        if answer is None
+    ]
+    self.ledger.transact(lambda db: Group(db, self.ledger).write(views))
+    self._tell(appends, answers)
+
+
+def _write_after_telling(self: Any, appends: Any) -> None:
+    """Says that it is durable, and only then makes it so."""
+    if not appends:
+        return
+    entries = [entry for _, entry in appends]
+    self._tell(appends, [None] * len(entries))
+    time.sleep(0.005)  # the news must be able to arrive
+    self.ledger.transact(lambda db: Group(db, self.ledger).write(entries))
+
+
+# -- the list --------------------------------------------------------------------------------------
+
+IN_SIMULATION: dict[str, Mutant] = {
+    "version check off": Mutant(
+        MemoryLog._refusal, "if append.expected != version:", "if append.expected > 10**9:"
+    ),
+    "fence off": Mutant(
+        MemoryLog._refusal,
+        "if append.token is not None and (owner is None or owner.token != append.token):",
+        "if append.expected > 10**9:",
+    ),
+    "facts and views in two transactions": Mutant(
+        MemoryLog._commit_next, instead=_commit_next_in_two
+    ),
+    "exclusive key off": Mutant(
+        MemoryLog._refusal, "return refusals.key_taken(headline.key, name)", "return None"
+    ),
+    "gap in the numbers": Mutant(
+        MemoryLog._commit,
+        "first, last = run.version + 1, run",
+        "first, last = run.version + 2, 1 + run",
+    ),
+    "cursor off by one": Mutant(MemoryLog.read, "if one.seq > after", "if one.seq > after + 1"),
+    "runs of the living are taken": Mutant(
+        owners.keepers, "owner != claimant and alive(owner)", "False"
+    ),
+    "runs of the dead are not taken": Mutant(
+        owners.keepers, "owner != claimant and alive(owner)", "owner != claimant"
+    ),
+    "gate decided without compare-and-set": Mutant(
+        Service.answer,
+        "raise self._not_open(gate.gate, gate.run)",
+        "pass",
+    ),
+    "late answers accepted": Mutant(
+        Actor.step, "if fact.effect in state.pending:", "if fact is not None:"
+    ),
+    "effect begun before its request is durable": Mutant(
+        Actor.step,
+        "    self.busy = True\n",
+        "    for fact in batch:\n"
+        "        if isinstance(fact, EffectRequested) and fact.effect in state.pending:\n"
+        "            self._begin(state.pending[fact.effect])\n"
+        "    self.busy = True\n",
+    ),
+    "answers lost when an append is refused": Mutant(
+        Actor._not_appended, "self.inbox = self._unsaved + self.inbox", "pass"
+    ),
+    "content lost when an append is refused": Mutant(
+        Actor._not_appended, "self.texts.give_back(self._blobs)", "pass"
+    ),
+    "going on before the storage is back": Mutant(
+        Actor._wait_for_storage, "self.busy = True", "self.busy = False"
+    ),
+    "timers early": Mutant(
+        Actor._begin, "if pending.call.until <= clock", "if pending.call.until - 900 <= clock"
+    ),
+    "a failed try ends the pass": Mutant(
+        outcome.leaf_outcome,
+        "if after_failure(body.retry, body.attempt, body.failure.error) is not None:",
+        "if body.attempt > 10**9:",
+    ),
+    "a failed try counts as a pass": Mutant(
+        outcome._failed,
+        'return Result("failed", "error", output=failure.output or None, error=failure.error)',
+        'return Result("completed", "done")',
+    ),
+    "cap off by one": Mutant(limits.cap, "max + body.extra", "max + body.extra + 1"),
+    "what is pending stays open at a stop": Mutant(
+        close._withdraw,
+        "if effect is None or effect not in state.pending:",
+        "if state is not None:",
+    ),
+    "stop does not stop": Mutant(
+        decide.decide, "if state.cancel is not None:", "if state.version < 0:"
+    ),
+    "no limit on calls at once": Mutant(
+        state.is_full, "state.calls >= state.plan.parallel", "state.version < 0"
+    ),
+    "inbox keeps answered gates": Mutant(headline.gate_changes, "closed.append(fact.gate)", "pass"),
+}
+"""Caught by the simulation."""
+
+NEWS_LOST = Mutant(Actor.absorb, "self._look_again = True", "pass")
+"""Caught by a definite order of events; by chance it takes thousands of seeds."""
+
+BEFORE_DEATH: dict[str, Mutant] = {
+    "facts and views in two transactions": Mutant(Writer._write, instead=_write_in_two),
+    "told before it is durable": Mutant(Writer._write, instead=_write_after_telling),
+    "effect begun before its request is durable": IN_SIMULATION[
+        "effect begun before its request is durable"
+    ],
+}
+"""Caught by the kill walk."""

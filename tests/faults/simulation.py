@@ -34,6 +34,7 @@ from tests.faults.chance import random_answer, random_plan
 HERE = Path(__file__).parent
 TROUBLED_STEPS = (60, 140)
 CALM_TICKS = 600
+MOST_MAIL = 50
 
 
 def no_schema(schema: object, value: object) -> None:
@@ -113,8 +114,17 @@ class Process:
     driver: LocalDriver = field(init=False)
     service: Service = field(init=False)
 
+    def read_mail(self, most: int) -> None:
+        """Commits and the news of them, in order."""
+        for _ in range(most):
+            if self.mail:
+                self.mail.popleft()()
+
     def actors(self) -> list[Actor]:
         return list(self.driver._actors.values())
+
+
+NOBODY = Process(Owner(pid=0, start=0, boot="", token="nobody"))
 
 
 class World:
@@ -305,6 +315,20 @@ class World:
 async def simulate(seed: int, plan: Plan | None = None) -> World:
     """One history; what is wrong with it stands in `problems`."""
     world = World(seed)
+    asyncio.get_running_loop().set_exception_handler(
+        lambda loop, context: world.complain(f"in the background: {context}")
+    )
+    try:
+        await _history(world, plan)
+    except Exception as error:  # whatever it is: this seed shows it
+        world.complain(f"raised {error!r}")
+    for place, _ in world.running():
+        world.crash(place)
+    await _settled()
+    return world
+
+
+async def _history(world: World, plan: Plan | None) -> None:
     dice = world.dice
     world.boot(0)
     for _ in range(dice.choice((1, 1, 2))):
@@ -313,15 +337,10 @@ async def simulate(seed: int, plan: Plan | None = None) -> World:
         _trouble(world)
         await _settled()
         if world.problems:
-            break
-    else:
-        await _calm(world)
+            return
+    await _calm(world)
     if not world.problems:
         world.judge()
-    for place, _ in world.running():
-        world.crash(place)
-    await _settled()
-    return world
 
 
 async def _settled() -> None:
@@ -337,25 +356,22 @@ def _trouble(world: World) -> None:
     alive = [(n, p) for n, p in world.running() if not p.stalled]
     for _, process in world.running():
         process.stalled = max(process.stalled - 1, 0)
-    what = dice.choices(*_EVENTS)[0]
-    if what == "boot" or not alive:
-        _boot_one(world)
-        return
-    place, process = dice.choice(alive)
+    what = dice.choices(list(_HAPPEN), _WEIGHTS)[0]
+    place, process = dice.choice(alive or [(0, NOBODY)])
+    if process is NOBODY:
+        what = "boot"
     world.note(process, what)
-    _HAPPEN[what](world, place, process)
+    _HAPPEN[what][1](world, place, process)
 
 
-def _boot_one(world: World) -> None:
+def _boot(world: World, place: int, process: Process) -> None:
     empty = [n for n, p in enumerate(world.processes) if p is None]
     if empty:
         world.boot(world.dice.choice(empty))
 
 
 def _deliver(world: World, place: int, process: Process) -> None:
-    for _ in range(world.dice.choice((1, 1, 2, 4))):
-        if process.mail:
-            process.mail.popleft()()
+    process.read_mail(world.dice.choice((1, 1, 2, 4)))
 
 
 def _answer(world: World, place: int, process: Process) -> None:
@@ -366,7 +382,7 @@ def _answer(world: World, place: int, process: Process) -> None:
 
 
 def _answer_again(world: World, place: int, process: Process) -> None:
-    """Several answers to one effect, two of them straight to the actor, as a broken performer could."""
+    """Several answers to one effect, two of them past the performer, straight to the actor."""
     actors = [actor for actor in process.actors() if actor.state.pending]
     if actors:
         actor = world.dice.choice(actors)
@@ -431,24 +447,22 @@ def _command(world: World, place: int, process: Process) -> None:
         world.ask(process, lambda: request(run, by="somebody"))
 
 
-_EVENTS = (
-    ("deliver", "answer", "tick", "decide", "command", "again")
-    + ("crash", "boot", "stall", "jump", "storage", "start"),
-    (40, 16, 10, 6, 4, 2, 2, 4, 2, 1, 2, 0.5),
-)
-_HAPPEN: dict[str, Callable[[World, int, Process], None]] = {
-    "deliver": _deliver,
-    "answer": _answer,
-    "tick": _tick,
-    "decide": _decide,
-    "command": _command,
-    "again": _answer_again,
-    "crash": _crash,
-    "stall": _stall,
-    "jump": _jump,
-    "storage": _fail_storage,
-    "start": _start,
+_HAPPEN: dict[str, tuple[float, Callable[[World, int, Process], None]]] = {
+    "deliver": (40, _deliver),
+    "answer": (16, _answer),
+    "tick": (10, _tick),
+    "decide": (6, _decide),
+    "command": (4, _command),
+    "boot": (4, _boot),
+    "again": (2, _answer_again),
+    "crash": (2, _crash),
+    "stall": (2, _stall),
+    "storage": (2, _fail_storage),
+    "jump": (1, _jump),
+    "start": (0.5, _start),
 }
+"""What may happen, how often, and how."""
+_WEIGHTS = [weight for weight, _ in _HAPPEN.values()]
 
 
 # -- second part: no more faults -------------------------------------------------------------------
@@ -471,11 +485,13 @@ async def _calm(world: World) -> None:
             break
     else:
         world.complain(f"not at an end after {CALM_TICKS} calm ticks: {_open_runs(world)}")
-    while any(process.mail for _, process in world.running()):
+    for _ in range(MOST_MAIL):
         for _, process in world.running():
-            while process.mail:
-                process.mail.popleft()()
+            process.read_mail(MOST_MAIL)
         await _settled()
+        if not any(process.mail for _, process in world.running()):
+            return
+    world.complain("never at rest")
 
 
 def _open_runs(world: World) -> list[str]:
@@ -487,9 +503,8 @@ def _open_runs(world: World) -> list[str]:
 
 
 def _calm_tick(world: World, tick: int) -> None:
-    for place, process in world.running():
-        while process.mail:
-            process.mail.popleft()()
+    for _, process in world.running():
+        process.read_mail(MOST_MAIL)
         for job in process.crowd.waiting():
             process.crowd.answer(job.run, job.effect, random_answer(world.dice, job))
     due = [p.clock.next_in for _, p in world.running() if p.clock.next_in is not None]

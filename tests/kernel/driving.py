@@ -384,7 +384,7 @@ def kind(fact: AnyFact) -> str:
 
 
 def plan_of(action: Action, **more: object) -> Plan:
-    """A plan of one step."""
+    """A plan of one step; its limits are `limits_of_step`, those of the run are `limits`."""
     step = {k: more.pop(k) for k in ("retry", "limits_of_step", "on_error") if k in more}
     if "limits_of_step" in step:
         step["limits"] = step.pop("limits_of_step")

@@ -81,6 +81,11 @@ def test_deciding_is_linear(make: Callable[[int], Plan]) -> None:
     assert {name for name, n in many.items() if n > 10 * few[name] + 20} == set()
 
 
+def test_a_list_is_found_once() -> None:
+    """A long list is not looked up again for each of its items."""
+    assert calls_of_the_kernel(lambda: driven(items(50)))["_find_items"] == 1
+
+
 def driven(plan: Plan) -> Driver:
     """Answer what is pending without looking through all of it each time."""
     run = Driver(plan).start()

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from loopwright.kernel import calls, facts
 from loopwright.kernel.calls import AnyCall
 from loopwright.kernel.facts import AnyFact, RunPaused, decode_facts, encode_facts
+from loopwright.model.plan import Agent
 from loopwright.model.record import Blob
 from tests.model.plans import IDS, JSON, TEXTS
 
@@ -67,6 +68,8 @@ def _of(hint: object) -> st.SearchStrategy[object]:
         return TEXT | st.none() if type(None) in options else TEXT
     if facts.Failure in (hint, *options):
         return FAILURE | st.none() if options else FAILURE
+    if hint is Agent:
+        return st.builds(Agent, spec=TEXTS, system=TEXTS, env=st.dictionaries(IDS, TEXTS))
     if hint is int:
         return COUNT
     if hint is bool:
@@ -90,7 +93,7 @@ def described() -> dict[str, dict[str, list[str]]]:
         "calls": {str(k.__struct_config__.tag): list(k.__struct_encode_fields__) for k in CALLS},
         "parts": {
             kind.__name__: list(kind.__struct_encode_fields__)
-            for kind in (facts.Usage, facts.Failure, Blob)
+            for kind in (facts.Usage, facts.Failure, Blob, Agent)
         },
     }
 
@@ -118,6 +121,7 @@ def test_new_fields_have_defaults() -> None:
         "run.resumed": ["at"],
         "cancel.requested": ["at"],
         "run.finished": ["at", "outcome", "reason"],
+        "agent.changed": ["at", "agent", "becomes"],
         "step.started": ["at", "path"],
         "step.finished": ["at", "path", "status"],
         "step.skipped": ["at", "path", "reason"],

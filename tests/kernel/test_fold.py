@@ -8,6 +8,7 @@ import pytest
 
 from loopwright.kernel.decide import settle
 from loopwright.kernel.facts import (
+    AgentChanged,
     AnyFact,
     BudgetReserved,
     BudgetSettled,
@@ -21,6 +22,7 @@ from loopwright.kernel.fold import apply, fold
 from loopwright.model.actions import CallAgent, Each, Repeat, Step, Steps
 from loopwright.model.checks import Command, Person
 from loopwright.model.memory import ProgressLog
+from loopwright.model.plan import Agent
 from loopwright.model.template import Items
 from tests.kernel.driving import (
     Driver,
@@ -232,6 +234,15 @@ def test_facts_that_only_tell(fact: AnyFact) -> None:
     version = run.state.version
     assert run.append(fact) == [fact]
     assert (run.state.version, run.state.now, run.state.ignored) == (version + 1, 5_000, 0)
+
+
+def test_a_changed_agent_is_another_from_then_on() -> None:
+    """An edit reaches the calls after it; the plan that other runs share stays as it was."""
+    run = Driver(LOOP).start()
+    assert len(run.append(AgentChanged(at=run.clock, agent="a", to=Agent(system="Be brief.")))) == 1
+    assert run.state.plan.agents == {"a": Agent(system="Be brief.")}
+    assert LOOP.agents == {}
+    assert run.run().passes == 2
 
 
 def test_version_counts_facts() -> None:

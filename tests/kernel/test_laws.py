@@ -234,6 +234,7 @@ LAWS = {
 }
 
 
+@pytest.mark.item("inv-3", "inv-26")
 @FEW
 @given(plan=runnable_plans(), seed=SEEDS)
 @pytest.mark.parametrize("law", LAWS.values(), ids=LAWS.keys())

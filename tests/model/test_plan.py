@@ -19,7 +19,7 @@ WORK = CallAgent(agent="a")
 LOOP = Repeat(body=WORK, max=2)
 
 
-@settings(max_examples=150)
+@settings(max_examples=80)
 @given(plan=plans())
 def test_any_plan_round_trips(plan: Plan) -> None:
     """Encoding and decoding gives an equal plan, and equal bytes the second time."""
@@ -86,7 +86,8 @@ def tags(union: object) -> dict[str, type[Record]]:
         ),
         pytest.param(
             checks.Check,
-            "all any approval cap command contains expr goal judge person regex schema script"
+            "all any approval cap command contains expr field goal judge person regex schema"
+            " script"
             " signal tool-result",
             id="checks",
         ),

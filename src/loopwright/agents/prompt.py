@@ -82,7 +82,7 @@ def _memory(inside: PassOwner, senses: Senses) -> list[str]:
             sections.append(_previous_output(repeat, senses))
             sections.append(_retry_note(inside))
         case _:
-            return [_feedback(repeat)] if repeat.feedback else []
+            pass
     sections += [_check_note(note, senses) for note in repeat.last_checks if _is_told(note)]
     if repeat.feedback:
         sections.append(_feedback(repeat))

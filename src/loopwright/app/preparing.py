@@ -17,6 +17,7 @@ from loopwright.syntax import Diagnostic, suggest
 
 COMMAND_LINE = "(command line)"
 MAX_NAME = 200
+NAME_CHARS = 40
 _BUDGET = {"usd": "usd", "tokens": "tokens", "time": "time"}
 
 
@@ -98,6 +99,13 @@ def _prepare(definition: Definition, wish: Wish, *, base: Path) -> Start:
         by=current_user(),
         key=definition.key,
     )
+
+
+def _name_of(message: str) -> str:
+    """A name for a loop without a file: how its message begins."""
+    line = " ".join("".join(c if c.isprintable() else " " for c in message).split())
+    short = line if len(line) <= NAME_CHARS else line[:NAME_CHARS].rsplit(" ", 1)[0] + "…"
+    return short or "loop"
 
 
 # -- agents and inputs ---------------------------------------------------------------------------
@@ -230,7 +238,7 @@ class _LoopText:
 
 def _write_loop(text: _LoopText, loop: LoopWish) -> None:
     text.line("{")
-    text.field("name", loop.wish.name or "loop", "--name")
+    text.field("name", loop.wish.name or _name_of(loop.wish.message or ""), "--name")
     if loop.wish.budget:
         text.field("budget", budget_values(loop.wish.budget), "--budget")
     # What stands behind it is bound afterwards, like every agent given on the command line.

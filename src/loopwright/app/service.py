@@ -9,6 +9,7 @@ from pathlib import Path
 from loopwright.app.moments import timestamp
 from loopwright.errors import Conflict, LoopwrightError, NotFound, VersionConflict
 from loopwright.kernel.facts import (
+    AgentChanged,
     AnyFact,
     CancelRequested,
     GateAnswered,
@@ -21,7 +22,7 @@ from loopwright.kernel.facts import (
 from loopwright.kernel.fold import fold
 from loopwright.kernel.state import State
 from loopwright.model.actions import Decision
-from loopwright.model.plan import Plan, decode_plan, encode_plan
+from loopwright.model.plan import Agent, Plan, decode_plan, encode_plan
 from loopwright.model.record import JsonValue, Text
 from loopwright.ports import (
     OPEN_STATUSES,
@@ -39,6 +40,8 @@ from loopwright.runtime.senses import content_hash, stored_text
 
 ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 CAS_TRIES = 50
+SHORTEST_END = 4  # of an id; the beginnings of ids of one day are all alike
+MANY = 1_000
 GATE_FACTS = (GateOpened, GateAnswered, GateClosed)
 
 
@@ -115,8 +118,13 @@ class Service:
     # -- looking -------------------------------------------------------------------------------
 
     def find(self, reference: str) -> str:
-        """A run by its id, or by the beginning of one when only one fits."""
-        found = self.log.rows(prefix=reference, limit=3) if reference else []
+        """A run by its id, by the beginning or the end of one when only one fits, or `last`."""
+        if reference == "last":
+            found = self.log.rows(limit=1)
+        else:
+            found = self.log.rows(prefix=reference, limit=3) if reference else []
+        if not found and len(reference) >= SHORTEST_END:
+            found = [row for row in self.log.rows(limit=MANY) if row.run.endswith(reference)]
         exact = [row.run for row in found if row.run == reference]
         if exact or len(found) == 1:
             return exact[0] if exact else found[0].run
@@ -181,7 +189,7 @@ class Service:
                 by=by,
             )
             try:
-                await self._tell(gate.run, fact, expected=version, closes=gate.gate)
+                await self._tell(gate.run, fact, expected=version, closes=gate.gate, status=None)
             except VersionConflict:
                 continue
             return gate.run
@@ -206,7 +214,7 @@ class Service:
 
     def _not_open(self, gate: str, run: str | None = None) -> LoopwrightError:
         """Why a gate is not open: answered by somebody, closed, or never there."""
-        for name in [run] if run else [row.run for row in self.log.rows()]:
+        for name in [run] if run else [row.run for row in self.log.rows(limit=MANY)]:
             facts = [numbered.fact for numbered in self.log.read(name)]
             about = [f for f in facts if isinstance(f, GATE_FACTS) and f.gate.startswith(gate)]
             for fact in about:
@@ -230,6 +238,16 @@ class Service:
         """Nothing new begins after this; what is under way goes on to its end."""
         if self._open(run).headline.status != "paused":
             await self._control(run, RunPaused(at=self.clock.now_ms(), by=by), "paused")
+
+    async def change_agent(self, run: str, name: str, agent: Agent, by: str = "") -> None:
+        """Edit an agent of a run that is under way: its next call sees it. What decides when the
+        loop ends stays as it was when the run started.
+        """
+        row = self._open(run)
+        if name not in self.state(run).plan.agents:
+            raise NotFound(f"{run} has no agent {name!r}", code="unknown-agent")
+        fact = AgentChanged(at=self.clock.now_ms(), agent=name, becomes=agent, by=by)
+        await self._control(run, fact, row.headline.status)
 
     async def resume(self, run: str, by: str = "") -> None:
         """Let a paused run go on, and take up one that nobody drives."""
@@ -264,7 +282,7 @@ class Service:
             )
         return row
 
-    async def _control(self, run: str, fact: AnyFact, status: RunStatus) -> None:
+    async def _control(self, run: str, fact: AnyFact, status: RunStatus | None) -> None:
         for _ in range(CAS_TRIES):
             try:
                 await self._tell(run, fact, expected=self.log.version(run), status=status)
@@ -279,14 +297,17 @@ class Service:
         fact: AnyFact,
         *,
         expected: int,
-        status: RunStatus = "running",
+        status: RunStatus | None,
         closes: str | None = None,
     ) -> None:
-        """Append a fact from outside the driver, and let whoever drives the run see it."""
+        """Append a fact from outside the driver, and let whoever drives the run see it. Without
+        a status of its own the fact gives a waiting run work, and leaves a paused one paused.
+        """
         row = self.log.row(run)
         if row_ended(row):
             raise Conflict(f"{run} has ended", code="no-longer-waiting")
-        headline = replace(row.headline, status=status, updated_at=fact.at)
+        kept: RunStatus = "paused" if row.headline.status == "paused" else "running"
+        headline = replace(row.headline, status=status or kept, updated_at=fact.at)
         await self.log.append(
             Append(
                 run=run,

@@ -47,17 +47,27 @@ def _has_no_body(owner: Owner) -> bool:
 
 
 def _close_owner(state: State, owner: StepOwner | PassOwner, why: str) -> list[AnyFact]:
-    ended = IterationFinished if isinstance(owner, PassOwner) else StepFinished
-    return [
-        *close_inside(state, owner, why),
-        ended(
-            at=state.now,
-            path=owner.path,
-            iteration=owner.iteration,
+    at, path, iteration = state.now, owner.path, owner.iteration
+    inside = close_inside(state, owner, why)
+    if isinstance(owner, PassOwner):
+        ended: AnyFact = IterationFinished(
+            at=at, path=path, iteration=iteration, status="cancelled", reason=why
+        )
+    else:
+        ended = StepFinished(
+            at=at,
+            path=path,
+            iteration=iteration,
             status="cancelled",
             reason=why,
-        ),
-    ]
+            iterations=passes_made(owner.body),
+        )
+    return [*inside, ended]
+
+
+def passes_made(body: Body) -> int:
+    """Passes of a loop, with those under way; 0 for anything else."""
+    return body.finished + len(body.active) if isinstance(body, RepeatBody) else 0
 
 
 def _close_body(state: State, body: Body, why: str) -> list[AnyFact]:

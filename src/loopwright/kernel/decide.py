@@ -33,7 +33,7 @@ from loopwright.kernel.frames import LeafBody, Owner, PassOwner, Result, RunOwne
 from loopwright.kernel.gates import open_gate
 from loopwright.kernel.outcome import outcome
 from loopwright.kernel.proceed import proceed, request
-from loopwright.kernel.state import Senses, State, limits_of
+from loopwright.kernel.state import Senses, State, is_full, limits_of
 from loopwright.kernel.texts import request_text
 from loopwright.model.actions import Action, CallAgent, Gate, Repeat, Steps
 from loopwright.model.checks import Command, Leaf, Person, Signal
@@ -61,8 +61,7 @@ def _use_free_slot(state: State) -> bool:
 
     Whoever was looked at before may have had no use for the place.
     """
-    most = state.plan.parallel
-    if most is None or state.calls >= most:
+    if is_full(state):
         return False
     free_slot(state)
     return bool(state.agenda)

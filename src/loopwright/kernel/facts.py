@@ -11,6 +11,7 @@ import msgspec
 
 from loopwright.kernel.calls import AnyCall
 from loopwright.model.actions import Decision
+from loopwright.model.plan import Agent
 from loopwright.model.policy import FailureKind
 from loopwright.model.record import JsonValue, Text
 
@@ -91,6 +92,14 @@ class RunFinished(Fact, frozen=True, kw_only=True, tag="run.finished"):
     output: Text | None = None
     result: Text | None = None
     error: Failure | None = None
+
+
+class AgentChanged(Fact, frozen=True, kw_only=True, tag="agent.changed"):
+    """Somebody edited an agent while the run was under way; calls from now on see it so."""
+
+    agent: str
+    becomes: Agent
+    by: str = ""
 
 
 class StepStarted(PlaceFact, frozen=True, kw_only=True, tag="step.started"):
@@ -236,6 +245,7 @@ AnyFact: TypeAlias = (
     | RunPaused
     | RunResumed
     | CancelRequested
+    | AgentChanged
     | RunFinished
     | StepStarted
     | StepFinished

@@ -17,6 +17,7 @@ from loopwright.kernel.answers import (
     gate_opened,
 )
 from loopwright.kernel.facts import (
+    AgentChanged,
     AnyFact,
     BudgetReserved,
     BudgetSettled,
@@ -110,6 +111,12 @@ def _cancel_requested(state: State, fact: CancelRequested) -> None:
     if state.cancel is None:
         state.cancel = fact
     state.touch(state.root)
+
+
+def _agent_changed(state: State, fact: AgentChanged) -> None:
+    """The plan is shared between runs, so a changed one is a new one; its steps stay the same."""
+    agents = {**state.plan.agents, fact.agent: fact.becomes}
+    state.plan = msgspec.structs.replace(state.plan, agents=agents)
 
 
 def _run_finished(state: State, fact: RunFinished) -> None:
@@ -276,6 +283,7 @@ _APPLY: dict[type[Fact], Callable[..., None]] = {
     RunPaused: _run_paused,
     RunResumed: _run_resumed,
     CancelRequested: _cancel_requested,
+    AgentChanged: _agent_changed,
     RunFinished: _run_finished,
     StepStarted: _step_started,
     StepFinished: _step_finished,

@@ -12,7 +12,7 @@ from loopwright.kernel.facts import EffectFailed, Failure
 from loopwright.kernel.frames import Body, LeafBody, RepeatBody, Result, StepsBody
 from loopwright.kernel.limits import cap, loop_over_budget, over_budget, stalled
 from loopwright.kernel.retry import after_failure
-from loopwright.kernel.state import Senses, State
+from loopwright.kernel.state import Senses, State, is_full
 from loopwright.kernel.texts import items_of
 from loopwright.model.actions import AskPerson, CallAgent, Cycle
 from loopwright.model.record import JsonValue, Text
@@ -69,6 +69,8 @@ def leaf_outcome(state: State, body: LeafBody) -> Result | None:
 def _budget_outcome(state: State, body: LeafBody) -> Result | None:
     if not state.has_budget or not isinstance(body.action, CallAgent | Cycle):
         return None
+    if is_full(state) and (body.failure is None or body.backoff >= body.attempt):
+        return None  # it waits for its turn, and what is left is looked at then
     spent = over_budget(state, body.owner)
     if spent is None:
         return None

@@ -16,7 +16,7 @@ from loopwright.kernel.gates import open_gate
 from loopwright.kernel.limits import cap, loop_over_budget
 from loopwright.kernel.outcome import MAX_PARALLEL_ITEMS
 from loopwright.kernel.retry import after_failure
-from loopwright.kernel.state import Senses, State
+from loopwright.kernel.state import Senses, State, is_full
 from loopwright.kernel.texts import fill, items_of
 from loopwright.model.actions import (
     AskPerson,
@@ -87,7 +87,7 @@ def _next_try(state: State, body: LeafBody) -> list[AnyFact]:
     owner, number = body.owner, body.attempt + 1
     match body.action:
         case CallAgent(agent=agent):
-            if state.plan.parallel is not None and state.calls >= state.plan.parallel:
+            if is_full(state):
                 if not body.queued:
                     body.queued = True
                     state.slots.append(body)

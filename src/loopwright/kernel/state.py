@@ -112,6 +112,11 @@ class State:
             self.agenda.append(owner)
 
 
+def is_full(state: State) -> bool:
+    """Whether as many agents are called as the plan allows at once."""
+    return state.plan.parallel is not None and state.calls >= state.plan.parallel
+
+
 def index_of(state: State, action: Steps) -> StepsIndex:
     """The layout of a graph, made once for each graph of the plan."""
     found = state.indexes.get(id(action))

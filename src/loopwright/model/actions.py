@@ -3,6 +3,7 @@
 from typing import Literal, TypeAlias
 
 from loopwright.model.checks import Cap, Check
+from loopwright.model.expr import Condition
 from loopwright.model.memory import Memory, NoMemory
 from loopwright.model.policy import (
     NO_LIMITS,
@@ -29,6 +30,7 @@ class CallAgent(Record, frozen=True, kw_only=True, tag="agent", tag_field="do"):
     schema: dict[str, JsonValue] | None = None
     session: SessionMode = "fresh"
     context_files: tuple[str, ...] = ()
+    show_needs: bool = False  # the results of the steps before it are shown below the prompt
 
 
 class RunCommand(Record, frozen=True, kw_only=True, tag="command", tag_field="do"):
@@ -54,6 +56,19 @@ class AskPerson(Record, frozen=True, kw_only=True, tag="gate", tag_field="do"):
     message: Template = ()
     answers: tuple[Decision, ...] = ("approve", "reject")
     capture: bool = False
+    on_reject: "Rework | None" = None
+    reject: Literal["fail", "cancel"] = "fail"
+
+
+class Rework(Record, frozen=True, kw_only=True):
+    """What happens when a person rejects: an agent works on it and the person is asked again.
+
+    The rejection that makes `attempts` ends it.
+    """
+
+    agent: str
+    prompt: Template = ()
+    attempts: int = 3
 
 
 class Wait(Record, frozen=True, kw_only=True, tag="wait", tag_field="do"):
@@ -98,6 +113,9 @@ class Gate(Record, frozen=True, kw_only=True):
 
     message: Template = ()
     answers: tuple[Decision, ...] = ("approve", "reject", "continue")
+    first_always: bool = False  # asked after the first pass even when its check passed
+    approve_continues: bool = False  # an approval of a pass that is not done asks for another
+    reject: Literal["fail", "cancel"] = "fail"
 
 
 class Repeat(Record, frozen=True, kw_only=True, tag="repeat", tag_field="do"):
@@ -135,7 +153,8 @@ class Step(Record, frozen=True, kw_only=True):
     id: str
     action: Action
     needs: tuple[str, ...] = ()
-    when: str | None = None
+    when: Condition | None = None
+    when_error: Literal["fail", "skip"] = "fail"
     join: Join = "all_success"
     retry: Retry = Retry()
     limits: Limits = NO_LIMITS

@@ -57,12 +57,22 @@ class Script(Record, frozen=True, kw_only=True, tag="script", tag_field="check")
     text: str
     interpreter: str = "bash"
     timeout_ms: int = 120_000
+    env: dict[str, Template] = {}
 
 
 class Expr(Record, frozen=True, kw_only=True, tag="expr", tag_field="check"):
-    """An expression over the state of the loop is true."""
+    """An expression over the state of the loop is true. One that cannot be evaluated ends the
+    loop as failed, or is counted like any check that is broken.
+    """
 
     text: str
+    on_error: Literal["fail", "count"] = "fail"
+
+
+class ResultField(Record, frozen=True, kw_only=True, tag="field", tag_field="check"):
+    """A field of the structured result is exactly true."""
+
+    field: str
 
 
 class Judge(Record, frozen=True, kw_only=True, tag="judge", tag_field="check"):
@@ -129,6 +139,7 @@ Leaf: TypeAlias = (
     | Command
     | Script
     | Expr
+    | ResultField
     | Judge
     | Goal
     | Approval

@@ -16,7 +16,11 @@ class ProgressLog(Record, frozen=True, kw_only=True, tag="progress-log", tag_fie
 
 
 class PreviousOutput(Record, frozen=True, kw_only=True, tag="previous-output", tag_field="memory"):
-    """The whole output, the result and the verdict of the pass before."""
+    """The whole output, the result and the verdict of the pass before; of a pass with steps,
+    every step's.
+    """
+
+    by_step: bool = False
 
 
 class StageOutputs(Record, frozen=True, kw_only=True, tag="stages", tag_field="memory"):

@@ -25,6 +25,7 @@ class Agent(Record, frozen=True, kw_only=True):
     max_usd: float | None = None
     temperature: float | None = None
     env: dict[str, str] = {}
+    pass_env: tuple[str, ...] = ()  # names of variables that are handed on, never their values
     idle_ms: int | None = None
     wall_ms: int | None = None
     options: dict[str, JsonValue] = {}
@@ -36,6 +37,14 @@ class Input(Record, frozen=True, kw_only=True):
     description: str = ""
     required: bool = True
     default: JsonValue = None
+
+
+class Coordinator(Record, frozen=True, kw_only=True):
+    """An agent that hears what happens in a run, may pass messages on and tell people about it."""
+
+    agent: str
+    prompt: Template = ()
+    narrates: bool = True
 
 
 class Plan(Record, frozen=True, kw_only=True):
@@ -50,7 +59,9 @@ class Plan(Record, frozen=True, kw_only=True):
     limits: Limits = NO_LIMITS
     on_failure: OnFailure = "cascade"
     parallel: int | None = None
-    outcome: Literal["worst", "any_completed", "all_or_partial"] = "worst"
+    outcome: Literal["worst", "some_completed", "partial"] = "worst"
+    coordinator: Coordinator | None = None
+    settings: dict[str, str] = {}
     dialect: str = "native"
     version: int = PLAN_VERSION
 

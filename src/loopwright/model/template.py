@@ -18,6 +18,10 @@ Source: TypeAlias = Literal[
     "iteration",  # number of the enclosing pass, from 1
     "max",  # the most passes the enclosing repeat may make
     "previous",  # output of the pass before
+    "previous_output",  # the text of a step in the pass before
+    "previous_result",  # a field of the structured result of a step in the pass before
+    "rejection",  # what a person said when rejecting
+    "setting",  # a named value of the surroundings: artifacts folder, base branch, docs folder
     "feedback",  # what a person said at the last gate
     "run",  # id of the run
     "workspace",  # the working directory

@@ -111,7 +111,11 @@ class LocalPerformer:
                 Program(
                     argv=argv,
                     cwd=job.workspace,
-                    env=agent_environment(self._base, agent.env, {**self._own(job), **own}),
+                    env=agent_environment(
+                        self._base,
+                        {**self._handed_on(agent), **agent.env},
+                        {**self._own(job), **own},
+                    ),
                     stdin=job.prompt.encode(),
                     wall_s=_seconds(job.wall_ms),
                     idle_s=_seconds(job.idle_ms or DEFAULT_IDLE_MS),
@@ -190,6 +194,12 @@ class LocalPerformer:
 
     def _say(self, job: Job, text: str) -> None:
         self._bus.publish(Delta(run=job.run, effect=job.effect, kind="text", text=text))
+
+    def _handed_on(self, agent: Agent) -> dict[str, str]:
+        """Variables that the definition names without a value: a key, a region. Only the names
+        are in the plan and in the log.
+        """
+        return {name: self._base[name] for name in agent.pass_env if name in self._base}
 
     def _own(self, job: Job) -> dict[str, str]:
         return {
@@ -272,6 +282,8 @@ def _handed_over(job: Job, agent: Agent) -> Iterator[dict[str, str]]:
             values["LOOPWRIGHT_MODEL"] = agent.model
         if agent.tools is not None:
             values["LOOPWRIGHT_TOOLS"] = ",".join(agent.tools)
+        if agent.options:
+            values["LOOPWRIGHT_OPTIONS"] = msgspec.json.encode(agent.options).decode()
         if agent.system and len(agent.system.encode()) <= SYSTEM_BYTES:
             values["LOOPWRIGHT_SYSTEM"] = agent.system
         elif agent.system:

@@ -107,9 +107,7 @@ class LocalDriver:
         fits = row is not None and row.version == len(facts)
         self._begin(run, self._plan(facts[0]), facts, row.headline if row and fits else None)
 
-    def _begin(
-        self, run: str, plan: Plan, facts: list[AnyFact], headline: Headline | None
-    ) -> None:
+    def _begin(self, run: str, plan: Plan, facts: list[AnyFact], headline: Headline | None) -> None:
         actor = Actor(self, run, plan, Texts(self.log.blob, self._check_schema))
         actor.load(facts, headline)
         self._mine.add(run)

@@ -6,6 +6,7 @@ from loopwright.app.service import Service
 from loopwright.app.views.progress import PassSeen, Progress
 from loopwright.app.views.summary import iterations, summary
 from loopwright.app.views.words import goal, headline, most_passes, next_commands
+from loopwright.kernel.state import State
 from loopwright.model.record import JsonValue
 from loopwright.ports import OpenGate, RunRow
 
@@ -80,8 +81,15 @@ def run_detail(service: Service, run: str) -> dict[str, JsonValue]:
         "started_at": timestamp(row.headline.started_at),
         "updated_at": timestamp(row.headline.updated_at),
         "finished_at": timestamp(row.headline.finished_at) if row.headline.finished_at else None,
-        "next": list(next_commands(state)),
+        "next": _next(state, row),
     }
+
+
+def _next(state: State, row: RunRow) -> list[JsonValue]:
+    """A run that nobody drives any more has to be taken up before anything else."""
+    if is_left_behind(row):
+        return [f"loopwright resume {row.run}", f"loopwright stop {row.run}"]
+    return list(next_commands(state))
 
 
 def _pass_item(seen: PassSeen) -> dict[str, JsonValue]:

@@ -106,6 +106,7 @@ def _agent(agent: Agent) -> Made:
     for key in ("permission", "max_turns", "max_usd", "temperature"):
         _put(made, key, getattr(agent, key), unless=None)
     _put(made, "env", dict(agent.env), unless={})
+    _put(made, "pass_env", list(agent.pass_env), unless=[])
     if agent.idle_ms is not None:
         made["idle"] = _time(agent.idle_ms)
     if agent.wall_ms is not None:

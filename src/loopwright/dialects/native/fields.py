@@ -60,6 +60,7 @@ Id: TypeAlias = Annotated[
     AfterValidator(_id),
     WithJsonSchema({"type": "string", "pattern": f"^{ID_PATTERN}$"}),
 ]
+SpecLine: TypeAlias = Annotated[str, Field(min_length=1, max_length=4_096), AfterValidator(_line)]
 Line: TypeAlias = Annotated[str, Field(min_length=1, max_length=200), AfterValidator(_line)]
 InputName: TypeAlias = Annotated[
     str, AfterValidator(visible), Field(pattern=r"^[A-Za-z_][A-Za-z0-9_-]{0,62}$")

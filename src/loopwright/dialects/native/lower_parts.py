@@ -42,6 +42,7 @@ def lower_agent(spec: AgentSpec) -> Agent:
         max_usd=spec.max_usd,
         temperature=spec.temperature,
         env=spec.env,
+        pass_env=tuple(spec.pass_env),
         idle_ms=spec.idle,
         wall_ms=spec.wall,
         options=spec.options,

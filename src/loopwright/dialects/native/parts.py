@@ -12,6 +12,7 @@ from loopwright.dialects.native.fields import (
     Maybe,
     NotYet,
     Prose,
+    SpecLine,
     Tokens,
     Usd,
 )
@@ -64,7 +65,7 @@ JsonSchema: TypeAlias = Annotated[dict[str, JsonValue], AfterValidator(_local_sc
 class AgentSpec(Surface):
     """An agent by name: what stands behind it, what it is told, what it may do."""
 
-    use: Maybe[Line] = Field(
+    use: Maybe[SpecLine] = Field(
         default=None,
         description="What stands behind it; when left out, whoever starts the run says it.",
         examples=["claude", "command:./agent.sh"],
@@ -82,9 +83,17 @@ class AgentSpec(Surface):
         default=None, description="Temperature of the model."
     )
     env: dict[EnvName, str] = Field(default={}, description="Further environment variables.")
+    pass_env: list[EnvName] = Field(
+        default=[],
+        description="Names of variables that are handed on from the surroundings; values are "
+        "never recorded.",
+        examples=[["ANTHROPIC_API_KEY"]],
+    )
     idle: Maybe[Duration] = Field(default=None, description="Longest silence in one call.")
     wall: Maybe[Duration] = Field(default=None, description="Longest time of one call.")
-    options: dict[str, JsonValue] = Field(default={}, description="Handed on as it is.")
+    options: dict[str, JsonValue] = Field(
+        default={}, description="Handed on as it is, to programs in LOOPWRIGHT_OPTIONS."
+    )
 
 
 class InputSpec(Surface):

@@ -23,6 +23,7 @@ from loopwright.dialects.native.fields import (
     NotYet,
     OnAgentOnly,
     Prose,
+    SpecLine,
 )
 from loopwright.dialects.native.parts import (
     AgentSpec,
@@ -109,7 +110,7 @@ class CheckSpec(Surface):
 class BodySpec(Surface):
     """What is done once: a call of an agent, a program, or steps."""
 
-    agent: Maybe[Line] = Field(
+    agent: Maybe[SpecLine] = Field(
         default=None, description="Name of an agent, or what stands behind it."
     )
     prompt: Maybe[Prose] = Field(

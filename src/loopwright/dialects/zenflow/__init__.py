@@ -1,0 +1,15 @@
+"""ZenFlow: steps that form a graph, with loops that repeat until a judge agrees or map over a list.
+
+`surface.py` is what may be written, `tree.py` its raw outline, `rules.py`, `graphs.py`, `judges.py`
+and `expressions.py` what must hold between its parts, `units.py` the files that belong to it,
+`lower.py` and `loops.py` the way to the plan.
+
+May import: syntax, model, errors. Start at `surface.py`, then `lower.py`.
+"""
+
+from loopwright.dialects.zenflow.files import FileProblem, Wanted
+from loopwright.dialects.zenflow.lower import NAME, lower, wanted
+from loopwright.dialects.zenflow.recognise import recognise
+from loopwright.dialects.zenflow.schema import json_schema
+
+__all__ = ["NAME", "FileProblem", "Wanted", "json_schema", "lower", "recognise", "wanted"]

@@ -1,0 +1,78 @@
+"""Agents that must exist, and what an agent needs to be a judge."""
+
+from collections.abc import Iterator
+
+from loopwright.dialects.zenflow.files import Path
+from loopwright.dialects.zenflow.tree import LoopAt, Tree, mapping
+from loopwright.syntax import Diagnostic, Document, did_you_mean
+
+_SCHEMA_HINT = (
+    "resultSchema: {type: object, required: [done], properties: {done: {type: boolean}}}"
+)
+
+
+def agents(document: Document, tree: Tree) -> Iterator[Diagnostic]:
+    """Agents that nobody has defined, judges that cannot judge."""
+    for name, entry in tree.agents.items():
+        tools = mapping(entry).get("tools")
+        for number, tool in enumerate(tools if isinstance(tools, list) else ()):
+            if tool == "*":
+                message = "* is no wildcard: it names a tool called * and allows no other"
+                hint = "leave tools out to allow all of them"
+                place = ("agents", name, "tools", number)
+                yield document.warning("wildcard-tool", message, at=place, hint=hint)
+    for step in tree.steps:
+        agent = step.value.get("agent")
+        if isinstance(agent, str) and agent not in tree.agents:
+            hint = _known(agent, tree)
+            message = f"no agent is called {agent[:60] or 'so'}"
+            yield document.error("missing-agent", message, at=(*step.path, "agent"), hint=hint)
+    for loop in tree.loops:
+        judge = loop.value.get("untilAgent")
+        if isinstance(judge, str):
+            yield from _judge(document, tree, loop, judge)
+
+
+def _known(name: str, tree: Tree) -> str:
+    known = ", ".join(list(tree.agents)[:12])
+    return did_you_mean(name, tree.agents) or (
+        f"known: {known}" if known else "define it under agents"
+    )
+
+
+def _judge(document: Document, tree: Tree, loop: LoopAt, judge: str) -> Iterator[Diagnostic]:
+    place = (*loop.path, "untilAgent")
+    if judge not in tree.agents:
+        message = f"no agent is called {judge[:60] or 'so'}"
+        yield document.error("untilagent-bad-ref", message, at=place, hint=_known(judge, tree))
+        return
+    entry = tree.agents[judge]
+    if isinstance(entry, dict):
+        below, lack = _lack(entry.get("resultSchema"))
+        if lack:
+            message = f"{judge} cannot judge: {lack}"
+            at = ("agents", judge, *below)
+            yield document.error("judge-schema", message, at=at, hint=_SCHEMA_HINT)
+    bodies = [one.value for one in loop.graph.steps] if loop.graph else [loop.step.value]
+    if any(body.get("agent") == judge for body in bodies):
+        message = f"{judge} judges its own work"
+        hint = "let another agent judge"
+        yield document.warning("self-judging", message, at=place, hint=hint)
+
+
+def _lack(schema: object) -> tuple[Path, str | None]:
+    """Where in an agent something is missing that a judge needs, and what."""
+    if not isinstance(schema, dict):
+        return (), "it has no resultSchema"
+    properties = schema.get("properties")
+    if not isinstance(properties, dict):
+        return ("resultSchema",), "properties of its resultSchema must be a mapping"
+    done = properties.get("done")
+    if not isinstance(done, dict):
+        return ("resultSchema", "properties"), "its result has no property done"
+    if done.get("type") != "boolean":
+        return ("resultSchema", "properties", "done"), "done must be of type boolean"
+    required = schema.get("required")
+    if not isinstance(required, list) or "done" not in required:
+        return ("resultSchema",), "done must be required"
+    return (), None

@@ -1,0 +1,167 @@
+"""Rules between the keys of one place: what excludes what, what is needed, what has no effect."""
+
+import unicodedata
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from loopwright.dialects.zenflow.fields import ID_HINT, MAX_TEXT, STRICT_ID, milliseconds
+from loopwright.dialects.zenflow.files import is_reference
+from loopwright.dialects.zenflow.tree import LoopAt, StepAt, Tree
+from loopwright.syntax import Diagnostic, Document, check_text
+
+MAX_STEPS = 100
+MAX_ITEMS = 1_000
+MAX_LOOPS = 3
+
+
+class Fault(NamedTuple):
+    """What is wrong when two keys meet."""
+
+    code: str
+    key: str
+
+
+_INCLUDE_HAS = (
+    Fault("include-has-agent", "agent"),
+    Fault("include-has-instructions", "instructions"),
+    Fault("include-has-loop", "loop"),
+    Fault("include-has-condition", "condition"),
+    Fault("include-has-context-files", "contextFiles"),
+    Fault("include-has-model", "model"),
+)
+_FOREACH_WITH = (
+    Fault("foreach-with-max-iterations", "maxIterations"),
+    Fault("foreach-with-until", "until"),
+    Fault("foreach-with-until-agent", "untilAgent"),
+    Fault("foreach-with-delay", "delay"),
+    Fault("foreach-with-on-exhausted", "onExhausted"),
+)
+_OF_THE_BODY = ("agent", "instructions", "model", "contextFiles")
+_SCRIPTS = ("LATIN", "CYRILLIC", "GREEK", "ARMENIAN", "CHEROKEE")
+
+
+def structure(document: Document, tree: Tree) -> Iterator[Diagnostic]:
+    """All that breaks a rule between keys."""
+    yield from _root(document, tree)
+    for step in tree.graphs[0].steps:
+        yield from _top_step(document, step)
+    for step in tree.steps:
+        if step.has("include"):
+            yield from _include(document, step)
+    for loop in tree.loops:
+        yield from _loop(document, loop)
+
+
+# -- the workflow ----------------------------------------------------------------------------------
+
+
+def _root(document: Document, tree: Tree) -> Iterator[Diagnostic]:
+    name, steps = tree.top.get("name"), tree.top.get("steps")
+    if name is None or (isinstance(name, str) and not name.strip()):
+        message = "a workflow needs a name"
+        yield document.error("missing-name", message, at=("name",), hint="name: my-workflow")
+    elif isinstance(name, str) and not check_text(name) and len(_scripts(name)) > 1:
+        message = f"the name mixes letters that look alike: {' and '.join(_scripts(name))}"
+        yield document.warning("mixed-script", message, at=("name",))
+    if steps is None:
+        hint = "steps: [{id: first, instructions: …}]"
+        yield document.error("missing-steps", "a workflow needs steps", hint=hint)
+    elif steps == []:
+        yield document.error("empty-steps", "there is no step in it", at=("steps",))
+    elif isinstance(steps, list) and len(steps) > MAX_STEPS:
+        message = f"{len(steps)} steps; at most {MAX_STEPS} are allowed"
+        hint = "put some of them into a workflow of their own and include it"
+        yield document.error("too-many-steps", message, at=("steps",), hint=hint)
+
+
+def _scripts(name: str) -> list[str]:
+    """The alphabets of a name whose letters are easily taken for one another."""
+    found = {unicodedata.name(char, "").partition(" ")[0] for char in name if char.isalpha()}
+    return [script.capitalize() for script in _SCRIPTS if script in found]
+
+
+# -- steps -----------------------------------------------------------------------------------------
+
+
+def _top_step(document: Document, step: StepAt) -> Iterator[Diagnostic]:
+    """Outside of loops ids are lower case and texts are short."""
+    if step.id and step.id.isascii() and not STRICT_ID.fullmatch(step.id):
+        lower = step.id.lower()
+        if STRICT_ID.fullmatch(lower):
+            message = f'"{step.id}" must be in lower case here'
+            place = (*step.path, "id")
+            yield document.error("bad-id", message, at=place, hint=f"{ID_HINT}: {lower}")
+    text = step.value.get("instructions")
+    if isinstance(text, str) and len(text) > MAX_TEXT and not is_reference(text):
+        message = f"instructions must be text of at most {MAX_TEXT:,} characters, not {len(text):,}"
+        hint = "put them into a file and write instructions: '@prompts/NAME.md'"
+        yield document.error(
+            "out-of-range", message, at=(*step.path, "instructions"), hint=hint
+        )
+
+
+def _include(document: Document, step: StepAt) -> Iterator[Diagnostic]:
+    for code, key in _INCLUDE_HAS:
+        if step.has(key):
+            message = f"include and {key} exclude each other"
+            hint = f"{key} belongs into the workflow that is included"
+            at = (*step.path, key)
+            yield document.error(code, message, at=at, on_key=True, hint=hint)
+
+
+# -- loops -----------------------------------------------------------------------------------------
+
+
+def _loop(document: Document, loop: LoopAt) -> Iterator[Diagnostic]:
+    if loop.depth > MAX_LOOPS:
+        message = f"loops are nested more than {MAX_LOOPS} deep"
+        yield document.error("too-nested", message, at=loop.path, on_key=True)
+    if loop.value.get("steps") == []:
+        message = "a loop has at least one step"
+        hint = "leave steps out to repeat the step itself"
+        yield document.error("empty-steps", message, at=(*loop.path, "steps"), hint=hint)
+    if loop.has("forEach"):
+        yield from _each(document, loop)
+    else:
+        yield from _repeat(document, loop)
+    if loop.graph is not None:
+        for key in _OF_THE_BODY:
+            if loop.step.has(key):
+                message = f"{key} has no effect: the loop has steps of its own"
+                yield document.warning("ignored-field", message, at=(*loop.step.path, key))
+
+
+def _each(document: Document, loop: LoopAt) -> Iterator[Diagnostic]:
+    for code, key in _FOREACH_WITH:
+        if not loop.has(key) or (key == "delay" and milliseconds(loop.value[key]) == 0):
+            continue
+        message = f"forEach and {key} exclude each other"
+        hint = "the list says how many passes there are; to repeat for each item, loop inside"
+        at = (*loop.path, key)
+        yield document.error(code, message, at=at, on_key=True, hint=hint)
+    items = loop.value["forEach"]
+    if items == []:
+        message = "there is nothing to go over"
+        yield document.error("foreach-empty-array", message, at=(*loop.path, "forEach"))
+    elif isinstance(items, list) and len(items) > MAX_ITEMS:
+        message = f"{len(items):,} items; at most {MAX_ITEMS:,} are allowed"
+        yield document.error("too-many-items", message, at=(*loop.path, "forEach"))
+
+
+def _repeat(document: Document, loop: LoopAt) -> Iterator[Diagnostic]:
+    if not loop.has("maxIterations"):
+        message = "a loop needs maxIterations, the most passes it may make, or forEach"
+        yield document.error(
+            "loop-missing-max-iterations",
+            message,
+            at=loop.path,
+            on_key=True,
+            hint="maxIterations: 10",
+        )
+    for key in ("maxConcurrency", "onItemFailure"):
+        if loop.has(key):
+            message = f"{key} has no effect: without forEach passes come one after another"
+            yield document.warning("ignored-field", message, at=(*loop.path, key))
+    if loop.has("onExhausted") and not (loop.has("until") or loop.has("untilAgent")):
+        message = "onExhausted has no effect: without until or untilAgent all passes are the goal"
+        yield document.warning("ignored-field", message, at=(*loop.path, "onExhausted"))

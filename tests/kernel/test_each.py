@@ -1,0 +1,182 @@
+"""One pass for each item of a list."""
+
+from __future__ import annotations
+
+import pytest
+
+from loopwright.kernel.facts import (
+    IterationStarted,
+    Usage,
+)
+from loopwright.model.actions import (
+    Each,
+    Repeat,
+)
+from loopwright.model.policy import Limits
+from loopwright.model.template import Items, ItemsExpr, ItemsFrom, Ref
+from tests.kernel.driving import (
+    Driver,
+    Fail,
+    Reply,
+    by_effect,
+    drive,
+    plan_of,
+    plan_of_steps,
+)
+from tests.kernel.invariants import broken_laws
+from tests.kernel.shapes import WORK, over, rows, step
+
+
+def test_items_in_order() -> None:
+    """Results come in the order of the list, in whichever order the answers came."""
+    answers = by_effect({f"main[{n}]/agent#1": f"r{n}" for n in range(4)})
+    run = Driver(over("a", "b", "c", "d"), answers, order=lambda choices: choices - 1).run()
+    assert run.ended == ("completed", "items", "r3")
+    assert [(r["index"], r["item"], r["status"], r["content"]) for r in rows(run)] == [
+        (0, "a", "completed", "r0"),
+        (1, "b", "completed", "r1"),
+        (2, "c", "completed", "r2"),
+        (3, "d", "completed", "r3"),
+    ]
+    assert run.passes == 4
+    assert broken_laws(run.facts) == []
+
+
+def test_all_outputs_of_items() -> None:
+    """With `all`, each item that completed has a heading."""
+    answers = by_effect({"main[0]/agent#1": "zero", "main[1]/agent#1": Fail()}, default="two")
+    run = drive(over(1, 2, 3, output="all", on_item_error="continue"), answers)
+    assert run.ended == ("completed", "items", "## Item 0\n\nzero\n\n## Item 2\n\ntwo")
+
+
+@pytest.mark.parametrize("parallel", [1, 2, 3, None])
+def test_never_more_at_once_than_allowed(parallel: int | None) -> None:
+    """At no moment are more passes under way than the definition allows."""
+    run = drive(over(*range(7), parallel=parallel))
+    most, open_now = 0, 0
+    for fact in run.facts:
+        open_now += isinstance(fact, IterationStarted)
+        most = max(most, open_now)
+        open_now -= type(fact).__name__ == "IterationFinished"
+    assert most == (parallel or 7)
+    assert run.end.outcome == "completed"
+
+
+def test_a_long_list_is_begun_in_parts() -> None:
+    """Without a number a hundred passes are under way at most."""
+    run = Driver(over(*range(150)), by_effect({}, default=None)).start()
+    assert len(run.state.pending) == 100
+
+
+@pytest.mark.parametrize(
+    ("policy", "ended", "begun"),
+    [
+        pytest.param("stop", ("failed", "error", "ok"), 2, id="stop"),
+        pytest.param("continue", ("completed", "items", "ok"), 4, id="continue"),
+    ],
+)
+def test_failing_items(policy: str, ended: object, begun: int) -> None:
+    """A failing item ends the loop, or is one row among the others."""
+    plan = over(*"abcd", parallel=1, on_item_error=policy)
+    run = drive(plan, by_effect({"main[1]/agent#1": Fail("agent", "broke")}))
+    assert run.ended == ended
+    assert len(run.of(IterationStarted)) == begun
+    row = rows(run)[1]
+    assert (row["status"], row["error"]) == ("failed", {"type": "agent", "detail": "broke"})
+    assert [r["status"] for r in rows(run)][2:] == ["cancelled" if begun == 2 else "completed"] * 2
+    if policy == "stop":
+        assert run.end.error is not None
+        assert run.end.error.detail == "broke"
+
+
+def test_first_failing_item_speaks() -> None:
+    """Of several failing items the first to fail says why the loop ended."""
+    run = Driver(over(*range(3))).start()
+    for number, detail in ((2, "third"), (0, "first"), (1, "second")):
+        run.answer(f"main[{number}]/agent#1", Fail("agent", detail))
+    assert run.end.error is not None
+    assert run.end.error.detail == "third"
+
+
+def test_items_under_way_finish_after_a_failure() -> None:
+    """What has begun is not thrown away when another item fails; nothing new begins."""
+    run = Driver(over(*range(5), parallel=2)).start()
+    run.answer("main[0]/agent#1", Fail())
+    assert sorted(run.state.pending) == ["main[1]/agent#1"]
+    run.answer("main[1]/agent#1", "late")
+    assert run.ended == ("failed", "error", "late")
+
+
+@pytest.mark.parametrize(
+    ("items", "reason", "detail"),
+    [
+        pytest.param(
+            ItemsFrom(ref=Ref(of="input", name="text")), "not-a-list", "found str", id="text"
+        ),
+        pytest.param(
+            ItemsFrom(ref=Ref(of="input", name="no")), "not-a-list", "nothing", id="nothing"
+        ),
+        pytest.param(
+            ItemsFrom(ref=Ref(of="message")), "not-a-list", "found Blob", id="stored text"
+        ),
+        pytest.param(ItemsExpr(expr="x"), "not-a-list", "found nothing", id="no evaluator yet"),
+        pytest.param(Items(values=(1, 2, 3, 4)), "too-many-items", "4 items, at most 3", id="many"),
+    ],
+)
+def test_bad_lists(items: object, reason: str, detail: str) -> None:
+    """Something that is no list, or too long a one, fails the step before anything begins."""
+    plan = plan_of(Repeat(body=WORK, each=Each(items=items, max_items=3)))
+    run = drive(plan, inputs={"text": "abc"}, message="m" * 500)
+    assert run.ended[:2] == ("failed", reason)
+    assert run.end.error is not None
+    assert detail in run.end.error.detail
+    assert run.of(IterationStarted) == []
+
+
+def test_empty_list() -> None:
+    """Nothing to do is done."""
+    run = drive(over())
+    assert run.ended == ("completed", "items", "")
+    assert rows(run) == []
+
+
+def test_list_of_an_earlier_step() -> None:
+    """The list may come from the structured result of a step before."""
+    plan = plan_of_steps(
+        step("find"),
+        step(
+            "fix",
+            "find",
+            action=Repeat(
+                body=WORK,
+                each=Each(items=ItemsFrom(ref=Ref(of="result", name="find", field="files"))),
+            ),
+        ),
+    )
+    run = drive(plan, by_effect({"find/agent#1": Reply("", result='{"files": ["a", "b"]}')}))
+    assert run.end.outcome == "completed"
+    assert [f.path for f in run.of(IterationStarted)] == ["fix[0]", "fix[1]"]
+
+
+SPEND = Reply("x", usage=Usage(0, 0, 0.5))
+
+
+@pytest.mark.parametrize("policy", ["stop", "continue"])
+@pytest.mark.parametrize("parallel", [1, 2, 3])
+def test_budget_of_items(policy: str, parallel: int) -> None:
+    """No item begins when the money is used up, and that is what the end says."""
+    plan = over(*range(6), parallel=parallel, on_item_error=policy, limits=Limits(usd=0.5))
+    run = drive(plan, by_effect({}, default=SPEND))
+    assert run.ended == ("exhausted", "budget", "x")
+    assert len(run.of(IterationStarted)) == parallel
+    assert run.end.error is not None
+
+
+def test_items_of_items() -> None:
+    """A list inside a pass over a list."""
+    inner = Repeat(body=WORK, each=Each(items=Items(values=(1, 2))))
+    run = drive(plan_of(Repeat(body=inner, each=Each(items=Items(values=("a", "b"))))))
+    assert {f.path for f in run.of(IterationStarted)} == {
+        "main[0]", "main[1]", "main[0][0]", "main[0][1]", "main[1][0]", "main[1][1]",
+    }  # fmt: skip
+    assert run.end.outcome == "completed"

@@ -1,0 +1,152 @@
+"""Places among the parallel calls: capped, shared fairly, and none forgotten."""
+
+from __future__ import annotations
+
+import pytest
+
+from loopwright.kernel.calls import AgentCall
+from loopwright.kernel.decide import settle
+from loopwright.kernel.facts import (
+    AnyFact,
+    EffectDone,
+    EffectFailed,
+    EffectRequested,
+    Usage,
+)
+from loopwright.kernel.fold import fold
+from loopwright.model.actions import (
+    AskPerson,
+    Each,
+    Repeat,
+    RunCommand,
+)
+from loopwright.model.plan import Plan
+from loopwright.model.policy import Limits
+from loopwright.model.template import Items
+from tests.kernel.driving import (
+    Driver,
+    Reply,
+    by_effect,
+    drive,
+    plan_of_steps,
+)
+from tests.kernel.shapes import WORK, over, rows, statuses, step
+
+SPEND = Reply("x", usage=Usage(0, 0, 0.5))
+
+
+def calls_at_once(facts: list[AnyFact]) -> int:
+    most, calls = 0, set()
+    for fact in facts:
+        if isinstance(fact, EffectRequested) and isinstance(fact.call, AgentCall):
+            calls.add(fact.effect)
+        elif isinstance(fact, EffectDone | EffectFailed):
+            calls.discard(fact.effect)
+        most = max(most, len(calls))
+    return most
+
+
+@pytest.mark.parametrize("parallel", [1, 2, 5])
+def test_parallel_calls_are_capped(parallel: int) -> None:
+    """At most so many agents are called at once in a whole run, and all get their turn."""
+    plan = plan_of_steps(
+        *[step(f"s{n}") for n in range(4)],
+        step("loop", action=Repeat(body=WORK, max=3)),
+        parallel=parallel,
+    )
+    run = drive(plan)
+    assert calls_at_once(run.facts) == parallel
+    assert run.ended[:2] == ("exhausted", "max_iterations")
+    assert set(statuses(run).values()) == {"completed", "exhausted"}
+
+
+def test_a_loop_does_not_keep_its_place() -> None:
+    """Who waits longest gets the place that an answer frees, before the next pass of the same."""
+    loop = Repeat(body=WORK, max=3)
+    run = drive(plan_of_steps(step("a", action=loop), step("b", action=loop), parallel=1))
+    asked = [f.path for f in run.of(EffectRequested)]
+    assert asked == ["a.0", "b.0", "a.1", "b.1", "a.2", "b.2"]
+
+
+def test_a_place_that_is_not_needed_goes_to_the_next() -> None:
+    """When who waits has no money left, the one behind is not forgotten."""
+    plan = plan_of_steps(
+        step("first"),
+        step("poor", limits=Limits(tokens=0)),
+        step("rich"),
+        step("last"),
+        parallel=1,
+        on_failure="skip",
+    )
+    run = drive(plan)
+    assert statuses(run) == {
+        "first": "completed", "poor": "exhausted", "rich": "completed", "last": "completed",
+    }  # fmt: skip
+
+
+def test_items_without_money_do_not_hang() -> None:
+    """Passes that wait for a place end when the budget is used up meanwhile."""
+    plan = Plan(
+        name="t",
+        steps=over(*range(5), on_item_error="continue").steps,
+        limits=Limits(usd=0.5),
+        parallel=1,
+    )
+    run = drive(plan, by_effect({}, default=SPEND))
+    assert [r["status"] for r in rows(run)] == ["completed", *["exhausted"] * 4]
+
+
+def test_who_waits_is_looked_at_in_turn() -> None:
+    """A call that waits while others use up its money ends at its turn, also after a crash."""
+    poor = Repeat(body=WORK, each=Each(items=Items(values=(1, 2))), limits=Limits(usd=0.5))
+    plan = plan_of_steps(
+        step("poor", action=poor), step("rich", action=Repeat(body=WORK, max=3)), parallel=1
+    )
+    run = drive(plan, by_effect({}, default=SPEND))
+    for end in run.ends:
+        state = fold(plan, run.facts[:end])
+        assert settle(state, run.texts, state.now) == []
+
+
+def test_resume_forgets_no_one_who_waits() -> None:
+    """Pausing and resuming while calls wait for a place leaves none behind."""
+    plan = plan_of_steps(*[step(f"s{n}") for n in range(4)], parallel=1)
+    run = Driver(plan).start()
+    run.pause()
+    run.resume()
+    assert len(run.state.pending) == 1
+    run.run()
+    assert set(statuses(run).values()) == {"completed"}
+
+
+def test_a_withdrawn_call_frees_its_place() -> None:
+    """A call that a deadline ends makes room for the next."""
+    plan = plan_of_steps(
+        step("slow", limits=Limits(wall_ms=50)), step("next"), parallel=1, on_failure="skip"
+    )
+    run = drive(plan, by_effect({"slow/agent#1": None}))
+    assert statuses(run) == {"slow": "exhausted", "next": "completed"}
+
+
+def test_who_waits_may_be_closed() -> None:
+    """A waiting call whose place has ended is passed over."""
+    plan = plan_of_steps(
+        step("slow"), step("gone", limits=Limits(wall_ms=50)), step("next"), parallel=1
+    )
+    run = Driver(plan).start()
+    run.fire("gone/deadline#1")
+    run.answer("slow/agent#1", "x")
+    assert sorted(run.state.pending) == ["next/agent#1"]
+
+
+def test_programs_and_people_need_no_place() -> None:
+    """Only agents are counted: programs and gates are not held up by them."""
+    plan = plan_of_steps(
+        step("a"),
+        step("b", action=RunCommand(argv=("x",))),
+        step("c", action=AskPerson()),
+        parallel=1,
+    )
+    run = Driver(plan).start()
+    assert sorted(run.state.pending) == ["a/agent#1", "b/command#1"]
+    assert len(run.state.gates) == 1
