@@ -52,7 +52,7 @@ def sample(fact_type: type[msgspec.Struct]) -> AnyFact:
                 "decision": "approve",
                 "index": 0,
                 "dropped": 1,
-                    "becomes": {},
+                "becomes": {},
                 "kept": 2,
             }.get(info.name, {} if is_record(info.type) else "x")
     return msgspec.convert(msgspec.to_builtins(fields), fact_type)  # type: ignore[return-value]

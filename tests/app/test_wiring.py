@@ -5,7 +5,9 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Coroutine, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Protocol, TypeVar
 
@@ -15,7 +17,15 @@ from loopwright.app.service import Start, row_ended
 from loopwright.app.settings import Settings
 from loopwright.app.wiring import Local, local, open_log, open_reader, sweep_leftovers, this_owner
 from loopwright.errors import Conflict
-from loopwright.kernel.facts import AnyFact, CheckVerdict, EffectFailed, GateAnswered, RunFinished
+from loopwright.kernel.facts import (
+    AnyFact,
+    CheckVerdict,
+    EffectFailed,
+    EffectRequested,
+    GateAnswered,
+    IterationStarted,
+    RunFinished,
+)
 from loopwright.kernel.state import State
 from loopwright.model.actions import CallAgent, Each, Gate, Repeat, Step, Wait
 from loopwright.model.checks import Cap, Check, Command
@@ -460,13 +470,23 @@ def test_runs_of_a_killed_process_are_taken_over(
 
 
 @pytest.mark.item("inv-17")
+def await_timer(home: Settings, name: str) -> None:
+    """Look, as another process would, until the run waits for a time."""
+    service = open_reader(home)
+    try:
+        while service.log.row(name).headline.wake_at is None:
+            time.sleep(0.01)
+    finally:
+        service.log.close()
+
+
 def test_a_timer_of_a_killed_process_fires_in_the_next(
     home: Settings, workspace: Path, spawn: Spawn
 ) -> None:
     """A run parked on a timer is gone on with at its time, not before."""
     other = spawn(Plan(name="t", steps=(Step(id="nap", action=Wait(ms=1_500)),)))
     name = heard(other, "run_")
-    heard(other, "rests running")
+    await_timer(home, name)
     other.send_signal(signal.SIGKILL)
     other.wait()
 
@@ -549,3 +569,26 @@ def test_the_data_directory_is_private(home: Settings) -> None:
     """Whoever else uses the machine cannot look into the data directory."""
     open_log(home).close()
     assert home.home.stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.item("A27")
+def test_too_many_items_fail_the_run_before_any_starts(home: Settings, workspace: Path) -> None:
+    """A list of 100,000 is refused by its length; no item is begun and no agent called."""
+    numbers = ItemsFrom(ref=Ref(of="input", name="numbers"))
+    each = Step(id="each", action=Repeat(body=CALL, each=Each(items=numbers)))
+    what = Plan(name="t", steps=(each,), agents={"worker": Agent(spec="command:cat")})
+
+    async def body() -> None:
+        async with local(home) as here:
+            start = Start(plan=what, workspace=workspace, message="go")
+            full = replace(start, inputs={"numbers": list(range(100_000))})
+            name = await here.service.start(full)
+            await here.driver.rest(name)
+            state = here.service.state(name)
+            assert state.finished is not None
+            assert (state.finished.outcome, state.finished.reason) == ("failed", "too-many-items")
+            kinds = [type(one.fact) for one in here.service.facts(name)]
+            assert IterationStarted not in kinds
+            assert EffectRequested not in kinds
+
+    run(body)

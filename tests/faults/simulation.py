@@ -288,6 +288,19 @@ class World:
 
         self.ask(process, answer)
 
+    def unfinished(self) -> list[str]:
+        """The runs that have not ended, with what lists show of them."""
+        return [
+            f"{name} is {run.headline.status}"
+            for name, run in self.store.runs.items()
+            if run.headline.status in OPEN_STATUSES
+        ]
+
+    def end(self) -> None:
+        """End all processes."""
+        for place, _ in self.running():
+            self.crash(place)
+
     # -- the end -----------------------------------------------------------------------------------
 
     def judge(self) -> None:
@@ -322,9 +335,8 @@ async def simulate(seed: int, plan: Plan | None = None) -> World:
         await _history(world, plan)
     except Exception as error:  # whatever it is: this seed shows it
         world.complain(f"raised {error!r}")
-    for place, _ in world.running():
-        world.crash(place)
-    await _settled()
+    world.end()
+    await settled()
     return world
 
 
@@ -335,7 +347,7 @@ async def _history(world: World, plan: Plan | None) -> None:
         world.start(world.running()[0][1], plan or random_plan(dice))
     for _ in range(dice.randint(*TROUBLED_STEPS)):
         _trouble(world)
-        await _settled()
+        await settled()
         if world.problems:
             return
     await _calm(world)
@@ -343,7 +355,8 @@ async def _history(world: World, plan: Plan | None) -> None:
         world.judge()
 
 
-async def _settled() -> None:
+async def settled() -> None:
+    """Let the event loop do what it has to."""
     for _ in range(3):
         await asyncio.sleep(0)
 
@@ -479,27 +492,19 @@ async def _calm(world: World) -> None:
         if process is None:
             world.boot(place)
     for tick in range(CALM_TICKS):
-        await _settled()
+        await settled()
         _calm_tick(world, tick)
-        if world.problems or not _open_runs(world):
+        if world.problems or not world.unfinished():
             break
     else:
-        world.complain(f"not at an end after {CALM_TICKS} calm ticks: {_open_runs(world)}")
+        world.complain(f"not at an end after {CALM_TICKS} calm ticks: {world.unfinished()}")
     for _ in range(MOST_MAIL):
         for _, process in world.running():
             process.read_mail(MOST_MAIL)
-        await _settled()
+        await settled()
         if not any(process.mail for _, process in world.running()):
             return
     world.complain("never at rest")
-
-
-def _open_runs(world: World) -> list[str]:
-    return [
-        f"{name} {run.headline.status}"
-        for name, run in world.store.runs.items()
-        if run.headline.status in OPEN_STATUSES
-    ]
 
 
 def _calm_tick(world: World, tick: int) -> None:

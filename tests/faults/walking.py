@@ -10,6 +10,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from random import Random
 
 from loopwright.kernel.facts import AnyFact, EffectDone, EffectFailed, RunFinished, encode_facts
 from loopwright.runtime.senses import content_hash
@@ -130,26 +131,44 @@ def compare(kind: str, reference: Path, home: Path) -> list[str]:
 
 
 def walk(children: Children, folder: Path, kind: str, points: Iterable[int]) -> Iterator[list[str]]:
-    """Die at each of these points in turn, until one lies behind the end. One list for each kill:
-    what was wrong afterwards.
+    """First a life without death, then die at each of these points in turn, until one lies behind
+    the end. One list for each: what was wrong afterwards.
     """
     reference = folder / "undisturbed"
     reference.mkdir()
-    assert children.live(reference) == 0
-    assert judge(reference) == []
+    yield _last_life(children, reference)
     for point in points:
         home = folder / str(point)
         home.mkdir()
         ended = children.live(home, kill=point)
         if ended == 0:
             return
-        assert ended == KILLED, f"point {point}: the child ended with {ended}"
-        yield _aftermath(children, home, kind, reference)
+        if ended != KILLED:
+            yield [f"point {point}: the child ended with {ended}"]
+            continue
+        yield (_remains(home) or _last_life(children, home) or compare(kind, reference, home))
         shutil.rmtree(home)
 
 
-def _aftermath(children: Children, home: Path, kind: str, reference: Path) -> list[str]:
-    again = children.live(home)
-    if again != 0:
-        return [f"the next child ended with {again}"]
-    return judge(home) + compare(kind, reference, home)
+def _remains(home: Path) -> list[str]:
+    """What is wrong with what a death left behind."""
+    if not (home / LOG).exists():
+        return []
+    log = open_sqlite_log(home / LOG, alive=lambda owner: False)
+    try:
+        return check_invariants(log)
+    finally:
+        log.close()
+
+
+def _last_life(children: Children, home: Path) -> list[str]:
+    ended = children.live(home)
+    return judge(home) if ended == 0 else [f"the last child ended with {ended}"]
+
+
+def stumble(children: Children, home: Path, dice: Random, most: int) -> int:
+    """Die again and again at points by chance, then live to the end; answers how many died."""
+    died = 0
+    while died < most and children.live(home, kill=dice.randint(1, 60)) == KILLED:
+        died += 1
+    return died

@@ -167,6 +167,11 @@ def test_sessions_go_on() -> None:
     assert run.state.owners["main"].body.session == "s1"
 
 
+def test_a_session_outside_of_loops_has_no_use() -> None:
+    """A single call has no later pass to go on with its session."""
+    assert drive(plan_of(WORK), by_pass(Reply("x", session="s"))).ended[0] == "completed"
+
+
 def test_sessions_belong_to_the_innermost_loop() -> None:
     """A session of an inner loop is not handed to the loop around it."""
     inner = Repeat(body=WORK, max=2)

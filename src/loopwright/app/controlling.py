@@ -42,11 +42,14 @@ async def resume_run(here: Local, reference: str) -> tuple[str, int]:
 async def resume_all(here: Local) -> list[tuple[str, int]]:
     """Let everything go on that is paused, or that nobody drives; only what is driven here."""
     seen = {row.run: row.version for row in here.service.rows(OPEN_STATUSES)}
+    resumed: list[str] = []
     for row in here.service.rows(("paused",)):
         if driver_pid(row) is None:
             await here.service.resume(row.run, by=current_user())
-    here.service.recover()
-    return [(run, version) for run, version in seen.items() if here.driver.is_driving(run)]
+            resumed.append(row.run)
+    # One that was quick has ended by now and is told all the same.
+    taken = dict.fromkeys([*resumed, *here.service.recover()])
+    return [(run, version) for run, version in seen.items() if run in taken]
 
 
 # -- stopping ------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from typing import Protocol, cast
 from loopwright.errors import DefinitionError
 from loopwright.model.plan import Plan
 from loopwright.model.record import JsonValue
+from loopwright.programs.files import FileProblem, read_regular
 from loopwright.syntax import Diagnostic, Document, read, suggest
 
 MAX_BYTES = 262_144
@@ -58,15 +59,10 @@ def read_definition(
 ) -> Definition:
     """Read a definition from a file."""
     file = shown or str(path)
-    try:
-        size = path.stat().st_size
-        if path.is_dir():
-            raise _refused(file, "not-a-file", "is a directory; name the definition's file")
-        data = path.read_bytes() if size <= MAX_BYTES else b" " * (MAX_BYTES + 1)
-    except OSError as error:
-        raise _refused(file, "cannot-read", (error.strerror or str(error)).lower()) from error
-    if size > MAX_BYTES:
-        raise _refused(file, "too-large", f"{size} bytes, a definition has at most {MAX_BYTES}")
+    data = read_regular(path, MAX_BYTES)
+    if isinstance(data, FileProblem):
+        code = "too-large" if data.code == "file-too-large" else data.code
+        raise _refused(file, code, data.message)
     return parse_definition(data, file=file, force=force)
 
 

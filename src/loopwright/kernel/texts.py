@@ -71,13 +71,8 @@ def _is_message(part: Lit | Ref) -> bool:
 def _of_pass(state: State, inside: PassOwner, ref: Ref, senses: Senses) -> JsonValue | Blob:
     repeat = inside.parent
     match ref.of:
-        case "item":
-            if repeat.action.each is None:
-                return None
-            items = items_of(state, repeat, repeat.action.each, senses)
-            return _field(items[inside.number], ref.field) if isinstance(items, list) else None
-        case "index":
-            return inside.number
+        case "item" | "index":
+            return _of_item(state, inside, ref, senses)
         case "iteration":
             return inside.iteration
         case "max":
@@ -86,6 +81,19 @@ def _of_pass(state: State, inside: PassOwner, ref: Ref, senses: Senses) -> JsonV
             return repeat.last.output if repeat.last else None
         case _:
             return repeat.feedback
+
+
+def _of_item(state: State, inside: PassOwner, ref: Ref, senses: Senses) -> JsonValue:
+    """The item of the nearest pass over a list; a counted loop inside it does not hide it."""
+    place: PassOwner | None = inside
+    while place is not None and place.parent.action.each is None:
+        place = enclosing_pass(place.parent.owner)
+    if place is None or place.parent.action.each is None:
+        return None
+    if ref.of == "index":
+        return place.number
+    items = items_of(state, place.parent, place.parent.action.each, senses)
+    return _field(items[place.number], ref.field) if isinstance(items, list) else None
 
 
 def items_of(

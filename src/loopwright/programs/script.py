@@ -11,7 +11,10 @@ from pydantic import BaseModel, ConfigDict, Field
 from loopwright.kernel.facts import Failure, Usage
 from loopwright.model.record import JsonValue
 from loopwright.ports import Answer, Bus, Delta, Done, Failed, Job
+from loopwright.programs.files import FileProblem, read_regular
 from loopwright.syntax import Diagnostic, read, validate
+
+MAX_SCRIPT_BYTES = 16 * 1024 * 1024
 
 MOST = 10**15
 Tokens = Annotated[int, Field(ge=0, le=MOST)]
@@ -77,11 +80,10 @@ class BadScript(Exception):
 
 def load_script(file: str) -> ScriptFile:
     """Read a script or say exactly what is wrong with it."""
-    try:
-        data = Path(file).read_bytes()
-    except OSError as error:
-        raise BadScript(f"{file}: {error.strerror or error}") from error
-    document, found = read(data, file=file)
+    data = read_regular(Path(file), MAX_SCRIPT_BYTES)
+    if isinstance(data, FileProblem):
+        raise BadScript(f"{file}: {data.message}")
+    document, found = read(data, file=file, limit=MAX_SCRIPT_BYTES)
     script: ScriptFile | None = None
     if document is not None:
         script, more = validate(ScriptFile, document)

@@ -15,6 +15,7 @@ from loopwright.runtime.actor import Actor
 from loopwright.runtime.senses import SchemaCheck, Texts
 
 POLL_MS = 200
+SHORT_WAIT_MS = 60_000
 RETRY_LOADING_MS = 30_000
 # What is wrong with a run that will not be right the next time.
 HOPELESS = frozenset({"closed", "damaged", "newer-schema"})
@@ -136,7 +137,7 @@ class LocalDriver:
             return
         finished = actor.state.finished is not None
         waiting = bool(actor.state.gates) or actor.state.paused
-        if not finished and not waiting and not actor.state.timers:
+        if not finished and not waiting and self._wakes_soon(actor):
             return
         del self._actors[actor.run]
         actor.leave()
@@ -145,6 +146,11 @@ class LocalDriver:
         elif actor.state.timers:
             self._park(actor)
         self._tell(actor.run)
+
+    def _wakes_soon(self, actor: Actor) -> bool:
+        """A short wait is not worth folding the whole log again after it."""
+        due = min(actor.state.timers.values(), default=0)
+        return due - self.clock.now_ms() < SHORT_WAIT_MS
 
     def trouble(self, run: str, problem: Exception) -> None:
         self.problems.append((run, problem))

@@ -3,7 +3,7 @@
 import msgspec
 
 from loopwright.app.moments import timestamp
-from loopwright.kernel.facts import AnyFact
+from loopwright.kernel.facts import AgentChanged, AnyFact
 from loopwright.model.record import Blob, JsonValue
 from loopwright.ports import Numbered
 
@@ -33,6 +33,10 @@ def fact_body(fact: AnyFact) -> dict[str, JsonValue]:
     for name in fact.__struct_fields__:
         if name not in body and getattr(fact, name) not in _EMPTY:
             body[name] = getattr(fact, name)
+    if isinstance(fact, AgentChanged):  # values of variables are nobody's business outside
+        body["becomes"] = msgspec.to_builtins(
+            msgspec.structs.replace(fact.becomes, env=dict.fromkeys(fact.becomes.env, "…"))
+        )
     result = getattr(fact, "result", None)
     if isinstance(result, str):
         body["result"] = msgspec.json.decode(result)

@@ -7,9 +7,9 @@ and `expressions.py` what must hold between its parts, `units.py` the files that
 May import: syntax, model, errors. Start at `surface.py`, then `lower.py`.
 """
 
-from loopwright.dialects.zenflow.files import FileProblem, Wanted
+from loopwright.dialects.zenflow.files import Wanted
 from loopwright.dialects.zenflow.lower import NAME, lower, wanted
 from loopwright.dialects.zenflow.recognise import recognise
 from loopwright.dialects.zenflow.schema import json_schema
 
-__all__ = ["NAME", "FileProblem", "Wanted", "json_schema", "lower", "recognise", "wanted"]
+__all__ = ["NAME", "Wanted", "json_schema", "lower", "recognise", "wanted"]

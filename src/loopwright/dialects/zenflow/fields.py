@@ -78,14 +78,16 @@ Prose: TypeAlias = Annotated[str, AfterValidator(_prose)]
 Word: TypeAlias = Annotated[str, Field(min_length=1, max_length=500), AfterValidator(_visible)]
 Name: TypeAlias = Annotated[str, Field(max_length=500), AfterValidator(_visible)]
 StepId: TypeAlias = Annotated[
-    str, AfterValidator(_id), WithJsonSchema({"type": "string", "pattern": f"^{_LOOSE_ID.pattern}$"})
+    str,
+    AfterValidator(_id),
+    WithJsonSchema({"type": "string", "pattern": f"^{_LOOSE_ID.pattern}$"}),
 ]
 AgentName: TypeAlias = Annotated[
     str,
     AfterValidator(_agent_name),
     WithJsonSchema({"type": "string", "pattern": f"^{STRICT_ID.pattern}$"}),
 ]
-Expression: TypeAlias = Annotated[Prose, Field(max_length=10_000), AfterValidator(_expression)]
+Expression: TypeAlias = Annotated[str, AfterValidator(_expression)]
 
 # -- amounts ---------------------------------------------------------------------------------------
 

@@ -1,6 +1,6 @@
 """Files that a workflow asks for: named here, read by whoever holds the disk, handed back in."""
 
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Literal, NamedTuple, Protocol, TypeAlias
 
 from loopwright.syntax import Position
 
@@ -18,11 +18,14 @@ class Wanted(NamedTuple):
     limit: int = MAX_FILE_BYTES
 
 
-class FileProblem(NamedTuple):
+class FileProblem(Protocol):
     """Why a file could not be handed over."""
 
-    code: str
-    message: str
+    @property
+    def code(self) -> str: ...
+
+    @property
+    def message(self) -> str: ...
 
 
 def is_reference(text: str) -> bool:

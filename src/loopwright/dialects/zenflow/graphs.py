@@ -25,9 +25,7 @@ def _doubles(document: Document, graph: GraphAt) -> Iterator[Diagnostic]:
             yield document.error("duplicate-step", message, at=(*step.path, "id"), hint=hint)
 
 
-def _missing(
-    document: Document, graph: GraphAt, inner: dict[str, GraphAt]
-) -> Iterator[Diagnostic]:
+def _missing(document: Document, graph: GraphAt, inner: dict[str, GraphAt]) -> Iterator[Diagnostic]:
     for step in graph.steps:
         for number, need in step.needs:
             place = (*step.path, "dependsOn", number)

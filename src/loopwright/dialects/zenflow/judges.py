@@ -6,9 +6,7 @@ from loopwright.dialects.zenflow.files import Path
 from loopwright.dialects.zenflow.tree import LoopAt, Tree, mapping
 from loopwright.syntax import Diagnostic, Document, did_you_mean
 
-_SCHEMA_HINT = (
-    "resultSchema: {type: object, required: [done], properties: {done: {type: boolean}}}"
-)
+_SCHEMA_HINT = "resultSchema: {type: object, required: [done], properties: {done: {type: boolean}}}"
 
 
 def agents(document: Document, tree: Tree) -> Iterator[Diagnostic]:

@@ -1,7 +1,5 @@
 """How sure this dialect is that a definition is its own."""
 
-from collections.abc import Iterator
-
 _ROOT = frozenset({"includes", "options"})
 _AGENT = frozenset({"description", "disallowedTools", "maxTurns", "resultSchema", "topP"})
 _STEP = frozenset(
@@ -24,8 +22,7 @@ def recognise(value: object) -> int:
         return 0
     agents = value.get("agents")
     steps = _mappings(value["steps"])
-    named = list(_mappings(list(agents.values()))) if isinstance(agents, dict) else []
-    steps = list(steps)
+    named = _mappings(list(agents.values())) if isinstance(agents, dict) else []
     own = len(_ROOT & value.keys())
     own += sum(len(_AGENT & one.keys()) for one in named)
     own += sum(len(_STEP & one.keys()) for one in steps)
@@ -37,5 +34,5 @@ def recognise(value: object) -> int:
     return PERHAPS if not foreign and any("id" in one for one in steps) else 0
 
 
-def _mappings(values: list[object]) -> Iterator[dict[str, object]]:
-    return (one for one in values if isinstance(one, dict))
+def _mappings(values: list[object]) -> list[dict[str, object]]:
+    return [one for one in values if isinstance(one, dict)]

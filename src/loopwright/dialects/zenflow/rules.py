@@ -95,9 +95,7 @@ def _top_step(document: Document, step: StepAt) -> Iterator[Diagnostic]:
     if isinstance(text, str) and len(text) > MAX_TEXT and not is_reference(text):
         message = f"instructions must be text of at most {MAX_TEXT:,} characters, not {len(text):,}"
         hint = "put them into a file and write instructions: '@prompts/NAME.md'"
-        yield document.error(
-            "out-of-range", message, at=(*step.path, "instructions"), hint=hint
-        )
+        yield document.error("out-of-range", message, at=(*step.path, "instructions"), hint=hint)
 
 
 def _include(document: Document, step: StepAt) -> Iterator[Diagnostic]:

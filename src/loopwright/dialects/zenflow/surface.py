@@ -184,9 +184,9 @@ class Workflow(Surface):
     description: Annotated[Prose, AfterValidator(_short)] | None = Field(
         default=None, description="What it is for."
     )
-    version: (
-        Annotated[int, BeforeValidator(_version, json_schema_input_type=Literal[1])] | None
-    ) = Field(default=None, description="Version of this language.")
+    version: Annotated[int, BeforeValidator(_version, json_schema_input_type=Literal[1])] | None = (
+        Field(default=None, description="Version of this language.")
+    )
     agents: dict[AgentName, AgentSpec] | None = Field(default=None, description="Agents by name.")
     includes: dict[Word, Word] | None = Field(
         default=None, description="Files of other workflows by name."

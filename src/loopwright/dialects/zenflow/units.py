@@ -45,10 +45,15 @@ class Loader:
     """Puts units together from the files that are there, and notes those that are not."""
 
     files: Mapping[str, bytes | FileProblem]
+    file: str  # the first one, as it is shown
     wanted: dict[str, Wanted] = field(default_factory=dict)
     units: dict[str, Unit] = field(default_factory=dict)  # the included ones, by path
     broken: list[Diagnostic] = field(default_factory=list)  # of files that are no workflow at all
     _open: list[str] = field(default_factory=list)
+
+    def first(self, document: Document) -> Unit:
+        """The unit of the file that everything begins with."""
+        return self.load(document, path=self.file.rpartition("/")[2])
 
     def load(self, document: Document, *, path: str) -> Unit:
         """The unit of a document that stands at `path`."""
@@ -154,7 +159,7 @@ class Loader:
         data = self._file(unit, place, Wanted(path, unit.document.at(place), "workflow"))
         if data is None:
             return None
-        before = folder_of(self._shown_root())
+        before = folder_of(self.file)
         shown = f"{before}/{path}" if before else path
         document, problems = read(data, file=shown, limit=MAX_FILE_BYTES)
         if document is None:
@@ -162,11 +167,6 @@ class Loader:
             return None
         self.units[path] = self.load(document, path=path)
         return self.units[path]
-
-    def _shown_root(self) -> str:
-        return self.root_file
-
-    root_file: str = ""
 
     def _measure(self, unit: Unit, step: StepAt, below: Unit) -> None:
         """What an included workflow adds to the one that includes it."""
@@ -177,7 +177,9 @@ class Loader:
         if len(self._open) + below.height > MAX_INCLUDES:
             unit.problems.append(_too_deep(unit, place))
         if step.graph.depth and step.graph.depth + below.loops > MAX_LOOPS:
-            message = f"with the loops of this workflow, loops are nested more than {MAX_LOOPS} deep"
+            message = (
+                f"with the loops of this workflow, loops are nested more than {MAX_LOOPS} deep"
+            )
             unit.problems.append(unit.document.error("too-nested", message, at=place))
         if unit.size > MAX_ALL_STEPS:
             message = f"with all that is included there are more than {MAX_ALL_STEPS:,} steps"

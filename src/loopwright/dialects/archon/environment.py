@@ -1,0 +1,104 @@
+"""Names under which values reach a script: `LW_SETUP_OUTPUT`, `LW_SETUP_OUTPUT_FIELD`, …"""
+
+import re
+from collections.abc import Iterable
+
+from loopwright.dialects.archon.variables import VARIABLES
+from loopwright.model.template import Ref, Template
+
+OWN = "LW_"
+# Given to every script: what a program that the script starts expects to find.
+_ALWAYS = ("ARGUMENTS", "USER_MESSAGE", "WORKFLOW_ID")
+_NOT_IN_NAMES = re.compile(r"[^A-Z0-9]+")
+_WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+class EnvNames:
+    """The names of one workflow: each node has its own, the same everywhere."""
+
+    def __init__(self, ids: Iterable[str], inputs: Iterable[str] = ()) -> None:
+        self._nodes: dict[str, str] = {}
+        self._inputs: dict[str, str] = {}
+        for table, names in ((self._nodes, ids), (self._inputs, inputs)):
+            taken: set[str] = set()
+            for name in dict.fromkeys(names):
+                table[name] = _free(_upper(name), taken)
+                taken.add(table[name])
+
+    def name(self, ref: Ref, variable: str | None = None) -> str:
+        """The name for the value of a reference."""
+        if variable:
+            return variable
+        own = ref.name or ""
+        if ref.of == "input":
+            return f"{OWN}INPUT_{self._inputs.get(own) or _upper(own)}"
+        prefix = f"{OWN}PREV_" if ref.of.startswith("previous_") else OWN
+        field = f"_{_upper(ref.field)}" if ref.field else ""
+        return f"{prefix}{self._nodes.get(own) or _upper(own)}_OUTPUT{field}"
+
+    def mentioned(self, text: str) -> dict[str, Ref]:
+        """The values that a text asks for by their names."""
+        words = set(_WORD.findall(text))
+        found = {name: VARIABLES[name] for name in VARIABLES if name in words or name in _ALWAYS}
+        own = sorted(word for word in words if word.startswith(OWN))
+        for node, upper in self._nodes.items() if own else ():
+            for word in own:
+                ref = _asked(word, node, upper)
+                if ref:
+                    found[word] = ref
+        for name in self._inputs if own else ():
+            ref = Ref(of="input", name=name)
+            if self.name(ref) in own:
+                found[self.name(ref)] = ref
+        return found
+
+
+def _asked(word: str, node: str, upper: str) -> Ref | None:
+    """What a word asks of a node, if it does."""
+    for prefix, whole, part in (
+        (OWN, "output", "result"),
+        (f"{OWN}PREV_", "previous_output", "previous_result"),
+    ):
+        stem = f"{prefix}{upper}_OUTPUT"
+        if word == stem:
+            return Ref.__call__(of=whole, name=node)
+        if word.startswith(f"{stem}_"):
+            field = word.removeprefix(f"{stem}_").lower()
+            return Ref.__call__(of=part, name=node, field=field)
+    return None
+
+
+class Environment:
+    """The values of one script, under names of which each has one meaning."""
+
+    def __init__(self, names: EnvNames, text: str) -> None:
+        self._names = names
+        self._values = names.mentioned(text)
+
+    def add(self, ref: Ref, variable: str | None = None) -> str:
+        """Give the script a value; the name under which it finds it."""
+        name = self._names.name(ref, variable)
+        number = 1
+        while self._values.get(_numbered(name, number), ref) != ref:
+            number += 1
+        self._values[_numbered(name, number)] = ref
+        return _numbered(name, number)
+
+    def templates(self) -> dict[str, Template]:
+        """The values as the plan holds them."""
+        return {name: (ref,) for name, ref in sorted(self._values.items())}
+
+
+def _numbered(name: str, number: int) -> str:
+    return name if number == 1 else f"{name}_{number}"
+
+
+def _free(name: str, taken: set[str]) -> str:
+    number = 1
+    while _numbered(name, number) in taken:
+        number += 1
+    return _numbered(name, number)
+
+
+def _upper(name: str) -> str:
+    return _NOT_IN_NAMES.sub("_", name.upper())

@@ -1,0 +1,167 @@
+"""From a workflow to the plan: every default filled in, every included file in its place."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from loopwright.dialects.zenflow.checking import Checked, check
+from loopwright.dialects.zenflow.files import FileProblem, Path, Wanted
+from loopwright.dialects.zenflow.loops import lower_loop
+from loopwright.dialects.zenflow.parts import DEFAULT_PARALLEL, Agents, lower_retry, shorter
+from loopwright.dialects.zenflow.surface import LoopSpec, Options, StepSpec, Workflow
+from loopwright.dialects.zenflow.units import Loader, Unit
+from loopwright.model.actions import Action, CallAgent, Step, Steps
+from loopwright.model.checks import Judge
+from loopwright.model.expr import Cel
+from loopwright.model.plan import Plan
+from loopwright.model.policy import Limits, OnFailure
+from loopwright.model.record import JsonValue
+from loopwright.model.template import literal
+from loopwright.syntax import Diagnostic, Document
+from loopwright.syntax.diagnostic import MAX_PROBLEMS
+
+NAME = "zenflow"
+
+Files = Mapping[str, bytes | FileProblem]
+
+_NO_FILES: Files = MappingProxyType({})
+_ON_FAILURE: dict[str | None, OnFailure] = {"skip-dependents": "skip", "abort": "abort"}
+
+
+def wanted(document: Document, files: Files = _NO_FILES) -> list[Wanted]:
+    """The files that this workflow asks for and that are not there yet."""
+    loader = Loader(files, document.file)
+    loader.first(document)
+    return list(loader.wanted.values())
+
+
+def lower(document: Document, files: Files = _NO_FILES) -> tuple[Plan | None, list[Diagnostic]]:
+    """The plan, or all that is wrong; a plan may come with warnings."""
+    loader = Loader(files, document.file)
+    first = loader.first(document)
+    checked = {unit: check(unit) for unit in (first, *loader.units.values())}
+    problems = [one for found in checked.values() for one in found.problems] + loader.broken
+    if any(one.severity == "error" for one in problems):
+        return None, problems[:MAX_PROBLEMS]
+    return _Lowering(checked).plan(first), problems[:MAX_PROBLEMS]
+
+
+@dataclass(frozen=True, slots=True)
+class _Scope:
+    """The workflow file that is being lowered, and what it has from the one that includes it."""
+
+    unit: Unit
+    flow: Workflow
+    options: Options
+    prefix: str = ""
+    step_ms: int = 0
+
+    def schema(self, agent: str) -> dict[str, JsonValue] | None:
+        """What the result of an agent must fit."""
+        return (self.flow.agents or {})[agent].result_schema
+
+
+@dataclass(slots=True)
+class _Lowering:
+    """One workflow on its way, with all that it includes."""
+
+    checked: dict[Unit, Checked]
+    agents: Agents = field(default_factory=Agents)
+
+    def plan(self, unit: Unit) -> Plan:
+        scope = self._scope(unit)
+        flow, options = scope.flow, scope.options
+        settings = {} if options.max_concurrency else {"parallel": "default"}
+        if options.isolation:
+            settings["isolation"] = options.isolation
+        if options.scheduler not in (None, "dependency-first"):
+            settings["scheduler"] = str(options.scheduler)
+        return Plan(
+            name=flow.name,
+            steps=self._steps(scope, flow.steps or [], ("steps",)),
+            agents=self.agents.made,
+            message=literal(flow.description or flow.name),
+            description=flow.description or "",
+            limits=Limits(wall_ms=shorter(options.timeout)),
+            on_failure=_ON_FAILURE.get(options.on_step_failure, "cascade"),
+            parallel=options.max_concurrency or DEFAULT_PARALLEL,
+            outcome="partial",
+            settings=settings,
+            dialect=NAME,
+        )
+
+    def _scope(self, unit: Unit, *, prefix: str = "", step_ms: int = 0) -> _Scope:
+        found = self.checked[unit]
+        assert found.flow is not None, "a workflow without a problem was read"
+        self.agents.define(found.flow, unit.texts, prefix=prefix)
+        options = found.flow.options or Options()
+        own_ms = options.step_timeout or step_ms
+        return _Scope(unit, found.flow, options, prefix, own_ms)
+
+    # -- steps -------------------------------------------------------------------------------------
+
+    def _steps(
+        self, scope: _Scope, specs: list[StepSpec], at: Path, *, inside: str = ""
+    ) -> tuple[Step, ...]:
+        """The steps of a graph; `inside` are the ids of the loops around it."""
+        return tuple(
+            self._step(scope, spec, (*at, number), inside=inside)
+            for number, spec in enumerate(specs)
+        )
+
+    def _step(self, scope: _Scope, spec: StepSpec, at: Path, *, inside: str) -> Step:
+        limits = Limits(wall_ms=shorter(spec.timeout))
+        if spec.include is not None:
+            action: Action = self._included(scope, spec, at, inside=inside)
+            below = self.checked[scope.unit.included[at]].flow
+            inner_ms = below.options.timeout if below and below.options else None
+            limits = Limits(wall_ms=shorter(spec.timeout, inner_ms))
+        elif spec.loop is not None:
+            action = self._loop(scope, spec, spec.loop, at, inside=inside)
+        else:
+            action = self._call(scope, spec, at)
+            limits = Limits(wall_ms=shorter(spec.timeout) or shorter(scope.step_ms))
+        return Step(
+            id=spec.id,
+            action=action,
+            needs=tuple(dict.fromkeys(spec.depends_on or ())),
+            when=None if spec.condition is None else Cel(text=spec.condition, missing="false"),
+            join="finished_ok",
+            retry=lower_retry(spec, scope.options),
+            limits=limits,
+        )
+
+    def _call(self, scope: _Scope, spec: StepSpec, at: Path) -> CallAgent:
+        name = None if spec.agent is None else scope.prefix + spec.agent
+        return CallAgent(
+            agent=self.agents.call(name, spec.model),
+            prompt=literal(scope.unit.texts.get((*at, "instructions"), "")),
+            schema=None if spec.agent is None else scope.schema(spec.agent),
+            context_files=tuple(spec.context_files or ()),
+            show_needs=True,
+        )
+
+    def _included(self, scope: _Scope, spec: StepSpec, at: Path, *, inside: str) -> Steps:
+        prefix = f"{scope.prefix}{inside}{spec.id}."
+        below = self._scope(scope.unit.included[at], prefix=prefix, step_ms=scope.step_ms)
+        return Steps(
+            steps=self._steps(below, below.flow.steps or [], ("steps",)),
+            on_failure=_ON_FAILURE.get(below.options.on_step_failure, "cascade"),
+            parallel=below.options.max_concurrency or None,
+        )
+
+    def _loop(
+        self, scope: _Scope, spec: StepSpec, loop: LoopSpec, at: Path, *, inside: str
+    ) -> Action:
+        judge = None
+        if loop.until_agent is not None:
+            schema = scope.schema(loop.until_agent)
+            judge = Judge(agent=scope.prefix + loop.until_agent, schema=schema)
+        body: Action
+        if loop.steps is None:
+            body, pass_ms = self._call(scope, spec, at), scope.step_ms
+        else:
+            inner = f"{inside}{spec.id}."
+            steps = self._steps(scope, loop.steps, (*at, "loop", "steps"), inside=inner)
+            body, pass_ms = Steps(steps=steps), 0
+        return lower_loop(loop, body, judge=judge, pass_ms=pass_ms)

@@ -1,0 +1,90 @@
+"""From the parts of a workflow to the parts of a plan: agents, tries, times."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import msgspec
+
+from loopwright.dialects.zenflow.files import Path
+from loopwright.dialects.zenflow.surface import AgentSpec, Options, StepSpec, Workflow
+from loopwright.model.plan import Agent
+from loopwright.model.policy import RETRYABLE, FailureKind, Retry
+
+DEFAULT_PARALLEL = 5
+DEFAULT_TURNS = 50
+DEFAULT_MAX_RETRIES = 2
+"""A provider that asks to come back later does not end a run."""
+
+# A defect of ours, or an end from outside, is not mended by another try.
+_EVERY_FAILURE: tuple[FailureKind, ...] = (
+    "exit",
+    "agent",
+    "rate_limited",
+    "overloaded",
+    "idle_timeout",
+    "wall_timeout",
+    "not_found",
+    "workspace_gone",
+    "bad_result",
+    "bad_input",
+    "script",
+)
+
+
+def lower_retry(step: StepSpec, options: Options) -> Retry:
+    """`retries` tries the whole step again; without it a model call is tried on its own account."""
+    if step.retries:
+        return Retry(attempts=step.retries + 1, on=_EVERY_FAILURE)
+    calls = options.max_retries if step.max_retries is None else step.max_retries
+    return Retry(attempts=(DEFAULT_MAX_RETRIES if calls is None else calls) + 1, on=RETRYABLE)
+
+
+def shorter(*times: int | None) -> int | None:
+    """The shortest of some times; 0 is the same as none."""
+    return min((one for one in times if one), default=None)
+
+
+@dataclass(slots=True)
+class Agents:
+    """The agents of a plan. Those of an included workflow have its step's path before their name,
+    and a step with a model of its own calls a copy of its agent.
+    """
+
+    made: dict[str, Agent] = field(default_factory=dict)
+    default: str = ""
+
+    def define(self, flow: Workflow, texts: Mapping[Path, str], *, prefix: str) -> None:
+        """Take over the agents of a workflow."""
+        for name, spec in (flow.agents or {}).items():
+            # Without a prompt the description is all that is known of the role.
+            system = texts.get(("agents", name, "prompt")) or spec.description
+            self.made[prefix + name] = _agent(spec, system)
+
+    def call(self, name: str | None, model: str | None) -> str:
+        """The name under which an agent is called; a step that names none gets a plain one."""
+        name = self._plain() if name is None else name
+        if model is None or self.made[name].model == model:
+            return name
+        copy = f"{name}@{model}"
+        self.made[copy] = msgspec.structs.replace(self.made[name], model=model)
+        return copy
+
+    def _plain(self) -> str:
+        if not self.default:
+            self.default = "default"
+            while self.default in self.made:
+                self.default += "-agent"
+            self.made[self.default] = Agent(max_turns=DEFAULT_TURNS)
+        return self.default
+
+
+def _agent(spec: AgentSpec, system: str) -> Agent:
+    return Agent(
+        system=system,
+        model=spec.model,
+        tools=tuple(spec.tools) if "tools" in spec.model_fields_set else None,
+        deny_tools=tuple(spec.disallowed_tools or ()),
+        max_turns=spec.max_turns or DEFAULT_TURNS,
+        temperature=spec.temperature,
+        options={} if spec.top_p is None else {"top_p": spec.top_p},
+    )

@@ -1,0 +1,284 @@
+"""Expressions in CEL, the Common Expression Language: checked when a plan is read, then evaluated.
+
+`compile_cel` gives a `Program` or the problems of the text; `Program.evaluate` gives an answer,
+never an exception. The evaluator is a foreign library in C++ that takes its time to load: nothing
+of this package imports this module, whoever needs expressions does.
+
+The language is standard CEL with optional fields (`steps.?review.?result`), and step ids may have
+hyphens after a dot. `has(steps.a.result)` is an error while step `a` is missing, as CEL says:
+`'a' in steps` asks for the step.
+"""
+
+from collections.abc import Collection, Mapping
+from functools import lru_cache
+from typing import Literal, Protocol, TypeAlias
+
+from cel_expr_python import cel  # type: ignore[import-untyped]
+from cel_expr_python.ext import ext_optional  # type: ignore[import-untyped]
+
+from loopwright.model.record import JsonValue
+from loopwright.syntax.cel_names import (
+    apply,
+    edits,
+    free_names,
+    growth,
+    loop_variables,
+    loops,
+    references,
+    rewrite_ids,
+)
+from loopwright.syntax.cel_tokens import Token, tokens
+from loopwright.syntax.cel_values import (
+    Broken,
+    CelValue,
+    Items,
+    Missing,
+    Truth,
+    Unfit,
+    Value,
+    from_cel,
+    in_words,
+    to_cel,
+)
+from loopwright.syntax.cel_wording import CelProblem, Written, explain, step_problem
+
+__all__ = [
+    "MAX_LENGTH",
+    "VARIABLES",
+    "Broken",
+    "CelProblem",
+    "Items",
+    "Missing",
+    "Program",
+    "Truth",
+    "Value",
+    "compile_cel",
+    "rewrite_ids",
+]
+
+Wants: TypeAlias = Literal["bool", "list"]
+
+MAX_LENGTH = 4_096
+MAX_GROWTH = 100
+# Characters in one text, divided by the number of plus signs, where a loop may join it with
+# others: the evaluator stops after 10,000 passes and copies the text in each.
+MAX_JOINED = 65_536
+
+VARIABLES = ("steps", "iteration", "item", "index", "content", "result", "status")
+_TYPES = {
+    "steps": cel.Type.Map(cel.Type.STRING, cel.Type.Map(cel.Type.STRING, cel.Type.DYN)),
+    "iteration": cel.Type.INT,
+    "index": cel.Type.INT,
+    "content": cel.Type.STRING,
+    "status": cel.Type.STRING,
+}
+# What stands for a variable that has no value. Made anew each time: the values are mutable.
+_ABSENT = {"iteration": int, "index": int, "content": str, "status": str, "result": dict}
+
+_WANTED = {"bool": ("BOOL",), "list": ("LIST",)}
+_WANTED_WORDS = {"bool": "true or false", "list": "a list"}
+
+
+class _Expression(Protocol):
+    def eval(self, *, data: dict[str, object]) -> CelValue: ...
+
+    def return_type(self) -> object: ...
+
+
+class _Environment(Protocol):
+    def compile(self, expression: str) -> _Expression: ...
+
+
+class Program:
+    """A checked expression. `uses` and `uses_steps` say what it looks at, so callers can give it
+    no more than that; `uses_steps` is None when it may look at any step."""
+
+    __slots__ = ("_expression", "_fields", "_longest", "_wants", "text", "uses", "uses_steps")
+
+    def __init__(
+        self,
+        text: str,
+        expression: _Expression,
+        *,
+        found: list[Token],
+        wants: Wants,
+        uses: set[str],
+    ) -> None:
+        self.text = text
+        self.uses = frozenset(uses)
+        self._expression = expression
+        self._wants: Wants = wants
+        self._fields = _fields(found)
+        self.uses_steps = None if self._fields is None else frozenset(self._fields)
+        plusses = sum(token.text == "+" for token in found)
+        self._longest = MAX_JOINED // plusses if plusses and loops(found) else None
+
+    def evaluate(self, scope: Mapping[str, JsonValue]) -> Value:
+        """The value of the expression; names that `scope` lacks are null, 0, empty.
+
+        A field asked of something that has no fields, such as a null, counts as missing.
+        """
+        try:
+            answer = self._expression.eval(data=self._data(scope))
+            kind = str(answer.type())
+            if kind == "ERROR":
+                return self._error(str(answer.value()), scope)
+            return self._value(answer, kind)
+        except Unfit as problem:
+            return Broken(f"the expression has no usable value: {problem}")
+        except (RuntimeError, SystemError, TypeError) as problem:
+            # The evaluator raises where it cannot say it by a value: budget, optional values.
+            return _raised(str(problem))
+
+    def _value(self, answer: CelValue, kind: str) -> Value:
+        if not kind.startswith(_WANTED[self._wants]):
+            message = f"the expression gives {in_words(kind)}, not {_WANTED_WORDS[self._wants]}"
+            return Broken(message, "not-a-bool" if self._wants == "bool" else "not-a-list")
+        if self._wants == "bool":
+            return Truth(answer.value() is True)
+        values = from_cel(answer)
+        assert isinstance(values, list)
+        return Items(values)
+
+    def _data(self, scope: Mapping[str, JsonValue]) -> dict[str, object]:
+        data: dict[str, object] = {}
+        for name in self.uses:
+            value = scope.get(name)
+            if name == "steps":
+                data[name] = self._steps(value)
+            elif value is None and name in _ABSENT:
+                data[name] = _ABSENT[name]()
+            else:
+                data[name] = to_cel(value, longest=self._longest)
+        return data
+
+    def _steps(self, steps: JsonValue) -> object:
+        given = {} if steps is None else steps
+        if not isinstance(given, Mapping):
+            raise Unfit("steps is no mapping")
+        if self._fields is not None:
+            given = {
+                step: _only(given[step], fields)
+                for step, fields in self._fields.items()
+                if step in given
+            }
+        return to_cel(given, longest=self._longest)
+
+    def _error(self, text: str, scope: Mapping[str, JsonValue]) -> Value:
+        code, _, message = text.partition(": ")
+        if code == "NOT_FOUND" and message.startswith("Key not found in map"):
+            return Missing(self._missing(message.partition(" : ")[2], scope))
+        if code == "INVALID_ARGUMENT" and message.startswith(
+            ("Applying SELECT to non-message", "Invalid container type")
+        ):
+            return Missing(
+                "a field was asked of a value that has no fields, such as null or a text"
+            )
+        return Broken(f"the expression fails: {message}")
+
+    def _missing(self, key: str, scope: Mapping[str, JsonValue]) -> str:
+        name = key.strip('"')
+        steps = scope.get("steps")
+        there = isinstance(steps, Mapping) and name in steps
+        if self.uses_steps is not None and name in self.uses_steps and not there:
+            return (
+                f"there is nothing of step {name} here; ask with '{name}' in steps first, "
+                "because has(…) only asks for the last field of a path"
+            )
+        return f"there is nothing named {name}; has(…) asks for the last field of a path"
+
+
+def compile_cel(
+    text: str, *, step_ids: Collection[str], wants: Wants, variables: Collection[str] = VARIABLES
+) -> Program | list[CelProblem]:
+    """The program of an expression, or everything that is wrong with it."""
+    if len(text) > MAX_LENGTH:
+        message = f"the expression has {len(text)} characters, at most {MAX_LENGTH} are read"
+        hint = "let a step compute part of it"
+        return [CelProblem(message, MAX_LENGTH, "too-complex", hint)]
+    try:
+        text.encode()
+    except UnicodeEncodeError as problem:
+        return [CelProblem("half a character stands here", problem.start, "cel-syntax")]
+    made = _compile(text, frozenset(step_ids), wants, frozenset(variables))
+    return made if isinstance(made, Program) else list(made)
+
+
+@lru_cache(maxsize=1_024)
+def _compile(
+    text: str, step_ids: frozenset[str], wants: Wants, variables: frozenset[str]
+) -> Program | tuple[CelProblem, ...]:
+    found = tokens(text)
+    changes = edits(found)
+    written = Written(apply(text, changes), changes, found, step_ids, variables)
+    problems = list(_own_problems(written))
+    expression = None
+    try:
+        expression = _environment(variables).compile(written.rewritten)
+    except RuntimeError as problem:
+        problems += explain(str(problem), written)
+    else:
+        problems += _type_problems(str(expression.return_type()), wants)
+    if expression is None or problems:
+        return tuple(sorted(problems, key=lambda problem: problem.offset))
+    uses = free_names(found) & variables
+    return Program(text, expression, found=found, wants=wants, uses=uses)
+
+
+@lru_cache(maxsize=64)
+def _environment(variables: frozenset[str]) -> _Environment:
+    types = {name: _TYPES.get(name, cel.Type.DYN) for name in variables}
+    made: _Environment = cel.NewEnv(variables=types, extensions=[ext_optional.ExtOptional()])
+    return made
+
+
+def _own_problems(written: Written) -> list[CelProblem]:
+    problems = [
+        CelProblem("steps cannot be the name of an item", token.start, "cel-syntax", "rename it")
+        for token in loop_variables(written.tokens)
+        if token.text == "steps"
+    ]
+    if growth(written.tokens) > MAX_GROWTH:
+        message = "the loops of the expression multiply what they are given"
+        hint = "name the item fewer times in map, or map once instead of one after the other"
+        problems.append(CelProblem(message, 0, "too-complex", hint))
+    if "steps" in written.variables:
+        named = [step_problem(r, written.step_ids) for r in references(written.tokens) if r]
+        problems += [problem for problem in named if problem]
+    return problems
+
+
+def _type_problems(kind: str, wants: Wants) -> list[CelProblem]:
+    if kind.startswith(("DYN", *_WANTED[wants])):
+        return []
+    message = f"the expression gives {in_words(kind)}, not {_WANTED_WORDS[wants]}"
+    hint = "compare it with something, for example == or contains" if wants == "bool" else None
+    if kind.startswith("optional_type"):
+        hint = "say what holds without a value: .orValue(…)"
+    return [CelProblem(message, 0, "cel-type", hint)]
+
+
+def _fields(found: list[Token]) -> dict[str, frozenset[str] | None] | None:
+    """Which fields of which steps are looked at; None where it may be any."""
+    named: dict[str, frozenset[str] | None] = {}
+    for reference in references(found):
+        if reference is None:
+            return None
+        before = named.get(reference.step, frozenset())
+        field = frozenset([reference.field] if reference.field is not None else [])
+        named[reference.step] = None if reference.whole or before is None else before | field
+    return named
+
+
+def _only(step: JsonValue, fields: frozenset[str] | None) -> JsonValue:
+    if fields is None or not isinstance(step, Mapping):
+        return step
+    return {field: step[field] for field in fields if field in step}
+
+
+def _raised(message: str) -> Broken:
+    if message.startswith("INTERNAL: Iteration budget exceeded"):
+        return Broken("the expression goes through more than 10,000 items", "too-much-work")
+    if message.startswith("Unable to convert function return value"):
+        return Broken("the expression gives an optional value; .orValue(…) makes a plain one of it")
+    return Broken(f"the expression fails: {message}")

@@ -1,0 +1,171 @@
+"""Values on their way into an expression and out of it, and the answers an expression gives."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import isfinite
+from typing import Literal, Protocol, TypeAlias
+
+from loopwright.model.record import JsonValue
+
+MAX_DEPTH = 200
+MAX_VALUES = 200_000
+_INT64 = range(-(2**63), 2**63)
+# The evaluator cuts a text at the first and refuses the others.
+_UNFIT = re.compile("[\0\ud800-\udfff]")
+
+_WORDS = {
+    "BOOL": "true or false",
+    "BYTES": "bytes",
+    "DOUBLE": "a number",
+    "DURATION": "a duration",
+    "DYN": "any value",
+    "ERROR": "an optional value",
+    "INT": "a whole number",
+    "LIST": "a list",
+    "MAP": "a mapping",
+    "NULL": "null",
+    "STRING": "a text",
+    "TIMESTAMP": "a time",
+    "TYPE": "a type",
+    "UINT": "a whole number",
+    "optional_type": "an optional value",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Truth:
+    """The expression says yes or no."""
+
+    holds: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Items:
+    """The expression gives a list, in plain JSON values."""
+
+    values: list[JsonValue]
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """The expression asked for something that is not there."""
+
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """The expression has no value for any other reason."""
+
+    message: str
+    code: Literal["error", "not-a-bool", "not-a-list", "too-much-work"] = "error"
+
+
+Value: TypeAlias = Truth | Items | Missing | Broken
+
+
+class Unfit(Exception):
+    """A value cannot cross the border; says why."""
+
+
+class CelValue(Protocol):
+    """What the evaluator hands out. `value` of a null must never be called: see `from_cel`."""
+
+    def type(self) -> object: ...
+
+    def value(self) -> object: ...
+
+
+def in_words(cel_type: str) -> str:
+    """A CEL type as a reader knows it."""
+    base = cel_type.partition("<")[0]
+    return _WORDS.get(base, base)
+
+
+def to_cel(value: object, *, longest: int | None = None, depth: int = 0) -> object:
+    """A JSON value as the evaluator takes it, in plain dicts and lists.
+
+    Characters it cannot hold (NUL, half surrogates) become U+FFFD. `longest` limits each text.
+    """
+    if isinstance(value, str):
+        return _text(value, longest)
+    if isinstance(value, int) and value not in _INT64:
+        raise Unfit(
+            f"the number {value:.3e} does not fit into 64 bits"
+            if abs(value) < 10**300
+            else "a number does not fit into 64 bits"
+        )
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    if depth >= MAX_DEPTH:
+        raise Unfit(f"a value is nested deeper than {MAX_DEPTH} levels")
+    if isinstance(value, Mapping):
+        return {
+            _text(str(k), longest): to_cel(v, longest=longest, depth=depth + 1)
+            for k, v in value.items()
+        }
+    if isinstance(value, list | tuple):
+        return [to_cel(v, longest=longest, depth=depth + 1) for v in value]
+    raise Unfit(f"{type(value).__name__} is no JSON value")
+
+
+def from_cel(value: CelValue) -> JsonValue:
+    """What the evaluator hands out, as plain JSON.
+
+    Goes through the value piece by piece and asks for the type first: the evaluator gives up a
+    reference to None that it does not own whenever it converts a null, and before Python 3.12
+    that ends the process sooner or later.
+    """
+    return _Reader().read(value)
+
+
+class _Reader:
+    def __init__(self) -> None:
+        self._left = MAX_VALUES
+
+    def read(self, value: CelValue) -> JsonValue:
+        self._left -= 1
+        if self._left < 0:
+            raise Unfit(f"the value has more than {MAX_VALUES} parts")
+        kind = str(value.type())
+        if kind == "NULL":
+            return None
+        if kind in {"BOOL", "STRING", "INT", "UINT", "DOUBLE"}:
+            return _scalar(value.value())
+        content = value.value() if kind.startswith(("LIST", "MAP")) else None
+        if isinstance(content, list):
+            return [self.read(part) for part in content]
+        if isinstance(content, dict):
+            return {_key(key): self.read(part) for key, part in content.items()}
+        raise Unfit(f"{in_words(kind)} is no JSON value; string(…) makes a text of most values")
+
+
+def _text(text: str, longest: int | None) -> str:
+    if longest is not None and len(text) > longest:
+        raise Unfit(
+            f"it joins values in a loop, with a text of {len(text)} characters at hand "
+            f"(here at most {longest})"
+        )
+    if text.isascii() and "\0" not in text:
+        return text
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return _UNFIT.sub("\ufffd", text)
+    return text.replace("\0", "\ufffd")
+
+
+def _scalar(value: object) -> JsonValue:
+    if isinstance(value, float) and not isfinite(value):
+        raise Unfit(f"{value} is no JSON number")
+    if isinstance(value, int) and value not in _INT64:
+        raise Unfit(f"the number {value} does not fit into 64 bits")
+    assert isinstance(value, bool | int | float | str)
+    return value
+
+
+def _key(key: object) -> str:
+    if isinstance(key, str):
+        return key
+    raise Unfit("a mapping has a key that is no text; string(…) makes one of it")

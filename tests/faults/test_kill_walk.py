@@ -1,0 +1,94 @@
+"""Real processes, a real file, kill -9: a run that dies anywhere goes on as if nothing had been."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from tests.faults.walking import Children, compare, judge, stumble, walk
+
+CHUNKS = 4
+MOST_POINTS = 2_000
+
+
+@pytest.fixture
+def children() -> Iterator[Callable[[str], Children]]:
+    """Makes the program that makes children."""
+    started: list[Children] = []
+
+    def start(scenario: str) -> Children:
+        started.append(Children(scenario))
+        return started[-1]
+
+    yield start
+    for one in started:
+        one.close()
+
+
+@pytest.mark.parametrize("chunk", range(CHUNKS))
+@pytest.mark.item("inv-1", "inv-2", "inv-3", "inv-4", "inv-5", "inv-6", "inv-17")
+def test_a_sequential_run_dies_everywhere(
+    chunk: int, children: Callable[[str], Children], tmp_path: Path
+) -> None:
+    """Killed at every point in turn and started again, it ends with exactly the same facts."""
+    points = range(1 + chunk, MOST_POINTS, CHUNKS)
+    kills = 0
+    for problems in walk(children("sequential"), tmp_path, "facts", points):
+        assert problems == [], f"kill {points[kills - 1]}"
+        kills += 1
+    assert kills > 120 / CHUNKS
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize(
+    ("scenario", "kind"),
+    [
+        pytest.param("parallel", "any order", id="four items at once"),
+        pytest.param("interfered", "end", id="pause, resume, answers, stop"),
+    ],
+)
+@pytest.mark.item("inv-8", "inv-11", "inv-14")
+def test_other_runs_die_everywhere(
+    scenario: str, kind: str, children: Callable[[str], Children], tmp_path: Path
+) -> None:
+    """The same for work side by side and for people who interfere: it comes to the same."""
+    kills = 0
+    for problems in walk(children(scenario), tmp_path, kind, range(1, MOST_POINTS)):
+        assert problems == [], f"kill {kills}"
+        kills += 1
+    assert kills > 100
+
+
+def again_and_again(children: Children, folder: Path, scenario: str, seed: int) -> None:
+    """A run whose driver dies many times, at points by chance."""
+    home, reference = folder / str(seed), folder / "undisturbed"
+    for place in (home, reference):
+        place.mkdir(exist_ok=True)
+    if not any(reference.iterdir()):
+        assert children.live(reference) == 0
+    died = stumble(children, home, Random(seed), most=20)
+    assert children.live(home) == 0
+    assert judge(home) == [], f"{scenario}, seed {seed}, {died} deaths"
+    if scenario == "sequential":
+        assert compare("facts", reference, home) == [], f"seed {seed}, {died} deaths"
+
+
+def test_a_run_dies_again_and_again(children: Callable[[str], Children], tmp_path: Path) -> None:
+    """Ten runs that die up to twenty times each end with the same facts as an undisturbed one."""
+    program = children("sequential")
+    for seed in range(10):
+        again_and_again(program, tmp_path, "sequential", seed)
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("scenario", ["sequential", "parallel", "interfered"])
+def test_many_runs_die_again_and_again(
+    scenario: str, children: Callable[[str], Children], tmp_path: Path
+) -> None:
+    """Seventy more of each kind."""
+    program = children(scenario)
+    for seed in range(70):
+        again_and_again(program, tmp_path, scenario, seed)

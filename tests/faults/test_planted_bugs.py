@@ -1,0 +1,51 @@
+"""Every guard is seen to work: without it, the harness must find something wrong.
+
+That it finds nothing with all guards in place is what the other tests of this folder show.
+"""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from pathlib import Path
+
+import pytest
+
+from tests.faults.mutants import BEFORE_DEATH, IN_SIMULATION, NEWS_LOST
+from tests.faults.simulation import problems_of
+from tests.faults.test_news import decided_while_the_news_is_on_its_way
+from tests.faults.walking import Children, walk
+
+SEEDS = 500
+
+
+@pytest.mark.parametrize("name", IN_SIMULATION)
+def test_the_simulation_catches(name: str) -> None:
+    """A bug that is planted in one guard shows within a few hundred histories."""
+    with IN_SIMULATION[name].planted():
+        assert any(problems_of(range(seed, seed + 1)) for seed in range(SEEDS))
+
+
+@pytest.mark.parametrize("name", BEFORE_DEATH)
+def test_the_kill_walk_catches(name: str, tmp_path: Path) -> None:
+    """A bug that shows when a process dies at the wrong moment is found by the walk."""
+    children = Children("sequential", name)
+    try:
+        assert any(walk(children, tmp_path, "facts", range(1, 400)))
+    finally:
+        children.close()
+
+
+@pytest.mark.parametrize("planted", [False, True], ids=["sound", "planted"])
+def test_a_definite_order_catches_lost_news(planted: bool) -> None:
+    """An answer that comes between a commit and the news of it is lost only by the planted bug."""
+    with NEWS_LOST.planted() if planted else nullcontext():
+        assert bool(decided_while_the_news_is_on_its_way()) == planted
+
+
+def test_a_bug_is_gone_after_its_test() -> None:
+    """Planting is undone: afterwards the function is the one it was."""
+    for mutant in (*IN_SIMULATION.values(), *BEFORE_DEATH.values()):
+        before = mutant.function.__code__
+        with mutant.planted():
+            assert mutant.function.__code__ is not before
+        assert mutant.function.__code__ is before

@@ -1,0 +1,69 @@
+"""Random histories of several processes: whatever happens, nothing is lost and everything ends."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from tests.faults.simulation import main, problems_of, simulate
+
+CHUNKS = 8
+SEEDS = 2_000
+DEEP_CHUNKS = 20
+DEEP_SEEDS = 100_000
+
+
+def told(found: dict[int, list[str]]) -> str:
+    """How to see the story of each seed that failed."""
+    lines = [f"python -m tests.faults.simulation {seed}: {found[seed][0]}" for seed in found]
+    return "\n".join(lines)
+
+
+def seeds(chunk: int, total: int, chunks: int) -> range:
+    size = total // chunks
+    return range(chunk * size, (chunk + 1) * size)
+
+
+@pytest.mark.parametrize("chunk", range(CHUNKS))
+@pytest.mark.item("inv-1", "inv-2", "inv-3", "inv-4", "inv-5", "inv-6", "inv-7", "inv-8")
+@pytest.mark.item("inv-9", "inv-11", "inv-14", "inv-16", "inv-17", "inv-26")
+def test_no_history_breaks_an_invariant(chunk: int) -> None:
+    """With crashes, stalls, clock jumps, late and double answers, failing disks: all is well."""
+    found = problems_of(seeds(chunk, SEEDS, CHUNKS))
+    assert not found, told(found)
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("chunk", range(DEEP_CHUNKS))
+def test_no_history_breaks_an_invariant_deep(chunk: int) -> None:
+    """The same with many more seeds."""
+    found = problems_of(seeds(chunk, DEEP_SEEDS, DEEP_CHUNKS))
+    assert not found, told(found)
+
+
+def test_a_seed_is_one_history() -> None:
+    """The same seed tells the same story, so that a failure can be looked at again."""
+
+    async def story(seed: int) -> list[str]:
+        world = await simulate(seed)
+        names = {run: f"run {n}" for n, run in enumerate(world.store.runs)}
+        short = {run[-4:]: name for run, name in names.items()}
+        return [_renamed(line, short) for line in world.story]
+
+    for seed in range(20):
+        assert asyncio.run(story(seed)) == asyncio.run(story(seed))
+
+
+def _renamed(line: str, names: dict[str, str]) -> str:
+    for run, name in names.items():
+        line = line.replace(run, name)
+    return line
+
+
+def test_a_story_can_be_read(capsys: pytest.CaptureFixture[str]) -> None:
+    """The command that a failure names tells what happened, one line for each thing."""
+    main(["3"])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "seed 3"
+    assert any("RunStarted" in line for line in lines)
