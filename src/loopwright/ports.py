@@ -202,6 +202,7 @@ class Job:
     step: str = ""
     idle_ms: int | None = None
     wall_ms: int | None = None
+    env: Mapping[str, str] = field(default_factory=dict)  # values that a script is given
     used: AbstractSet[int] = frozenset()  # bookmarks that this agent has already used up
 
 

@@ -11,7 +11,7 @@ import hashlib
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 import jsonschema
 
@@ -34,11 +34,12 @@ from loopwright.kernel.facts import (
     Usage,
 )
 from loopwright.kernel.fold import apply, fold
-from loopwright.kernel.state import State
+from loopwright.kernel.state import Evaluated, Names, State
 from loopwright.model.actions import Action, Decision, Step
 from loopwright.model.ids import MAIN
 from loopwright.model.plan import Plan
 from loopwright.model.record import Blob, JsonValue, Text
+from loopwright.runtime.senses import evaluated
 
 START = 1_000
 INLINE = 200
@@ -66,6 +67,9 @@ class Texts:
     def matches(self, pattern: str, text: str, *, ignore_case: bool) -> str | None:
         found = re.search(pattern, text, re.IGNORECASE if ignore_case else 0)
         return None if found is None else found.group(0)
+
+    def evaluate(self, text: str, scope: Names, *, wants: Literal["bool", "list"]) -> Evaluated:
+        return evaluated(text, scope, wants=wants)
 
     def schema_problem(self, schema: dict[str, JsonValue], value: JsonValue) -> str | None:
         found = next(jsonschema.Draft202012Validator(schema).iter_errors(value), None)

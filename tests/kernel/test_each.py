@@ -119,7 +119,8 @@ def test_items_under_way_finish_after_a_failure() -> None:
         pytest.param(
             ItemsFrom(ref=Ref(of="message")), "not-a-list", "found Blob", id="stored text"
         ),
-        pytest.param(ItemsExpr(expr="x"), "not-a-list", "found nothing", id="no evaluator yet"),
+        pytest.param(ItemsExpr(expr="x"), "not-a-list", "x", id="unknown name"),
+        pytest.param(ItemsExpr(expr="1 + 1"), "not-a-list", "list", id="a number"),
         pytest.param(Items(values=(1, 2, 3, 4)), "too-many-items", "4 items, at most 3", id="many"),
     ],
 )

@@ -123,6 +123,7 @@ def test_new_fields_have_defaults() -> None:
         "run.finished": ["at", "outcome", "reason"],
         "agent.changed": ["at", "agent", "becomes"],
         "step.started": ["at", "path"],
+        "step.retried": ["at", "path", "attempt"],
         "step.finished": ["at", "path", "status"],
         "step.skipped": ["at", "path", "reason"],
         "iteration.started": ["at", "path"],

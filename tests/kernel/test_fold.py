@@ -239,7 +239,10 @@ def test_facts_that_only_tell(fact: AnyFact) -> None:
 def test_a_changed_agent_is_another_from_then_on() -> None:
     """An edit reaches the calls after it; the plan that other runs share stays as it was."""
     run = Driver(LOOP).start()
-    assert len(run.append(AgentChanged(at=run.clock, agent="a", to=Agent(system="Be brief.")))) == 1
+    assert (
+        len(run.append(AgentChanged(at=run.clock, agent="a", becomes=Agent(system="Be brief."))))
+        == 1
+    )
     assert run.state.plan.agents == {"a": Agent(system="Be brief.")}
     assert LOOP.agents == {}
     assert run.run().passes == 2

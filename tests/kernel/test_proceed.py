@@ -20,13 +20,13 @@ from loopwright.model.actions import (
     Cycle,
     Repeat,
     RunCommand,
-    RunScript,
     Step,
     Steps,
     Stop,
     Wait,
 )
-from loopwright.model.checks import Contains, Expr
+from loopwright.model.checks import Contains, ToolResult
+from loopwright.model.expr import Cel
 from loopwright.model.plan import Plan
 from loopwright.model.template import Lit, Ref
 from tests.kernel.driving import (
@@ -134,9 +134,8 @@ def test_stop_ends_the_whole_run(reason: object, expected: str) -> None:
 @pytest.mark.parametrize(
     "action",
     [
-        pytest.param(RunScript(text="x"), id="script"),
         pytest.param(Cycle(agent="a"), id="cycle"),
-        pytest.param(Repeat(body=WORK, max=1, until=Expr(text="x")), id="check by expression"),
+        pytest.param(Repeat(body=WORK, max=1, until=ToolResult(tool="x")), id="check by tool"),
     ],
 )
 def test_what_has_no_decider_is_a_defect(action: Action) -> None:
@@ -161,11 +160,11 @@ RULES = {
 @pytest.mark.parametrize("fates", list(product(FATES, FATES)), ids="-".join)
 def test_joins(join: str, fates: tuple[str, str]) -> None:
     """A step starts if what it needs ended in a way that its join allows."""
-    steps: list[Step] = [step("bad", on_error="continue")]
-    answers: dict[str, object] = {"bad/agent#1": Fail()}
+    steps: list[Step] = []
+    answers: dict[str, object] = {}
     for name, fate in zip(("x", "y"), fates, strict=True):
-        # What stands behind a tolerated failure is skipped.
-        steps.append(step(name, *(["bad"] if fate == "skipped" else []), on_error="continue"))
+        when = Cel(text="false") if fate == "skipped" else None
+        steps.append(step(name, on_error="continue", when=when))
         if fate == "failed":
             answers[f"{name}/agent#1"] = Fail()
     steps.append(step("last", "x", "y", join=join))
@@ -174,6 +173,17 @@ def test_joins(join: str, fates: tuple[str, str]) -> None:
     assert (found["x"], found["y"]) == fates
     assert found["last"] == ("completed" if RULES[join](fates) else "skipped")
     assert broken_laws(run.facts) == []
+
+
+def test_what_a_failure_left_out_spoils_what_follows() -> None:
+    """Left out by a condition is fine for `finished_ok`; left out behind a failure is not."""
+    steps = (
+        step("bad", on_error="continue"),
+        step("behind", "bad"),
+        step("last", "behind", join="finished_ok"),
+    )
+    run = drive(plan_of_steps(*steps), by_effect({"bad/agent#1": Fail()}))
+    assert statuses(run) == {"bad": "failed", "behind": "skipped", "last": "skipped"}
 
 
 @pytest.mark.parametrize("join", RULES)

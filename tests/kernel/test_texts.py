@@ -91,7 +91,7 @@ def filled(template: Template, place: str = "loop.1.inner") -> str:
             Ref(of="result", name="first", field="n"), "loop.1.inner", "", id="result is not JSON"
         ),
         pytest.param(Ref(of="iteration"), "loop.1.inner", "2", id="iteration"),
-        pytest.param(Ref(of="index"), "loop.1.inner", "1", id="index"),
+        pytest.param(Ref(of="index"), "loop.1.inner", "", id="index where there is no list"),
         pytest.param(Ref(of="max"), "loop.1.inner", "5", id="max"),
         pytest.param(Ref(of="previous"), "loop.1.inner", "pass one", id="previous"),
         pytest.param(Ref(of="feedback"), "loop.1.inner", "use tabs", id="feedback"),
@@ -175,6 +175,15 @@ def test_items_reach_the_passes(items: object, texts: list[str]) -> None:
     assert [gate.message for gate in run.open_gates()] == texts
     state = run.cut(len(run.facts)).state
     assert [gate.message for gate in state.gates.values()] == texts
+
+
+def test_items_reach_loops_inside() -> None:
+    """In a loop inside of a pass over a list, the item and its index are still there."""
+    message = (Ref(of="item"), Lit(text=":"), Ref(of="index"), Lit(text=":"), Ref(of="iteration"))
+    inner = Repeat(body=AskPerson(message=message), max=1)
+    loop = Repeat(body=inner, each=Each(items=Items(values=("a", "b"))))
+    run = Driver(plan_of(loop)).start()
+    assert [gate.message for gate in run.open_gates()] == ["a:0:1", "b:1:1"]
 
 
 def test_field_of_an_item() -> None:

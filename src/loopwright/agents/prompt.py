@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 import msgspec
 
+from loopwright.agents.before import needed, pass_before
+from loopwright.agents.clipping import clip
 from loopwright.kernel.frames import CheckNote, LeafBody, Owner, PassOwner, RepeatBody
 from loopwright.kernel.limits import cap
 from loopwright.kernel.state import Senses, State
@@ -40,16 +42,30 @@ def compose(state: State, owner: Owner, senses: Senses) -> Shown:
     assert isinstance(body.action, CallAgent | Cycle)
     action = body.action
     sections = [request_text(state, owner, action.prompt, senses)]
+    schema = action.schema if isinstance(action, CallAgent) else None
+    sections += _form(body, schema)
+    if isinstance(action, CallAgent) and action.show_needs:
+        sections += needed(owner, senses)
     inside = enclosing_pass(owner)
     if inside is not None:
         sections += _item(inside, action.prompt)
         sections += _memory(inside, senses)
-    schema = action.schema if isinstance(action, CallAgent) else None
     return Shown(
         text="\n\n".join(section for section in sections if section),
         schema=schema,
         session=_session(action, inside),
     )
+
+
+def _form(body: LeafBody, schema: dict[str, JsonValue] | None) -> list[str]:
+    """The form of a structured answer, and what was wrong with the one before."""
+    if schema is None:
+        return []
+    shown = msgspec.json.encode(schema).decode()
+    told = [f"## Result\n\nEnd with one JSON object that fits this schema:\n\n{shown}"]
+    if body.failure is not None and body.failure.error.type == "bad_result":
+        told.append(f"The answer before did not fit: {body.failure.error.detail}")
+    return told
 
 
 def _session(action: CallAgent | Cycle, inside: PassOwner | None) -> str | None:
@@ -78,6 +94,9 @@ def _memory(inside: PassOwner, senses: Senses) -> list[str]:
         case ProgressLog():
             sections.append(_progress_log(repeat))
             sections.append(_retry_note(inside))
+        case PreviousOutput(by_step=True):
+            sections += pass_before(inside, senses)
+            sections.append(f"## Iteration {inside.iteration}")
         case PreviousOutput():
             sections.append(_previous_output(repeat, senses))
             sections.append(_retry_note(inside))
@@ -107,7 +126,7 @@ def _retry_note(inside: PassOwner) -> str:
 
 def _previous_output(repeat: RepeatBody, senses: Senses) -> str:
     text = senses.read(repeat.last.output) if repeat.last else ""
-    return f"## Output of iteration {repeat.finished}\n\n{_clip(text, OUTPUT_CHARS)}"
+    return f"## Output of iteration {repeat.finished}\n\n{clip(text, OUTPUT_CHARS)}"
 
 
 def _is_told(note: CheckNote) -> bool:
@@ -116,18 +135,10 @@ def _is_told(note: CheckNote) -> bool:
 
 def _check_note(note: CheckNote, senses: Senses) -> str:
     said = {"fail": "not passed", "timed_out": "timed out", "error": "could not be asked"}
-    text = _clip(senses.read(note.evidence), EVIDENCE_CHARS).strip()
+    text = clip(senses.read(note.evidence), EVIDENCE_CHARS).strip()
     quoted = "\n".join(f"    {line}" for line in text.splitlines())
     return f"## Check: {note.check} ({said.get(note.verdict, note.verdict)})\n\n{quoted}"
 
 
 def _feedback(repeat: RepeatBody) -> str:
     return f"## Feedback from a person\n\n{repeat.feedback}"
-
-
-def _clip(text: str, size: int) -> str:
-    """A text that fits, with its head and its tail and a word on what was left out."""
-    if len(text) <= size:
-        return text
-    half = size // 2
-    return f"{text[:half]}\n[… {len(text) - 2 * half} characters left out …]\n{text[-half:]}"

@@ -6,7 +6,17 @@ from pathlib import Path
 import msgspec
 
 from loopwright.errors import DefinitionError, LoopwrightError
-from loopwright.model.actions import Action, CallAgent, Cycle, Repeat, Step, Steps
+from loopwright.model.actions import (
+    Action,
+    AskPerson,
+    CallAgent,
+    Cycle,
+    Repeat,
+    Rework,
+    Step,
+    Steps,
+)
+from loopwright.model.checks import Goal, Judge, leaves
 from loopwright.model.plan import Agent, Plan
 from loopwright.model.record import JsonValue
 from loopwright.programs.specs import BadSpec, parse_spec
@@ -78,8 +88,12 @@ def _collect_action(action: Action, names: set[str]) -> None:
     match action:
         case CallAgent(agent=name) | Cycle(agent=name):
             names.add(name)
-        case Repeat(body=body):
+        case Repeat(body=body, until=until):
             _collect_action(body, names)
+            judges = [leaf for leaf in leaves(until) if isinstance(leaf, Judge | Goal)]
+            names.update(leaf.agent for leaf in judges)
+        case AskPerson(on_reject=Rework(agent=name)):
+            names.add(name)
         case Steps(steps=steps):
             for step in steps:
                 _collect(step, names)

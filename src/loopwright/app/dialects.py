@@ -9,11 +9,12 @@ from typing import Protocol, cast
 from loopwright.errors import DefinitionError
 from loopwright.model.plan import Plan
 from loopwright.model.record import JsonValue
-from loopwright.programs.files import FileProblem, read_regular
+from loopwright.programs.files import FileProblem, read_beneath, read_regular
 from loopwright.syntax import Diagnostic, Document, read, suggest
 
 MAX_BYTES = 262_144
-NAMES = ("native", "rondoflow")
+DEEPEST = 32  # files that name files
+NAMES = ("native", "rondoflow", "zenflow")
 ONE_AT_A_TIME = ("rondoflow",)
 """Dialects whose definition is one worker: it has at most one run under way."""
 
@@ -63,16 +64,20 @@ def read_definition(
     if isinstance(data, FileProblem):
         code = "too-large" if data.code == "file-too-large" else data.code
         raise _refused(file, code, data.message)
-    return parse_definition(data, file=file, force=force)
+    return parse_definition(data, file=file, force=force, folder=path.absolute().parent)
 
 
-def parse_definition(data: bytes, *, file: str, force: str | None = None) -> Definition:
-    """Read a definition from its bytes; every problem is in the one error that is raised."""
+def parse_definition(
+    data: bytes, *, file: str, force: str | None = None, folder: Path | None = None
+) -> Definition:
+    """Read a definition from its bytes; every problem is in the one error that is raised. Files
+    that it names are looked for in the folder, and nowhere else.
+    """
     document, found = read(data, file=file, limit=MAX_BYTES)
     if document is None:
         raise DefinitionError(f"{file} cannot be read", problems=found)
     name = force or recognise(document.value)
-    plan, more = dialect(name).lower(document)
+    plan, more = _lowered(dialect(name), document, folder)
     found = [*found, *more]
     if plan is None or any(problem.severity == "error" for problem in found):
         raise DefinitionError(f"{file} is not a valid definition", problems=found)
@@ -84,6 +89,24 @@ def parse_definition(data: bytes, *, file: str, force: str | None = None) -> Def
         warnings=tuple(found),
         key=_key(name, plan, document.value) if name in ONE_AT_A_TIME else None,
     )
+
+
+def _lowered(
+    language: Dialect, document: Document, folder: Path | None
+) -> tuple[Plan | None, list[Diagnostic]]:
+    """Lower a document, with the files that it and they name in turn."""
+    wanted = getattr(language, "wanted", None)
+    if wanted is None:
+        return language.lower(document)
+    files: dict[str, bytes | FileProblem] = {}
+    for _ in range(DEEPEST):
+        missing = [one for one in wanted(document, files) if one.path not in files]
+        if not missing or folder is None:
+            break
+        for one in missing:
+            files[one.path] = read_beneath(folder, one.path, one.limit)
+    answer: tuple[Plan | None, list[Diagnostic]] = language.lower(document, files)  # type: ignore[call-arg]
+    return answer
 
 
 def _key(name: str, plan: Plan, value: JsonValue) -> str:

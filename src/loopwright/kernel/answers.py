@@ -42,7 +42,8 @@ def effect_requested(state: State, fact: EffectRequested) -> None:
         case purpose if purpose.startswith("check"):
             assert isinstance(owner, PassOwner)
             owner.check_pending = fact.effect
-        case "backoff":
+            owner.check_tries = pending.attempt
+        case "backoff" | "rework":
             assert isinstance(body, LeafBody)
             body.pending = fact.effect
         case _:
@@ -132,6 +133,8 @@ def _answer_leaf(body: LeafBody, pending: Pending, fact: EffectDone | EffectFail
     body.pending = None
     if pending.purpose == "backoff":
         body.backoff = pending.attempt
+    elif pending.purpose == "rework" and isinstance(fact, EffectDone):
+        body.gate = None  # what was rejected has been worked on: ask again
     elif isinstance(fact, EffectFailed):
         body.failure = fact
     elif isinstance(body.action, RunCommand | RunScript) and fact.code not in (0, None):
@@ -186,6 +189,9 @@ def gate_answered(state: State, fact: GateAnswered) -> None:
     gate.text = fact.text
     gate.by = fact.by
     body = gate.owner.body
+    if isinstance(body, LeafBody) and body.gate is gate and fact.decision == "reject":
+        body.rejections += 1
+        body.rejection = fact.text
     if isinstance(body, RepeatBody) and body.cap_gate is gate and fact.decision == "continue":
         body.extra += 1
         body.feedback = fact.text

@@ -17,12 +17,14 @@ from loopwright.model.checks import (
     Check,
     Command,
     Contains,
+    Expr,
     Goal,
     Judge,
     Leaf,
     OutputSchema,
     Person,
     Regex,
+    ResultField,
     Script,
     Signal,
     leaves,
@@ -49,7 +51,7 @@ class Ask(msgspec.Struct, frozen=True):
 class Settled(msgspec.Struct, frozen=True):
     """The checks have come to a decision; `reason` names the one that made it."""
 
-    verdict: Literal["pass", "fail", "rejected"]
+    verdict: Literal["pass", "fail", "rejected", "broken"]
     reason: str = ""
 
 
@@ -84,7 +86,14 @@ def _weigh_leaf(leaf: Leaf, verdicts: dict[int, Verdict], index: int) -> Ask | S
         return Ask(index, leaf)
     if verdict == "pass":
         return Settled("pass", "approved" if isinstance(leaf, Person) else check_name(leaf))
+    if verdict == "error" and _must_not_break(leaf):
+        return Settled("broken")
     return Settled("rejected" if verdict == "rejected" else "fail")
+
+
+def _must_not_break(leaf: Leaf) -> bool:
+    """Whether a check that could not be asked ends the loop at once."""
+    return isinstance(leaf, Expr | Judge) and leaf.on_error == "fail"
 
 
 def _weigh_any(parts: tuple[Check, ...], verdicts: dict[int, Verdict], first: int) -> Ask | Settled:
@@ -104,7 +113,7 @@ def _weigh_all(parts: tuple[Check, ...], verdicts: dict[int, Verdict], first: in
         if isinstance(said, Ask):
             if not (failed and isinstance(said.leaf, Judge | Goal | Person)):
                 return said
-        elif said.verdict == "rejected":
+        elif said.verdict in ("rejected", "broken"):
             return said
         else:
             failed = failed or said.verdict == "fail"
@@ -131,8 +140,17 @@ def inspect(
             )
         case OutputSchema():
             return _fits(leaf, senses, output, result)
+        case ResultField():
+            return _field_is_true(leaf, senses, result)
         case _:
             return None
+
+
+def _field_is_true(leaf: ResultField, senses: Senses, result: Text | None) -> Said:
+    """Exactly true: a text that says so, or a number, is not."""
+    value: JsonValue = msgspec.json.decode(senses.read(result)) if result is not None else None
+    found = value.get(leaf.field) if isinstance(value, dict) else None
+    return Said("pass" if found is True else "fail")
 
 
 def _contains(leaf: Contains, text: str) -> Said:
@@ -185,6 +203,19 @@ def command_said(leaf: Command | Script, answer: EffectDone | EffectFailed) -> S
     if answer.error.type in ("wall_timeout", "idle_timeout"):
         return Said("timed_out", answer.error.detail)
     return Said("error", answer.error.detail)
+
+
+def judge_said(answer: EffectDone | EffectFailed, senses: Senses) -> Said:
+    """What a judge's structured answer says; one that could not be had is an error, not a yes."""
+    if isinstance(answer, EffectFailed):
+        words = senses.read(answer.output)[:EVIDENCE_CHARS]
+        return Said("error", f"{answer.error.detail}: {words}" if words else answer.error.detail)
+    value: JsonValue = (
+        msgspec.json.decode(senses.read(answer.result)) if answer.result is not None else None
+    )
+    verdict = value if isinstance(value, dict) else {}
+    words = str(verdict.get("reason") or senses.read(answer.output))
+    return Said("pass" if verdict.get("done") is True else "fail", words)
 
 
 def person_said(leaf: Person, gate: GateState) -> Said:

@@ -95,7 +95,7 @@ def _never_started(state: State, body: StepsBody, why: str) -> list[AnyFact]:
     return [
         StepSkipped(
             at=state.now,
-            path=child_path(body.owner.path, step.id),
+            path=child_path(body.owner.inside, step.id),
             iteration=body.owner.iteration,
             reason=why,
             status="cancelled",
@@ -111,7 +111,7 @@ def _withdraw(state: State, owner: Owner, effect: str | None, why: str) -> list[
     return [
         EffectFailed(
             at=state.now,
-            path=owner.path,
+            path=owner.inside,
             iteration=owner.iteration,
             effect=effect,
             error=Failure(type="cancelled", detail=why),

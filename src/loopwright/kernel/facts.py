@@ -106,6 +106,13 @@ class StepStarted(PlaceFact, frozen=True, kw_only=True, tag="step.started"):
     """A step's dependencies are met and it begins."""
 
 
+class StepRetried(PlaceFact, frozen=True, kw_only=True, tag="step.retried"):
+    """A step of many parts failed and begins anew; `attempt` counts from 1 with the first."""
+
+    attempt: int
+    error: Failure | None = None
+
+
 class StepFinished(PlaceFact, frozen=True, kw_only=True, tag="step.finished"):
     """A step ended; `result` is JSON text."""
 
@@ -121,7 +128,8 @@ class StepSkipped(PlaceFact, frozen=True, kw_only=True, tag="step.skipped"):
     """A step will not run, and why."""
 
     reason: str
-    status: Literal["skipped", "cancelled"] = "skipped"
+    status: Literal["skipped", "cancelled", "failed"] = "skipped"
+    error: Failure | None = None
 
 
 class IterationStarted(PlaceFact, frozen=True, kw_only=True, tag="iteration.started"):
@@ -248,6 +256,7 @@ AnyFact: TypeAlias = (
     | AgentChanged
     | RunFinished
     | StepStarted
+    | StepRetried
     | StepFinished
     | StepSkipped
     | IterationStarted

@@ -39,6 +39,7 @@ from loopwright.kernel.facts import (
     RunResumed,
     RunStarted,
     StepFinished,
+    StepRetried,
     StepSkipped,
     StepStarted,
 )
@@ -62,6 +63,7 @@ from loopwright.model.actions import Steps
 from loopwright.model.ids import last_id, parent_path, pass_number
 from loopwright.model.memory import ProgressLog
 from loopwright.model.plan import Plan
+from loopwright.model.record import Text
 
 
 def fold(plan: Plan, facts: Iterable[AnyFact]) -> State:
@@ -131,16 +133,32 @@ def _step_started(state: State, fact: StepStarted) -> None:
     number = parent.index.at[last_id(fact.path)]
     step = parent.index.action.steps[number]
     parent.ready.remove(number)
-    owner = StepOwner(path=fact.path, iteration=fact.iteration, step=step, parent=parent)
+    owner = StepOwner(
+        path=fact.path, iteration=fact.iteration, step=step, parent=parent, inside=fact.path
+    )
     owner.body = make_body(state, owner, step.action, owner)
     parent.active[step.id] = owner
     state.owners[fact.path] = owner
     state.touch(owner)
 
 
+def _step_retried(state: State, fact: StepRetried) -> None:
+    """The whole step begins anew, under a name of its own for everything inside."""
+    owner = state.owners[fact.path]
+    assert isinstance(owner, StepOwner)
+    state.owners.pop(owner.inside if owner.inside != owner.path else "", None)
+    owner.tries = fact.attempt
+    owner.inside = f"{owner.path}~{fact.attempt}"
+    owner.deadline, owner.deadline_hit = None, False
+    owner.body = make_body(state, owner, owner.step.action, owner)
+    state.owners[owner.inside] = owner
+    state.touch(owner)
+
+
 def _step_finished(state: State, fact: StepFinished) -> None:
     owner = state.owners.pop(fact.path)
     assert isinstance(owner, StepOwner)
+    state.owners.pop(owner.inside, None)
     owner.closed = True
     result = Result(
         status=fact.status,
@@ -161,7 +179,9 @@ def _step_skipped(state: State, fact: StepSkipped) -> None:
     number = parent.index.at[step]
     if number in parent.ready:
         parent.ready.remove(number)
-    _settle_step(state, parent, step, Result(status=fact.status, reason=fact.reason))
+    _settle_step(
+        state, parent, step, Result(status=fact.status, reason=fact.reason, error=fact.error)
+    )
 
 
 def _settle_step(state: State, parent: StepsBody, step: str, result: Result) -> None:
@@ -182,7 +202,11 @@ def _iteration_started(state: State, fact: IterationStarted) -> None:
     assert isinstance(parent, RepeatBody)
     number = pass_number(fact.path)
     owner = PassOwner(
-        path=fact.path, iteration=fact.iteration or number + 1, number=number, parent=parent
+        path=fact.path,
+        iteration=fact.iteration or number + 1,
+        number=number,
+        parent=parent,
+        inside=fact.path,
     )
     owner.body = make_body(state, owner, parent.action.body, parent.step)
     parent.started = max(parent.started, number + 1)
@@ -257,8 +281,21 @@ def _settle_pass(repeat: RepeatBody, owner: PassOwner, ended: Result, *, done: b
     if isinstance(memory, ProgressLog) or repeat.action.output == "learning":
         size = memory.chars if isinstance(memory, ProgressLog) else 300
         repeat.learnings.append(learning_of(ended.output, owner.iteration, size))
+    repeat.last_steps = dict(owner.body.results) if isinstance(owner.body, StepsBody) else {}
     if repeat.action.output == "all":
-        repeat.outputs.append(ended.output)
+        repeat.outputs.append(_said_in(owner, ended))
+
+
+def _said_in(owner: PassOwner, ended: Result) -> list[tuple[str, Text]]:
+    """Everything that was said in a pass, with the step or the judge that said it."""
+    if isinstance(owner.body, StepsBody):
+        results = owner.body.results
+        order = [step.id for step in owner.body.index.action.steps]
+        said = [(name, results[name].output) for name in order if name in results]
+    else:
+        said = [("", ended.output)]
+    judged = [("judge", note.evidence) for note in owner.notes if note.check == "judge"]
+    return [(name, text) for name, text in [*said, *judged] if text]
 
 
 def _check_verdict(state: State, fact: CheckVerdict) -> None:
@@ -269,6 +306,7 @@ def _check_verdict(state: State, fact: CheckVerdict) -> None:
         CheckNote(index=fact.index, check=fact.check, verdict=fact.verdict, evidence=fact.evidence)
     )
     owner.check_answer = None
+    owner.check_tries = 0
     if owner.gate is not None:  # its decision is this verdict; another check asks anew
         owner.heard, owner.gate = owner.gate, None
     state.touch(owner)
@@ -286,6 +324,7 @@ _APPLY: dict[type[Fact], Callable[..., None]] = {
     AgentChanged: _agent_changed,
     RunFinished: _run_finished,
     StepStarted: _step_started,
+    StepRetried: _step_retried,
     StepFinished: _step_finished,
     StepSkipped: _step_skipped,
     IterationStarted: _iteration_started,

@@ -79,6 +79,8 @@ class LeafBody:
     failure: EffectFailed | None = None
     gate: GateState | None = None
     queued: bool = False
+    rejections: int = 0
+    rejection: str = ""
 
 
 @dataclass(slots=True, eq=False)
@@ -117,8 +119,9 @@ class RepeatBody:
     last: Result | None = None
     last_done: bool = False
     last_checks: list["CheckNote"] = field(default_factory=list)
+    last_steps: dict[str, Result] = field(default_factory=dict)
     learnings: list[str] = field(default_factory=list)
-    outputs: list[Text | None] = field(default_factory=list)
+    outputs: list[list[tuple[str, Text]]] = field(default_factory=list)
     feedback: str = ""
     session: str | None = None
     identical: int = 0
@@ -155,6 +158,7 @@ class RunOwner:
 
     body: StepsBody = field(init=False)
     path: str = ""
+    inside: str = ""
     iteration: int | None = None
     spent: Spent = field(default_factory=Spent)
     deadline: str | None = None
@@ -174,6 +178,8 @@ class StepOwner:
     step: Step
     parent: StepsBody
     body: Body = field(init=False)
+    inside: str = ""  # how places inside are named; a new try of the whole step gets a new name
+    tries: int = 1
     spent: Spent = field(default_factory=Spent)
     deadline: str | None = None
     deadline_hit: bool = False
@@ -191,11 +197,13 @@ class PassOwner:
     number: int
     parent: RepeatBody
     body: Body = field(init=False)
+    inside: str = ""
     spent: Spent = field(default_factory=Spent)
     verdicts: dict[int, Verdict] = field(default_factory=dict)
     notes: list[CheckNote] = field(default_factory=list)
     check_pending: str | None = None
     check_answer: EffectDone | EffectFailed | None = None
+    check_tries: int = 0
     gate: GateState | None = None
     heard: GateState | None = None  # the gate whose decision a check has taken up
     deadline: str | None = None

@@ -4,7 +4,7 @@ from hashlib import blake2b
 from typing import Literal, TypeAlias
 
 from loopwright.kernel.facts import GateOpened
-from loopwright.kernel.frames import Owner, PassOwner, RepeatBody
+from loopwright.kernel.frames import LeafBody, Owner, PassOwner, RepeatBody
 from loopwright.kernel.state import Senses, State
 from loopwright.kernel.texts import fill
 from loopwright.model.actions import Gate
@@ -25,10 +25,10 @@ def open_gate(
     """The fact that asks a person about a place."""
     text = fill(state, owner, gate.message, senses) or _default_message(owner, about)
     number = _asked_before(owner, about)
-    identity = f"{state.run}\n{owner.path}\n{about}\n{number}"
+    identity = f"{state.run}\n{owner.inside}\n{about}\n{number}"
     return GateOpened(
         at=state.now,
-        path=owner.path,
+        path=owner.inside,
         iteration=owner.iteration,
         gate=f"gate_{blake2b(identity.encode(), digest_size=10).hexdigest()}",
         digest=_digest(text, output),
@@ -45,6 +45,8 @@ def _asked_before(owner: Owner, about: About) -> int:
         return owner.body.extra
     if about == "pass" and isinstance(owner, PassOwner):
         return sum(note.check == "person" for note in owner.notes)
+    if about == "step" and isinstance(owner.body, LeafBody):
+        return owner.body.rejections
     return 0
 
 

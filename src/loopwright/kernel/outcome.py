@@ -4,6 +4,7 @@ Functions of the state alone: asking twice gives the same answer, and a crash be
 changes nothing, because what is due is always recomputed from what is there.
 """
 
+from collections.abc import Iterator
 from typing import assert_never
 
 import msgspec
@@ -15,6 +16,7 @@ from loopwright.kernel.retry import after_failure
 from loopwright.kernel.state import Senses, State, is_full
 from loopwright.kernel.texts import items_of
 from loopwright.model.actions import AskPerson, CallAgent, Cycle
+from loopwright.model.plan import Plan
 from loopwright.model.record import JsonValue, Text
 
 MAX_PARALLEL_ITEMS = 100
@@ -86,9 +88,15 @@ def _failed(failure: EffectFailed) -> Result:
 def _gate_outcome(body: LeafBody) -> Result | None:
     gate, action = body.gate, body.action
     assert isinstance(action, AskPerson)
+    if body.failure is not None:
+        return _failed(body.failure)
     if gate is None or gate.decision is None:
         return None
     if gate.decision == "reject":
+        if action.on_reject is not None and body.rejections < action.on_reject.attempts:
+            return None  # an agent works on it
+        if action.reject == "cancel":
+            return None  # the whole run is ended
         detail = gate.text or "rejected by a person"
         return Result("failed", "rejected", error=Failure(type="rejected", detail=detail))
     return Result("completed", "approved", output=gate.text if action.capture else None)
@@ -139,6 +147,24 @@ def _worst(body: StepsBody) -> Result | None:
                 continue
             return ended
     return None
+
+
+def run_result(plan: Plan, body: StepsBody, ended: Result) -> Result:
+    """What a run of steps came to, by the rule of its plan."""
+    statuses = [result.status for result in body.results.values()]
+    if plan.outcome == "worst" or ended.reason == "deadline":
+        return ended
+    bad = [status for status in statuses if status in ("failed", "exhausted", "cancelled")]
+    if plan.outcome == "partial" and bad and "completed" in statuses:
+        return msgspec.structs.replace(ended, status="failed", reason="partial")
+    if plan.outcome == "partial" and bad:
+        return msgspec.structs.replace(ended, status="failed")
+    if plan.outcome == "some_completed" and not bad and "completed" not in statuses:
+        error = Failure("nothing_completed", "no step completed")
+        return msgspec.structs.replace(
+            ended, status="failed", reason="nothing_completed", error=error
+        )
+    return ended
 
 
 # -- a loop ----------------------------------------------------------------------------------------
@@ -220,17 +246,22 @@ def _repeat_output(body: RepeatBody, senses: Senses, *, met: bool) -> Text | Non
         return None
     match body.action.output:
         case "all" if body.outputs:
-            parts = [
-                f"## Iteration {n}\n\n{senses.read(text)}"
-                for n, text in enumerate(body.outputs, start=1)
-            ]
-            return senses.keep("\n\n".join(parts))
+            return senses.keep("\n\n".join(_everything(body, senses)))
         case "learning" if body.learnings and not met:
             return body.learnings[-1]
         case "result":
             return body.last.result
         case _:
             return body.last.output
+
+
+def _everything(body: RepeatBody, senses: Senses) -> Iterator[str]:
+    """All that was said, pass by pass, each part under the name of who said it."""
+    for number, said in enumerate(body.outputs, start=1):
+        yield f"## Iteration {number}"
+        for name, text in said:
+            heading = f"Judge Feedback (Iteration {number})" if name == "judge" else name
+            yield f"### {heading}\n\n{senses.read(text)}" if name else senses.read(text)
 
 
 # -- one pass for each item ------------------------------------------------------------------------

@@ -3,10 +3,12 @@
 from typing import assert_never
 
 from loopwright.kernel.calls import AgentCall, AnyCall, CommandCall, SleepCall
+from loopwright.kernel.conditions import Holds, evaluate
 from loopwright.kernel.facts import (
     AnyFact,
     CancelRequested,
     EffectRequested,
+    Failure,
     IterationStarted,
     StepSkipped,
     StepStarted,
@@ -23,6 +25,7 @@ from loopwright.model.actions import (
     CallAgent,
     Gate,
     RunCommand,
+    RunScript,
     Step,
     Stop,
     Wait,
@@ -36,7 +39,7 @@ def proceed(state: State, body: Body, senses: Senses) -> list[AnyFact]:
         case LeafBody():
             return proceed_leaf(state, body, senses)
         case StepsBody():
-            return proceed_steps(state, body)
+            return proceed_steps(state, body, senses)
         case RepeatBody():
             if body.action.each is not None:
                 return proceed_each(state, body, senses)
@@ -49,9 +52,9 @@ def request(state: State, owner: Owner, purpose: str, number: int, call: AnyCall
     """The fact that asks for an effect at a place."""
     return EffectRequested(
         at=state.now,
-        path=owner.path,
+        path=owner.inside,
         iteration=owner.iteration,
-        effect=effect_id(owner.path, purpose, number),
+        effect=effect_id(owner.inside, purpose, number),
         call=call,
     )
 
@@ -63,16 +66,28 @@ def proceed_leaf(state: State, body: LeafBody, senses: Senses) -> list[AnyFact]:
     if body.pending is not None:
         return []
     if isinstance(body.action, AskPerson):
-        if body.gate is not None:
-            return []
-        gate = Gate(message=body.action.message, answers=body.action.answers)
-        return [open_gate(state, body.owner, "step", gate, senses)]
+        return _proceed_gate(state, body, body.action, senses)
     if isinstance(body.action, Stop):
         reason = fill(state, body.owner, body.action.reason, senses) or "stopped"
         return [] if state.cancel else [CancelRequested(at=state.now, reason=reason)]
     if body.failure is not None and body.backoff < body.attempt:
         return _back_off(state, body)
     return _next_try(state, body)
+
+
+def _proceed_gate(state: State, body: LeafBody, action: AskPerson, senses: Senses) -> list[AnyFact]:
+    """Ask; after a rejection that is to be worked on, let the agent work and ask again."""
+    if body.gate is None:
+        gate = Gate(message=action.message, answers=action.answers)
+        return [open_gate(state, body.owner, "step", gate, senses)]
+    if body.gate.decision != "reject":
+        return []
+    if action.on_reject is not None and body.rejections < action.on_reject.attempts:
+        call = AgentCall(agent=action.on_reject.agent)
+        return [request(state, body.owner, "rework", body.rejections, call)]
+    if action.reject == "cancel" and state.cancel is None:
+        return [CancelRequested(at=state.now, reason="rejected")]
+    return []
 
 
 def _back_off(state: State, body: LeafBody) -> list[AnyFact]:
@@ -96,6 +111,9 @@ def _next_try(state: State, body: LeafBody) -> list[AnyFact]:
         case RunCommand(argv=argv, timeout_ms=timeout_ms, env=env):
             call = CommandCall(argv=argv, timeout_ms=timeout_ms, env=env)
             return [request(state, owner, "command", number, call)]
+        case RunScript(text=text, interpreter=interpreter, timeout_ms=timeout_ms):
+            call = CommandCall(argv=(interpreter, "-c", text), timeout_ms=timeout_ms)
+            return [request(state, owner, "script", number, call)]
         case Wait(ms=ms):
             return [request(state, owner, "wait", number, SleepCall(until=state.now + ms))]
         case _:
@@ -105,18 +123,42 @@ def _next_try(state: State, body: LeafBody) -> list[AnyFact]:
 # -- a graph of steps ------------------------------------------------------------------------------
 
 
-def proceed_steps(state: State, body: StepsBody) -> list[AnyFact]:
+def proceed_steps(state: State, body: StepsBody, senses: Senses) -> list[AnyFact]:
     if state.paused or not body.ready:
         return []
     facts: list[AnyFact] = []
     for number in body.ready:
         step = body.index.action.steps[number]
-        path, iteration = child_path(body.owner.path, step.id), body.owner.iteration
-        if _may_start(step, [body.results[need] for need in step.needs]):
-            facts.append(StepStarted(at=state.now, path=path, iteration=iteration))
-        else:
+        path = child_path(body.owner.inside, step.id)
+        if not _may_start(step, [body.results[need] for need in step.needs]):
             facts.append(_skipped(state, body, step, path))
+        elif step.when is not None:
+            facts.append(_under_condition(state, body, step, path, senses))
+        else:
+            facts.append(StepStarted(at=state.now, path=path, iteration=body.owner.iteration))
     return facts
+
+
+def _under_condition(
+    state: State, body: StepsBody, step: Step, path: str, senses: Senses
+) -> AnyFact:
+    """A condition is looked at once, when everything before the step has ended."""
+    assert step.when is not None
+    at, iteration = state.now, body.owner.iteration
+    said = evaluate(state, body.owner, step.when, senses)
+    if isinstance(said, Holds):
+        if said.yes:
+            return StepStarted(at=at, path=path, iteration=iteration)
+        return StepSkipped(at=at, path=path, iteration=iteration, reason="condition")
+    error = Failure(type="condition", detail=said.why)
+    return StepSkipped(
+        at=at,
+        path=path,
+        iteration=iteration,
+        reason="condition",
+        status="skipped" if step.when_error == "skip" else "failed",
+        error=error,
+    )
 
 
 def _skipped(state: State, body: StepsBody, step: Step, path: str) -> StepSkipped:
@@ -146,7 +188,7 @@ def _may_start(step: Step, before: list[Result]) -> bool:
         case "all_success":
             return good == len(before)
         case "finished_ok":
-            return bad == 0
+            return good + sum(map(_left_out_on_purpose, before)) == len(before)
         case "one_success":
             return good > 0 or not before
         case "none_failed_min_one_success":
@@ -155,6 +197,11 @@ def _may_start(step: Step, before: list[Result]) -> bool:
             return True
         case never:
             assert_never(never)
+
+
+def _left_out_on_purpose(result: Result) -> bool:
+    """Skipped by a condition; what was skipped for a failure before it spoils what follows."""
+    return result.status == "skipped" and result.reason != "dependency"
 
 
 # -- a loop ----------------------------------------------------------------------------------------
@@ -174,7 +221,7 @@ def proceed_repeat(state: State, body: RepeatBody, senses: Senses) -> list[AnyFa
         call = SleepCall(until=state.now + action.delay_ms)
         return [*facts, request(state, owner, "delay", body.finished, call)]
     number = -1 if action.check_first and not body.checked_first else body.started
-    path = pass_path(owner.path, number)
+    path = pass_path(owner.inside, number)
     facts.append(IterationStarted(at=state.now, path=path, iteration=number + 1))
     return facts
 
@@ -211,7 +258,7 @@ def proceed_each(state: State, body: RepeatBody, senses: Senses) -> list[AnyFact
     first, last = body.started, min(body.started + room, len(items))
     facts += [
         IterationStarted(
-            at=state.now, path=item_path(body.owner.path, number), iteration=number + 1
+            at=state.now, path=item_path(body.owner.inside, number), iteration=number + 1
         )
         for number in range(first, last)
     ]

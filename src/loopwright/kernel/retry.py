@@ -12,12 +12,21 @@ class RetryAfter(msgspec.Struct, frozen=True):
     ms: int
 
 
+def is_retried(policy: Retry, failure: Failure) -> bool:
+    """Whether a policy speaks of this failure."""
+    if failure.type in ("cancelled", "internal"):
+        return failure.type in policy.on
+    return failure.type in policy.on or "any" in policy.on
+
+
 def after_failure(policy: Retry, attempt: int, failure: Failure) -> RetryAfter | None:
     """The wait before the next try, or None when this was the last one.
 
     The wait doubles with each try up to the cap; a provider that names its own time is believed.
     """
-    if attempt >= policy.attempts or failure.type not in policy.on:
+    if failure.type == "bad_result" and attempt == 1:
+        return RetryAfter(ms=0)  # an answer that does not fit is asked for once more, at once
+    if attempt >= policy.attempts or not is_retried(policy, failure):
         return None
     wait = min(policy.cap_ms, policy.base_ms * 2 ** min(attempt - 1, 20))
     return RetryAfter(ms=max(wait, failure.retry_after_ms or 0))

@@ -7,8 +7,11 @@ looked at twice has nothing new to say.
 """
 
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Literal, Protocol
+
+import msgspec
 
 from loopwright.kernel.calls import AgentCall, AnyCall, SleepCall
 from loopwright.kernel.facts import (
@@ -35,6 +38,24 @@ from loopwright.model.policy import NO_LIMITS, Limits, Retry
 from loopwright.model.record import JsonValue, Text
 
 
+class Names(Protocol):
+    """What an expression may speak of; steps are looked up only when they are spoken of."""
+
+    step_ids: frozenset[str]
+    variables: Mapping[str, JsonValue]
+
+    def step(self, name: str) -> dict[str, JsonValue] | None:
+        """A step that has ended."""
+
+
+class Evaluated(msgspec.Struct, frozen=True):
+    """The value of an expression, or why it has none; `missing` tells an absent name apart."""
+
+    value: JsonValue = None
+    problem: str = ""
+    missing: bool = False
+
+
 class Senses(Protocol):
     """Pure helpers that deciding needs and that other libraries do better.
 
@@ -49,6 +70,9 @@ class Senses(Protocol):
 
     def matches(self, pattern: str, text: str, *, ignore_case: bool) -> str | None:
         """What a pattern matched first, in linear time, or None."""
+
+    def evaluate(self, text: str, scope: "Names", *, wants: Literal["bool", "list"]) -> "Evaluated":
+        """The value of an expression over the names of a scope."""
 
     def schema_problem(self, schema: dict[str, JsonValue], value: JsonValue) -> str | None:
         """Why a value does not fit a JSON Schema, or None."""
@@ -142,9 +166,17 @@ def make_body(state: State, owner: Owner, action: Action, step: StepOwner | None
         case Repeat():
             return RepeatBody(owner=owner, action=action, step=step)
         case _:
-            retry = step.step.retry if step else Retry()
+            retry = _retry_inside(step, action)
             limits = step.step.limits if step else NO_LIMITS
             return LeafBody(owner=owner, action=action, retry=retry, limits=limits)
+
+
+def _retry_inside(step: StepOwner | None, action: Action) -> Retry:
+    """The policy of a single call: its step's, unless that one begins the whole step anew."""
+    if step is None:
+        return Retry()
+    whole = step.step.action is not action and "any" in step.step.retry.on
+    return Retry() if whole else step.step.retry
 
 
 def enclosing_step(owner: Owner) -> StepOwner | None:

@@ -1,13 +1,21 @@
-"""Filling templates from the state of a run: one pass, by structure, nothing scanned again."""
+"""Looking things up from a place in a run: what a reference points at, what an expression sees.
+
+Templates are filled in one pass, by structure: what is filled in is never scanned again. In an
+expression `steps` holds every step that has ended and can be seen from the place, from the inside
+out; the other names are about the pass: its number from 0, its item, and what it said.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 import msgspec
 
 from loopwright.kernel.facts import Failure
-from loopwright.kernel.frames import Owner, PassOwner, RepeatBody, Result, StepsBody
+from loopwright.kernel.frames import LeafBody, Owner, PassOwner, RepeatBody, Result, StepsBody
 from loopwright.kernel.state import Senses, State
 from loopwright.model.actions import Each
 from loopwright.model.record import Blob, JsonValue, Text
-from loopwright.model.template import Items, ItemsFrom, Lit, Ref, Template
+from loopwright.model.template import Items, ItemsExpr, ItemsFrom, Lit, Ref, Template
 
 
 def fill(state: State, owner: Owner, template: Template, senses: Senses) -> str:
@@ -44,6 +52,10 @@ def resolve(state: State, owner: Owner, ref: Ref, senses: Senses) -> JsonValue |
             return _field(started.inputs.get(ref.name or "") if started else None, ref.field)
         case "run":
             return state.run
+        case "setting":
+            return state.plan.settings.get(ref.name or "", "")
+        case "rejection":
+            return owner.body.rejection if isinstance(owner.body, LeafBody) else ""
         case "workspace":
             return started.workspace if started else ""
         case "output":
@@ -79,8 +91,20 @@ def _of_pass(state: State, inside: PassOwner, ref: Ref, senses: Senses) -> JsonV
             return repeat.action.max
         case "previous":
             return repeat.last.output if repeat.last else None
+        case "previous_output" | "previous_result":
+            return _of_pass_before(inside, ref, senses)
         case _:
             return repeat.feedback
+
+
+def _of_pass_before(inside: PassOwner, ref: Ref, senses: Senses) -> JsonValue | Blob:
+    """What a step said in the pass before; nothing in the first pass."""
+    found = inside.parent.last_steps.get(ref.name or "")
+    if found is None:
+        return None
+    if ref.of == "previous_output":
+        return found.output
+    return _result_field(found.result, ref.field, senses)
 
 
 def _of_item(state: State, inside: PassOwner, ref: Ref, senses: Senses) -> JsonValue:
@@ -120,8 +144,11 @@ def _find_items(
             found: JsonValue | Blob = list(values)
         case ItemsFrom(ref=ref):
             found = resolve(state, owner, ref, senses)
-        case _:
-            found = None
+        case ItemsExpr(expr=expr):
+            said = senses.evaluate(expr, scope_at(state, owner, senses), wants="list")
+            if said.problem:
+                return Failure("not-a-list", said.problem)
+            found = said.value
     if isinstance(found, Blob) or not isinstance(found, list):
         kind = "nothing" if found is None else type(found).__name__
         return Failure("not-a-list", f"the items must be a list, found {kind}")
@@ -177,3 +204,73 @@ def _field(value: JsonValue, dotted: str | None) -> JsonValue:
         else:
             return None
     return value
+
+
+# -- what an expression sees -----------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Scope:
+    """Names for one evaluation."""
+
+    owner: Owner
+    senses: Senses
+    step_ids: frozenset[str]
+    variables: Mapping[str, JsonValue]
+
+    def step(self, name: str) -> dict[str, JsonValue] | None:
+        """A step that has ended, as expressions see it."""
+        found = step_result(self.owner, name)
+        return None if found is None else _as_seen(found, self.senses)
+
+
+def scope_at(state: State, owner: Owner, senses: Senses, said: Result | None = None) -> Scope:
+    """What can be seen from a place; `said` is what the pass under judgement came to."""
+    inside = enclosing_pass(owner)
+    last = inside.parent.last if inside is not None else None
+    about = said or last
+    return Scope(
+        owner=owner,
+        senses=senses,
+        step_ids=frozenset(_visible(owner)),
+        variables={
+            "iteration": inside.number if inside is not None else 0,
+            "index": _plain(resolve(state, owner, Ref(of="index"), senses)) or 0,
+            "item": _plain(resolve(state, owner, Ref(of="item"), senses)),
+            "content": senses.read(about.output) if about else "",
+            "result": _object(about.result if about else None, senses),
+            "status": about.status if about else "",
+        },
+    )
+
+
+def _visible(owner: Owner) -> list[str]:
+    """Ids of all steps around a place, whether they have ended or not."""
+    names: list[str] = []
+    place: Owner | None = owner
+    while place is not None:
+        if isinstance(place.body, StepsBody):
+            names += place.body.index.at
+        if isinstance(place.parent, StepsBody):
+            names += place.parent.index.at
+        place = place.parent.owner if place.parent is not None else None
+    return names
+
+
+def _as_seen(found: Result, senses: Senses) -> dict[str, JsonValue]:
+    return {
+        "content": senses.read(found.output),
+        "status": found.status,
+        "result": _object(found.result, senses),
+    }
+
+
+def _object(text: Text | None, senses: Senses) -> JsonValue:
+    if text is None:
+        return {}
+    value: JsonValue = msgspec.json.decode(senses.read(text))
+    return value
+
+
+def _plain(value: JsonValue | Blob) -> JsonValue:
+    return None if isinstance(value, Blob) else value

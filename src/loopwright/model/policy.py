@@ -18,6 +18,7 @@ FailureKind: TypeAlias = Literal[
     "script",  # the script of answers has no fitting reply
     "cancelled",  # ended from outside: stop, deadline, a sibling
     "internal",  # a defect of ours; never retried
+    "any",  # in a policy: whatever went wrong, but for a stop from outside and our own defects
 ]
 
 RETRYABLE: tuple[FailureKind, ...] = ("rate_limited", "overloaded")

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 CHECK_OUTPUT_BYTES = 1 << 20
 SYSTEM_BYTES = 32_768
 DEFAULT_IDLE_MS = 300_000
+VARIABLE_BYTES = 64 * 1_024
 LIVE_LINE_BYTES = 1 << 20
 
 SchemaProblem = Callable[[dict[str, JsonValue], JsonValue], str | None]
@@ -217,17 +218,18 @@ class LocalPerformer:
     # -- commands of the author
 
     async def _command(self, job: Job, call: CommandCall) -> Answer:
-        end = await run_program(
-            Program(
-                argv=call.argv,
-                cwd=job.workspace,
-                env=agent_environment(self._base, call.env, self._own(job)),
-                wall_s=call.timeout_ms / 1_000,
-                stdout_cap=CHECK_OUTPUT_BYTES,
-            ),
-            on_stdout=self._live(job, lines=False),
-        )
-        output = _check_output(end)
+        with _as_variables(job.env) as values:
+            end = await run_program(
+                Program(
+                    argv=call.argv,
+                    cwd=job.workspace,
+                    env=agent_environment(self._base, {**call.env, **values}, self._own(job)),
+                    wall_s=call.timeout_ms / 1_000,
+                    stdout_cap=CHECK_OUTPUT_BYTES,
+                ),
+                on_stdout=self._live(job, lines=False),
+            )
+        output = _check_output(end) if "/check" in job.effect else _step_output(end)
         if end.how == "exited":
             return Done(output=output, code=end.code, note="; ".join(_notes(end)))
         failure = failure_of(end)
@@ -237,11 +239,41 @@ class LocalPerformer:
         return Failed(error=failure, output=output)
 
 
+def _step_output(end: ProgramEnd) -> str:
+    """What a step's program printed on stdout, without the one newline that ends it."""
+    return end.stdout.decode(errors="replace").removesuffix("\n")
+
+
 def _check_output(end: ProgramEnd) -> str:
     """What a command printed: all of stdout for a step, stderr after it."""
     out = end.stdout.decode(errors="replace")
     err = end.stderr_tail.decode(errors="replace")
     return f"{out.rstrip()}\n{err}".strip() if err.strip() else out.rstrip("\n")
+
+
+@contextmanager
+def _as_variables(values: Mapping[str, str]) -> Iterator[dict[str, str]]:
+    """Values for a script: itself in a variable when it fits, else the name of a file with it in
+    NAME_FILE. No value is ever part of a command.
+    """
+    variables: dict[str, str] = {}
+    files: list[Path] = []
+    try:
+        for name, value in values.items():
+            plain = value.replace("\0", "")
+            data = plain.encode(errors="replace")
+            if len(data) <= VARIABLE_BYTES:
+                variables[name] = data.decode()
+                continue
+            handle, place = tempfile.mkstemp(prefix="loopwright-", suffix=".txt")
+            files.append(Path(place))
+            with os.fdopen(handle, "wb") as stream:
+                stream.write(data)
+            variables[name], variables[f"{name}_FILE"] = "", place
+        yield variables
+    finally:
+        for file in files:
+            file.unlink(missing_ok=True)
 
 
 def _notes(end: ProgramEnd) -> list[str]:

@@ -2,10 +2,14 @@
 
 from collections.abc import Set as AbstractSet
 
-from loopwright.agents.prompt import NOTHING, compose
-from loopwright.kernel.calls import AgentCall
-from loopwright.kernel.frames import LeafBody, Owner
+from loopwright.agents.judging import compose_judge
+from loopwright.agents.prompt import NOTHING, Shown, compose
+from loopwright.kernel.calls import AgentCall, CommandCall
+from loopwright.kernel.frames import LeafBody, Owner, PassOwner
 from loopwright.kernel.state import Pending, State, chain, enclosing_step, limits_of
+from loopwright.kernel.texts import fill, request_text
+from loopwright.model.actions import AskPerson, RunScript
+from loopwright.model.checks import Goal, Judge, Leaf, Script, leaves
 from loopwright.model.ids import last_id
 from loopwright.model.plan import Agent
 from loopwright.ports import Job
@@ -20,9 +24,9 @@ def job_for(state: State, pending: Pending, texts: Texts, token: str) -> Job:
     agent: Agent | None = None
     shown = NOTHING
     used: AbstractSet[int] = frozenset()
-    if isinstance(pending.call, AgentCall) and isinstance(owner.body, LeafBody):
+    if isinstance(pending.call, AgentCall):
         agent = state.plan.agents.get(pending.call.agent, Agent())
-        shown = compose(state, owner, texts)
+        shown = _shown(state, pending, texts)
         used = _used(state, pending.call.agent, agent)
     return Job(
         run=started.run,
@@ -39,9 +43,47 @@ def job_for(state: State, pending: Pending, texts: Texts, token: str) -> Job:
         schema=shown.schema,
         session=shown.session,
         idle_ms=_idle_limit(state, owner, agent),
+        env=_values(state, pending, texts),
         wall_ms=agent.wall_ms if agent else None,
         used=used,
     )
+
+
+def _shown(state: State, pending: Pending, texts: Texts) -> Shown:
+    """What the agent of an effect is shown: the worker its task, the judge what to judge."""
+    owner, call = pending.owner, pending.call
+    assert isinstance(call, AgentCall)
+    if call.role != "worker":
+        assert isinstance(owner, PassOwner)
+        leaf = _check(owner, pending.purpose)
+        assert isinstance(leaf, Judge | Goal)
+        return compose_judge(state, owner, leaf, texts)
+    body = owner.body
+    if isinstance(body, LeafBody) and isinstance(body.action, AskPerson):
+        rework = body.action.on_reject
+        prompt = rework.prompt if rework is not None else ()
+        return Shown(text=request_text(state, owner, prompt, texts), schema=None, session=None)
+    return compose(state, owner, texts)
+
+
+def _check(owner: PassOwner, purpose: str) -> Leaf:
+    return leaves(owner.parent.action.until)[int(purpose.removeprefix("check"))]
+
+
+def _values(state: State, pending: Pending, texts: Texts) -> dict[str, str]:
+    """What a script is given: templates filled now, so that no large value is ever in a fact."""
+    owner = pending.owner
+    if not isinstance(pending.call, CommandCall):
+        return {}
+    if pending.purpose == "script" and isinstance(owner.body, LeafBody):
+        action = owner.body.action
+        env = action.env if isinstance(action, RunScript) else {}
+    elif isinstance(owner, PassOwner) and pending.purpose.startswith("check"):
+        leaf = _check(owner, pending.purpose)
+        env = leaf.env if isinstance(leaf, Script) else {}
+    else:
+        env = {}
+    return {name: fill(state, owner, template, texts) for name, template in env.items()}
 
 
 def _used(state: State, name: str, agent: Agent) -> AbstractSet[int]:

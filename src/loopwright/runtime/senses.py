@@ -4,11 +4,15 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from hashlib import blake2b
-from typing import Protocol, cast
+from importlib import import_module
+from typing import Literal, Protocol, TypeAlias, cast
 
 import re2
 
+from loopwright.kernel.state import Evaluated, Names
 from loopwright.model.record import Blob, JsonValue, Text
+
+Wants: TypeAlias = Literal["bool", "list"]
 
 INLINE_BYTES = 1_024
 HEAD_CHARS = 400
@@ -40,6 +44,24 @@ def stored_text(text: str) -> tuple[Text, dict[str, bytes]]:
         return text, {}
     name = content_hash(data)
     return Blob(blob=name, size=len(data), head=text[:HEAD_CHARS]), {name: data}
+
+
+def evaluated(text: str, scope: Names, *, wants: Wants) -> Evaluated:
+    """The value of an expression; only the steps that it speaks of are looked up."""
+    # The evaluator costs 40 ms to load, and most runs have no expression.
+    cel = import_module("loopwright.syntax.cel")
+    program = cel.compile_cel(text, step_ids=scope.step_ids, wants=wants)
+    if isinstance(program, list):
+        return Evaluated(problem="; ".join(problem.message for problem in program))
+    named = scope.step_ids if program.uses_steps is None else program.uses_steps
+    found = {name: scope.step(name) for name in named}
+    steps = {name: value for name, value in found.items() if value is not None}
+    said = program.evaluate({**scope.variables, "steps": steps})
+    if isinstance(said, cel.Truth):
+        return Evaluated(value=said.holds)
+    if isinstance(said, cel.Items):
+        return Evaluated(value=said.values)
+    return Evaluated(problem=said.message, missing=isinstance(said, cel.Missing))
 
 
 class Texts:
@@ -80,6 +102,9 @@ class Texts:
     def matches(self, pattern: str, text: str, *, ignore_case: bool) -> str | None:
         found = compiled(pattern, ignore_case=ignore_case).search(text)
         return None if found is None else str(found.group(0))
+
+    def evaluate(self, text: str, scope: Names, *, wants: Wants) -> Evaluated:
+        return evaluated(text, scope, wants=wants)
 
     def schema_problem(self, schema: dict[str, JsonValue], value: JsonValue) -> str | None:
         return self._check_schema(schema, value)

@@ -60,6 +60,7 @@ Wants: TypeAlias = Literal["bool", "list"]
 
 MAX_LENGTH = 4_096
 MAX_GROWTH = 100
+MAX_MESSAGE = 200
 # Characters in one text, divided by the number of plus signs, where a loop may join it with
 # others: the evaluator stops after 10,000 passes and copies the text in each.
 MAX_JOINED = 65_536
@@ -125,8 +126,8 @@ class Program:
                 return self._error(str(answer.value()), scope)
             return self._value(answer, kind)
         except Unfit as problem:
-            return Broken(f"the expression has no usable value: {problem}")
-        except (RuntimeError, SystemError, TypeError) as problem:
+            return Broken(f"the expression has no usable value: {problem}", problem.code)
+        except (MemoryError, RuntimeError, TypeError) as problem:
             # The evaluator raises where it cannot say it by a value: budget, optional values.
             return _raised(str(problem))
 
@@ -174,10 +175,10 @@ class Program:
             return Missing(
                 "a field was asked of a value that has no fields, such as null or a text"
             )
-        return Broken(f"the expression fails: {message}")
+        return _failed(message)
 
     def _missing(self, key: str, scope: Mapping[str, JsonValue]) -> str:
-        name = key.strip('"')
+        name = key.strip('"')[:MAX_MESSAGE]
         steps = scope.get("steps")
         there = isinstance(steps, Mapping) and name in steps
         if self.uses_steps is not None and name in self.uses_steps and not there:
@@ -281,4 +282,9 @@ def _raised(message: str) -> Broken:
         return Broken("the expression goes through more than 10,000 items", "too-much-work")
     if message.startswith("Unable to convert function return value"):
         return Broken("the expression gives an optional value; .orValue(…) makes a plain one of it")
-    return Broken(f"the expression fails: {message}")
+    return _failed(message)
+
+
+def _failed(message: str) -> Broken:
+    # What the evaluator says may quote a value, and values can be long.
+    return Broken(f"the expression fails: {message[:MAX_MESSAGE]}")

@@ -10,7 +10,7 @@ from loopwright.model.record import JsonValue
 
 MAX_DEPTH = 200
 MAX_VALUES = 200_000
-_INT64 = range(-(2**63), 2**63)
+_LOWEST, _HIGHEST = -(2**63), 2**63 - 1
 # The evaluator cuts a text at the first and refuses the others.
 _UNFIT = re.compile("[\0\ud800-\udfff]")
 
@@ -31,6 +31,9 @@ _WORDS = {
     "UINT": "a whole number",
     "optional_type": "an optional value",
 }
+
+
+BrokenCode: TypeAlias = Literal["error", "not-a-bool", "not-a-list", "too-much-work"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +62,7 @@ class Broken:
     """The expression has no value for any other reason."""
 
     message: str
-    code: Literal["error", "not-a-bool", "not-a-list", "too-much-work"] = "error"
+    code: BrokenCode = "error"
 
 
 Value: TypeAlias = Truth | Items | Missing | Broken
@@ -67,6 +70,10 @@ Value: TypeAlias = Truth | Items | Missing | Broken
 
 class Unfit(Exception):
     """A value cannot cross the border; says why."""
+
+    def __init__(self, message: str, code: BrokenCode = "error") -> None:
+        super().__init__(message)
+        self.code: BrokenCode = code
 
 
 class CelValue(Protocol):
@@ -90,19 +97,15 @@ def to_cel(value: object, *, longest: int | None = None, depth: int = 0) -> obje
     """
     if isinstance(value, str):
         return _text(value, longest)
-    if isinstance(value, int) and value not in _INT64:
-        raise Unfit(
-            f"the number {value:.3e} does not fit into 64 bits"
-            if abs(value) < 10**300
-            else "a number does not fit into 64 bits"
-        )
+    if isinstance(value, int) and not _LOWEST <= value <= _HIGHEST:
+        raise Unfit(f"a number of {value.bit_length()} bits does not fit into 64")
     if value is None or isinstance(value, bool | int | float):
         return value
     if depth >= MAX_DEPTH:
         raise Unfit(f"a value is nested deeper than {MAX_DEPTH} levels")
     if isinstance(value, Mapping):
         return {
-            _text(str(k), longest): to_cel(v, longest=longest, depth=depth + 1)
+            _text(_key(k), longest): to_cel(v, longest=longest, depth=depth + 1)
             for k, v in value.items()
         }
     if isinstance(value, list | tuple):
@@ -127,7 +130,7 @@ class _Reader:
     def read(self, value: CelValue) -> JsonValue:
         self._left -= 1
         if self._left < 0:
-            raise Unfit(f"the value has more than {MAX_VALUES} parts")
+            raise Unfit(f"it has more than {MAX_VALUES} parts", "too-much-work")
         kind = str(value.type())
         if kind == "NULL":
             return None
@@ -145,7 +148,8 @@ def _text(text: str, longest: int | None) -> str:
     if longest is not None and len(text) > longest:
         raise Unfit(
             f"it joins values in a loop, with a text of {len(text)} characters at hand "
-            f"(here at most {longest})"
+            f"(here at most {longest})",
+            "too-much-work",
         )
     if text.isascii() and "\0" not in text:
         return text
@@ -159,8 +163,8 @@ def _text(text: str, longest: int | None) -> str:
 def _scalar(value: object) -> JsonValue:
     if isinstance(value, float) and not isfinite(value):
         raise Unfit(f"{value} is no JSON number")
-    if isinstance(value, int) and value not in _INT64:
-        raise Unfit(f"the number {value} does not fit into 64 bits")
+    if isinstance(value, int) and not _LOWEST <= value <= _HIGHEST:
+        raise Unfit(f"the number {value} does not fit into 64 bits with a sign")
     assert isinstance(value, bool | int | float | str)
     return value
 
@@ -168,4 +172,4 @@ def _scalar(value: object) -> JsonValue:
 def _key(key: object) -> str:
     if isinstance(key, str):
         return key
-    raise Unfit("a mapping has a key that is no text; string(…) makes one of it")
+    raise Unfit("a mapping has a key that is no text")

@@ -22,6 +22,7 @@ from loopwright.kernel.facts import (
     RunFinished,
     RunStarted,
     StepFinished,
+    StepRetried,
     StepSkipped,
     StepStarted,
 )
@@ -31,7 +32,7 @@ from loopwright.model.plan import Plan
 from loopwright.testing.tries import tries
 from loopwright.testing.whereabouts import action_at
 
-_BEGINNINGS = (StepStarted, IterationStarted, EffectRequested, GateOpened)
+_BEGINNINGS = (StepStarted, StepRetried, IterationStarted, EffectRequested, GateOpened)
 
 
 def fact_problems(plan: Plan, facts: Sequence[AnyFact]) -> list[str]:
@@ -110,28 +111,34 @@ def _gates(facts: Sequence[AnyFact], *, ended: bool) -> Iterator[str]:
 
 
 def _places(facts: Sequence[AnyFact], *, ended: bool) -> Iterator[str]:
-    """Places begin once inside open ones, end once after all in them, and pass on nothing (I3)."""
-    open_places = {""}
+    """Places begin once inside open ones, and end once, after everything in them (I3)."""
+    open_places = {"": ""}  # with the name that places inside go by
     seen: set[str] = set()
     for fact in facts:
         path = getattr(fact, "path", "")
         if isinstance(fact, StepStarted | IterationStarted | StepSkipped):
-            if path in seen:
-                yield f"{path} begins or is skipped a second time"
-            if parent_path(path) not in open_places:
-                yield f"{path} begins in a place that is not open"
-            seen.add(path)
+            yield from _begins(path, open_places, seen)
             if not isinstance(fact, StepSkipped):
-                open_places.add(path)
-        elif path not in open_places:
+                open_places[path] = path
+        elif path not in open_places and path not in open_places.values():
             yield f"{type(fact).__name__} at {path}, which is not open"
-        elif isinstance(fact, StepFinished | IterationFinished):
-            open_places.discard(path)
-            inside = [place for place in open_places if place and parent_path(place) == path]
-            if inside:
-                yield f"{path} ends before {sorted(inside)}"
-    if ended and open_places != {""}:
-        yield f"never ended: {sorted(open_places - {''})}"
+        elif isinstance(fact, StepFinished | StepRetried | IterationFinished):
+            name = open_places.pop(path, path)
+            left = [place for place in open_places if place and parent_path(place) == name]
+            if left:
+                yield f"{path} ends before {sorted(left)}"
+            if isinstance(fact, StepRetried):
+                open_places[path] = f"{path}~{fact.attempt}"
+    if ended and set(open_places) != {""}:
+        yield f"never ended: {sorted(set(open_places) - {''})}"
+
+
+def _begins(path: str, open_places: dict[str, str], seen: set[str]) -> Iterator[str]:
+    if path in seen:
+        yield f"{path} begins or is skipped a second time"
+    if parent_path(path) not in open_places.values():
+        yield f"{path} begins in a place that is not open"
+    seen.add(path)
 
 
 def _passes(plan: Plan, facts: Sequence[AnyFact]) -> Iterator[str]:

@@ -11,6 +11,7 @@ from loopwright.kernel.facts import (
     EffectRequested,
     IterationFinished,
     StepFinished,
+    StepRetried,
 )
 from loopwright.model.actions import CallAgent, RunCommand
 from loopwright.model.plan import Plan
@@ -32,6 +33,8 @@ def tries(plan: Plan, facts: Sequence[AnyFact]) -> Iterator[str]:
             newest[fact.path] = fact.effect
         elif isinstance(fact, StepFinished | IterationFinished):
             yield from _ended(plan, fact, answers.get(newest.get(fact.path, "")))
+        elif isinstance(fact, StepRetried) and fact.attempt > _retry(plan, fact.path).attempts:
+            yield f"{fact.path} begins for the {fact.attempt}. time"
 
 
 def _next_try(
@@ -43,7 +46,7 @@ def _next_try(
     number, most = _number(fact.effect), _retry(plan, fact.path).attempts
     if number != (_number(before) + 1 if before else 1):
         yield f"{fact.effect} follows {before}"
-    if number > max(most, 1):
+    if number > max(most, 1) + _asked_once_more(before, answers):
         yield f"{fact.effect} is one of {most} tries"
     if before is not None:
         if not _is_failure(answers.get(before)):
@@ -63,6 +66,12 @@ def _ended(
         retry = _retry(plan, fact.path)
         if last.error.type in retry.on and _number(last.effect) < retry.attempts:
             yield f"{fact.path} gave up after {last.effect}"
+
+
+def _asked_once_more(before: str | None, answers: dict[str, EffectDone | EffectFailed]) -> bool:
+    """An answer that does not fit is asked for once more, whatever the step allows."""
+    last = answers.get(before or "")
+    return isinstance(last, EffectFailed) and last.error.type == "bad_result"
 
 
 def _is_failure(answer: EffectDone | EffectFailed | None) -> bool:

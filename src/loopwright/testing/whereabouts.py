@@ -6,7 +6,7 @@ from typing import NamedTuple
 from loopwright.model.actions import Action, Repeat, Step, Steps
 from loopwright.model.plan import Plan
 
-_PARTS = re.compile(r"([a-z][a-z0-9_-]*)|(?:^|\.)-?\d+|\[\d+\]")
+_PARTS = re.compile(r"([a-z][a-z0-9_-]*)(?:~\d+)?|(?:^|\.)-?\d+|\[\d+\]")
 
 
 class Whereabouts(NamedTuple):

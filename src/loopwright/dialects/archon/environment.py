@@ -4,12 +4,16 @@ import re
 from collections.abc import Iterable
 
 from loopwright.dialects.archon.variables import VARIABLES
-from loopwright.model.template import Ref, Template
+from loopwright.model.template import Ref, Source, Template
 
 OWN = "LW_"
 # Given to every script: what a program that the script starts expects to find.
 _ALWAYS = ("ARGUMENTS", "USER_MESSAGE", "WORKFLOW_ID")
 _NOT_IN_NAMES = re.compile(r"[^A-Z0-9]+")
+_KINDS: tuple[tuple[str, Source, Source], ...] = (
+    (OWN, "output", "result"),
+    (f"{OWN}PREV_", "previous_output", "previous_result"),
+)
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -55,16 +59,12 @@ class EnvNames:
 
 def _asked(word: str, node: str, upper: str) -> Ref | None:
     """What a word asks of a node, if it does."""
-    for prefix, whole, part in (
-        (OWN, "output", "result"),
-        (f"{OWN}PREV_", "previous_output", "previous_result"),
-    ):
+    for prefix, whole, part in _KINDS:
         stem = f"{prefix}{upper}_OUTPUT"
         if word == stem:
-            return Ref.__call__(of=whole, name=node)
+            return Ref(of=whole, name=node)
         if word.startswith(f"{stem}_"):
-            field = word.removeprefix(f"{stem}_").lower()
-            return Ref.__call__(of=part, name=node, field=field)
+            return Ref(of=part, name=node, field=word.removeprefix(f"{stem}_").lower())
     return None
 
 

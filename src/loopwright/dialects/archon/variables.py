@@ -1,7 +1,7 @@
 """Variables in texts: `$USER_MESSAGE`, `$setup.output.field`, `$INPUTS.branch` and their kin.
 
 All of them are found in one pass, each with a boundary behind it, and what is filled in is never
-looked at again. `$$` in front of a variable is a plain `$`: `$$USER_MESSAGE` stays as it is written.
+looked at again. `$$` in front of a variable is a plain `$`: `$$USER_MESSAGE` gives `$USER_MESSAGE`.
 """
 
 import re

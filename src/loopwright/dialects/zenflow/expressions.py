@@ -16,6 +16,9 @@ from loopwright.syntax import Diagnostic, Document, Position
 
 Wants: TypeAlias = Literal["bool", "list"]
 
+Ended: TypeAlias = dict[int, dict[str, frozenset[str]]]
+"""What has ended before each step, by graph; found when it is first asked for."""
+
 _ID = re.compile(r"['\"]?([A-Za-z0-9_-]+)")
 
 
@@ -38,64 +41,69 @@ class _Language(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Expression:
-    """An expression where it stands; `late` are steps that exist but may not have ended by then."""
+    """An expression of a step, and the steps that it can look at."""
 
+    step: StepAt
     path: Path
     text: str
     wants: Wants
     ids: frozenset[str]
-    late: frozenset[str]
 
 
 def expressions(document: Document, tree: Tree) -> Iterator[Diagnostic]:
     """All that is wrong with the expressions of a workflow."""
-    for one in found(tree):
-        language = cast(_Language, import_module("loopwright.syntax.cel"))
-        made = language.compile_cel(one.text, step_ids=one.ids, wants=one.wants)
-        for problem in made if isinstance(made, list) else ():
-            yield _diagnostic(document, one, problem)
-
-
-def found(tree: Tree) -> Iterator[Expression]:
-    """Every expression that says something, with what it can see."""
+    ended: Ended = {}
     for step in tree.steps:
-        condition = step.value.get("condition")
-        loop = step.loop
-        until = loop.value.get("until") if loop else None
-        items = loop.value.get("forEach") if loop else None
-        if _says(condition):
-            yield _seen_from(step, (*step.path, "condition"), condition, "bool")
-        if loop is not None and _says(items):
-            yield _seen_from(step, (*loop.path, "forEach"), items, "list")
-        if loop is not None and _says(until):
-            path = (*loop.path, "until")
-            yield _seen_from(step, path, until, "bool", inner=loop.graph)
+        for one in _of_step(step, ended):
+            language = cast(_Language, import_module("loopwright.syntax.cel"))
+            made = language.compile_cel(one.text, step_ids=one.ids, wants=one.wants)
+            for problem in made if isinstance(made, list) else ():
+                yield _diagnostic(document, one, problem)
 
 
-def _says(text: object) -> bool:
-    return isinstance(text, str) and bool(text.strip())
+def _of_step(step: StepAt, ended: Ended) -> Iterator[Expression]:
+    """The expressions of a step that say something."""
+    written: list[tuple[Path, object, Wants, GraphAt | None]] = [
+        ((*step.path, "condition"), step.value.get("condition"), "bool", None)
+    ]
+    if step.loop is not None:
+        path, value = step.loop.path, step.loop.value
+        written.append(((*path, "forEach"), value.get("forEach"), "list", None))
+        written.append(((*path, "until"), value.get("until"), "bool", step.loop.graph))
+    for path, text, wants, inner in written:
+        if isinstance(text, str) and text.strip():
+            ids = _seen_from(step, ended).union(inner.by_id if inner else ())
+            yield Expression(step, path, text, wants, ids)
 
 
-def _seen_from(
-    step: StepAt, path: Path, text: object, wants: Wants, *, inner: GraphAt | None = None
-) -> Expression:
+def _seen_from(step: StepAt, ended: Ended) -> frozenset[str]:
     """What a step can look at: all that ended before it, or before a loop around it."""
-    ended: set[str] = set(inner.by_id if inner else ())
-    all_of_them: set[str] = set()
+    seen: frozenset[str] = frozenset()
     place: StepAt | None = step
     while place is not None:
-        ended |= ended_before(place).keys()
-        all_of_them |= place.graph.by_id.keys()
+        graph = place.graph
+        if id(graph) not in ended:
+            ended[id(graph)] = ended_before(graph)
+        seen |= ended[id(graph)].get(place.id, frozenset())
+        place = graph.around
+    return seen
+
+
+def _is_late(step: StepAt, name: str) -> bool:
+    """Whether a step of that name is there, but may not have ended."""
+    place: StepAt | None = step
+    while place is not None:
+        if name in place.graph.by_id:
+            return name != step.id
         place = place.graph.around
-    late = frozenset(all_of_them - ended - {step.id})
-    return Expression(path, str(text), wants, frozenset(ended), late)
+    return False
 
 
 def _diagnostic(document: Document, one: Expression, problem: _Problem) -> Diagnostic:
     line, column = _place(document, one, problem.offset)
     message, hint = problem.message, problem.hint
     named = _ID.match(one.text, problem.offset)
-    if problem.code == "unknown-step" and named and named[1] in one.late:
+    if problem.code == "unknown-step" and named and _is_late(one.step, named[1]):
         message = f"{named[1]} may not have ended when this is looked at"
         hint = f"add dependsOn: [{named[1]}]"
     return Diagnostic(document.file, line, column, problem.code, message, hint)

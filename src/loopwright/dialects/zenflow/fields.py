@@ -9,6 +9,7 @@ from pydantic_core import PydanticCustomError
 
 from loopwright.syntax import check_text
 from loopwright.syntax.characters import name_character
+from loopwright.syntax.words import show
 
 MAX_TEXT = 2_000
 MAX_ID = 64
@@ -111,8 +112,7 @@ def _duration(value: object) -> int:
         hint = _DURATION_HINT
         if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
             hint += f'; is "{value}s" meant?'
-        shown = f'"{value[:40]}"' if isinstance(value, str) else "this"
-        raise fault("bad-duration", f"{shown} is no time", hint=hint)
+        raise fault("bad-duration", f"{show(value)} is no time", hint=hint)
     if length > MAX_DURATION_MS:
         raise fault("out-of-range", "a time may be 8760h at most, which is a year")
     return length

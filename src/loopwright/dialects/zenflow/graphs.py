@@ -73,38 +73,45 @@ def _cycle(document: Document, graph: GraphAt) -> Iterator[Diagnostic]:
     yield document.error("cycle", message, at=place, hint="remove one of these dependencies")
 
 
-def _waiting(graph: GraphAt) -> dict[str, list[str]]:
-    """Steps that can never start because each waits for another of them."""
-    waiting = {
+def _needs(graph: GraphAt) -> dict[str, list[str]]:
+    """What each step waits for, as far as it is there."""
+    return {
         name: list(dict.fromkeys(n for _, n in step.needs if n in graph.by_id and n != name))
         for name, step in graph.by_id.items()
     }
+
+
+def _order(needs: dict[str, list[str]]) -> list[str]:
+    """Steps in an order in which they could run; those of a circle are left out."""
     waiters: dict[str, list[str]] = {}
-    for name, needs in waiting.items():
-        for need in needs:
+    for name, wanted in needs.items():
+        for need in wanted:
             waiters.setdefault(need, []).append(name)
-    missing = {name: len(needs) for name, needs in waiting.items()}
+    missing = {name: len(wanted) for name, wanted in needs.items()}
     free = [name for name, count in missing.items() if not count]
     for ended in free:  # grows while it is walked
         for name in waiters.get(ended, ()):
             missing[name] -= 1
             if not missing[name]:
                 free.append(name)
-    stuck = waiting.keys() - set(free)
+    return free
+
+
+def _waiting(graph: GraphAt) -> dict[str, list[str]]:
+    """Steps that can never start because each waits for another of them."""
+    needs = _needs(graph)
+    stuck = needs.keys() - set(_order(needs))
     return {
-        name: [need for need in needs if need in stuck]
-        for name, needs in waiting.items()
+        name: [need for need in wanted if need in stuck]
+        for name, wanted in needs.items()
         if name in stuck
     }
 
 
-def ended_before(step: StepAt) -> dict[str, StepAt]:
-    """All steps of its graph that have ended when this one starts, nearest first."""
-    found: dict[str, StepAt] = {}
-    todo = [need for _, need in step.needs]
-    for need in todo:  # grows while it is walked
-        known = step.graph.by_id.get(need)
-        if known is not None and need not in found:
-            found[need] = known
-            todo += [further for _, further in known.needs]
+def ended_before(graph: GraphAt) -> dict[str, frozenset[str]]:
+    """For each step all steps of its graph that have ended when it starts."""
+    needs = _needs(graph)
+    found: dict[str, frozenset[str]] = {}
+    for name in _order(needs):
+        found[name] = frozenset(needs[name]).union(*(found[need] for need in needs[name]))
     return found

@@ -6,6 +6,7 @@ from loopwright.dialects.zenflow.files import Path
 from loopwright.dialects.zenflow.tree import LoopAt, Tree, mapping
 from loopwright.syntax import Diagnostic, Document, did_you_mean
 
+EMPTY = '""'
 _SCHEMA_HINT = "resultSchema: {type: object, required: [done], properties: {done: {type: boolean}}}"
 
 
@@ -23,7 +24,7 @@ def agents(document: Document, tree: Tree) -> Iterator[Diagnostic]:
         agent = step.value.get("agent")
         if isinstance(agent, str) and agent not in tree.agents:
             hint = _known(agent, tree)
-            message = f"no agent is called {agent[:60] or 'so'}"
+            message = f"no agent is called {agent[:60] or EMPTY}"
             yield document.error("missing-agent", message, at=(*step.path, "agent"), hint=hint)
     for loop in tree.loops:
         judge = loop.value.get("untilAgent")
@@ -41,7 +42,7 @@ def _known(name: str, tree: Tree) -> str:
 def _judge(document: Document, tree: Tree, loop: LoopAt, judge: str) -> Iterator[Diagnostic]:
     place = (*loop.path, "untilAgent")
     if judge not in tree.agents:
-        message = f"no agent is called {judge[:60] or 'so'}"
+        message = f"no agent is called {judge[:60] or EMPTY}"
         yield document.error("untilagent-bad-ref", message, at=place, hint=_known(judge, tree))
         return
     entry = tree.agents[judge]

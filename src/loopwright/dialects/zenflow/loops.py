@@ -5,7 +5,7 @@ from loopwright.dialects.zenflow.surface import LoopSpec
 from loopwright.model.actions import Action, Each, Repeat
 from loopwright.model.checks import AnyOf, Cap, Check, Expr
 from loopwright.model.memory import PreviousOutput
-from loopwright.model.policy import AtCap, Limits, OutputMode
+from loopwright.model.policy import NO_LIMITS, AtCap, Limits, OutputMode
 from loopwright.model.record import JsonValue
 from loopwright.model.template import Items, ItemsExpr, ItemSource
 
@@ -13,7 +13,8 @@ from loopwright.model.template import Items, ItemsExpr, ItemSource
 def lower_loop(spec: LoopSpec, body: Action, *, judge: Check | None, pass_ms: int) -> Repeat:
     """The loop around a body. `pass_ms` is how long a pass may take if the loop does not say."""
     output: OutputMode = "all" if spec.output_mode == "cumulative" else "last"
-    limits = Limits(pass_wall_ms=shorter(spec.iteration_timeout or pass_ms))
+    pass_wall_ms = shorter(spec.iteration_timeout or pass_ms)
+    limits = Limits(pass_wall_ms=pass_wall_ms) if pass_wall_ms else NO_LIMITS
     if spec.for_each is not None:
         each = _each(spec, spec.for_each)
         return Repeat(body=body, each=each, output=output, limits=limits)
@@ -25,7 +26,7 @@ def lower_loop(spec: LoopSpec, body: Action, *, judge: Check | None, pass_ms: in
         body=body,
         max=spec.max_iterations,
         until=_any_of(checks),
-        memory=PreviousOutput(by_step=spec.steps is not None),
+        memory=PreviousOutput(by_step=True),
         at_cap=at_cap,
         output=output,
         delay_ms=spec.delay or 0,

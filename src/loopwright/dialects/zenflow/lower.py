@@ -7,14 +7,14 @@ from types import MappingProxyType
 from loopwright.dialects.zenflow.checking import Checked, check
 from loopwright.dialects.zenflow.files import FileProblem, Path, Wanted
 from loopwright.dialects.zenflow.loops import lower_loop
-from loopwright.dialects.zenflow.parts import DEFAULT_PARALLEL, Agents, lower_retry, shorter
+from loopwright.dialects.zenflow.parts import DEFAULT_PARALLEL, Agents, at_most, lower_retry
 from loopwright.dialects.zenflow.surface import LoopSpec, Options, StepSpec, Workflow
 from loopwright.dialects.zenflow.units import Loader, Unit
 from loopwright.model.actions import Action, CallAgent, Step, Steps
 from loopwright.model.checks import Judge
 from loopwright.model.expr import Cel
 from loopwright.model.plan import Plan
-from loopwright.model.policy import Limits, OnFailure
+from loopwright.model.policy import OnFailure
 from loopwright.model.record import JsonValue
 from loopwright.model.template import literal
 from loopwright.syntax import Diagnostic, Document
@@ -56,6 +56,11 @@ class _Scope:
     prefix: str = ""
     step_ms: int = 0
 
+    @property
+    def purpose(self) -> str:
+        """What a step is told that says nothing; in the first file that is the run's message."""
+        return (self.flow.description or self.flow.name) if self.prefix else ""
+
     def schema(self, agent: str) -> dict[str, JsonValue] | None:
         """What the result of an agent must fit."""
         return (self.flow.agents or {})[agent].result_schema
@@ -82,7 +87,7 @@ class _Lowering:
             agents=self.agents.made,
             message=literal(flow.description or flow.name),
             description=flow.description or "",
-            limits=Limits(wall_ms=shorter(options.timeout)),
+            limits=at_most(options.timeout),
             on_failure=_ON_FAILURE.get(options.on_step_failure, "cascade"),
             parallel=options.max_concurrency or DEFAULT_PARALLEL,
             outcome="partial",
@@ -110,17 +115,17 @@ class _Lowering:
         )
 
     def _step(self, scope: _Scope, spec: StepSpec, at: Path, *, inside: str) -> Step:
-        limits = Limits(wall_ms=shorter(spec.timeout))
+        limits = at_most(spec.timeout)
         if spec.include is not None:
             action: Action = self._included(scope, spec, at, inside=inside)
             below = self.checked[scope.unit.included[at]].flow
             inner_ms = below.options.timeout if below and below.options else None
-            limits = Limits(wall_ms=shorter(spec.timeout, inner_ms))
+            limits = at_most(spec.timeout, inner_ms)
         elif spec.loop is not None:
             action = self._loop(scope, spec, spec.loop, at, inside=inside)
         else:
             action = self._call(scope, spec, at)
-            limits = Limits(wall_ms=shorter(spec.timeout) or shorter(scope.step_ms))
+            limits = at_most(spec.timeout or scope.step_ms)
         return Step(
             id=spec.id,
             action=action,
@@ -135,7 +140,7 @@ class _Lowering:
         name = None if spec.agent is None else scope.prefix + spec.agent
         return CallAgent(
             agent=self.agents.call(name, spec.model),
-            prompt=literal(scope.unit.texts.get((*at, "instructions"), "")),
+            prompt=literal(scope.unit.texts.get((*at, "instructions")) or scope.purpose),
             schema=None if spec.agent is None else scope.schema(spec.agent),
             context_files=tuple(spec.context_files or ()),
             show_needs=True,

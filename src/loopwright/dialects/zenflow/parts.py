@@ -8,35 +8,30 @@ import msgspec
 from loopwright.dialects.zenflow.files import Path
 from loopwright.dialects.zenflow.surface import AgentSpec, Options, StepSpec, Workflow
 from loopwright.model.plan import Agent
-from loopwright.model.policy import RETRYABLE, FailureKind, Retry
+from loopwright.model.policy import NO_LIMITS, RETRYABLE, Limits, Retry
 
 DEFAULT_PARALLEL = 5
 DEFAULT_TURNS = 50
 DEFAULT_MAX_RETRIES = 2
 """A provider that asks to come back later does not end a run."""
 
-# A defect of ours, or an end from outside, is not mended by another try.
-_EVERY_FAILURE: tuple[FailureKind, ...] = (
-    "exit",
-    "agent",
-    "rate_limited",
-    "overloaded",
-    "idle_timeout",
-    "wall_timeout",
-    "not_found",
-    "workspace_gone",
-    "bad_result",
-    "bad_input",
-    "script",
-)
+ONCE = Retry()
 
 
 def lower_retry(step: StepSpec, options: Options) -> Retry:
-    """`retries` tries the whole step again; without it a model call is tried on its own account."""
+    """`retries` tries the whole step again; without it only a model call is, on its own account."""
     if step.retries:
-        return Retry(attempts=step.retries + 1, on=_EVERY_FAILURE)
+        return Retry(attempts=step.retries + 1, on=("any",))
+    if step.include is not None or (step.loop is not None and step.loop.steps is not None):
+        return ONCE  # the steps inside have tries of their own
     calls = options.max_retries if step.max_retries is None else step.max_retries
     return Retry(attempts=(DEFAULT_MAX_RETRIES if calls is None else calls) + 1, on=RETRYABLE)
+
+
+def at_most(*times: int | None) -> Limits:
+    """The limits that say no more than a time."""
+    wall_ms = shorter(*times)
+    return NO_LIMITS if wall_ms is None else Limits(wall_ms=wall_ms)
 
 
 def shorter(*times: int | None) -> int | None:

@@ -102,7 +102,7 @@ def _include(document: Document, step: StepAt) -> Iterator[Diagnostic]:
     for code, key in _INCLUDE_HAS:
         if step.has(key):
             message = f"include and {key} exclude each other"
-            hint = f"{key} belongs into the workflow that is included"
+            hint = "say it inside the workflow that is included"
             at = (*step.path, key)
             yield document.error(code, message, at=at, on_key=True, hint=hint)
 
@@ -122,7 +122,7 @@ def _loop(document: Document, loop: LoopAt) -> Iterator[Diagnostic]:
         yield from _each(document, loop)
     else:
         yield from _repeat(document, loop)
-    if loop.graph is not None:
+    if loop.graph is not None and loop.graph.steps:
         for key in _OF_THE_BODY:
             if loop.step.has(key):
                 message = f"{key} has no effect: the loop has steps of its own"

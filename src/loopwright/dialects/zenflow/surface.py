@@ -24,6 +24,7 @@ from loopwright.dialects.zenflow.fields import (
     WorkspacePath,
     fault,
 )
+from loopwright.syntax.words import show
 
 VERSION = 1
 
@@ -66,8 +67,7 @@ class AgentSpec(Surface):
 
 def _output_mode(value: object) -> object:
     if not isinstance(value, str) or value not in ("", "last", "cumulative"):
-        shown = f'"{value[:40]}"' if isinstance(value, str) else "this"
-        message = f"outputMode must be last or cumulative, not {shown}"
+        message = f"outputMode must be last or cumulative, not {show(value)}"
         raise fault("loop-validation", message)
     return value
 

@@ -53,7 +53,14 @@ class Loader:
 
     def first(self, document: Document) -> Unit:
         """The unit of the file that everything begins with."""
-        return self.load(document, path=self.file.rpartition("/")[2])
+        unit = self.load(document, path=self.file.rpartition("/")[2])
+        for path, below in unit.included.items():
+            if below.height >= MAX_INCLUDES:
+                unit.problems.append(_too_deep(unit, (*path, "include")))
+        if unit.size > MAX_ALL_STEPS:
+            message = f"with all that is included there are more than {MAX_ALL_STEPS:,} steps"
+            unit.problems.append(document.error("too-many-steps", message, at=("steps",)))
+        return unit
 
     def load(self, document: Document, *, path: str) -> Unit:
         """The unit of a document that stands at `path`."""
@@ -153,7 +160,7 @@ class Loader:
         below = self.units.get(path) or self._below(unit, place, path)
         if below is not None:
             unit.included[step.path] = below
-            self._measure(unit, step, below)
+            _measure(unit, step, below)
 
     def _below(self, unit: Unit, place: Path, path: str) -> Unit | None:
         data = self._file(unit, place, Wanted(path, unit.document.at(place), "workflow"))
@@ -168,22 +175,17 @@ class Loader:
         self.units[path] = self.load(document, path=path)
         return self.units[path]
 
-    def _measure(self, unit: Unit, step: StepAt, below: Unit) -> None:
-        """What an included workflow adds to the one that includes it."""
+
+def _measure(unit: Unit, step: StepAt, below: Unit) -> None:
+    """What an included workflow adds to the one that includes it."""
+    unit.height = max(unit.height, below.height + 1)
+    unit.size = min(unit.size + below.size, MAX_ALL_STEPS + 1)
+    loops = step.graph.depth + below.loops
+    if below.loops <= MAX_LOOPS < loops:
+        message = f"with the loops of this workflow, loops are nested more than {MAX_LOOPS} deep"
         place = (*step.path, "include")
-        unit.height = max(unit.height, below.height + 1)
-        unit.loops = max(unit.loops, step.graph.depth + below.loops)
-        unit.size = min(unit.size + below.size, MAX_ALL_STEPS + 1)
-        if len(self._open) + below.height > MAX_INCLUDES:
-            unit.problems.append(_too_deep(unit, place))
-        if step.graph.depth and step.graph.depth + below.loops > MAX_LOOPS:
-            message = (
-                f"with the loops of this workflow, loops are nested more than {MAX_LOOPS} deep"
-            )
-            unit.problems.append(unit.document.error("too-nested", message, at=place))
-        if unit.size > MAX_ALL_STEPS:
-            message = f"with all that is included there are more than {MAX_ALL_STEPS:,} steps"
-            unit.problems.append(unit.document.error("too-many-steps", message, at=place))
+        unit.problems.append(unit.document.error("too-nested", message, at=place))
+    unit.loops = max(unit.loops, loops)
 
 
 def _texts(tree: Tree) -> Iterator[tuple[Path, str]]:

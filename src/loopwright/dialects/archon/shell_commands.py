@@ -1,0 +1,286 @@
+"""Commands that take text for code: which words of a command must not hold a value.
+
+A value that reaches an argument is data. It becomes code as the name of a command, in the code of
+another interpreter, as an option that names a program, or as a name that the shell evaluates.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+from loopwright.dialects.archon.shell_parts import Fault, Word
+from loopwright.dialects.archon.shell_programs import (
+    CARRIERS,
+    CODE_FLAG,
+    DECLARERS,
+    EXECUTES,
+    FILTERS,
+    INTERPRETER,
+    NAMERS,
+    RESERVED_NAMES,
+    RUNS_ALL,
+    SHELL,
+    WITH_RUNNING_OPTIONS,
+    WRAPPERS,
+)
+from loopwright.dialects.archon.variables import Mark
+
+Found = tuple[Mark, Fault]
+
+
+class Judged(NamedTuple):
+    """What is wrong with a command, and whether it takes its input for code."""
+
+    found: list[Found]
+    takes_code: bool = False
+
+
+_NAME = Fault(
+    "reference-in-code",
+    "a value in the place of a command would be run",
+    'name the command and give it the value as an argument, or choose it with case "$x" in …',
+)
+EVALUATED = Fault(
+    "reference-in-code",
+    "the shell evaluates what stands here",
+    "use the variable in quotes, in an ordinary command",
+)
+_OPTION = Fault(
+    "reference-as-option",
+    "a value that begins with - would be an option, and this program has options that run things",
+    "write -- in front of it, or text such as ./",
+)
+_RESERVED = Fault(
+    "reserved-env",
+    "this variable decides what programs load and run",
+    "use a name of your own",
+)
+ARITHMETIC = Fault(
+    "reference-in-arithmetic",
+    "arithmetic runs commands that stand in a value, such as a[$(cmd)]",
+    "put it into a variable of your own and test that it is a number first: "
+    "case $n in ''|*[!0-9]*) exit 1;; esac",
+)
+
+
+# NAME in a hint is replaced by the name under which the value is found.
+CODE = Fault(
+    "reference-in-code",
+    "a value in the code of an interpreter would be run",
+    'let the code read it: os.environ["NAME"] in Python, process.env.NAME in JavaScript, '
+    '"$NAME" in single quotes for a shell',
+)
+
+
+def judge(words: Sequence[Word]) -> Judged:
+    """One simple command; assignments in front of it belong to it."""
+    found = [one for word in words for one in _reserved(word)]
+    start = next((n for n, word in enumerate(words) if word.assigns is None), len(words))
+    return _with(found, _command(words[start:])) if words[start:] else Judged(found)
+
+
+def _with(found: list[Found], judged: Judged) -> Judged:
+    return Judged([*found, *judged.found], judged.takes_code)
+
+
+def _reserved(word: Word) -> list[Found]:
+    name = word.assigns
+    if name is None or not word.marks or not RESERVED_NAMES.fullmatch(name):
+        return []
+    return _all([word], _RESERVED)
+
+
+def _all(words: Sequence[Word], fault: Fault) -> list[Found]:
+    return [(mark, fault) for word in words for mark in word.marks]
+
+
+def _command(words: Sequence[Word]) -> Judged:
+    first, arguments = words[0], words[1:]
+    if first.marks:
+        return Judged(_all(words[:1], _NAME))
+    name = first.program
+    if name in RUNS_ALL:
+        fault = EVALUATED if name in ("eval", ".", "source", "trap", "alias") else CODE
+        return Judged(_all(arguments, fault), takes_code=True)
+    if name in WRAPPERS:
+        return _wrapped(name, arguments)
+    if not name or INTERPRETER.fullmatch(name):  # what nobody knows may be an interpreter
+        return _with(_options(name, arguments), _interpreter(name, arguments))
+    found = list(_RULES.get(name, _no_rule)(arguments))
+    found += _options(name, arguments)
+    return _carried(name, arguments, found)
+
+
+# -- programs that run other programs --------------------------------------------------------------
+
+
+def _wrapped(name: str, words: Sequence[Word]) -> Judged:
+    """The program behind its wrapper; what stands before it must be known."""
+    valued, operands = WRAPPERS[name]
+    found: list[Found] = []
+    at = 0
+    while at < len(words):
+        word = words[at]
+        text = word.literal
+        if name == "command" and text in ("-v", "-V") and word.whole:
+            return Judged(found)
+        if word.assigns is None:
+            found += _all([word], _NAME)
+        if text.startswith("-") and not word.led:
+            takes_next = text[1:2] in (*valued,) and len(text) == 2
+            found += _all(words[at + 1 : at + 2], _NAME) if takes_next else []
+            if text.startswith(("-S", "--split-string")) and name == "env":
+                return Judged([*found, *_all(words[at:], CODE)])
+            at += 2 if takes_next else 1
+        elif word.assigns is not None and name in ("env", "sudo", "doas"):
+            found += _reserved(word)
+            at += 1
+        elif operands:
+            operands -= 1
+            at += 1
+        else:
+            inner = _command(words[at:])
+            takes = inner.takes_code or (name == "xargs" and _has_interpreter(words[at:]))
+            return Judged([*found, *inner.found], takes)
+    return Judged(found)
+
+
+def _has_interpreter(words: Sequence[Word]) -> bool:
+    return any(_is_interpreter(word) for word in words)
+
+
+def _is_interpreter(word: Word) -> bool:
+    return INTERPRETER.fullmatch(word.program) is not None
+
+
+def _interpreter(name: str, words: Sequence[Word]) -> Judged:
+    """Nothing up to the first operand may hold a value, nor anything that is code."""
+    found: list[Found] = []
+    operand = code_next = flagged = False
+    for number, word in enumerate(words):
+        is_flag = word.whole and CODE_FLAG.fullmatch(word.literal) is not None
+        is_option = word.literal.startswith("-") and word.literal != "-"
+        allowed = operand or _is_awk_value(name, words, number)
+        if word.marks and (code_next or not allowed):
+            found += _all([word], CODE)
+        if is_flag:
+            code_next = flagged = True
+        elif not (code_next and is_option):
+            operand = operand or code_next or not is_option
+            code_next = False
+    first = next(
+        (w.literal for w in words if not w.literal.startswith("-") or w.literal == "-"), ""
+    )
+    from_input = not operand or (first in ("-", "/dev/stdin") and not flagged)
+    from_input = from_input or (bool(SHELL.fullmatch(name)) and _reads_input(words))
+    return Judged(found, takes_code=from_input and not FILTERS.fullmatch(name))
+
+
+def _reads_input(words: Sequence[Word]) -> bool:
+    return any(re.fullmatch(r"-[A-Za-z]*s[A-Za-z]*", word.literal) for word in words)
+
+
+def _is_awk_value(name: str, words: Sequence[Word], number: int) -> bool:
+    """`awk -v name=VALUE` gives awk a value, not code."""
+    behind = number > 0 and words[number - 1].literal == "-v" and words[number].assigns is not None
+    return name.endswith("awk") and behind
+
+
+def _carried(name: str, words: Sequence[Word], found: list[Found]) -> Judged:
+    """Interpreters that stand among the arguments of another program."""
+    takes_code = False
+    for number, word in enumerate(words):
+        if word.whole and word.literal in EXECUTES and name in CARRIERS:
+            found += _all(words[number + 1 : number + 2], _NAME)
+        if not _is_interpreter(word):
+            continue
+        rest = words[number + 1 :]
+        if name in CARRIERS:
+            judged = _interpreter(word.program, rest)
+            found += judged.found
+            takes_code = takes_code or judged.takes_code
+        else:
+            found += _behind_flags(rest)
+    return Judged(found, takes_code)
+
+
+def _behind_flags(words: Sequence[Word]) -> Iterator[Found]:
+    for word, following in pairwise(words):
+        if word.whole and CODE_FLAG.fullmatch(word.literal):
+            yield from _all([following], CODE)
+
+
+def _options(name: str, words: Sequence[Word]) -> list[Found]:
+    """Programs with options that run something must not get a value as an option."""
+    if name not in WITH_RUNNING_OPTIONS:
+        return []
+    valued = re.compile(WITH_RUNNING_OPTIONS[name])
+    found: list[Found] = []
+    before = ""
+    for word in words:
+        if word.whole and word.literal == "--":
+            break
+        if word.led and not (before and valued.fullmatch(before)):
+            found += _all([word], _OPTION)
+        before = word.literal if word.whole else ""
+    return found
+
+
+# -- commands of the shell itself ------------------------------------------------------------------
+
+
+def _no_rule(_: Sequence[Word]) -> Iterator[Found]:
+    return iter(())
+
+
+def _declaring(words: Sequence[Word]) -> Iterator[Found]:
+    flags = "".join(word.literal for word in words if word.literal[:1] in ("-", "+"))
+    for word in words:
+        if word.assigns is None:
+            yield from _all([word], EVALUATED)
+        elif "i" in flags or "n" in flags:
+            yield from _all([word], ARITHMETIC)
+        else:
+            yield from _reserved(word)
+
+
+def _naming(words: Sequence[Word]) -> Iterator[Found]:
+    yield from _all(words, EVALUATED)
+
+
+def _computing(words: Sequence[Word]) -> Iterator[Found]:
+    yield from _all(words, ARITHMETIC)
+
+
+def _printing(words: Sequence[Word]) -> Iterator[Found]:
+    """`printf -v NAME` evaluates the name, also when option and name are one word."""
+    for number, word in enumerate(words):
+        if word.literal == "--" and word.whole:
+            return
+        if word.literal.startswith("-v"):
+            yield from _all(words[number : number + 2], EVALUATED)
+        elif word.led:
+            yield from _all([word], _OPTION)
+            return
+        elif not word.literal.startswith("-"):
+            return
+
+
+def _testing(words: Sequence[Word]) -> Iterator[Found]:
+    """`test -v NAME` evaluates the name; two values side by side could say just that."""
+    for word, following in pairwise(words):
+        if word.whole and word.literal in ("-v", "-R"):
+            yield from _all([following], EVALUATED)
+        elif word.led and following.led:
+            yield from _all([word, following], EVALUATED)
+
+
+_RULES: dict[str, Callable[[Sequence[Word]], Iterator[Found]]] = {
+    **dict.fromkeys(DECLARERS, _declaring),
+    **dict.fromkeys(NAMERS, _naming),
+    "let": _computing,
+    "printf": _printing,
+    "test": _testing,
+    "[": _testing,
+}

@@ -1,0 +1,137 @@
+"""What the reader of shell texts keeps in mind: where it is, which command, which word."""
+
+import re
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple, TypeAlias
+
+from loopwright.dialects.archon.variables import Mark
+
+Kind: TypeAlias = Literal[
+    "top",  # the script itself
+    "paren",  # ( … ), $( … ), <( … )
+    "tick",  # ` … `
+    "array",  # name=( … )
+    "cond",  # [[ … ]]
+    "double",  # " … "
+    "brace",  # ${ … }
+    "arith",  # $(( … )), (( … )), $[ … ]
+    "here",  # a here-document in which the shell fills in variables
+]
+# Frames that are made of words.
+WORDY: tuple[Kind, ...] = ("top", "paren", "tick", "array", "cond")
+
+ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)\+?=")
+
+
+class Fault(NamedTuple):
+    """Why a variable may not stand where it stands."""
+
+    code: str
+    message: str
+    hint: str
+
+
+class Refused(NamedTuple):
+    """A variable that may not stand where it stands."""
+
+    at: int
+    written: str
+    fault: Fault
+
+
+class Unreadable(Exception):
+    """Quotes or brackets do not fit together; `what` is open from `at` on."""
+
+    def __init__(self, at: int, what: str) -> None:
+        super().__init__(what)
+        self.at, self.what = at, what
+
+
+@dataclass(slots=True)
+class Word:
+    """A word of a command as far as it is known before anything runs."""
+
+    literal: str = ""  # its text without quotes, up to what is only known later
+    whole: bool = True  # the literal is all of it
+    quoted: bool = False
+    marks: list[Mark] = field(default_factory=list)
+    before: str = ""  # the literal text in front of its first variable
+    led: bool = False  # a variable is the first thing in it
+    tail: str = ""  # the literal text behind the last thing that is only known later
+
+    def say(self, text: str) -> None:
+        """Literal text belongs to this word."""
+        self.literal += text if self.whole else ""
+        self.tail += text
+
+    def guess(self) -> None:
+        """Something belongs to this word that is only known later."""
+        self.whole, self.tail = False, ""
+
+    @property
+    def program(self) -> str:
+        """The name of the program, if this word is one; empty where nobody knows."""
+        known = self.literal if self.whole else self.tail if "/" in self.tail else ""
+        return known.rpartition("/")[2]
+
+    def take(self, mark: Mark) -> None:
+        """A variable stands in this word."""
+        if not self.marks:
+            self.before, self.led = self.literal, not self.literal and self.whole
+        self.marks.append(mark)
+        self.guess()
+
+    @property
+    def assigns(self) -> str | None:
+        """The name that a word of the form NAME=… gives a value."""
+        found = ASSIGNMENT.match(self.before if self.marks else self.literal)
+        return found[1] if found else None
+
+
+@dataclass(slots=True)
+class Pipe:
+    """A pipeline: whether one of its commands takes what flows through it as code."""
+
+    marks: list[Mark] = field(default_factory=list)
+    takes_code: bool = False
+
+
+@dataclass(slots=True)
+class Heredoc:
+    """A here-document whose text has not been read yet."""
+
+    delimiter: str
+    quoted: bool
+    strips_tabs: bool
+    token: tuple[int, int]
+    pipe: Pipe
+
+
+@dataclass(slots=True)
+class Frame:
+    """One level of nesting."""
+
+    kind: Kind
+    opened: int
+    word: Word | None = None
+    words: list[Word] = field(default_factory=list)
+    pipe: Pipe = field(default_factory=Pipe)
+    marks: list[Mark] = field(default_factory=list)
+    redirects: str = ""  # after such a sign the next word is a file, not an argument
+    compound: bool = False  # a loop or group ended here and may be followed by a pipe
+    names_function: bool = False
+    cases: list[bool] = field(default_factory=list)  # open case commands: in a pattern or not
+    depth: int = 0  # open brackets in arithmetic
+    close: str = ")"
+    piped: bool = False  # what comes next reads from a pipe
+    in_quotes: bool = False  # of a brace: it stands in double quotes
+    plain_single: bool = False  # of a brace: single quotes mean nothing in it
+    computes: bool = False  # of a brace: what follows the name is arithmetic
+    end: int = 0  # of a here-document
+    after: int = 0
+    rest: list[Heredoc] = field(default_factory=list)
+
+    @property
+    def in_pattern(self) -> bool:
+        """Whether patterns of a case command are expected."""
+        return bool(self.cases) and self.cases[-1]

@@ -1,0 +1,73 @@
+"""Programs by what they do with their arguments: tables for the judge of commands."""
+
+import re
+
+INTERPRETER = re.compile(
+    r"(?:(?:ba|da|a|z|k|mk|c|tc|fi|r?ba)?sh|busybox|python[\d.]*|pypy[\d.]*|node|nodejs|bun|deno|tsx"
+    r"|ts-node|perl[\d.]*|ruby[\d.]*|php[\d.]*|lua[\d.]*|[gmn]?awk|sed|gsed|Rscript|osascript"
+    r"|tclsh|wish|pwsh|powershell|irb|ghc|runghc|groovy|elixir|erl|escript|julia|scala|jshell)"
+)
+SHELL = re.compile(r"(?:ba|da|a|z|k|mk|c|tc|fi)?sh")
+FILTERS = re.compile(r"[gmn]?awk|g?sed")
+CODE_FLAG = re.compile(
+    r"[-+][A-Za-z0-9]*[cCeEpPrRB]"
+    r"|--?(?:eval|print|command|Command|EncodedCommand|expression|source|execute|run)|eval"
+)
+_TAKE_CODE = """
+    eval . source trap alias fc hash enable bind complete compgen coproc
+    ssh su at batch crontab parallel watch expect screen tmux script systemd-run nsenter
+    sqlite3 psql mysql mariadb mongosh redis-cli
+    dc ed ex vi vim nvim emacs gdb lldb m4 gnuplot
+"""
+RUNS_ALL = frozenset(_TAKE_CODE.split())
+# Programs that start another one: options that take a value, and operands in front of the program.
+WRAPPERS: dict[str, tuple[str, int]] = {
+    "builtin": ("", 0),
+    "chroot": ("", 1),
+    "command": ("", 0),
+    "doas": ("uC", 0),
+    "env": ("uC", 0),
+    "exec": ("a", 0),
+    "flock": ("wE", 1),
+    "ionice": ("cnp", 0),
+    "nice": ("n", 0),
+    "nohup": ("", 0),
+    "setsid": ("", 0),
+    "stdbuf": ("ioe", 0),
+    "strace": ("eops", 0),
+    "sudo": ("ughpCTUDRr", 0),
+    "time": ("fo", 0),
+    "timeout": ("ks", 1),
+    "unshare": ("", 0),
+    "xargs": ("InPdLsaE", 0),
+    "npx": ("pc", 0),
+    "bunx": ("", 0),
+    "pipx": ("", 1),
+    "uvx": ("", 0),
+}
+# Programs among whose arguments another command stands.
+_HOLD_COMMANDS = """
+    docker podman nerdctl kubectl oc uv poetry pipenv hatch conda nix bundle
+    find fd make npm pnpm yarn just mise asdf direnv
+"""
+CARRIERS = frozenset(_HOLD_COMMANDS.split())
+EXECUTES = frozenset({"-exec", "-execdir", "-ok", "-okdir", "-x", "-X", "--exec"})
+WITH_RUNNING_OPTIONS: dict[str, str] = {
+    "git": r"-m|--message|-b|-B|-C|--author|--date",
+    "find": r"-i?(?:name|path|regex)|-(?:type|newer\w*|size|user|group|(?:min|max)depth)",
+    "tar": r"-?[a-zA-Z]*f|-C",
+    "rsync": "",
+    "scp": "",
+    "sed": "",
+    "gsed": "",
+    "make": "-C",
+    "man": "",
+    "zip": "",
+    "less": "",
+}
+DECLARERS = frozenset({"declare", "typeset", "local", "readonly", "export"})
+NAMERS = frozenset({"read", "unset", "mapfile", "readarray", "getopts", "wait"})
+RESERVED_NAMES = re.compile(
+    r"PATH|IFS|ENV|CDPATH|GLOBIGNORE|PS4|PROMPT_COMMAND|SHELLOPTS|BASHOPTS|ZDOTDIR|EDITOR|PAGER"
+    r"|VISUAL|SHELL|BROWSER|(?:BASH|LD|DYLD|GIT|PYTHON|NODE|PERL5|RUBY|LOOPWRIGHT|JAVA|_JAVA)_?\w*"
+)

@@ -1,0 +1,263 @@
+"""A pass: its body first, then its checks one after the other, then a person if one is asked."""
+
+from typing import assert_never
+
+from loopwright.kernel.calls import AgentCall, CommandCall
+from loopwright.kernel.checks import (
+    Ask,
+    Said,
+    Settled,
+    check_name,
+    command_said,
+    inspect,
+    judge_said,
+    person_said,
+    weigh,
+)
+from loopwright.kernel.close import close_inside
+from loopwright.kernel.deadlines import deadline, deadline_result
+from loopwright.kernel.facts import (
+    AnyFact,
+    CancelRequested,
+    CheckVerdict,
+    EffectDone,
+    EffectFailed,
+    Failure,
+    IterationFinished,
+)
+from loopwright.kernel.frames import LeafBody, PassOwner, Result
+from loopwright.kernel.gates import open_gate
+from loopwright.kernel.outcome import outcome
+from loopwright.kernel.proceed import proceed, request
+from loopwright.kernel.state import Senses, State
+from loopwright.kernel.texts import request_text, scope_at
+from loopwright.model.actions import Action, CallAgent, Gate, Repeat, Steps
+from loopwright.model.checks import Command, Expr, Goal, Judge, Leaf, Person, Script, Signal
+from loopwright.model.record import Text
+from loopwright.model.template import Template
+
+JUDGE_TRIES = 2  # a judge whose answer does not fit is asked once more, and told what is missing
+
+
+def decide_pass(state: State, owner: PassOwner, senses: Senses) -> list[AnyFact]:
+    """What follows for a pass."""
+    ended = deadline_result(owner) or _pass_outcome(state, owner, senses)
+    if ended is None:
+        return [*deadline(state, owner), *proceed(state, owner.body, senses)]
+    if ended.status != "completed" or owner.parent.action.each is not None:
+        return _finish_pass(state, owner, ended, Settled("fail", ended.reason))
+    return _judge_pass(state, owner, ended, senses)
+
+
+def _pass_outcome(state: State, owner: PassOwner, senses: Senses) -> Result | None:
+    """How the body of a pass ended; a look before the first pass has no body to wait for."""
+    if owner.number < 0:
+        return Result("completed")
+    return outcome(state, owner.body, senses)
+
+
+def _finish_pass(state: State, owner: PassOwner, ended: Result, settled: Settled) -> list[AnyFact]:
+    facts = close_inside(state, owner, settled.reason or ended.reason)
+    status, error, reason = ended.status, ended.error, settled.reason
+    if settled.verdict == "rejected":
+        status, error = "failed", Failure(type="rejected", detail=settled.reason)
+        reason = "rejected"
+    elif settled.verdict == "broken":
+        status, error = "failed", Failure(type="check_broken", detail=settled.reason)
+        reason = "check_broken"
+    leaf = isinstance(owner.body, LeafBody)
+    facts.append(
+        IterationFinished(
+            at=state.now,
+            path=owner.path,
+            iteration=owner.iteration,
+            status=status,
+            done=settled.verdict == "pass",
+            reason=reason,
+            output=None if leaf else ended.output,
+            result=None if leaf else ended.result,
+            error=error,
+        )
+    )
+    return facts
+
+
+def _judge_pass(state: State, owner: PassOwner, ended: Result, senses: Senses) -> list[AnyFact]:
+    """Ask the checks one after the other until they have come to a decision."""
+    weighed = weigh(owner.parent.action.until, owner.verdicts)
+    if isinstance(weighed, Settled):
+        return _settled(state, owner, ended, weighed, senses)
+    said = inspect(
+        weighed.leaf,
+        senses,
+        output=ended.output,
+        result=ended.result,
+        instructions=_instructions(state, owner, weighed.leaf, senses),
+    )
+    if said is not None:
+        return [_verdict(state, owner, weighed, said, senses.keep(said.evidence))]
+    return _ask(state, owner, ended, weighed, senses)
+
+
+def _settled(
+    state: State, owner: PassOwner, ended: Result, settled: Settled, senses: Senses
+) -> list[AnyFact]:
+    if settled.verdict in ("rejected", "broken"):
+        wanted = "rejected" if settled.verdict == "rejected" else "error"
+        words = next((note.evidence for note in owner.notes if note.verdict == wanted), "")
+        settled = Settled(settled.verdict, senses.read(words))
+    elif _is_gated(owner, settled):
+        return _gate_after_pass(state, owner, ended, settled, senses)
+    return _finish_pass(state, owner, ended, settled)
+
+
+# -- checks that need more than the texts of the pass ----------------------------------------------
+
+
+def _ask(state: State, owner: PassOwner, ended: Result, ask: Ask, senses: Senses) -> list[AnyFact]:
+    """A check that needs the state of the run, a program, an agent or a person."""
+    match ask.leaf:
+        case Expr() as leaf:
+            said = _evaluated(state, owner, ended, leaf, senses)
+            return [_verdict(state, owner, ask, said, senses.keep(said.evidence))]
+        case Command() as leaf:
+            call = CommandCall(argv=leaf.argv, timeout_ms=leaf.timeout_ms)
+            return _ask_program(state, owner, ask, call)
+        case Script() as leaf:
+            argv = (leaf.interpreter, "-c", leaf.text)
+            return _ask_program(
+                state, owner, ask, CommandCall(argv=argv, timeout_ms=leaf.timeout_ms)
+            )
+        case Judge() | Goal() as leaf:
+            return _ask_judge(state, owner, ask, leaf, senses)
+        case Person() as leaf:
+            return _ask_person(state, owner, ended, ask, leaf, senses)
+        case other:
+            raise AssertionError(f"no decider for the check {check_name(other)}")
+
+
+def _evaluated(state: State, owner: PassOwner, ended: Result, leaf: Expr, senses: Senses) -> Said:
+    said = senses.evaluate(leaf.text, scope_at(state, owner, senses, ended), wants="bool")
+    if said.problem:
+        return Said("error", said.problem)
+    return Said("pass" if said.value is True else "fail")
+
+
+def _ask_program(state: State, owner: PassOwner, ask: Ask, call: CommandCall) -> list[AnyFact]:
+    if owner.check_pending is not None:
+        return []
+    answer = owner.check_answer
+    if answer is None:
+        return [request(state, owner, f"check{ask.index}", 1, call)]
+    assert isinstance(ask.leaf, Command | Script)
+    said = command_said(ask.leaf, answer)
+    tail: Text = answer.output if isinstance(answer, EffectDone) else said.evidence
+    return [_verdict(state, owner, ask, said, tail)]
+
+
+def _ask_judge(
+    state: State, owner: PassOwner, ask: Ask, leaf: Judge | Goal, senses: Senses
+) -> list[AnyFact]:
+    if owner.check_pending is not None:
+        return []
+    answer = owner.check_answer
+    tries = owner.check_tries
+    unfit = isinstance(answer, EffectFailed) and answer.error.type == "bad_result"
+    if answer is None or (unfit and tries < JUDGE_TRIES):
+        role = "judge" if isinstance(leaf, Judge) else "goal"
+        call = AgentCall(agent=leaf.agent, role="judge" if role == "judge" else "goal")
+        return [request(state, owner, f"check{ask.index}", tries + 1, call)]
+    said = judge_said(answer, senses)
+    return [_verdict(state, owner, ask, said, senses.keep(said.evidence))]
+
+
+def _ask_person(
+    state: State, owner: PassOwner, ended: Result, ask: Ask, leaf: Person, senses: Senses
+) -> list[AnyFact]:
+    if owner.gate is None:
+        gate = Gate(message=leaf.message, answers=leaf.answers)
+        return [open_gate(state, owner, "pass", gate, senses, output=ended.output)]
+    if owner.gate.decision is None:
+        return []
+    said = person_said(leaf, owner.gate)
+    return [_verdict(state, owner, ask, said, senses.keep(said.evidence))]
+
+
+# -- a person after the pass -----------------------------------------------------------------------
+
+
+def _is_gated(owner: PassOwner, settled: Settled) -> bool:
+    """Whether a person is asked after this pass: not about a look before the first one, and not
+    when one of the checks has just asked.
+    """
+    gate = owner.parent.action.gate
+    if gate is None or owner.number < 0 or owner.heard is not None:
+        return False
+    return settled.verdict == "fail" or (gate.first_always and owner.number == 0)
+
+
+def _gate_after_pass(
+    state: State, owner: PassOwner, ended: Result, settled: Settled, senses: Senses
+) -> list[AnyFact]:
+    gate = owner.parent.action.gate
+    assert gate is not None
+    if owner.gate is None:
+        return [open_gate(state, owner, "pass", gate, senses, output=ended.output)]
+    match owner.gate.decision:
+        case None:
+            return []
+        case "approve":
+            return _finish_pass(state, owner, ended, _approved(owner, gate, settled))
+        case "reject":
+            words = owner.gate.text or "rejected by a person"
+            if gate.reject == "cancel":
+                return [] if state.cancel else [CancelRequested(at=state.now, reason="rejected")]
+            return _finish_pass(state, owner, ended, Settled("rejected", words))
+        case "continue":
+            return _finish_pass(state, owner, ended, Settled("fail"))
+        case never:
+            assert_never(never)
+
+
+def _approved(owner: PassOwner, gate: Gate, settled: Settled) -> Settled:
+    """An approval ends the loop; where approvals go on, only one without words of a pass whose
+    check has passed does.
+    """
+    assert owner.gate is not None
+    if not gate.approve_continues:
+        return Settled("pass", "approved")
+    if settled.verdict == "pass" and not owner.gate.text:
+        return settled
+    return Settled("fail")
+
+
+def _verdict(state: State, owner: PassOwner, ask: Ask, said: Said, evidence: Text) -> AnyFact:
+    return CheckVerdict(
+        at=state.now,
+        path=owner.path,
+        iteration=owner.iteration,
+        index=ask.index,
+        check=check_name(ask.leaf),
+        verdict=said.verdict,
+        evidence=evidence,
+    )
+
+
+def _instructions(state: State, owner: PassOwner, leaf: Leaf, senses: Senses) -> str:
+    """What the agents of a pass were asked, for telling a signal from an echo of the request."""
+    if not isinstance(leaf, Signal):
+        return ""
+    prompts = _prompts(owner.parent.action.body) or [()]
+    return "\n".join(request_text(state, owner, prompt, senses) for prompt in prompts)
+
+
+def _prompts(action: Action) -> list[Template]:
+    match action:
+        case CallAgent(prompt=prompt):
+            return [prompt]
+        case Repeat(body=body):
+            return _prompts(body)
+        case Steps(steps=steps):
+            return [prompt for step in steps for prompt in _prompts(step.action)]
+        case _:
+            return []
