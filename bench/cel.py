@@ -7,6 +7,7 @@ figure is the best of five rounds. Exit code 1 when the figure of the condition 
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 
 from loopwright.model.record import JsonValue
 from loopwright.syntax.cel import Broken, Program, compile_cel
@@ -25,13 +26,14 @@ STEPS: dict[str, JsonValue] = {
 HUNDRED = f"[{', '.join('1' * 100)}]"
 
 
-def per_second(work: Callable[[], object], times: int) -> float:
+def report(label: str, work: Callable[[], object], times: int) -> float:
     best = float("inf")
     for _ in range(5):
         begin = time.perf_counter()
         for _ in range(times):
             work()
         best = min(best, (time.perf_counter() - begin) / times)
+    print(f"{label:40}{1 / best:12,.0f} /s")
     return 1 / best
 
 
@@ -45,25 +47,21 @@ def program(text: str, *, lists: bool = False) -> Program:
 def main() -> int:
     scope: dict[str, JsonValue] = {"steps": STEPS, "iteration": 1, "content": CONTENT}
     condition = program("steps.review.content.contains('LGTM')")
-    rate = per_second(lambda: condition.evaluate(scope), 5_000)
-    print(f"condition on 16 KB, 202 steps in scope  {rate:12,.0f} /s   (target {TARGET:,})")
+    rate = report(
+        "condition on 16 KB, 202 steps in scope", partial(condition.evaluate, scope), 5_000
+    )
     for label, text, times in (
         ("bare content", "content.contains('LGTM')", 5_000),
         ("iteration number", "iteration >= 3", 5_000),
         ("pattern on 16 KB", "content.matches('(?m)LGTM$')", 500),
         ("all of 202 steps", "steps.all(s, has(steps[s].result))", 20),
     ):
-        made = program(text)
-        print(f"{label:38}  {per_second(lambda made=made: made.evaluate(scope), times):12,.0f} /s")
+        report(label, partial(program(text).evaluate, scope), times)
     services = program("steps.list-services.result.services", lists=True)
-    print(
-        f"{'list of 1,000 mappings':38}  {per_second(lambda: services.evaluate(scope), 5):12,.0f} /s"
-    )
+    report("list of 1,000 mappings", partial(services.evaluate, scope), 5)
     serial = iter(range(1_000_000))
-    fresh = per_second(lambda: program(f"steps.review.content == '{next(serial)}'"), 200)
-    print(f"{'compile a new text':38}  {fresh:12,.0f} /s")
-    known = per_second(lambda: program("steps.review.content.contains('LGTM')"), 2_000)
-    print(f"{'compile a known text':38}  {known:12,.0f} /s")
+    report("compile a new text", lambda: program(f"content == '{next(serial)}'"), 200)
+    report("compile a known text", lambda: program("content == ''"), 2_000)
     text = "true"
     for name in "abcd":
         text = f"{HUNDRED}.all({name}, {text})"
@@ -74,6 +72,7 @@ def main() -> int:
     print(
         f"100 million items: {'refused' if refused else 'NOT REFUSED'} after {spent * 1e3:.0f} ms"
     )
+    print(f"condition: at least {TARGET:,} /s {'met' if rate >= TARGET else 'MISSED'}")
     return 0 if rate >= TARGET and refused else 1
 
 

@@ -52,6 +52,7 @@ def sample(fact_type: type[msgspec.Struct]) -> AnyFact:
                 "decision": "approve",
                 "index": 0,
                 "dropped": 1,
+                "attempt": 2,
                 "becomes": {},
                 "kept": 2,
             }.get(info.name, {} if is_record(info.type) else "x")

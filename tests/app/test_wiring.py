@@ -469,7 +469,6 @@ def test_runs_of_a_killed_process_are_taken_over(
     assert not is_alive(pid)
 
 
-@pytest.mark.item("inv-17")
 def await_timer(home: Settings, name: str) -> None:
     """Look, as another process would, until the run waits for a time."""
     service = open_reader(home)
@@ -480,6 +479,7 @@ def await_timer(home: Settings, name: str) -> None:
         service.log.close()
 
 
+@pytest.mark.item("inv-17")
 def test_a_timer_of_a_killed_process_fires_in_the_next(
     home: Settings, workspace: Path, spawn: Spawn
 ) -> None:

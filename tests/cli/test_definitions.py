@@ -109,3 +109,41 @@ def test_init_where_it_cannot_be(lw: Place, name: str) -> None:
     """A file in the place of the folder is refused."""
     lw.write("taken", "x")
     assert lw("init", name).code in (2, 8)
+
+
+SELF_JUDGED = """\
+name: circle
+agents:
+  worker:
+    description: does it and says that it is done
+    resultSchema: {type: object, required: [done], properties: {done: {type: boolean}}}
+steps:
+  - id: work
+    agent: worker
+    loop: {maxIterations: 3, untilAgent: worker}
+"""
+
+
+@pytest.mark.item("A20")
+def test_strict_makes_an_error_of_a_warning(lw: Place) -> None:
+    """A worker that judges itself is told as a warning, and refused when asked to be strict."""
+    (lw.folder / "circle.yaml").write_text(SELF_JUDGED)
+    told = lw("validate", "circle.yaml")
+    assert told.code == 0
+    assert "warning: self-judging" in told.err
+    strict = lw("validate", "--strict", "circle.yaml")
+    assert strict.code == 2
+    assert "self-judging" in strict.err
+
+
+def test_a_folder_is_validated_whole(lw: Place) -> None:
+    """Every definition in it is read, hidden ones are not, and one bad file hides no other."""
+    folder = lw.folder / "flows"
+    (folder / "sub").mkdir(parents=True)
+    (folder / ".hidden").mkdir()
+    (folder / "good.yaml").write_text(SELF_JUDGED)
+    (folder / "sub" / "bad.yaml").write_text("name: x\nnonsense: 1\n")
+    (folder / ".hidden" / "worse.yaml").write_text("{")
+    told = lw("validate", "flows", "--json")
+    assert told.code == 2
+    assert [one["file"] for one in told.json["files"]] == ["flows/good.yaml", "flows/sub/bad.yaml"]

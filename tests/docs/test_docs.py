@@ -189,7 +189,7 @@ _SLUG = re.compile(r"[a-z]+(?:-[a-z]+)*")
 _SPEAKERS = {
     *("error", "warning", "fault", "_fault", "refusal", "problem", "note", "_note", "_refused"),
     *("_on_key", "Fault", "CommandFault", "SpecFault", "BadScalar", "_Found", "Finding"),
-    *("Diagnostic", "CannotStart"),
+    *("Diagnostic", "CannotStart", "FileProblem"),
 }
 # Codes that are told by way of a name or a table.
 _BY_NAME = {"unordered-reference", "full", "read-only", "io"}

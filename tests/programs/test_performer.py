@@ -3,6 +3,7 @@
 import asyncio
 import os
 import sys
+from dataclasses import replace
 from collections.abc import Awaitable
 from pathlib import Path
 
@@ -235,7 +236,7 @@ def test_an_unknown_call_is_refused(tmp_path: Path) -> None:
         pytest.param("pass", (0, ""), id="nothing said"),
         pytest.param('print("fine")', (0, "fine"), id="stdout"),
         pytest.param(
-            'import sys; print("out"); sys.exit("bad")', (1, "out\nbad"), id="stderr after"
+            'import sys; print("out"); sys.exit("bad")', (1, "out"), id="stderr apart"
         ),
         pytest.param("import os; os.kill(os.getpid(), 9)", (137, ""), id="signal"),
     ],
@@ -322,3 +323,12 @@ def test_jobs_do_not_share_what_they_say(tmp_path: Path) -> None:
         return await asyncio.gather(*map(one, jobs))
 
     assert [answer.output for answer in asyncio.run(both())] == ["a", "b", "c"]
+
+
+def test_a_check_tells_both_streams(tmp_path: Path) -> None:
+    """What a check printed on stderr is evidence too; a step's output is its stdout alone."""
+    code = 'import sys; print("out"); sys.exit("bad")'
+    asked = job(tmp_path, command(sys.executable, "-I", "-S", "-c", code))
+    answer = Stage().perform(replace(asked, effect="main.0/check0#1"))
+    assert isinstance(answer, Done)
+    assert answer.output == "out\nbad"

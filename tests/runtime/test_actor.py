@@ -15,7 +15,7 @@ from loopwright.kernel.facts import (
     Usage,
 )
 from loopwright.model.actions import CallAgent, Gate, Repeat, Step, Wait
-from loopwright.model.checks import Cap, Judge
+from loopwright.model.checks import Cap, ToolResult
 from loopwright.model.plan import Plan
 from loopwright.ports import Answer, Append, Done, Job
 from loopwright.runtime.actor import RETRY_STORAGE_MS
@@ -359,7 +359,7 @@ def test_a_defect_of_the_decider_ends_the_driving_of_one_run() -> None:
 
     async def body() -> None:
         process = World().process()
-        judged = loop(until=Judge(agent="judge"))
+        judged = loop(until=ToolResult(tool="shell"))
         bad, good = await process.start(judged), await process.start(passes(1))
         await process.driver.rest(bad)
         await process.driver.rest(good)

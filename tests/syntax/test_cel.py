@@ -180,7 +180,6 @@ def test_what_is_broken(text: str, says: str) -> None:
     assert len(answer.message) < 300
 
 
-@pytest.mark.item("A28")
 @pytest.mark.parametrize(
     ("text", "wants", "scope", "expected"),
     [

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import msgspec
 
-from loopwright.agents.before import needed, pass_before
-from loopwright.agents.clipping import clip
-from loopwright.kernel.frames import CheckNote, LeafBody, Owner, PassOwner, RepeatBody
+from loopwright.agents.before import PROMPT_BYTES, needed, pass_before
+from loopwright.agents.clipping import clip, clip_end
+from loopwright.kernel.frames import CheckNote, LeafBody, Owner, PassOwner, RepeatBody, StepsBody
 from loopwright.kernel.limits import cap
 from loopwright.kernel.state import Senses, State
 from loopwright.kernel.texts import enclosing_pass, request_text
@@ -21,6 +21,7 @@ from loopwright.model.template import Ref, Template
 
 EVIDENCE_CHARS = 4_000
 OUTPUT_CHARS = 32_000
+MARGIN_BYTES = 256  # for what is said about a cut
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,20 +42,33 @@ def compose(state: State, owner: Owner, senses: Senses) -> Shown:
     assert isinstance(body, LeafBody)
     assert isinstance(body.action, CallAgent | Cycle)
     action = body.action
-    sections = [request_text(state, owner, action.prompt, senses)]
     schema = action.schema if isinstance(action, CallAgent) else None
-    sections += _form(body, schema)
-    if isinstance(action, CallAgent) and action.show_needs:
-        sections += needed(owner, senses)
+    asked = [request_text(state, owner, action.prompt, senses), *_form(body, schema)]
     inside = enclosing_pass(owner)
-    if inside is not None:
-        sections += _item(inside, action.prompt)
-        sections += _memory(inside, senses)
+    after = [*_item(inside, action.prompt), *_memory(inside, senses)] if inside else []
+    before: list[str] = []
+    if isinstance(action, CallAgent) and action.show_needs:
+        before = _as_fits(needed(owner, senses), beside=_joined([*asked, *after]))
+    text = _joined([*asked, *before, *after])
     return Shown(
-        text="\n\n".join(section for section in sections if section),
+        text=clip_end(text, PROMPT_BYTES) if before else text,
         schema=schema,
         session=_session(action, inside),
     )
+
+
+def _joined(sections: list[str]) -> str:
+    return "\n\n".join(section for section in sections if section)
+
+
+def _as_fits(needs: list[str], *, beside: str) -> list[str]:
+    """The results of steps before, cut where the whole prompt would become too long: what is
+    asked, the item and the memory of the loop come first.
+    """
+    if not needs:
+        return []
+    room = PROMPT_BYTES - len(beside.encode(errors="replace")) - MARGIN_BYTES
+    return [clip_end(_joined(needs), max(room, 0))]
 
 
 def _form(body: LeafBody, schema: dict[str, JsonValue] | None) -> list[str]:
@@ -78,17 +92,21 @@ def _session(action: CallAgent | Cycle, inside: PassOwner | None) -> str | None:
 
 def _item(inside: PassOwner, template: Template) -> list[str]:
     """The item of a pass over a list, unless the prompt places it itself."""
-    items = inside.parent.items
-    if items is None or any(isinstance(p, Ref) and p.of == "item" for p in template):
+    if any(isinstance(part, Ref) and part.of == "item" for part in template):
         return []
-    value = msgspec.json.encode(items[inside.number]).decode()
-    return [f"## Item (index {inside.number})\n\n{value}"]
+    place: PassOwner | None = inside
+    while place is not None and place.parent.items is None:  # a counted loop does not hide it
+        place = enclosing_pass(place.parent.owner)
+    if place is None or place.parent.items is None:
+        return []
+    value = msgspec.json.encode(place.parent.items[place.number]).decode()
+    return [f"## Item (index {place.number})\n\n{value}"]
 
 
 def _memory(inside: PassOwner, senses: Senses) -> list[str]:
     repeat = inside.parent
     if repeat.finished == 0 or repeat.action.each is not None:
-        return [_feedback(repeat)] if repeat.feedback else []
+        return [*_number(inside), *([_feedback(repeat)] if repeat.feedback else [])]
     sections: list[str] = []
     match repeat.action.memory:
         case ProgressLog():
@@ -96,7 +114,7 @@ def _memory(inside: PassOwner, senses: Senses) -> list[str]:
             sections.append(_retry_note(inside))
         case PreviousOutput(by_step=True):
             sections += pass_before(inside, senses)
-            sections.append(f"## Iteration {inside.iteration}")
+            sections += _number(inside)
         case PreviousOutput():
             sections.append(_previous_output(repeat, senses))
             sections.append(_retry_note(inside))
@@ -106,6 +124,13 @@ def _memory(inside: PassOwner, senses: Senses) -> list[str]:
     if repeat.feedback:
         sections.append(_feedback(repeat))
     return sections
+
+
+def _number(inside: PassOwner) -> list[str]:
+    """Which pass this is, for steps that work together on it."""
+    by_step = inside.parent.action.memory == PreviousOutput(by_step=True)
+    told = by_step and (inside.parent.finished or isinstance(inside.body, StepsBody))
+    return [f"## Iteration {inside.iteration}"] if told else []
 
 
 def _progress_log(repeat: RepeatBody) -> str:

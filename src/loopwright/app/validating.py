@@ -1,12 +1,14 @@
 """Checking definitions without running them."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from loopwright.app.dialects import dialect, read_definition
 from loopwright.errors import DefinitionError
 from loopwright.syntax import Diagnostic
+
+ENDINGS = (".yaml", ".yml", ".json")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,11 +29,31 @@ class Checked:
         }
 
 
-def check_files(files: Sequence[Path], force: str | None) -> list[Checked]:
-    """Read every file; none stops the others."""
+def check_files(files: Sequence[Path], force: str | None, *, strict: bool = False) -> list[Checked]:
+    """Read every file, and all definitions of a folder; none stops the others. With `strict` a
+    warning is an error.
+    """
     if force is not None:
         dialect(force)
-    return [_check(file, force) for file in files]
+    found = [_check(one, force) for file in files for one in _files(file)]
+    return [_as_errors(one) for one in found] if strict else found
+
+
+def _files(place: Path) -> list[Path]:
+    """The file itself, or what looks like a definition in a folder."""
+    if not place.is_dir():
+        return [place]
+    inside = sorted(file for ending in ENDINGS for file in place.rglob(f"*{ending}"))
+    return [file for file in inside if not _is_hidden(file.relative_to(place))] or [place]
+
+
+def _is_hidden(file: Path) -> bool:
+    return any(part.startswith(".") for part in file.parts)
+
+
+def _as_errors(checked: Checked) -> Checked:
+    problems = tuple(replace(problem, severity="error") for problem in checked.problems)
+    return replace(checked, problems=problems)
 
 
 def _check(file: Path, force: str | None) -> Checked:

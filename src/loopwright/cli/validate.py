@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     cls=Verb,
     examples=[
         ("loopwright validate loops/*.yaml", ""),
+        ("loopwright validate loops --strict", "a whole folder; warnings are errors"),
         ("loopwright validate --format github loops/*.yaml", "annotations for GitHub Actions"),
     ],
 )
@@ -31,15 +32,22 @@ if TYPE_CHECKING:
     default="text",
     help="How problems are written.",
 )
+@click.option("--strict", is_flag=True, help="Warnings are errors.")
 @click.pass_context
 def validate(
-    ctx: click.Context, /, *, files: tuple[str, ...], dialect: str | None, form: str
+    ctx: click.Context,
+    /,
+    *,
+    files: tuple[str, ...],
+    dialect: str | None,
+    form: str,
+    strict: bool,
 ) -> int:
-    """Find what is wrong with definitions. Exit code 2 when something is."""
+    """Find what is wrong with definitions, or all of a folder. Exit code 2 when something is."""
     from loopwright.app.validating import check_files  # noqa: PLC0415 - help stays quick
 
     door = door_of(ctx)
-    checked = check_files([Path(file) for file in files], dialect)
+    checked = check_files([Path(file) for file in files], dialect, strict=strict)
     problems = [problem for one in checked for problem in one.problems]
     bad = any(problem.severity == "error" for problem in problems)
     if door.as_json:
@@ -48,7 +56,7 @@ def validate(
         for problem in problems:
             _tell(door, problem, form)
         if not bad:
-            count = f"{len(files)} definitions" if len(files) > 1 else files[0]
+            count = f"{len(checked)} definitions" if len(checked) > 1 else checked[0].file
             door.say(f"{count}: valid", tone="good")
     return 2 if bad else 0
 

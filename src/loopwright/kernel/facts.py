@@ -133,7 +133,9 @@ class StepSkipped(PlaceFact, frozen=True, kw_only=True, tag="step.skipped"):
 
 
 class IterationStarted(PlaceFact, frozen=True, kw_only=True, tag="iteration.started"):
-    """A pass of a repeat begins."""
+    """A pass of a repeat begins. `note` says what a person might not expect."""
+
+    note: str = ""
 
 
 class IterationFinished(PlaceFact, frozen=True, kw_only=True, tag="iteration.finished"):

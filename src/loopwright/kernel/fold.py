@@ -255,7 +255,7 @@ def _settle_item(repeat: RepeatBody, number: int, ended: Result) -> None:
     while len(repeat.item_results) <= number:
         repeat.item_results.append(None)
     repeat.item_results[number] = ItemResult(
-        status=ended.status, output=ended.output, error=ended.error
+        status=ended.status, output=ended.output, result=ended.result, error=ended.error
     )
     if ended.status != "completed" and repeat.spoiled is None:
         repeat.spoiled = ended

@@ -102,6 +102,7 @@ class ItemResult:
 
     status: StepStatus
     output: Text | None
+    result: Text | None
     error: Failure | None
 
 

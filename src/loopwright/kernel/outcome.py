@@ -16,6 +16,8 @@ from loopwright.kernel.retry import after_failure
 from loopwright.kernel.state import Senses, State, is_full
 from loopwright.kernel.texts import items_of
 from loopwright.model.actions import AskPerson, CallAgent, Cycle
+from loopwright.model.checks import Expr, Goal, Judge, leaves
+from loopwright.model.ids import item_path
 from loopwright.model.plan import Plan
 from loopwright.model.record import JsonValue, Text
 
@@ -202,7 +204,7 @@ def repeat_outcome(state: State, body: RepeatBody, senses: Senses) -> Result | N
 
 
 def _at_cap(body: RepeatBody, senses: Senses) -> Result | None:
-    detail = f"{body.finished} of {cap(body)} passes made and the check has not passed"
+    detail = f"{body.finished} of {cap(body)} passes made and {_unmet(body)}"
     match body.action.at_cap:
         case "complete":
             return _ended(body, senses, "completed", "max_iterations")
@@ -215,6 +217,20 @@ def _at_cap(body: RepeatBody, senses: Senses) -> Result | None:
             return _asked_at_cap(body, senses)
         case never:
             assert_never(never)
+
+
+def _unmet(body: RepeatBody) -> str:
+    """What would have ended the loop, in words."""
+    words: list[str] = []
+    for leaf in leaves(body.action.until):
+        match leaf:
+            case Expr(text=text):
+                words.append(f"until ({text}) was never true")
+            case Judge(agent=agent) | Goal(agent=agent):
+                words.append(f"the judge {agent} never said done")
+            case _:
+                words.append("the check has not passed")
+    return ", ".join(dict.fromkeys(words))
 
 
 def _asked_at_cap(body: RepeatBody, senses: Senses) -> Result | None:
@@ -296,8 +312,11 @@ def _each_result(body: RepeatBody, items: list[JsonValue], senses: Senses, ended
     for index, item in enumerate(items):
         done = body.item_results[index] if index < len(body.item_results) else None
         text = senses.read(done.output) if done else ""
-        row = {"index": index, "item": item, "status": done.status if done else "cancelled"}
-        row["content"] = text
+        status = done.status if done else "cancelled"
+        name = item_path(body.owner.path, index)
+        row = {"id": name, "index": index, "item": item, "status": status, "content": text}
+        if done is not None and done.result is not None:
+            row["result"] = msgspec.Raw(senses.read(done.result).encode())
         if done is not None and done.error is not None:
             row["error"] = {"type": done.error.type, "detail": done.error.detail}
         rows.append(row)

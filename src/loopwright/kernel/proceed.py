@@ -256,9 +256,14 @@ def proceed_each(state: State, body: RepeatBody, senses: Senses) -> list[AnyFact
         return facts
     room = (each.parallel or MAX_PARALLEL_ITEMS) - len(body.active)
     first, last = body.started, min(body.started + room, len(items))
+    crowded = each.parallel is None and len(items) > MAX_PARALLEL_ITEMS
+    held = f"{len(items)} items, of which {MAX_PARALLEL_ITEMS} at most are under way at once"
     facts += [
         IterationStarted(
-            at=state.now, path=item_path(body.owner.inside, number), iteration=number + 1
+            at=state.now,
+            path=item_path(body.owner.inside, number),
+            iteration=number + 1,
+            note=held if crowded and number == 0 else "",
         )
         for number in range(first, last)
     ]

@@ -1,0 +1,181 @@
+"""The shape of a workflow as written, whatever else is wrong with it: nodes, graphs, texts.
+
+Rules between keys work on this, so that one wrong value does not hide all other problems.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple, TypeAlias
+
+from loopwright.dialects.archon import files
+from loopwright.dialects.archon.fields import is_file_name
+
+Path: TypeAlias = tuple[str | int, ...]
+Mapping: TypeAlias = dict[str, object]
+
+KINDS = (
+    "prompt",
+    "command",
+    "bash",
+    "script",
+    "approval",
+    "cancel",
+    "loop",
+    "loop_group",
+)
+LATER_KINDS = ("workflow", "include", "wait")
+_LOOPS = ("loop", "loop_group")
+
+
+@dataclass(slots=True)
+class NodeAt:
+    """A node and where it stands."""
+
+    path: Path
+    value: Mapping
+    graph: "GraphAt"
+    body: "GraphAt | None" = None  # of a loop_group
+
+    @property
+    def id(self) -> str:
+        """Its id, empty where there is none."""
+        found = self.value.get("id")
+        return found if isinstance(found, str) else ""
+
+    @property
+    def kind(self) -> str | None:
+        """What it does, where that is clear."""
+        found = [key for key in KINDS if key in self.value]
+        return found[0] if len(found) == 1 else None
+
+    @property
+    def needs(self) -> list[str]:
+        """The nodes before it."""
+        found = self.value.get("depends_on")
+        return [one for one in found if isinstance(one, str)] if isinstance(found, list) else []
+
+    def part(self, key: str) -> Mapping:
+        """A mapping below it; empty where there is none."""
+        found = self.value.get(key)
+        return found if isinstance(found, dict) else {}
+
+
+@dataclass(slots=True)
+class GraphAt:
+    """Nodes that may depend on one another: those of the workflow, or of a group."""
+
+    owner: NodeAt | None = None
+    depth: int = 0
+    nodes: list[NodeAt] = field(default_factory=list)
+
+    @property
+    def by_id(self) -> dict[str, NodeAt]:
+        """The nodes by id; of two with the same, the first."""
+        return {node.id: node for node in reversed(self.nodes) if node.id}
+
+
+class Site(NamedTuple):
+    """A text in which variables may stand."""
+
+    path: Path
+    text: str
+    node: NodeAt
+    kind: Literal["prose", "shell", "script", "when"]
+    in_pass: bool = False  # it is filled anew in each pass of the node's own loop
+    rejects: bool = False  # it is for the work after a rejection
+    file: str | None = None
+
+
+@dataclass(slots=True)
+class Outline:
+    """All of it."""
+
+    top: Mapping
+    graphs: list[GraphAt] = field(default_factory=list)
+
+    @property
+    def nodes(self) -> list[NodeAt]:
+        """Every node in the order of the file."""
+        return [node for graph in self.graphs for node in graph.nodes]
+
+    @property
+    def inputs(self) -> Mapping:
+        """The inputs by name."""
+        found = self.top.get("inputs")
+        return found if isinstance(found, dict) else {}
+
+
+def outline(value: object) -> Outline:
+    """The outline of a document."""
+    made = Outline(value if isinstance(value, dict) else {})
+    todo = [(GraphAt(), ("nodes",), made.top.get("nodes"))]
+    for graph, path, nodes in todo:  # grows while it is walked
+        made.graphs.append(graph)
+        for number, one in enumerate(nodes if isinstance(nodes, list) else ()):
+            if not isinstance(one, dict):
+                continue
+            node = NodeAt((*path, number), one, graph)
+            graph.nodes.append(node)
+            group = node.part("loop_group")
+            if "loop_group" in one:
+                node.body = GraphAt(node, graph.depth + 1)
+                below = (*node.path, "loop_group", "nodes")
+                todo.append((node.body, below, group.get("nodes")))  # type: ignore[arg-type]
+    return made
+
+
+def sites(made: Outline, given: files.Files) -> Iterator[Site]:
+    """Every text of a workflow, also those in files of their own."""
+    for node in made.nodes:
+        for path, kind in _PLACES:
+            holder = node.part(path[0]) if len(path) > 1 else node.value
+            holder = _below(holder, path[1:-1])
+            text = holder.get(path[-1])
+            if isinstance(text, str):
+                in_pass = path[0] in _LOOPS and len(path) > 1
+                rejects = "on_reject" in path
+                yield Site((*node.path, *path), text, node, kind, in_pass, rejects)
+        yield from _file_sites(node, given)
+
+
+def _below(holder: Mapping, path: tuple[str, ...]) -> Mapping:
+    for key in path:
+        found = holder.get(key)
+        holder = found if isinstance(found, dict) else {}
+    return holder
+
+
+_PLACES: tuple[tuple[tuple[str, ...], Literal["prose", "shell", "script", "when"]], ...] = (
+    (("when",), "when"),
+    (("prompt",), "prose"),
+    (("bash",), "shell"),
+    (("script",), "script"),
+    (("cancel",), "prose"),
+    (("approval", "message"), "prose"),
+    (("approval", "on_reject", "prompt"), "prose"),
+    (("loop", "prompt"), "prose"),
+    (("loop", "gate_message"), "prose"),
+    (("loop", "until_bash"), "shell"),
+    (("loop_group", "gate_message"), "prose"),
+    (("loop_group", "until_bash"), "shell"),
+)
+
+
+def named_files(node: NodeAt) -> Iterator[tuple[Path, files.Named]]:
+    """The files that a node names, each with the place of its name."""
+    for path in (("command",), ("loop", "command")):
+        holder = node.part("loop") if len(path) > 1 else node.value
+        name = holder.get("command")
+        if isinstance(name, str) and is_file_name(name):
+            yield (*node.path, *path), files.command(name)
+    text, runtime = node.value.get("script"), node.value.get("runtime")
+    if isinstance(text, str) and is_file_name(text) and runtime in ("uv", "bun"):
+        yield (*node.path, "script"), files.script(text, str(runtime))
+
+
+def _file_sites(node: NodeAt, given: files.Files) -> Iterator[Site]:
+    for path, named in named_files(node):
+        found = files.find(named, given)
+        if isinstance(found, files.FoundText):
+            kind: Literal["prose", "script"] = "prose" if named.what == "command" else "script"
+            yield Site(path, found.text, node, kind, "loop" in path, file=found.path)

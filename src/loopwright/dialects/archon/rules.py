@@ -1,0 +1,218 @@
+"""Rules between the keys of one place: what excludes what, what is needed."""
+
+from collections.abc import Iterator
+
+from loopwright.dialects.archon.outline import (
+    KINDS,
+    LATER_KINDS,
+    Mapping,
+    NodeAt,
+    Outline,
+    Path,
+)
+from loopwright.dialects.archon.surface import GroupSpec, LoopSpec, NodeSpec
+from loopwright.dialects.archon.variables import Mark, marks
+from loopwright.syntax import Diagnostic, Document, did_you_mean
+
+MAX_DEPTH = 3
+_CHANNELS = ("until", "until_bash", "until_field")
+_CLAUDE = ("sonnet", "opus", "haiku", "claude-", "inherit")
+
+
+def structure(document: Document, made: Outline) -> Iterator[Diagnostic]:
+    """All that breaks a rule between keys."""
+    yield from _inputs(document, made)
+    for path, holder in [((), made.top), *((node.path, node.value) for node in made.nodes)]:
+        yield from _model(document, path, holder)
+    for node in made.nodes:
+        yield from _kinds(document, node)
+        yield from _script(document, node)
+        yield from _schema(document, node)
+        for key in ("loop", "loop_group"):
+            if isinstance(node.value.get(key), dict):
+                yield from _loop(document, made, node, key)
+
+
+# -- nodes -----------------------------------------------------------------------------------------
+
+
+def _kinds(document: Document, node: NodeAt) -> Iterator[Diagnostic]:
+    kinds = [key for key in (*KINDS, *LATER_KINDS) if key in node.value]
+    if len(kinds) > 1:
+        message = f"{kinds[0]} and {kinds[1]} exclude each other"
+        hint = "make two nodes of them"
+        place = (*node.path, kinds[1])
+        yield document.error("mutually-exclusive", message, at=place, on_key=True, hint=hint)
+    elif not kinds and set(node.value) <= _NODE_KEYS:
+        message = f"a node needs one of {', '.join(KINDS)}"
+        yield document.error("missing-field", message, at=node.path)
+
+
+_NODE_KEYS = {field.alias or name for name, field in NodeSpec.model_fields.items()}
+
+
+def _script(document: Document, node: NodeAt) -> Iterator[Diagnostic]:
+    if "script" not in node.value:
+        return
+    if "runtime" not in node.value:
+        message = "runtime is required with script: uv for Python, bun for JavaScript"
+        yield document.error("missing-field", message, at=node.path)
+    if "deps" in node.value and node.value.get("runtime") == "bun":
+        place = (*node.path, "deps")
+        hint = "bun installs what a script imports"
+        message = "deps goes with runtime: uv"
+        yield document.error("unsupported-here", message, at=place, on_key=True, hint=hint)
+    text = node.value["script"]
+    if "deps" in node.value and isinstance(text, str) and "# /// script" in text:
+        message = "the script names its dependencies itself"
+        place = (*node.path, "deps")
+        yield document.error("mutually-exclusive", message, at=place, on_key=True)
+
+
+def _schema(document: Document, node: NodeAt) -> Iterator[Diagnostic]:
+    """References of a schema stay inside of it: nothing is fetched."""
+    todo: list[tuple[Path, object]] = [
+        ((*node.path, "output_format"), node.value.get("output_format"))
+    ]
+    for path, value in todo:  # grows while it is walked
+        if isinstance(value, dict):
+            target = value.get("$ref")
+            if isinstance(target, str) and not target.startswith("#"):
+                hint = "copy it into definitions and write #/definitions/NAME"
+                message = f"{target[:60]} leads out of the schema"
+                yield document.error("remote-ref", message, at=(*path, "$ref"), hint=hint)
+            todo += [((*path, key), one) for key, one in value.items()]
+        elif isinstance(value, list):
+            todo += [((*path, number), one) for number, one in enumerate(value)]
+
+
+def _model(document: Document, path: Path, holder: Mapping) -> Iterator[Diagnostic]:
+    provider, model = holder.get("provider"), holder.get("model")
+    if not isinstance(provider, str) or not isinstance(model, str):
+        return
+    is_claude = model.startswith(_CLAUDE)
+    if (provider == "claude" and not is_claude) or (provider == "codex" and is_claude):
+        message = f"{provider} has no model {model[:60]}"
+        hint = "name a model of that provider, or another provider"
+        yield document.error("model-mismatch", message, at=(*path, "model"), hint=hint)
+
+
+# -- loops -----------------------------------------------------------------------------------------
+
+
+def _loop(document: Document, made: Outline, node: NodeAt, key: str) -> Iterator[Diagnostic]:
+    value, path = node.part(key), (*node.path, key)
+    if node.graph.depth + 1 > MAX_DEPTH:
+        message = f"loops are nested more than {MAX_DEPTH} deep"
+        yield document.error("too-nested", message, at=path, on_key=True)
+    known = {field for field in (LoopSpec if key == "loop" else GroupSpec).model_fields}
+    misspelt = {did_you_mean(one, known) for one in value if one not in known}
+    if key == "loop":
+        yield from _one_prompt(document, value, path, misspelt)
+        yield from _until_field(document, node, value, path)
+    if not any(channel in value for channel in _CHANNELS) and not misspelt - {None}:
+        message = "until is required: the word that ends the loop"
+        hint = "or until_bash: a script that does, or until_field: a field of output_format"
+        yield document.error("missing-field", message, at=path, hint=hint)
+    yield from _gate(document, made, value, path)
+
+
+def _one_prompt(
+    document: Document, value: Mapping, path: Path, misspelt: set[str | None]
+) -> Iterator[Diagnostic]:
+    if "prompt" in value and "command" in value:
+        place = (*path, "command")
+        message = "prompt and command exclude each other"
+        yield document.error("mutually-exclusive", message, at=place, on_key=True)
+    elif "prompt" not in value and "command" not in value and not misspelt - {None}:
+        message = "prompt is required: what the agent is told in each pass"
+        hint = "or command: the name of a file in .archon/commands"
+        yield document.error("missing-field", message, at=path, hint=hint)
+
+
+def _until_field(
+    document: Document, node: NodeAt, value: Mapping, path: Path
+) -> Iterator[Diagnostic]:
+    field = value.get("until_field")
+    if not isinstance(field, str):
+        return
+    place = (*path, "until_field")
+    schema = node.part("output_format")
+    properties = schema.get("properties")
+    declared = properties if isinstance(properties, dict) else {}
+    entry, needed = declared.get(field), schema.get("required")
+    if field not in declared:
+        message = f"output_format has no field {field[:60]}"
+        hint = did_you_mean(field, declared) or (
+            f"output_format: {{type: object, properties: {{{field}: {{type: boolean}}}}, "
+            f"required: [{field}]}}"
+        )
+        yield document.error("unknown-reference", message, at=place, hint=hint)
+    elif not isinstance(entry, dict) or entry.get("type") != "boolean":
+        message = f"{field} must be a boolean in output_format to end the loop"
+        yield document.error("bad-value", message, at=place, hint=f"{field}: {{type: boolean}}")
+    elif not isinstance(needed, list) or field not in needed:
+        message = f"{field} must be required in output_format to end the loop"
+        yield document.error("bad-value", message, at=place, hint=f"required: [{field}]")
+
+
+def _gate(document: Document, made: Outline, value: Mapping, path: Path) -> Iterator[Diagnostic]:
+    if value.get("interactive") is not True:
+        for key in ("gate_message", "signal_completes"):
+            if key in value:
+                line, column = document.key_at((*path, key))
+                message = f"{key} has no effect without interactive: true"
+                yield Diagnostic(
+                    document.file, line, column, "ignored-here", message, None, "warning"
+                )
+        return
+    if "gate_message" not in value:
+        message = "gate_message is required with interactive: what the person is asked"
+        yield document.error("missing-field", message, at=path)
+    if made.top.get("interactive") is not True:
+        message = "the loop asks a person, but the workflow is not interactive"
+        hint = "write interactive: true beside its name"
+        yield document.warning("not-interactive", message, at=(*path, "interactive"), hint=hint)
+
+
+# -- inputs ----------------------------------------------------------------------------------------
+
+
+def _inputs(document: Document, made: Outline) -> Iterator[Diagnostic]:
+    """A default is taken as it is; one that names an input would have to be filled first."""
+    defaults = {
+        name: entry.get("default") for name, entry in made.inputs.items() if isinstance(entry, dict)
+    }
+    found = {name: _plain_marks(text) for name, text in defaults.items() if isinstance(text, str)}
+    names = {
+        name: [one.ref.name or "" for one in some if one.ref.of == "input"]
+        for name, some in found.items()
+    }
+    for name, some in found.items():
+        place = ("inputs", name, "default")
+        trail = _cycle(names, name)
+        if trail:
+            message = f"inputs name one another: {' → '.join(trail)}"
+            yield document.error("variable-cycle", message, at=place)
+        elif some:
+            message = f"{some[0].written} would not be filled: a default is taken as it is"
+            hint = "let the node that uses the input name both"
+            yield document.error("unsupported-here", message, at=place, hint=hint)
+
+
+def _plain_marks(text: str) -> list[Mark]:
+    return [one for one in marks(text) if not one.escaped]
+
+
+def _cycle(names: dict[str, list[str]], start: str) -> list[str] | None:
+    """The way from a name back to itself."""
+    trails = [[start]]
+    seen: set[str] = set()
+    for trail in trails:  # grows while it is walked
+        for name in names.get(trail[-1], ()):
+            if name == start:
+                return [*trail, start]
+            if name not in seen:
+                seen.add(name)
+                trails.append([*trail, name])
+    return None

@@ -1,0 +1,232 @@
+"""A workflow as people write it: settings for all of it, and nodes that depend on one another.
+
+Keys that a kind of node has no use for are told apart in `keys.py`: some are only ignored with a
+warning, those that restrict what an agent may do are refused where nobody would enforce them.
+"""
+
+from typing import Annotated, Literal, TypeAlias
+
+from pydantic import Field, JsonValue
+
+from loopwright.dialects.archon.fields import (
+    CommandName,
+    Id,
+    InputName,
+    Line,
+    Maybe,
+    Milliseconds,
+    NotYet,
+    OldForm,
+    Prose,
+    ScriptText,
+    Surface,
+    ToolName,
+)
+
+TriggerRule: TypeAlias = Literal[
+    "all_success", "one_success", "none_failed_min_one_success", "all_done"
+]
+JsonObject: TypeAlias = dict[str, JsonValue]
+
+MAX_ITERATIONS = 1_000
+
+
+class RetrySpec(Surface):
+    """Further tries of a node that failed."""
+
+    max_attempts: Annotated[int, Field(ge=1, le=5)] = Field(
+        description="Tries after the first one."
+    )
+    delay_ms: Annotated[int, Field(ge=1_000, le=60_000)] = Field(
+        default=3_000, description="Wait before the second try; it doubles with each."
+    )
+    on_error: Literal["transient", "all"] = Field(
+        default="transient", description="Which failures are tried again."
+    )
+
+
+class LoopControl(Surface):
+    """What ends a loop, and who is asked in between."""
+
+    until: Maybe[Line] = Field(
+        default=None,
+        description="The word that the agent says when all is done, best in a tag.",
+        examples=["COMPLETE"],
+    )
+    until_bash: Maybe[ScriptText] = Field(
+        default=None, description="A script that is run after each pass; code 0 ends the loop."
+    )
+    max_iterations: Annotated[int, Field(ge=1, le=MAX_ITERATIONS)] = Field(
+        description="The most passes; a loop that makes them all without an end has failed."
+    )
+    fresh_context: bool = Field(
+        default=False, description="Every pass starts a session of its own."
+    )
+    interactive: bool = Field(default=False, description="Ask a person after each pass.")
+    gate_message: Maybe[Prose] = Field(
+        default=None, description="What the person is asked. Required with interactive."
+    )
+    signal_completes: bool = Field(
+        default=False, description="With interactive: a pass that is done asks nobody."
+    )
+
+
+class LoopSpec(LoopControl):
+    """One prompt, again and again."""
+
+    prompt: Maybe[Prose] = Field(default=None, description="What the agent is told in each pass.")
+    command: Maybe[CommandName] = Field(
+        default=None, description="Instead of prompt: a file in .archon/commands."
+    )
+    until_field: Maybe[Line] = Field(
+        default=None, description="A field of output_format that is true when all is done."
+    )
+
+
+class GroupSpec(LoopControl):
+    """Several nodes, again and again."""
+
+    nodes: Annotated[list["NodeSpec"], Field(min_length=1)] = Field(
+        description="The nodes of one pass."
+    )
+    until_field: NotYet = None
+
+
+class OnReject(Surface):
+    """What is done about a rejection before the person is asked again."""
+
+    prompt: Prose = Field(description="What the agent is told; $REJECTION_REASON says why.")
+    max_attempts: Annotated[int, Field(ge=1, le=10)] = Field(
+        default=3, description="The rejection that makes so many cancels the run."
+    )
+
+
+class ApprovalSpec(Surface):
+    """A person decides."""
+
+    message: Prose = Field(description="What the person is asked.")
+    capture_response: bool = Field(
+        default=False, description="What the person says is the output of the node."
+    )
+    on_reject: Maybe[OnReject] = Field(default=None, description="Default: the run is cancelled.")
+
+
+class AgentKeys(Surface):
+    """Which agent does the work, and what it may do."""
+
+    provider: Maybe[Line] = Field(default=None, description="What stands behind the agent.")
+    model: Maybe[Line] = Field(default=None, description="Which model it uses.")
+    effort: Maybe[Line] = Field(default=None, description="How hard it thinks.")
+    thinking: Maybe[str | JsonObject] = Field(default=None, description="How it thinks.")
+    fallback_model: Maybe[Line] = Field(
+        default=None, alias="fallbackModel", description="The model when the first has no room."
+    )
+    betas: Maybe[Annotated[list[Line], Field(min_length=1)]] = Field(
+        default=None, description="Features that are not final."
+    )
+    sandbox: JsonValue = Field(default=None, description="Cannot be enforced here.")
+
+
+class NodeSpec(AgentKeys):
+    """One node: an id, and exactly one kind of work."""
+
+    id: Id = Field(description="Its name.")
+    description: Maybe[str] = Field(default=None, description="What it is for.")
+    depends_on: list[str] = Field(default=[], description="Nodes that end before it starts.")
+    when: Maybe[str] = Field(
+        default=None,
+        description="It runs only if this holds.",
+        examples=["$review.output.verdict == 'ok'"],
+    )
+    trigger_rule: TriggerRule = Field(
+        default="all_success", description="How the nodes before it must have ended."
+    )
+    idle_timeout: Maybe[Milliseconds] = Field(
+        default=None, description="Milliseconds of silence after which it is stopped."
+    )
+    retry: Maybe[RetrySpec] = Field(default=None, description="Further tries.")
+
+    prompt: Maybe[Prose] = Field(default=None, description="An agent is told this.")
+    command: Maybe[CommandName] = Field(
+        default=None, description="An agent is told what stands in this file of .archon/commands."
+    )
+    bash: Maybe[ScriptText] = Field(default=None, description="A shell script.")
+    script: Maybe[ScriptText] = Field(
+        default=None, description="Python or JavaScript, or the name of a file in .archon/scripts."
+    )
+    approval: Maybe[ApprovalSpec] = Field(default=None, description="A person decides.")
+    cancel: Maybe[Prose] = Field(default=None, description="The run ends, for this reason.")
+    loop: Maybe[LoopSpec] = Field(default=None, description="A prompt, again and again.")
+    loop_group: Maybe[GroupSpec] = Field(default=None, description="Nodes, again and again.")
+    workflow: NotYet = None
+    include: NotYet = None
+    wait: NotYet = None
+    fan_out: NotYet = None
+
+    runtime: Maybe[Literal["bun", "uv"]] = Field(
+        default=None, description="With script: bun for JavaScript, uv for Python."
+    )
+    deps: Maybe[list[Line]] = Field(default=None, description="With script and uv: packages.")
+    timeout: Maybe[Milliseconds] = Field(
+        default=None, description="With bash and script: milliseconds; default 120000."
+    )
+
+    context: Maybe[Literal["fresh", "shared"]] = Field(default=None, description="Its session.")
+    output_format: Maybe[JsonObject] = Field(
+        default=None, description="A JSON Schema that the answer must fit."
+    )
+    allowed_tools: Maybe[list[ToolName]] = Field(
+        default=None, description="The only tools that the agent may use."
+    )
+    denied_tools: Maybe[list[ToolName]] = Field(
+        default=None, description="Tools that the agent may not use."
+    )
+    hooks: JsonValue = Field(default=None, description="Cannot be enforced here.")
+    mcp: Maybe[Line] = Field(default=None, description="A file with MCP servers.")
+    skills: Maybe[Annotated[list[Line], Field(min_length=1)]] = Field(
+        default=None, description="Skills that the agent has."
+    )
+    agents: Maybe[JsonObject] = Field(default=None, description="Agents below the agent.")
+    max_budget_usd: Maybe[Annotated[float, Field(gt=0, le=1_000_000)]] = Field(
+        default=None, alias="maxBudgetUsd", description="USD that it may cost."
+    )
+    system_prompt: Maybe[Prose] = Field(
+        default=None, alias="systemPrompt", description="Standing instructions."
+    )
+    pi: JsonValue = Field(default=None, description="Has no effect here.")
+    always_run: bool = Field(default=False, description="Has no effect here.")
+    persist_session: bool = Field(default=False, description="Has no effect here.")
+    output_type: Maybe[str] = Field(default=None, description="Has no effect here.")
+
+
+class InputSpec(Surface):
+    """A value that the person who starts the run gives by name."""
+
+    description: str = Field(default="", description="What it is for.")
+    required: Maybe[bool] = Field(default=None, description="Default: true without a default.")
+    default: JsonValue = Field(default=None, description="Taken when none is given.")
+
+
+class Workflow(AgentKeys):
+    """A workflow."""
+
+    name: Line = Field(description="What it is called.")
+    description: Prose = Field(description="What it is for.")
+    interactive: bool = Field(default=False, description="It may ask people while it runs.")
+    inputs: dict[InputName, InputSpec] = Field(default={}, description="Values it needs.")
+    model_reasoning_effort: Maybe[Line] = Field(
+        default=None, alias="modelReasoningEffort", description="How hard agents think."
+    )
+    web_search_mode: Maybe[Line] = Field(
+        default=None, alias="webSearchMode", description="Whether agents search the net."
+    )
+    additional_directories: Maybe[list[Line]] = Field(
+        default=None, alias="additionalDirectories", description="Further folders for agents."
+    )
+    worktree: Maybe[JsonObject] = Field(default=None, description="Has no effect here.")
+    mutates_checkout: bool = Field(default=True, description="Has no effect here.")
+    tags: list[Line] = Field(default=[], description="Words to find it by.")
+    nodes: Annotated[list[NodeSpec], Field(min_length=1)] = Field(description="What is done.")
+    steps: OldForm = None
+    loop: OldForm = None
+    prompt: OldForm = None
