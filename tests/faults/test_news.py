@@ -7,7 +7,8 @@ import asyncio
 from loopwright.model.actions import AskPerson
 from loopwright.runtime.driver import POLL_MS
 from loopwright.testing.plans import plan_of, step
-from tests.faults.simulation import World, settled
+from tests.faults.simulation import settled
+from tests.faults.world import World
 
 PLAN = plan_of(step("ask", AskPerson()))
 

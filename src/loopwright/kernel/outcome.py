@@ -154,7 +154,7 @@ def _worst(body: StepsBody) -> Result | None:
 def run_result(plan: Plan, body: StepsBody, ended: Result) -> Result:
     """What a run of steps came to, by the rule of its plan."""
     statuses = [result.status for result in body.results.values()]
-    if plan.outcome == "worst" or ended.reason == "deadline":
+    if plan.outcome == "worst" or body.owner.deadline_hit:
         return ended
     bad = [status for status in statuses if status in ("failed", "exhausted", "cancelled")]
     if plan.outcome == "partial" and bad and "completed" in statuses:

@@ -1,1 +1,15 @@
-"""x"""
+"""Archon: a workflow of nodes in YAML, with loops that go on until a signal or a check ends them.
+
+`surface.py` is what may be written, `rules.py` and `graph.py` what must hold between its parts,
+`variables.py`, `when.py` and `shell.py` its three small languages, `lower.py` the way to the plan.
+Other files that a workflow names are asked for by `wanted` and handed to `lower`.
+
+May import: syntax, model, errors. Start at `surface.py`, then `lower.py`.
+"""
+
+from loopwright.dialects.archon.files import FileProblem, Wanted
+from loopwright.dialects.archon.lower import lower, wanted
+from loopwright.dialects.archon.recognise import NAME, recognise
+from loopwright.dialects.archon.schema import json_schema
+
+__all__ = ["NAME", "FileProblem", "Wanted", "json_schema", "lower", "recognise", "wanted"]

@@ -16,6 +16,7 @@ from loopwright.syntax import Diagnostic, Document, did_you_mean
 
 MAX_DEPTH = 3
 _CHANNELS = ("until", "until_bash", "until_field")
+_PROVIDERS = ("claude", "codex", "gemini", "opencode")
 _CLAUDE = ("sonnet", "opus", "haiku", "claude-", "inherit")
 
 
@@ -88,6 +89,10 @@ def _schema(document: Document, node: NodeAt) -> Iterator[Diagnostic]:
 
 def _model(document: Document, path: Path, holder: Mapping) -> Iterator[Diagnostic]:
     provider, model = holder.get("provider"), holder.get("model")
+    if isinstance(provider, str) and provider.strip() and provider not in _PROVIDERS:
+        message = f"no provider is called {provider[:60]}"
+        hint = did_you_mean(provider, _PROVIDERS) or f"known: {', '.join(_PROVIDERS)}"
+        yield document.error("unknown-agent", message, at=(*path, "provider"), hint=hint)
     if not isinstance(provider, str) or not isinstance(model, str):
         return
     is_claude = model.startswith(_CLAUDE)

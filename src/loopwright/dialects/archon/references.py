@@ -1,0 +1,200 @@
+"""Variables that are read: whether each has a value where it stands, and may stand there."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from loopwright.dialects.archon.environment import Environment, EnvNames
+from loopwright.dialects.archon.files import Files
+from loopwright.dialects.archon.graph import before, known_names
+from loopwright.dialects.archon.outline import GraphAt, NodeAt, Outline, Site, sites
+from loopwright.dialects.archon.shell import rewrite
+from loopwright.dialects.archon.shell_commands import CODE
+from loopwright.dialects.archon.variables import Mark, marks
+from loopwright.dialects.archon.when import clauses
+from loopwright.model.template import Ref
+from loopwright.syntax import Diagnostic, Document, Position, did_you_mean
+
+_WARNINGS = ("unordered-reference", "empty-reference", "bad-condition")
+_SCHEMA_KINDS = ("prompt", "command", "loop")
+
+
+class _Found(NamedTuple):
+    """What is wrong at a place of a text."""
+
+    code: str
+    message: str
+    hint: str | None = None
+
+
+def env_names(made: Outline) -> EnvNames:
+    """The names under which scripts of a workflow find their values."""
+    return EnvNames([node.id for node in made.nodes if node.id], made.inputs)
+
+
+def references(document: Document, made: Outline, files: Files) -> Iterator[Diagnostic]:
+    """All that is wrong with the variables of a workflow."""
+    names = env_names(made)
+    for site in sites(made, files):
+        told: set[str] = set()
+        for at, written, found in _of_site(site, made, names):
+            once = f"{found.code} {written}"
+            if found.code in _WARNINGS and once in told:
+                continue
+            told.add(once)
+            yield _diagnostic(document, site, found, _place(document, site, at, written))
+
+
+def _of_site(site: Site, made: Outline, names: EnvNames) -> Iterator[tuple[int, str, _Found]]:
+    if site.kind == "when":
+        yield from _of_condition(site, made)
+        return
+    for mark in marks(site.text):
+        found = None if mark.escaped else _read(mark, site, made)
+        if found and not _is_foreign(site, found):
+            yield mark.at, mark.written, found
+        elif not mark.escaped and site.kind == "script" and found is None:
+            name = names.name(mark.ref, mark.variable)
+            hint = CODE.hint.replace("NAME", name)
+            yield mark.at, mark.written, _Found(CODE.code, CODE.message, hint)
+    if site.kind == "shell":
+        for one in rewrite(site.text, Environment(names, site.text)).refused:
+            yield one.at, one.written, _Found(*one.fault)
+
+
+def _is_foreign(site: Site, found: _Found) -> bool:
+    """In JavaScript `$name.output` may well be a variable of its own."""
+    is_bun = site.kind == "script" and site.node.value.get("runtime") == "bun"
+    return is_bun and found.code == "unknown-reference"
+
+
+def _of_condition(site: Site, made: Outline) -> Iterator[tuple[int, str, _Found]]:
+    for clause in [one for every in clauses(site.text) for one in every]:
+        if clause.problem:
+            message = f"{clause.problem}: {clause.written[:60] or 'nothing'}"
+            hint = "the node will be left out; write $ID.output == 'text'"
+            yield clause.at, clause.written, _Found("bad-condition", message, hint)
+        if clause.ref:
+            mark = Mark(clause.written.split()[0], clause.at, clause.ref)
+            found = _read(mark, site, made)
+            if found:
+                yield clause.at, clause.written, found
+
+
+# -- whether there is a value ----------------------------------------------------------------------
+
+
+def _read(mark: Mark, site: Site, made: Outline) -> _Found | None:
+    ref = mark.ref
+    match ref.of:
+        case "output" | "result":
+            return _of_node(ref, site)
+        case "previous_output" | "previous_result":
+            return _of_pass_before(ref, site)
+        case "input":
+            return None if mark.variable else _of_input(ref, made)
+        case "feedback" | "previous":
+            problem = "there is no loop around it" if not _in_loop(site) else None
+        case "rejection":
+            problem = None if site.rejects else "it has a value in on_reject only"
+        case _:
+            problem = None
+    return (
+        _Found("empty-reference", f"{mark.written} is always empty here", problem)
+        if problem
+        else None
+    )
+
+
+def _chain(site: Site) -> Iterator[tuple[GraphAt, NodeAt | None]]:
+    """The graphs around a text from the inside out, each with the node that the text belongs to."""
+    node: NodeAt | None = site.node
+    if site.node.body is not None and site.in_pass:
+        yield site.node.body, None
+    while node is not None:
+        yield node.graph, node
+        node = node.graph.owner
+
+
+def _in_loop(site: Site) -> bool:
+    return site.in_pass or site.node.graph.owner is not None
+
+
+def _of_node(ref: Ref, site: Site) -> _Found | None:
+    name = ref.name or ""
+    for graph, node in _chain(site):
+        target = graph.by_id.get(name)
+        if target is None:
+            continue
+        if node is not None and name == node.id:
+            message = f"{name} cannot read its own output"
+            return _Found("unknown-reference", message, "$LOOP_PREV_OUTPUT is the pass before")
+        if node is not None and name not in before(node):
+            message = f"${name} may be read before {name} has ended"
+            return _Found("unordered-reference", message, f"add depends_on: [{name}]")
+        return _undeclared(ref, target)
+    seen = [
+        one for graph, node in _chain(site) for one in graph.by_id if node is None or node.id != one
+    ]
+    hint = did_you_mean(name, seen) or known_names(seen)
+    if site.kind == "shell":
+        hint += f"; a variable of the shell is written ${{{name}}}"
+    return _Found("unknown-reference", f"no node here is called {name}", hint)
+
+
+def _undeclared(ref: Ref, target: NodeAt) -> _Found | None:
+    properties = target.part("output_format").get("properties")
+    if not ref.field or not isinstance(properties, dict) or target.kind not in _SCHEMA_KINDS:
+        return None
+    if ref.field in properties:
+        return None
+    hint = did_you_mean(ref.field, properties) or known_names(list(properties))
+    message = f"{ref.name} has no field {ref.field}"
+    return _Found("unknown-reference", message, hint)
+
+
+def _of_pass_before(ref: Ref, site: Site) -> _Found | None:
+    groups = [graph for graph, _ in _chain(site) if graph.owner is not None]
+    if not groups:
+        message = "LOOP_PREV has a value inside of a loop_group only"
+        return _Found("unknown-reference", message, "in a loop there is $LOOP_PREV_OUTPUT")
+    if any(ref.name in graph.by_id for graph in groups):
+        return None
+    seen = [one for graph in groups for one in graph.by_id]
+    hint = did_you_mean(ref.name or "", seen) or known_names(seen)
+    return _Found("unknown-reference", f"no node of the group is called {ref.name}", hint)
+
+
+def _of_input(ref: Ref, made: Outline) -> _Found | None:
+    if ref.name in made.inputs:
+        return None
+    hint = did_you_mean(ref.name or "", made.inputs) or known_names(list(made.inputs))
+    return _Found("unknown-reference", f"no input is called {ref.name}", f"{hint}; see inputs:")
+
+
+# -- where it stands -------------------------------------------------------------------------------
+
+
+def _diagnostic(document: Document, site: Site, found: _Found, place: Position) -> Diagnostic:
+    return Diagnostic(
+        site.file or document.file,
+        place.line,
+        place.column,
+        found.code,
+        found.message,
+        found.hint,
+        "warning" if found.code in _WARNINGS else "error",
+    )
+
+
+def _place(document: Document, site: Site, at: int, written: str) -> Position:
+    """Where a variable stands, if its text is in the file the way it is read."""
+    if site.file:
+        start = site.text.rfind("\n", 0, at) + 1
+        return Position(site.text.count("\n", 0, at) + 1, at - start + 1)
+    node, _ = document._walk(site.path)
+    source, found = document._source, node.offset - 1
+    for _ in range(site.text.count(written, 0, at) + 1 if written else 0):
+        found = source.text.find(written, found + 1)
+        if found < 0:
+            break
+    return source.position(found) if written and found >= 0 else document.at(site.path)

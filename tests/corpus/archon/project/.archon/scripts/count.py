@@ -1,0 +1,3 @@
+import os
+
+print(len(os.environ["LW_SETUP_OUTPUT"].split()))

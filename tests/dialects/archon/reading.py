@@ -1,0 +1,59 @@
+"""How the tests of this folder get from text to findings, with files that stand beside the corpus."""
+
+from pathlib import Path
+from typing import NamedTuple
+
+from loopwright.dialects import archon
+from loopwright.model.plan import Plan
+from loopwright.syntax import Diagnostic, Document, read
+
+CORPUS = Path(__file__).resolve().parents[2] / "corpus" / "archon"
+
+
+class Problem(NamedTuple):
+    """What a reader of files says."""
+
+    code: str
+    message: str
+
+
+def fetch(wanted: archon.Wanted) -> bytes | Problem:
+    """A file of the project or of the person, or the names in a folder."""
+    own = wanted.path.startswith("~/")
+    path = CORPUS / ("home" if own else "project") / wanted.path.removeprefix("~/")
+    if wanted.kind == "names":
+        return "\n".join(sorted(one.name for one in path.iterdir())).encode()
+    return path.read_bytes() if path.is_file() else Problem("not-found", "no such file")
+
+
+def lower_with_files(document: Document) -> tuple[Plan | None, list[Diagnostic]]:
+    """Lower a document as its caller does: with the files that it asks for."""
+    files: dict[str, bytes | Problem] = {}
+    while missing := archon.wanted(document, files):
+        files |= {one.path: fetch(one) for one in missing}
+    return archon.lower(document, files)
+
+
+def lowered(text: str | bytes, *, file: str = "flow.yaml") -> tuple[Plan | None, list[Diagnostic]]:
+    """What becomes of a text, with the findings of reading and of lowering."""
+    document, problems = read(text if isinstance(text, bytes) else text.encode(), file=file)
+    return (None, problems) if document is None else lower_with_files(document)
+
+
+def flow(*nodes: str, head: str = "") -> str:
+    """A workflow with these nodes, each a line of YAML from line 4 on."""
+    lines = ["name: x", "description: y", *([head] if head else []), "nodes:"]
+    return "\n".join([*lines, *(f"  - {node}" for node in nodes)]) + "\n"
+
+
+def plan_of(text: str) -> Plan:
+    """The plan of a workflow that has nothing wrong with it."""
+    plan, problems = lowered(text)
+    assert problems == []
+    assert plan is not None
+    return plan
+
+
+def places(problems: list[Diagnostic]) -> list[str]:
+    """`line:column code` of each finding."""
+    return [f"{one.line}:{one.column} {one.code}" for one in problems]

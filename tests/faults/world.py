@@ -1,0 +1,318 @@
+"""The world of a simulation: processes over one store, and everything that is watched.
+
+Each process is a real driver and a real service over `MemoryLog`; its commits, the news of them,
+its timers and its answers happen when somebody says so, or never, when the process dies before.
+`believed_alive` is what others think of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, deque
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from loopwright.app.service import Service, Start
+from loopwright.errors import LoopwrightError, StorageError
+from loopwright.kernel.facts import AnyFact, EffectDone, EffectFailed, EffectRequested
+from loopwright.kernel.fold import fold
+from loopwright.model.plan import Plan
+from loopwright.ports import OPEN_STATUSES, Answer, Append, Job, Owner
+from loopwright.runtime.actor import Actor
+from loopwright.runtime.driver import LocalDriver
+from loopwright.stores import MemoryLog, MemoryStore
+from loopwright.stores.edge import Entry
+from loopwright.testing import FakeClock, ScriptedPerformer, check_invariants, picture
+from tests.faults.chance import random_answer
+
+HERE = Path(__file__).parent
+
+
+def no_schema(schema: object, value: object) -> None:
+    """No plan of chance has a schema."""
+
+
+class WatchedLog(MemoryLog):
+    """A log that notes what it commits, and that fails when told to."""
+
+    def __init__(self, world: World, process: Process) -> None:
+        super().__init__(
+            alive=world.alive, store=world.store, deliver=lambda call: process.mail.append(call)
+        )
+        self.world = world
+        self.fault: str | None = None
+        self.in_doubt = False
+
+    def submit(self, append: Append, done: Callable[[Exception | None], None]) -> None:
+        fault, self.fault = self.fault, None
+        if fault == "before":
+            self._deliver(lambda: done(StorageError("no space is left", code="full")))
+            return
+
+        def told(error: Exception | None) -> None:
+            if error is None:
+                self.world.acknowledged.append(append)
+                if fault == "after":
+                    self.in_doubt = True
+                    error = StorageError("the disk went away", code="io")
+            done(error)
+
+        super().submit(append, told)
+
+    def changed(self) -> bool:
+        """As with a file: after an append that may or may not be there, everything is new."""
+        doubt, self.in_doubt = self.in_doubt, False
+        return super().changed() or doubt
+
+    def _commit(self, entry: Entry) -> None:
+        self.world.committing(entry.append)
+        super()._commit(entry)
+
+
+class Crowd(ScriptedPerformer):
+    """Answers at once or much later, and notes what is asked of it."""
+
+    def __init__(self, world: World, process: Process) -> None:
+        super().__init__()
+        self.world = world
+        self.process = process
+        self.open: dict[tuple[str, str], Job] = {}
+
+    def perform(self, job: Job) -> Answer | Awaitable[Answer]:
+        self.world.performing(self.process, job)
+        if self.world.dice.random() < 0.35:
+            return random_answer(self.world.dice, job)
+        self.open[job.run, job.effect] = job
+        return self.hold(job)
+
+    def waiting(self) -> list[Job]:
+        self.open = {key: job for key, job in self.open.items() if key in self.held}
+        return list(self.open.values())
+
+
+@dataclass(eq=False)
+class Process:
+    """One life of one process."""
+
+    owner: Owner
+    mail: deque[Callable[[], None]] = field(default_factory=deque)
+    tasks: list[asyncio.Task[Any]] = field(default_factory=list)
+    believed_alive: bool = True
+    stalled: int = 0
+    clock: FakeClock = field(init=False)
+    log: WatchedLog = field(init=False)
+    crowd: Crowd = field(init=False)
+    driver: LocalDriver = field(init=False)
+    service: Service = field(init=False)
+
+    def read_mail(self, most: int) -> None:
+        """Commits and the news of them, in order."""
+        for _ in range(most):
+            if self.mail:
+                self.mail.popleft()()
+
+    def actors(self) -> list[Actor]:
+        return list(self.driver._actors.values())
+
+
+NOBODY = Process(Owner(pid=0, start=0, boot="", token="nobody"))
+
+
+class World:
+    """The store, the processes, and everything that was found wrong."""
+
+    def __init__(self, seed: int) -> None:
+        self.dice = Random(seed)
+        self.store = MemoryStore()
+        self.now = 1_700_000_000_000
+        self.processes: list[Process | None] = [None] * self.dice.choice((1, 2, 2, 3))
+        self.problems: list[str] = []
+        self.acknowledged: list[Append] = []
+        self.decided: Counter[str] = Counter()
+        self.lives = 0
+        self.requested: set[tuple[str, str]] = set()
+        self.answered: set[tuple[str, str]] = set()
+        self.performed: dict[tuple[str, str], Process] = {}
+        self.keys: dict[str, str] = {}
+        self.people = 0
+        self.story: list[str] = []
+
+    # -- what is watched ---------------------------------------------------------------------------
+
+    def alive(self, owner: Owner) -> bool:
+        return any(p is not None and p.owner == owner and p.believed_alive for p in self.processes)
+
+    def complain(self, problem: str) -> None:
+        self.problems.append(problem)
+        self.story.append(f"WRONG: {problem}")
+
+    def note(self, process: Process, what: str) -> None:
+        self.story.append(f"{self.now} {process.owner.token}: {what}")
+
+    def committing(self, append: Append) -> None:
+        self.story.append(
+            f"    commit {append.run[-4:]} {append.expected} by {append.token}: "
+            f"{[type(fact).__name__ for fact in append.facts]}"
+            f" {append.headline.status if append.headline else ''}"
+        )
+        self._watch(append)
+
+    def _watch(self, append: Append) -> None:
+        """Only the newest owner commits as a driver, and nothing is added to a run that ended."""
+        run = self.store.runs.get(append.run)
+        if run is not None and run.headline.status not in OPEN_STATUSES:
+            self.complain(f"{append.run} is written to after its end")
+        if append.token is not None and (
+            run is None or run.owner is None or run.owner.token != append.token
+        ):
+            self.complain(f"{append.run} is written to by {append.token}, who does not drive it")
+        if run is None and append.headline is not None and append.headline.key:
+            self._new_key(append.headline.key, append.run)
+        for fact in append.facts:
+            if isinstance(fact, EffectRequested):
+                self.requested.add((append.run, fact.effect))
+            elif isinstance(fact, EffectDone | EffectFailed):
+                self.answered.add((append.run, fact.effect))
+
+    def _new_key(self, key: str, run: str) -> None:
+        holder = self.keys.get(key)
+        if holder and self.store.runs[holder].headline.status in OPEN_STATUSES:
+            self.complain(f"{run} is open beside {holder} for {key}")
+        self.keys[key] = run
+
+    def performing(self, process: Process, job: Job) -> None:
+        """An effect is begun after its request and before its answer, once for each driver."""
+        key = job.run, job.effect
+        self.note(process, f"begins {job.effect} of {job.run[-4:]}")
+        if key not in self.requested:
+            self.complain(f"{key} is begun before its request is durable")
+        if key in self.answered and process.believed_alive:
+            self.complain(f"{key} is begun although its answer is durable")
+        if not process.believed_alive:
+            return  # a ghost that was not told yet; its answer will be refused
+        other = self.performed.get(key)
+        if other is process:
+            self.complain(f"{key} is begun twice by one process")
+        elif other is not None and self.alive(other.owner):
+            self.complain(f"{key} is begun although its owner lives")
+        self.performed[key] = process
+
+    # -- processes ---------------------------------------------------------------------------------
+
+    def boot(self, place: int) -> Process:
+        """Start a process: it takes up what was left behind."""
+        self.lives += 1
+        owner = Owner(pid=self.lives, start=self.lives, boot="boot", token=f"life{self.lives}")
+        process = Process(owner)
+        process.clock = FakeClock(self.now)
+        process.log = WatchedLog(self, process)
+        process.crowd = Crowd(self, process)
+        process.driver = LocalDriver(
+            process.log,
+            process.crowd,
+            clock=process.clock,
+            owner=owner,
+            check_schema=no_schema,
+        )
+        process.service = Service(process.log, process.clock, process.driver)
+        self.processes[place] = process
+        self.note(process, "boots")
+        process.driver.open()
+        process.service.recover()
+        return process
+
+    def crash(self, place: int) -> None:
+        """End a process as kill -9 does: nothing that it was about to do happens."""
+        process = self.processes[place]
+        assert process is not None
+        self.processes[place] = None
+        process.mail.clear()
+        process.clock.forget()
+        for actor in process.actors():
+            actor.leave()
+        for task in process.tasks:
+            task.cancel()
+
+    def running(self) -> list[tuple[int, Process]]:
+        return [(n, p) for n, p in enumerate(self.processes) if p is not None]
+
+    def ask(self, process: Process, request: Callable[[], Awaitable[object]]) -> None:
+        """A person's request, carried out by one process; refusals are answers too."""
+
+        async def asked() -> None:
+            try:
+                await request()
+            except LoopwrightError:
+                pass
+            except asyncio.CancelledError:
+                raise
+            except Exception as error:
+                self.complain(f"a request raised {error!r}")
+
+        process.tasks.append(asyncio.ensure_future(asked()))
+
+    def elapse(self, ms: int) -> None:
+        """Time passes, for all alike."""
+        self.now += ms
+        for _, process in self.running():
+            process.clock.elapse(ms)
+
+    # -- people ------------------------------------------------------------------------------------
+
+    def start(self, process: Process, plan: Plan) -> None:
+        key = self.dice.choice((None, None, "one"))
+        start = Start(plan=plan, workspace=HERE, key=key)
+        self.ask(process, lambda: process.service.start(start))
+
+    def decide(self, process: Process, gate: str, *, calm: bool = False) -> None:
+        """Answer a gate; who was told to have decided it is remembered."""
+        self.people += 1
+        by = f"person{self.people}"
+        decision = self.dice.choice(
+            ("approve", "reject") if calm else ("approve", "reject", "continue")
+        )
+
+        async def answer() -> None:
+            await process.service.answer(gate, decision, by=by)
+            self.decided[gate] += 1
+
+        self.ask(process, answer)
+
+    def unfinished(self) -> list[str]:
+        """The runs that have not ended, with what lists show of them."""
+        return [
+            f"{name} is {run.headline.status}"
+            for name, run in self.store.runs.items()
+            if run.headline.status in OPEN_STATUSES
+        ]
+
+    def end(self) -> None:
+        """End all processes."""
+        for place, _ in self.running():
+            self.crash(place)
+
+    # -- the end -----------------------------------------------------------------------------------
+
+    def judge(self) -> None:
+        """What is wrong with the store as it stands."""
+        log = MemoryLog(alive=self.alive, store=self.store, deliver=lambda call: None)
+        self.problems += check_invariants(log, no_schema)
+        for append in self.acknowledged:
+            found = [n.fact for n in log.read(append.run, append.expected, len(append.facts))]
+            if found != list(append.facts):
+                self.complain(f"{append.run}: facts after {append.expected} were told and are lost")
+        for gate, times in self.decided.items():
+            if times > 1:
+                self.complain(f"{times} people were told to have decided {gate}")
+        for _, process in self.running():
+            for actor in process.actors():
+                self._compare(actor, [n.fact for n in log.read(actor.run)])
+
+    def _compare(self, actor: Actor, facts: list[AnyFact]) -> None:
+        if actor.busy or len(facts) != actor.state.version:
+            return
+        if picture(actor.state) != picture(fold(actor.plan, facts)):
+            self.complain(f"{actor.run}: the state in memory is not what the facts say")
