@@ -203,6 +203,7 @@ class Job:
     idle_ms: int | None = None
     wall_ms: int | None = None
     env: Mapping[str, str] = field(default_factory=dict)  # values that a script is given
+    files: tuple[str, ...] = ()  # of the workspace, to be shown below the prompt
     used: AbstractSet[int] = frozenset()  # bookmarks that this agent has already used up
 
 

@@ -45,6 +45,9 @@ JUDGE = """
 """
 
 
+NOTHING_SPECIAL: Mapping[str, "Words"] = {}
+
+
 def failure(detail: str = "it broke", kind: str = "agent") -> Failed:
     """An agent that could not do it."""
     return Failed(error=Failure(type=kind, detail=detail), usage=USED)
@@ -192,7 +195,7 @@ def plan_in(folder: Path, text: str) -> Plan:
     return read_definition(file, force="zenflow").plan
 
 
-def play(definition: str | Plan, says: Says | Mapping[str, Words] = by_path({})) -> Played:
+def play(definition: str | Plan, says: Says | Mapping[str, Words] = NOTHING_SPECIAL) -> Played:
     """Play a workflow to its end."""
     plan = plan_of(definition) if isinstance(definition, str) else definition
     cast = Cast(by_path(says) if isinstance(says, Mapping) else says)

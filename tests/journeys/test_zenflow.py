@@ -273,9 +273,8 @@ def test_cumulative_content_is_everything_in_order() -> None:
         f"dev.{n}.{name}": f"{name}-{n}" for n in range(2) for name in ("code", "review")
     }
     said |= {"dev.0/judge": NOT_YET, "dev.1/judge": DONE}
-    played = play(
-        two("maxIterations: 3\n      outputMode: cumulative\n      untilAgent: judge"), said
-    )
+    loop = "\n      ".join(["maxIterations: 3", "outputMode: cumulative", "untilAgent: judge"])
+    played = play(two(loop), said)
     content = played.content("dev")
     parts = ["Iteration 1", "code-0", "review-0", "more tests"]
     parts += ["Iteration 2", "code-1", "review-1", "fine"]

@@ -5,7 +5,13 @@ from pathlib import Path
 import pytest
 
 from loopwright.errors import DefinitionError
-from loopwright.kernel.facts import CancelRequested, RunFinished, StepRetried
+from loopwright.kernel.facts import (
+    CancelRequested,
+    RunFinished,
+    StepFinished,
+    StepRetried,
+    StepSkipped,
+)
 from tests.journeys.flows import (
     Cast,
     Played,
@@ -104,9 +110,8 @@ def test_abort_ends_everything() -> None:
     played = play(flow(BRANCHES, options="{onStepFailure: abort}"), said)
     assert sorted(played.calls) == ["bad", "other"]
     assert played.ended["bad"] == "failed"
-    assert {
-        played.ended.get(name, "cancelled") for name in ("next", "last", "other", "beyond")
-    } == {"cancelled"}
+    rest = {name: played.ended.get(name, "cancelled") for name in ("next", "last", "other")}
+    assert set(rest.values()) == {"cancelled"}
     assert (played.end.outcome, played.cast.under_way) == ("failed", 0)
 
 
@@ -262,9 +267,7 @@ def test_every_place_ends_once(bad: str) -> None:
     """The run's end is the last fact, and each step has one end of its own."""
     played = play(flow(BRANCHES), {bad: failure()})
     assert isinstance(played.facts[-1], RunFinished)
-    ends = [
-        fact.path for fact in played.facts if type(fact).__name__ in ("StepFinished", "StepSkipped")
-    ]
+    ends = [fact.path for fact in played.facts if isinstance(fact, StepFinished | StepSkipped)]
     assert sorted(ends) == ["bad", "beyond", "last", "next", "other"]
     assert not any(isinstance(fact, CancelRequested) for fact in played.facts)
 
@@ -294,3 +297,17 @@ def test_texts_beside_the_workflow_are_read(tmp_path: Path) -> None:
     (tmp_path / "task.txt").write_text("Do this.")
     plan = plan_in(tmp_path, flow('  - {id: a, agent: w, instructions: "@task.txt"}'))
     assert play(plan).prompt("a").startswith("Do this.")
+
+
+def test_context_files_are_handed_to_the_performer() -> None:
+    """As they are named; the performer reads them in the workspace."""
+    text = flow("  - {id: a, agent: w, instructions: Go., contextFiles: [docs/a.md]}")
+    (job,) = play(text).cast.jobs
+    assert job.files == ("docs/a.md",)
+
+
+def test_the_message_of_the_run_reaches_steps_with_instructions() -> None:
+    """Below their own task; a step without one has it as its task."""
+    played = play(flow("  - {id: a, agent: w, instructions: Go.}\n  - {id: b, agent: w}"))
+    assert played.prompt("a") == "Go.\n\n## Flow Context\n\nDo it."
+    assert played.prompt("b") == "Do it."

@@ -1,4 +1,4 @@
-"""Loops of a ZenFlow workflow over a list: how many at once, what an item sees, what they come to."""
+"""Loops of a ZenFlow workflow over a list: how many at once, what an item sees, the result."""
 
 import pytest
 
@@ -236,7 +236,6 @@ def test_a_failed_item_may_be_let_pass() -> None:
     assert played.calls == ["dep[0]", "dep[1]", "dep[2]"]
 
 
-@pytest.mark.item("zenflow-47")
 def test_places_have_names() -> None:
     """Passes by number, items by index, inner steps behind them, judges at the pass they judge."""
     text = flow(
@@ -261,3 +260,21 @@ def test_places_have_names() -> None:
         "many[0].deploy",
         "single[0]",
     ]
+
+
+def test_a_loop_inside_an_item() -> None:
+    """It runs for each item, and its passes see the item, the step before and the pass before."""
+    text = flow("""
+  - id: out
+    loop:
+      forEach: [a, b]
+      steps:
+        - {id: prep, agent: w}
+        - {id: fix, agent: w, dependsOn: [prep], loop: {maxIterations: 2}}
+""")
+    said = {"out[1].prep": "prepared b", "out[1].fix.0": "first try"}
+    played = play(text, said)
+    assert len(played.calls) == 6
+    prompt = played.prompt("out[1].fix.1")
+    for words in ("prepared b", 'Item (index 1)\n\n"b"', "first try"):
+        assert words in prompt

@@ -3,8 +3,8 @@
 import asyncio
 import os
 import sys
-from dataclasses import replace
 from collections.abc import Awaitable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -235,9 +235,7 @@ def test_an_unknown_call_is_refused(tmp_path: Path) -> None:
     [
         pytest.param("pass", (0, ""), id="nothing said"),
         pytest.param('print("fine")', (0, "fine"), id="stdout"),
-        pytest.param(
-            'import sys; print("out"); sys.exit("bad")', (1, "out"), id="stderr apart"
-        ),
+        pytest.param('import sys; print("out"); sys.exit("bad")', (1, "out"), id="stderr apart"),
         pytest.param("import os; os.kill(os.getpid(), 9)", (137, ""), id="signal"),
     ],
 )

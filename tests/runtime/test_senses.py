@@ -154,3 +154,11 @@ def test_an_explosive_pattern_stays_linear(texts: Texts) -> None:
 def test_schemas_are_asked_elsewhere(texts: Texts) -> None:
     """The question about a schema is handed on as it is."""
     assert texts.schema_problem({"a": 1}, 2) == "{'a': 1} 2"
+
+
+def test_content_on_its_way_can_be_read(texts: Texts, shelf: Shelf) -> None:
+    """From when it is taken for an append until the next one, whether it is stored yet or not."""
+    kept = texts.keep(LONG)
+    texts.take_fresh()
+    assert texts.read(kept) == LONG
+    assert shelf.loads == []

@@ -40,8 +40,7 @@ def _is_whole(graph: StepsBody, name: str) -> bool:
 def pass_before(inside: PassOwner, senses: Senses) -> list[str]:
     """What every step of the pass before came to, and what a judge said about it."""
     repeat = inside.parent
-    if repeat.last is None:
-        return []
+    assert repeat.last is not None, "a pass has ended before this one"
     heading = f"## Previous Iteration Output (Iteration {inside.iteration - 1})"
     if repeat.last_steps:
         parts = [_result(name, found, senses) for name, found in repeat.last_steps.items()]

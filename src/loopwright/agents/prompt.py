@@ -31,6 +31,7 @@ class Shown:
     text: str
     schema: dict[str, JsonValue] | None
     session: str | None
+    files: tuple[str, ...] = ()
 
 
 NOTHING = Shown(text="", schema=None, session=None)
@@ -43,18 +44,27 @@ def compose(state: State, owner: Owner, senses: Senses) -> Shown:
     assert isinstance(body.action, CallAgent | Cycle)
     action = body.action
     schema = action.schema if isinstance(action, CallAgent) else None
-    asked = [request_text(state, owner, action.prompt, senses), *_form(body, schema)]
+    asked = [request_text(state, owner, action.prompt, senses)]
+    asked += [*_occasion(state, action, senses), *_form(body, schema)]
     inside = enclosing_pass(owner)
     after = [*_item(inside, action.prompt), *_memory(inside, senses)] if inside else []
-    before: list[str] = []
+    text = _joined([*asked, *after])
     if isinstance(action, CallAgent) and action.show_needs:
-        before = _as_fits(needed(owner, senses), beside=_joined([*asked, *after]))
-    text = _joined([*asked, *before, *after])
+        before = _as_fits(needed(owner, senses), beside=text)
+        text = clip_end(_joined([*asked, *before, *after]), PROMPT_BYTES - MARGIN_BYTES)
     return Shown(
-        text=clip_end(text, PROMPT_BYTES) if before else text,
+        text=text,
         schema=schema,
         session=_session(action, inside),
+        files=action.context_files if isinstance(action, CallAgent) else (),
     )
+
+
+def _occasion(state: State, action: CallAgent | Cycle, senses: Senses) -> list[str]:
+    """What the run was started with, for a step of a graph that has a prompt of its own."""
+    told = isinstance(action, CallAgent) and action.show_needs and action.prompt and state.started
+    message = senses.read(state.started.message) if told and state.started else ""
+    return [f"## Flow Context\n\n{message}"] if message else []
 
 
 def _joined(sections: list[str]) -> str:
@@ -67,7 +77,7 @@ def _as_fits(needs: list[str], *, beside: str) -> list[str]:
     """
     if not needs:
         return []
-    room = PROMPT_BYTES - len(beside.encode(errors="replace")) - MARGIN_BYTES
+    room = PROMPT_BYTES - len(beside.encode(errors="replace")) - 2 * MARGIN_BYTES
     return [clip_end(_joined(needs), max(room, 0))]
 
 

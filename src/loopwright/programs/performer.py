@@ -18,6 +18,7 @@ from loopwright.kernel.facts import Failure
 from loopwright.model.plan import Agent
 from loopwright.model.record import JsonValue
 from loopwright.ports import Answer, Bus, Delta, Done, Failed, Job
+from loopwright.programs.context import with_files
 from loopwright.programs.environment import agent_environment
 from loopwright.programs.failures import TAIL_CHARS, failure_of
 from loopwright.programs.jsonl import Spoken
@@ -65,6 +66,7 @@ class LocalPerformer:
             return Failed(error=Failure(type="not_found", detail=f"{spec.message}; {spec.hint}"))
         if not job.prompt.strip():
             return Failed(error=Failure(type="bad_input", detail="the prompt is empty"))
+        job = with_files(job)
         if spec.kind == "script":
             return self._from_script(job, spec.file)
         return self._program(job, agent, spec.argv, lines=spec.kind == "jsonl")

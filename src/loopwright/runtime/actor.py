@@ -30,6 +30,7 @@ from loopwright.ports import (
     EventLog,
     Failed,
     Headline,
+    Job,
     Performer,
     RunStatus,
 )
@@ -37,6 +38,7 @@ from loopwright.runtime.headline import gate_changes, headline_of, status_of, wa
 from loopwright.runtime.jobs import job_for
 from loopwright.runtime.senses import Texts
 
+ANSWERS = (Done, Failed)
 RETRY_STORAGE_MS = (1_000, 2_000, 5_000, 10_000, 30_000)
 # Refusals of a store that concern what is to be stored: another try would end the same way.
 UNSTORABLE = frozenset({"bad-append", "bad-fact", "bad-number", "bad-text", "too-large"})
@@ -78,6 +80,7 @@ class Actor:
         self._blobs: Mapping[str, bytes] = {}
         self._shown: Shown | None = None  # what lists show of the run; None: not known
         self._look_again = False
+        self._ahead: dict[str, Job | Answer] = {}
         self._failures = 0
         self._fresh_state = False
 
@@ -92,6 +95,7 @@ class Actor:
             row = self.around.log.row(self.run)
             headline = row.headline if row.version == len(facts) else None
         self.state = fold(self.plan, facts)
+        self._ahead.clear()
         self._fresh_state = True
         self._shown = (headline.status, headline.wake_at) if headline else None
 
@@ -183,6 +187,24 @@ class Actor:
             ),
             self._appended,
         )
+        self._prepare(batch)
+
+    def _prepare(self, batch: list[AnyFact]) -> None:
+        """While the disk is busy, put together what is to be done as soon as it is durable. The
+        state does not change until then, so the jobs are those that would be made later.
+        """
+        pending = self.state.pending
+        for fact in batch:
+            if type(fact) is EffectRequested and fact.effect in pending:
+                asked = pending[fact.effect]
+                if type(asked.call) is not SleepCall:
+                    self._ahead[fact.effect] = self._job(asked)
+
+    def _job(self, pending: Pending) -> Job | Answer:
+        try:
+            return job_for(self.state, pending, self.texts, self.around.token)
+        except Exception as error:  # a defect of ours must end the effect, not the driver
+            return _defect(error)
 
     def _changed_headline(self) -> Headline | None:
         """The headline when a list would show something else than before."""
@@ -291,18 +313,21 @@ class Actor:
             wake = clock.call_at(pending.call.until, lambda: self.answer(pending, Done()))
             self.under_way[pending.effect] = wake
             return
-        try:
-            job = job_for(self.state, pending, self.texts, self.around.token)
-            answer = self.around.performer.perform(job)
-        except Exception as error:  # a defect of ours must end the effect, not the driver
-            answer = _defect(error)
-        if isinstance(answer, Awaitable):
+        job = self._ahead.pop(pending.effect, None) or self._job(pending)
+        answer = self._perform(job) if isinstance(job, Job) else job
+        if not isinstance(answer, ANSWERS):
             task = asyncio.ensure_future(self._wait_for(pending, answer))
             self.ending.add(task)
             task.add_done_callback(self._ended)
             self.under_way[pending.effect] = lambda: _cancel(task)
         else:
             self._answered(pending, answer)
+
+    def _perform(self, job: Job) -> Answer | Awaitable[Answer]:
+        try:
+            return self.around.performer.perform(job)
+        except Exception as error:  # as above
+            return _defect(error)
 
     def _answered(self, pending: Pending, answer: Answer) -> None:
         """An effect that has its answer at once."""

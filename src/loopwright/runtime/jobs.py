@@ -15,6 +15,9 @@ from loopwright.model.plan import Agent
 from loopwright.ports import Job
 from loopwright.runtime.senses import Texts
 
+NONE_USED: AbstractSet[int] = frozenset()
+UNKNOWN = Agent()
+
 
 def job_for(state: State, pending: Pending, texts: Texts, token: str) -> Job:
     """The job of an effect. The same log gives the same job, however often it is asked for."""
@@ -23,9 +26,9 @@ def job_for(state: State, pending: Pending, texts: Texts, token: str) -> Job:
     step = enclosing_step(owner)
     agent: Agent | None = None
     shown = NOTHING
-    used: AbstractSet[int] = frozenset()
+    used = NONE_USED
     if isinstance(pending.call, AgentCall):
-        agent = state.plan.agents.get(pending.call.agent, Agent())
+        agent = state.plan.agents.get(pending.call.agent, UNKNOWN)
         shown = _shown(state, pending, texts)
         used = _used(state, pending.call.agent, agent)
     return Job(
@@ -42,6 +45,7 @@ def job_for(state: State, pending: Pending, texts: Texts, token: str) -> Job:
         prompt=shown.text,
         schema=shown.schema,
         session=shown.session,
+        files=shown.files,
         idle_ms=_idle_limit(state, owner, agent),
         env=_values(state, pending, texts),
         wall_ms=agent.wall_ms if agent else None,
@@ -88,6 +92,8 @@ def _values(state: State, pending: Pending, texts: Texts) -> dict[str, str]:
 
 def _used(state: State, name: str, agent: Agent) -> AbstractSet[int]:
     """Bookmarks in what stands behind an agent; agents with the same spec share them."""
+    if not state.marks:
+        return NONE_USED
     agents = state.plan.agents
     same = [n for n in state.marks if n == name or (n in agents and agents[n].spec == agent.spec)]
     if len(same) == 1:

@@ -73,13 +73,14 @@ class Texts:
         self._recent: OrderedDict[str, str] = OrderedDict()
         self._recent_chars = 0
         self.fresh: dict[str, bytes] = {}
+        self._on_its_way: Mapping[str, bytes] = {}  # taken, and maybe not yet stored
 
     def read(self, text: Text | None) -> str:
         if text is None or isinstance(text, str):
             return text or ""
         known = self._recent.get(text.blob)
         if known is None:
-            fresh = self.fresh.get(text.blob)
+            fresh = self.fresh.get(text.blob) or self._on_its_way.get(text.blob)
             known = (fresh if fresh is not None else self._load(text.blob)).decode()
             self._remember(text.blob, known)
         return known
@@ -93,6 +94,7 @@ class Texts:
     def take_fresh(self) -> Mapping[str, bytes]:
         """Content that was kept since this was last asked."""
         fresh, self.fresh = self.fresh, {}
+        self._on_its_way = fresh
         return fresh
 
     def give_back(self, blobs: Mapping[str, bytes]) -> None:

@@ -1,4 +1,4 @@
-"""How the tests of this folder get from text to findings, with files that stand beside the corpus."""
+"""How the tests of this folder get from text to findings; files stand beside the corpus."""
 
 from pathlib import Path
 from typing import NamedTuple

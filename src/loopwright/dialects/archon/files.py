@@ -101,7 +101,7 @@ def find(named: Named, files: Files) -> FoundText | NotFound:
             return _text(path, data)
         if data is not None and not _is_absent(path, data):
             return NotFound(data.code, f"{path}: {data.message}")
-    known = sorted({name for place in _PLACES for name in _names(files, f"{place}{named.folder}")})
+    known = sorted({name for place in _PLACES for name in _names(files, place, named)})
     shown = f"known are {', '.join(known[:12])}" if known else f"write {named.paths()[0]}"
     message = f"no {named.what} is called {named.name}"
     return NotFound(f"unknown-{named.what}", message, did_you_mean(named.name, known) or shown)
@@ -116,11 +116,13 @@ def _is_absent(path: str, problem: FileProblem) -> bool:
     return problem.code in ("not-found", "missing-file")
 
 
-def _names(files: Files, folder: str) -> Iterator[str]:
-    data = files.get(folder)
-    if isinstance(data, bytes):
-        for line in data.decode("utf-8", "replace").splitlines():
-            yield line.rpartition(".")[0] or line
+def _names(files: Files, place: str, named: Named) -> Iterator[str]:
+    """The names there are, as they would be written."""
+    data = files.get(f"{place}{named.folder}")
+    for line in data.decode("utf-8", "replace").splitlines() if isinstance(data, bytes) else ():
+        ending = next((one for one in named.endings if line.endswith(one)), None)
+        if ending is not None:
+            yield line.removesuffix(ending)
 
 
 def _text(path: str, data: bytes) -> FoundText | NotFound:

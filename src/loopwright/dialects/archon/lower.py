@@ -42,6 +42,8 @@ def lower(document: Document, files: Files = _NO_FILES) -> tuple[Plan | None, li
     problems += graphs(document, made)
     problems += references(document, made, files)
     problems += _missing(document, made, files)
+    if any(one.code == "old-workflow" for one in problems):
+        problems = [one for one in problems if one.message != "nodes is required"]
     problems = sorted(set(problems), key=_order)[:MAX_PROBLEMS]
     if flow is None or any(one.severity == "error" for one in problems):
         return None, problems

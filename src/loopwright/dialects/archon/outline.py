@@ -71,7 +71,11 @@ class GraphAt:
     @property
     def by_id(self) -> dict[str, NodeAt]:
         """The nodes by id; of two with the same, the first."""
-        return {node.id: node for node in reversed(self.nodes) if node.id}
+        found: dict[str, NodeAt] = {}
+        for node in self.nodes:
+            if node.id:
+                found.setdefault(node.id, node)
+        return found
 
 
 class Site(NamedTuple):

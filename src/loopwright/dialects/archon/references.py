@@ -15,6 +15,7 @@ from loopwright.model.template import Ref
 from loopwright.syntax import Diagnostic, Document, Position, did_you_mean
 
 _WARNINGS = ("unordered-reference", "empty-reference", "bad-condition")
+_READS: dict[object, str] = {"uv": 'os.environ["NAME"]', "bun": "process.env.NAME"}
 _SCHEMA_KINDS = ("prompt", "command", "loop")
 
 
@@ -53,8 +54,9 @@ def _of_site(site: Site, made: Outline, names: EnvNames) -> Iterator[tuple[int, 
         if found and not _is_foreign(site, found):
             yield mark.at, mark.written, found
         elif not mark.escaped and site.kind == "script" and found is None:
+            form = _READS.get(site.node.value.get("runtime"), "NAME")
             name = names.name(mark.ref, mark.variable)
-            hint = CODE.hint.replace("NAME", name)
+            hint = f"read it: {form.replace('NAME', name)}"
             yield mark.at, mark.written, _Found(CODE.code, CODE.message, hint)
     if site.kind == "shell":
         for one in rewrite(site.text, Environment(names, site.text)).refused:

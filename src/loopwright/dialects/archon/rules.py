@@ -1,7 +1,9 @@
 """Rules between the keys of one place: what excludes what, what is needed."""
 
+import re
 from collections.abc import Iterator
 
+from loopwright.dialects.archon.fields import is_file_name
 from loopwright.dialects.archon.outline import (
     KINDS,
     LATER_KINDS,
@@ -15,6 +17,7 @@ from loopwright.dialects.archon.variables import Mark, marks
 from loopwright.syntax import Diagnostic, Document, did_you_mean
 
 MAX_DEPTH = 3
+_PATH = re.compile(r"[A-Za-z0-9_./\\~-]+")
 _CHANNELS = ("until", "until_bash", "until_field")
 _PROVIDERS = ("claude", "codex", "gemini", "opencode")
 _CLAUDE = ("sonnet", "opus", "haiku", "claude-", "inherit")
@@ -64,6 +67,10 @@ def _script(document: Document, node: NodeAt) -> Iterator[Diagnostic]:
         message = "deps goes with runtime: uv"
         yield document.error("unsupported-here", message, at=place, on_key=True, hint=hint)
     text = node.value["script"]
+    if isinstance(text, str) and _PATH.fullmatch(text) and not is_file_name(text):
+        message = f'"{text[:60]}" cannot be the name of a script'
+        hint = "name a file in .archon/scripts, without folders"
+        yield document.error("bad-name", message, at=(*node.path, "script"), hint=hint)
     if "deps" in node.value and isinstance(text, str) and "# /// script" in text:
         message = "the script names its dependencies itself"
         place = (*node.path, "deps")

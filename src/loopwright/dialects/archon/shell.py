@@ -56,9 +56,7 @@ def rewrite(text: str, env: Environment) -> Rewritten:
     try:
         reader.read()
     except Unreadable as problem:
-        fault = Fault(
-            "bad-shell", f"{problem.what} is not closed", "close it, or escape it with \\"
-        )
+        fault = Fault("bad-shell", problem.message, "close it, or escape it with \\")
         return Rewritten(text, [Refused(problem.at, "", fault)])
     refused = sorted(reader.refused.values(), key=lambda one: one.at)
     return Rewritten(text, refused) if refused else Rewritten(reader.result())
@@ -138,7 +136,7 @@ class _Reader(Quotes):
 
     def _backslash(self, following: str) -> None:
         if following == "`" and any(frame.kind == "tick" for frame in self.stack):
-            raise Unreadable(self.at, "a backquote inside of backquotes")
+            raise Unreadable(self.at, "backquotes inside of backquotes cannot be followed")
         if following == "\n":
             self.at += 2
         else:
@@ -252,7 +250,7 @@ class _Reader(Quotes):
             self._pop()
             self.top.compound |= self.top.word is None
         else:
-            raise Unreadable(self.at, "what this ) belongs to")
+            raise Unreadable(self.at, "this ) closes nothing")
 
     def _open_round(self, frame: Frame) -> None:
         word = frame.word

@@ -107,9 +107,8 @@ def _command(words: Sequence[Word]) -> Judged:
         return _wrapped(name, arguments)
     if not name or INTERPRETER.fullmatch(name):  # what nobody knows may be an interpreter
         return _with(_options(name, arguments), _interpreter(name, arguments))
-    found = list(_RULES.get(name, _no_rule)(arguments))
-    found += _options(name, arguments)
-    return _carried(name, arguments, found)
+    judged = _carried(name, arguments, list(_RULES.get(name, _no_rule)(arguments)))
+    return Judged([*judged.found, *_options(name, arguments)], judged.takes_code)
 
 
 # -- programs that run other programs --------------------------------------------------------------

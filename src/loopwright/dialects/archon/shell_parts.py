@@ -40,11 +40,11 @@ class Refused(NamedTuple):
 
 
 class Unreadable(Exception):
-    """Quotes or brackets do not fit together; `what` is open from `at` on."""
+    """Quotes or brackets do not fit together: where, and in which way."""
 
-    def __init__(self, at: int, what: str) -> None:
-        super().__init__(what)
-        self.at, self.what = at, what
+    def __init__(self, at: int, message: str) -> None:
+        super().__init__(message)
+        self.at, self.message = at, message
 
 
 @dataclass(slots=True)

@@ -5,6 +5,7 @@ lives on a stack, so its depth is never the depth of Python's.
 """
 
 import re
+from bisect import bisect_left
 from collections.abc import Callable
 
 from loopwright.dialects.archon.environment import OWN, Environment
@@ -31,7 +32,9 @@ _BRACE = re.compile(
     r"\$\{(?P<bang>!?)#?(?P<name>[A-Za-z_]\w*|\d+|[@*#?$!-])?(?P<item>\[[^\]$`\"']*\])?(?P<op>:?.)?",
     re.DOTALL,
 )
+_IN_ANSI = re.compile(r"(?:[^'\\]|\\.)*'", re.DOTALL)
 _SAFE_DELIMITER = re.compile(r"[A-Za-z0-9_.+-]+")
+MAX_NESTING = 200
 IN_SINGLE = ("'\"", "\"'")
 IN_ANSI = ("'\"", "\"$'")
 
@@ -41,15 +44,15 @@ _QUOTED_HEREDOC = Fault(
     "use a delimiter of letters, such as <<'EOF', outside of backquotes",
 )
 SAY: dict[Kind, str] = {
-    "top": "a case",
-    "paren": "a (",
-    "tick": "a backquote",
-    "array": "a (",
-    "cond": "[[",
-    "double": "a double quote",
-    "brace": "${",
-    "arith": "arithmetic",
-    "here": "a here-document",
+    "top": "a case is not closed",
+    "paren": "a ( is not closed",
+    "tick": "a backquote is not closed",
+    "array": "a ( is not closed",
+    "cond": "[[ is not closed",
+    "double": "a double quote is not closed",
+    "brace": "${ is not closed",
+    "arith": "arithmetic is not closed",
+    "here": "a here-document is not closed",
 }
 
 
@@ -59,6 +62,7 @@ class Quotes:
     def __init__(self, text: str, found: list[Mark], env: Environment) -> None:
         self.text = text
         self.marks = {mark.at: mark for mark in found}
+        self.places = sorted(self.marks)
         self.env = env
         self.at = 0
         self.stack = [Frame("top", 0)]
@@ -153,6 +157,10 @@ class Quotes:
                 return
 
     def _push(self, kind: Kind, width: int, *, depth: int = 0, close: str = ")") -> Frame:
+        if len(self.stack) >= MAX_NESTING:
+            raise Unreadable(
+                self.at, f"quotes and brackets are nested more than {MAX_NESTING} deep"
+            )
         self.stack.append(Frame(kind, self.at, depth=depth, close=close))
         self.at += width
         return self.top
@@ -166,13 +174,9 @@ class Quotes:
     def _single(self, width: int, *, style: tuple[str, str]) -> None:
         """A text between single quotes, in which values get quotes of their own."""
         start = self.at + width
-        end = start
-        while (
-            (end := self.text.find("'", end)) >= 0 and width == 2 and self._is_escaped(start, end)
-        ):
-            end += 1
+        end = self._closing(start, ansi=width == 2)
         if end < 0 or end >= self.limit:
-            raise Unreadable(self.at, "a single quote")
+            raise Unreadable(self.at, "a single quote is not closed")
         for mark in self._marks_between(start, end):
             self._literal(self.text[start : mark.at], mark.at)
             start = mark.end
@@ -182,12 +186,16 @@ class Quotes:
                 self._fill(mark, *style)
         self._literal(self.text[start:end], end + 1)
 
-    def _is_escaped(self, start: int, at: int) -> bool:
-        slashes = at - start - len(self.text[start:at].rstrip("\\"))
-        return slashes % 2 == 1
+    def _closing(self, start: int, *, ansi: bool) -> int:
+        """Where single quotes end; only in $'…' a backslash means something."""
+        if not ansi:
+            return self.text.find("'", start)
+        found = _IN_ANSI.match(self.text, start)
+        return found.end() - 1 if found else -1
 
     def _marks_between(self, start: int, end: int) -> list[Mark]:
-        return [mark for at, mark in self.marks.items() if start <= at < end]
+        places = slice(bisect_left(self.places, start), bisect_left(self.places, end))
+        return [self.marks[at] for at in self.places[places]]
 
     def _double(self) -> None:
         text, at = self.text, self.at
@@ -303,7 +311,7 @@ class Quotes:
     def _end_here(self) -> None:
         frame = self.stack.pop()
         if self.at != frame.end:
-            raise Unreadable(frame.opened, "a here-document")
+            raise Unreadable(frame.opened, SAY["here"])
         self.at = frame.after
         self._limit_again()
         self._read_heredocs(frame.rest)
@@ -335,7 +343,7 @@ class Quotes:
             if (line.lstrip("\t") if one.strips_tabs else line) == one.delimiter:
                 return at, line_end
             at = line_end + 1
-        raise Unreadable(one.token[0], f"the here-document {one.delimiter}")
+        raise Unreadable(one.token[0], f"the here-document {one.delimiter} is not closed")
 
     def _quoted_heredoc(self, one: Heredoc, start: int, end: int) -> None:
         """Take the quotes off the delimiter and escape all but the variables: the text is the same,

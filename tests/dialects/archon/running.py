@@ -1,0 +1,64 @@
+"""Runs the scripts of a plan for real, with hostile values, in a folder of their own."""
+
+import os
+import subprocess
+from pathlib import Path
+
+from loopwright.model.actions import Repeat, RunScript, Step
+from loopwright.model.checks import Script, leaves
+from loopwright.model.plan import Plan
+
+MARKER = "pwned"
+HELPER = "evil"
+
+# Seven ways to make a shell do something, each of which would leave the marker behind.
+PAYLOADS = {
+    "substitution": f"$(touch {MARKER})",
+    "backquotes": f"`touch {MARKER}`",
+    "separator": f"; touch {MARKER} #",
+    "newline": f"x\ntouch {MARKER}\n",
+    "quotes": f"'\"; touch {MARKER}; \"'",
+    "here-document": f"x\nEOF\ntouch {MARKER}\nEOF\n",
+    "option": f"--eval=touch {MARKER}",
+}
+# More of them, for places with rules of their own.
+SPECIAL_PAYLOADS = {
+    "subscript": f"a[$(touch {MARKER})]",
+    "program": f"./{HELPER}",
+    "printf-name": f"-va[$(touch {MARKER})]",
+    "code-flag": f"-c./{HELPER}",
+    "bracket": f") ; touch {MARKER} ; (",
+    "plain": "* ~ {a,b} \\ $HOME !x | & < > \t é",
+}
+
+
+def scripts_of(step: Step) -> list[RunScript | Script]:
+    """What a step runs in a shell, itself or as a check."""
+    if isinstance(step.action, RunScript):
+        return [step.action]
+    if isinstance(step.action, Repeat):
+        return [one for one in leaves(step.action.until) if isinstance(one, Script)]
+    return []
+
+
+def last_script(plan: Plan) -> RunScript | Script:
+    """The script of the last step that has one."""
+    return [one for step in plan.steps for one in scripts_of(step)][-1]
+
+
+def run(script: RunScript | Script, value: str, folder: Path) -> tuple[str, bool]:
+    """What it says when every variable has this value, and whether anything was run."""
+    helper = folder / HELPER
+    helper.write_text(f"#!/bin/sh\ntouch {MARKER}\n", encoding="utf-8")
+    helper.chmod(0o755)
+    env = dict.fromkeys(script.env, value) | {"PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8"}
+    done = subprocess.run(
+        [script.interpreter, "-c", script.text],
+        cwd=folder,
+        env=env,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=20,
+        check=False,
+    )
+    return done.stdout.decode(errors="replace"), (folder / MARKER).exists()

@@ -1,0 +1,293 @@
+"""What is refused or told, with the words that help."""
+
+import pytest
+
+from loopwright.dialects import archon
+from loopwright.syntax import Document
+from tests.dialects.archon.reading import flow, lowered, places
+
+LOOP = "prompt: Go, until: DONE, max_iterations: 3"
+
+REFUSED = [
+    pytest.param(
+        "{id: a, loop: {until: DONE, max_iterations: 3}}",
+        "4:19 missing-field",
+        "prompt is required",
+        id="no-prompt",
+        marks=pytest.mark.item("archon-1"),
+    ),
+    pytest.param(
+        "{id: a, loop: {prompt: Go, max_iterations: 3}}",
+        "4:19 missing-field",
+        "until is required",
+        id="no-until",
+        marks=pytest.mark.item("archon-1"),
+    ),
+    pytest.param(
+        "{id: a, loop: {prompt: Go, until: DONE}}",
+        "4:19 missing-field",
+        "max_iterations is required",
+        id="no-cap",
+        marks=pytest.mark.item("archon-1"),
+    ),
+    *(
+        pytest.param(
+            f"{{id: a, loop: {{prompt: Go, until: DONE, max_iterations: {value}}}}}",
+            f"4:61 {code}",
+            "from 1 to 1000",
+            id=f"cap-{value}",
+            marks=pytest.mark.item("archon-2"),
+        )
+        for value, code in (
+            ("0", "out-of-range"),
+            ("-1", "out-of-range"),
+            ("2.5", "wrong-type"),
+            ("'3'", "wrong-type"),
+        )
+    ),
+    pytest.param(
+        f"{{id: a, retry: {{max_attempts: 2}}, loop: {{{LOOP}}}}}",
+        "4:13 unsupported-here",
+        "raise max_iterations",
+        id="retry",
+        marks=pytest.mark.item("archon-3"),
+    ),
+    *(
+        pytest.param(
+            f"{{id: a, {key}: {value}, {kind}}}",
+            "4:13 unsupported-here",
+            f"{key} cannot be enforced here",
+            id=f"{key}-{kind.partition(':')[0]}",
+            marks=pytest.mark.item("A5", "archon-3"),
+        )
+        for key, value in (
+            ("allowed_tools", "[Read]"),
+            ("denied_tools", "[Bash]"),
+            ("hooks", "{}"),
+            ("sandbox", "{}"),
+        )
+        for kind in (f"loop: {{{LOOP}}}", "bash: ls", "cancel: x")
+    ),
+    *(
+        pytest.param(
+            f"{{id: a, {key}: {{}}, prompt: Go}}",
+            "4:13 unsupported-here",
+            "cannot be enforced",
+            id=f"{key}-prompt",
+            marks=pytest.mark.item("A5"),
+        )
+        for key in ("hooks", "sandbox")
+    ),
+    pytest.param(
+        f"{{id: a, loop: {{{LOOP}, interactive: true}}}}",
+        "4:19 missing-field",
+        "gate_message is required",
+        id="no-gate-message",
+        marks=pytest.mark.item("archon-4"),
+    ),
+    pytest.param(
+        f"{{id: a, prompt: Go, loop: {{{LOOP}}}}}",
+        "4:25 mutually-exclusive",
+        "make two nodes",
+        id="loop-and-prompt",
+        marks=pytest.mark.item("archon-5"),
+    ),
+    pytest.param(
+        "{id: a, loop: {prompt: Go $ghost.output, until: X, max_iterations: 1}}",
+        "4:31 unknown-reference",
+        "no node here is called ghost",
+        id="ghost",
+        marks=pytest.mark.item("archon-6", "C2"),
+    ),
+    pytest.param(
+        "{id: aa, command: reviw-code}",
+        "4:23 unknown-command",
+        "did you mean review-code?",
+        id="misspelt-command",
+        marks=pytest.mark.item("archon-68"),
+    ),
+    pytest.param(
+        "{id: a, prompt: Go, depends_on: [a]}",
+        "4:38 cycle",
+        "a → a",
+        id="needs-itself",
+        marks=pytest.mark.item("A18"),
+    ),
+    pytest.param(
+        "{id: a, prompt: Go, depends_on: [b]}",
+        "4:38 unknown-step",
+        "there are no others",
+        id="needs-unknown",
+        marks=pytest.mark.item("A18"),
+    ),
+]
+
+
+@pytest.mark.parametrize(("node", "place", "words"), REFUSED)
+def test_refusals(node: str, place: str, words: str) -> None:
+    """Each mistake is refused in its place, and the words say what to do."""
+    plan, problems = lowered(flow(node))
+    errors = [one for one in problems if one.severity == "error"]
+    assert plan is None
+    assert places(errors) == [place]
+    assert words in errors[0].render()
+
+
+@pytest.mark.item("archon-3")
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("context", "fresh"),
+        ("mcp", "x.json"),
+        ("skills", "[x]"),
+        ("output_format", "{}"),
+        ("agents", "{}"),
+        ("effort", "low"),
+        ("thinking", "adaptive"),
+        ("systemPrompt", "x"),
+        ("fallbackModel", "x"),
+        ("betas", "[x]"),
+    ],
+)
+def test_keys_without_effect_on_a_loop(key: str, value: str) -> None:
+    """A key that restricts nothing is ignored on a loop, with a warning on the key."""
+    plain, _ = lowered(flow(f"{{id: a, loop: {{{LOOP}}}}}"))
+    plan, problems = lowered(flow(f"{{id: a, loop: {{{LOOP}}}, {key}: {value}}}"))
+    assert plan == plain
+    assert places(problems) == ["4:65 ignored-here"]
+    assert problems[0].severity == "warning"
+
+
+@pytest.mark.item("C2")
+def test_known_names_are_listed() -> None:
+    """A variable that leads nowhere comes with the nearest name, or with all there are."""
+    _, problems = lowered(
+        flow(
+            "{id: setup, bash: ls}",
+            "{id: a, prompt: $setpu.output $xyz.output, depends_on: [setup]}",
+            "{id: b, bash: echo $nobody.output}",
+            "{id: c, when: \"$setpu.output == 'x'\", cancel: $INPUTS.none}",
+        )
+    )
+    assert places(problems) == [
+        "5:21 unknown-reference",
+        "5:35 unknown-reference",
+        "6:24 unknown-reference",
+        "7:20 unknown-reference",
+        "7:51 unknown-reference",
+    ]
+    hints = [one.hint for one in problems]
+    assert hints[:2] == ["did you mean setup?", "known: setup, b, c"]
+    assert hints[2] == "known: setup, a, c; a variable of the shell is written ${nobody}"
+    assert hints[4] == "there are no others; see inputs:"
+
+
+def test_long_lists_of_names_are_cut() -> None:
+    """Nobody reads a hundred names."""
+    nodes = [f"{{id: n{number}, bash: ls}}" for number in range(30)]
+    _, problems = lowered(flow(*nodes, "{id: a, prompt: $qqqqq.output}"))
+    assert (problems[0].hint or "").endswith("n10, n11, …")
+
+
+@pytest.mark.item("C5")
+@pytest.mark.parametrize(
+    ("value", "place"),
+    [
+        ('"a\\0b"', "3:24 bad-character"),
+        ('"\\ud800"', "3:24 bad-character"),
+        ("9223372036854775808", "3:24 out-of-range"),
+        (".nan", "3:24 not-finite"),
+    ],
+    ids=["nul", "surrogate", "too-large", "nan"],
+)
+def test_values_that_cannot_be_stored(value: str, place: str) -> None:
+    """A default that no store could keep is refused before anything else is looked at."""
+    _, problems = lowered(flow("{id: n, prompt: Go}", head=f"inputs: {{a: {{default: {value}}}}}"))
+    assert [one.code for one in problems] == [place.split()[1]]
+
+
+@pytest.mark.item("C10")
+@pytest.mark.parametrize(
+    ("inputs", "trail"),
+    [
+        ("{a: {default: $INPUTS.a}}", "a → a"),
+        ("{a: {default: $INPUTS.b}, b: {default: $INPUTS.a}}", "a → b → a"),
+    ],
+    ids=["itself", "each-other"],
+)
+def test_inputs_that_name_one_another(inputs: str, trail: str) -> None:
+    """A circle of inputs is refused with the way around it."""
+    _, problems = lowered(flow("{id: n, prompt: Go}", head=f"inputs: {inputs}"))
+    assert {one.code for one in problems} == {"variable-cycle"}
+    assert trail in problems[0].message
+
+
+def test_defaults_are_taken_as_they_are() -> None:
+    """A default that would have to be filled is refused; one with plain dollars is not."""
+    _, problems = lowered(flow("{id: n, prompt: Go}", head="inputs: {a: {default: $USER_MESSAGE}}"))
+    assert [one.code for one in problems] == ["unsupported-here"]
+    plan, problems = lowered(flow("{id: n, prompt: Go}", head="inputs: {a: {default: 'US$ 5'}}"))
+    assert plan is not None
+    assert problems == []
+
+
+RUBBISH: list[object] = [
+    None,
+    7,
+    "x",
+    [],
+    {"nodes": None},
+    {"nodes": {}},
+    {"nodes": [None, [], 5]},
+    {"nodes": [{"id": 5, "loop": 5, "depends_on": 5, "when": 5, "bash": []}]},
+    {"nodes": [{"id": "a", "loop": [], "loop_group": {"nodes": {"id": 3}}}]},
+    {"nodes": [{"id": "a", "approval": {"on_reject": []}, "output_format": [{"$ref": 3}]}]},
+    {"nodes": [{"id": "a", "loop": {"until_field": 3, "command": 3}}], "inputs": [3]},
+    {"nodes": [{"id": "a", "depends_on": [3, None], "prompt": "$a.output"}], "inputs": {"a": 3}},
+    {"nodes": [{"id": "a", "script": 5, "runtime": 5, "deps": 5, "provider": 5, "model": 5}]},
+    {"nodes": [{"id": "a", "loop_group": {"nodes": [{"id": "b", "loop_group": "x"}]}}]},
+    {"nodes": [{"id": "a", "when": "$a.output == '1'", "loop": {"interactive": True}}]},
+]
+
+
+@pytest.mark.item("archon-67")
+@pytest.mark.parametrize("value", RUBBISH, ids=[str(number) for number in range(len(RUBBISH))])
+def test_rubbish_is_told_not_raised(value: object) -> None:
+    """Whatever stands in a file, it gives findings and never an error that would hide others."""
+    document = Document.plain(value, file="flow.yaml")  # type: ignore[arg-type]
+    assert isinstance(archon.wanted(document), list)
+    plan, problems = archon.lower(document)
+    assert plan is None
+    assert {one.severity for one in problems} >= {"error"}
+
+
+RECOGNISED = [
+    ({"nodes": []}, 100),
+    ({"nodes": {}}, 0),
+    ({"steps": [{"command": "plan"}, {"parallel": []}]}, 40),
+    ({"steps": [{"id": "a", "command": "plan"}]}, 0),
+    ({"steps": ["x"]}, 0),
+    ({"steps": []}, 0),
+    ({"name": "x"}, 0),
+    ([], 0),
+]
+
+
+@pytest.mark.parametrize(("value", "sure"), RECOGNISED, ids=[str(one) for one, _ in RECOGNISED])
+def test_recognising(value: object, sure: int) -> None:
+    """Nodes make a workflow; the old form is known so that it can be told how to move on."""
+    assert archon.recognise(value) == sure
+
+
+def test_the_old_form_is_told_the_way() -> None:
+    """A workflow with steps is refused with one finding that shows the new form."""
+    _, problems = lowered("name: x\ndescription: y\nsteps:\n  - command: plan\n")
+    assert places(problems) == ["4:3 old-workflow"]
+    assert "write nodes:" in (problems[0].hint or "")
+
+
+def test_the_schema_hides_what_is_refused() -> None:
+    """Editors do not offer words that are known only to be refused."""
+    schema = archon.json_schema()
+    assert "steps" not in schema["properties"]  # type: ignore[operator]
+    assert "x-hidden" not in str(schema)
