@@ -1,6 +1,7 @@
 """JSON Schema: what fits, what does not and where, and schemas that cannot be used at all."""
 
 import socket
+import time
 
 import pytest
 
@@ -89,3 +90,49 @@ def test_a_problem_with_a_huge_value_stays_short() -> None:
     assert problem is not None
     assert problem.endswith("is not of type 'integer'")
     assert len(problem) < DETAIL_CHARS + 100
+
+
+def test_a_pattern_takes_linear_time() -> None:
+    """A pattern that keeps a backtracking engine busy for ever answers at once here."""
+    schema = {"type": "object", "properties": {"a": {"type": "string", "pattern": "(a+)+$"}}}
+    began = time.process_time()
+    problem = schema_problem(schema, {"a": "a" * 40 + "b"})
+    assert problem is not None
+    assert "does not match" in problem
+    assert time.process_time() - began < 1
+
+
+def test_pattern_properties_are_checked() -> None:
+    """Fields whose names match are checked by their schema; others are not."""
+    schema = {"patternProperties": {"^n_": {"type": "number"}}}
+    assert schema_problem(schema, {"n_a": 1, "other": "x"}) is None
+    problem = schema_problem(schema, {"n_a": "x"})
+    assert problem is not None
+    assert problem.startswith("n_a: ")
+
+
+def test_a_pattern_that_cannot_be_matched_in_linear_time_is_told() -> None:
+    """Look-behind is not possible here, and nothing fits a schema that cannot be used."""
+    problem = schema_problem({"type": "string", "pattern": "(?<=a)b"}, "ab")
+    assert problem is not None
+    assert "cannot be used" in problem
+
+
+@pytest.mark.parametrize(
+    ("allowed", "value", "fits"),
+    [
+        pytest.param(False, {"a": 1, "x_b": 2}, True, id="all known"),
+        pytest.param(False, {"c": 1}, False, id="one too many"),
+        pytest.param({"type": "number"}, {"c": 1}, True, id="others of this kind"),
+        pytest.param({"type": "number"}, {"c": "1"}, False, id="others of another kind"),
+        pytest.param(False, [1], True, id="no object"),
+    ],
+)
+def test_additional_properties(allowed: object, value: object, fits: bool) -> None:
+    """What is neither named nor matched by a pattern is additional."""
+    schema = {
+        "properties": {"a": {}},
+        "patternProperties": {"^x_": {}},
+        "additionalProperties": allowed,
+    }
+    assert (schema_problem(schema, value) is None) is fits

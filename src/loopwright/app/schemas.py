@@ -6,6 +6,7 @@ from importlib import import_module
 import msgspec
 
 from loopwright.model.record import JsonValue
+from loopwright.runtime.senses import compiled
 
 DETAIL_CHARS = 500
 
@@ -43,4 +44,49 @@ def _validator(schema: bytes):  # type: ignore[no-untyped-def]
     loaded = msgspec.json.decode(schema)
     kind = jsonschema.validators.validator_for(loaded, jsonschema.Draft202012Validator)
     kind.check_schema(loaded)
-    return kind(loaded, registry=known)
+    ours = {
+        "pattern": _pattern,
+        "patternProperties": _pattern_properties,
+        "additionalProperties": _additional_properties,
+    }
+    linear = jsonschema.validators.extend(kind, ours)
+    return linear(loaded, registry=known)
+
+
+# The library matches with `re`, which a pattern can keep busy for ever while every run of this
+# process stands still. These match in time linear in the text.
+
+
+def _pattern(validator, pattern, instance, schema):  # type: ignore[no-untyped-def]
+    if validator.is_type(instance, "string") and not _found(pattern, instance):
+        yield _problem(f"{instance!r} does not match {pattern!r}")
+
+
+def _pattern_properties(validator, patterns, instance, schema):  # type: ignore[no-untyped-def]
+    if not validator.is_type(instance, "object"):
+        return
+    for pattern, inner in patterns.items():
+        for name, value in instance.items():
+            if _found(pattern, name):
+                yield from validator.descend(value, inner, path=name, schema_path=pattern)
+
+
+def _additional_properties(validator, allowed, instance, schema):  # type: ignore[no-untyped-def]
+    if not validator.is_type(instance, "object"):
+        return
+    known, patterns = schema.get("properties", {}), schema.get("patternProperties", {})
+    extra = [n for n in instance if n not in known and not any(_found(p, n) for p in patterns)]
+    if allowed is False and extra:
+        yield _problem(f"Additional properties are not allowed: {', '.join(map(repr, extra))}")
+    elif validator.is_type(allowed, "object"):
+        for name in extra:
+            yield from validator.descend(instance[name], allowed, path=name)
+
+
+def _found(pattern: str, text: str) -> bool:
+    return compiled(pattern, ignore_case=False).search(text) is not None
+
+
+def _problem(message: str) -> Exception:
+    error: Exception = import_module("jsonschema").ValidationError(message)
+    return error

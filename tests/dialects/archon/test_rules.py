@@ -189,6 +189,26 @@ def test_long_lists_of_names_are_cut() -> None:
     assert (problems[0].hint or "").endswith("n10, n11, …")
 
 
+def test_names_are_one_line() -> None:
+    """A name with a line break is refused."""
+    _, problems = lowered('name: "a\\nb"\ndescription: y\nnodes: [{id: a, prompt: Go}]\n')
+    assert places(problems) == ["1:7 bad-value"]
+
+
+def test_what_two_ways_lead_to_is_known_once() -> None:
+    """A node before the nodes before it may be read."""
+    plan, problems = lowered(
+        flow(
+            "{id: a, bash: ls}",
+            "{id: b, bash: ls, depends_on: [a]}",
+            "{id: c, bash: ls, depends_on: [a]}",
+            "{id: d, bash: echo $a.output, depends_on: [b, c]}",
+        )
+    )
+    assert plan is not None
+    assert problems == []
+
+
 @pytest.mark.item("C5")
 @pytest.mark.parametrize(
     ("value", "place"),

@@ -28,10 +28,6 @@ class Agents:
     flow: Workflow
     made: dict[str, Agent] = field(default_factory=dict)
 
-    def default(self, group: NodeSpec | None = None) -> str:
-        """The agent of nodes that want nothing else; a group may say who works in it."""
-        return self._named(DEFAULT if group is None else group.id, self._agent(group, None))
-
     def of(self, node: NodeSpec, group: NodeSpec | None) -> str:
         """The agent that works on a node."""
         agent = self._agent(group, node)

@@ -95,12 +95,20 @@ def _waiting(graph: GraphAt) -> dict[str, list[str]]:
 
 def before(node: NodeAt) -> set[str]:
     """All nodes of its graph that have ended when this one starts."""
+    if node.before is not None:
+        return node.before
     known = node.graph.by_id
     found: set[str] = set()
     todo = list(node.needs)
     while todo:
         need = todo.pop()
-        if need in known and need not in found:
-            found.add(need)
+        if need not in known or need in found:
+            continue
+        found.add(need)
+        further = known[need].before
+        if further is None:
             todo += known[need].needs
+        else:
+            found |= further
+    node.before = found
     return found

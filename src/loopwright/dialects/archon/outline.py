@@ -35,24 +35,18 @@ class NodeAt:
     value: Mapping
     graph: "GraphAt"
     body: "GraphAt | None" = None  # of a loop_group
+    id: str = field(init=False)  # empty where there is none
+    kind: str | None = field(init=False)  # what it does, where that is clear
+    needs: list[str] = field(init=False)  # the nodes before it
+    before: set[str] | None = None  # all of them, once somebody has asked
 
-    @property
-    def id(self) -> str:
-        """Its id, empty where there is none."""
-        found = self.value.get("id")
-        return found if isinstance(found, str) else ""
-
-    @property
-    def kind(self) -> str | None:
-        """What it does, where that is clear."""
-        found = [key for key in KINDS if key in self.value]
-        return found[0] if len(found) == 1 else None
-
-    @property
-    def needs(self) -> list[str]:
-        """The nodes before it."""
-        found = self.value.get("depends_on")
-        return [one for one in found if isinstance(one, str)] if isinstance(found, list) else []
+    def __post_init__(self) -> None:
+        name, needs = self.value.get("id"), self.value.get("depends_on")
+        kinds = [key for key in KINDS if key in self.value]
+        self.id = name if isinstance(name, str) else ""
+        self.kind = kinds[0] if len(kinds) == 1 else None
+        listed = needs if isinstance(needs, list) else []
+        self.needs = [one for one in listed if isinstance(one, str)]
 
     def part(self, key: str) -> Mapping:
         """A mapping below it; empty where there is none."""
@@ -67,15 +61,13 @@ class GraphAt:
     owner: NodeAt | None = None
     depth: int = 0
     nodes: list[NodeAt] = field(default_factory=list)
+    by_id: dict[str, NodeAt] = field(default_factory=dict)  # of two with the same, the first
 
-    @property
-    def by_id(self) -> dict[str, NodeAt]:
-        """The nodes by id; of two with the same, the first."""
-        found: dict[str, NodeAt] = {}
-        for node in self.nodes:
-            if node.id:
-                found.setdefault(node.id, node)
-        return found
+    def add(self, node: NodeAt) -> None:
+        """One more node."""
+        self.nodes.append(node)
+        if node.id:
+            self.by_id.setdefault(node.id, node)
 
 
 class Site(NamedTuple):
@@ -119,7 +111,7 @@ def outline(value: object) -> Outline:
             if not isinstance(one, dict):
                 continue
             node = NodeAt((*path, number), one, graph)
-            graph.nodes.append(node)
+            graph.add(node)
             group = node.part("loop_group")
             if "loop_group" in one:
                 node.body = GraphAt(node, graph.depth + 1)

@@ -14,6 +14,7 @@ from loopwright.dialects.archon.shell_commands import ARITHMETIC, CODE, EVALUATE
 from loopwright.dialects.archon.shell_parts import (
     Fault,
     Frame,
+    Group,
     Heredoc,
     Pipe,
     Refused,
@@ -34,7 +35,9 @@ _SEPARATOR = re.compile(r";;&|;;|;&|&&|\|\||\|&|[;&|]")
 _EMPTY_BRACKETS = re.compile(r"\([ \t]*\)")
 
 # Words after which a command begins, and words that end a group of commands.
-_OPENING = frozenset({"if", "then", "else", "elif", "do", "while", "until", "!", "{"})
+_OPENING = frozenset({"then", "else", "elif", "do", "!", "time", "-p"})
+_GROUPS = frozenset({"if", "while", "until", "{"})
+_HEADED = frozenset({"for", "select", "case"})
 _CLOSING = frozenset({"}", "fi", "done", "esac"})
 _NUMERIC = frozenset({"-eq", "-ne", "-lt", "-le", "-gt", "-ge", "-v", "-R"})
 
@@ -158,33 +161,46 @@ class _Reader(Quotes):
             return
         plain = word.literal if word.whole and not word.quoted else ""
         if frame.redirects or frame.names_function:
-            # The word behind >& is expanded twice, so what a value says would be run.
-            for mark in word.marks if frame.redirects.endswith("&") else ():
-                self.refuse(mark, EVALUATED)
-            frame.redirects, frame.names_function = "", False
+            self._end_target(frame, word)
         elif frame.kind == "array":
-            for mark in word.marks if word.before.startswith("[") else ():
+            subscript = word.before.startswith("[") and "]" not in word.before
+            for mark in word.marks if subscript else ():
                 self.refuse(mark, ARITHMETIC)
         elif frame.kind == "cond":
             frame.words.append(word)
             if plain == "]]":
                 self._end_condition()
         elif frame.words or not self._reserved(frame, plain):
-            frame.words.append(word)
-            if plain == "in" and len(frame.words) == 3 and frame.words[0].literal == "case":
-                frame.cases.append(True)
-                frame.words = []
+            self._end_argument(frame, word, plain)
+
+    def _end_target(self, frame: Frame, word: Word) -> None:
+        """A file that is read or written, or the name of a function."""
+        # The word behind >& is expanded twice, so what a value says would be run.
+        twice = frame.redirects.endswith("&")
+        for mark in word.marks if twice or frame.pipe.takes_code else ():
+            self.refuse(mark, EVALUATED if twice else CODE)
+        frame.redirects, frame.names_function = "", False
+
+    def _end_argument(self, frame: Frame, word: Word, plain: str) -> None:
+        frame.words.append(word)
+        if plain in _HEADED and len(frame.words) == 1:
+            self._open_group(frame)
+        elif plain == "in" and len(frame.words) == 3 and frame.words[0].literal == "case":
+            frame.cases.append(True)
+            frame.words = []
 
     def _reserved(self, frame: Frame, plain: str) -> bool:
         """Whether the first word of a command is a word of the language, and what it does."""
         if plain == "esac" and frame.cases:
             frame.cases.pop()
-            frame.compound = True
+            self._end_group(frame)
             return True
         if frame.in_pattern:
             return False
         if plain in _CLOSING:
-            frame.compound = True
+            self._end_group(frame)
+        elif plain in _GROUPS:
+            self._open_group(frame)
         elif plain == "function":
             frame.names_function = True
         elif plain == "[[":
@@ -192,6 +208,20 @@ class _Reader(Quotes):
         elif plain not in _OPENING:
             return False
         return True
+
+    def _open_group(self, frame: Frame) -> None:
+        frame.groups.append(Group(frame.pipe, len(frame.marks)))
+        frame.pipe = Pipe(list(frame.pipe.marks))
+
+    def _end_group(self, frame: Frame) -> None:
+        """All that happened in a group happened in the pipeline around it."""
+        frame.compound = True
+        if not frame.groups:
+            raise Unreadable(self.at, "a word that ends a group stands outside of one")
+        group = frame.groups.pop()
+        frame.pipe = group.pipe
+        frame.pipe.marks += frame.marks[group.start :]
+        frame.pipe.takes_code |= group.takes_code
 
     def _end_condition(self) -> None:
         words = self.stack.pop().words
@@ -211,16 +241,26 @@ class _Reader(Quotes):
             for mark, fault in judged.found:
                 self.refuse(mark, fault)
             if judged.takes_code:
-                frame.pipe.takes_code = True
-                for mark in frame.pipe.marks:
-                    self.refuse(mark, CODE)
-        if piped and frame.compound:
-            frame.pipe.marks += frame.marks
+                self._take_code(frame)
         if words or frame.compound or not frame.piped:
             frame.piped = piped
         if not frame.piped:
-            frame.pipe = Pipe()
+            self._start_pipe(frame)
         frame.compound = False
+        frame.redirects, frame.names_function = "", False
+
+    def _start_pipe(self, frame: Frame) -> None:
+        """A new pipeline reads what flows into the group or the brackets around it."""
+        around = frame.groups[-1].pipe.marks if frame.groups else frame.reads
+        frame.pipe = Pipe(list(around))
+
+    def _take_code(self, frame: Frame) -> None:
+        """A command takes what flows into it for code."""
+        frame.pipe.takes_code = frame.takes_code = True
+        for group in frame.groups:
+            group.takes_code = True
+        for mark in frame.pipe.marks:
+            self.refuse(mark, CODE)
 
     def _newline(self) -> None:
         if self.top.kind in ("array", "cond"):
@@ -242,6 +282,7 @@ class _Reader(Quotes):
         elif frame.in_pattern:
             frame.words = []
             frame.cases[-1] = False
+            self._start_pipe(frame)
             self.at += 1
         elif frame.kind == "array":
             self._pop()
@@ -249,6 +290,7 @@ class _Reader(Quotes):
             self._end_command()
             self._pop()
             self.top.compound |= self.top.word is None
+            self.top.pipe.takes_code |= frame.takes_code and self.top.word is None
         else:
             raise Unreadable(self.at, "this ) closes nothing")
 
@@ -256,14 +298,20 @@ class _Reader(Quotes):
         word = frame.word
         empty = _EMPTY_BRACKETS.match(self.text, self.at)
         if empty and (word or frame.words):  # name() begins a function
-            frame.word, frame.words = None, []
+            frame.word, frame.words, frame.names_function = None, [], False
             self.at = empty.end()
         elif word and word.whole and word.assigns and word.literal.endswith("="):
             self._push("array", 1)
         elif word is None and self.text.startswith("((", self.at):
             self._push("arith", 2, depth=2)
         else:
-            self._push("paren", 1)
+            self._push_commands(1)
+
+    def _push_commands(self, width: int) -> None:
+        """Commands in brackets read what the command around them would read."""
+        flowing = list(self.top.pipe.marks)
+        frame = self._push("paren", width)
+        frame.reads, frame.pipe = flowing, Pipe(list(flowing))
 
     def _operator(self, char: str) -> None:
         frame = self.top
@@ -288,7 +336,7 @@ class _Reader(Quotes):
         text, frame = self.text, self.top
         if text.startswith(("<(", ">("), self.at):
             self._unknown()
-            self._push("paren", 2)
+            self._push_commands(2)
             return
         if frame.word and frame.word.whole and frame.word.literal.isdigit():
             frame.word = None

@@ -19,6 +19,8 @@ from loopwright.dialects.archon.shell_programs import (
     INTERPRETER,
     NAMERS,
     RESERVED_NAMES,
+    RUNNERS,
+    RUNS,
     RUNS_ALL,
     SHELL,
     WITH_RUNNING_OPTIONS,
@@ -127,10 +129,10 @@ def _wrapped(name: str, words: Sequence[Word]) -> Judged:
         if word.assigns is None:
             found += _all([word], _NAME)
         if text.startswith("-") and not word.led:
-            takes_next = text[1:2] in (*valued,) and len(text) == 2
+            if _hides_the_rest(name, text):
+                return Judged([*found, *_all(words[at:], _NAME)])
+            takes_next = text[-1] in valued
             found += _all(words[at + 1 : at + 2], _NAME) if takes_next else []
-            if text.startswith(("-S", "--split-string")) and name == "env":
-                return Judged([*found, *_all(words[at:], CODE)])
             at += 2 if takes_next else 1
         elif word.assigns is not None and name in ("env", "sudo", "doas"):
             found += _reserved(word)
@@ -140,13 +142,21 @@ def _wrapped(name: str, words: Sequence[Word]) -> Judged:
             at += 1
         else:
             inner = _command(words[at:])
-            takes = inner.takes_code or (name == "xargs" and _has_interpreter(words[at:]))
+            takes = inner.takes_code or (name == "xargs" and _starts_others(words[at:]))
             return Judged([*found, *inner.found], takes)
     return Judged(found)
 
 
-def _has_interpreter(words: Sequence[Word]) -> bool:
-    return any(_is_interpreter(word) for word in words)
+def _hides_the_rest(name: str, option: str) -> bool:
+    """Whether nobody can tell which word behind an option is the program."""
+    long = option.startswith("--") and "=" not in option and option != "--"
+    return long or (name == "env" and option.startswith(("-S", "--split-string")))
+
+
+def _starts_others(words: Sequence[Word]) -> bool:
+    names = [word.program for word in words]
+    runs = (*WRAPPERS, *RUNS_ALL, *RUNNERS)
+    return any(name in runs or INTERPRETER.fullmatch(name) for name in names)
 
 
 def _is_interpreter(word: Word) -> bool:
@@ -187,19 +197,21 @@ def _is_awk_value(name: str, words: Sequence[Word], number: int) -> bool:
 
 
 def _carried(name: str, words: Sequence[Word], found: list[Found]) -> Judged:
-    """Interpreters that stand among the arguments of another program."""
-    takes_code = False
+    """Commands that stand among the arguments of another program."""
+    takes_code = runs = False
     for number, word in enumerate(words):
-        if word.whole and word.literal in EXECUTES and name in CARRIERS:
-            found += _all(words[number + 1 : number + 2], _NAME)
-        if not _is_interpreter(word):
-            continue
         rest = words[number + 1 :]
-        if name in CARRIERS:
+        if word.whole and word.literal in EXECUTES and name in CARRIERS and rest:
+            found += _command(rest).found
+        if name in RUNNERS and word.whole:
+            runs = (runs or word.literal in RUNS) and word.literal != RUNNERS[name]
+        elif runs and word.led:
+            found += _all([word], _NAME)
+        if _is_interpreter(word) and name in CARRIERS:
             judged = _interpreter(word.program, rest)
             found += judged.found
             takes_code = takes_code or judged.takes_code
-        else:
+        elif _is_interpreter(word):
             found += _behind_flags(rest)
     return Judged(found, takes_code)
 

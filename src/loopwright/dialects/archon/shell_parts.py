@@ -97,6 +97,15 @@ class Pipe:
 
 
 @dataclass(slots=True)
+class Group:
+    """A loop, a case, { … } and the like: the pipeline that it is a part of."""
+
+    pipe: Pipe
+    start: int  # so many variables had been met before it
+    takes_code: bool = False
+
+
+@dataclass(slots=True)
 class Heredoc:
     """A here-document whose text has not been read yet."""
 
@@ -118,7 +127,10 @@ class Frame:
     pipe: Pipe = field(default_factory=Pipe)
     marks: list[Mark] = field(default_factory=list)
     redirects: str = ""  # after such a sign the next word is a file, not an argument
-    compound: bool = False  # a loop or group ended here and may be followed by a pipe
+    compound: bool = False  # a group has just ended, so the command is not empty
+    groups: list[Group] = field(default_factory=list)
+    reads: list[Mark] = field(default_factory=list)  # what flows into it from outside
+    takes_code: bool = False
     names_function: bool = False
     cases: list[bool] = field(default_factory=list)  # open case commands: in a pattern or not
     depth: int = 0  # open brackets in arithmetic

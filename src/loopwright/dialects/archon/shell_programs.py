@@ -14,7 +14,7 @@ CODE_FLAG = re.compile(
     r"|--?(?:eval|print|command|Command|EncodedCommand|expression|source|execute|run)|eval"
 )
 _TAKE_CODE = """
-    eval . source trap alias fc hash enable bind complete compgen coproc
+    eval . source trap alias fc hash enable bind complete compgen coproc jobs
     ssh su at batch crontab parallel watch expect screen tmux script systemd-run nsenter
     sqlite3 psql mysql mariadb mongosh redis-cli
     dc ed ex vi vim nvim emacs gdb lldb m4 gnuplot
@@ -51,6 +51,13 @@ _HOLD_COMMANDS = """
     find fd make npm pnpm yarn just mise asdf direnv
 """
 CARRIERS = frozenset(_HOLD_COMMANDS.split())
+# Programs that run what is named behind one of these words, up to a word that ends it.
+RUNS = frozenset({"run", "exec", "shell", "develop", "x", "dlx", "run-script"})
+RUNNERS: dict[str, str] = {
+    **dict.fromkeys(("docker", "podman", "nerdctl", "kubectl", "oc", "uv", "poetry"), ""),
+    **dict.fromkeys(("pipenv", "hatch", "conda", "nix", "bundle", "mise", "asdf", "direnv"), ""),
+    **dict.fromkeys(("npm", "pnpm", "yarn", "just"), "--"),
+}
 EXECUTES = frozenset({"-exec", "-execdir", "-ok", "-okdir", "-x", "-X", "--exec"})
 WITH_RUNNING_OPTIONS: dict[str, str] = {
     "git": r"-m|--message|-b|-B|-C|--author|--date",

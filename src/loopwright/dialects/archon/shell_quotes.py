@@ -149,12 +149,10 @@ class Quotes:
 
     def _unknown(self) -> None:
         """What follows is known only when the script runs."""
-        for frame in reversed(self.stack):
-            if frame.kind in WORDY:
-                frame.word = frame.word or Word()
-                frame.word.guess()
-            if frame.kind in WORDY or frame.kind == "here":
-                return
+        frame = next(one for one in reversed(self.stack) if one.kind in (*WORDY, "here"))
+        if frame.kind in WORDY:
+            frame.word = frame.word or Word()
+            frame.word.guess()
 
     def _push(self, kind: Kind, width: int, *, depth: int = 0, close: str = ")") -> Frame:
         if len(self.stack) >= MAX_NESTING:
@@ -310,8 +308,6 @@ class Quotes:
 
     def _end_here(self) -> None:
         frame = self.stack.pop()
-        if self.at != frame.end:
-            raise Unreadable(frame.opened, SAY["here"])
         self.at = frame.after
         self._limit_again()
         self._read_heredocs(frame.rest)
