@@ -1,5 +1,6 @@
 """Parts of a native definition that stand alone: agents, inputs, limits, questions to people."""
 
+from importlib import import_module
 from typing import Annotated, Literal, TypeAlias
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, JsonValue
@@ -16,6 +17,7 @@ from loopwright.dialects.native.fields import (
     Tokens,
     Usd,
 )
+from loopwright.dialects.native.patterns import pattern_fault
 
 RetryKind: TypeAlias = Literal[
     "exit",
@@ -44,7 +46,36 @@ def _local_schema(schema: dict[str, JsonValue]) -> dict[str, JsonValue]:
     if _leads_away(schema):
         hint = "copy it into definitions and refer to #/definitions/NAME"
         raise fault("remote-ref", "a $ref must stay inside the schema", hint=hint)
+    for pattern in _patterns(schema):
+        found = pattern_fault(pattern)
+        if found is not None and found.code != "matches-everything":
+            raise fault(found.code, found.message, hint=found.hint)
+    problem = _schema_problem(schema)
+    if problem is not None:
+        raise fault("bad-schema", problem, hint="write it as JSON Schema, draft 2020-12")
     return schema
+
+
+def _schema_problem(schema: dict[str, JsonValue]) -> str | None:
+    """Why a schema is none. The library is loaded only for definitions that have one."""
+    checker = import_module("jsonschema").Draft202012Validator
+    found = next(checker(checker.META_SCHEMA).iter_errors(schema), None)
+    if found is None:
+        return None
+    place = "/".join(str(part) for part in found.absolute_path) or "the schema itself"
+    return f"{place}: {str(found.message)[:200]}"
+
+
+def _patterns(value: JsonValue) -> list[str]:
+    """Every pattern that a schema matches texts with."""
+    if isinstance(value, list):
+        return [pattern for one in value for pattern in _patterns(one)]
+    if not isinstance(value, dict):
+        return []
+    own = [value["pattern"]] if isinstance(value.get("pattern"), str) else []
+    named = value.get("patternProperties")
+    keys = list(named) if isinstance(named, dict) else []
+    return [*own, *keys, *(p for one in value.values() for p in _patterns(one))]  # type: ignore[list-item]
 
 
 def _leads_away(value: JsonValue) -> bool:
