@@ -98,16 +98,33 @@ def _all(words: Sequence[Word], fault: Fault) -> list[Found]:
 
 
 def _command(words: Sequence[Word]) -> Judged:
-    first, arguments = words[0], words[1:]
-    if first.marks:
-        return Judged(_all(words[:1], _NAME))
-    name = first.program
+    """A command, behind whatever starts it."""
+    found: list[Found] = []
+    takes_code = guessed = False
+    while words:
+        first, rest = words[0], words[1:]
+        name = first.program
+        if first.marks:
+            return Judged([*found, *_all([first], _NAME)], takes_code)
+        if name in WRAPPERS:
+            found += _unwrapped(name, rest)
+            words = rest[_width(name, rest) :]
+            takes_code = takes_code or (name == "xargs" and _starts_others(words))
+        elif name:
+            judged = _known(name, rest)
+            return Judged([*found, *judged.found], takes_code or judged.takes_code)
+        else:  # what nobody knows may be an interpreter, or nothing at all
+            judged = Judged([]) if guessed else _interpreter(name, rest)
+            found += judged.found
+            takes_code, guessed, words = takes_code or judged.takes_code, True, rest
+    return Judged(found, takes_code)
+
+
+def _known(name: str, arguments: Sequence[Word]) -> Judged:
     if name in RUNS_ALL:
         fault = EVALUATED if name in ("eval", ".", "source", "trap", "alias") else CODE
         return Judged(_all(arguments, fault), takes_code=True)
-    if name in WRAPPERS:
-        return _wrapped(name, arguments)
-    if not name or INTERPRETER.fullmatch(name):  # what nobody knows may be an interpreter
+    if INTERPRETER.fullmatch(name):
         return _with(_options(name, arguments), _interpreter(name, arguments))
     judged = _carried(name, arguments, list(_RULES.get(name, _no_rule)(arguments)))
     return Judged([*judged.found, *_options(name, arguments)], judged.takes_code)
@@ -116,47 +133,47 @@ def _command(words: Sequence[Word]) -> Judged:
 # -- programs that run other programs --------------------------------------------------------------
 
 
-def _wrapped(name: str, words: Sequence[Word]) -> Judged:
-    """The program behind its wrapper; what stands before it must be known."""
+def _width(name: str, words: Sequence[Word]) -> int:
+    """So many words stand between a wrapper and the program that it starts."""
     valued, operands = WRAPPERS[name]
-    found: list[Found] = []
     at = 0
     while at < len(words):
         word = words[at]
-        text = word.literal
-        if name == "command" and text in ("-v", "-V") and word.whole:
-            return Judged(found)
-        if word.assigns is None:
-            found += _all([word], _NAME)
-        if text.startswith("-") and not word.led:
-            if _hides_the_rest(name, text):
-                return Judged([*found, *_all(words[at:], _NAME)])
-            takes_next = text[-1] in valued
-            found += _all(words[at + 1 : at + 2], _NAME) if takes_next else []
-            at += 2 if takes_next else 1
+        if word.literal.startswith("-") and not word.led:
+            if _hides_the_rest(name, word.literal):
+                return len(words)
+            at += 2 if word.literal[-1] in valued else 1
         elif word.assigns is not None and name in ("env", "sudo", "doas"):
-            found += _reserved(word)
             at += 1
         elif operands:
             operands -= 1
             at += 1
         else:
-            inner = _command(words[at:])
-            takes = inner.takes_code or (name == "xargs" and _starts_others(words[at:]))
-            return Judged([*found, *inner.found], takes)
-    return Judged(found)
+            return at
+    return at
+
+
+def _unwrapped(name: str, words: Sequence[Word]) -> list[Found]:
+    """What stands between a wrapper and its program must be known, but for values of variables."""
+    between = words[: _width(name, words)]
+    found = [one for word in between for one in _reserved(word)]
+    return found + [one for word in between if word.assigns is None for one in _all([word], _NAME)]
 
 
 def _hides_the_rest(name: str, option: str) -> bool:
-    """Whether nobody can tell which word behind an option is the program."""
+    """Whether nobody can tell which word behind an option is the program; or none is started."""
     long = option.startswith("--") and "=" not in option and option != "--"
     return long or (name == "env" and option.startswith(("-S", "--split-string")))
 
 
 def _starts_others(words: Sequence[Word]) -> bool:
-    names = [word.program for word in words]
-    runs = (*WRAPPERS, *RUNS_ALL, *RUNNERS)
-    return any(name in runs or INTERPRETER.fullmatch(name) for name in names)
+    return any(
+        word.program in _STARTERS or INTERPRETER.fullmatch(word.program) is not None
+        for word in words
+    )
+
+
+_STARTERS = frozenset({*WRAPPERS, *RUNS_ALL, *RUNNERS})
 
 
 def _is_interpreter(word: Word) -> bool:
@@ -201,8 +218,8 @@ def _carried(name: str, words: Sequence[Word], found: list[Found]) -> Judged:
     takes_code = runs = False
     for number, word in enumerate(words):
         rest = words[number + 1 :]
-        if word.whole and word.literal in EXECUTES and name in CARRIERS and rest:
-            found += _command(rest).found
+        if word.whole and word.literal in EXECUTES and name in CARRIERS:
+            found += _all(rest if _starts_others(rest[:1]) else rest[:1], _NAME)
         if name in RUNNERS and word.whole:
             runs = (runs or word.literal in RUNS) and word.literal != RUNNERS[name]
         elif runs and word.led:
