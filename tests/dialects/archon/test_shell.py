@@ -324,6 +324,8 @@ NOT_TAKEN = {
     "here-document-by-value": ("cat <<$src.output\nx\n", "bad-shell"),
     "open-in-here-document": ("cat <<EOF\n$(echo $src.output\nEOF\n", "bad-shell"),
     "end-of-here-document-escaped": ("cat <<EOF\n$(echo '\nEOF\n$src.output')", "bad-shell"),
+    "unknown-then-shell": ("$(true) $NONE sh $src.output", CODE),
+    "many-wrappers": ("nice " * 50 + "echo $src.output", CODE),
     "code-after-options": ("bash -c -x $src.output", CODE),
     "stray-end": ("echo $src.output; }", "bad-shell"),
     "open-condition": ("[[ $src.output", "bad-shell"),

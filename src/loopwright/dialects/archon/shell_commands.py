@@ -75,6 +75,9 @@ CODE = Fault(
 )
 
 
+_MOST_WRAPPERS = 20
+
+
 def judge(words: Sequence[Word]) -> Judged:
     """One simple command; assignments in front of it belong to it."""
     found = [one for word in words for one in _reserved(word)]
@@ -101,7 +104,7 @@ def _command(words: Sequence[Word]) -> Judged:
     """A command, behind whatever starts it."""
     found: list[Found] = []
     takes_code = guessed = False
-    while words:
+    for _ in range(_MOST_WRAPPERS):
         first, rest = words[0], words[1:]
         name = first.program
         if first.marks:
@@ -117,7 +120,9 @@ def _command(words: Sequence[Word]) -> Judged:
             judged = Judged([]) if guessed else _interpreter(name, rest)
             found += judged.found
             takes_code, guessed, words = takes_code or judged.takes_code, True, rest
-    return Judged(found, takes_code)
+        if not words:
+            break
+    return Judged([*found, *_all(words, _NAME)], takes_code)
 
 
 def _known(name: str, arguments: Sequence[Word]) -> Judged:
@@ -136,6 +141,8 @@ def _known(name: str, arguments: Sequence[Word]) -> Judged:
 def _width(name: str, words: Sequence[Word]) -> int:
     """So many words stand between a wrapper and the program that it starts."""
     valued, operands = WRAPPERS[name]
+    if name == "command" and words and words[0].literal in ("-v", "-V"):
+        return len(words)
     at = 0
     while at < len(words):
         word = words[at]
@@ -155,6 +162,8 @@ def _width(name: str, words: Sequence[Word]) -> int:
 
 def _unwrapped(name: str, words: Sequence[Word]) -> list[Found]:
     """What stands between a wrapper and its program must be known, but for values of variables."""
+    if name == "command" and words and words[0].literal in ("-v", "-V"):
+        return []  # it only looks a name up
     between = words[: _width(name, words)]
     found = [one for word in between for one in _reserved(word)]
     return found + [one for word in between if word.assigns is None for one in _all([word], _NAME)]
