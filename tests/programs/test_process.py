@@ -327,8 +327,9 @@ def test_a_shortage_is_retryable(tmp_path: Path) -> None:
     before = open_descriptors()
 
     async def play() -> ProgramEnd:
-        highest = max(map(int, os.listdir("/dev/fd")))
-        limit.setrlimit(limit.RLIMIT_NOFILE, (highest + 2, hard))
+        used = set(map(int, os.listdir("/dev/fd")))
+        lowest = next(number for number in range(len(used) + 1) if number not in used)
+        limit.setrlimit(limit.RLIMIT_NOFILE, (lowest + 1, hard))
         try:
             return await run_program(program(tmp_path, "true"))
         finally:
