@@ -68,7 +68,7 @@ class RunRow:
     owner: Owner | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)  # made for every pass: freezing would triple its cost
 class Append:
     """One atomic addition to a run: facts, the blobs they name, and what lists show afterwards."""
 
@@ -183,7 +183,7 @@ class Bus(Protocol):
     def publish(self, delta: Delta) -> None: ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)  # made for every pass: freezing would triple its cost
 class Job:
     """One effect as a performer sees it: what to do, where, and under which key."""
 
@@ -207,7 +207,7 @@ class Job:
     used: AbstractSet[int] = frozenset()  # bookmarks that this agent has already used up
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)  # made for every pass: freezing would triple its cost
 class Done:
     """An effect's answer."""
 
@@ -220,7 +220,7 @@ class Done:
     note: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)  # made for every pass: freezing would triple its cost
 class Failed:
     """The other answer: it did not work, and why."""
 

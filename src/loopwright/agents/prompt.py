@@ -15,7 +15,7 @@ from loopwright.kernel.limits import cap
 from loopwright.kernel.state import Senses, State
 from loopwright.kernel.texts import enclosing_pass, request_text
 from loopwright.model.actions import CallAgent, Cycle
-from loopwright.model.memory import PreviousOutput, ProgressLog, SameSession
+from loopwright.model.memory import NoMemory, PreviousOutput, ProgressLog, SameSession
 from loopwright.model.record import JsonValue
 from loopwright.model.template import Ref, Template
 
@@ -45,8 +45,10 @@ def compose(state: State, owner: Owner, senses: Senses) -> Shown:
     action = body.action
     schema = action.schema if isinstance(action, CallAgent) else None
     asked = [request_text(state, owner, action.prompt, senses)]
-    asked += [*_occasion(state, action, senses), *_form(body, schema)]
     inside = enclosing_pass(owner)
+    if _is_plain(action, inside):
+        return Shown(text=asked[0], schema=None, session=None)
+    asked += [*_occasion(state, action, senses), *_form(body, schema)]
     after = [*_item(inside, action.prompt), *_memory(inside, senses)] if inside else []
     text = _joined([*asked, *after])
     if isinstance(action, CallAgent) and action.show_needs:
@@ -58,6 +60,18 @@ def compose(state: State, owner: Owner, senses: Senses) -> Shown:
         session=_session(action, inside),
         files=action.context_files if isinstance(action, CallAgent) else (),
     )
+
+
+def _is_plain(action: CallAgent | Cycle, inside: PassOwner | None) -> bool:
+    """Whether nothing is shown but what is asked, which is worth knowing early in a long loop."""
+    if inside is None or not isinstance(action, CallAgent):
+        return False
+    if action.show_needs or action.schema is not None or action.context_files:
+        return False
+    repeat = inside.parent
+    carries = repeat.last_checks or repeat.feedback or repeat.action.each is not None
+    forgets = type(repeat.action.memory) is NoMemory and action.session == "fresh"
+    return forgets and not carries and enclosing_pass(repeat.owner) is None
 
 
 def _occasion(state: State, action: CallAgent | Cycle, senses: Senses) -> list[str]:

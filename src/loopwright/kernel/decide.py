@@ -23,7 +23,7 @@ def settle(state: State, senses: Senses, at: int = 0) -> list[AnyFact]:
     """Everything that follows now, already folded into the state; `at` is the time."""
     state.now = max(state.now, at)
     new: list[AnyFact] = []
-    while state.agenda or _use_free_slot(state):
+    while state.agenda or (state.slots and _use_free_slot(state)):
         owner = state.agenda.popleft()
         owner.queued = False
         if owner.closed:
