@@ -22,7 +22,9 @@ def fetch(wanted: archon.Wanted) -> bytes | Problem:
     own = wanted.path.startswith("~/")
     path = CORPUS / ("home" if own else "project") / wanted.path.removeprefix("~/")
     if wanted.kind == "names":
-        return "\n".join(sorted(one.name for one in path.iterdir())).encode()
+        return "\n".join(
+            sorted(one.name for one in (path.iterdir() if path.is_dir() else ()))
+        ).encode()
     return path.read_bytes() if path.is_file() else Problem("not-found", "no such file")
 
 
