@@ -2,12 +2,18 @@
 
 Two matter most. `EventLog` keeps facts: gapless numbers, expected-version appends, blobs, a tail.
 `Performer` answers effects. One contract suite runs over every implementation of each.
+
+What is made for every pass (`Append`, `Job`, `Done`, `Failed`) is a msgspec struct: cheap to make,
+and unseen by the garbage collector, which is safe because none can be part of a circle.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Literal, Protocol, TypeAlias
+
+import msgspec
 
 from loopwright.kernel.calls import AnyCall
 from loopwright.kernel.facts import AnyFact, Failure, Usage
@@ -17,6 +23,8 @@ from loopwright.model.record import JsonValue
 RunStatus: TypeAlias = Literal[
     "running", "paused", "waiting", "completed", "exhausted", "failed", "cancelled"
 ]
+NO_BLOBS: Mapping[str, bytes] = MappingProxyType({})
+NO_VALUES: Mapping[str, str] = MappingProxyType({})
 OPEN_STATUSES: tuple[RunStatus, ...] = ("running", "paused", "waiting")
 
 
@@ -68,14 +76,13 @@ class RunRow:
     owner: Owner | None = None
 
 
-@dataclass(slots=True, kw_only=True)  # made for every pass: freezing would triple its cost
-class Append:
+class Append(msgspec.Struct, kw_only=True, gc=False):
     """One atomic addition to a run: facts, the blobs they name, and what lists show afterwards."""
 
     run: str
     expected: int
     facts: Sequence[AnyFact]
-    blobs: Mapping[str, bytes] = field(default_factory=dict)
+    blobs: Mapping[str, bytes] = NO_BLOBS
     headline: Headline | None = None
     gates_opened: Sequence[OpenGate] = ()
     gates_closed: Sequence[str] = ()
@@ -183,8 +190,7 @@ class Bus(Protocol):
     def publish(self, delta: Delta) -> None: ...
 
 
-@dataclass(slots=True, kw_only=True)  # made for every pass: freezing would triple its cost
-class Job:
+class Job(msgspec.Struct, kw_only=True, gc=False):
     """One effect as a performer sees it: what to do, where, and under which key."""
 
     run: str
@@ -202,13 +208,12 @@ class Job:
     step: str = ""
     idle_ms: int | None = None
     wall_ms: int | None = None
-    env: Mapping[str, str] = field(default_factory=dict)  # values that a script is given
+    env: Mapping[str, str] = NO_VALUES  # values that a script is given
     files: tuple[str, ...] = ()  # of the workspace, to be shown below the prompt
     used: AbstractSet[int] = frozenset()  # bookmarks that this agent has already used up
 
 
-@dataclass(slots=True, kw_only=True)  # made for every pass: freezing would triple its cost
-class Done:
+class Done(msgspec.Struct, kw_only=True, gc=False):
     """An effect's answer."""
 
     output: str = ""
@@ -220,8 +225,7 @@ class Done:
     note: str = ""
 
 
-@dataclass(slots=True, kw_only=True)  # made for every pass: freezing would triple its cost
-class Failed:
+class Failed(msgspec.Struct, kw_only=True, gc=False):
     """The other answer: it did not work, and why."""
 
     error: Failure

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from loopwright.errors import Conflict, LoopwrightError, NotFound, StorageError, VersionConflict
@@ -567,8 +568,8 @@ def test_a_finished_run_gives_its_key_back(world: World, log: Log, status: RunSt
     world.append(log, closing)
     world.start(log, "run_b", key="k")
     with pytest.raises(Conflict, match="run_b"):
-        world.append(log, replace(closing, expected=2, headline=headline(key="k")))
-    world.append(log, replace(closing, expected=2))
+        world.append(log, msgspec.structs.replace(closing, expected=2, headline=headline(key="k")))
+    world.append(log, msgspec.structs.replace(closing, expected=2))
 
 
 def test_a_run_keeps_its_own_key(world: World, log: Log) -> None:

@@ -11,9 +11,11 @@ import textwrap
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import FunctionType
 from typing import Any
+
+from msgspec.structs import replace
 
 from loopwright.app.service import Service
 from loopwright.kernel import close, decide, limits, outcome, state

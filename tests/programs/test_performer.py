@@ -4,10 +4,10 @@ import asyncio
 import os
 import sys
 from collections.abc import Awaitable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from loopwright.kernel.calls import CommandCall, SnapshotCall
 from loopwright.ports import Answer, Done, Failed, Job

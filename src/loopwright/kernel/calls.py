@@ -7,7 +7,7 @@ import msgspec
 from loopwright.model.record import JsonValue
 
 
-class Call(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="do"):
+class Call(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="do", gc=False):
     """Base of all calls."""
 
 

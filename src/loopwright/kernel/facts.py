@@ -28,7 +28,7 @@ class Usage(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     usd: float = 0.0
 
 
-class Failure(msgspec.Struct, frozen=True, omit_defaults=True):
+class Failure(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """Why something did not work, in a form that a policy can read and a person too."""
 
     type: FailureKind | str
@@ -36,8 +36,10 @@ class Failure(msgspec.Struct, frozen=True, omit_defaults=True):
     retry_after_ms: int | None = None
 
 
-class Fact(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind"):
-    """Base of all facts."""
+class Fact(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind", gc=False
+):
+    """Base of all facts. They hold plain data and never each other: none is part of a circle."""
 
     at: int
 

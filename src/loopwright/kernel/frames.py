@@ -4,6 +4,8 @@ An *owner* is a place with a name of its own: the run, a step, a pass. It has on
 (a single call), steps (a graph) or a repeat. A frame exists from the fact that starts its place to
 the fact that ends it; after that only a `Result` is left. Frames hold what deciding needs and no
 history, so memory follows what is open, not what has been.
+
+What is made for every pass is a msgspec struct, which costs a third of a dataclass.
 """
 
 from collections import deque
@@ -18,7 +20,7 @@ from loopwright.model.policy import NO_LIMITS, Limits, Retry
 from loopwright.model.record import JsonValue, Text
 
 
-class Result(msgspec.Struct, frozen=True):
+class Result(msgspec.Struct, frozen=True, gc=False):
     """How a place ended."""
 
     status: StepStatus
@@ -29,8 +31,7 @@ class Result(msgspec.Struct, frozen=True):
     iterations: int = 0
 
 
-@dataclass(slots=True)
-class Spent:
+class Spent(msgspec.Struct, gc=False):
     """What a place has used so far."""
 
     tokens: int = 0
@@ -64,8 +65,7 @@ class StepsIndex:
     missing: list[int]
 
 
-@dataclass(slots=True, eq=False)
-class LeafBody:
+class LeafBody(msgspec.Struct, eq=False):
     """One call, its tries, and the answer."""
 
     owner: "Owner"
@@ -96,8 +96,7 @@ class StepsBody:
     failed: str | None = None
 
 
-@dataclass(slots=True, eq=False)
-class ItemResult:
+class ItemResult(msgspec.Struct, eq=False, gc=False):
     """What is kept of a finished pass over an item."""
 
     status: StepStatus
@@ -140,8 +139,7 @@ class RepeatBody:
     checked_first: bool = False
 
 
-@dataclass(slots=True, eq=False)
-class CheckNote:
+class CheckNote(msgspec.Struct, eq=False, gc=False):
     """What a check said about a pass, for the next one to read."""
 
     index: int
@@ -189,19 +187,18 @@ class StepOwner:
     kind: Literal["step"] = "step"
 
 
-@dataclass(slots=True, eq=False)
-class PassOwner:
+class PassOwner(msgspec.Struct, eq=False):
     """A pass that has started and has not ended."""
 
     path: str
     iteration: int
     number: int
     parent: RepeatBody
-    body: Body = field(init=False)
+    body: Body = None  # type: ignore[assignment]  # made right after, since it names its owner
     inside: str = ""
-    spent: Spent = field(default_factory=Spent)
-    verdicts: dict[int, Verdict] = field(default_factory=dict)
-    notes: list[CheckNote] = field(default_factory=list)
+    spent: Spent = msgspec.field(default_factory=Spent)
+    verdicts: dict[int, Verdict] = {}
+    notes: list[CheckNote] = []
     check_pending: str | None = None
     check_answer: EffectDone | EffectFailed | None = None
     check_tries: int = 0

@@ -78,8 +78,7 @@ class Senses(Protocol):
         """Why a value does not fit a JSON Schema, or None."""
 
 
-@dataclass(slots=True, eq=False)
-class Pending:
+class Pending(msgspec.Struct, eq=False):
     """An effect that was requested and has no answer yet."""
 
     effect: str

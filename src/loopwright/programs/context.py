@@ -4,8 +4,9 @@ They are read beneath the workspace and nowhere else. A file that cannot be show
 place, and the agent is called all the same: it works in the workspace and may look for itself.
 """
 
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from loopwright.agents.before import PROMPT_BYTES
 from loopwright.agents.clipping import clip_end

@@ -5,12 +5,12 @@ import tempfile
 from codecs import getincrementaldecoder
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 import msgspec
+from msgspec.structs import replace
 
 from loopwright.kernel.calls import AgentCall, CommandCall
 from loopwright.kernel.checks import last_json_object

@@ -84,13 +84,22 @@ def newer(path: Path, found: int, known: int) -> StorageError:
     )
 
 
+def is_busy(error: sqlite3.Error) -> bool:
+    """Whether somebody else has the lock."""
+    return _primary_code(error) == sqlite3.SQLITE_BUSY
+
+
+def _primary_code(error: sqlite3.Error) -> int:
+    # The lowest byte is the primary code. An error of the Python module itself has none.
+    return (getattr(error, "sqlite_errorcode", None) or sqlite3.SQLITE_ERROR) & 0xFF
+
+
 def as_storage_error(error: BaseException, path: Path) -> LoopwrightError:
     """Any failure below as an error that names the path and the fix."""
     if isinstance(error, LoopwrightError):
         return error
     if isinstance(error, sqlite3.Error):
-        # The lowest byte is the primary code. An error of the Python module itself has none.
-        code = (getattr(error, "sqlite_errorcode", None) or sqlite3.SQLITE_ERROR) & 0xFF
+        code = _primary_code(error)
         if code in _DAMAGE:
             return damaged(path, f"the database is damaged or no database ({error})")
         if code in _ADVICE:

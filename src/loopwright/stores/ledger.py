@@ -7,13 +7,14 @@ transaction begins with a new one.
 """
 
 import sqlite3
+import time
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 from loopwright.errors import LoopwrightError
 from loopwright.stores.chain import genesis
 from loopwright.stores.edge import ids
-from loopwright.stores.faults import as_storage_error, newer
+from loopwright.stores.faults import as_storage_error, is_busy, newer
 from loopwright.stores.place import CACHE_KIB, Place
 from loopwright.stores.schema import schema_of
 
@@ -22,12 +23,17 @@ _T = TypeVar("_T")
 _MOST_KNOWN = 50_000
 _WRITES_BEFORE_STRETCH = 16
 _STRETCH = 4 * 2**20  # SQLite starts over in the file after a thousand pages
+_PAUSES = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05)  # between two tries to get the write lock
 _LOAD = """
     SELECT r.name, r.id, r.owner_token, s.last, s.chain
     FROM run r LEFT JOIN segment s
       ON s.run = r.id AND s.seq = (SELECT max(seq) FROM segment WHERE run = r.id)
     WHERE r.name IN (SELECT value FROM json_each(?))
 """
+
+
+class Occupied(Exception):
+    """Another process is writing just now, and the caller did not want to wait for it."""
 
 
 class Known:
@@ -62,6 +68,7 @@ class Ledger:
         if self._db is None:
             try:
                 self._db = self._place.open_writer()
+                self._db.execute("PRAGMA busy_timeout=0")  # waiting is done by _lock
                 if self._data_version is not None:
                     self.foreign += 1  # nobody watched while there was no connection
                 self._data_version = _data_version(self._db)
@@ -69,18 +76,21 @@ class Ledger:
                 self.drop()
                 raise as_storage_error(error, self._place.path) from error
 
-    def transact(self, work: Callable[[sqlite3.Connection], _T]) -> _T:
+    def transact(self, work: Callable[[sqlite3.Connection], _T], *, wait: bool = True) -> _T:
         """Do `work` in one transaction. A LoopwrightError from it rolls back and changes nothing;
-        any other failure also costs the connection, since its state is no longer known.
+        any other failure also costs the connection, since its state is no longer known. Without
+        `wait`, a write lock that another process holds is answered by Occupied at once.
         """
         self.begun += 1
         try:
-            db = self._begin()
+            db = self._begin(wait=wait)
             answer = work(db)
             self.killpoint("commit.before")
             db.execute("COMMIT")
         except LoopwrightError:
             self._roll_back()
+            raise
+        except Occupied:
             raise
         except BaseException as error:
             self.drop()
@@ -90,14 +100,19 @@ class Ledger:
         self.killpoint("commit.after")
         return answer
 
+    @property
+    def unsettled(self) -> bool:
+        """Whether `settle` has something to do that takes its time."""
+        return not self._stretched and self.ended >= _WRITES_BEFORE_STRETCH
+
     def settle(self) -> None:
-        """Something for the time after an answer: make the write-ahead log as long as it will get.
+        """Between two commits: make the write-ahead log as long as it will get.
 
         While that file grows, every sync has to record its new length too, which takes as long as
         the sync itself. A large transaction that is rolled back has it grow at once, and leaves
         nothing in it. Not worth it for a process that writes a few times and ends.
         """
-        if self._stretched or self.ended < _WRITES_BEFORE_STRETCH or self._db is None:
+        if not self.unsettled or self._db is None:
             return
         self._stretched = True
         try:
@@ -136,15 +151,38 @@ class Ledger:
         if db is not None:
             db.close()
 
-    def _begin(self) -> sqlite3.Connection:
+    def _begin(self, *, wait: bool) -> sqlite3.Connection:
         self.killpoint("begin.before")
         self.open()
         db = self._db
         assert db is not None  # open() raises otherwise
-        db.execute("BEGIN IMMEDIATE")
+        self._lock(db, wait=wait)
         self.killpoint("begin.after")
         self._notice(db)
         return db
+
+    def _lock(self, db: sqlite3.Connection, *, wait: bool) -> None:
+        """Take the write lock. The waiting is done here and not by SQLite, so that it is up to the
+        caller whether there is any.
+        """
+        tries, patience = 0, self._place.options.busy_seconds
+        until = 0.0
+        while True:
+            try:
+                db.execute("BEGIN IMMEDIATE")
+            except sqlite3.OperationalError as error:
+                if not is_busy(error):
+                    raise
+                if not wait:
+                    raise Occupied from error
+                now = time.monotonic()
+                until = until or now + patience
+                if now >= until:
+                    raise
+                time.sleep(min(_PAUSES[min(tries, len(_PAUSES) - 1)], until - now))
+                tries += 1
+            else:
+                return
 
     def _notice(self, db: sqlite3.Connection) -> None:
         seen = _data_version(db)

@@ -1,6 +1,6 @@
 """The log in one SQLite file: the port `EventLog`, put together from a reader and a writer.
 
-Reads use a connection of their own and never wait for writes. Writes go through one thread that
+Reads use a connection of their own and never wait for writes. Writes go through one writer that
 shares commits. What is told as durable survives the death of the process, and with durability
 `full` the loss of power too. When a commit fails, its outcome may be unknown: the same append
 again is either taken or refused with VersionConflict, never doubled.
@@ -16,11 +16,11 @@ from loopwright.errors import LoopwrightError, StorageError
 from loopwright.ports import Append, Liveness, Numbered, OpenGate, Owner, RunRow, RunStatus
 from loopwright.stores import owners, refusals
 from loopwright.stores.chain import Digest
-from loopwright.stores.edge import Done, admit
+from loopwright.stores.edge import Done, Entry, admit
 from loopwright.stores.place import Place
 from loopwright.stores.reader import Reader
 from loopwright.stores.telling import Telling, Watcher, submitted
-from loopwright.stores.writer import Job, Look, Writer
+from loopwright.stores.writer import Errand, Job, Look, Waiting, Writer
 
 _T = TypeVar("_T")
 
@@ -34,6 +34,7 @@ class SqliteLog:
         self._alive = alive
         self._open: Reader | None = reader
         self._seen = (reader.data_version(), 0, 0)
+        self._held: Waiting | None = None
         with contextlib.suppress(StorageError):
             # Early, to notice what others write. If it fails reading goes on, and whoever writes
             # is told why that cannot be.
@@ -48,7 +49,7 @@ class SqliteLog:
         except LoopwrightError as error:
             loop.call_soon(done, error)
             return
-        self._writer.put((loop, entry))
+        self._take(loop, entry)
 
     async def append(self, append: Append) -> None:
         """`submit` and wait. Being cancelled ends the waiting, not the append."""
@@ -125,7 +126,7 @@ class SqliteLog:
         if begun == seen_begun and ledger.ended == begun:
             return True
         # Some write was seen, and one was ours: only the write connection can tell them apart.
-        self._writer.put(Look())
+        self._put(Look())
         return False
 
     def verify(self, run: str, digest: Digest | None = None) -> list[str]:
@@ -146,6 +147,7 @@ class SqliteLog:
         """Write what waits and close; further calls fail."""
         reader, self._open = self._open, None
         if reader is not None:
+            self._let_go()
             self._writer.close()
             reader.close()
 
@@ -154,7 +156,32 @@ class SqliteLog:
             raise refusals.closed()
         return self._open
 
+    def _take(self, loop: asyncio.AbstractEventLoop, entry: Entry) -> None:
+        """Whether an append is alone is known when the event loop has been through what is ready:
+        until then the first is held back. A second one means that there is something to share.
+        """
+        if self._held is None and self._writer.at_rest:
+            self._held = loop, entry
+            loop.call_soon(self._write_held, entry)
+        else:
+            self._put((loop, entry))
+
+    def _write_held(self, entry: Entry) -> None:
+        held = self._held
+        if held is not None and held[1] is entry:
+            self._held = None
+            self._writer.write(held)
+
+    def _let_go(self) -> None:
+        held, self._held = self._held, None
+        if held is not None:
+            self._writer.put(held)
+
+    def _put(self, item: Waiting | Errand) -> None:
+        self._let_go()
+        self._writer.put(item)
+
     def _do(self, job: Job[_T]) -> _T:
         self._reader()
-        self._writer.put(job)
+        self._put(job)
         return job.wait()

@@ -1,9 +1,15 @@
-"""The writer thread: takes everything that waits, commits it once, tells all who wait at once."""
+"""The writer: takes everything that waits, commits it once, tells all who wait at once.
+
+It has a thread, so that an event loop goes on while the disk is busy and many appends share one
+commit. An append that nobody else shares, on a disk that has just been quick, is committed by its
+caller: handing it to the thread and back would take about as long as writing it.
+"""
 
 import asyncio
 import queue
 import sqlite3
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Generic, Protocol, TypeVar
 
@@ -12,12 +18,13 @@ from loopwright.stores import refusals
 from loopwright.stores.edge import Entry
 from loopwright.stores.faults import as_storage_error
 from loopwright.stores.group import Group
-from loopwright.stores.ledger import Ledger
+from loopwright.stores.ledger import Ledger, Occupied
 from loopwright.stores.place import Place
 from loopwright.stores.telling import Answer, Telling
 
 _T = TypeVar("_T")
 _MOST_AT_ONCE = 1024
+_QUICK_SECONDS = 0.002  # an event loop may stand still for so long
 
 Waiting = tuple[asyncio.AbstractEventLoop, Entry]
 
@@ -72,12 +79,35 @@ class Writer:
         self._waiting: queue.SimpleQueue[Waiting | Errand | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._closed = False
+        self._quick = False
+        # Two counters, each changed by one side only: when they are equal, the thread has nothing
+        # to do and will not touch the ledger until it is given something.
+        self._put = 0
+        self._finished = 0
+
+    @property
+    def at_rest(self) -> bool:
+        """Whether the thread has nothing to do."""
+        return self._put == self._finished
 
     def put(self, item: Waiting | Errand) -> None:
         """Queue something; the thread starts with the first."""
         if self._thread is None:
             self._start()
+        self._put += 1
         self._waiting.put(item)
+
+    def write(self, item: Waiting) -> None:
+        """Commit an append here and now if that is quick; else queue it."""
+        if not self._quick or not self.at_rest or self.ledger.unsettled or self._closed:
+            self.put(item)
+            return
+        try:
+            answers = self._commit([item[1]], wait=False)
+        except Occupied:
+            self.put(item)
+        else:
+            self._telling.tell([(item[1], answers[0])])
 
     def close(self) -> None:
         """Write what waits, end the thread, close the connection."""
@@ -105,6 +135,7 @@ class Writer:
                     self._write(appends)
                     appends = []
                     item.run(self.ledger)
+                    self._finished += 1
                 else:
                     appends.append(item)
             self._write(appends)
@@ -120,16 +151,25 @@ class Writer:
     def _write(self, appends: Sequence[Waiting]) -> None:
         if not appends:
             return
-        entries = [entry for _, entry in appends]
+        answers = self._commit([entry for _, entry in appends], wait=True)
+        self.ledger.settle()
+        self._finished += len(appends)  # before anybody is told: the next append may be theirs
+        self._tell(appends, answers)
+
+    def _commit(self, entries: Sequence[Entry], *, wait: bool) -> Sequence[LoopwrightError | None]:
+        ledger, began = self.ledger, time.perf_counter()
         answers: Sequence[LoopwrightError | None]
         try:
-            answers = self.ledger.transact(lambda db: Group(db, self.ledger).write(entries))
+            answers = ledger.transact(lambda db: Group(db, ledger).write(entries), wait=wait)
             self._kill("deliver.before")
+        except Occupied:
+            self._quick = False
+            raise
         except BaseException as error:
             # One error for each: whoever raises it adds a traceback of his own.
             answers = [self._failure(error) for _ in entries]
-        self._tell(appends, answers)
-        self.ledger.settle()
+        self._quick = time.perf_counter() - began < _QUICK_SECONDS
+        return answers
 
     def _failure(self, error: BaseException) -> StorageError:
         known = as_storage_error(error, self._path)

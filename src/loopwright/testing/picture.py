@@ -6,7 +6,17 @@ deciding (the agenda, places in a queue, the time of the last look) is not in th
 
 import dataclasses
 
-from loopwright.kernel.frames import Body, LeafBody, Owner, RepeatBody, StepsBody
+import msgspec
+
+from loopwright.kernel.frames import (
+    Body,
+    CheckNote,
+    ItemResult,
+    LeafBody,
+    Owner,
+    RepeatBody,
+    StepsBody,
+)
 from loopwright.kernel.state import State
 
 _INDEXES = {"agenda", "slots", "indexes", "now", "ignored", "plan", "root", "owners", "pending"}
@@ -17,9 +27,9 @@ _FOUND_WHEN_ASKED = {"items", "no_items", "retry", "limits", "step", "cap_gate"}
 def picture(state: State) -> dict[str, object]:
     """Everything that later facts can depend on."""
     drawn: dict[str, object] = {
-        field.name: getattr(state, field.name)
-        for field in dataclasses.fields(state)
-        if field.name not in _INDEXES and field.name != "gates"
+        name: getattr(state, name)
+        for name in _names(state)
+        if name not in _INDEXES and name != "gates"
     }
     drawn["gates"] = {name: (gate.digest, gate.path) for name, gate in state.gates.items()}
     drawn["pending"] = {
@@ -44,16 +54,22 @@ def _place(owner: Owner) -> dict[str, object]:
 
 def _plain(thing: Owner | Body) -> dict[str, object]:
     return {
-        field.name: _value(getattr(thing, field.name))
-        for field in dataclasses.fields(thing)
-        if field.name not in _LINKS | _FOUND_WHEN_ASKED
+        name: _value(getattr(thing, name))
+        for name in _names(thing)
+        if name not in _LINKS | _FOUND_WHEN_ASKED
     }
+
+
+def _names(thing: State | Owner | Body) -> tuple[str, ...]:
+    if isinstance(thing, msgspec.Struct):
+        return thing.__struct_fields__
+    return tuple(field.name for field in dataclasses.fields(thing))
 
 
 def _value(value: object) -> object:
     """Notes and results of items are frames too, and compare by identity."""
     if isinstance(value, list):
         return [_value(one) for one in value]
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return dataclasses.asdict(value)
+    if isinstance(value, ItemResult | CheckNote):
+        return msgspec.structs.asdict(value)
     return list(value) if hasattr(value, "popleft") and hasattr(value, "__iter__") else value

@@ -1,0 +1,181 @@
+"""Who commits: the caller when nobody shares and the disk is quick, else the thread."""
+
+import asyncio
+import sqlite3
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from loopwright.ports import Append
+from loopwright.stores import Options, SqliteLog, open_sqlite_log
+from loopwright.stores import writer as writer_module
+from loopwright.stores.place import connect
+from tests.contracts.event_log_suite import facts, headline, owner
+
+
+class Witness:
+    """Notes which thread commits; may make every commit slow."""
+
+    def __init__(self) -> None:
+        self.commits: list[str] = []
+        self.delay = 0.0
+
+    def connect(self, uri: str, timeout: float) -> sqlite3.Connection:
+        witness = self
+
+        class Connection(sqlite3.Connection):
+            def execute(self, sql: str, parameters: Any = (), /) -> sqlite3.Cursor:
+                if sql == "COMMIT":
+                    witness.commits.append(threading.current_thread().name)
+                    time.sleep(witness.delay)
+                return super().execute(sql, parameters)
+
+        return sqlite3.connect(
+            uri,
+            timeout=timeout,
+            isolation_level=None,
+            check_same_thread=False,
+            uri=True,
+            factory=Connection,
+        )
+
+
+HERE, THREAD = threading.main_thread().name, "loopwright-log"
+
+
+@pytest.fixture
+def witness(monkeypatch: pytest.MonkeyPatch) -> Witness:
+    # A busy machine must not decide what these tests show: only the delays made here count.
+    monkeypatch.setattr(writer_module, "_QUICK_SECONDS", 0.2)
+    return Witness()
+
+
+def play(
+    path: Path, witness: Witness, scene: Callable[[SqliteLog], Any], *, busy: float = 5.0
+) -> None:
+    """Act in an event loop with a log that has one run and has just been quick."""
+    options = Options(connect=witness.connect, busy_seconds=busy)
+    log = open_sqlite_log(path, alive=lambda _: True, durability="normal", options=options)
+
+    async def all_of_it() -> None:
+        await log.append(Append(run="run_a", expected=0, facts=facts(1), headline=headline()))
+        witness.commits.clear()
+        await scene(log)
+
+    try:
+        asyncio.run(all_of_it())
+    finally:
+        log.close()
+
+
+def more(at: int, run: str = "run_a") -> Append:
+    return Append(run=run, expected=at, facts=facts(1, at + 1))
+
+
+def test_a_lone_append_is_committed_by_its_caller(path: Path, witness: Witness) -> None:
+    """One after the other: no thread is asked."""
+
+    async def scene(log: SqliteLog) -> None:
+        for at in (1, 2, 3):
+            await log.append(more(at))
+        assert witness.commits == [HERE] * 3
+
+    play(path, witness, scene)
+
+
+def test_appends_of_one_turn_share_a_commit_of_the_thread(path: Path, witness: Witness) -> None:
+    """What becomes ready together is written together, and not by the event loop."""
+
+    async def scene(log: SqliteLog) -> None:
+        new = [
+            Append(run=f"run_{n}", expected=0, facts=facts(1), headline=headline()) for n in "bcd"
+        ]
+        await asyncio.gather(*(log.append(one) for one in new))
+        assert THREAD in witness.commits
+        assert len(witness.commits) < 3
+        assert HERE not in witness.commits
+
+    play(path, witness, scene)
+
+
+def test_a_slow_disk_is_left_to_the_thread(path: Path, witness: Witness) -> None:
+    """After one slow commit the event loop never waits for the disk again, until it is quick."""
+
+    async def scene(log: SqliteLog) -> None:
+        witness.delay = 0.25
+        await log.append(more(1))
+        assert witness.commits == [HERE]
+        turns = 0
+        told = asyncio.ensure_future(log.append(more(2)))
+        while not told.done():
+            await asyncio.sleep(0.01)
+            turns += 1
+        assert turns > 3
+        assert witness.commits == [HERE, THREAD]
+        witness.delay = 0.0
+        await log.append(more(3))
+        await log.append(more(4))
+        assert witness.commits == [HERE, THREAD, THREAD, HERE]
+
+    play(path, witness, scene)
+
+
+def test_a_lock_of_another_process_is_waited_for_by_the_thread(
+    path: Path, witness: Witness
+) -> None:
+    """The event loop goes on while somebody else writes, and the append lands after that."""
+
+    async def scene(log: SqliteLog) -> None:
+        other = connect(path.as_uri(), 0.0)
+        try:
+            other.execute("BEGIN IMMEDIATE")
+            told = asyncio.ensure_future(log.append(more(1)))
+            for _ in range(5):
+                await asyncio.sleep(0.01)
+            assert not told.done()
+            assert witness.commits == []
+            other.execute("ROLLBACK")
+            await told
+        finally:
+            other.close()
+        assert witness.commits == [THREAD]
+        assert log.version("run_a") == 2
+
+    play(path, witness, scene)
+
+
+@pytest.mark.parametrize(
+    "meanwhile",
+    [
+        pytest.param(lambda log: log.claim(["run_a"], owner("me")), id="a claim"),
+        pytest.param(lambda log: log.release(["run_a"], owner("me")), id="a release"),
+        pytest.param(lambda log: log.close(), id="closing"),
+    ],
+)
+def test_what_is_held_back_keeps_its_place(
+    path: Path, witness: Witness, meanwhile: Callable[[SqliteLog], None]
+) -> None:
+    """An append that waits for the end of its turn is written before whatever is asked next."""
+
+    async def scene(log: SqliteLog) -> None:
+        told: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
+        log.submit(more(1), told.set_result)
+        meanwhile(log)
+        assert witness.commits[0] == THREAD
+        assert await told is None
+
+    play(path, witness, scene)
+
+
+def test_two_appends_of_one_run_keep_their_order(path: Path, witness: Witness) -> None:
+    """The second expects what the first leaves, whoever commits them."""
+
+    async def scene(log: SqliteLog) -> None:
+        await asyncio.gather(*(log.append(more(at)) for at in (1, 2, 3)))
+        assert log.version("run_a") == 4
+
+    play(path, witness, scene)
