@@ -9,6 +9,7 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from loopwright.dialects.archon import files
 from loopwright.dialects.archon.fields import is_file_name
+from loopwright.syntax.graphs import needs_of
 
 Path: TypeAlias = tuple[str | int, ...]
 Mapping: TypeAlias = dict[str, object]
@@ -41,12 +42,11 @@ class NodeAt:
     before: set[str] | None = None  # all of them, once somebody has asked
 
     def __post_init__(self) -> None:
-        name, needs = self.value.get("id"), self.value.get("depends_on")
+        name = self.value.get("id")
         kinds = [key for key in KINDS if key in self.value]
         self.id = name if isinstance(name, str) else ""
         self.kind = kinds[0] if len(kinds) == 1 else None
-        listed = needs if isinstance(needs, list) else []
-        self.needs = [one for one in listed if isinstance(one, str)]
+        self.needs = needs_of(self.value, "depends_on")
 
     def part(self, key: str) -> Mapping:
         """A mapping below it; empty where there is none."""
@@ -104,7 +104,7 @@ class Outline:
 def outline(value: object) -> Outline:
     """The outline of a document."""
     made = Outline(value if isinstance(value, dict) else {})
-    todo = [(GraphAt(), ("nodes",), made.top.get("nodes"))]
+    todo: list[tuple[GraphAt, Path, object]] = [(GraphAt(), ("nodes",), made.top.get("nodes"))]
     for graph, path, nodes in todo:  # grows while it is walked
         made.graphs.append(graph)
         for number, one in enumerate(nodes if isinstance(nodes, list) else ()):
@@ -116,7 +116,7 @@ def outline(value: object) -> Outline:
             if "loop_group" in one:
                 node.body = GraphAt(node, graph.depth + 1)
                 below = (*node.path, "loop_group", "nodes")
-                todo.append((node.body, below, group.get("nodes")))  # type: ignore[arg-type]
+                todo.append((node.body, below, group.get("nodes")))
     return made
 
 

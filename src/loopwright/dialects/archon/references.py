@@ -5,14 +5,15 @@ from typing import NamedTuple
 
 from loopwright.dialects.archon.environment import Environment, EnvNames
 from loopwright.dialects.archon.files import Files
-from loopwright.dialects.archon.graph import before, known_names
+from loopwright.dialects.archon.graph import meant
 from loopwright.dialects.archon.outline import GraphAt, NodeAt, Outline, Site, sites
 from loopwright.dialects.archon.shell import rewrite
 from loopwright.dialects.archon.shell_commands import CODE
 from loopwright.dialects.archon.variables import Mark, marks
 from loopwright.dialects.archon.when import clauses
 from loopwright.model.template import Ref
-from loopwright.syntax import Diagnostic, Document, Position, did_you_mean
+from loopwright.syntax import Diagnostic, Document, Position
+from loopwright.syntax.graphs import ended_before
 
 _WARNINGS = ("unordered-reference", "empty-reference", "bad-condition")
 _READS: dict[object, str] = {"uv": 'os.environ["NAME"]', "bun": "process.env.NAME"}
@@ -130,14 +131,14 @@ def _of_node(ref: Ref, site: Site) -> _Found | None:
         if node is not None and name == node.id:
             message = f"{name} cannot read its own output"
             return _Found("unknown-reference", message, "$LOOP_PREV_OUTPUT is the pass before")
-        if node is not None and name not in before(node):
+        if node is not None and name not in ended_before(node, graph.by_id):
             message = f"${name} may be read before {name} has ended"
             return _Found("unordered-reference", message, f"add depends_on: [{name}]")
         return _undeclared(ref, target)
     seen = [
         one for graph, node in _chain(site) for one in graph.by_id if node is None or node.id != one
     ]
-    hint = did_you_mean(name, seen) or known_names(seen)
+    hint = meant(name, seen)
     if site.kind == "shell":
         hint += f"; a variable of the shell is written ${{{name}}}"
     return _Found("unknown-reference", f"no node here is called {name}", hint)
@@ -149,7 +150,7 @@ def _undeclared(ref: Ref, target: NodeAt) -> _Found | None:
         return None
     if ref.field in properties:
         return None
-    hint = did_you_mean(ref.field, properties) or known_names(list(properties))
+    hint = meant(ref.field, properties)
     message = f"{ref.name} has no field {ref.field}"
     return _Found("unknown-reference", message, hint)
 
@@ -162,14 +163,14 @@ def _of_pass_before(ref: Ref, site: Site) -> _Found | None:
     if any(ref.name in graph.by_id for graph in groups):
         return None
     seen = [one for graph in groups for one in graph.by_id]
-    hint = did_you_mean(ref.name or "", seen) or known_names(seen)
+    hint = meant(ref.name or "", seen)
     return _Found("unknown-reference", f"no node of the group is called {ref.name}", hint)
 
 
 def _of_input(ref: Ref, made: Outline) -> _Found | None:
     if ref.name in made.inputs:
         return None
-    hint = did_you_mean(ref.name or "", made.inputs) or known_names(list(made.inputs))
+    hint = meant(ref.name or "", made.inputs)
     return _Found("unknown-reference", f"no input is called {ref.name}", f"{hint}; see inputs:")
 
 

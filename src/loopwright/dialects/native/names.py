@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from loopwright.dialects.native.outline import GraphAt, Outline, Path, StepAt
+from loopwright.dialects.native.outline import Outline, Path, StepAt
 from loopwright.dialects.native.specs import (
     GOVERNING_KEYS,
     PROGRAMS,
@@ -11,80 +11,22 @@ from loopwright.dialects.native.specs import (
     spec_fault,
 )
 from loopwright.syntax import Diagnostic, Document, did_you_mean
+from loopwright.syntax.graphs import Wording, graph_problems, known_names, near_or_known
 
 # -- steps -----------------------------------------------------------------------------------------
+
+
+_WORDS = Wording("needs", edges="needs")
 
 
 def graphs(document: Document, made: Outline) -> Iterator[Diagnostic]:
     """Ids that are used twice, needs that are unknown, steps that wait for one another."""
     for graph in made.graphs:
-        yield from _doubles(document, graph)
-        yield from _unknown_needs(document, graph)
-        yield from _cycle(document, graph)
+        yield from graph_problems(document, graph.steps, _WORDS, advice=_advice)
 
 
-def _doubles(document: Document, graph: GraphAt) -> Iterator[Diagnostic]:
-    first: dict[str, StepAt] = {}
-    for step in graph.steps:
-        known = first.setdefault(step.id, step) if step.id else step
-        if known is not step:
-            lines = [document.at((*one.path, "id")).line for one in (known, step)]
-            message = f"{step.id} is the id of the steps on lines {lines[0]} and {lines[1]}"
-            hint = "give each step its own id"
-            yield document.error("bad-id", message, at=(*step.path, "id"), hint=hint)
-
-
-def _unknown_needs(document: Document, graph: GraphAt) -> Iterator[Diagnostic]:
-    for step in graph.steps:
-        for number, need in enumerate(step.needs):
-            place = (*step.path, "needs", number)
-            if need == step.id:
-                yield document.error("cycle", f"{need} needs itself: {need} → {need}", at=place)
-            elif need not in graph.by_id:
-                others = [one for one in graph.by_id if one != step.id]
-                hint = did_you_mean(need, others) or known_names(others)
-                message = f"no step here is called {need[:60]}"
-                yield document.error("unknown-step", message, at=place, hint=hint)
-
-
-def _cycle(document: Document, graph: GraphAt) -> Iterator[Diagnostic]:
-    """One cycle is told, with its path; the others show when it is gone."""
-    waiting = _waiting(graph)
-    if not waiting:
-        return
-    trail = [next(iter(waiting))]
-    while trail[-1] not in trail[:-1]:
-        trail.append(waiting[trail[-1]][0])
-    around = trail[trail.index(trail[-1]) :]
-    step = graph.by_id[around[0]]
-    place = (*step.path, "needs", step.needs.index(around[1]))
-    message = f"steps wait for one another: {' → '.join(around)}"
-    yield document.error("cycle", message, at=place, hint="remove one of these needs")
-
-
-def _waiting(graph: GraphAt) -> dict[str, list[str]]:
-    """Steps that can never start because each waits for another of them."""
-    waiting = {
-        name: [need for need in dict.fromkeys(step.needs) if need in graph.by_id and need != name]
-        for name, step in graph.by_id.items()
-    }
-    waiters: dict[str, list[str]] = {}
-    for name, needs in waiting.items():
-        for need in needs:
-            waiters.setdefault(need, []).append(name)
-    missing = {name: len(needs) for name, needs in waiting.items()}
-    free = [name for name, count in missing.items() if not count]
-    for ended in free:  # grows while it is walked
-        for name in waiters.get(ended, ()):
-            missing[name] -= 1
-            if not missing[name]:
-                free.append(name)
-    stuck = waiting.keys() - set(free)
-    return {
-        name: [need for need in needs if need in stuck]
-        for name, needs in waiting.items()
-        if name in stuck
-    }
+def _advice(_: StepAt, need: str, others: list[str]) -> str | None:
+    return near_or_known(need, others)
 
 
 # -- agents ----------------------------------------------------------------------------------------
@@ -152,8 +94,3 @@ def _spec(document: Document, spec: str, path: Path) -> Iterator[Diagnostic]:
     problem = spec_fault(spec)
     if problem:
         yield document.error(problem.code, problem.message, at=path, hint=problem.hint)
-
-
-def known_names(names: list[str]) -> str | None:
-    """The hint that lists what there is, if there is anything."""
-    return f"known: {', '.join(dict.fromkeys(names[:12]))}" if names else None

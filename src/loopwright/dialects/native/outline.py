@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from loopwright.syntax import Document
+from loopwright.syntax.graphs import needs_of
 
 Path: TypeAlias = tuple[str | int, ...]
 Mapping: TypeAlias = dict[str, object]
@@ -29,7 +30,8 @@ class StepAt:
     path: Path
     value: Mapping
     id: str
-    needs: tuple[str, ...]
+    needs: list[str]
+    before: set[str] | None = None  # all steps before it, once somebody has asked
 
 
 @dataclass(slots=True, eq=False)
@@ -127,11 +129,9 @@ def _graph(made: Outline, body: BodyAt) -> GraphAt | None:
     for number, value in enumerate(steps):
         if not isinstance(value, dict):
             continue
-        needs = value.get("needs")
-        texts = [n for n in needs if isinstance(n, str)] if isinstance(needs, list) else []
         name = value.get("id")
         step_id = name if isinstance(name, str) else ""
-        step = StepAt((*graph.path, number), value, step_id, tuple(texts))
+        step = StepAt((*graph.path, number), value, step_id, needs_of(value, "needs"))
         graph.steps.append(step)
         if step_id:
             graph.by_id.setdefault(step_id, step)

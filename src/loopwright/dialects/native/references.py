@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from loopwright.dialects.native.names import known_names
-from loopwright.dialects.native.outline import GraphAt, Outline, Path, Scope, StepAt
+from loopwright.dialects.native.outline import Outline, Path, Scope
 from loopwright.dialects.native.templates import explain, parse, parse_ref, write_ref
 from loopwright.model.template import Ref
-from loopwright.syntax import Diagnostic, Document, Position, did_you_mean
+from loopwright.syntax import Diagnostic, Document, Position
+from loopwright.syntax.graphs import ended_before, near_or_known
 
 _DOUBT = "unordered-reference"
 
@@ -64,7 +64,7 @@ def _read(ref: Ref, scope: Scope, inputs: list[str]) -> _Found | None:
     if ref.of == "input":
         if ref.name in inputs:
             return None
-        hint = did_you_mean(ref.name or "", inputs) or known_names(inputs)
+        hint = near_or_known(ref.name or "", inputs)
         message = f"no input is called {ref.name}"
         return _Found("unknown-reference", message, hint or "define it under inputs:")
     problem = _of_pass(ref, scope)
@@ -91,7 +91,7 @@ def _of_step(ref: Ref, scope: Scope) -> _Found | None:
     for graph, step in reversed(scope.graphs):
         if ref.name not in graph.by_id:
             continue
-        if step is None or ref.name in _reached(graph, step):
+        if step is None or ref.name in ended_before(step, graph.by_id):
             return None
         if ref.name == step.id:
             message = f"{ref.name} cannot read its own {ref.of}"
@@ -104,21 +104,9 @@ def _of_step(ref: Ref, scope: Scope) -> _Found | None:
         for name in graph.by_id
         if step is None or step.id != name
     ]
-    hint = did_you_mean(ref.name or "", seen) or known_names(seen)
+    hint = near_or_known(ref.name or "", seen)
     message = f"no step here is called {ref.name}"
     return _Found("unknown-reference", message, hint or "there are no other steps here")
-
-
-def _reached(graph: GraphAt, step: StepAt) -> set[str]:
-    """All steps that have ended when this one starts."""
-    found: set[str] = set()
-    todo = list(step.needs)
-    while todo:
-        need = todo.pop()
-        if need in graph.by_id and need not in found:
-            found.add(need)
-            todo += graph.by_id[need].needs
-    return found
 
 
 def _diagnostic(document: Document, found: _Found, place: Position) -> Diagnostic:

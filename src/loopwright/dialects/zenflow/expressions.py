@@ -10,14 +10,11 @@ from importlib import import_module
 from typing import Literal, Protocol, TypeAlias, cast
 
 from loopwright.dialects.zenflow.files import Path
-from loopwright.dialects.zenflow.graphs import ended_before
 from loopwright.dialects.zenflow.tree import GraphAt, StepAt, Tree
 from loopwright.syntax import Diagnostic, Document, Position
+from loopwright.syntax.graphs import ended_before
 
 Wants: TypeAlias = Literal["bool", "list"]
-
-Ended: TypeAlias = dict[int, dict[str, frozenset[str]]]
-"""What has ended before each step, by graph; found when it is first asked for."""
 
 _ID = re.compile(r"['\"]?([A-Za-z0-9_-]+)")
 
@@ -52,16 +49,15 @@ class Expression:
 
 def expressions(document: Document, tree: Tree) -> Iterator[Diagnostic]:
     """All that is wrong with the expressions of a workflow."""
-    ended: Ended = {}
     for step in tree.steps:
-        for one in _of_step(step, ended):
+        for one in _of_step(step):
             language = cast(_Language, import_module("loopwright.syntax.cel"))
             made = language.compile_cel(one.text, step_ids=one.ids, wants=one.wants)
             for problem in made if isinstance(made, list) else ():
                 yield _diagnostic(document, one, problem)
 
 
-def _of_step(step: StepAt, ended: Ended) -> Iterator[Expression]:
+def _of_step(step: StepAt) -> Iterator[Expression]:
     """The expressions of a step that say something."""
     written: list[tuple[Path, object, Wants, GraphAt | None]] = [
         ((*step.path, "condition"), step.value.get("condition"), "bool", None)
@@ -72,20 +68,17 @@ def _of_step(step: StepAt, ended: Ended) -> Iterator[Expression]:
         written.append(((*path, "until"), value.get("until"), "bool", step.loop.graph))
     for path, text, wants, inner in written:
         if isinstance(text, str) and text.strip():
-            ids = _seen_from(step, ended).union(inner.by_id if inner else ())
+            ids = _seen_from(step).union(inner.by_id if inner else ())
             yield Expression(step, path, text, wants, ids)
 
 
-def _seen_from(step: StepAt, ended: Ended) -> frozenset[str]:
+def _seen_from(step: StepAt) -> frozenset[str]:
     """What a step can look at: all that ended before it, or before a loop around it."""
     seen: frozenset[str] = frozenset()
     place: StepAt | None = step
     while place is not None:
-        graph = place.graph
-        if id(graph) not in ended:
-            ended[id(graph)] = ended_before(graph)
-        seen |= ended[id(graph)].get(place.id, frozenset())
-        place = graph.around
+        seen |= ended_before(place, place.graph.by_id)
+        place = place.graph.around
     return seen
 
 

@@ -10,6 +10,7 @@ from typing import TypeAlias
 
 from loopwright.dialects.zenflow.files import Path
 from loopwright.syntax import Document
+from loopwright.syntax.graphs import needs_of
 
 Mapping: TypeAlias = dict[str, object]
 
@@ -22,7 +23,8 @@ class StepAt:
     value: Mapping
     graph: "GraphAt"
     id: str = ""
-    needs: list[tuple[int, str]] = field(default_factory=list)
+    needs: list[str] = field(default_factory=list)
+    before: set[str] | None = None  # all steps before it, once somebody has asked
     loop: "LoopAt | None" = None
 
     def has(self, key: str) -> bool:
@@ -84,14 +86,13 @@ def _graph(tree: Tree, graph: GraphAt, written: object) -> None:
 
 
 def _step(tree: Tree, step: StepAt) -> None:
-    graph, name, needs = step.graph, step.value.get("id"), step.value.get("dependsOn")
+    graph, name = step.graph, step.value.get("id")
     tree.steps.append(step)
     graph.steps.append(step)
     if isinstance(name, str) and name:
         step.id = name
         graph.by_id.setdefault(name, step)
-    if isinstance(needs, list):
-        step.needs = [(n, need) for n, need in enumerate(needs) if isinstance(need, str)]
+    step.needs = needs_of(step.value, "dependsOn")
     loop = step.value.get("loop")
     if isinstance(loop, dict):
         step.loop = LoopAt((*step.path, "loop"), loop, step, graph.depth + 1)
