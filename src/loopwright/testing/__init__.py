@@ -3,6 +3,7 @@
 `FakeClock` is time that somebody sets, `ScriptedPerformer` answers effects by a script or holds
 them back, `check_invariants` says what is wrong with the runs of a log, `plans` has small plans.
 The log in memory is `loopwright.stores.MemoryLog`, which passes the same contract as the real one.
+`wires` has a local server that speaks the wires of model services, for clients of every kind.
 Users of the package may rely on them as the tests here do.
 
 May import: every room below app. Start reading at `invariants.py`.

@@ -1,0 +1,37 @@
+"""A local server that speaks the model wires, for tests of clients: programs and libraries alike.
+
+It answers the Anthropic Messages, OpenAI Chat Completions and OpenAI Responses wires by a script
+of turns: text, tool calls, usage, errors, slow and broken streams. It is as strict as hosted
+services are about tool names and about each call having its result, and records every request.
+
+`WireServer(script)` is a context manager; `python -m loopwright.testing.wires --script FILE` is
+the same as a program. May import: model, errors, h11. Start reading at `script.py`.
+"""
+
+from loopwright.testing.wires.request import WireRequest
+from loopwright.testing.wires.script import (
+    Call,
+    Chooser,
+    Fault,
+    Script,
+    Turn,
+    Usage,
+    When,
+    in_order,
+    read_script,
+)
+from loopwright.testing.wires.server import WireServer
+
+__all__ = [
+    "Call",
+    "Chooser",
+    "Fault",
+    "Script",
+    "Turn",
+    "Usage",
+    "When",
+    "WireRequest",
+    "WireServer",
+    "in_order",
+    "read_script",
+]
