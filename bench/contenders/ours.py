@@ -13,6 +13,7 @@ from collections.abc import Awaitable
 from pathlib import Path
 
 import protocol
+import workflows
 
 from loopwright.app.schemas import schema_problem
 from loopwright.app.service import Service, Start
@@ -26,6 +27,7 @@ from loopwright.runtime.driver import LocalDriver
 from loopwright.stores import SqliteLog, open_sqlite_log
 
 IDLE_SECONDS = 4.0
+LOADS = 20
 
 
 class Noop:
@@ -83,12 +85,15 @@ def each_plan(items: int) -> Plan:
     return Plan(name="each", steps=(Step(id="main", action=action),), agents={"noop": Agent()})
 
 
+PLANS = {"foreach": each_plan, "dag": workflows.dag_plan, "inner": workflows.inner_plan}
+
+
 def gate_plan() -> Plan:
     return Plan(name="gate", steps=(Step(id="main", action=AskPerson(message=literal("go on?"))),))
 
 
 async def throughput(options: argparse.Namespace) -> None:
-    """``sequential``, ``concurrent``, ``passes``, ``foreach``."""
+    """``sequential``, ``concurrent``, ``passes``, ``foreach``, ``dag``, ``inner``."""
     engine = Engine(options.dir, Noop())
     database = options.dir / "loopwright.db"
     await engine.run(loop_plan(20))
@@ -97,7 +102,10 @@ async def throughput(options: argparse.Namespace) -> None:
     rows = protocol.count_rows(database, counted)
     concurrent = options.workload == "concurrent"
     loops, passes = (options.n, options.passes) if concurrent else (1, options.n)
-    plan = each_plan(options.n) if options.workload == "foreach" else loop_plan(passes)
+    make = PLANS.get(options.workload, loop_plan)
+    plan = make(passes)
+    if options.workload == "inner":
+        passes *= 3
     with protocol.Meter() as meter:
         await asyncio.gather(*(engine.run(plan) for _ in range(loops)))
     await engine.close()
@@ -160,6 +168,20 @@ async def waiting(options: argparse.Namespace) -> None:
     )
 
 
+def load(options: argparse.Namespace) -> None:
+    workflows.load(options.n, 1)
+    with protocol.Meter() as meter:
+        each = workflows.load(options.n, LOADS)
+    protocol.emit("load", steps=LOADS, meter=meter, each=each)
+
+
+def cel(options: argparse.Namespace) -> None:
+    workflows.evaluations(100)
+    with protocol.Meter() as meter:
+        workflows.evaluations(options.n)
+    protocol.emit("cel", steps=options.n, meter=meter)
+
+
 def _rss() -> int:
     with open("/proc/self/statm", encoding="ascii") as file:
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
@@ -196,9 +218,8 @@ def help_cost(options: argparse.Namespace) -> None:
 
 
 def main() -> None:
-    options = protocol.arguments(
-        ["sequential", "concurrent", "recovery", "waiting", "foreach", "passes", "help"]
-    )
+    own = ["waiting", "foreach", "passes", "dag", "inner", "load", "cel", "help"]
+    options = protocol.arguments(["sequential", "concurrent", "recovery", *own])
     match options.workload:
         case "recovery":
             protocol.recovery(__file__, options)
@@ -208,6 +229,10 @@ def main() -> None:
             asyncio.run(survivor(options))
         case "waiting":
             asyncio.run(waiting(options))
+        case "load":
+            load(options)
+        case "cel":
+            cel(options)
         case "help":
             help_cost(options)
         case _:

@@ -82,6 +82,11 @@ FULL = (
     Workload("foreach-10000", "foreach", 10_000),
     Workload("passes-1000", "passes", 1_000),
     Workload("passes-10000", "passes", 10_000),
+    Workload("dag", "dag", 1_000),
+    Workload("inner-100", "inner", 100),
+    Workload("inner-1000", "inner", 1_000),
+    Workload("load", "load", 100),
+    Workload("cel", "cel", 20_000),
     Workload("help", "help", 1),
 )
 """The workloads the targets are about."""
@@ -95,6 +100,11 @@ QUICK = (
     Workload("foreach-10000", "foreach", 2_000),
     Workload("passes-1000", "passes", 200),
     Workload("passes-10000", "passes", 2_000),
+    Workload("dag", "dag", 200),
+    Workload("inner-100", "inner", 20),
+    Workload("inner-1000", "inner", 200),
+    Workload("load", "load", 100),
+    Workload("cel", "cel", 2_000),
     Workload("help", "help", 1),
 )
 """The same, small: to see that everything works, not to be quoted."""

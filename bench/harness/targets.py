@@ -90,12 +90,18 @@ def _above_best_peer(samples: Samples) -> float | None:
     return median_ratio(series(samples, "concurrent", "ours", steps_per_second), best)
 
 
-def _growth(workload: str) -> Callable[[Samples], float | None]:
+def _per_step(above: str, below: str) -> Callable[[Samples], float | None]:
+    """How much dearer a step of one workload of ours is than one of another."""
+
     def ratio(samples: Samples) -> float | None:
-        small = series(samples, f"{workload}-1000", "ours", us_per_step)
-        return median_ratio(series(samples, f"{workload}-10000", "ours", us_per_step), small)
+        small = series(samples, below, "ours", us_per_step)
+        return median_ratio(series(samples, above, "ours", us_per_step), small)
 
     return ratio
+
+
+def _growth(workload: str) -> Callable[[Samples], float | None]:
+    return _per_step(f"{workload}-10000", f"{workload}-1000")
 
 
 @dataclass(frozen=True)
@@ -170,6 +176,24 @@ TARGETS = (
     ),
     Target("forEach: per item, 10,000 / 1,000", "foreach-10000", "≤", 1.3, "×", _growth("foreach")),
     Target("loop: per pass, 10,000 / 1,000", "passes-10000", "≤", 1.3, "×", _growth("passes")),
+    Target(
+        "1,000 steps in ten layers / 1,000 passes",
+        "dag",
+        "≤",
+        1.5,
+        "×",
+        _per_step("dag", "passes-1000"),
+    ),
+    Target(
+        "forEach of three steps: per item, 1,000 / 100",
+        "inner-1000",
+        "≤",
+        1.3,
+        "×",
+        _per_step("inner-1000", "inner-100"),
+    ),
+    Target("a file of 100 steps read", "load", "≤", 50, "ms", _ours("load", field_of("each", 1e3))),
+    Target("conditions on 16 KB", "cel", "≥", 20_000, "/s", _ours("cel", steps_per_second)),
     Target(
         "loopwright --help: CPU",
         "help",
