@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema
-import msgspec
 import pytest
 
 from loopwright.dialects import native, rondoflow
@@ -100,7 +99,7 @@ def test_plans_survive_export(path: Path) -> None:
     assert plan is not None
     again, problems = native.lower(Document.plain(native.export(plan), file="exported"))
     assert [one for one in problems if one.severity == "error"] == []
-    assert again == msgspec.structs.replace(plan, dialect="native")
+    assert again == plan
 
 
 @pytest.mark.parametrize("path", cases("valid"))

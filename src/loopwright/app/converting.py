@@ -6,10 +6,13 @@ from pathlib import Path
 import yaml
 
 from loopwright.app.dialects import Definition, parse_definition, read_definition
-from loopwright.dialects.native import export
-from loopwright.errors import Conflict, LoopwrightError
-from loopwright.model.plan import Plan
+from loopwright.dialects.native import NotExpressible, export
+from loopwright.errors import Conflict, DefinitionError, LoopwrightError
+from loopwright.model.plan import Plan, unplaced
 from loopwright.model.record import JsonValue
+from loopwright.syntax import Diagnostic
+
+CONVERTED = "(converted)"
 
 
 class _Dumper(yaml.SafeDumper):
@@ -25,31 +28,42 @@ _Dumper.add_representer(str, _text)
 
 
 def native_text(definition: Definition) -> str:
-    """The definition as native YAML, or as JSON (which is YAML) where YAML would read otherwise."""
-    value = _exported(definition.plan)
+    """The definition as native YAML, or as JSON (which is YAML) where YAML would read otherwise.
+
+    What is given back was read again and gave the same plan; anything else is an error that names
+    what cannot be said.
+    """
+    try:
+        value: JsonValue = export(definition.plan)
+    except NotExpressible as error:
+        raise _refused(definition.file, error.message) from error
     written = yaml.dump(
         value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100, indent=2
     )
+    problem = ""
     for text in (written, json.dumps(value, indent=2, ensure_ascii=False) + "\n"):
-        if _reads_back(text, value):
+        problem = _problem(text, definition.plan)
+        if not problem:
             return text
-    raise LoopwrightError(
-        f"{definition.file} says something that a native definition cannot say",
+    raise _refused(definition.file, problem)
+
+
+def _refused(file: str, why: str) -> LoopwrightError:
+    return LoopwrightError(
+        f"{file} cannot be converted: {why}",
         code="not-expressible",
-        hint="this is a defect: the native language is meant to have words for everything",
+        hint=f"change it there, or go on with `loopwright run {file}`, which needs no conversion",
     )
 
 
-def _exported(plan: Plan) -> JsonValue:
-    return export(plan)
-
-
-def _reads_back(text: str, value: JsonValue) -> bool:
+def _problem(text: str, plan: Plan) -> str:
+    """Why a text does not say what the plan says; nothing if it does."""
     try:
-        again = parse_definition(text.encode(), file="(converted)", force="native")
-    except LoopwrightError:
-        return False
-    return _exported(again.plan) == value
+        again = parse_definition(text.encode(), file=CONVERTED, force="native")
+    except DefinitionError as error:
+        first = next((one for one in error.problems if isinstance(one, Diagnostic)), None)
+        return first.message if first else error.message
+    return "" if again.plan == unplaced(plan) else "the native definition would mean something else"
 
 
 def convert_file(

@@ -4,7 +4,7 @@ from typing import Literal
 
 import msgspec
 
-from loopwright.model.actions import Repeat, Step, Steps
+from loopwright.model.actions import Action, Repeat, Step, Steps
 from loopwright.model.policy import NO_LIMITS, Limits, OnFailure
 from loopwright.model.record import JsonValue, Record
 from loopwright.model.template import Template
@@ -90,6 +90,23 @@ def _outermost(step: Step) -> list[Repeat]:
     if isinstance(step.action, Steps):
         return [r for inner in step.action.steps for r in _outermost(inner)]
     return []
+
+
+def unplaced(plan: Plan) -> Plan:
+    """The plan without where its steps were written: two that are equal do the same."""
+    return msgspec.structs.replace(plan, steps=tuple(_unplaced(step) for step in plan.steps))
+
+
+def _unplaced(step: Step) -> Step:
+    return msgspec.structs.replace(step, action=_unplaced_action(step.action), origin=None)
+
+
+def _unplaced_action(action: Action) -> Action:
+    if isinstance(action, Repeat):
+        return msgspec.structs.replace(action, body=_unplaced_action(action.body))
+    if isinstance(action, Steps):
+        return msgspec.structs.replace(action, steps=tuple(_unplaced(s) for s in action.steps))
+    return action
 
 
 def all_limits(plan: Plan) -> list[Limits]:

@@ -19,20 +19,21 @@ _MOST_ERRORS = 1_000
 
 
 def validate(
-    model: type[Model], document: Document, *, root: Path = ()
+    model: type[Model], document: Document, *, root: Path = (), context: object = None
 ) -> tuple[Model | None, list[Diagnostic]]:
     """The model made from the value at `root`, or all that is wrong with it.
 
     Strict, nothing is coerced. An error raised by the model as `PydanticCustomError` keeps its type
     as code (`cap_required` becomes `cap-required`); its context may hold `at`, a path below the
-    place of the error, and `hint`.
+    place of the error, and `hint`. The model's own validators see `context`.
     """
     found, value = _value_at(document.value, root)
     if not found:
         return None, [document.error("missing-field", f"{root[-1]} is required", at=root)]
     try:
         # As JSON, where strict means the types of JSON: a list is fit for a tuple or a set.
-        return model.model_validate_json(json.dumps(value), strict=True), []
+        written = json.dumps(value)
+        return model.model_validate_json(written, strict=True, context=context), []
     except ValidationError as error:
         raw = cast("list[RawError]", error.errors(include_url=False))
     schemas = SchemaMap(cast("dict[str, object]", model.__pydantic_core_schema__))

@@ -11,7 +11,9 @@ from loopwright.model.actions import (
     Each,
     Gate,
     Repeat,
+    Rework,
     RunCommand,
+    RunScript,
     Step,
     Steps,
     Stop,
@@ -24,15 +26,21 @@ from loopwright.model.checks import (
     Check,
     Command,
     Contains,
+    Expr,
+    Goal,
+    Judge,
     OutputSchema,
     Person,
     Regex,
+    ResultField,
+    Script,
     Signal,
 )
+from loopwright.model.expr import Cel, Compare, Condition, EveryOf, SomeOf
 from loopwright.model.memory import NoMemory, PreviousOutput, ProgressLog, SameSession
-from loopwright.model.plan import Agent, Input, Plan
+from loopwright.model.plan import Agent, Coordinator, Input, Plan
 from loopwright.model.policy import Limits, Retry
-from loopwright.model.template import Items, ItemsFrom, Lit, Ref, Template
+from loopwright.model.template import Items, ItemsExpr, ItemsFrom, Lit, Ref, Template
 
 IDS = st.sampled_from(["a", "b2", "c_d", "e-f", "main"])
 WORDS = st.text(alphabet="abc XYZ-äß.", min_size=1, max_size=8).map(lambda s: f"w{s}w")
@@ -68,19 +76,49 @@ LITERALS = PROSE.filter(bool).map(lambda text: Lit(text=text))
 ANYWHERE = st.one_of(
     st.sampled_from(["message", "run", "workspace"]).map(lambda of: Ref(of=of)),  # type: ignore[arg-type]
     st.builds(Ref, of=st.just("input"), name=st.just("in_1"), field=FIELDS),
+    st.just(Ref(of="setting", name="base_branch")),
 )
 EVERY_REF = st.one_of(
     ANYWHERE,
-    st.sampled_from(["index", "iteration", "max", "previous", "feedback"]).map(
+    st.sampled_from(["index", "iteration", "max", "previous", "feedback", "rejection"]).map(
         lambda of: Ref(of=of)  # type: ignore[arg-type]
     ),
     st.builds(Ref, of=st.just("item"), field=FIELDS),
     st.builds(Ref, of=st.just("output"), name=IDS),
-    st.builds(Ref, of=st.just("result"), name=IDS, field=FIELDS),
+    st.builds(Ref, of=st.just("result"), name=IDS | st.just("Not_Ours-1"), field=FIELDS),
+    st.builds(Ref, of=st.just("previous_output"), name=IDS),
+    st.builds(Ref, of=st.just("previous_result"), name=IDS, field=FIELDS),
 )
 TEMPLATES = st.lists(LITERALS | EVERY_REF, max_size=5).map(canonical)
 TEXTS = st.lists(LITERALS | ANYWHERE, max_size=4).map(canonical)
 GOALS = st.lists(LITERALS, max_size=1).map(canonical)
+
+WORKERS = st.sampled_from(["worker", "other"])
+SCRIPTS = st.sampled_from(["test -f done", "echo '{a}'\nexit 1", " x"])
+INTERPRETERS = st.sampled_from(["bash", "sh", "python3"])
+VARIABLES = st.dictionaries(st.sampled_from(["BRANCH", "X_1"]), TEXTS, max_size=2)
+TRUTHS = st.sampled_from(["true", "iteration > 2", "'a' in ['a']\n&& content != ''"])
+VERDICT = {"type": "object", "properties": {"done": {"type": "boolean"}}, "required": ["done"]}
+
+# -- conditions ------------------------------------------------------------------------------------
+
+CONDITIONS: st.SearchStrategy[Condition] = st.recursive(
+    st.one_of(
+        st.builds(Cel, text=TRUTHS, missing=st.sampled_from(["false", "error"])),
+        st.builds(Compare, ref=ANYWHERE, op=st.sampled_from(["==", "!="]), value=JSON),
+        st.builds(
+            Compare,
+            ref=ANYWHERE,
+            op=st.sampled_from(["<", ">", "<=", ">="]),
+            value=st.integers(-9, 9) | st.floats(-1, 1),
+        ),
+    ),
+    lambda inner: st.one_of(
+        st.builds(EveryOf, parts=st.lists(inner, min_size=1, max_size=2).map(tuple)),
+        st.builds(SomeOf, parts=st.lists(inner, min_size=1, max_size=2).map(tuple)),
+    ),
+    max_leaves=3,
+)
 
 # -- checks ----------------------------------------------------------------------------------------
 
@@ -97,6 +135,17 @@ LEAVES: st.SearchStrategy[Check] = st.one_of(
         done_codes=st.lists(st.integers(0, 255), min_size=1, max_size=2).map(tuple),
     ),
     st.builds(OutputSchema, schema=SCHEMAS),
+    st.builds(Script, text=SCRIPTS, interpreter=INTERPRETERS, timeout_ms=MS, env=VARIABLES),
+    st.builds(Expr, text=TRUTHS, on_error=st.sampled_from(["fail", "count"])),
+    st.builds(ResultField, field=st.sampled_from(["done", "ok"])),
+    st.builds(
+        Judge,
+        agent=WORKERS,
+        prompt=TEXTS,
+        schema=st.none() | st.just(VERDICT),
+        on_error=st.sampled_from(["continue", "fail"]),
+    ),
+    st.builds(Goal, agent=WORKERS, prompt=TEXTS),
 )
 PEOPLE = st.builds(Person, message=TEXTS, answers=ANSWERS, rejected=WORDS)
 CHECKS: st.SearchStrategy[Check] = st.recursive(
@@ -132,12 +181,12 @@ RETRIES = st.builds(
     attempts=st.integers(1, 100),
     base_ms=MS,
     cap_ms=MS,
-    on=st.sampled_from([("rate_limited", "overloaded"), ("exit",)]),
+    on=st.sampled_from([("rate_limited", "overloaded"), ("exit",), ("any",)]),
 )
 MEMORIES = st.one_of(
     st.just(NoMemory()),
     st.builds(ProgressLog, chars=st.integers(1, 10_000)),
-    st.just(PreviousOutput()),
+    st.builds(PreviousOutput, by_step=st.booleans()),
     st.just(SameSession()),
 )
 
@@ -145,21 +194,37 @@ MEMORIES = st.one_of(
 
 CALLS = st.builds(
     CallAgent,
-    agent=st.sampled_from(["worker", "other"]),
+    agent=WORKERS,
     prompt=TEXTS,
     schema=st.none() | SCHEMAS,
     session=st.sampled_from(["fresh", "thread"]),
+    context_files=st.lists(st.sampled_from(["a.md", "docs/b c.md"]), max_size=2).map(tuple),
+    show_needs=st.booleans(),
 )
 RUNS = st.builds(
     RunCommand,
     argv=ARGV,
     timeout_ms=MS,
     env=st.dictionaries(st.sampled_from(["CI", "X_1"]), WORDS, max_size=1),
-)
+) | st.builds(RunScript, text=SCRIPTS, interpreter=INTERPRETERS, timeout_ms=MS, env=VARIABLES)
+ENDS = st.sampled_from(["fail", "cancel"])
 SIMPLE: st.SearchStrategy[Action] = st.one_of(
     CALLS,
     RUNS,
-    st.builds(AskPerson, message=TEXTS, answers=ANSWERS, capture=st.booleans()),
+    st.builds(
+        AskPerson,
+        message=TEXTS,
+        answers=ANSWERS,
+        capture=st.booleans(),
+        on_reject=st.none()
+        | st.builds(
+            Rework,
+            agent=WORKERS,
+            prompt=st.lists(LITERALS | st.just(Ref(of="rejection")), max_size=2).map(canonical),
+            attempts=st.integers(1, 10),
+        ),
+        reject=ENDS,
+    ),
     st.builds(Wait, ms=MS),
     st.builds(Stop, reason=TEXTS),
 )
@@ -168,6 +233,7 @@ EACHES = st.builds(
     items=st.one_of(
         st.builds(Items, values=st.lists(JSON, max_size=3).map(tuple)),
         st.just(ItemsFrom(ref=Ref(of="input", name="in_1", field="list"))),
+        st.just(ItemsExpr(expr="[1, 2].filter(n, n > 1)")),
     ),
     parallel=st.none() | COUNTS,
     max_items=st.integers(3, 2_000),
@@ -187,7 +253,14 @@ def repeats(body: st.SearchStrategy[Action]) -> st.SearchStrategy[Action]:
         "broken_after": st.integers(0, 9),
         "check_first": st.booleans(),
     }
-    gates = st.none() | st.builds(Gate, message=TEXTS, answers=ANSWERS)
+    gates = st.none() | st.builds(
+        Gate,
+        message=TEXTS,
+        answers=ANSWERS,
+        first_always=st.booleans(),
+        approve_continues=st.booleans(),
+        reject=ENDS,
+    )
     return st.one_of(
         st.builds(Repeat, until=WITH_PERSON, **common),
         st.builds(Repeat, until=CHECKS, gate=gates, **common),
@@ -199,12 +272,15 @@ def repeats(body: st.SearchStrategy[Action]) -> st.SearchStrategy[Action]:
 def graphs(draw: st.DrawFn, actions: st.SearchStrategy[Action]) -> tuple[Step, ...]:
     """Steps that need only what stands before them."""
     ids = draw(st.lists(IDS, min_size=1, max_size=3, unique=True))
+    conditions = [draw(st.none() | CONDITIONS) for _ in ids]
     return tuple(
         Step(
             id=name,
+            when=conditions[n],
+            when_error=draw(st.sampled_from(["fail", "skip"])) if conditions[n] else "fail",
             action=draw(actions),
             needs=tuple(draw(st.lists(st.sampled_from(ids[:n]), unique=True)) if n else ()),
-            join=draw(st.sampled_from(["all_success", "one_success", "all_done"])),
+            join=draw(st.sampled_from(["all_success", "finished_ok", "one_success", "all_done"])),
             retry=draw(RETRIES | st.just(Retry(attempts=3))),
             limits=draw(BUDGETS),
             on_error=draw(st.sampled_from(["fail", "continue"])),
@@ -215,7 +291,7 @@ def graphs(draw: st.DrawFn, actions: st.SearchStrategy[Action]) -> tuple[Step, .
 
 def inner_graphs(actions: st.SearchStrategy[Action]) -> st.SearchStrategy[Action]:
     policies = st.sampled_from(["cascade", "skip", "abort"])
-    return st.builds(Steps, steps=graphs(actions), on_failure=policies)
+    return st.builds(Steps, steps=graphs(actions), on_failure=policies, parallel=st.none() | COUNTS)
 
 
 INNER = st.one_of(SIMPLE, repeats(CALLS | RUNS), inner_graphs(SIMPLE))
@@ -251,4 +327,8 @@ PLANS = st.builds(
     limits=BUDGETS,
     on_failure=st.sampled_from(["cascade", "skip", "abort"]),
     parallel=st.none() | COUNTS,
+    outcome=st.sampled_from(["worst", "some_completed", "partial"]),
+    coordinator=st.none()
+    | st.builds(Coordinator, agent=WORKERS, prompt=TEXTS, narrates=st.booleans()),
+    settings=st.fixed_dictionaries({"base_branch": PROSE}),
 )

@@ -10,17 +10,15 @@ from loopwright.model.actions import (
     Action,
     CallAgent,
     Cycle,
-    Each,
     Repeat,
-    RunScript,
     Step,
-    Steps,
+    Wait,
 )
-from loopwright.model.checks import Expr, Judge
+from loopwright.model.checks import Approval
 from loopwright.model.memory import StageOutputs
-from loopwright.model.plan import Plan
+from loopwright.model.plan import Agent, Plan
 from loopwright.model.policy import Limits
-from loopwright.model.template import ItemsExpr
+from loopwright.model.template import Ref
 from loopwright.syntax import Document, read
 from tests.dialects.native.plans import PLANS
 from tests.dialects.reading import plan_of
@@ -64,30 +62,43 @@ def loop(**changes: object) -> Repeat:
 
 
 @pytest.mark.parametrize(
-    "action",
+    ("action", "says"),
     [
-        pytest.param(CallAgent(agent="a", context_files=("x",)), id="files"),
-        pytest.param(RunScript(text="x"), id="script"),
-        pytest.param(Cycle(agent="a"), id="cycle"),
-        pytest.param(Steps(steps=(), parallel=2), id="parallel-steps"),
-        pytest.param(loop(body=loop()), id="loop-as-body"),
-        pytest.param(loop(until=Judge(agent="a")), id="judge"),
-        pytest.param(loop(until=Expr(text="x")), id="expression"),
-        pytest.param(loop(memory=StageOutputs()), id="stages"),
-        pytest.param(loop(limits=Limits(no_progress=3)), id="no-progress"),
-        pytest.param(loop(each=Each(items=ItemsExpr(expr="x"))), id="items-expression"),
+        pytest.param(Cycle(agent="a"), "a cycle as the body of main", id="cycle"),
+        pytest.param(loop(body=loop()), "a repeat as the body of main", id="loop-as-body"),
+        pytest.param(loop(body=Wait(ms=1)), "a wait as the body of main", id="wait-as-body"),
+        pytest.param(loop(until=Approval()), "the check approval", id="approval"),
+        pytest.param(loop(memory=StageOutputs()), "the memory stages", id="stages"),
+        pytest.param(loop(limits=Limits(no_progress=3)), "without progress", id="no-progress"),
     ],
 )
-def test_what_has_no_words_is_refused(action: Action) -> None:
-    """A part that native cannot say yet is named, never dropped."""
-    with pytest.raises(native.NotExpressible, match="cannot say this yet"):
+def test_what_has_no_words_is_refused(action: Action, says: str) -> None:
+    """A part that native cannot say is named, never dropped."""
+    with pytest.raises(native.NotExpressible, match="cannot say this") as caught:
         native.export(Plan(name="x", steps=(Step(id="main", action=action),)))
+    assert says in caught.value.message
 
 
-def test_conditions_and_outcomes_have_no_words() -> None:
-    """The same for what belongs to a step and to the whole plan."""
-    step = Step(id="main", action=CALL, when="x")
-    with pytest.raises(native.NotExpressible, match="condition of main"):
-        native.export(Plan(name="x", steps=(step,)))
-    with pytest.raises(native.NotExpressible, match="some_completed"):
-        native.export(Plan(name="x", steps=(), outcome="some_completed"))
+def test_names_of_other_dialects_are_kept() -> None:
+    """Ids and agents that native would not take from a person survive a conversion."""
+    plan = Plan(
+        name="x",
+        steps=(
+            Step(id="Read_It", action=CallAgent(agent="coder@some/model:8b")),
+            Step(
+                id="B",
+                needs=("Read_It",),
+                action=CallAgent(agent="inner.coder", prompt=(Ref(of="output", name="Read_It"),)),
+            ),
+        ),
+        agents={"coder@some/model:8b": Agent(), "inner.coder": Agent()},
+        dialect="zenflow",
+    )
+    made = native.export(plan)
+    assert made["converted_from"] == "zenflow"
+    again, problems = native.lower(Document.plain(made, file="exported"))
+    assert problems == []
+    assert again == plan
+    del made["converted_from"]
+    _, problems = native.lower(Document.plain(made, file="exported"))
+    assert {one.code for one in problems} == {"bad-id"}

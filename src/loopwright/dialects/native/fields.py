@@ -15,7 +15,7 @@ from pydantic_core import CoreSchema
 
 from loopwright.dialects.native.commands import CommandFault, checked_words, split_command
 from loopwright.dialects.native.faults import fault, visible
-from loopwright.model.ids import ID_PATTERN, is_id
+from loopwright.model.ids import is_id
 
 T = TypeVar("T")
 
@@ -36,9 +36,15 @@ Maybe: TypeAlias = Annotated[T | None, _NotNull()]
 # -- ids and names ---------------------------------------------------------------------------------
 
 
-def _id(text: str) -> str:
+LOOSE = "loose"
+"""The context of a definition that was converted: names are kept as another system allows them."""
+
+_LOOSE_ID = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
+
+
+def _id(text: str, info: ValidationInfo) -> str:
     visible(text)
-    if is_id(text):
+    if is_id(text) or (info.context == LOOSE and _LOOSE_ID.fullmatch(text)):
         return text
     shown = text if len(text) <= 40 else f"{text[:39]}…"
     better = re.sub(r"[^a-z0-9_-]+", "-", text.lower()).strip("-_")[:63]
@@ -46,6 +52,12 @@ def _id(text: str) -> str:
     if text.isascii() and is_id(better) and ".." not in text:
         hint += f": {better}"
     raise fault("bad-id", f'"{shown}" cannot be an id', hint=hint)
+
+
+def _agent_name(text: str, info: ValidationInfo) -> str:
+    """An id; behind a conversion also `coder@model` and `review.coder`."""
+    loose = info.context == LOOSE and text and text == text.strip() and "\n" not in text
+    return visible(text) if loose else _id(text, info)
 
 
 def _line(text: str, info: ValidationInfo) -> str:
@@ -58,14 +70,26 @@ def _line(text: str, info: ValidationInfo) -> str:
 Id: TypeAlias = Annotated[
     str,
     AfterValidator(_id),
-    WithJsonSchema({"type": "string", "pattern": f"^{ID_PATTERN}$"}),
+    WithJsonSchema({"type": "string", "pattern": f"^{_LOOSE_ID.pattern}$"}),
+]
+AgentName: TypeAlias = Annotated[
+    str, AfterValidator(_agent_name), WithJsonSchema({"type": "string", "minLength": 1})
 ]
 SpecLine: TypeAlias = Annotated[str, Field(min_length=1, max_length=4_096), AfterValidator(_line)]
-Line: TypeAlias = Annotated[str, Field(min_length=1, max_length=200), AfterValidator(_line)]
+Line: TypeAlias = Annotated[str, Field(min_length=1, max_length=500), AfterValidator(_line)]
 InputName: TypeAlias = Annotated[
     str, AfterValidator(visible), Field(pattern=r"^[A-Za-z_][A-Za-z0-9_-]{0,62}$")
 ]
 Prose: TypeAlias = Annotated[str, Field(max_length=100_000)]
+
+
+def _says_something(text: str) -> str:
+    if not text.strip():
+        raise fault("empty-expression", "an expression must say something", hint="or leave it out")
+    return text
+
+
+Expression: TypeAlias = Annotated[str, AfterValidator(_says_something)]
 
 # -- amounts ---------------------------------------------------------------------------------------
 
@@ -237,6 +261,15 @@ def _inside(path: str) -> str:
 
 WorkspacePath: TypeAlias = Annotated[str, AfterValidator(_inside)]
 
+
+def _script(text: str) -> str:
+    if not text.strip():
+        raise fault("bad-command", "the script is empty")
+    return text
+
+
+ScriptText: TypeAlias = Annotated[str, Field(max_length=100_000), AfterValidator(_script)]
+
 # -- words that are known and refused --------------------------------------------------------------
 
 HIDDEN = "x-hidden"
@@ -255,6 +288,4 @@ def _on_the_agent(_: object, info: ValidationInfo) -> None:
 
 
 NotYet: TypeAlias = Annotated[Any, BeforeValidator(_not_available), _HIDE]
-# Paths are held to the workspace already; showing the files to an agent is still to come.
-FilesNotYet: TypeAlias = Annotated[list[WorkspacePath], AfterValidator(_not_available), _HIDE]
 OnAgentOnly: TypeAlias = Annotated[Any, BeforeValidator(_on_the_agent), _HIDE]

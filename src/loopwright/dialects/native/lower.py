@@ -3,10 +3,18 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from loopwright.dialects.native.fields import LOOSE
+from loopwright.dialects.native.lower_checks import (
+    COMMAND_MS,
+    SCRIPT_MS,
+    lower_check,
+    lower_condition,
+    template,
+    templates,
+)
 from loopwright.dialects.native.lower_parts import (
     DEFAULT_RETRY,
     lower_agent,
-    lower_check,
     lower_input,
     lower_limits,
     lower_memory,
@@ -14,7 +22,9 @@ from loopwright.dialects.native.lower_parts import (
 )
 from loopwright.dialects.native.names import agents, graphs
 from loopwright.dialects.native.outline import outline
-from loopwright.dialects.native.references import references
+from loopwright.dialects.native.parts import GateStepSpec, LoopGateSpec
+from loopwright.dialects.native.recognise import NAME
+from loopwright.dialects.native.references import expressions, references
 from loopwright.dialects.native.rules import structure
 from loopwright.dialects.native.specs import name_for
 from loopwright.dialects.native.surface import (
@@ -24,7 +34,7 @@ from loopwright.dialects.native.surface import (
     RepeatSpec,
     StepSpec,
 )
-from loopwright.dialects.native.templates import parse, parse_ref
+from loopwright.dialects.native.templates import parse_ref
 from loopwright.model.actions import (
     Action,
     AskPerson,
@@ -32,17 +42,19 @@ from loopwright.model.actions import (
     Each,
     Gate,
     Repeat,
+    Rework,
     RunCommand,
+    RunScript,
     Step,
     Steps,
     Stop,
     Wait,
 )
-from loopwright.model.checks import Cap
+from loopwright.model.checks import Cap, Check
 from loopwright.model.ids import MAIN
-from loopwright.model.plan import Agent, Plan
+from loopwright.model.plan import Agent, Coordinator, Plan
 from loopwright.model.policy import AtCap
-from loopwright.model.template import Items, ItemsFrom, Ref, Template
+from loopwright.model.template import Items, ItemsExpr, ItemsFrom, ItemSource, Ref
 from loopwright.syntax import Diagnostic, Document, validate
 from loopwright.syntax.diagnostic import MAX_PROBLEMS, in_order
 
@@ -52,10 +64,12 @@ DEFAULT_AGENT = "agent"
 
 def lower(document: Document) -> tuple[Plan | None, list[Diagnostic]]:
     """The plan, or all that is wrong; a plan may come with warnings."""
-    definition, problems = validate(Definition, document)
+    converted = isinstance(document.value, dict) and "converted_from" in document.value
+    context = LOOSE if converted else None
+    definition, problems = validate(Definition, document, context=context)
     if isinstance(document.value, dict):
         made = outline(document)
-        for rule in (structure, graphs, agents, references):
+        for rule in (structure, graphs, agents, references, expressions):
             problems += _first(rule(document, made))
     if definition is None or any(one.severity == "error" for one in problems):
         return None, in_order(problems)
@@ -84,26 +98,41 @@ class _Lowering:
         if top.steps is not None and top.repeat is None:
             steps = [self._step(one) for one in top.steps]
         else:
-            action = self._looped(top, top.repeat)
+            # What limits the whole run is no limit of the steps that are repeated.
+            action = self._looped(top.model_copy(update={"parallel": None}), top.repeat)
             steps = [Step(id=MAIN, action=action, retry=DEFAULT_RETRY)]
+        coordinator = self._coordinator()
         defined = {name: lower_agent(spec) for name, spec in top.agents.items()}
         return Plan(
             name=top.name,
             steps=tuple(steps),
             agents=defined | self.inline,
             inputs={name: lower_input(one) for name, one in top.inputs.items()},
-            message=_template(top.goal),
+            message=template(top.goal),
             description=top.description,
             limits=lower_limits(top.budget),
             on_failure=top.on_failure or "cascade",
             parallel=top.parallel,
+            outcome=top.outcome,
+            coordinator=coordinator,
+            settings=top.settings,
+            dialect=top.converted_from or NAME,
         )
+
+    def _coordinator(self) -> Coordinator | None:
+        spec = self.top.coordinator
+        if spec is None:
+            return None
+        prompt, narrates = template(spec.prompt), spec.narrates
+        return Coordinator(agent=self._agent(spec.agent), prompt=prompt, narrates=narrates)
 
     def _step(self, spec: StepSpec) -> Step:
         return Step(
             id=spec.id,
             action=self._action(spec),
             needs=tuple(spec.needs),
+            when=lower_condition(spec.when) if spec.when else None,
+            when_error=spec.when_error,
             join=spec.join,
             retry=lower_retry(spec.retry),
             limits=lower_limits(spec.limits),
@@ -112,16 +141,25 @@ class _Lowering:
 
     def _action(self, spec: StepSpec) -> Action:
         if spec.gate is not None:
-            return AskPerson(
-                message=_template(spec.gate.message),
-                answers=tuple(spec.gate.answers or ("approve", "reject")),
-                capture=spec.gate.capture,
-            )
+            return self._question(spec.gate)
         if spec.wait is not None:
             return Wait(ms=spec.wait)
         if spec.stop is not None:
-            return Stop(reason=_template(spec.stop))
+            return Stop(reason=template(spec.stop))
         return self._looped(spec, spec.repeat)
+
+    def _question(self, spec: GateStepSpec) -> AskPerson:
+        rework, again = None, spec.on_reject
+        if again is not None:
+            agent, prompt = self._agent(again.agent), template(again.prompt)
+            rework = Rework(agent=agent, prompt=prompt, attempts=again.attempts)
+        return AskPerson(
+            message=template(spec.message),
+            answers=tuple(spec.answers or ("approve", "reject")),
+            capture=spec.capture,
+            on_reject=rework,
+            reject=spec.reject,
+        )
 
     def _looped(self, spec: BodySpec, repeat: RepeatSpec | None) -> Action:
         """What is done, in a loop if there is one; what the loop says itself comes first."""
@@ -129,27 +167,39 @@ class _Lowering:
             return self._once(spec)
         own = {name: getattr(repeat, name) for name in BodySpec.model_fields}
         given = {name: value for name, value in own.items() if value is not None}
-        return _repeat(repeat, self._once(spec.model_copy(update=given)))
+        body = self._once(spec.model_copy(update=given))
+        until = lower_check(repeat.until, self._agent) if repeat.until else Cap()
+        return _repeat(repeat, body, until)
 
     def _once(self, spec: BodySpec) -> Action:
         if spec.steps is not None:
             steps = tuple(self._step(one) for one in spec.steps)
-            return Steps(steps=steps, on_failure=spec.on_failure or "cascade")
+            on_failure = spec.on_failure or "cascade"
+            return Steps(steps=steps, on_failure=on_failure, parallel=spec.parallel)
         if spec.run is not None:
-            timeout_ms = spec.timeout or 600_000
+            timeout_ms = spec.timeout or COMMAND_MS
             return RunCommand(argv=tuple(spec.run), timeout_ms=timeout_ms, env=spec.env or {})
+        if spec.script is not None:
+            return RunScript(
+                text=spec.script,
+                interpreter=spec.interpreter or "bash",
+                timeout_ms=spec.timeout or SCRIPT_MS,
+                env=templates(spec.env),
+            )
         prompt = self.top.prompt if spec.prompt is None else spec.prompt
         return CallAgent(
-            agent=self._agent(spec.agent or self.top.agent),
-            prompt=_template(prompt or ""),
+            agent=self._agent(spec.agent),
+            prompt=template(prompt or ""),
             schema=spec.result_schema,
             session=spec.session or "fresh",
             context_files=tuple(spec.files or ()),
+            show_needs=spec.show_needs or False,
         )
 
     def _agent(self, named: str | None) -> str:
         """The name of the agent that is meant; one given by its spec gets a name here."""
         defined = self.top.agents
+        named = named or self.top.agent
         if named is None:
             if defined:
                 return next(iter(defined))
@@ -168,11 +218,9 @@ class _Lowering:
         return name
 
 
-def _repeat(spec: RepeatSpec, body: Action) -> Repeat:
-    until = lower_check(spec.until) if spec.until else Cap()
-    gate = spec.gate
+def _repeat(spec: RepeatSpec, body: Action, until: Check) -> Repeat:
     # Where nothing but the number of passes can end the loop, making them all is the goal.
-    counted = until == Cap() and not spec.for_each and not gate
+    counted = until == Cap() and not spec.for_each and not spec.gate
     default_cap: AtCap = "complete" if counted else "exhaust"
     return Repeat(
         body=body,
@@ -180,12 +228,7 @@ def _repeat(spec: RepeatSpec, body: Action) -> Repeat:
         each=_each(spec.for_each) if spec.for_each else None,
         until=until,
         memory=lower_memory(spec.memory),
-        gate=Gate(
-            message=_template(gate.message),
-            answers=tuple(gate.answers or ("approve", "reject", "continue")),
-        )
-        if gate
-        else None,
+        gate=_gate(spec.gate) if spec.gate else None,
         at_cap=spec.at_cap or default_cap,
         output=spec.output,
         delay_ms=spec.delay or 0,
@@ -195,15 +238,28 @@ def _repeat(spec: RepeatSpec, body: Action) -> Repeat:
     )
 
 
+def _gate(spec: LoopGateSpec) -> Gate:
+    return Gate(
+        message=template(spec.message),
+        answers=tuple(spec.answers or ("approve", "reject", "continue")),
+        first_always=spec.first_always,
+        approve_continues=spec.approve_continues,
+        reject=spec.reject,
+    )
+
+
 def _each(spec: ForEachSpec) -> Each:
-    ref = parse_ref(spec.source or "") or Ref(of="item")
     return Each(
-        items=ItemsFrom(ref=ref) if spec.items is None else Items(values=tuple(spec.items)),
+        items=_items(spec),
         parallel=spec.parallel,
         max_items=spec.max_items,
         on_item_error=spec.on_item_error,
     )
 
 
-def _template(text: str) -> Template:
-    return parse(text)[0]
+def _items(spec: ForEachSpec) -> ItemSource:
+    if spec.items is not None:
+        return Items(values=tuple(spec.items))
+    if spec.expr is not None:
+        return ItemsExpr(expr=spec.expr)
+    return ItemsFrom(ref=parse_ref(spec.source or "") or Ref(of="item"))

@@ -1,27 +1,13 @@
-"""From the parts of a definition to the parts of a plan: agents, inputs, limits, checks."""
+"""From the parts of a definition to the parts of a plan: agents, inputs, limits, memory."""
 
 from loopwright.dialects.native.parts import (
     AgentSpec,
     BudgetSpec,
     InputSpec,
     LoopLimitsSpec,
-    PersonSpec,
     RetrySpec,
 )
-from loopwright.dialects.native.surface import CheckSpec, MemorySpec
-from loopwright.dialects.native.templates import parse
-from loopwright.model.checks import (
-    AllOf,
-    AnyOf,
-    Cap,
-    Check,
-    Command,
-    Contains,
-    OutputSchema,
-    Person,
-    Regex,
-    Signal,
-)
+from loopwright.dialects.native.surface import MemorySpec
 from loopwright.model.memory import Memory, NoMemory, PreviousOutput, ProgressLog, SameSession
 from loopwright.model.plan import Agent, Input
 from loopwright.model.policy import NO_LIMITS, RETRYABLE, Limits, Retry
@@ -84,44 +70,8 @@ def lower_memory(spec: MemorySpec | None) -> Memory:
         case "progress-log":
             return ProgressLog(chars=(spec and spec.chars) or 300)
         case "previous-output":
-            return PreviousOutput()
+            return PreviousOutput(by_step=spec is not None and spec.by_step)
         case "session":
             return SameSession()
         case _:
             return NoMemory()
-
-
-def lower_check(spec: CheckSpec) -> Check:
-    """The check that is meant; that exactly one is given has been made sure of before."""
-    if spec.any is not None:
-        return AnyOf(parts=tuple(lower_check(part) for part in spec.any))
-    if spec.all is not None:
-        return AllOf(parts=tuple(lower_check(part) for part in spec.all))
-    person = spec.person or spec.manual
-    if person is not None:
-        return _person(person)
-    if spec.command is not None:
-        codes = tuple(spec.done_codes or (0,))
-        timeout_ms = spec.timeout or 600_000
-        return Command(argv=tuple(spec.command), timeout_ms=timeout_ms, done_codes=codes)
-    return _text_check(spec)
-
-
-def _text_check(spec: CheckSpec) -> Check:
-    if spec.signal is not None:
-        return Signal(word=spec.signal)
-    if spec.regex is not None:
-        return Regex(pattern=spec.regex, ignore_case=spec.ignore_case, invalid=spec.invalid)
-    if spec.contains is not None:
-        return Contains(text=spec.contains, ignore_case=spec.ignore_case)
-    if spec.result_schema is not None:
-        return OutputSchema(schema=spec.result_schema)
-    return Cap()
-
-
-def _person(spec: PersonSpec) -> Person:
-    return Person(
-        message=parse(spec.message)[0],
-        answers=tuple(spec.answers or ("approve", "reject", "continue")),
-        rejected=spec.rejected or "rejected by a person",
-    )

@@ -46,10 +46,20 @@ def agents(document: Document, made: Outline) -> Iterator[Diagnostic]:
         name, place = body.value.get("agent"), body.keys.get("agent", ())
         if isinstance(name, str) and place != ("agent",):
             yield from _named(document, name, place, list(defined))
-        calls = not {"run", "steps"} & set(body.value) and "agent" not in body.value
+        calls = not {"agent", "run", "script", "steps"} & set(body.value)
         if calls and default is None and len(defined) > 1 and _is_call(body.path, made):
-            message = f"agent is required here: {' or '.join(defined)}"
-            yield document.error("missing-field", message, at=body.path)
+            yield _which(document, body.path, list(defined))
+    for path, value in made.calls:
+        name = value.get("agent")
+        if isinstance(name, str):
+            yield from _named(document, name, (*path, "agent"), list(defined))
+        elif "agent" not in value and default is None and len(defined) > 1:
+            yield _which(document, path, list(defined))
+
+
+def _which(document: Document, path: Path, defined: list[str]) -> Diagnostic:
+    message = f"agent is required here: {' or '.join(defined)}"
+    return document.error("missing-field", message, at=path)
 
 
 def _is_call(path: Path, made: Outline) -> bool:

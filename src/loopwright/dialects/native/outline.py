@@ -6,21 +6,23 @@ here: `surface.py` speaks of it.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from dataclasses import dataclass, field, replace
+from typing import Literal, NamedTuple, TypeAlias
 
 from loopwright.syntax import Document
+from loopwright.syntax.expressions import Wants
 from loopwright.syntax.graphs import needs_of
 
 Path: TypeAlias = tuple[str | int, ...]
 Mapping: TypeAlias = dict[str, object]
 
-CALL_KEYS = ("agent", "prompt", "schema", "session", "files")
+CALL_KEYS = ("agent", "prompt", "schema", "session", "files", "show_needs")
 RUN_KEYS = ("run", "timeout", "env")
-STEPS_KEYS = ("steps", "on_failure")
-BODY_KEYS = (*CALL_KEYS, *RUN_KEYS, *STEPS_KEYS)
-# At the top these are defaults for all that is inside.
-DEFAULTS = ("agent", "prompt", "on_failure")
+SCRIPT_KEYS = ("script", "interpreter", "timeout", "env")
+STEPS_KEYS = ("steps", "on_failure", "parallel")
+BODY_KEYS = tuple(dict.fromkeys((*CALL_KEYS, *RUN_KEYS, *SCRIPT_KEYS, *STEPS_KEYS)))
+# At the top these are about all that is inside.
+DEFAULTS = ("agent", "prompt", "on_failure", "parallel")
 
 
 @dataclass(slots=True, eq=False)
@@ -47,12 +49,15 @@ class GraphAt:
 class Scope:
     """What can be seen from a place: the loops around it, and the graphs with the step it is in.
 
-    A step of None is a place after all steps of that graph, such as the check of a loop.
+    A step of None is a place after all steps of that graph, such as the check of a loop. `passed`
+    is the graph that the innermost loop repeats, if it repeats one.
     """
 
     loops: tuple[Literal["count", "each"], ...] = ()
     graphs: tuple[tuple[GraphAt, StepAt | None], ...] = ()
+    passed: GraphAt | None = None
     is_goal: bool = False
+    is_rejected: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -76,6 +81,22 @@ class LoopAt:
     depth: int
 
 
+class ExpressionAt(NamedTuple):
+    """An expression, and what it must give."""
+
+    path: Path
+    text: str
+    wants: Wants
+    scope: Scope
+
+
+class CallAt(NamedTuple):
+    """A place other than a body that calls an agent: a judge, rework, the coordinator."""
+
+    path: Path
+    value: Mapping
+
+
 @dataclass(slots=True, eq=False)
 class Outline:
     """All of it, flat."""
@@ -85,7 +106,11 @@ class Outline:
     loops: list[LoopAt] = field(default_factory=list)
     graphs: list[GraphAt] = field(default_factory=list)
     checks: list[tuple[Path, Mapping]] = field(default_factory=list)
+    conditions: list[tuple[Path, Mapping]] = field(default_factory=list)
     texts: list[tuple[Path, str, Scope]] = field(default_factory=list)
+    expressions: list[ExpressionAt] = field(default_factory=list)
+    values: list[tuple[Path, str, Scope]] = field(default_factory=list)
+    calls: list[CallAt] = field(default_factory=list)
 
 
 def outline(document: Document) -> Outline:
@@ -94,6 +119,7 @@ def outline(document: Document) -> Outline:
     made = Outline(top)
     scope = _container(made, top, (), Scope())
     _text(made, top, "goal", (), Scope(loops=scope.loops, is_goal=True))
+    _call(made, top, "coordinator", (), Scope())
     return made
 
 
@@ -107,20 +133,30 @@ def _container(made: Outline, value: Mapping, path: Path, scope: Scope) -> Scope
         below = (*path, "repeat")
         keys |= {key: (*below, key) for key in BODY_KEYS if key in repeat}
         merged |= {key: repeat[key] for key in BODY_KEYS if key in repeat}
-        kind: Literal["count", "each"] = "each" if "for_each" in repeat else "count"
-        inside = Scope((*scope.loops, kind), scope.graphs)
-        made.loops.append(LoopAt(below, repeat, scope, len(inside.loops)))
+        inside = _loop(made, repeat, below, scope)
     body = BodyAt(path, keys, merged, inside, is_top=not path)
     made.bodies.append(body)
-    graph = _graph(made, body)
+    graph = _graph(made, body, is_repeated=inside is not scope)
     if isinstance(repeat, dict):
         _after_pass(made, repeat, (*path, "repeat"), inside, graph)
     if "prompt" in keys:
         _text(made, merged, "prompt", keys["prompt"][:-1], inside)
+    if "script" in keys and "env" in keys:
+        _texts(made, merged["env"], keys["env"], inside)
     return inside
 
 
-def _graph(made: Outline, body: BodyAt) -> GraphAt | None:
+def _loop(made: Outline, repeat: Mapping, path: Path, scope: Scope) -> Scope:
+    """Note a loop. Returns the scope of its body."""
+    kind: Literal["count", "each"] = "each" if "for_each" in repeat else "count"
+    inside = Scope((*scope.loops, kind), scope.graphs)
+    made.loops.append(LoopAt(path, repeat, scope, len(inside.loops)))
+    each = repeat.get("for_each")
+    _expression(made, _mapping(each), (*path, "for_each"), scope, wants="list")
+    return inside
+
+
+def _graph(made: Outline, body: BodyAt, *, is_repeated: bool) -> GraphAt | None:
     steps = body.value.get("steps")
     if not isinstance(steps, list):
         return None
@@ -135,13 +171,37 @@ def _graph(made: Outline, body: BodyAt) -> GraphAt | None:
         graph.steps.append(step)
         if step_id:
             graph.by_id.setdefault(step_id, step)
+    passed = graph if is_repeated else body.scope.passed
     for step in graph.steps:
-        scope = Scope(body.scope.loops, (*body.scope.graphs, (graph, step)))
-        inside = _container(made, step.value, step.path, scope)
-        if "repeat" not in step.value:
-            _text(made, _mapping(step.value.get("gate")), "message", (*step.path, "gate"), inside)
-        _text(made, step.value, "stop", step.path, inside)
+        _step(made, step, Scope(body.scope.loops, (*body.scope.graphs, (graph, step)), passed))
     return graph
+
+
+def _step(made: Outline, step: StepAt, scope: Scope) -> None:
+    inside = _container(made, step.value, step.path, scope)
+    _condition(made, step.value.get("when"), (*step.path, "when"), scope)
+    if "repeat" not in step.value:
+        gate, place = _mapping(step.value.get("gate")), (*step.path, "gate")
+        asked = replace(inside, is_rejected="on_reject" in gate)
+        _text(made, gate, "message", place, asked)
+        _call(made, gate, "on_reject", place, asked)
+    _text(made, step.value, "stop", step.path, inside)
+
+
+def _condition(made: Outline, value: object, path: Path, scope: Scope) -> None:
+    if isinstance(value, str):
+        made.expressions.append(ExpressionAt(path, value, "bool", scope))
+    if not isinstance(value, dict):
+        return
+    made.conditions.append((path, value))
+    _expression(made, value, path, scope, wants="bool")
+    compared = value.get("value")
+    if isinstance(compared, str):
+        made.values.append(((*path, "value"), compared, scope))
+    for key in ("any", "all"):
+        parts = value.get(key)
+        for number, part in enumerate(parts if isinstance(parts, list) else ()):
+            _condition(made, part, (*path, key, number), scope)
 
 
 def _after_pass(
@@ -149,7 +209,7 @@ def _after_pass(
 ) -> None:
     """What is looked at when the body of a pass is done: the gate and the check."""
     graphs = (*inside.graphs, (graph, None)) if graph else inside.graphs
-    scope = Scope(inside.loops, graphs)
+    scope = Scope(inside.loops, graphs, graph)
     _text(made, _mapping(repeat.get("gate")), "message", (*path, "gate"), scope)
     until = repeat.get("until")
     if not isinstance(until, dict):
@@ -158,6 +218,11 @@ def _after_pass(
         made.checks.append((place, check))
         for key in ("person", "manual"):
             _text(made, _mapping(check.get(key)), "message", (*place, key), scope)
+        for key in ("judge", "goal"):
+            _call(made, check, key, place, scope)
+        _expression(made, check, place, scope, wants="bool")
+        if "script" in check:
+            _texts(made, check.get("env"), (*place, "env"), scope)
 
 
 def _checks(check: Mapping, path: Path) -> Iterator[tuple[Path, Mapping]]:
@@ -167,6 +232,24 @@ def _checks(check: Mapping, path: Path) -> Iterator[tuple[Path, Mapping]]:
         for number, part in enumerate(parts if isinstance(parts, list) else ()):
             if isinstance(part, dict):
                 yield from _checks(part, (*path, key, number))
+
+
+def _call(made: Outline, value: Mapping, key: str, path: Path, scope: Scope) -> None:
+    called = value.get(key)
+    if isinstance(called, dict):
+        made.calls.append(CallAt((*path, key), called))
+        _text(made, called, "prompt", (*path, key), scope)
+
+
+def _expression(made: Outline, value: Mapping, path: Path, scope: Scope, *, wants: Wants) -> None:
+    text = value.get("expr")
+    if isinstance(text, str):
+        made.expressions.append(ExpressionAt((*path, "expr"), text, wants, scope))
+
+
+def _texts(made: Outline, values: object, path: Path, scope: Scope) -> None:
+    for key in _mapping(values):
+        _text(made, _mapping(values), key, path, scope)
 
 
 def _text(made: Outline, value: Mapping, key: str, path: Path, scope: Scope) -> None:

@@ -31,6 +31,7 @@ RetryKind: TypeAlias = Literal[
     "bad_result",
     "bad_input",
     "script",
+    "any",
 ]
 
 
@@ -127,6 +128,16 @@ class AgentSpec(Surface):
     )
 
 
+class CoordinatorSpec(Surface):
+    """An agent that hears what happens in a run, may pass messages on and tell people about it."""
+
+    agent: Maybe[SpecLine] = Field(
+        default=None, description="Name of an agent, or what stands behind it."
+    )
+    prompt: Prose = Field(default="", description="What it is told.")
+    narrates: bool = Field(default=True, description="It tells people what happens.")
+
+
 class InputSpec(Surface):
     """A value that whoever starts the run gives by name."""
 
@@ -168,7 +179,9 @@ class RetrySpec(Surface):
     )
     max_delay: Maybe[Duration] = Field(default=None, description="Longest wait. Default 1m.")
     on: Maybe[Annotated[list[RetryKind], Field(min_length=1)]] = Field(
-        default=None, description="Failures to try again. Default rate_limited and overloaded."
+        default=None,
+        description="Failures to try again; `any` is whatever went wrong. "
+        "Default rate_limited and overloaded.",
     )
 
 
@@ -188,6 +201,10 @@ Answers: TypeAlias = Annotated[
 ]
 
 
+Reject: TypeAlias = Literal["fail", "cancel"]
+_REJECT = "What a rejection means: the step has failed, or the whole run is cancelled."
+
+
 class GateSpec(Surface):
     """A question to a person."""
 
@@ -195,10 +212,41 @@ class GateSpec(Surface):
     answers: Maybe[Answers] = Field(default=None, description="What the person may answer.")
 
 
+class LoopGateSpec(GateSpec):
+    """A question to a person after a pass."""
+
+    first_always: bool = Field(
+        default=False, description="Asked after the first pass even when its check passed."
+    )
+    approve_continues: bool = Field(
+        default=False,
+        description="An approval of a pass whose check did not pass asks for another pass.",
+    )
+    reject: Reject = Field(default="fail", description=_REJECT)
+
+
+class ReworkSpec(Surface):
+    """An agent that works on what a person has rejected; then the person is asked again."""
+
+    agent: Maybe[SpecLine] = Field(
+        default=None, description="Name of an agent, or what stands behind it."
+    )
+    prompt: Prose = Field(
+        default="", description="What it is told; {{rejection}} is what the person wrote."
+    )
+    attempts: Annotated[int, Field(ge=1, le=100)] = Field(
+        default=3, description="The rejection with this number ends it."
+    )
+
+
 class GateStepSpec(GateSpec):
     """A step that stops until a person has decided."""
 
     capture: bool = Field(default=False, description="What the person writes is the output.")
+    on_reject: Maybe[ReworkSpec] = Field(
+        default=None, description="Let an agent work on it and ask again."
+    )
+    reject: Reject = Field(default="fail", description=_REJECT)
 
 
 class PersonSpec(GateSpec):
@@ -212,7 +260,8 @@ def _true_is_empty(value: object) -> object:
 
 
 Gate: TypeAlias = Annotated[
-    GateSpec, BeforeValidator(_true_is_empty, json_schema_input_type=GateSpec | Literal[True])
+    LoopGateSpec,
+    BeforeValidator(_true_is_empty, json_schema_input_type=LoopGateSpec | Literal[True]),
 ]
 GateStep: TypeAlias = Annotated[
     GateStepSpec,

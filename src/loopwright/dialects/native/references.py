@@ -1,15 +1,19 @@
-"""Places that are read: whether a reference has a value where it stands."""
+"""Places that are read: whether a reference or an expression has a value where it stands."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from loopwright.dialects.native.outline import Outline, Path, Scope
 from loopwright.dialects.native.templates import explain, parse, parse_ref, write_ref
 from loopwright.model.template import Ref
 from loopwright.syntax import Diagnostic, Document, Position
+from loopwright.syntax.expressions import Expression, expression_problems
 from loopwright.syntax.graphs import ended_before, near_or_known
 
 _DOUBT = "unordered-reference"
+_EMPTY = "empty-reference"
+_WARNINGS = (_DOUBT, _EMPTY)
 
 
 class _Found(NamedTuple):
@@ -20,34 +24,83 @@ class _Found(NamedTuple):
     hint: str | None
 
 
+@dataclass(frozen=True, slots=True)
+class _Given:
+    """Names that a definition gives to values, and whether it was converted: another system may
+    take what has no value as empty.
+    """
+
+    inputs: list[str]
+    settings: list[str]
+    converted: bool
+
+
 def references(document: Document, made: Outline) -> Iterator[Diagnostic]:
-    """References in texts that lead nowhere, or perhaps too early."""
-    written = made.top.get("inputs")
-    inputs = list(written) if isinstance(written, dict) else []
+    """References that lead nowhere, or perhaps too early."""
+    top = made.top
+    given = _Given(_keys(top.get("inputs")), _keys(top.get("settings")), "converted_from" in top)
     for path, text, scope in made.texts:
         doubted: set[str] = set()
         for mark in parse(text)[1]:
-            found = _unread(mark.written) if mark.ref is None else _read(mark.ref, scope, inputs)
+            found = _unread(mark.written) if mark.ref is None else _read(mark.ref, scope, given)
             if found is None or mark.written in doubted:
                 continue
-            if found.code == _DOUBT:
+            if found.code in _WARNINGS:
                 doubted.add(mark.written)
             nth = text.count(mark.written, 0, mark.at)
             yield _diagnostic(document, found, _within(document, path, mark.written, nth=nth))
+    for path, text, scope in made.values:
+        found = _value(text, scope, given)
+        if found:
+            yield _diagnostic(document, found, document.at(path))
     for loop in made.loops:
         each = loop.value.get("for_each")
         source = each.get("from") if isinstance(each, dict) else None
-        found = _list(source, loop.outside, inputs) if isinstance(source, str) else None
+        found = _list(source, loop.outside, given) if isinstance(source, str) else None
         if found:
             place = document.at((*loop.path, "for_each", "from"))
             yield _diagnostic(document, found, place)
 
 
-def _list(source: str, scope: Scope, inputs: list[str]) -> _Found | None:
+def expressions(document: Document, made: Outline) -> Iterator[Diagnostic]:
+    """Expressions that cannot be understood, or that name what is not there."""
+    for path, text, wants, scope in made.expressions:
+        if text.strip():
+            seen, there = _seen_from(scope)
+            one = Expression(path=path, text=text, wants=wants, ids=seen, late=there)
+            yield from expression_problems(document, one)
+
+
+def _seen_from(scope: Scope) -> tuple[frozenset[str], frozenset[str]]:
+    """The steps that have ended where an expression is looked at, and all that are there."""
+    seen: frozenset[str] = frozenset()
+    there: frozenset[str] = frozenset()
+    for graph, step in scope.graphs:
+        if step is None:
+            seen = seen.union(graph.by_id)
+            continue
+        seen |= ended_before(step, graph.by_id)
+        there = there.union(name for name in graph.by_id if name != step.id)
+    return seen, there
+
+
+def _keys(value: object) -> list[str]:
+    return list(value) if isinstance(value, dict) else []
+
+
+def _value(text: str, scope: Scope, given: _Given) -> _Found | None:
+    ref = parse_ref(text)
+    if ref is not None:
+        return _read(ref, scope, given)
+    problem, hint = explain("{{" + text + "}}")
+    return _Found("unknown-reference", problem, hint.partition("; for literal")[0])
+
+
+def _list(source: str, scope: Scope, given: _Given) -> _Found | None:
     ref = parse_ref(source)
-    if ref is not None and ref.of in ("result", "input", "item"):
-        return _read(ref, scope, inputs)
-    hint = "write steps.ID.result.FIELD or input.NAME"
+    if ref is not None and ref.of in ("result", "input", "item", "previous_result"):
+        return _read(ref, scope, given)
+    hint = "write steps.ID.result.FIELD or input.NAME, or use expr"
     code = "unknown-reference" if ref is None else "not-a-list"
     return _Found(code, f"{source[:60]} is no list", hint)
 
@@ -58,33 +111,62 @@ def _unread(written: str) -> _Found:
     return _Found(code, problem, hint)
 
 
-def _read(ref: Ref, scope: Scope, inputs: list[str]) -> _Found | None:
-    if ref.of in ("output", "result"):
-        return _of_step(ref, scope)
-    if ref.of == "input":
-        if ref.name in inputs:
-            return None
-        hint = near_or_known(ref.name or "", inputs)
-        message = f"no input is called {ref.name}"
-        return _Found("unknown-reference", message, hint or "define it under inputs:")
-    problem = _of_pass(ref, scope)
-    return _Found("unknown-reference", f"{ref.of} has no value here", problem) if problem else None
+def _read(ref: Ref, scope: Scope, given: _Given) -> _Found | None:
+    match ref.of:
+        case "output" | "result":
+            return _of_step(ref, scope)
+        case "previous_output" | "previous_result":
+            found = _of_step_before(ref, scope)
+        case "input":
+            return _known(ref, given.inputs, "define it under inputs:")
+        case "setting":
+            return _known(ref, given.settings, "define it under settings:")
+        case "rejection" if not scope.is_rejected:
+            hint = "it has a value in a gate with on_reject"
+            return _Found(_EMPTY, "rejection is empty here", hint)
+        case _:
+            found = _of_pass(ref, scope)
+    return found._replace(code=_EMPTY) if found and given.converted else found
 
 
-def _of_pass(ref: Ref, scope: Scope) -> str | None:
+def _known(ref: Ref, names: list[str], otherwise: str) -> _Found | None:
+    if ref.name in names:
+        return None
+    hint = near_or_known(ref.name or "", names) or otherwise
+    return _Found("unknown-reference", f"no {ref.of} is called {ref.name}", hint)
+
+
+def _of_pass(ref: Ref, scope: Scope) -> _Found | None:
+    hint = _without_value(ref, scope)
+    return _Found("unknown-reference", f"{ref.of} has no value here", hint) if hint else None
+
+
+def _without_value(ref: Ref, scope: Scope) -> str | None:
     """Why a reference to the run or its pass has no value, or None."""
     inner = scope.loops[-1] if scope.loops else None
     match ref.of:
         case "message":
             return "the goal is the message" if scope.is_goal else None
-        case "run" | "workspace":
+        case "run" | "workspace" | "rejection":
             return None
         case "item":
-            return None if inner == "each" else "the loop around it is no for_each"
+            return None if "each" in scope.loops else "no loop around it is a for_each"
         case "index" | "iteration":
             return None if inner else "there is no loop around it"
         case _:
             return None if inner == "count" else "there is no loop with passes one after another"
+
+
+def _of_step_before(ref: Ref, scope: Scope) -> _Found | None:
+    """A step in the pass before is a step of the innermost loop."""
+    hint = _without_value(Ref(of="previous"), scope)
+    if hint:
+        return _Found("unknown-reference", f"{write_ref(ref)} has no value here", hint)
+    names = list(scope.passed.by_id) if scope.passed else []
+    if ref.name in names:
+        return None
+    hint = near_or_known(ref.name or "", names) or "write previous"
+    return _Found("unknown-reference", f"no step of this loop is called {ref.name}", hint)
 
 
 def _of_step(ref: Ref, scope: Scope) -> _Found | None:
@@ -117,7 +199,7 @@ def _diagnostic(document: Document, found: _Found, place: Position) -> Diagnosti
         found.code,
         found.message,
         found.hint,
-        "warning" if found.code == _DOUBT else "error",
+        "warning" if found.code in _WARNINGS else "error",
     )
 
 

@@ -2,10 +2,14 @@
 
 from collections.abc import Iterator
 
+from loopwright.dialects.native.checks import CheckSpec, WhenSpec
+from loopwright.dialects.native.lower_checks import OPERATORS
 from loopwright.dialects.native.outline import (
+    BODY_KEYS,
     CALL_KEYS,
     DEFAULTS,
     RUN_KEYS,
+    SCRIPT_KEYS,
     STEPS_KEYS,
     BodyAt,
     LoopAt,
@@ -13,7 +17,7 @@ from loopwright.dialects.native.outline import (
     Outline,
     Path,
 )
-from loopwright.dialects.native.surface import CheckSpec
+from loopwright.dialects.native.templates import parse
 from loopwright.syntax import Diagnostic, Document
 
 MAX_DEPTH = 3
@@ -24,6 +28,11 @@ _CHECKS = (
     "regex",
     "contains",
     "command",
+    "script",
+    "expr",
+    "judge",
+    "goal",
+    "result_field",
     "schema",
     "person",
     "manual",
@@ -31,12 +40,15 @@ _CHECKS = (
     "any",
     "all",
 )
-_LATER_CHECKS = ("judge", "goal", "expr", "script", "approval", "tool")
+_LATER_CHECKS = ("approval", "tool")
 _CHECK_OPTIONS = {
     "ignore_case": ("regex", "contains"),
     "invalid": ("regex",),
-    "timeout": ("command",),
+    "timeout": ("command", "script"),
     "done_codes": ("command",),
+    "interpreter": ("script",),
+    "env": ("script",),
+    "on_error": ("expr",),
 }
 # The passes over a list are independent of one another, so nothing can follow from the one before.
 _NOT_WITH_EACH = (
@@ -50,6 +62,8 @@ _NOT_WITH_EACH = (
     "check_first",
 )
 _STEP_KINDS = ("repeat", "gate", "wait", "stop")
+_STEP_KEYS = ("id", "needs", "join", "retry", "limits", "on_error", "when", "when_error")
+_OF_MEMORY = {"chars": "progress-log", "by_step": "previous-output"}
 
 
 def structure(document: Document, made: Outline) -> Iterator[Diagnostic]:
@@ -63,6 +77,8 @@ def structure(document: Document, made: Outline) -> Iterator[Diagnostic]:
         yield from _loop(document, loop)
     for path, check in made.checks:
         yield from _check(document, path, check)
+    for path, condition in made.conditions:
+        yield from _condition(document, path, condition)
 
 
 # -- bodies and steps ------------------------------------------------------------------------------
@@ -70,11 +86,11 @@ def structure(document: Document, made: Outline) -> Iterator[Diagnostic]:
 
 def _body(document: Document, body: BodyAt) -> Iterator[Diagnostic]:
     """One kind of body, and only options of that kind."""
-    groups = {"call": CALL_KEYS, "run": RUN_KEYS, "steps": STEPS_KEYS}
+    groups = {"call": CALL_KEYS, "run": RUN_KEYS, "script": SCRIPT_KEYS, "steps": STEPS_KEYS}
     keys = dict(body.keys)
     if body.is_top:
         keys = {key: path for key, path in keys.items() if path[:-1] or key not in DEFAULTS}
-    main = [key for key in ("agent", "prompt", "run", "steps") if key in keys]
+    main = [key for key in ("agent", "prompt", "run", "script", "steps") if key in keys]
     kinds = dict.fromkeys("call" if key in ("agent", "prompt") else key for key in main)
     if len(kinds) > 1:
         last = main[-1]
@@ -83,28 +99,54 @@ def _body(document: Document, body: BodyAt) -> Iterator[Diagnostic]:
         yield _on_key(document, keys[last], "mutually-exclusive", message, hint=hint)
         return
     kind = next(iter(kinds), "call")
-    for key in [key for name in groups if name != kind for key in groups[name] if key in keys]:
+    for key in [key for key in BODY_KEYS if key in keys and key not in groups[kind]]:
         message = f"{key} has no use here"
         yield _on_key(document, keys[key], "unsupported-here", message, hint=_USE[key])
+    yield from _values(document, body, kind)
+
+
+def _values(document: Document, body: BodyAt, kind: str) -> Iterator[Diagnostic]:
+    """Values reach a script by its variables, and a program not at all."""
+    script, env = body.value.get("script"), body.value.get("env")
+    if kind == "script" and isinstance(script, str):
+        yield from _pasted(document, body.keys["script"], script)
+    for name, text in env.items() if kind == "run" and isinstance(env, dict) else ():
+        if isinstance(text, str) and any(mark.ref for mark in parse(text)[1]):
+            message = f"{name} takes no references here"
+            hint = "use script: its env takes them"
+            at = (*body.keys["env"], name)
+            yield document.error("reference-in-command", message, at=at, hint=hint)
+
+
+def _pasted(document: Document, path: Path, script: str) -> Iterator[Diagnostic]:
+    marks = [mark for mark in parse(script)[1] if mark.ref]
+    if marks:
+        message = f"{marks[0].written} stays as it is: a script takes no references"
+        hint = f'write env: {{NAME: "{marks[0].written}"}} and use $NAME'
+        yield document.warning("reference-in-command", message, at=path, hint=hint)
 
 
 _USE = {
     "schema": "it goes with agent or prompt",
     "session": "it goes with agent or prompt",
     "files": "it goes with agent or prompt",
-    "timeout": "it goes with run; for other steps there is limits: {time: …}",
-    "env": "it goes with run; for an agent it stands in agents: {NAME: {env: …}}",
+    "show_needs": "it goes with agent or prompt",
+    "interpreter": "it goes with script",
+    "timeout": "it goes with run or script; for other steps there is limits: {time: …}",
+    "env": "it goes with run or script; for an agent it stands in agents: {NAME: {env: …}}",
     "on_failure": "it goes with steps",
+    "parallel": "it goes with steps; a list has for_each: {parallel: …}",
 }
 
 
 def _step(document: Document, path: Path, value: Mapping) -> Iterator[Diagnostic]:
     kinds = [key for key in _STEP_KINDS if key in value]
-    body = [key for key in (*CALL_KEYS, *RUN_KEYS, *STEPS_KEYS) if key in value]
-    if not kinds and not {"agent", "prompt", "run", "steps"} & set(body):
-        unknown = set(value) - {"id", "needs", "join", "retry", "limits", "on_error", *body}
-        if not unknown:
-            message = "a step needs agent, prompt, run, repeat, steps, gate, wait or stop"
+    body = [key for key in BODY_KEYS if key in value]
+    if "when_error" in value and "when" not in value:
+        yield _useless(document, (*path, "when_error"), ("when",))
+    if not kinds and not {"agent", "prompt", "run", "script", "steps"} & set(body):
+        if set(value) <= {*_STEP_KEYS, *body}:
+            message = "a step needs agent, prompt, run, script, repeat, steps, gate, wait or stop"
             yield document.error("missing-field", message, at=path)
         return
     alone = [key for key in kinds if key != "repeat"]
@@ -130,11 +172,10 @@ def _loop(document: Document, loop: LoopAt) -> Iterator[Diagnostic]:
         message = "a loop needs max, the most passes it may make"
         yield _on_key(document, loop.path, "cap-required", message, hint="max: 10")
     memory = value.get("memory")
-    if isinstance(memory, dict) and "chars" in memory and memory.get("kind") != "progress-log":
-        place = (*loop.path, "memory", "chars")
-        message = "chars has no use here"
-        hint = "it goes with kind: progress-log"
-        yield _on_key(document, place, "unsupported-here", message, hint=hint)
+    if isinstance(memory, dict):
+        for key, kind in _OF_MEMORY.items():
+            if key in memory and memory.get("kind") != kind:
+                yield _useless(document, (*loop.path, "memory", key), (f"kind: {kind}",))
     yield from _people(document, loop)
 
 
@@ -176,11 +217,12 @@ def _each(document: Document, loop: LoopAt) -> Iterator[Diagnostic]:
 
 
 def _items(document: Document, each: Mapping, path: Path) -> Iterator[Diagnostic]:
-    if "items" in each and "from" in each:
-        message = "items and from exclude each other"
-        yield _on_key(document, (*path, "from"), "mutually-exclusive", message)
-    elif "items" not in each and "from" not in each and "expr" not in each:
-        yield document.error("missing-field", "for_each needs items or from", at=path)
+    given = [key for key in ("items", "from", "expr") if key in each]
+    if len(given) > 1:
+        message = f"{given[0]} and {given[1]} exclude each other"
+        yield _on_key(document, (*path, given[1]), "mutually-exclusive", message)
+    elif not given:
+        yield document.error("missing-field", "for_each needs items, from or expr", at=path)
     items, most = each.get("items"), each.get("max_items", MAX_ITEMS)
     if isinstance(items, list) and isinstance(most, int) and len(items) > most:
         message = f"{len(items):,} items; at most {most:,} are allowed"
@@ -203,12 +245,56 @@ def _check(document: Document, path: Path, check: Mapping) -> Iterator[Diagnosti
         yield _on_key(document, place, "mutually-exclusive", message, hint=hint)
     for option, owners in _CHECK_OPTIONS.items():
         if option in check and not set(owners) & set(check) and kinds:
-            message = f"{option} has no use here"
-            hint = f"it goes with {' or '.join(owners)}"
-            yield _on_key(document, (*path, option), "unsupported-here", message, hint=hint)
+            yield _useless(document, (*path, option), owners)
+    judge = check.get("judge")
+    if isinstance(judge, dict) and isinstance(judge.get("schema"), dict):
+        yield from _judge(document, (*path, "judge", "schema"), judge["schema"])
+    if isinstance(check.get("script"), str):
+        yield from _pasted(document, (*path, "script"), str(check["script"]))
+
+
+def _useless(document: Document, path: Path, owners: tuple[str, ...]) -> Diagnostic:
+    message, hint = f"{path[-1]} has no use here", f"it goes with {' or '.join(owners)}"
+    return _on_key(document, path, "unsupported-here", message, hint=hint)
+
+
+def _judge(document: Document, path: Path, schema: Mapping) -> Iterator[Diagnostic]:
+    """A judge that cannot say done would never end its loop."""
+    properties, required = schema.get("properties"), schema.get("required")
+    done = properties.get("done") if isinstance(properties, dict) else None
+    said = isinstance(done, dict) and done.get("type") == "boolean"
+    if not said or not isinstance(required, list) or "done" not in required:
+        message = "the answer of a judge must have a boolean done"
+        hint = "add properties: {done: {type: boolean}} and required: [done]"
+        yield document.error("judge-schema", message, at=path, hint=hint)
 
 
 _KNOWN = {field.alias or name for name, field in CheckSpec.model_fields.items()}
+
+# -- conditions ------------------------------------------------------------------------------------
+
+
+def _condition(document: Document, path: Path, value: Mapping) -> Iterator[Diagnostic]:
+    kinds = [key for key in ("expr", "value", "any", "all") if key in value]
+    compared = [key for key in OPERATORS if key in value]
+    if not kinds and set(value) <= set(WhenSpec.model_fields):
+        message = "a condition is one of expr, value, any, all"
+        yield document.error("missing-field", message, at=path)
+    if len(kinds) > 1:
+        message = f"{kinds[0]} and {kinds[1]} are two conditions"
+        hint = f"write all: [{{{kinds[0]}: …}}, {{{kinds[1]}: …}}], or any:"
+        place = (*path, kinds[1])
+        yield _on_key(document, place, "mutually-exclusive", message, hint=hint)
+    if "missing" in value and "expr" not in value and kinds:
+        yield _useless(document, (*path, "missing"), ("expr",))
+    if "value" not in value:
+        yield from (_useless(document, (*path, key), ("value",)) for key in compared if kinds)
+    elif not compared and set(value) <= set(WhenSpec.model_fields):
+        message = f"value needs one of {', '.join(OPERATORS)}"
+        yield document.error("missing-field", message, at=path)
+    for key in compared[1:]:
+        message = f"{compared[0]} and {key} are two comparisons"
+        yield _on_key(document, (*path, key), "mutually-exclusive", message, hint="use all: […]")
 
 
 def _on_key(

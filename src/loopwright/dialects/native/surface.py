@@ -7,15 +7,17 @@ one kind of step, a cap where one is needed, names that must exist) is in `rules
 
 from typing import Annotated, Literal, TypeAlias
 
-from pydantic import AfterValidator, BeforeValidator, Field, JsonValue, ValidationInfo
+from pydantic import BeforeValidator, Field, JsonValue
 
+from loopwright.dialects.native.checks import CheckSpec, When
 from loopwright.dialects.native.faults import fault
 from loopwright.dialects.native.fields import (
+    AgentName,
     Argv,
     Count,
     Duration,
     EnvName,
-    FilesNotYet,
+    Expression,
     Id,
     InputName,
     Line,
@@ -23,85 +25,28 @@ from loopwright.dialects.native.fields import (
     NotYet,
     OnAgentOnly,
     Prose,
+    ScriptText,
     SpecLine,
+    WorkspacePath,
 )
 from loopwright.dialects.native.parts import (
     AgentSpec,
     BudgetSpec,
+    CoordinatorSpec,
     Gate,
     GateStep,
     InputSpec,
     JsonSchema,
     LoopLimitsSpec,
-    Person,
     RetrySpec,
     Surface,
 )
-from loopwright.dialects.native.patterns import pattern_fault
 from loopwright.model.policy import AtCap, Join, OnError, OnFailure, OutputMode, SessionMode
 
 VERSION = 1
 
+Outcome: TypeAlias = Literal["worst", "some_completed", "partial"]
 MemoryKind: TypeAlias = Literal["none", "progress-log", "previous-output", "session"]
-
-
-# -- checks ----------------------------------------------------------------------------------------
-
-
-def _pattern(pattern: str, info: ValidationInfo) -> str:
-    problem = None if info.data.get("invalid") else pattern_fault(pattern)
-    if problem:
-        raise fault(problem.code, problem.sentence(), hint=problem.hint)
-    return pattern
-
-
-def _something(text: str) -> str:
-    if not text:
-        raise fault("matches-everything", "any output contains an empty text")
-    return text
-
-
-class CheckSpec(Surface):
-    """What ends a loop: exactly one kind of check, or `any` or `all` of several."""
-
-    invalid: bool = Field(
-        default=False, description="With regex: kept as written, never matches (from conversion)."
-    )
-    signal: Maybe[Line] = Field(
-        default=None, description="A word alone on the last line of the output.", examples=["DONE"]
-    )
-    regex: Maybe[Annotated[str, AfterValidator(_pattern)]] = Field(
-        default=None, description="A pattern (RE2) found in the output."
-    )
-    contains: Maybe[Annotated[str, AfterValidator(_something)]] = Field(
-        default=None, description="A text found in the output."
-    )
-    ignore_case: bool = Field(default=False, description="With regex or contains.")
-    command: Maybe[Argv] = Field(
-        default=None, description="A program, run without a shell, that ends with code 0."
-    )
-    timeout: Maybe[Duration] = Field(default=None, description="With command; default 10m.")
-    done_codes: Maybe[Annotated[list[Annotated[int, Field(ge=0, le=255)]], Field(min_length=1)]] = (
-        Field(default=None, description="With command: the exit codes that pass. Default [0].")
-    )
-    result_schema: Maybe[JsonSchema] = Field(
-        default=None, alias="schema", description="A JSON Schema that the result fits."
-    )
-    person: Maybe[Person] = Field(default=None, description="A person approves.")
-    manual: Maybe[Person] = Field(default=None, description="Another word for person.")
-    cap: Maybe[Literal[True]] = Field(default=None, description="Only the number of passes.")
-    any: Maybe[Annotated[list["CheckSpec"], Field(min_length=1)]] = Field(
-        default=None, description="One of these passes."
-    )
-    all: Maybe[Annotated[list["CheckSpec"], Field(min_length=1)]] = Field(
-        default=None, description="All of these pass."
-    )
-    judge: NotYet = None
-    goal: NotYet = None
-    expr: NotYet = None
-    script: NotYet = None
-    approval: NotYet = None
-    tool: NotYet = None
 
 
 # -- what is done ----------------------------------------------------------------------------------
@@ -122,19 +67,37 @@ class BodySpec(Surface):
     session: Maybe[SessionMode] = Field(
         default=None, description="`thread`: go on with the session of the pass before."
     )
-    files: Maybe[FilesNotYet] = Field(
+    files: Maybe[list[WorkspacePath]] = Field(
         default=None, description="Files of the workspace that the agent is shown."
     )
+    show_needs: Maybe[bool] = Field(
+        default=None,
+        description="The results of the steps that it needs are shown below the prompt.",
+    )
     run: Maybe[Argv] = Field(default=None, description="A program, run without a shell.")
-    timeout: Maybe[Duration] = Field(default=None, description="With run; default 10m.")
+    script: Maybe[ScriptText] = Field(
+        default=None,
+        description="A script of yours, run by its interpreter; values reach it by env only.",
+    )
+    interpreter: Maybe[Line] = Field(
+        default=None, description="With script; default bash. It is called with -c and the text."
+    )
+    timeout: Maybe[Duration] = Field(
+        default=None, description="With run, default 10m; with script, default 2m."
+    )
     env: Maybe[dict[EnvName, str]] = Field(
-        default=None, description="With run: further environment variables."
+        default=None,
+        description="With run or script: further environment variables. For a script these texts "
+        "take references.",
     )
     steps: Maybe[Annotated[list["StepSpec"], Field(min_length=1)]] = Field(
         default=None, description="Steps that form a graph by what they need."
     )
     on_failure: Maybe[OnFailure] = Field(
         default=None, description="With steps: what happens to the others when one fails."
+    )
+    parallel: Maybe[Annotated[int, Field(ge=1, le=1000)]] = Field(
+        default=None, description="With steps: most agent calls at once."
     )
 
     tools: OnAgentOnly = None
@@ -144,7 +107,6 @@ class BodySpec(Surface):
     max_usd: OnAgentOnly = None
     system: OnAgentOnly = None
     model: OnAgentOnly = None
-    script: NotYet = None
     cycle: NotYet = None
 
 
@@ -158,7 +120,11 @@ class ForEachSpec(Surface):
         description="Where the list is found.",
         examples=["steps.plan.result.files", "input.files"],
     )
-    expr: NotYet = None
+    expr: Maybe[Expression] = Field(
+        default=None,
+        description="An expression (CEL) that gives the list.",
+        examples=["steps.list.result.services.filter(s, s.port > 0)"],
+    )
     parallel: Maybe[Annotated[int, Field(ge=1, le=1000)]] = Field(
         default=None, description="Most passes at once. Default 100."
     )
@@ -180,6 +146,11 @@ class MemorySpec(Surface):
     kind: MemoryKind
     chars: Maybe[Annotated[int, Field(ge=1, le=10_000)]] = Field(
         default=None, description="With progress-log: length of an entry. Default 300."
+    )
+    by_step: bool = Field(
+        default=False,
+        description="With previous-output: what each step of the pass before came to, and the "
+        "judge's last words.",
     )
 
 
@@ -227,7 +198,10 @@ class StepSpec(BodySpec):
     retry: Maybe[RetrySpec] = Field(default=None, description="Tries of a call.")
     limits: Maybe[BudgetSpec] = Field(default=None, description="What the step may use.")
     on_error: OnError = Field(default="fail", description="`continue`: a failure is no failure.")
-    when: NotYet = None
+    when: Maybe[When] = Field(default=None, description="The step is skipped unless this holds.")
+    when_error: Literal["fail", "skip"] = Field(
+        default="fail", description="What it means that `when` has no value."
+    )
 
 
 def _version(value: object) -> object:
@@ -245,16 +219,30 @@ class Definition(BodySpec):
         Field(ge=1, le=VERSION),
         BeforeValidator(_version, json_schema_input_type=Literal[1]),
     ] = Field(default=VERSION, description="Version of this language.")
-    name: Annotated[Line, Field(max_length=100)] = Field(description="What it is called.")
+    name: Line = Field(description="What it is called.")
     description: Prose = Field(default="", description="What it is for.")
     goal: Prose = Field(
         default="",
         description="What is to be reached; a message given at the start takes its place.",
     )
-    agents: dict[Id, AgentSpec] = Field(default={}, description="Agents by name.")
+    agents: dict[AgentName, AgentSpec] = Field(default={}, description="Agents by name.")
     inputs: dict[InputName, InputSpec] = Field(default={}, description="Inputs by name.")
     repeat: Maybe[RepeatSpec] = Field(default=None, description="Do it in a loop.")
     budget: Maybe[BudgetSpec] = Field(default=None, description="What the run may use.")
-    parallel: Maybe[Annotated[int, Field(ge=1, le=1000)]] = Field(
-        default=None, description="Most agent calls at once."
+    outcome: Outcome = Field(
+        default="worst",
+        description="What the run comes to. `worst`: what its worst step came to. "
+        "`some_completed`: the same, and failed when no step completed. `partial`: failed when "
+        "a step did not complete, for the reason `partial` when others did.",
+    )
+    coordinator: Maybe[CoordinatorSpec] = Field(
+        default=None, description="An agent that hears what happens in the run."
+    )
+    settings: dict[InputName, str] = Field(
+        default={}, description="Named values for {{setting.NAME}}."
+    )
+    converted_from: Maybe[Id] = Field(
+        default=None,
+        description="Written by `convert`: the dialect it comes from. Names are kept as that "
+        "dialect allows them, and runs are listed under it.",
     )

@@ -18,9 +18,26 @@ _TAIL = re.compile(r"(\\*)(\{*)\Z")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,62}")
 _FIELD = re.compile(r"[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*")
 
-# References that are one word.
-PLAIN = tuple(s for s in get_args(Source) if s not in ("input", "output", "result", "item"))
-_FORMS = (*PLAIN, "item", "input.NAME", "steps.ID.output", "steps.ID.result.FIELD")
+# References that are more than one word.
+_NAMED = ("input", "setting", "output", "result", "previous_output", "previous_result", "item")
+PLAIN = tuple(s for s in get_args(Source) if s not in _NAMED)
+_FORMS = (
+    *PLAIN,
+    "item",
+    "input.NAME",
+    "setting.NAME",
+    "steps.ID.output",
+    "steps.ID.result.FIELD",
+    "previous.steps.ID.output",
+)
+# An id that is written otherwise than an id of ours stands in brackets.
+_STEP = re.compile(
+    r"steps(?:\.(?P<id>[^.\[\]]+)|\['(?P<quoted>[A-Za-z0-9_-]{1,64})'\])\.(?P<rest>.+)"
+)
+_OF_STEP: dict[str, tuple[Source, Source]] = {
+    "": ("output", "result"),
+    "previous.": ("previous_output", "previous_result"),
+}
 _ESCAPE = r"for literal braces write \{{"
 
 
@@ -66,7 +83,7 @@ def explain(written: str) -> tuple[str, str]:
     head, _, rest = inner.partition(".")
     if head == "steps" and is_id(rest):
         return f"{inner} does not say what of it", f"write {inner}.output or {inner}.result"
-    near = suggest(inner, _FORMS) or suggest(head, ("steps", "input", "item"))
+    near = suggest(inner, _FORMS) or suggest(head, ("steps", "input", "item", "setting"))
     hint = f"did you mean {near}?" if near else f"known: {', '.join(_FORMS)}; {_ESCAPE}"
     shown = inner if len(inner) <= 60 else f"{inner[:59]}…"
     return f"{shown} refers to nothing", hint
@@ -79,15 +96,30 @@ def parse_ref(text: str) -> Ref | None:
         return Ref(of=cast("Source", text))
     if head == "item":
         return _with_field("item", None, rest) if text != "item." else None
-    name, _, rest = rest.partition(".")
-    if head == "input" and _NAME.fullmatch(name) and not text.endswith("."):
-        return _with_field("input", name, rest)
-    if head == "steps" and is_id(name):
-        kind, dot, rest = rest.partition(".")
-        if kind == "output" and not dot:
-            return Ref(of="output", name=name)
-        if kind == "result" and (rest or not dot):
-            return _with_field("result", name, rest)
+    if head in ("input", "setting"):
+        return _named(head, rest)
+    before = "previous." if head == "previous" else ""
+    found = _STEP.fullmatch(text.removeprefix(before))
+    return _of_step(found, before) if found else None
+
+
+def _named(head: str, rest: str) -> Ref | None:
+    name, dot, field = rest.partition(".")
+    if not _NAME.fullmatch(name) or (dot and (not field or head == "setting")):
+        return None
+    return _with_field("input" if head == "input" else "setting", name, field)
+
+
+def _of_step(found: "re.Match[str]", before: str) -> Ref | None:
+    name = found["id"] or found["quoted"]
+    kind, dot, field = found["rest"].partition(".")
+    output, result = _OF_STEP[before]
+    if found["id"] and not is_id(name):
+        return None
+    if kind == "output" and not dot:
+        return Ref(of=output, name=name)
+    if kind == "result" and (field or not dot):
+        return _with_field(result, name, field)
     return None
 
 
@@ -121,6 +153,14 @@ def _escaped(text: str, *, before_ref: bool) -> str:
 
 def write_ref(ref: Ref) -> str:
     """A reference without its braces."""
-    head = {"input": f"input.{ref.name}", "output": f"steps.{ref.name}.output"}
-    head["result"] = f"steps.{ref.name}.result"
+    name = ref.name or ""
+    step = f"steps.{name}" if is_id(name) else f"steps['{name}']"
+    head = {
+        "input": f"input.{name}",
+        "setting": f"setting.{name}",
+        "output": f"{step}.output",
+        "result": f"{step}.result",
+        "previous_output": f"previous.{step}.output",
+        "previous_result": f"previous.{step}.result",
+    }
     return head.get(ref.of, ref.of) + (f".{ref.field}" if ref.field else "")

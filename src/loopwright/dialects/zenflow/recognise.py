@@ -9,7 +9,19 @@ _STEP = frozenset(
 _FOREIGN_ROOT = frozenset({"agent", "budget", "goal", "inputs", "nodes", "parallel", "repeat"})
 _FOREIGN_AGENT = frozenset({"deny_tools", "permission", "system", "use"})
 _FOREIGN_STEP = frozenset(
-    {"depends_on", "gate", "needs", "prompt", "repeat", "run", "stop", "trigger_rule", "wait"}
+    {
+        "depends_on",
+        "gate",
+        "needs",
+        "prompt",
+        "repeat",
+        "run",
+        "script",
+        "stop",
+        "trigger_rule",
+        "wait",
+        "when",
+    }
 )
 
 SURE = 90

@@ -1,0 +1,191 @@
+"""What people write where something is decided: `until` ends a loop, `when` lets a step run."""
+
+from typing import Annotated, Literal, TypeAlias
+
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    JsonValue,
+    ValidationInfo,
+    WithJsonSchema,
+)
+
+from loopwright.dialects.native.faults import fault
+from loopwright.dialects.native.fields import (
+    LOOSE,
+    Argv,
+    Duration,
+    EnvName,
+    Expression,
+    Line,
+    Maybe,
+    NotYet,
+    Prose,
+    ScriptText,
+    SpecLine,
+)
+from loopwright.dialects.native.parts import JsonSchema, Person, Surface
+from loopwright.dialects.native.patterns import pattern_fault
+
+# -- until -----------------------------------------------------------------------------------------
+
+
+def _pattern(pattern: str, info: ValidationInfo) -> str:
+    problem = None if info.data.get("invalid") else pattern_fault(pattern)
+    if problem:
+        raise fault(problem.code, problem.sentence(), hint=problem.hint)
+    return pattern
+
+
+def _something(text: str) -> str:
+    if not text:
+        raise fault("matches-everything", "any output contains an empty text")
+    return text
+
+
+class GoalSpec(Surface):
+    """An agent that says whether the goal is reached."""
+
+    agent: Maybe[SpecLine] = Field(
+        default=None, description="Name of an agent, or what stands behind it."
+    )
+    prompt: Prose = Field(
+        default="", description="What it looks for. Default: whether the task is done."
+    )
+
+
+class JudgeSpec(GoalSpec):
+    """An agent that looks at each pass and answers `done`, with a reason for the next pass."""
+
+    result_schema: Maybe[JsonSchema] = Field(
+        default=None,
+        alias="schema",
+        description="A JSON Schema of its answer, with a required boolean `done`.",
+    )
+    on_error: Literal["continue", "fail"] = Field(
+        default="continue",
+        description="What it means that it gave no answer twice: `continue` counts it as broken.",
+    )
+
+
+class CheckSpec(Surface):
+    """What ends a loop: exactly one kind of check, or `any` or `all` of several."""
+
+    invalid: bool = Field(
+        default=False, description="With regex: kept as written, never matches (from conversion)."
+    )
+    signal: Maybe[Line] = Field(
+        default=None, description="A word alone on the last line of the output.", examples=["DONE"]
+    )
+    regex: Maybe[Annotated[str, AfterValidator(_pattern)]] = Field(
+        default=None, description="A pattern (RE2) found in the output."
+    )
+    contains: Maybe[Annotated[str, AfterValidator(_something)]] = Field(
+        default=None, description="A text found in the output."
+    )
+    ignore_case: bool = Field(default=False, description="With regex or contains.")
+    command: Maybe[Argv] = Field(
+        default=None, description="A program, run without a shell, that ends with code 0."
+    )
+    script: Maybe[ScriptText] = Field(
+        default=None, description="A script of yours that ends with code 0."
+    )
+    interpreter: Maybe[Line] = Field(default=None, description="With script; default bash.")
+    env: Maybe[dict[EnvName, str]] = Field(
+        default=None, description="With script: variables; these texts take references."
+    )
+    timeout: Maybe[Duration] = Field(
+        default=None, description="With command, default 10m; with script, default 2m."
+    )
+    done_codes: Maybe[Annotated[list[Annotated[int, Field(ge=0, le=255)]], Field(min_length=1)]] = (
+        Field(default=None, description="With command: the exit codes that pass. Default [0].")
+    )
+    expr: Maybe[Expression] = Field(
+        default=None,
+        description="An expression (CEL) that is true.",
+        examples=["steps.review.content.contains('LGTM')"],
+    )
+    on_error: Maybe[Literal["fail", "count"]] = Field(
+        default=None,
+        description="With expr, when it has no value: the loop fails (default), or it is counted "
+        "as a broken check.",
+    )
+    judge: Maybe[JudgeSpec] = Field(default=None, description="An agent says that it is done.")
+    goal: Maybe[GoalSpec] = Field(
+        default=None, description="An agent says that the goal is reached."
+    )
+    result_field: Maybe[Line] = Field(
+        default=None, description="A field of the structured result that is exactly true."
+    )
+    result_schema: Maybe[JsonSchema] = Field(
+        default=None, alias="schema", description="A JSON Schema that the result fits."
+    )
+    person: Maybe[Person] = Field(default=None, description="A person approves.")
+    manual: Maybe[Person] = Field(default=None, description="Another word for person.")
+    cap: Maybe[Literal[True]] = Field(default=None, description="Only the number of passes.")
+    any: Maybe[Annotated[list["CheckSpec"], Field(min_length=1)]] = Field(
+        default=None, description="One of these passes."
+    )
+    all: Maybe[Annotated[list["CheckSpec"], Field(min_length=1)]] = Field(
+        default=None, description="All of these pass."
+    )
+    approval: NotYet = None
+    tool: NotYet = None
+
+
+# -- when ------------------------------------------------------------------------------------------
+
+
+def _number(value: JsonValue, info: ValidationInfo) -> JsonValue:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number and info.context != LOOSE:
+        raise fault("wrong-type", f"{info.field_name} compares numbers", hint="write a number")
+    return value
+
+
+Number: TypeAlias = Annotated[
+    JsonValue, AfterValidator(_number), WithJsonSchema({"type": "number"})
+]
+
+
+class WhenSpec(Surface):
+    """Whether a step runs: an expression, a comparison, or `any` or `all` of several."""
+
+    expr: Maybe[Expression] = Field(
+        default=None,
+        description="An expression (CEL) that is true. A text in the place of the mapping is one.",
+        examples=["steps.triage.result.kind == 'bug'"],
+    )
+    missing: Maybe[Literal[False, "error"]] = Field(
+        default=None,
+        description="With expr, when it asks for something that is not there: `false`, or an "
+        "error (default).",
+    )
+    value: Maybe[Line] = Field(
+        default=None,
+        description="What is compared: a reference without braces.",
+        examples=["input.target", "steps.triage.result.kind"],
+    )
+    equals: JsonValue = Field(default=None, description="With value: it is this, as text.")
+    not_equals: JsonValue = Field(default=None, description="With value: it is not this.")
+    below: Number = Field(default=None, description="With value: a smaller number.")
+    above: Number = Field(default=None, description="With value: a greater number.")
+    at_most: Number = Field(default=None, description="With value: this number or a smaller one.")
+    at_least: Number = Field(default=None, description="With value: this number or a greater one.")
+    any: Maybe[Annotated[list["When"], Field(min_length=1)]] = Field(
+        default=None, description="One of these holds; looked at in order."
+    )
+    all: Maybe[Annotated[list["When"], Field(min_length=1)]] = Field(
+        default=None, description="All of these hold; looked at in order."
+    )
+
+
+def _text_is_expr(value: object) -> object:
+    return {"expr": value} if isinstance(value, str) else value
+
+
+When: TypeAlias = Annotated[
+    WhenSpec, BeforeValidator(_text_is_expr, json_schema_input_type=WhenSpec | str)
+]
+WhenSpec.model_rebuild()

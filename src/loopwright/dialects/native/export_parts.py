@@ -1,0 +1,241 @@
+"""From the parts of a plan to the words of a definition: agents, policies, checks, conditions.
+
+What equals its default is left out.
+"""
+
+from loopwright.dialects.native.lower_checks import COMMAND_MS, OPERATORS, SCRIPT_MS
+from loopwright.dialects.native.lower_parts import DEFAULT_RETRY
+from loopwright.dialects.native.templates import write, write_ref
+from loopwright.errors import LoopwrightError
+from loopwright.model.actions import Decision
+from loopwright.model.checks import (
+    AllOf,
+    AnyOf,
+    Cap,
+    Check,
+    Command,
+    Contains,
+    Expr,
+    Goal,
+    Judge,
+    OutputSchema,
+    Person,
+    Regex,
+    ResultField,
+    Script,
+    Signal,
+)
+from loopwright.model.expr import Cel, Compare, Condition, EveryOf, SomeOf
+from loopwright.model.memory import Memory, NoMemory, PreviousOutput, ProgressLog, SameSession
+from loopwright.model.plan import Agent, Input
+from loopwright.model.policy import Limits, Retry
+from loopwright.model.record import JsonValue
+from loopwright.model.template import Template
+
+Made = dict[str, JsonValue]
+
+ALL_ANSWERS: tuple[Decision, ...] = ("approve", "reject", "continue")
+_UNITS = (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1))
+_COMPARISONS = {sign: word for word, sign in OPERATORS.items()}
+
+
+class NotExpressible(LoopwrightError):
+    """The native language has no words for a part of this plan."""
+
+    code = "not-expressible"
+
+
+def put(made: Made, key: str, value: JsonValue, *, unless: JsonValue) -> None:
+    """Say something unless it is the default."""
+    if value != unless or type(value) is not type(unless):
+        made[key] = value
+
+
+def no_words(what: str) -> NotExpressible:
+    """The refusal; `what` names the part and where it is."""
+    return NotExpressible(f"native definitions cannot say this: {what}")
+
+
+def write_time(ms: int) -> str:
+    """A time as people write it."""
+    text = ""
+    for unit, size in _UNITS:
+        count, ms = divmod(ms, size)
+        text += f"{count}{unit}" if count else ""
+    return text or "0ms"
+
+
+def write_env(env: dict[str, Template]) -> Made:
+    """Variables of a script."""
+    return {name: write(text) for name, text in env.items()}
+
+
+# -- agents, inputs, policies ----------------------------------------------------------------------
+
+
+def write_agent(agent: Agent) -> Made:
+    made: Made = {}
+    put(made, "use", agent.spec, unless=None)
+    put(made, "system", agent.system, unless="")
+    put(made, "model", agent.model, unless=None)
+    if agent.tools is not None:
+        made["tools"] = list(agent.tools)
+    put(made, "deny_tools", list(agent.deny_tools), unless=[])
+    for key in ("permission", "max_turns", "max_usd", "temperature"):
+        put(made, key, getattr(agent, key), unless=None)
+    put(made, "env", dict(agent.env), unless={})
+    put(made, "pass_env", list(agent.pass_env), unless=[])
+    if agent.idle_ms is not None:
+        made["idle"] = write_time(agent.idle_ms)
+    if agent.wall_ms is not None:
+        made["wall"] = write_time(agent.wall_ms)
+    put(made, "options", agent.options, unless={})
+    return made
+
+
+def write_input(value: Input) -> Made:
+    made: Made = {}
+    put(made, "description", value.description, unless="")
+    put(made, "required", value.required, unless=value.default is None)
+    put(made, "default", value.default, unless=None)
+    return made
+
+
+def write_limits(limits: Limits) -> Made:
+    if limits.no_progress is not None:
+        raise no_words("a limit on passes without progress")
+    made: Made = {}
+    for key, ms in (
+        ("time", limits.wall_ms),
+        ("pass_time", limits.pass_wall_ms),
+        ("idle", limits.idle_ms),
+    ):
+        if ms is not None:
+            made[key] = write_time(ms)
+    for key in ("tokens", "usd", "identical"):
+        put(made, key, getattr(limits, key), unless=None)
+    return made
+
+
+def write_retry(retry: Retry) -> Made:
+    made: Made = {}
+    put(made, "attempts", retry.attempts, unless=DEFAULT_RETRY.attempts)
+    put(made, "delay", write_time(retry.base_ms), unless=write_time(DEFAULT_RETRY.base_ms))
+    put(made, "max_delay", write_time(retry.cap_ms), unless=write_time(DEFAULT_RETRY.cap_ms))
+    put(made, "on", list(retry.on), unless=list(DEFAULT_RETRY.on))
+    return made
+
+
+def write_memory(memory: Memory) -> JsonValue:
+    match memory:
+        case NoMemory():
+            return "none"
+        case ProgressLog(chars=chars):
+            return "progress-log" if chars == 300 else {"kind": "progress-log", "chars": chars}
+        case PreviousOutput(by_step=True):
+            return {"kind": "previous-output", "by_step": True}
+        case PreviousOutput():
+            return "previous-output"
+        case SameSession():
+            return "session"
+        case _:
+            raise no_words(f"the memory {type(memory).__struct_config__.tag}")
+
+
+# -- checks ----------------------------------------------------------------------------------------
+
+
+def question(message: str, answers: tuple[Decision, ...], usual: tuple[Decision, ...]) -> Made:
+    """What a person is asked."""
+    made: Made = {}
+    put(made, "message", message, unless="")
+    put(made, "answers", list(answers), unless=list(usual))
+    return made
+
+
+def write_check(check: Check) -> Made:
+    match check:
+        case AnyOf(parts=parts):
+            return {"any": [write_check(part) for part in parts]}
+        case AllOf(parts=parts):
+            return {"all": [write_check(part) for part in parts]}
+        case Person():
+            person = question(write(check.message), check.answers, ALL_ANSWERS)
+            put(person, "rejected", check.rejected, unless=Person().rejected)
+            return {"person": person or True}
+        case Judge() | Goal():
+            return _judge(check)
+        case Command() | Script():
+            return _program_check(check)
+        case _:
+            return _text_check(check)
+
+
+def _judge(check: Judge | Goal) -> Made:
+    made: Made = {"agent": check.agent}
+    put(made, "prompt", write(check.prompt), unless="")
+    if isinstance(check, Goal):
+        return {"goal": made}
+    put(made, "schema", check.schema, unless=None)
+    put(made, "on_error", check.on_error, unless="continue")
+    return {"judge": made}
+
+
+def _program_check(check: Command | Script) -> Made:
+    made: Made = {}
+    if isinstance(check, Command):
+        made["command"] = list(check.argv)
+        put(made, "timeout", write_time(check.timeout_ms), unless=write_time(COMMAND_MS))
+        put(made, "done_codes", list(check.done_codes), unless=[0])
+        return made
+    made["script"] = check.text
+    put(made, "interpreter", check.interpreter, unless="bash")
+    put(made, "timeout", write_time(check.timeout_ms), unless=write_time(SCRIPT_MS))
+    put(made, "env", write_env(check.env), unless={})
+    return made
+
+
+def _text_check(check: Check) -> Made:
+    made: Made = {}
+    match check:
+        case Cap():
+            made["cap"] = True
+        case Signal(word=word):
+            made["signal"] = word
+        case ResultField(field=field):
+            made["result_field"] = field
+        case OutputSchema(schema=schema):
+            made["schema"] = schema
+        case Expr():
+            made["expr"] = check.text
+            put(made, "on_error", check.on_error, unless="fail")
+        case Regex():
+            made["regex"] = check.pattern
+            put(made, "ignore_case", check.ignore_case, unless=False)
+            put(made, "invalid", check.invalid, unless=False)
+        case Contains():
+            made["contains"] = check.text
+            put(made, "ignore_case", check.ignore_case, unless=False)
+        case _:
+            raise no_words(f"the check {type(check).__struct_config__.tag}")
+    return made
+
+
+# -- conditions ------------------------------------------------------------------------------------
+
+
+def write_condition(condition: Condition) -> JsonValue:
+    match condition:
+        case Cel(text=text, missing="error"):
+            return text
+        case Cel(text=text):
+            return {"expr": text, "missing": False}
+        case Compare():
+            return {
+                "value": write_ref(condition.ref),
+                _COMPARISONS[condition.op]: condition.value,
+            }
+        case EveryOf(parts=parts):
+            return {"all": [write_condition(part) for part in parts]}
+        case SomeOf(parts=parts):
+            return {"any": [write_condition(part) for part in parts]}

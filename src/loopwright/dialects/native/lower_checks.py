@@ -1,0 +1,131 @@
+"""From what decides in a definition to what decides in a plan: checks and conditions."""
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+from loopwright.dialects.native.checks import CheckSpec, JudgeSpec, WhenSpec
+from loopwright.dialects.native.parts import PersonSpec
+from loopwright.dialects.native.templates import parse, parse_ref
+from loopwright.model.checks import (
+    AllOf,
+    AnyOf,
+    Cap,
+    Check,
+    Command,
+    Contains,
+    Expr,
+    Goal,
+    Judge,
+    OutputSchema,
+    Person,
+    Regex,
+    ResultField,
+    Script,
+    Signal,
+)
+from loopwright.model.expr import Cel, Compare, Condition, EveryOf, Operator, SomeOf
+from loopwright.model.template import Ref, Template
+
+COMMAND_MS = 600_000
+SCRIPT_MS = 120_000
+
+OPERATORS: dict[str, Operator] = {
+    "equals": "==",
+    "not_equals": "!=",
+    "below": "<",
+    "above": ">",
+    "at_most": "<=",
+    "at_least": ">=",
+}
+
+NameAgent: TypeAlias = Callable[[str | None], str]
+"""Says under which name the plan has the agent that is meant."""
+
+
+def template(text: str) -> Template:
+    """A text with its places to fill."""
+    return parse(text)[0]
+
+
+def templates(texts: dict[str, str] | None) -> dict[str, Template]:
+    """Variables of a script."""
+    return {name: template(text) for name, text in (texts or {}).items()}
+
+
+def lower_check(spec: CheckSpec, agent: NameAgent) -> Check:
+    """The check that is meant; that exactly one is given has been made sure of before."""
+    if spec.any is not None:
+        return AnyOf(parts=tuple(lower_check(part, agent) for part in spec.any))
+    if spec.all is not None:
+        return AllOf(parts=tuple(lower_check(part, agent) for part in spec.all))
+    person = spec.person or spec.manual
+    if person is not None:
+        return _person(person)
+    if spec.judge is not None:
+        return _judge(spec.judge, agent)
+    if spec.goal is not None:
+        return Goal(agent=agent(spec.goal.agent), prompt=template(spec.goal.prompt))
+    return _program_check(spec) or _text_check(spec)
+
+
+def _judge(spec: JudgeSpec, agent: NameAgent) -> Judge:
+    return Judge(
+        agent=agent(spec.agent),
+        prompt=template(spec.prompt),
+        schema=spec.result_schema,
+        on_error=spec.on_error,
+    )
+
+
+def _program_check(spec: CheckSpec) -> Check | None:
+    if spec.command is not None:
+        return Command(
+            argv=tuple(spec.command),
+            timeout_ms=spec.timeout or COMMAND_MS,
+            done_codes=tuple(spec.done_codes or (0,)),
+        )
+    if spec.script is not None:
+        return Script(
+            text=spec.script,
+            interpreter=spec.interpreter or "bash",
+            timeout_ms=spec.timeout or SCRIPT_MS,
+            env=templates(spec.env),
+        )
+    return None
+
+
+def _text_check(spec: CheckSpec) -> Check:
+    if spec.signal is not None:
+        return Signal(word=spec.signal)
+    if spec.regex is not None:
+        return Regex(pattern=spec.regex, ignore_case=spec.ignore_case, invalid=spec.invalid)
+    if spec.contains is not None:
+        return Contains(text=spec.contains, ignore_case=spec.ignore_case)
+    if spec.expr is not None:
+        return Expr(text=spec.expr, on_error=spec.on_error or "fail")
+    if spec.result_field is not None:
+        return ResultField(field=spec.result_field)
+    if spec.result_schema is not None:
+        return OutputSchema(schema=spec.result_schema)
+    return Cap()
+
+
+def _person(spec: PersonSpec) -> Person:
+    return Person(
+        message=template(spec.message),
+        answers=tuple(spec.answers or ("approve", "reject", "continue")),
+        rejected=spec.rejected or "rejected by a person",
+    )
+
+
+def lower_condition(spec: WhenSpec) -> Condition:
+    """The condition that is meant; that exactly one is given has been made sure of before."""
+    if spec.any is not None:
+        return SomeOf(parts=tuple(lower_condition(part) for part in spec.any))
+    if spec.all is not None:
+        return EveryOf(parts=tuple(lower_condition(part) for part in spec.all))
+    if spec.expr is not None:
+        return Cel(text=spec.expr, missing="false" if spec.missing is False else "error")
+    key = next(key for key in OPERATORS if key in spec.model_fields_set)
+    ref = parse_ref(spec.value or "") or Ref(of="run")
+    return Compare(ref=ref, op=OPERATORS[key], value=getattr(spec, key))
