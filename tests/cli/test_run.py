@@ -254,6 +254,40 @@ def test_a_loop_asks_a_person(lw: Place) -> None:
     assert "Progress Log" not in lw.calls()[1]["prompt"]
 
 
+def test_a_loop_is_judged(lw: Place) -> None:
+    """--until-judge ends the loop when the judge says done; what it said is told to the worker."""
+    worker = lw.probe({"say": "a draft"})
+    judge = lw.script(
+        {"text": "", "data": {"done": False, "reason": "no source"}},
+        {"text": "", "data": {"done": True, "reason": "all have one"}},
+    )
+    words = ["--until-judge", "every {{claim}} has a source", "--agent", f"judge={judge}"]
+    told = lw("loop", "Write it", "--agent", worker, *words, "--json")
+    assert outcome(told) == (0, "completed", "judge")
+    assert told.json["iterations"] == 2
+    assert "no source" in lw.calls()[1]["prompt"]
+    verdicts = [one for one in lw.facts(told.json["run"]) if one["kind"] == "check.verdict"]
+    assert [one["verdict"] for one in verdicts] == ["fail", "pass"]
+
+
+def test_a_judge_gets_the_criterion_as_it_is(lw: Place) -> None:
+    """Without another agent the worker judges, in a call of its own, by the words as written."""
+    agent = lw.probe({"say": "a draft"}, {"say": '{"done": true}'})
+    told = lw(
+        "loop", "Write", "--agent", agent, "--until-judge", "no {{x}} or \\\\{{ left", "--json"
+    )
+    assert outcome(told) == (0, "completed", "judge")
+    assert "\n\nno {{x}} or \\\\{{ left\n" in lw.calls()[1]["prompt"]
+
+
+def test_a_loop_is_told_its_inputs(lw: Place) -> None:
+    """--input values stand below the message, which is still taken as it is."""
+    words = ["--input", "branch=ma{{in", "--input", "n=3", "--max", "1"]
+    told = lw("loop", "Say {{this}}", "--agent", lw.probe({"say": "x"}), *words, "--json")
+    assert told.code == 0
+    assert lw.calls()[0]["prompt"] == "Say {{this}}\n\n- branch: ma{{in\n- n: 3"
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -263,7 +297,9 @@ def test_a_loop_asks_a_person(lw: Place) -> None:
         ),
         pytest.param(["--max", "0"], "--max:1:1: ", id="max"),
         pytest.param(["--memory", "elephant"], "--memory:1:1: ", id="memory"),
-        pytest.param(["--until-judge", "claude"], "not available yet", id="judge"),
+        pytest.param(["--until-judge", " "], "--until-judge: the criterion is empty", id="judge"),
+        pytest.param(["--input", "x"], "has no value", id="input"),
+        pytest.param(["--input", "a b=x"], "--input:1:1: ", id="input-name"),
         pytest.param(["--budget", "usd=x"], "--budget", id="budget"),
     ],
 )

@@ -1,6 +1,6 @@
 """Preparing a run: from what a person said at the door to a plan that can be started."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -9,10 +9,12 @@ import msgspec
 from loopwright.app.binding import bind_agents, bind_inputs, check_message
 from loopwright.app.dialects import Definition, parse_definition, read_definition
 from loopwright.app.service import Start, current_user
+from loopwright.dialects.native.templates import write
 from loopwright.errors import DefinitionError, LoopwrightError
 from loopwright.model.plan import Plan
 from loopwright.model.policy import Limits
 from loopwright.model.record import JsonValue
+from loopwright.model.template import literal
 from loopwright.syntax import Diagnostic, suggest
 
 COMMAND_LINE = "(command line)"
@@ -41,6 +43,7 @@ class LoopWish:
     commands: Sequence[str] = ()
     patterns: Sequence[str] = ()
     signals: Sequence[str] = ()
+    judges: Sequence[str] = ()
     manual: bool = False
     max: int = 10
     memory: str = "progress-log"
@@ -122,6 +125,10 @@ def _agent_choices(wish: Wish) -> tuple[str | None, dict[str, str]]:
         else:
             default = choice
     return default, named
+
+
+def _input_names(given: Sequence[str]) -> Iterator[str]:
+    return (one.partition("=")[0] for one in dict.fromkeys(given) if one.partition("=")[0])
 
 
 def _input_values(plan: Plan, given: Sequence[str]) -> dict[str, JsonValue]:
@@ -242,7 +249,13 @@ def _write_loop(text: _LoopText, loop: LoopWish) -> None:
     if loop.wish.budget:
         text.field("budget", budget_values(loop.wish.budget), "--budget")
     # What stands behind it is bound afterwards, like every agent given on the command line.
-    text.line('"agents": {"worker": {}}, "agent": "worker",', "--agent")
+    judge = ', "judge": {}' if loop.judges else ""
+    text.line(f'"agents": {{"worker": {{}}{judge}}}, "agent": "worker",', "--agent")
+    names = list(_input_names(loop.wish.inputs))
+    if names:
+        text.field("inputs", {name: {} for name in names}, "--input")
+        told = "\n".join(f"- {name}: {{{{input.{name}}}}}" for name in names)
+        text.field("prompt", f"{{{{message}}}}\n\n{told}", "--input")
     text.line('"repeat": {')
     text.field("max", loop.max, "--max")
     checks = _checks(loop)
@@ -255,11 +268,27 @@ def _write_loop(text: _LoopText, loop: LoopWish) -> None:
 
 
 def _checks(loop: LoopWish) -> list[tuple[JsonValue, str]]:
-    """The checks in the order of what they cost: a person comes last."""
+    """The checks in the order of what they cost: judges come late, a person last."""
     found: list[tuple[JsonValue, str]] = []
     found += [({"signal": word}, "--until-signal") for word in loop.signals]
     found += [({"regex": pattern}, "--until-regex") for pattern in loop.patterns]
     found += [({"command": command}, "--until-command") for command in loop.commands]
+    found += [(_judge(criterion), "--until-judge") for criterion in loop.judges]
     if loop.manual:
         found.append(({"person": True}, "--manual"))
     return found
+
+
+def _judge(criterion: str) -> JsonValue:
+    """A judge that holds the work against a criterion, which is taken as it is written."""
+    if not criterion.strip():
+        raise LoopwrightError(
+            "--until-judge: the criterion is empty",
+            code="bad-value",
+            hint='say what must hold: --until-judge "every claim has a source"',
+        )
+    words = (
+        "Judge whether the work below meets this criterion. Look at the work, not at what is "
+        f"claimed.\n\n## Criterion\n\n{criterion}"
+    )
+    return {"judge": {"agent": "judge", "prompt": write(literal(words))}}

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from loopwright.app.preparing import Wish
     from loopwright.app.service import Start
 
-MEMORIES = ("progress-log", "previous-output", "none")
+MEMORIES = ("progress-log", "previous-output", "session", "none")
 
 
 @click.command(
@@ -24,6 +24,10 @@ MEMORIES = ("progress-log", "previous-output", "none")
         (
             'loopwright loop "Write a haiku" --agent command:./agent --manual --max 3',
             "a person looks at each pass",
+        ),
+        (
+            'loopwright loop "Write the report" --agent claude --until-judge "No claim is bare"',
+            "an agent judges each pass",
         ),
     ],
 )
@@ -49,7 +53,14 @@ MEMORIES = ("progress-log", "previous-output", "none")
     metavar="WORD",
     help="Done when the agent says this word alone on its last line.",
 )
-@click.option("--until-judge", "judges", multiple=True, metavar="AGENT", hidden=True)
+@click.option(
+    "--until-judge",
+    "judges",
+    multiple=True,
+    metavar="TEXT",
+    help="Done when an agent says that this holds. It is the same agent in a session of its own, "
+    "or another: --agent judge=SPEC.",
+)
 @click.option("--manual", is_flag=True, help="A person looks at each pass.")
 @click.option("--max", "most", type=int, default=10, show_default=True, help="The most passes.")
 @click.option(
@@ -60,6 +71,13 @@ MEMORIES = ("progress-log", "previous-output", "none")
     shell_complete=lambda _ctx, _param, typed: [m for m in MEMORIES if m.startswith(typed)],
     help=f"What a pass learns of those before it: {', '.join(MEMORIES)}.",
 )
+@click.option(
+    "--input",
+    "inputs",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="A value that the agent is told below the message.",
+)
 @start_options
 @click.pass_context
 def loop(ctx: click.Context, /, **options: object) -> int:
@@ -68,9 +86,8 @@ def loop(ctx: click.Context, /, **options: object) -> int:
     Several --until options (and --manual) must all hold in the same pass. Without any of them the
     loop makes all its passes.
     """
-    if options.pop("judges"):
-        raise click.UsageError("--until-judge is not available yet: use --until-command", ctx)
-    checks = {key: options.pop(key) for key in ("commands", "patterns", "signals", "manual")}
+    kinds = ("commands", "patterns", "signals", "judges", "manual")
+    checks = {key: options.pop(key) for key in kinds}
     shape = {"max": options.pop("most"), "memory": options.pop("memory"), **checks}
 
     def prepare(wish: "Wish") -> "tuple[Start, object]":
@@ -78,7 +95,7 @@ def loop(ctx: click.Context, /, **options: object) -> int:
 
         return prepare_loop(LoopWish(wish=wish, **shape))  # type: ignore[arg-type]
 
-    return launch(ctx, prepare, {"inputs": (), **options})  # type: ignore[arg-type]
+    return launch(ctx, prepare, options)  # type: ignore[arg-type]
 
 
 VERBS = {"loop": loop}
