@@ -38,17 +38,22 @@ _PART = re.compile(r"(<!-- generated: (?P<name>\w+) -->\n).*?(<!-- end -->)", re
 _SECTIONS = {
     "RepeatSpec": "repeat",
     "CheckSpec": "until",
+    "JudgeSpec": "judge",
+    "GoalSpec": "goal",
     "PersonSpec": "person",
     "MemorySpec": "memory",
     "ForEachSpec": "for_each",
     "StepSpec": "steps",
-    "GateSpec": "gate",
+    "WhenSpec": "when",
+    "LoopGateSpec": "gate",
     "GateStepSpec": "gate of a step",
+    "ReworkSpec": "on_reject",
     "RetrySpec": "retry",
     "BudgetSpec": "budget",
     "LoopLimitsSpec": "limits of a loop",
     "AgentSpec": "agents",
     "InputSpec": "inputs",
+    "CoordinatorSpec": "coordinator",
 }
 _DURATION = "(\\d+h)?"
 _BODIES = ("Definition", "RepeatSpec", "StepSpec")
@@ -115,12 +120,16 @@ def _kind(field: Mapping[str, Any]) -> str:
     if "allOf" in field:
         return _kind(field["allOf"][0])
     if "enum" in field:
-        return ", ".join(f"`{word}`" for word in field["enum"])
+        return ", ".join(f"`{_word(one)}`" for one in field["enum"])
     if "const" in field:
-        return f"`{str(field['const']).lower()}`"
+        return f"`{_word(field['const'])}`"
     if "anyOf" in field:
         return _choice(field)
     return _plain(field)
+
+
+def _word(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _choice(field: Mapping[str, Any]) -> str:

@@ -35,13 +35,14 @@ repeat:
   max: 5
 
   # The run is done when all of these hold in the same pass. Other checks: {contains: text},
-  # {command: [pytest, -q]} (a program that succeeds), {person: true} (somebody approves).
+  # {command: [pytest, -q]} (a program that succeeds), {judge: {prompt: Is it good?}} (an agent
+  # says so), {person: true} (somebody approves).
   until:
     all:
       - signal: DONE
       - regex: '(?i)again'
 
-  # What a pass learns from those before it: progress-log, previous-output or none.
+  # What a pass learns from those before it: progress-log, previous-output, session or none.
   memory: progress-log
 
 # Whatever is used up first ends the run.
