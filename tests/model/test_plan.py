@@ -9,9 +9,17 @@ import pytest
 from hypothesis import given, settings
 
 from loopwright.model import actions, checks, memory
-from loopwright.model.actions import Action, CallAgent, Repeat, Step, Steps, Wait
+from loopwright.model.actions import Action, CallAgent, Origin, Repeat, Step, Steps, Wait
 from loopwright.model.memory import Memory
-from loopwright.model.plan import PLAN_VERSION, Agent, Plan, decode_plan, encode_plan, only_repeat
+from loopwright.model.plan import (
+    PLAN_VERSION,
+    Agent,
+    Plan,
+    decode_plan,
+    encode_plan,
+    only_repeat,
+    unplaced,
+)
 from loopwright.model.record import Record
 from tests.model.plans import one_step, plans
 
@@ -145,3 +153,15 @@ def test_the_only_loop(steps: tuple[Step, ...], found: bool) -> None:
 def test_agents_start_with_nothing_decided() -> None:
     """An agent that is only named leaves every choice open."""
     assert Agent() == Agent(spec=None, tools=None, env={}, options={})
+
+
+def test_places_can_be_left_out() -> None:
+    """At any depth, and nothing else is."""
+
+    def plan(origin: Origin | None) -> Plan:
+        inner = Step(id="b", action=WORK, origin=origin)
+        outer = Step(id="a", action=Repeat(body=Steps(steps=(inner,)), max=2), origin=origin)
+        return Plan(name="t", steps=(outer,))
+
+    placed = plan(Origin(line=3, column=1))
+    assert unplaced(placed) == plan(None) != placed

@@ -140,6 +140,21 @@ def test_a_loop_at_the_top_repeats_the_steps_beside_it() -> None:
         pytest.param("steps: []", "2:8 out-of-range", id="no-steps"),
         pytest.param("steps: [3]", "2:9 wrong-type", id="step-as-number"),
         pytest.param("files: [../a.md]", "2:9 outside-workspace", id="files-outside"),
+        pytest.param(
+            "schema: {properties: {a: {pattern: 'x+'}, b: {pattern: '(x'}}}",
+            "2:9 bad-regex",
+            id="second-pattern",
+        ),
+        pytest.param(
+            "repeat: {max: 2, steps: [{id: a, prompt: '{{previous.steps.b.output}}'}]}",
+            "2:43 unknown-reference",
+            id="step-before",
+        ),
+        pytest.param(
+            "repeat: {max: 2, prompt: '{{previous.steps.b.output}}'}",
+            "2:27 unknown-reference",
+            id="no-steps-before",
+        ),
         pytest.param("run: 3", "2:6 wrong-type", id="run-as-number"),
         pytest.param("run: [a, 3]", "2:6 wrong-type", id="number-in-command"),
         pytest.param("run: [x]\nenv: {a-b: x}", "3:7 bad-env", id="variable-name"),

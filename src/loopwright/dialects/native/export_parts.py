@@ -25,7 +25,7 @@ from loopwright.model.checks import (
     Script,
     Signal,
 )
-from loopwright.model.expr import Cel, Compare, Condition, EveryOf, SomeOf
+from loopwright.model.expr import Cel, Compare, Condition, EveryOf
 from loopwright.model.memory import Memory, NoMemory, PreviousOutput, ProgressLog, SameSession
 from loopwright.model.plan import Agent, Input
 from loopwright.model.policy import Limits, Retry
@@ -225,17 +225,11 @@ def _text_check(check: Check) -> Made:
 
 
 def write_condition(condition: Condition) -> JsonValue:
-    match condition:
-        case Cel(text=text, missing="error"):
-            return text
-        case Cel(text=text):
-            return {"expr": text, "missing": False}
-        case Compare():
-            return {
-                "value": write_ref(condition.ref),
-                _COMPARISONS[condition.op]: condition.value,
-            }
-        case EveryOf(parts=parts):
-            return {"all": [write_condition(part) for part in parts]}
-        case SomeOf(parts=parts):
-            return {"any": [write_condition(part) for part in parts]}
+    if isinstance(condition, Cel):
+        text = condition.text
+        return text if condition.missing == "error" else {"expr": text, "missing": False}
+    if isinstance(condition, Compare):
+        comparison = _COMPARISONS[condition.op]
+        return {"value": write_ref(condition.ref), comparison: condition.value}
+    key = "all" if isinstance(condition, EveryOf) else "any"
+    return {key: [write_condition(part) for part in condition.parts]}
