@@ -34,7 +34,7 @@ LIBRARY = "loopwright.gateway.library"
 
 
 @dataclass(slots=True)
-class _Exchange:
+class Exchange:
     """How far one exchange has come."""
 
     request: ModelRequest
@@ -105,7 +105,7 @@ class Gateway:
             yield Unanswered(failure=nobody, attempts=())
             return
         request = _sendable(request)
-        exchange = _Exchange(request, self._clock.now_ms())
+        exchange = Exchange(request, self._clock.now_ms())
         stop_timer = self._clock.call_after(request.limits.total_ms, exchange.time_is_up)
         try:
             async with aclosing(self._attempts(exchange)) as events:
@@ -116,7 +116,7 @@ class Gateway:
             if exchange.trial is not None:
                 await exchange.trial.close()
 
-    async def _attempts(self, exchange: _Exchange) -> AsyncGenerator[ModelEvent, None]:
+    async def _attempts(self, exchange: Exchange) -> AsyncGenerator[ModelEvent, None]:
         while True:
             exchange.tries += 1
             number = len(exchange.attempts) + 1
@@ -140,12 +140,12 @@ class Gateway:
             if failed.wait_ms is None:
                 yield self._unanswered(exchange)
                 return
-            await self._pause(exchange, failed.wait_ms)
+            await self.pause(exchange, failed.wait_ms)
             if exchange.late:
                 yield self._unanswered(exchange)
                 return
 
-    async def _start(self, exchange: _Exchange) -> Trial | Fallen:
+    async def _start(self, exchange: Exchange) -> Trial | Fallen:
         """Begin an attempt, or say why it cannot begin."""
         request, spec = exchange.request, exchange.spec
         to = endpoint_of(spec, self._env)
@@ -175,7 +175,7 @@ class Gateway:
             return True
         return await asyncio.to_thread(self._catalogue.knows, spec)
 
-    def _answered(self, exchange: _Exchange, spoken: Spoken, ms: int) -> Answered:
+    def _answered(self, exchange: Exchange, spoken: Spoken, ms: int) -> Answered:
         request = exchange.request
         usage = self._catalogue.priced(exchange.spec, spoken.usage, request.pricing)
         number = len(exchange.attempts) + 1
@@ -187,7 +187,7 @@ class Gateway:
             attempts=tuple(exchange.attempts),
         )
 
-    def _failed(self, exchange: _Exchange, fallen: Fallen, ms: int) -> AttemptFailed:
+    def _failed(self, exchange: Exchange, fallen: Fallen, ms: int) -> AttemptFailed:
         """Note a failed attempt and move to the next one, if there is to be one."""
         request, spec = exchange.request, exchange.spec
         failure = _named(fallen.failure, spec)
@@ -214,7 +214,7 @@ class Gateway:
             case _:
                 return AttemptFailed(attempt=attempt)
 
-    def _unanswered(self, exchange: _Exchange) -> Unanswered:
+    def _unanswered(self, exchange: Exchange) -> Unanswered:
         """The end without an answer. Time that ran out, or a failure that no other model can
         mend, is told as it is; else the failure that says most.
         """
@@ -230,8 +230,8 @@ class Gateway:
         failure = last if final else worth_telling(list(exchange.failures.values()))
         return Unanswered(failure=failure, attempts=tuple(exchange.attempts))
 
-    async def _pause(self, exchange: _Exchange, ms: int) -> None:
-        """Wait on the clock, or until the deadline for everything."""
+    async def pause(self, exchange: Exchange, ms: int) -> None:
+        """Wait between two tries, on the clock, or until the deadline for everything."""
         if ms <= 0 or exchange.late:
             return
         exchange.waiting.clear()
