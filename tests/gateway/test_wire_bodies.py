@@ -128,16 +128,18 @@ async def body(to: Endpoint, client: Any, request: ModelRequest, wires: WireServ
     """The bytes that a client sends for a request."""
     make = claude.model if to.wire == "anthropic" else chat.model
     names = wire_names(tool_names(request.tools, request.messages))
-    async with httpx2.AsyncClient() as http:
-        async with model_request_stream(
+    async with (
+        httpx2.AsyncClient() as http,
+        model_request_stream(
             make(to, http, client=client),
             library_messages(request, names),
             model_settings=library_settings(request.decoding),
             model_request_parameters=library_parameters(request, names),
             instrument=False,
-        ) as stream:
-            async for _ in stream:
-                pass
+        ) as stream,
+    ):
+        async for _ in stream:
+            pass
     return wires.requests[-1].raw
 
 

@@ -30,16 +30,19 @@ def is_paired(messages: Sequence[AnyMessage]) -> bool:
     due: list[str] = []
     for message in messages:
         if isinstance(message, ToolMessage):
-            if not due or sorted(result.id for result in message.results) != sorted(due):
+            if not due or sorted([result.id for result in message.results]) != sorted(due):
                 return False
             due = []
-        elif due or _empty(message):
+        elif due:
             return False
         elif isinstance(message, AssistantMessage):
-            due = [call.id for call in message.calls]
-            if len(seen | set(due)) != len(seen) + len(due) or "" in due:
-                return False
+            due = [part.id for part in message.parts if isinstance(part, CallPart)]
+            expected = len(seen) + len(due)
             seen.update(due)
+            if len(seen) != expected or "" in seen or not (due or message.text):
+                return False
+        elif not message.text:
+            return False
     return not due
 
 

@@ -5,19 +5,20 @@ from typing import Any
 
 import httpx2
 from anthropic import AsyncAnthropic
+from anthropic._models import FinalRequestOptions
 from anthropic.resources.beta.beta import AsyncBeta
 from anthropic.resources.beta.messages import AsyncMessages
 from pydantic_ai.models import Model
 from pydantic_ai.models.anthropic import AnthropicModel
 from pydantic_ai.providers.anthropic import AnthropicProvider
 
-from loopwright.gateway.library.shortcut import around
+from loopwright.gateway.library.shortcut import around, opened
 from loopwright.gateway.specs import Endpoint
 
 
 class _Messages(AsyncMessages):
     async def create(self, **options: Any) -> Any:  # type: ignore[override]  # noqa: ANN401
-        return await super().create(**around(options, ("messages", "tools")))
+        return await super().create(**around(options, ("messages", "tools"), sealed=True))
 
 
 class _Beta(AsyncBeta):
@@ -32,6 +33,12 @@ class Client(AsyncAnthropic):
     @cached_property
     def beta(self) -> AsyncBeta:
         return _Beta(self)
+
+    async def _prepare_options(self, options: FinalRequestOptions) -> FinalRequestOptions:
+        """The SDK's hook between its walk and the building of the body."""
+        options = await super()._prepare_options(options)
+        options.json_data = opened(options.json_data)
+        return options
 
 
 def model(

@@ -76,34 +76,33 @@ def library_messages(request: ModelRequest, names: WireNames) -> list[ModelMessa
 def _request_parts(
     message: SystemMessage | UserMessage | ToolMessage, names: WireNames
 ) -> Iterator[ModelRequestPart]:
-    match message:
-        case SystemMessage(text=text):
-            yield SystemPromptPart(text, timestamp=_WHEN)
-        case UserMessage(text=text):
-            yield UserPromptPart(text, timestamp=_WHEN)
-        case ToolMessage(results=results):
-            for result in results:
-                yield ToolReturnPart(
-                    tool_name=names.wire(result.tool),
-                    content=result.text,
-                    tool_call_id=result.id,
-                    timestamp=_WHEN,
-                    outcome="failed" if result.error else "success",
-                )
+    if isinstance(message, ToolMessage):
+        for result in message.results:
+            yield ToolReturnPart(
+                tool_name=names.wire(result.tool),
+                content=result.text,
+                tool_call_id=result.id,
+                timestamp=_WHEN,
+                outcome="failed" if result.error else "success",
+            )
+    elif isinstance(message, UserMessage):
+        yield UserPromptPart(message.text, timestamp=_WHEN)
+    else:
+        yield SystemPromptPart(message.text, timestamp=_WHEN)
 
 
 def _library_part(part: AnyPart, names: WireNames) -> ModelResponsePart:
     made: Kept
-    match part:
-        case TextPart(text=text):
-            made = LibraryText(text)
-        case ThoughtPart(text=text):
-            made = LibraryThought(text)
-        case CallPart(tool=tool, args=args, id=name):
-            made = ToolCallPart(names.wire(tool), args, name)
-    for field, value in part.extra.items():
-        if field in _FIELDS:
-            setattr(made, field, value)
+    if isinstance(part, CallPart):
+        made = ToolCallPart(names.wire(part.tool), part.args, part.id)
+    elif isinstance(part, TextPart):
+        made = LibraryText(part.text)
+    else:
+        made = LibraryThought(part.text)
+    if part.extra:
+        for field, value in part.extra.items():
+            if field in _FIELDS:
+                setattr(made, field, value)
     return made
 
 
@@ -207,7 +206,10 @@ def our_usage(response: ModelResponse) -> ModelUsage:
 
 def tool_names(tools: Iterable[ToolSpec], messages: Iterable[AnyMessage]) -> Iterator[str]:
     """Every tool that is offered or stands in the history."""
-    yield from (tool.name for tool in tools)
+    for tool in tools:
+        yield tool.name
     for message in messages:
         if isinstance(message, AssistantMessage):
-            yield from (call.tool for call in message.calls)
+            for part in message.parts:
+                if isinstance(part, CallPart):
+                    yield part.tool

@@ -1,6 +1,7 @@
 """One request on the library's model layer: deltas while it speaks, a value at the end."""
 
 import asyncio
+import gc
 import warnings
 from collections.abc import Callable
 from importlib import import_module
@@ -58,6 +59,7 @@ def speaker(clock: Clock) -> "LibrarySpeaker":
     what a model does not support is left out of its request.
     """
     warnings.filterwarnings("ignore", module=r"pydantic_ai\b")
+    gc.freeze()
     return LibrarySpeaker(clock)
 
 
@@ -119,7 +121,11 @@ class LibrarySpeaker:
         make: Callable[[Endpoint, httpx2.AsyncClient], Model] = import_module(
             _MAKERS[to.wire]
         ).model
-        return make(to, self._http)
+        made = make(to, self._http)
+        # The thousands of classes that a wire brings stay for good. Unfrozen, each full collection
+        # would walk through all of them and hold up every run of the process meanwhile.
+        gc.freeze()
+        return made
 
     def _fallen(self, error: Exception, to: Endpoint, stream: StreamedResponse | None) -> Fallen:
         failure = failure_of(error, to, self._clock.now_ms())
