@@ -72,7 +72,6 @@ def test_a_text_arrives_in_pieces_and_whole(opener: Opener) -> None:
     run(work())
 
 
-@pytest.mark.item("aldo-12")
 def test_two_calls_of_one_turn_and_their_results(opener: Opener) -> None:
     """Parallel calls come with our names and whole arguments, and the next request is accepted
     with a result for each, by a server that refuses anything else.
@@ -244,7 +243,6 @@ def test_the_next_model_of_the_list_answers(opener: Opener) -> None:
     run(work())
 
 
-@pytest.mark.item("aldo-19")
 def test_closing_closes_the_connection(opener: Opener) -> None:
     """Leaving the stream in the middle ends the attempt at the other side too."""
 

@@ -92,7 +92,6 @@ async def conversation(wires: WireServer, model: str) -> None:
         )
 
 
-@pytest.mark.item("aldo-8", "aldo-12")
 @pytest.mark.parametrize("name", MODELS)
 def test_bodies_are_as_recorded(name: str) -> None:
     """Three requests of a conversation with two parallel calls in each turn, byte for byte of
@@ -183,7 +182,6 @@ MESSAGES = st.one_of(
 )
 
 
-@pytest.mark.item("aldo-12")
 @pytest.mark.parametrize("name", MODELS)
 def test_every_call_has_exactly_one_result(name: str) -> None:
     """Whatever the history, crashes and doubled ids included: a server that checks each call for
