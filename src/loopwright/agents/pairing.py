@@ -62,14 +62,8 @@ def call_ids(messages: Iterable[AnyMessage]) -> Iterator[str]:
             yield from (call.id for call in message.calls)
 
 
-def _empty(message: AnyMessage) -> bool:
-    match message:
-        case AssistantMessage():
-            return not message.text and not message.calls
-        case UserMessage() | SystemMessage():
-            return not message.text
-        case ToolMessage():
-            return not message.results
+def _empty(message: AssistantMessage | SystemMessage | UserMessage) -> bool:
+    return not message.text and not (isinstance(message, AssistantMessage) and message.calls)
 
 
 def _repaired(messages: Sequence[AnyMessage]) -> Iterator[AnyMessage]:

@@ -2,10 +2,15 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 
 from loopwright.gateway.speaking import Delta, Fallen, Said, Spoken
-from loopwright.model.exchange import CallLimits, ModelFailure, ModelFailureKind, ModelUsage
+from loopwright.model.exchange import (
+    CallDelta,
+    CallLimits,
+    ModelFailure,
+    ModelFailureKind,
+    ModelUsage,
+)
 from loopwright.ports import Clock
 
 LONGEST_ANSWER = 16_000_000  # characters; a model that never ends is stopped before memory is
@@ -35,7 +40,7 @@ class Trial:
         self._stopped: ModelFailureKind | None = None
         self._size = 0
         self._outcome: Spoken | Fallen | None = None
-        self._error: BaseException | None = None
+        self._error: Exception | None = None
         self._timer = self._arm(limits.first_token_ms, "first_token_timeout")
         self._task = asyncio.get_running_loop().create_task(self._run())
 
@@ -65,8 +70,7 @@ class Trial:
         """End it if it is still under way, and wait until its connection is given back."""
         self._timer()
         self._task.cancel()
-        with suppress(asyncio.CancelledError):
-            await asyncio.wait({self._task})
+        await asyncio.wait({self._task})
 
     def _arm(self, ms: int, why: ModelFailureKind) -> Callable[[], None]:
         return self._clock.call_after(ms, lambda: self.stop(why))
@@ -75,7 +79,7 @@ class Trial:
         self._timer()
         self._timer = self._arm(self._limits.idle_ms, "idle_timeout")
         self._queue.put_nowait(delta)
-        self._size += len(delta.text if not hasattr(delta, "args") else delta.args)
+        self._size += len(delta.args if isinstance(delta, CallDelta) else delta.text)
         if self._size > LONGEST_ANSWER:
             self.stop("bad_answer")
 
@@ -86,7 +90,7 @@ class Trial:
             if self._stopped is None:
                 raise
             self._outcome = self._cut_short(self._stopped)
-        except BaseException as error:
+        except Exception as error:
             self._error = error  # a defect of ours: raised where the outcome is asked for
         finally:
             self._timer()

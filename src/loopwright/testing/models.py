@@ -195,10 +195,10 @@ def _deltas(answer: Answer, names: WireNames) -> Iterator[Delta]:
 
 def seen(model: str, request: ModelRequest, names: WireNames, number: int) -> WireRequest:
     """A request as a server would see it, for scripts that ask about it."""
-    messages = [{"role": "system", "content": request.system}] if request.system else []
+    system = (SystemMessage(text=request.system),) if request.system else ()
     body: dict[str, JsonValue] = {
         "model": model,
-        "messages": [*messages, *(one for each in request.messages for one in _wired(each))],
+        "messages": [one for each in (*system, *request.messages) for one in _wired(each)],
         "tools": [{"function": {"name": names.wire(tool.name)}} for tool in request.tools],
     }
     return WireRequest(

@@ -21,12 +21,12 @@ from loopwright.gateway.specs import Endpoint
 
 
 class _Completions(AsyncCompletions):
-    async def create(self, **options: Any) -> Any:  # type: ignore[override]  # noqa: ANN401
+    async def create(self, **options: Any) -> Any:  # noqa: ANN401 - as the SDK has it
         return await super().create(**around(options, ("messages", "tools")))
 
 
 class _Responses(AsyncResponses):
-    async def create(self, **options: Any) -> Any:  # type: ignore[override]  # noqa: ANN401
+    async def create(self, **options: Any) -> Any:  # noqa: ANN401 - as the SDK has it
         return await super().create(**around(options, ("input", "tools")))
 
 

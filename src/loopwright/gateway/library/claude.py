@@ -17,7 +17,7 @@ from loopwright.gateway.specs import Endpoint
 
 
 class _Messages(AsyncMessages):
-    async def create(self, **options: Any) -> Any:  # type: ignore[override]  # noqa: ANN401
+    async def create(self, **options: Any) -> Any:  # noqa: ANN401 - as the SDK has it
         return await super().create(**around(options, ("messages", "tools"), sealed=True))
 
 

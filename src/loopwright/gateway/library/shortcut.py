@@ -10,6 +10,7 @@ compares the bodies of both ways.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +29,7 @@ def opened(body: object) -> object:
 
 def around(
     options: Mapping[str, object], names: tuple[str, ...], *, sealed: bool = False
-) -> dict[str, object]:
+) -> dict[str, Any]:
     """The options of a request with the named lists moved into the body's additions."""
     lists = {name: options[name] for name in names if isinstance(options.get(name), list)}
     moved = {name: Sealed(one) if sealed else one for name, one in lists.items()}
