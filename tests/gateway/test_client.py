@@ -50,6 +50,20 @@ def test_the_library_is_loaded_when_it_is_needed() -> None:
     assert json.loads(done.stdout.replace("'", '"')) == []
 
 
+def test_loading_in_advance() -> None:
+    """Everything is loaded before the first request; what cannot be is told by the request."""
+
+    async def work() -> None:
+        env = {"LOOPWRIGHT_MODEL_BASE_URL": "http://127.0.0.1:9", "GEMINI_API_KEY": "x"}
+        async with Gateway(env=env, clock=FakeClock()) as gateway:
+            await gateway.load(["local/x", "anthropic/y", "google/z", "nobody/w"])
+        assert {"loopwright.gateway.library.chat", "loopwright.gateway.library.claude"} <= set(
+            sys.modules
+        )
+
+    run(work())
+
+
 @pytest.mark.parametrize("provider", ["openai", "openai-responses", "anthropic", "local"])
 def test_no_event_has_the_key(provider: str) -> None:
     """A service that quotes the key in its error does not get it into our events."""

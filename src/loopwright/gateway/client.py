@@ -1,7 +1,7 @@
 """The client: asks a model, tries again, fails over, keeps the deadlines, and counts the cost."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -92,6 +92,14 @@ class Gateway:
         at: TracebackType | None,
     ) -> None:
         await self.close()
+
+    async def load(self, models: Iterable[str]) -> None:
+        """Load what these models need, seconds of CPU in a thread, before they are needed."""
+        speaker = await self._library()
+        for spec in models:
+            to = endpoint_of(spec, self._env)
+            if isinstance(to, Endpoint):
+                await speaker.load(to)
 
     async def close(self) -> None:
         """Give back every connection."""

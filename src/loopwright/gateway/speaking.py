@@ -50,6 +50,9 @@ class Speaker(Protocol):
 
     async def speak(self, to: Endpoint, request: ModelRequest, said: Said) -> Spoken | Fallen: ...
 
+    async def load(self, to: Endpoint) -> None:
+        """Get ready for an endpoint, so that its first request does not have to."""
+
     async def close(self) -> None:
         """Give back every connection."""
 

@@ -97,6 +97,9 @@ class ScriptedSpeaker:
         self._asked = 0
         self._calls = 0
 
+    async def load(self, to: Endpoint) -> None:
+        """There is nothing to load."""
+
     async def close(self) -> None:
         """There is nothing to give back."""
 

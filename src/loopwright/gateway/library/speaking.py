@@ -4,6 +4,7 @@ import asyncio
 import gc
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from importlib import import_module
 
 import httpx2
@@ -70,6 +71,7 @@ class LibrarySpeaker:
         self._clock = clock
         self._models: dict[Endpoint, Model] = {}
         self._loading = asyncio.Lock()
+        self._turnstile = asyncio.Lock()
         # A redirect would carry the key to another host.
         self._http = httpx2.AsyncClient(
             timeout=None,
@@ -78,6 +80,11 @@ class LibrarySpeaker:
                 max_connections=_MOST_CONNECTIONS, max_keepalive_connections=_MOST_CONNECTIONS // 4
             ),
         )
+
+    async def load(self, to: Endpoint) -> None:
+        """Load the wire of an endpoint; what is wrong with it is told by its first request."""
+        with suppress(ImportError):
+            await self._model(to)
 
     async def close(self) -> None:
         """Give back every connection."""
@@ -92,6 +99,7 @@ class LibrarySpeaker:
             detail = f"{to.provider} needs an extra: pip install 'loopwright[google]' ({missing})"
             failure = ModelFailure(kind="no_model", model=to.spec, detail=detail)
             return Fallen(failure=failure, usage=NOTHING_USED)
+        await self._take_turn()
         names = wire_names(tool_names(request.tools, request.messages))
         stream: StreamedResponse | None = None
         try:
@@ -106,9 +114,17 @@ class LibrarySpeaker:
                     delta = _delta(event, names)
                     if delta is not None:
                         said(delta)
+                        await asyncio.sleep(0)  # a full buffer holds hundreds; others wait too
         except Exception as error:  # whatever a service or a library may bring is a value here
             return self._fallen(error, to, stream)
         return _spoken(stream, to, names)
+
+    async def _take_turn(self) -> None:
+        """Requests that are to begin at once begin one after the other, with a round of the event
+        loop between them: building one takes milliseconds, a hundred in a row would be a stop.
+        """
+        async with self._turnstile:
+            await asyncio.sleep(0)
 
     async def _model(self, to: Endpoint) -> Model:
         """The library's model for an endpoint; a wire is loaded, in a thread, when first used."""
