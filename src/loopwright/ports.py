@@ -1,13 +1,14 @@
 """Ports: what the core needs from the world, as protocols. Adapters implement them; `app` chooses.
 
 Two matter most. `EventLog` keeps facts: gapless numbers, expected-version appends, blobs, a tail.
-`Performer` answers effects. One contract suite runs over every implementation of each.
+`Performer` answers effects. `ModelClient` is for performers of model calls. One contract suite
+runs over every implementation of each.
 
 What is made for every pass (`Append`, `Job`, `Done`, `Failed`) is a msgspec struct: cheap to make,
 and unseen by the garbage collector, which is safe because none can be part of a circle.
 """
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -17,6 +18,7 @@ import msgspec
 
 from loopwright.kernel.calls import AnyCall
 from loopwright.kernel.facts import AnyFact, Failure, Usage
+from loopwright.model.exchange import ModelEvent, ModelRequest, Pricing
 from loopwright.model.plan import Agent
 from loopwright.model.record import JsonValue
 
@@ -245,3 +247,26 @@ class Performer(Protocol):
     """
 
     def perform(self, job: Job) -> Answer | Awaitable[Answer]: ...
+
+
+class ModelClient(Protocol):
+    """Asks chat models. There is one way, a stream; a whole answer is its last event."""
+
+    def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
+        """Ask, and tell what happens. The first event is an `AttemptStarted`; deltas follow, an
+        `AttemptFailed` and a new `AttemptStarted` for each further try, and the last event is
+        always one `Answered` or `Unanswered`. Never raises for what a service or a network may
+        do. Closing the generator, or cancelling the task in it, closes the connection at once.
+        """
+
+
+class ModelCatalogue(Protocol):
+    """What is known about models before one is asked."""
+
+    def window(self, model: str) -> int | None:
+        """How many tokens the context of `PROVIDER/NAME` holds, None if nobody knows."""
+
+    def price(
+        self, model: str, input_tokens: int, output_tokens: int, pricing: Pricing
+    ) -> float | None:
+        """What so many tokens would cost in USD at most, None if nobody knows."""

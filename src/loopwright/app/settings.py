@@ -38,6 +38,7 @@ _OTHER_VARIABLES = (
     "EFFECT",
     "ITERATION",
     "MODEL",
+    "MODEL_API_KEY",
     "MODEL_BASE_URL",
     "PATH",
     "RESULT_SCHEMA",
