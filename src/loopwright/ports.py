@@ -16,7 +16,7 @@ from typing import Literal, Protocol, TypeAlias
 import msgspec
 
 from loopwright.kernel.calls import AnyCall
-from loopwright.kernel.facts import AnyFact, Failure, Usage
+from loopwright.kernel.facts import NO_USAGE, AnyFact, Failure, Usage
 from loopwright.model.plan import Agent
 from loopwright.model.record import JsonValue
 
@@ -205,6 +205,7 @@ class Job(msgspec.Struct, kw_only=True, gc=False):
     prompt: str = ""
     schema: dict[str, JsonValue] | None = None
     session: str | None = None
+    session_used: Usage = NO_USAGE  # by that session, before this call
     step: str = ""
     idle_ms: int | None = None
     wall_ms: int | None = None

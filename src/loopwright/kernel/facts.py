@@ -28,12 +28,16 @@ class Usage(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     usd: float = 0.0
 
 
+NO_USAGE = Usage()
+
+
 class Failure(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """Why something did not work, in a form that a policy can read and a person too."""
 
     type: FailureKind | str
     detail: str = ""
     retry_after_ms: int | None = None
+    resets_at: int | None = None  # when a used-up allowance is renewed; milliseconds, epoch
 
 
 class Fact(

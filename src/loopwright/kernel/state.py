@@ -87,6 +87,7 @@ class Pending(msgspec.Struct, eq=False):
     owner: Owner
     attempt: int
     requested_at: int
+    spec: str = ""  # what stood behind the agent when it was called
 
 
 @dataclass(slots=True, eq=False)
@@ -226,6 +227,8 @@ def note_request(state: State, fact: EffectRequested, owner: Owner) -> Pending:
     state.pending[fact.effect] = entry
     if isinstance(fact.call, AgentCall):
         state.calls += 1
+        agent = state.plan.agents.get(fact.call.agent)
+        entry.spec = (agent.spec or "") if agent is not None else ""
     elif isinstance(fact.call, SleepCall):
         state.timers[fact.effect] = fact.call.until
     return entry
