@@ -303,9 +303,9 @@ def test_another_program_behind_the_agent_begins_a_new_session() -> None:
     driver = started(loop(SameSession()))
     driver.answer("main.0/agent#1", Reply("x", session="s-1", usage=Usage(7, 3, 0.1)))
     assert (shown(driver).session, shown(driver).session_used) == ("s-1", Usage(7, 3, 0.1))
-    driver.append(AgentChanged(at=driver.clock, agent="a", becomes=Agent(spec="codex")))
+    driver.append(AgentChanged(at=driver.clock, agent="worker", becomes=Agent(spec="codex")))
     assert (shown(driver).session, shown(driver).session_used) == (None, Usage())
-    driver.append(AgentChanged(at=driver.clock, agent="a", becomes=Agent(spec="")))
+    driver.append(AgentChanged(at=driver.clock, agent="worker", becomes=Agent(spec="")))
     assert shown(driver).session == "s-1"
 
 
