@@ -1,7 +1,7 @@
 """What is known about each coding CLI: its name, its variables, its words for rights."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 
 
@@ -17,7 +17,7 @@ class Cli:
     sign_in: str
     credentials: tuple[str, ...]
     variables: tuple[str, ...] = ()
-    fixed: Mapping[str, str] = MappingProxyType({})
+    fixed: Mapping[str, str] = field(default_factory=dict)
     permissions: Mapping[str, str]  # our word, or its own, to its own
     has_tools: bool = False  # can be confined to named tools
     has_turns: bool = False
