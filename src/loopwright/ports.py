@@ -240,6 +240,20 @@ class Failed(msgspec.Struct, kw_only=True, gc=False):
 Answer: TypeAlias = Done | Failed
 
 
+class Question(msgspec.Struct, kw_only=True, frozen=True):
+    """Something that a person has to decide before an effect can go on. `number` tells questions
+    of one effect apart that are alike.
+    """
+
+    message: str
+    about: str = ""  # exactly what is decided
+    number: int = 0
+
+
+Ask: TypeAlias = Callable[[Job, Question], Awaitable[bool]]
+"""Asks a person, durably; True is an approval, and nothing else is."""
+
+
 class Performer(Protocol):
     """Performs effects. May answer at once, or with something to wait for; never raises for what
     an agent or a program may do. Cancelling the wait ends everything that the effect has started.

@@ -74,6 +74,8 @@ def effect_answered(state: State, fact: _Answer) -> None:
         state.ignored += 1
         return
     state.timers.pop(fact.effect, None)
+    if pending.gates:
+        state.stale.update((name, gate) for name, gate in pending.gates.items() if gate.open)
     if isinstance(pending.call, AgentCall):
         _agent_answered(state, pending, fact)
     _route_answer(pending, fact)
@@ -195,11 +197,15 @@ def gate_opened(state: State, fact: GateOpened) -> None:
         opened_at=fact.at,
         path=fact.path,
         owner=owner,
+        effect=fact.effect,
     )
     state.gates[fact.gate] = gate
     if fact.about == "cap":
         assert isinstance(owner.body, RepeatBody)
         owner.body.cap_gate = gate
+    elif fact.about == "tool":
+        pending = state.pending[fact.effect]
+        pending.gates = {**(pending.gates or {}), fact.gate: gate}
     elif fact.about == "step":
         assert isinstance(owner.body, LeafBody)
         owner.body.gate = gate
@@ -214,6 +220,7 @@ def gate_answered(state: State, fact: GateAnswered) -> None:
         state.ignored += 1
         return
     gate.open = False
+    state.stale.pop(fact.gate, None)
     gate.decision = fact.decision
     gate.text = fact.text
     gate.by = fact.by
@@ -229,6 +236,7 @@ def gate_answered(state: State, fact: GateAnswered) -> None:
 
 
 def gate_closed(state: State, fact: GateClosed) -> None:
+    state.stale.pop(fact.gate, None)
     gate = state.gates.pop(fact.gate, None)
     if gate is None:
         state.ignored += 1

@@ -205,6 +205,7 @@ class GateOpened(PlaceFact, frozen=True, kw_only=True, tag="gate.opened"):
     answers: tuple[Decision, ...]
     about: Literal["pass", "step", "cap", "tool"] = "pass"
     output: Text | None = None
+    effect: str = ""  # whose answer waits for the decision, where one is under way
 
 
 class GateAnswered(PlaceFact, frozen=True, kw_only=True, tag="gate.answered"):

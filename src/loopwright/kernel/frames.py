@@ -65,6 +65,7 @@ class GateState:
     opened_at: int
     path: str
     owner: "Owner"
+    effect: str = ""
     open: bool = True
     decision: Decision | None = None
     text: str = ""

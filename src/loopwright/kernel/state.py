@@ -88,6 +88,7 @@ class Pending(msgspec.Struct, eq=False):
     attempt: int
     requested_at: int
     spec: str = ""  # what stood behind the agent when it was called
+    gates: dict[str, GateState] | None = None  # asked while it was under way
 
 
 @dataclass(slots=True, eq=False)
@@ -100,6 +101,7 @@ class State:
     pending: dict[str, Pending] = field(default_factory=dict)
     timers: dict[str, int] = field(default_factory=dict)
     gates: dict[str, GateState] = field(default_factory=dict)
+    stale: dict[str, GateState] = field(default_factory=dict)  # open, of effects that are answered
     agenda: deque[Owner] = field(default_factory=deque)
     slots: deque[LeafBody] = field(default_factory=deque)
     marks: dict[str, set[int]] = field(default_factory=dict)
