@@ -15,7 +15,8 @@ from loopwright.kernel.checks import last_json_object
 from loopwright.kernel.facts import Failure
 from loopwright.model.plan import Agent
 from loopwright.model.record import JsonValue
-from loopwright.ports import Answer, Bus, Delta, Done, Failed, Job
+from loopwright.ports import Answer, Ask, Bus, Delta, Done, Failed, Job
+from loopwright.programs.acp import AcpAgents
 from loopwright.programs.coding import CodingAgents
 from loopwright.programs.context import with_files
 from loopwright.programs.environment import agent_environment
@@ -53,6 +54,11 @@ class LocalPerformer:
         self._base = os.environ if base is None else base
         self._scripted: ScriptedAgent | None = None
         self._coding = CodingAgents(bus, self._fitting, self._base)
+        self._acp = AcpAgents(bus, self._fitting, self._base)
+
+    def ask_through(self, ask: Ask) -> None:
+        """Where agents turn to with what a person has to decide; without it that is a no."""
+        self._acp.ask = ask
 
     def perform(self, job: Job) -> Answer | Awaitable[Answer]:
         match job.call:
@@ -77,6 +83,8 @@ class LocalPerformer:
             return self._from_script(job, spec.file)
         if spec.kind in CLIS:
             return self._coding.perform(job, agent, spec)
+        if spec.kind == "acp":
+            return self._acp.perform(job, agent, spec)
         return self._program(job, agent, spec.argv, lines=spec.kind == "jsonl")
 
     def _script(self) -> "ScriptedAgent":

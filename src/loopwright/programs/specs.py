@@ -11,7 +11,10 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Literal, TypeAlias, get_args
 
+from loopwright.agents import acp
+from loopwright.agents.clis import arguments
 from loopwright.agents.clis.table import CLIS
+from loopwright.model.plan import Agent
 
 Kind: TypeAlias = Literal[
     "claude", "codex", "opencode", "gemini", "acp", "command", "jsonl", "script"
@@ -64,3 +67,10 @@ def parse_spec(text: str) -> Spec | BadSpec:
 def _nearest(kind: str) -> str:
     close = get_close_matches(kind, [*KINDS, *LATER], n=1)
     return f"did you mean {close[0]}? known are {KNOWN}" if close else f"known are {KNOWN}"
+
+
+def unfit_agent(spec: Spec, agent: Agent) -> str | None:
+    """What an agent is given that the program behind it cannot be held to, in words."""
+    if spec.kind in CLIS:
+        return arguments.unfit(spec.kind, agent)
+    return acp.unfit(agent) if spec.kind == "acp" else None
