@@ -14,10 +14,10 @@ UV    ?= uv
 PURE_ROOMS := model kernel syntax agents dialects
 PURE_FILES := $(shell printf ',src/loopwright/%s/*' $(PURE_ROOMS))
 
-.PHONY: help setup demo test test-deep check cover bench matrix docs fmt lock clean
+.PHONY: help setup demo test test-deep test-agents check cover bench matrix docs fmt lock clean
 
 help: ## list the targets
-	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(STAMP) ## create .venv and install everything from the hashed lock (instant the second time)
 
@@ -41,6 +41,15 @@ test: check ## set up, run the gates, then all tests but the deep ones
 
 test-deep: setup ## the tests that take minutes: long simulations, every crash point
 	$(PY) -m pytest -n $(JOBS) -m deep --timeout 1800 tests
+
+# The programs are large (1.3 GB) and come from npm, so they are not part of `make test`.
+CLIS := .cache/agents
+test-agents: setup ## real coding CLIs, installed from npm, against a local server (needs node 20+)
+	@command -v npm >/dev/null || { echo "make test-agents needs npm (Node 20 or newer)" >&2; exit 1; }
+	@mkdir -p $(CLIS) && cp requirements/agents/package.json requirements/agents/package-lock.json $(CLIS)/
+	@test -x $(CLIS)/node_modules/.bin/claude && cmp -s $(CLIS)/package-lock.json $(CLIS)/.installed || \
+	  { npm ci --prefix $(CLIS) --no-audit --no-fund --loglevel error && cp $(CLIS)/package-lock.json $(CLIS)/.installed; }
+	LOOPWRIGHT_TEST_CLIS="$(CURDIR)/$(CLIS)/node_modules/.bin" $(PY) -m pytest -n $(JOBS) -m real_cli tests/real_clis
 
 check: setup ## format, lint, types, import contracts, house rules
 	$(VENV)/bin/ruff format --check .

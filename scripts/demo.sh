@@ -23,7 +23,7 @@ case $agent in
       echo "Install it and log in once, or run 'make demo' for the scripted agent." >&2
       exit 2
     fi
-    spec="command:claude -p --permission-mode acceptEdits"
+    spec=claude
     ;;
   *)
     spec=$agent

@@ -17,7 +17,7 @@ from typing import Literal, Protocol, TypeAlias
 import msgspec
 
 from loopwright.kernel.calls import AnyCall
-from loopwright.kernel.facts import AnyFact, Failure, Usage
+from loopwright.kernel.facts import NO_USAGE, AnyFact, Failure, Usage
 from loopwright.model.exchange import ModelEvent, ModelRequest, Pricing
 from loopwright.model.plan import Agent
 from loopwright.model.record import JsonValue
@@ -207,6 +207,7 @@ class Job(msgspec.Struct, kw_only=True, gc=False):
     prompt: str = ""
     schema: dict[str, JsonValue] | None = None
     session: str | None = None
+    session_used: Usage = NO_USAGE  # by that session, before this call
     step: str = ""
     idle_ms: int | None = None
     wall_ms: int | None = None
@@ -239,6 +240,20 @@ class Failed(msgspec.Struct, kw_only=True, gc=False):
 
 
 Answer: TypeAlias = Done | Failed
+
+
+class Question(msgspec.Struct, kw_only=True, frozen=True):
+    """Something that a person has to decide before an effect can go on. `number` tells questions
+    of one effect apart that are alike.
+    """
+
+    message: str
+    about: str = ""  # exactly what is decided
+    number: int = 0
+
+
+Ask: TypeAlias = Callable[[Job, Question], Awaitable[bool]]
+"""Asks a person, durably; True is an approval, and nothing else is."""
 
 
 class Performer(Protocol):

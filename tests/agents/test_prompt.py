@@ -3,9 +3,11 @@
 import pytest
 
 from loopwright.agents.prompt import EVIDENCE_CHARS, OUTPUT_CHARS, Shown, compose
+from loopwright.kernel.facts import AgentChanged, Usage
 from loopwright.model.actions import CallAgent, Each, Gate, Repeat, Step, Steps
 from loopwright.model.checks import Cap, Check, Command, Regex, Signal
 from loopwright.model.memory import Memory, NoMemory, PreviousOutput, ProgressLog, SameSession
+from loopwright.model.plan import Agent
 from loopwright.model.template import Items, Lit, Ref, Template, literal
 from tests.kernel.driving import Driver, Fail, Reply, plan_of
 
@@ -294,6 +296,17 @@ def test_a_threaded_session_goes_on(action: Repeat) -> None:
     """The session that an agent named is handed to its next pass."""
     assert session_after(action, Reply("x", session="s-1")) == "s-1"
     assert session_after(action, Reply("x")) is None
+
+
+def test_another_program_behind_the_agent_begins_a_new_session() -> None:
+    """A session is known to the program that began it; with that one back, it goes on."""
+    driver = started(loop(SameSession()))
+    driver.answer("main.0/agent#1", Reply("x", session="s-1", usage=Usage(7, 3, 0.1)))
+    assert (shown(driver).session, shown(driver).session_used) == ("s-1", Usage(7, 3, 0.1))
+    driver.append(AgentChanged(at=driver.clock, agent="worker", becomes=Agent(spec="codex")))
+    assert (shown(driver).session, shown(driver).session_used) == (None, Usage())
+    driver.append(AgentChanged(at=driver.clock, agent="worker", becomes=Agent(spec="")))
+    assert shown(driver).session == "s-1"
 
 
 def test_a_step_inside_a_pass_has_the_memory_of_its_loop() -> None:

@@ -98,6 +98,7 @@ class Fail:
     type: str = "agent"
     detail: str = "it did not work"
     retry_after_ms: int | None = None
+    resets_at: int | None = None
     usage: Usage | None = None
     text: str = ""
     mark: int | None = None
@@ -301,7 +302,7 @@ class Driver:
             path=request.path,
             iteration=request.iteration,
             effect=request.effect,
-            error=Failure(said.type, said.detail, said.retry_after_ms),
+            error=Failure(said.type, said.detail, said.retry_after_ms, said.resets_at),
             output=said.text,
             usage=said.usage,
             mark=said.mark,

@@ -164,7 +164,7 @@ def test_no_learnings_without_a_log() -> None:
 def test_sessions_go_on() -> None:
     """The agent's own session is remembered for the passes after."""
     run = Driver(loop(), by_pass(Reply("x", session="s1"), None)).run()
-    assert run.state.owners["main"].body.session == "s1"
+    assert run.state.owners["main"].body.sessions[""].id == "s1"
 
 
 def test_a_session_outside_of_loops_has_no_use() -> None:
@@ -176,8 +176,8 @@ def test_sessions_belong_to_the_innermost_loop() -> None:
     """A session of an inner loop is not handed to the loop around it."""
     inner = Repeat(body=WORK, max=2)
     run = Driver(loop(body=inner), by_effect({"main.0.0/agent#1": Reply(session="s")}, None)).run()
-    assert run.state.owners["main.0"].body.session == "s"
-    assert run.state.owners["main"].body.session is None
+    assert run.state.owners["main.0"].body.sessions[""].id == "s"
+    assert run.state.owners["main"].body.sessions == {}
 
 
 def test_marks_are_remembered() -> None:

@@ -10,7 +10,16 @@ import msgspec
 
 from loopwright.agents.before import PROMPT_BYTES, needed, pass_before
 from loopwright.agents.clipping import clip, clip_end
-from loopwright.kernel.frames import CheckNote, LeafBody, Owner, PassOwner, RepeatBody, StepsBody
+from loopwright.kernel.facts import NO_USAGE, Usage
+from loopwright.kernel.frames import (
+    CheckNote,
+    LeafBody,
+    Owner,
+    PassOwner,
+    RepeatBody,
+    Session,
+    StepsBody,
+)
 from loopwright.kernel.limits import cap
 from loopwright.kernel.state import Senses, State
 from loopwright.kernel.texts import enclosing_pass, request_text
@@ -31,6 +40,7 @@ class Shown:
     text: str
     schema: dict[str, JsonValue] | None
     session: str | None
+    session_used: Usage = NO_USAGE  # by the session, before this call
     files: tuple[str, ...] = ()
 
 
@@ -54,10 +64,12 @@ def compose(state: State, owner: Owner, senses: Senses) -> Shown:
     if isinstance(action, CallAgent) and action.show_needs:
         before = _as_fits(needed(owner, senses), beside=text)
         text = clip_end(_joined([*asked, *before, *after]), PROMPT_BYTES - MARGIN_BYTES)
+    session = _session(state, action, inside)
     return Shown(
         text=text,
         schema=schema,
-        session=_session(action, inside),
+        session=session.id if session else None,
+        session_used=session.used if session else NO_USAGE,
         files=action.context_files if isinstance(action, CallAgent) else (),
     )
 
@@ -106,12 +118,18 @@ def _form(body: LeafBody, schema: dict[str, JsonValue] | None) -> list[str]:
     return told
 
 
-def _session(action: CallAgent | Cycle, inside: PassOwner | None) -> str | None:
+def _session(state: State, action: CallAgent | Cycle, inside: PassOwner | None) -> Session | None:
+    """The session to go on with: the one that the same program has begun in this loop. Another
+    program behind the agent cannot know it, so the agent begins a new one.
+    """
     if inside is None:
         return None
     threaded = isinstance(action, CallAgent) and action.session == "thread"
     same = isinstance(inside.parent.action.memory, SameSession)
-    return inside.parent.session if threaded or same else None
+    if not threaded and not same:
+        return None
+    agent = state.plan.agents.get(action.agent)
+    return inside.parent.sessions.get((agent.spec or "") if agent is not None else "")
 
 
 def _item(inside: PassOwner, template: Template) -> list[str]:

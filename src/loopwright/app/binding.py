@@ -19,7 +19,7 @@ from loopwright.model.actions import (
 from loopwright.model.checks import Goal, Judge, leaves
 from loopwright.model.plan import Agent, Plan
 from loopwright.model.record import JsonValue
-from loopwright.programs.specs import BadSpec, parse_spec
+from loopwright.programs.specs import BadSpec, Spec, parse_spec, unfit_agent
 from loopwright.syntax import suggest
 
 
@@ -49,7 +49,7 @@ def bind_agents(
         agent = plan.agents.get(name, Agent())
         given = named.get(name) or default or (None if agent.spec else fallback)
         spec, place = (given, cwd) if given else (agent.spec, base)
-        bound[name] = msgspec.structs.replace(agent, spec=_checked(name, spec, place))
+        bound[name] = _fit(name, msgspec.structs.replace(agent, spec=_checked(name, spec, place)))
     return msgspec.structs.replace(plan, agents=bound)
 
 
@@ -58,7 +58,7 @@ def _checked(name: str, text: str | None, place: Path) -> str:
         raise LoopwrightError(
             f"agent {name!r} has nothing behind it",
             code="no-agent",
-            hint="give --agent SPEC, for example --agent command:./my-agent or script:FILE",
+            hint="give --agent SPEC, for example --agent claude, command:./my-agent or script:FILE",
         )
     spec = parse_spec(text)
     if isinstance(spec, BadSpec):
@@ -71,6 +71,16 @@ def _checked(name: str, text: str | None, place: Path) -> str:
             f"agent {name!r}: no file {spec.file}", code="bad-agent", hint="name an existing script"
         )
     return f"script:{file}"
+
+
+def _fit(name: str, agent: Agent) -> Agent:
+    """The agent, if what stands behind it can be held to all that it is given."""
+    spec = parse_spec(agent.spec or "")
+    assert isinstance(spec, Spec), "it was checked"
+    problem = unfit_agent(spec, agent)
+    if problem is not None:
+        raise LoopwrightError(f"agent {name!r}: {problem}", code="bad-agent")
+    return agent
 
 
 def _called(plan: Plan) -> set[str]:

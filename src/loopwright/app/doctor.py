@@ -11,6 +11,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Literal, TypeAlias
 
+from loopwright.app.agents_found import look as find_clis
 from loopwright.app.opening import open_log, owner_alive
 from loopwright.app.settings import Place, Resolved
 from loopwright.app.surroundings import can_adopt_orphans, leftover_processes
@@ -26,7 +27,6 @@ MIN_PYTHON = (3, 11)
 MIN_SQLITE = (3, 37, 0)
 LITTLE_SPACE = 1 << 30
 NO_SPACE = 64 << 20
-AGENT_PROGRAMS = ("claude", "codex", "opencode", "gemini")
 # The product did not exist before this, so a clock that says so is wrong.
 EARLIEST = 1_735_689_600
 
@@ -119,9 +119,8 @@ def _git(_: Patient) -> Iterator[Finding]:
 
 
 def _agents(_: Patient) -> Iterator[Finding]:
-    found = [name for name in AGENT_PROGRAMS if shutil.which(name)]
-    why = f"found: {', '.join(found)}" if found else "none of the known agent programs is on PATH"
-    yield Finding("agents", "ok", f"{why}; command:, jsonl: and script: agents need none")
+    for found in find_clis():
+        yield Finding(f"agent {found.cli.name}", found.state, found.why, found.fix)
 
 
 # -- the machine ---------------------------------------------------------------------------------

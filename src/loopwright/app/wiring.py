@@ -42,13 +42,15 @@ async def local(settings: Settings) -> AsyncIterator[Local]:
     bus, clock = LiveBus(), SystemClock()
     with closing(open_log(settings)) as log:
         sweep_leftovers(log)
+        performer = LocalPerformer(bus, schema_problem)
         driver = LocalDriver(
             log,
-            LocalPerformer(bus, schema_problem),
+            performer,
             clock=clock,
             owner=this_owner(),
             check_schema=schema_problem,
         )
+        performer.ask_through(driver.ask)
         driver.open()
         try:
             yield Local(service=Service(log, clock, driver), driver=driver, log=log, bus=bus)

@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from loopwright.kernel.calls import AgentCall
 from loopwright.kernel.facts import (
+    NO_USAGE,
     EffectDone,
     EffectFailed,
     EffectRequested,
@@ -17,7 +18,15 @@ from loopwright.kernel.facts import (
     GateOpened,
     Usage,
 )
-from loopwright.kernel.frames import GateState, LeafBody, Owner, PassOwner, RepeatBody
+from loopwright.kernel.frames import (
+    GateState,
+    LeafBody,
+    Owner,
+    PassOwner,
+    RepeatBody,
+    Session,
+)
+from loopwright.kernel.retry import parked_until
 from loopwright.kernel.state import Pending, State, chain, note_request
 from loopwright.model.actions import RunCommand, RunScript
 
@@ -39,6 +48,9 @@ def effect_requested(state: State, fact: EffectRequested) -> None:
         case "delay":
             assert isinstance(body, RepeatBody)
             body.delay = fact.effect
+        case "park":
+            assert isinstance(owner, PassOwner)
+            owner.check_pending = fact.effect
         case purpose if purpose.startswith("check"):
             assert isinstance(owner, PassOwner)
             owner.check_pending = fact.effect
@@ -62,6 +74,8 @@ def effect_answered(state: State, fact: _Answer) -> None:
         state.ignored += 1
         return
     state.timers.pop(fact.effect, None)
+    if pending.gates:
+        state.stale.update((name, gate) for name, gate in pending.gates.items() if gate.open)
     if isinstance(pending.call, AgentCall):
         _agent_answered(state, pending, fact)
     _route_answer(pending, fact)
@@ -76,11 +90,18 @@ def _agent_answered(state: State, pending: Pending, fact: EffectDone | EffectFai
         state.marks.setdefault(pending.call.agent, set()).add(fact.mark)
     if fact.usage is not None:
         _spend(state, pending.owner, fact.usage)
-    if fact.session:
-        for place in chain(pending.owner):
-            if isinstance(place, RepeatBody):
-                place.session = fact.session
-                break
+    if fact.session and pending.call.role == "worker":
+        _remember(pending, fact.session, fact.usage or NO_USAGE)
+
+
+def _remember(pending: Pending, session: str, used: Usage) -> None:
+    """Keep a session for the next pass of the loop around, with all that it has used."""
+    loop = next((one for one in chain(pending.owner) if isinstance(one, RepeatBody)), None)
+    if loop is None:
+        return
+    known = loop.sessions.get(pending.spec)
+    before = known.used if known is not None and known.id == session else NO_USAGE
+    loop.sessions[pending.spec] = Session(id=session, used=_sum(before, used))
 
 
 def free_slot(state: State) -> None:
@@ -95,15 +116,18 @@ def free_slot(state: State) -> None:
 
 def _spend(state: State, owner: Owner, usage: Usage) -> None:
     tokens = usage.input_tokens + usage.output_tokens
-    total = state.usage
-    state.usage = Usage(
-        input_tokens=total.input_tokens + usage.input_tokens,
-        output_tokens=total.output_tokens + usage.output_tokens,
-        usd=round(total.usd + usage.usd, 9),
-    )
+    state.usage = _sum(state.usage, usage)
     for place in chain(owner):
         place.spent.tokens += tokens
         place.spent.usd = round(place.spent.usd + usage.usd, 9)
+
+
+def _sum(one: Usage, other: Usage) -> Usage:
+    return Usage(
+        input_tokens=one.input_tokens + other.input_tokens,
+        output_tokens=one.output_tokens + other.output_tokens,
+        usd=round(one.usd + other.usd, 9),
+    )
 
 
 def _route_answer(pending: Pending, fact: EffectDone | EffectFailed) -> None:
@@ -120,6 +144,10 @@ def _route_answer(pending: Pending, fact: EffectDone | EffectFailed) -> None:
             body.delayed = pending.attempt
         else:
             body.deadline_hit = body.deadline_hit or done
+    elif pending.purpose == "park":
+        assert isinstance(owner, PassOwner)
+        owner.check_pending = owner.check_answer = None
+        owner.check_parks += 1
     elif pending.purpose.startswith("check"):
         assert isinstance(owner, PassOwner)
         owner.check_pending = None
@@ -132,7 +160,10 @@ def _route_answer(pending: Pending, fact: EffectDone | EffectFailed) -> None:
 def _answer_leaf(body: LeafBody, pending: Pending, fact: EffectDone | EffectFailed) -> None:
     body.pending = None
     if pending.purpose == "backoff":
+        assert body.failure is not None
         body.backoff = pending.attempt
+        if parked_until(body.failure.error, parks=body.parks, now=fact.at) is not None:
+            body.parks += 1
     elif pending.purpose == "rework" and isinstance(fact, EffectDone):
         body.gate = None  # what was rejected has been worked on: ask again
     elif isinstance(fact, EffectFailed):
@@ -166,11 +197,15 @@ def gate_opened(state: State, fact: GateOpened) -> None:
         opened_at=fact.at,
         path=fact.path,
         owner=owner,
+        effect=fact.effect,
     )
     state.gates[fact.gate] = gate
     if fact.about == "cap":
         assert isinstance(owner.body, RepeatBody)
         owner.body.cap_gate = gate
+    elif fact.about == "tool":
+        pending = state.pending[fact.effect]
+        pending.gates = {**(pending.gates or {}), fact.gate: gate}
     elif fact.about == "step":
         assert isinstance(owner.body, LeafBody)
         owner.body.gate = gate
@@ -185,6 +220,7 @@ def gate_answered(state: State, fact: GateAnswered) -> None:
         state.ignored += 1
         return
     gate.open = False
+    state.stale.pop(fact.gate, None)
     gate.decision = fact.decision
     gate.text = fact.text
     gate.by = fact.by
@@ -200,6 +236,7 @@ def gate_answered(state: State, fact: GateAnswered) -> None:
 
 
 def gate_closed(state: State, fact: GateClosed) -> None:
+    state.stale.pop(fact.gate, None)
     gate = state.gates.pop(fact.gate, None)
     if gate is None:
         state.ignored += 1

@@ -108,15 +108,23 @@ def _never_started(state: State, body: StepsBody, why: str) -> list[AnyFact]:
 def _withdraw(state: State, owner: Owner, effect: str | None, why: str) -> list[AnyFact]:
     if effect is None or effect not in state.pending:
         return []
+    asked = (state.pending[effect].gates or {}).values()
     return [
+        *(fact for gate in asked for fact in _close_gate(state, gate, why)),
         EffectFailed(
             at=state.now,
             path=owner.inside,
             iteration=owner.iteration,
             effect=effect,
             error=Failure(type="cancelled", detail=why),
-        )
+        ),
     ]
+
+
+def close_stale(state: State) -> list[AnyFact]:
+    """Questions that an effect asked while it was under way, and that nobody needs answered."""
+    stale = list(state.stale.values())
+    return [fact for gate in stale for fact in _close_gate(state, gate, "answered without it")]
 
 
 def _close_gate(state: State, gate: GateState | None, why: str) -> list[AnyFact]:

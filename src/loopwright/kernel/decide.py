@@ -7,7 +7,7 @@ say what follows, fold that, and go on until nothing is left to say.
 from typing import assert_never
 
 from loopwright.kernel.answers import free_slot
-from loopwright.kernel.close import close_inside
+from loopwright.kernel.close import close_inside, close_stale
 from loopwright.kernel.deadlines import deadline, deadline_result
 from loopwright.kernel.facts import AnyFact, RunFinished, StepFinished, StepRetried
 from loopwright.kernel.fold import apply
@@ -22,7 +22,9 @@ from loopwright.kernel.state import Senses, State, is_full
 def settle(state: State, senses: Senses, at: int = 0) -> list[AnyFact]:
     """Everything that follows now, already folded into the state; `at` is the time."""
     state.now = max(state.now, at)
-    new: list[AnyFact] = []
+    new: list[AnyFact] = close_stale(state) if state.stale else []
+    for fact in new:
+        apply(state, fact)
     while state.agenda or (state.slots and _use_free_slot(state)):
         owner = state.agenda.popleft()
         owner.queued = False

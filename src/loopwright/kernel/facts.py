@@ -28,12 +28,16 @@ class Usage(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     usd: float = 0.0
 
 
+NO_USAGE = Usage()
+
+
 class Failure(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """Why something did not work, in a form that a policy can read and a person too."""
 
     type: FailureKind | str
     detail: str = ""
     retry_after_ms: int | None = None
+    resets_at: int | None = None  # when a used-up allowance is renewed; milliseconds, epoch
 
 
 class Fact(
@@ -201,6 +205,7 @@ class GateOpened(PlaceFact, frozen=True, kw_only=True, tag="gate.opened"):
     answers: tuple[Decision, ...]
     about: Literal["pass", "step", "cap", "tool"] = "pass"
     output: Text | None = None
+    effect: str = ""  # whose answer waits for the decision, where one is under way
 
 
 class GateAnswered(PlaceFact, frozen=True, kw_only=True, tag="gate.answered"):

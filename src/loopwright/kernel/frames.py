@@ -14,7 +14,15 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from loopwright.kernel.facts import EffectDone, EffectFailed, Failure, StepStatus, Verdict
+from loopwright.kernel.facts import (
+    NO_USAGE,
+    EffectDone,
+    EffectFailed,
+    Failure,
+    StepStatus,
+    Usage,
+    Verdict,
+)
 from loopwright.model.actions import Action, Decision, Repeat, Step, Steps
 from loopwright.model.policy import NO_LIMITS, Limits, Retry
 from loopwright.model.record import JsonValue, Text
@@ -39,6 +47,14 @@ class Spent(msgspec.Struct, gc=False):
 
 
 @dataclass(slots=True)
+class Session:
+    """A session of an agent that a later pass may go on with, and what it has used so far."""
+
+    id: str
+    used: Usage = NO_USAGE
+
+
+@dataclass(slots=True)
 class GateState:
     """A question to a person, open until answered or closed."""
 
@@ -49,6 +65,7 @@ class GateState:
     opened_at: int
     path: str
     owner: "Owner"
+    effect: str = ""
     open: bool = True
     decision: Decision | None = None
     text: str = ""
@@ -73,6 +90,7 @@ class LeafBody(msgspec.Struct, eq=False):
     retry: Retry
     limits: Limits = NO_LIMITS
     attempt: int = 0
+    parks: int = 0  # tries that only met a used-up allowance: they do not count
     pending: str | None = None
     backoff: int = 0
     answer: EffectDone | None = None
@@ -81,6 +99,11 @@ class LeafBody(msgspec.Struct, eq=False):
     queued: bool = False
     rejections: int = 0
     rejection: str = ""
+
+    @property
+    def tries(self) -> int:
+        """Tries that count."""
+        return self.attempt - self.parks
 
 
 @dataclass(slots=True, eq=False)
@@ -123,7 +146,7 @@ class RepeatBody:
     learnings: list[str] = field(default_factory=list)
     outputs: list[list[tuple[str, Text]]] = field(default_factory=list)
     feedback: str = ""
-    session: str | None = None
+    sessions: dict[str, Session] = field(default_factory=dict)  # by the spec of their agent
     identical: int = 0
     broken: int = 0
     extra: int = 0
@@ -202,6 +225,7 @@ class PassOwner(msgspec.Struct, eq=False):
     check_pending: str | None = None
     check_answer: EffectDone | EffectFailed | None = None
     check_tries: int = 0
+    check_parks: int = 0
     gate: GateState | None = None
     heard: GateState | None = None  # the gate whose decision a check has taken up
     deadline: str | None = None

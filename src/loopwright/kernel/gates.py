@@ -39,6 +39,15 @@ def open_gate(
     )
 
 
+def tool_gate(run: str, effect: str, message: str, about: str, number: int) -> tuple[str, str]:
+    """Id and digest of a question that an effect asks: the same after a restart, so an answer that
+    was given before it counts.
+    """
+    digest = _digest(message, about)
+    identity = f"{run}\n{effect}\ntool\n{digest}\n{number}"
+    return f"gate_{blake2b(identity.encode(), digest_size=10).hexdigest()}", digest
+
+
 def _asked_before(owner: Owner, about: About) -> int:
     """How many gates of this kind the place has had, so that each has an id of its own."""
     if about == "cap" and isinstance(owner.body, RepeatBody):

@@ -12,7 +12,7 @@ import msgspec
 from loopwright.kernel.facts import EffectFailed, Failure
 from loopwright.kernel.frames import Body, LeafBody, RepeatBody, Result, StepsBody
 from loopwright.kernel.limits import cap, loop_over_budget, over_budget, stalled
-from loopwright.kernel.retry import after_failure
+from loopwright.kernel.retry import after_failure, parked_until
 from loopwright.kernel.state import Senses, State, is_full
 from loopwright.kernel.texts import items_of
 from loopwright.model.actions import AskPerson, CallAgent, Cycle
@@ -64,10 +64,19 @@ def leaf_outcome(state: State, body: LeafBody) -> Result | None:
     if isinstance(body.action, AskPerson):
         return _gate_outcome(body)
     if body.failure is not None:
-        if after_failure(body.retry, body.attempt, body.failure.error) is not None:
+        if _goes_on(body, body.failure.error):
             return _budget_outcome(state, body)
         return _failed(body.failure)
     return _budget_outcome(state, body)
+
+
+def _goes_on(body: LeafBody, error: Failure) -> bool:
+    """Whether a failed call is tried again, at once or when an allowance is renewed."""
+    if body.backoff >= body.attempt:
+        return True  # the wait for the next try is over
+    if parked_until(error, parks=body.parks, now=0) is not None:
+        return True
+    return after_failure(body.retry, body.tries, error) is not None
 
 
 def _budget_outcome(state: State, body: LeafBody) -> Result | None:

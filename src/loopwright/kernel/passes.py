@@ -2,7 +2,7 @@
 
 from typing import assert_never
 
-from loopwright.kernel.calls import AgentCall, CommandCall
+from loopwright.kernel.calls import AgentCall, CommandCall, SleepCall
 from loopwright.kernel.checks import (
     Ask,
     Said,
@@ -29,6 +29,7 @@ from loopwright.kernel.frames import LeafBody, PassOwner, Result
 from loopwright.kernel.gates import open_gate
 from loopwright.kernel.outcome import outcome
 from loopwright.kernel.proceed import proceed, request
+from loopwright.kernel.retry import parked_until
 from loopwright.kernel.state import Senses, State
 from loopwright.kernel.texts import request_text, scope_at
 from loopwright.model.actions import Action, CallAgent, Gate, Repeat, Steps
@@ -162,8 +163,12 @@ def _ask_judge(
         return []
     answer = owner.check_answer
     tries = owner.check_tries
+    if isinstance(answer, EffectFailed):
+        until = parked_until(answer.error, parks=owner.check_parks, now=state.now)
+        if until is not None:
+            return [request(state, owner, "park", tries, SleepCall(until=until))]
     unfit = isinstance(answer, EffectFailed) and answer.error.type == "bad_result"
-    if answer is None or (unfit and tries < JUDGE_TRIES):
+    if answer is None or (unfit and tries - owner.check_parks < JUDGE_TRIES):
         role = "judge" if isinstance(leaf, Judge) else "goal"
         call = AgentCall(agent=leaf.agent, role="judge" if role == "judge" else "goal")
         return [request(state, owner, f"check{ask.index}", tries + 1, call)]

@@ -17,7 +17,7 @@ from loopwright.kernel.frames import Body, LeafBody, Owner, RepeatBody, Result, 
 from loopwright.kernel.gates import open_gate
 from loopwright.kernel.limits import cap, loop_over_budget
 from loopwright.kernel.outcome import MAX_PARALLEL_ITEMS
-from loopwright.kernel.retry import after_failure
+from loopwright.kernel.retry import after_failure, parked_until
 from loopwright.kernel.state import Senses, State, is_full
 from loopwright.kernel.texts import fill, items_of
 from loopwright.model.actions import (
@@ -92,10 +92,12 @@ def _proceed_gate(state: State, body: LeafBody, action: AskPerson, senses: Sense
 
 def _back_off(state: State, body: LeafBody) -> list[AnyFact]:
     assert body.failure is not None
-    wait = after_failure(body.retry, body.attempt, body.failure.error)
-    assert wait is not None, "a failure without a retry is an outcome"
-    call = SleepCall(until=state.now + wait.ms)
-    return [request(state, body.owner, "backoff", body.attempt, call)]
+    until = parked_until(body.failure.error, parks=body.parks, now=state.now)
+    if until is None:
+        wait = after_failure(body.retry, body.tries, body.failure.error)
+        assert wait is not None, "a failure without a retry is an outcome"
+        until = state.now + wait.ms
+    return [request(state, body.owner, "backoff", body.attempt, SleepCall(until=until))]
 
 
 def _next_try(state: State, body: LeafBody) -> list[AnyFact]:

@@ -5,6 +5,9 @@ import msgspec
 from loopwright.kernel.facts import Failure
 from loopwright.model.policy import Retry
 
+LEAST_PARK_MS = 1_000
+MOST_PARKS = 100
+
 
 class RetryAfter(msgspec.Struct, frozen=True):
     """Try again after so many milliseconds."""
@@ -17,6 +20,17 @@ def is_retried(policy: Retry, failure: Failure) -> bool:
     if failure.type in ("cancelled", "internal"):
         return failure.type in policy.on
     return failure.type in policy.on or "any" in policy.on
+
+
+def parked_until(failure: Failure, *, parks: int, now: int) -> int | None:
+    """When a call that met a used-up allowance goes on, or None when it did not meet one.
+
+    A provider that names the time has not failed us: the call waits for it, and that is neither a
+    try nor a pass. Only one that puts us off again and again is believed no longer.
+    """
+    if failure.type != "rate_limited" or failure.resets_at is None or parks >= MOST_PARKS:
+        return None
+    return max(failure.resets_at, now + LEAST_PARK_MS)
 
 
 def after_failure(policy: Retry, attempt: int, failure: Failure) -> RetryAfter | None:

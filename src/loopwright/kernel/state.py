@@ -87,6 +87,8 @@ class Pending(msgspec.Struct, eq=False):
     owner: Owner
     attempt: int
     requested_at: int
+    spec: str = ""  # what stood behind the agent when it was called
+    gates: dict[str, GateState] | None = None  # asked while it was under way
 
 
 @dataclass(slots=True, eq=False)
@@ -99,6 +101,7 @@ class State:
     pending: dict[str, Pending] = field(default_factory=dict)
     timers: dict[str, int] = field(default_factory=dict)
     gates: dict[str, GateState] = field(default_factory=dict)
+    stale: dict[str, GateState] = field(default_factory=dict)  # open, of effects that are answered
     agenda: deque[Owner] = field(default_factory=deque)
     slots: deque[LeafBody] = field(default_factory=deque)
     marks: dict[str, set[int]] = field(default_factory=dict)
@@ -226,6 +229,8 @@ def note_request(state: State, fact: EffectRequested, owner: Owner) -> Pending:
     state.pending[fact.effect] = entry
     if isinstance(fact.call, AgentCall):
         state.calls += 1
+        agent = state.plan.agents.get(fact.call.agent)
+        entry.spec = (agent.spec or "") if agent is not None else ""
     elif isinstance(fact.call, SleepCall):
         state.timers[fact.effect] = fact.call.until
     return entry

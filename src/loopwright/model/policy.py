@@ -16,6 +16,12 @@ FailureKind: TypeAlias = Literal[
     "bad_result",  # the answer does not fit the result's schema
     "bad_input",  # nothing could be sent: an empty prompt, a missing value
     "script",  # the script of answers has no fitting reply
+    "crashed",  # the agent's program ended in the middle of its turn
+    "not_signed_in",  # the provider does not know us
+    "permission_denied",  # the agent needed a right that it does not have
+    "session_gone",  # the session to go on with is not there any more
+    "turn_limit",  # the agent made as many turns as one call may have
+    "budget_limit",  # the agent spent as much as one call may cost
     "cancelled",  # ended from outside: stop, deadline, a sibling
     "internal",  # a defect of ours; never retried
     "any",  # in a policy: whatever went wrong, but for a stop from outside and our own defects

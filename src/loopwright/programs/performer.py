@@ -1,26 +1,34 @@
 """The performer of one machine: agents that are programs or scripts, and the author's commands."""
 
 import os
-import tempfile
 from codecs import getincrementaldecoder
-from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Mapping
 from importlib import import_module
-from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 import msgspec
 from msgspec.structs import replace
 
+from loopwright.agents.clis.table import CLIS
 from loopwright.kernel.calls import AgentCall, CommandCall
 from loopwright.kernel.checks import last_json_object
 from loopwright.kernel.facts import Failure
 from loopwright.model.plan import Agent
 from loopwright.model.record import JsonValue
-from loopwright.ports import Answer, Bus, Delta, Done, Failed, Job
+from loopwright.ports import Answer, Ask, Bus, Delta, Done, Failed, Job
+from loopwright.programs.acp import AcpAgents
+from loopwright.programs.coding import CodingAgents
 from loopwright.programs.context import with_files
 from loopwright.programs.environment import agent_environment
 from loopwright.programs.failures import TAIL_CHARS, failure_of
+from loopwright.programs.given import (
+    as_variables,
+    end_notes,
+    handed_on,
+    handed_over,
+    job_variables,
+    seconds,
+)
 from loopwright.programs.jsonl import Spoken
 from loopwright.programs.process import Program, ProgramEnd, run_program
 from loopwright.programs.specs import BadSpec, parse_spec
@@ -29,9 +37,7 @@ if TYPE_CHECKING:
     from loopwright.programs.script import ScriptedAgent
 
 CHECK_OUTPUT_BYTES = 1 << 20
-SYSTEM_BYTES = 32_768
 DEFAULT_IDLE_MS = 300_000
-VARIABLE_BYTES = 64 * 1_024
 LIVE_LINE_BYTES = 1 << 20
 
 SchemaProblem = Callable[[dict[str, JsonValue], JsonValue], str | None]
@@ -47,6 +53,12 @@ class LocalPerformer:
         self._schema_problem = schema_problem
         self._base = os.environ if base is None else base
         self._scripted: ScriptedAgent | None = None
+        self._coding = CodingAgents(bus, self._fitting, self._base)
+        self._acp = AcpAgents(bus, self._fitting, self._base)
+
+    def ask_through(self, ask: Ask) -> None:
+        """Where agents turn to with what a person has to decide; without it that is a no."""
+        self._acp.ask = ask
 
     def perform(self, job: Job) -> Answer | Awaitable[Answer]:
         match job.call:
@@ -69,6 +81,10 @@ class LocalPerformer:
         job = with_files(job)
         if spec.kind == "script":
             return self._from_script(job, spec.file)
+        if spec.kind in CLIS:
+            return self._coding.perform(job, agent, spec)
+        if spec.kind == "acp":
+            return self._acp.perform(job, agent, spec)
         return self._program(job, agent, spec.argv, lines=spec.kind == "jsonl")
 
     def _script(self) -> "ScriptedAgent":
@@ -109,19 +125,19 @@ class LocalPerformer:
         self, job: Job, agent: Agent, argv: tuple[str, ...], *, lines: bool
     ) -> Answer:
         spoken = Spoken()
-        with _handed_over(job, agent) as own:
+        with handed_over(job, agent) as own:
             end = await run_program(
                 Program(
                     argv=argv,
                     cwd=job.workspace,
                     env=agent_environment(
                         self._base,
-                        {**self._handed_on(agent), **agent.env},
-                        {**self._own(job), **own},
+                        {**handed_on(self._base, agent), **agent.env},
+                        {**job_variables(job), **own},
                     ),
                     stdin=job.prompt.encode(),
-                    wall_s=_seconds(job.wall_ms),
-                    idle_s=_seconds(job.idle_ms or DEFAULT_IDLE_MS),
+                    wall_s=seconds(job.wall_ms),
+                    idle_s=seconds(job.idle_ms or DEFAULT_IDLE_MS),
                 ),
                 on_stdout=self._live(job, lines=lines),
             )
@@ -154,7 +170,7 @@ class LocalPerformer:
             usage=spoken.usage,
             session=spoken.session,
             code=end.code,
-            note="; ".join([*spoken.warnings, *_notes(end)]),
+            note="; ".join([*spoken.warnings, *end_notes(end)]),
         )
 
     def _unfit(self, job: Job, result: str | None) -> str | None:
@@ -198,34 +214,15 @@ class LocalPerformer:
     def _say(self, job: Job, text: str) -> None:
         self._bus.publish(Delta(run=job.run, effect=job.effect, kind="text", text=text))
 
-    def _handed_on(self, agent: Agent) -> dict[str, str]:
-        """Variables that the definition names without a value: a key, a region. Only the names
-        are in the plan and in the log.
-        """
-        return {name: self._base[name] for name in agent.pass_env if name in self._base}
-
-    def _own(self, job: Job) -> dict[str, str]:
-        return {
-            "LOOPWRIGHT_RUN": job.run,
-            "LOOPWRIGHT_PATH": job.path,
-            "LOOPWRIGHT_AGENT": job.call.agent if isinstance(job.call, AgentCall) else "",
-            "LOOPWRIGHT_ITERATION": str(job.iteration),
-            "LOOPWRIGHT_ATTEMPT": str(job.attempt),
-            "LOOPWRIGHT_EFFECT": job.effect,
-            "LOOPWRIGHT_SESSION": job.session or "",
-            "LOOPWRIGHT_WORKSPACE": job.workspace,
-            "LOOPWRIGHT_SWEEP": job.token,
-        }
-
     # -- commands of the author
 
     async def _command(self, job: Job, call: CommandCall) -> Answer:
-        with _as_variables(job.env) as values:
+        with as_variables(job.env) as values:
             end = await run_program(
                 Program(
                     argv=call.argv,
                     cwd=job.workspace,
-                    env=agent_environment(self._base, {**call.env, **values}, self._own(job)),
+                    env=agent_environment(self._base, {**call.env, **values}, job_variables(job)),
                     wall_s=call.timeout_ms / 1_000,
                     stdout_cap=CHECK_OUTPUT_BYTES,
                 ),
@@ -233,7 +230,7 @@ class LocalPerformer:
             )
         output = _check_output(end) if "/check" in job.effect else _step_output(end)
         if end.how == "exited":
-            return Done(output=output, code=end.code, note="; ".join(_notes(end)))
+            return Done(output=output, code=end.code, note="; ".join(end_notes(end)))
         failure = failure_of(end)
         assert failure is not None
         if end.how == "signalled":
@@ -253,79 +250,8 @@ def _check_output(end: ProgramEnd) -> str:
     return f"{out.rstrip()}\n{err}".strip() if err.strip() else out.rstrip("\n")
 
 
-@contextmanager
-def _as_variables(values: Mapping[str, str]) -> Iterator[dict[str, str]]:
-    """Values for a script: itself in a variable when it fits, else the name of a file with it in
-    NAME_FILE. No value is ever part of a command.
-    """
-    variables: dict[str, str] = {}
-    files: list[Path] = []
-    try:
-        for name, value in values.items():
-            plain = value.replace("\0", "")
-            data = plain.encode(errors="replace")
-            if len(data) <= VARIABLE_BYTES:
-                variables[name] = data.decode()
-                continue
-            handle, place = tempfile.mkstemp(prefix="loopwright-", suffix=".txt")
-            files.append(Path(place))
-            with os.fdopen(handle, "wb") as stream:
-                stream.write(data)
-            variables[name], variables[f"{name}_FILE"] = "", place
-        yield variables
-    finally:
-        for file in files:
-            file.unlink(missing_ok=True)
-
-
-def _notes(end: ProgramEnd) -> list[str]:
-    notes = []
-    if end.stdout_truncated:
-        notes.append("the output was longer than is kept and is truncated")
-    if end.survivors_killed:
-        notes.append(f"{end.survivors_killed} leftover processes were ended")
-    return notes
-
-
 def _result_text(job: Job, spoken: Spoken) -> str | None:
     """The structured result as JSON text: what the agent handed over, else what it wrote."""
     if spoken.has_data:
         return msgspec.json.encode(spoken.data).decode()
     return last_json_object(spoken.output) if job.schema is not None else None
-
-
-def _seconds(ms: int | None) -> float | None:
-    return None if ms is None else ms / 1_000
-
-
-@contextmanager
-def _handed_over(job: Job, agent: Agent) -> Iterator[dict[str, str]]:
-    """Variables for what does not fit on stdin; files behind them are gone afterwards."""
-    values: dict[str, str] = {}
-    files: list[Path] = []
-
-    def as_file(text: str) -> str:
-        handle, name = tempfile.mkstemp(prefix="loopwright-", suffix=".txt")
-        files.append(Path(name))
-        with os.fdopen(handle, "w", encoding="utf-8") as stream:
-            stream.write(text)
-        return name
-
-    try:
-        if agent.model:
-            values["LOOPWRIGHT_MODEL"] = agent.model
-        if agent.tools is not None:
-            values["LOOPWRIGHT_TOOLS"] = ",".join(agent.tools)
-        if agent.options:
-            values["LOOPWRIGHT_OPTIONS"] = msgspec.json.encode(agent.options).decode()
-        if agent.system and len(agent.system.encode()) <= SYSTEM_BYTES:
-            values["LOOPWRIGHT_SYSTEM"] = agent.system
-        elif agent.system:
-            values["LOOPWRIGHT_SYSTEM_FILE"] = as_file(agent.system)
-        if job.schema is not None:
-            schema = msgspec.json.encode(job.schema).decode()
-            values["LOOPWRIGHT_RESULT_SCHEMA"] = as_file(schema)
-        yield values
-    finally:
-        for file in files:
-            file.unlink(missing_ok=True)

@@ -8,22 +8,19 @@ supervisor to end the tree when one is reached or the waiting task is cancelled.
 from __future__ import annotations
 
 import asyncio
-import errno
 import os
 import signal
 import subprocess
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, Protocol
 
-from loopwright.programs.environment import CannotStart, StartProblem, resolve_program
+from loopwright.programs.environment import CannotStart
 from loopwright.programs.marks import ProcessMark, process_mark
+from loopwright.programs.starting import cannot_start, checked_command
 from loopwright.programs.streams import Feed, HeadAndTail, Source
 from loopwright.programs.supervise import command_line
 from loopwright.programs.sweep import sweep_marks
-
-# One argument or `NAME=value` entry, with its closing NUL; Linux refuses longer ones.
-ARGUMENT_LIMIT = 128 * 1024
 
 # What a supervisor may take beyond the grace time before it counts as stuck.
 _STUCK_SECONDS = 2.5
@@ -34,6 +31,25 @@ _REAP_POLL_SECONDS = 0.002
 How = Literal["exited", "signalled", "idle_timeout", "wall_timeout", "not_started"]
 OnStdout = Callable[[bytes], None]
 OnStart = Callable[[ProcessMark], None]
+
+
+class Running(Protocol):
+    """A program while it runs, for those who talk with it."""
+
+    def write(self, data: bytes) -> None:
+        """Send more to its standard input."""
+
+    def end_input(self) -> None:
+        """Close its standard input; what was written before still arrives."""
+
+    def finish(self, within_s: float) -> None:
+        """Its work is done: what has not ended by itself after that time is ended."""
+
+    def hold_idle(self, *, held: bool) -> None:
+        """While held, silence does not count: it is somebody else's turn to speak."""
+
+
+OnRunning = Callable[[Running], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +84,7 @@ class ProgramEnd:
     error: str | None = None  # `problem: sentence`
     seconds: float = 0.0
     survivors_killed: int = 0  # processes besides the program itself that had to be killed
+    finished: bool = False  # its work was done before it was ended
 
     @property
     def problem(self) -> str | None:
@@ -81,14 +98,19 @@ class ProgramEnd:
 
 
 async def run_program(
-    program: Program, *, on_stdout: OnStdout | None = None, on_start: OnStart | None = None
+    program: Program,
+    *,
+    on_stdout: OnStdout | None = None,
+    on_start: OnStart | None = None,
+    on_running: OnRunning | None = None,
 ) -> ProgramEnd:
-    """Run a program until it and all its descendants are gone.
+    """Run a program until it and all its descendants are gone. With `on_running` its standard input
+    stays open until it is closed by whoever was handed the program.
 
     Cancelling the waiting task ends the whole tree first. So does an exception in a callback,
     which is raised again here. What the program does wrong is told in the result, not raised.
     """
-    run = _Run(program, on_stdout)
+    run = _Run(program, on_stdout, talks=on_running is not None)
     try:
         run.start()
     except CannotStart as why:
@@ -96,6 +118,8 @@ async def run_program(
     try:
         if on_start is not None and run.mark is not None:
             on_start(run.mark)
+        if on_running is not None:
+            on_running(run)
         # Not awaited directly: a cancelled task would cancel the future with it.
         await asyncio.wait([run.ended])
     except GeneratorExit:  # the event loop is gone, so nothing can be awaited any more
@@ -122,78 +146,17 @@ async def _whatever_happens(ended: asyncio.Future[None]) -> None:
         raise cancelled
 
 
-# ------------------------------------------------------------------------------------ checking
-
-
-def _checked(program: Program) -> list[str]:
-    """Where, which file, and argv, as the supervisor wants them; raises CannotStart."""
-    if not program.argv:
-        raise CannotStart("program-not-found", "the command is empty")
-    for name in program.env:
-        if not name or "=" in name:
-            raise CannotStart("not-startable", f"{name!r} is no name of a variable")
-    entries = [f"{name}={value}" for name, value in program.env.items()]
-    for text in (program.cwd, *program.argv, *entries):
-        _check_text(text)
-    cwd = os.path.abspath(program.cwd)
-    if not os.path.isdir(cwd):
-        raise CannotStart("workspace-gone", f"the directory {cwd} does not exist")
-    file = resolve_program(program.argv[0], cwd, program.env.get("PATH"))
-    # The path also as argv[0]: some programs look for themselves on PATH to find their library.
-    return [cwd, file, file, *program.argv[1:]]
-
-
-def _check_text(text: str) -> None:
-    shown = text if len(text) <= 40 else f"{text[:40]}…"
-    if "\0" in text:
-        raise CannotStart("nul-in-argument", f"{shown!r} contains a NUL character")
-    try:
-        size = len(os.fsencode(text))
-    except UnicodeEncodeError:
-        raise CannotStart("not-startable", f"{shown!r} has no form in bytes") from None
-    if size >= ARGUMENT_LIMIT:
-        raise CannotStart(
-            "argument-too-long",
-            f"{shown!r} has {size} bytes, a program takes at most {ARGUMENT_LIMIT - 1} in one "
-            f"argument or variable; pass it on stdin or in a file",
-        )
-
-
-_PROBLEMS: dict[int, StartProblem] = {
-    errno.E2BIG: "argument-too-long",
-    errno.EACCES: "not-executable",
-    errno.EISDIR: "is-a-directory",
-    errno.ENOENT: "program-not-found",
-    errno.ENOTDIR: "program-not-found",
-    # These pass by: no processes, memory or descriptors left, or the file is being written.
-    errno.EAGAIN: "resource",
-    errno.EMFILE: "resource",
-    errno.ENFILE: "resource",
-    errno.ENOMEM: "resource",
-    errno.ETXTBSY: "resource",
-}
-_SAYS: dict[int, str] = {
-    errno.E2BIG: "all arguments and variables together are too long; pass less, or in a file",
-    errno.ENOENT: "the file or the interpreter in its first line does not exist",
-    errno.ENOEXEC: "the file is no program; a script needs a first line like #!/bin/sh",
-}
-
-
-def _why(number: int, file: str, *, stage: str = "exec") -> CannotStart:
-    says = _SAYS.get(number, os.strerror(number))
-    if stage == "chdir":
-        return CannotStart("workspace-gone", f"cannot enter {file}: {os.strerror(number)}")
-    return CannotStart(_PROBLEMS.get(number, "not-startable"), f"cannot start {file}: {says}")
-
-
 # ------------------------------------------------------------------------------------- running
 
 
 class _Run:
     """One program on its way, seen from the driver's event loop. No task, no thread of its own."""
 
-    def __init__(self, program: Program, on_stdout: OnStdout | None) -> None:
+    def __init__(self, program: Program, on_stdout: OnStdout | None, *, talks: bool) -> None:
         self._program = program
+        self._talks = talks
+        self._idle_held = False
+        self._finished = False
         self._on_stdout = on_stdout
         self._loop = asyncio.get_running_loop()
         self._stdout = HeadAndTail(program.stdout_cap // 2, program.stdout_cap // 2)
@@ -208,7 +171,7 @@ class _Run:
 
     def start(self) -> None:
         """Start the supervisor; raises CannotStart with nothing left open."""
-        self._command = _checked(self._program)
+        self._command = checked_command(self._program)
         self._began = self._last_byte = self._loop.time()
         pipes: list[int] = []
         try:
@@ -219,11 +182,11 @@ class _Run:
         except OSError as error:
             for end in pipes:
                 os.close(end)
-            raise _why(error.errno or 0, self._command[1]) from error
+            raise cannot_start(error.errno or 0, self._command[1]) from error
         for theirs in (pipes[0], pipes[3], pipes[5], pipes[7]):
             os.close(theirs)
         self.mark = process_mark(self._process.pid)
-        self._feed = Feed(self._loop, pipes[1], self._program.stdin)
+        self._feed = Feed(self._loop, pipes[1], self._program.stdin, keep_open=self._talks)
         self._output = Source(self._loop, pipes[2], self._take_stdout, self._source_closed)
         self._errors = Source(self._loop, pipes[4], self._take_stderr, self._source_closed)
         Source(self._loop, pipes[6], self._report.add, self._supervisor_closed)
@@ -252,6 +215,8 @@ class _Run:
 
     def _check_idle(self) -> None:
         assert self._program.idle_s is not None
+        if self._idle_held:
+            self._last_byte = self._loop.time()
         remaining = self._last_byte + self._program.idle_s - self._loop.time()
         if remaining <= 0:
             self.stop("idle_timeout")
@@ -270,6 +235,22 @@ class _Run:
         self._process.send_signal(signal.SIGTERM)
         self._process.send_signal(signal.SIGCONT)  # the program may have stopped its supervisor
         self._later(self._program.grace_s + _STUCK_SECONDS, self._process.kill)
+
+    # ---- for those who talk with it
+
+    def write(self, data: bytes) -> None:
+        self._feed.write(data)
+
+    def end_input(self) -> None:
+        self._feed.end()
+
+    def finish(self, within_s: float) -> None:
+        self._finished = True
+        self._later(within_s, lambda: self.stop(None))
+
+    def hold_idle(self, *, held: bool) -> None:
+        self._idle_held = held
+        self._last_byte = self._loop.time()
 
     # ---- what comes from the processes
 
@@ -334,7 +315,7 @@ class _Run:
         if word == "failed":
             facts = dict(pair.split("=") for pair in rest.split())
             file = self._command[0 if facts["stage"] == "chdir" else 1]
-            why = _why(int(facts["errno"]), file, stage=facts["stage"])
+            why = cannot_start(int(facts["errno"]), file, stage=facts["stage"])
             return self._end("not_started", error=str(why))
         if word == "broken":
             return self._end("not_started", error=f"supervisor-broken: {rest}")
@@ -383,4 +364,5 @@ class _Run:
             error=error,
             seconds=self.seconds,
             survivors_killed=killed,
+            finished=self._finished and self._stopping and self._limit is None,
         )

@@ -100,34 +100,57 @@ class Source:
 
 
 class Feed:
-    """Writes data into a pipe as fast as the other side reads, then closes it.
+    """Writes data into a pipe as fast as the other side reads, then closes it, or keeps it open
+    for more.
 
     A reader that goes away before it has read everything is no error. Owns the descriptor.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, fd: int, data: bytes) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, fd: int, data: bytes, *, keep_open: bool = False
+    ) -> None:
         self._loop = loop
         self._fd = fd
         self._rest = memoryview(data)
+        self._more: list[bytes] = []
+        self._keep_open = keep_open
         self._open = True
         os.set_blocking(fd, False)
         self._ready()
 
+    def write(self, data: bytes) -> None:
+        """Send more; dropped when the pipe is closed."""
+        if self._open:
+            self._more.append(data)
+            self._ready()
+
+    def end(self) -> None:
+        """Close the pipe as soon as everything is written."""
+        self._keep_open = False
+        if self._open:
+            self._ready()
+
     def _ready(self) -> None:
         try:
-            while self._rest:
+            while self._rest or self._more:
+                if not self._rest:
+                    self._rest, self._more = memoryview(b"".join(self._more)), []
                 self._rest = self._rest[os.write(self._fd, self._rest[:_CHUNK]) :]
         except BlockingIOError:
             self._loop.add_writer(self._fd, self._ready)
             return
         except OSError:
-            pass
-        self.close()
+            self.close()
+            return
+        if self._keep_open:
+            self._loop.remove_writer(self._fd)
+        else:
+            self.close()
 
     def close(self) -> None:
         """Stop writing; what is not written yet is dropped."""
         if self._open:
             self._open = False
             self._loop.remove_writer(self._fd)
-            self._rest = memoryview(b"")
+            self._rest, self._more = memoryview(b""), []
             os.close(self._fd)

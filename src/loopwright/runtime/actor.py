@@ -17,7 +17,7 @@ from loopwright.kernel.facts import (
     EffectDone,
     EffectFailed,
     EffectRequested,
-    Failure,
+    GateOpened,
 )
 from loopwright.kernel.fold import apply, fold
 from loopwright.kernel.state import Pending, State
@@ -32,8 +32,11 @@ from loopwright.ports import (
     Headline,
     Job,
     Performer,
+    Question,
     RunStatus,
 )
+from loopwright.runtime.answering import answer_fact, defect, refused_answer
+from loopwright.runtime.asking import Asking, question_fact
 from loopwright.runtime.headline import gate_changes, headline_of, status_of, wake_time
 from loopwright.runtime.jobs import job_for
 from loopwright.runtime.senses import Texts
@@ -43,6 +46,7 @@ RETRY_STORAGE_MS = (1_000, 2_000, 5_000, 10_000, 30_000)
 # Refusals of a store that concern what is to be stored: another try would end the same way.
 UNSTORABLE = frozenset({"bad-append", "bad-fact", "bad-number", "bad-text", "too-large"})
 
+Incoming: TypeAlias = EffectDone | EffectFailed | GateOpened
 Shown: TypeAlias = tuple[RunStatus, int | None]
 
 
@@ -57,6 +61,9 @@ class Surroundings(Protocol):
     def resting(self, actor: "Actor") -> None:
         """The actor has nothing under way."""
 
+    def asks(self, actor: "Actor") -> None:
+        """Nothing of the run goes on until a person has decided."""
+
     def trouble(self, run: str, problem: Exception) -> None:
         """Something about the storage of this run went wrong; a Conflict ends the driving."""
 
@@ -70,12 +77,13 @@ class Actor:
         self.plan = plan
         self.texts = texts
         self.state = State(plan)
-        self.inbox: list[EffectDone | EffectFailed] = []
+        self.inbox: list[Incoming] = []
+        self.asking = Asking()
         self.under_way: dict[str, Callable[[], None]] = {}
         self.ending: set[asyncio.Future[None]] = set()
         self.busy = False
         self.gone = False
-        self._unsaved: list[EffectDone | EffectFailed] = []
+        self._unsaved: list[Incoming] = []
         self._batch: list[AnyFact] = []
         self._blobs: Mapping[str, bytes] = {}
         self._shown: Shown | None = None  # what lists show of the run; None: not known
@@ -116,37 +124,8 @@ class Actor:
         """Take the answer of an effect; one that is no longer awaited is dropped."""
         if pending.effect not in self.under_way or self.gone:
             return
-        self.inbox.append(self._answer_fact(pending, answer))
+        self.inbox.append(answer_fact(pending, answer, self.texts, self.around.clock.now_ms()))
         self.step()
-
-    def _answer_fact(self, pending: Pending, answer: Answer) -> EffectDone | EffectFailed:
-        owner, texts, at = pending.owner, self.texts, self.around.clock.now_ms()
-        if isinstance(answer, Done):
-            return EffectDone(
-                at=at,
-                path=owner.path,
-                iteration=owner.iteration,
-                effect=pending.effect,
-                output=texts.keep(answer.output),
-                result=None if answer.result is None else texts.keep(answer.result),
-                usage=answer.usage,
-                session=answer.session,
-                code=answer.code,
-                mark=answer.mark,
-                note=answer.note,
-            )
-        return EffectFailed(
-            at=at,
-            path=owner.path,
-            iteration=owner.iteration,
-            effect=pending.effect,
-            error=answer.error,
-            output=texts.keep(answer.output),
-            usage=answer.usage,
-            session=answer.session,
-            code=answer.code,
-            mark=answer.mark,
-        )
 
     # -- fold, settle, append ----------------------------------------------------------------------
 
@@ -158,7 +137,10 @@ class Actor:
         version = state.version
         self._unsaved, self.inbox = self.inbox, []
         for fact in self._unsaved:
-            self.under_way.pop(fact.effect, None)
+            if not isinstance(fact, GateOpened):
+                self.under_way.pop(fact.effect, None)
+            elif fact.gate in state.gates:
+                continue
             if fact.effect in state.pending:
                 apply(state, fact)
                 batch.append(fact)
@@ -204,7 +186,7 @@ class Actor:
         try:
             return job_for(self.state, pending, self.texts, self.around.token)
         except Exception as error:  # a defect of ours must end the effect, not the driver
-            return _defect(error)
+            return defect(error)
 
     def _changed_headline(self) -> Headline | None:
         """The headline when a list would show something else than before."""
@@ -264,7 +246,8 @@ class Actor:
 
     def _refuse_answers(self, error: StorageError) -> None:
         """Answers that can never be stored have failed; so the run goes on by its own rules."""
-        refused: list[EffectDone | EffectFailed] = [_refused(f, error) for f in self.inbox]
+        answers = [fact for fact in self.inbox if not isinstance(fact, GateOpened)]
+        refused: list[Incoming] = [refused_answer(fact, error) for fact in answers]
         if not refused or refused == self.inbox:
             self._give_up(error)
             return
@@ -294,8 +277,12 @@ class Actor:
         for effect in asked:
             if effect in pending and effect not in under_way:
                 self._begin(pending[effect])
-        if self.busy:
-            return
+        self.asking.tell(self.state)
+        if not self.busy:
+            self._go_on()
+
+    def _go_on(self) -> None:
+        """Take what has come meanwhile, else rest."""
         if self.inbox:
             self.step()
         elif self._look_again:  # before resting: what was told meanwhile must not wait
@@ -303,6 +290,8 @@ class Actor:
             self.absorb()
         else:
             self.around.resting(self)
+            if self.asking.waiting and self.only_asks:
+                self.around.asks(self)
 
     def _begin(self, pending: Pending) -> None:
         clock = self.around.clock
@@ -327,11 +316,11 @@ class Actor:
         try:
             return self.around.performer.perform(job)
         except Exception as error:  # as above
-            return _defect(error)
+            return defect(error)
 
     def _answered(self, pending: Pending, answer: Answer) -> None:
         """An effect that has its answer at once."""
-        self.inbox.append(self._answer_fact(pending, answer))
+        self.inbox.append(answer_fact(pending, answer, self.texts, self.around.clock.now_ms()))
         self.under_way[pending.effect] = _nothing
 
     async def _wait_for(self, pending: Pending, answer: Awaitable[Answer]) -> None:
@@ -340,13 +329,35 @@ class Actor:
         except asyncio.CancelledError:
             raise
         except Exception as error:  # as above
-            said = _defect(error)
+            said = defect(error)
         self.answer(pending, said)
 
     def _ended(self, task: "asyncio.Future[None]") -> None:
         self.ending.discard(task)
         if not self.gone and not self.busy and not self.inbox and not self.ending:
             self.around.resting(self)
+
+    async def ask(self, effect: str, question: Question) -> bool:
+        """Ask a person about something that an effect wants to do. Nobody there is a no."""
+        pending = self.state.pending.get(effect)
+        if pending is None or self.gone:
+            return False
+        fact = question_fact(self.run, pending, question, self.around.clock.now_ms())
+        decided = self.asking.known(self.state, fact.gate, effect)
+        if decided is not None:
+            return decided
+        answer = self.asking.wait(fact.gate, effect)
+        if fact.gate not in (pending.gates or {}):
+            self.inbox.append(fact)
+        asyncio.get_running_loop().call_soon(self.step)
+        return await answer
+
+    @property
+    def only_asks(self) -> bool:
+        """Whether everything that is under way waits for a person."""
+        if self.busy or self.inbox or not self.state.gates:
+            return False
+        return status_of(self.state) == "waiting"
 
     def leave(self) -> None:
         """Stop driving without adding a fact; what is under way is ended and stays pending."""
@@ -372,17 +383,3 @@ def _cancel(task: "asyncio.Future[None]") -> None:
 
 def _nothing() -> None:
     """Nothing to end: the effect has already answered."""
-
-
-def _refused(fact: EffectDone | EffectFailed, error: StorageError) -> EffectFailed:
-    return EffectFailed(
-        at=fact.at,
-        path=fact.path,
-        iteration=fact.iteration,
-        effect=fact.effect,
-        error=Failure(type="internal", detail=f"the answer cannot be kept ({error.code})"),
-    )
-
-
-def _defect(error: Exception) -> Answer:
-    return Failed(error=Failure(type="internal", detail=f"{type(error).__name__}: {error}"))

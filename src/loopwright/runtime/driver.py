@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from loopwright.errors import Conflict, StorageError
 from loopwright.kernel.facts import AnyFact, RunStarted
 from loopwright.model.plan import Plan, decode_plan
-from loopwright.ports import Clock, EventLog, Headline, Owner, Performer, RunRow
+from loopwright.ports import Clock, EventLog, Headline, Job, Owner, Performer, Question, RunRow
 from loopwright.runtime.actor import Actor
 from loopwright.runtime.senses import SchemaCheck, Texts
 
@@ -147,6 +147,15 @@ class LocalDriver:
             self._park(actor)
         self._tell(actor.run)
 
+    def asks(self, actor: Actor) -> None:
+        """A run whose agent waits for a person rests, though it is kept."""
+        self._tell(actor.run)
+
+    async def ask(self, job: Job, question: Question) -> bool:
+        """Ask a person about something that an effect of ours wants to do."""
+        actor = self._actors.get(job.run)
+        return actor is not None and await actor.ask(job.effect, question)
+
     def _wakes_soon(self, actor: Actor) -> bool:
         """A short wait is not worth folding the whole log again after it."""
         due = min(actor.state.timers.values(), default=0)
@@ -177,7 +186,8 @@ class LocalDriver:
 
     async def rest(self, run: str) -> None:
         """Wait until this driver has nothing to do for a run: it ended, or it waits."""
-        if run not in self._actors:
+        actor = self._actors.get(run)
+        if actor is None or actor.only_asks:
             return
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiters.setdefault(run, []).append(waiter)

@@ -15,7 +15,8 @@ def status_of(state: State) -> RunStatus:
         return state.finished.outcome
     if state.paused:
         return "paused"
-    working = len(state.pending) > len(state.timers)
+    asking = {gate.effect for gate in state.gates.values() if gate.effect}
+    working = len(state.pending) > len(state.timers) + len(asking)
     return "waiting" if state.gates and not working else "running"
 
 

@@ -45,6 +45,7 @@ def job_for(state: State, pending: Pending, texts: Texts, token: str) -> Job:
         prompt=shown.text,
         schema=shown.schema,
         session=shown.session,
+        session_used=shown.session_used,
         files=shown.files,
         idle_ms=_idle_limit(state, owner, agent),
         env=_values(state, pending, texts),

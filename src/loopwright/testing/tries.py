@@ -32,7 +32,7 @@ def tries(plan: Plan, facts: Sequence[AnyFact]) -> Iterator[str]:
             yield from _next_try(plan, fact, answers, newest.get(fact.path))
             newest[fact.path] = fact.effect
         elif isinstance(fact, StepFinished | IterationFinished):
-            yield from _ended(plan, fact, answers.get(newest.get(fact.path, "")))
+            yield from _ended(plan, fact, newest.get(fact.path, ""), answers)
         elif isinstance(fact, StepRetried) and fact.attempt > _retry(plan, fact.path).attempts:
             yield f"{fact.path} begins for the {fact.attempt}. time"
 
@@ -46,7 +46,8 @@ def _next_try(
     number, most = _number(fact.effect), _retry(plan, fact.path).attempts
     if number != (_number(before) + 1 if before else 1):
         yield f"{fact.effect} follows {before}"
-    if number > max(most, 1) + _asked_once_more(before, answers):
+    counted = number - _parks(fact.effect, answers)
+    if counted > max(most, 1) + _asked_once_more(before, answers):
         yield f"{fact.effect} is one of {most} tries"
     if before is not None:
         if not _is_failure(answers.get(before)):
@@ -56,15 +57,20 @@ def _next_try(
 
 
 def _ended(
-    plan: Plan, fact: StepFinished | IterationFinished, last: EffectDone | EffectFailed | None
+    plan: Plan,
+    fact: StepFinished | IterationFinished,
+    newest: str,
+    answers: dict[str, EffectDone | EffectFailed],
 ) -> Iterator[str]:
+    last = answers.get(newest)
     if last is None or not isinstance(action_at(plan, fact.path).action, CallAgent | RunCommand):
         return
     if fact.status == "completed" and _is_failure(last):
         yield f"{fact.path} completed although {last.effect} failed"
     if fact.status == "failed" and fact.reason == "error" and isinstance(last, EffectFailed):
         retry = _retry(plan, fact.path)
-        if last.error.type in retry.on and _number(last.effect) < retry.attempts:
+        counted = _number(last.effect) - _parks(last.effect, answers)
+        if last.error.type in retry.on and counted < retry.attempts:
             yield f"{fact.path} gave up after {last.effect}"
 
 
@@ -72,6 +78,13 @@ def _asked_once_more(before: str | None, answers: dict[str, EffectDone | EffectF
     """An answer that does not fit is asked for once more, whatever the step allows."""
     last = answers.get(before or "")
     return isinstance(last, EffectFailed) and last.error.type == "bad_result"
+
+
+def _parks(effect: str, answers: dict[str, EffectDone | EffectFailed]) -> int:
+    """Tries before this one that only met a used-up allowance: they count as none."""
+    place, _, number = effect.rpartition("#")
+    before = (answers.get(f"{place}#{n}") for n in range(1, int(number)))
+    return sum(isinstance(one, EffectFailed) and one.error.resets_at is not None for one in before)
 
 
 def _is_failure(answer: EffectDone | EffectFailed | None) -> bool:

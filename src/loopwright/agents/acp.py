@@ -1,0 +1,257 @@
+"""The client's side of the Agent Client Protocol (JSON-RPC over lines), as a state machine.
+
+Messages in, moves out: what to send, what to show, what a person has to decide. Nothing here reads
+a pipe, so a whole conversation can be played in a test.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from loopwright.agents.clis.heard import Heard, Said, Trouble, tool_line
+from loopwright.agents.clis.loose import amount, at, items, text, whole
+from loopwright.kernel.facts import Usage
+from loopwright.model.plan import Agent
+from loopwright.model.record import JsonValue
+
+PROTOCOL_VERSION = 1
+NO_SUCH_METHOD = -32601
+ABOUT_CHARS = 16 * 1024
+
+Message: TypeAlias = dict[str, JsonValue]
+Phase: TypeAlias = Literal["initialize", "session/new", "session/load", "session/prompt", "over"]
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """A message for the agent."""
+
+    message: Message
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Permission:
+    """Something that the agent wants to do and may not do by itself."""
+
+    id: JsonValue  # of the request
+    title: str
+    kind: str
+    about: str
+    allow: str | None  # the option that allows it this once
+    reject: str | None
+
+
+Move: TypeAlias = Send | Said | Permission
+
+_STOPS: dict[str, tuple[str, Trouble]] = {
+    "cancelled": ("the turn was cancelled", "aborted"),
+    "max_tokens": ("the answer was longer than the model may give", "turns"),
+    "max_turn_requests": ("the agent made as many turns as it may", "turns"),
+    "refusal": ("the agent refused to go on", "other"),
+}
+
+
+@dataclass(slots=True)
+class Conversation:
+    """One prompt to an agent, from the first message to the last."""
+
+    prompt: str
+    cwd: str
+    session: str | None = None  # to go on with
+    heard: Heard = field(default_factory=Heard)
+    phase: Phase = "initialize"
+    cost: float | None = None  # of the whole session, in USD
+    began_anew: bool = False
+    _number: int = 0
+
+    def begin(self) -> list[Move]:
+        """The first words."""
+        return [
+            self._request(
+                "initialize",
+                {
+                    "protocolVersion": PROTOCOL_VERSION,
+                    "clientCapabilities": {
+                        "fs": {"readTextFile": False, "writeTextFile": False},
+                        "terminal": False,
+                    },
+                    "clientInfo": {"name": "loopwright", "version": "1"},
+                },
+            )
+        ]
+
+    def take(self, line: bytes) -> list[Move]:
+        """What follows from a line of the agent. One that is no message says nothing."""
+        try:
+            message: JsonValue = msgspec.json.decode(line)
+        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+            self.heard.garbage += bool(line.strip())
+            return []
+        if text(message, "method"):
+            return list(self._asked(message))
+        if at(message, "id") == self._number and self.phase != "over":
+            return list(self._answered(message))
+        return []
+
+    def decide(self, asked: Permission, *, allowed: bool) -> Send:
+        """The answer to a question about a permission; without a fitting option it is a no."""
+        option = asked.allow if allowed else asked.reject
+        outcome: Message = {"outcome": "cancelled"}
+        if option is not None:
+            outcome = {"outcome": "selected", "optionId": option}
+        if not allowed:
+            self.heard.denied.append(asked.title)
+        return Send({"jsonrpc": "2.0", "id": asked.id, "result": {"outcome": outcome}})
+
+    def cancel(self) -> list[Move]:
+        """Ask the agent to end its turn."""
+        if self.phase != "session/prompt":
+            return []
+        params: Message = {"sessionId": self.heard.session}
+        return [Send({"jsonrpc": "2.0", "method": "session/cancel", "params": params})]
+
+    # -- what the agent asks or tells --------------------------------------------------------------
+
+    def _asked(self, message: JsonValue) -> Iterator[Move]:
+        number = at(message, "id")
+        match text(message, "method"):
+            case "session/update":
+                yield from self._update(at(message, "params", "update"))
+            case "session/request_permission" if number is not None:
+                yield _permission(number, at(message, "params"))
+            case other if number is not None:
+                error: Message = {"code": NO_SUCH_METHOD, "message": f"no method {other}"}
+                yield Send({"jsonrpc": "2.0", "id": number, "error": error})
+
+    def _update(self, update: JsonValue) -> Iterator[Move]:
+        if self.phase != "session/prompt":
+            return  # what a loaded session replays has been said before
+        match text(update, "sessionUpdate"):
+            case "agent_message_chunk":
+                piece = text(update, "content", "text")
+                self.heard.say(piece, new_part=not self.heard.streaming)
+                self.heard.streaming = True
+                yield Said("text", piece)
+            case "tool_call":
+                self.heard.streaming = False
+                self.heard.tools += 1
+                yield tool_line(text(update, "kind") or "tool", text(update, "title"))
+            case "usage_update":
+                if text(update, "cost", "currency") == "USD":
+                    self.cost = amount(update, "cost", "amount")
+
+    # -- what the agent answers --------------------------------------------------------------------
+
+    def _answered(self, message: JsonValue) -> Iterator[Move]:
+        failed = at(message, "error")
+        result = at(message, "result")
+        if failed is not None:
+            yield from self._refused(failed)
+        elif self.phase == "initialize":
+            can_load = at(result, "agentCapabilities", "loadSession") is True
+            yield self._open(self.session if can_load else None)
+        elif self.phase == "session/prompt":
+            self._end(result)
+        else:
+            self.heard.session = text(result, "sessionId") or self.heard.session
+            yield self._ask()
+
+    def _open(self, session: str | None) -> Send:
+        self.began_anew = self.session is not None and session is None
+        params: Message = {"cwd": self.cwd, "mcpServers": []}
+        if session is None:
+            return self._request("session/new", params)
+        self.heard.session = session
+        return self._request("session/load", {**params, "sessionId": session})
+
+    def _ask(self) -> Send:
+        prompt: JsonValue = [{"type": "text", "text": self.prompt}]
+        return self._request("session/prompt", {"sessionId": self.heard.session, "prompt": prompt})
+
+    def _refused(self, failed: JsonValue) -> Iterator[Move]:
+        if self.phase == "session/load":
+            self.heard.session = None
+            yield self._open(None)
+            return
+        details = [text(failed, "message"), *(text(failed, "data", n) for n in _DETAILS)]
+        self.heard.status = whole(failed, "code") or None
+        self.heard.end("badly", ": ".join(one for one in details if one), "api")
+        self.phase = "over"
+
+    def _end(self, result: JsonValue) -> None:
+        read, written = (whole(result, "usage", n) for n in ("inputTokens", "outputTokens"))
+        if read is not None or written is not None or self.cost is not None:
+            self.heard.usage = Usage(input_tokens=read or 0, output_tokens=written or 0)
+        self.phase = "over"
+        stop = text(result, "stopReason")
+        if stop in _STOPS:
+            self.heard.end("badly", *_STOPS[stop])
+        else:
+            self.heard.end("well")
+
+    def _request(self, method: Phase, params: Message) -> Send:
+        self.phase = method
+        self._number += 1
+        return Send({"jsonrpc": "2.0", "id": self._number, "method": method, "params": params})
+
+
+_DETAILS = ("message", "details")
+
+
+def _permission(number: JsonValue, params: JsonValue) -> Permission:
+    call = at(params, "toolCall")
+    shown = at(call, "rawInput") or at(call, "content")
+    about = msgspec.json.encode(shown).decode() if shown is not None else ""
+    return Permission(
+        id=number,
+        title=text(call, "title") or text(call, "kind") or "use a tool",
+        kind=text(call, "kind"),
+        about=_shortened(about),
+        allow=_option(params, "allow_once"),
+        reject=_option(params, "reject_once") or _option(params, "reject_always"),
+    )
+
+
+def _shortened(about: str) -> str:
+    """What is shown of a long one, with the hash of all of it: two that differ never look alike."""
+    if len(about) <= ABOUT_CHARS:
+        return about
+    name = blake2b(about.encode(errors="replace"), digest_size=16).hexdigest()
+    return f"{about[:ABOUT_CHARS]}… ({len(about)} characters, hash {name})"
+
+
+def _option(params: JsonValue, kind: str) -> str | None:
+    found = (text(o, "optionId") for o in items(params, "options") if text(o, "kind") == kind)
+    return next(found, None)
+
+
+# -- rights ----------------------------------------------------------------------------------------
+
+PERMISSIONS = ("default", "ask", "acceptEdits", "bypassPermissions", "plan", "read-only", "dontAsk")
+
+
+def policy(permission: str | None, kind: str) -> Literal["allow", "ask", "reject"]:
+    """What a definition says about such a tool; by default a person is asked."""
+    match permission:
+        case "bypassPermissions":
+            return "allow"
+        case "acceptEdits" if kind in ("edit", "read", "search", "think"):
+            return "allow"
+        case "plan" | "read-only" | "dontAsk":
+            return "allow" if kind in ("read", "search", "think") else "reject"
+    return "ask"
+
+
+def unfit(agent: Agent) -> str | None:
+    """What an agent is given that the protocol has no words for."""
+    if agent.permission is not None and agent.permission not in PERMISSIONS:
+        known = ", ".join(PERMISSIONS)
+        return f"acp knows no permission {agent.permission!r}; it has {known}"
+    if agent.tools is not None or agent.deny_tools:
+        return "an acp agent cannot be confined to named tools; use `permission:` and its gates"
+    if agent.max_usd is not None:
+        return "an acp agent cannot be held to a sum of money; limit tokens or time instead"
+    return None

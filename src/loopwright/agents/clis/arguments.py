@@ -1,0 +1,204 @@
+"""The argument vector of a call, its standard input and what its environment has more.
+
+Everything an agent is told or allowed is an argument or a variable of its own; no text is ever part
+of a command line that somebody takes apart. A right or a sum of money that a program cannot be held
+to is refused, never left out.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import msgspec
+
+from loopwright.agents.clis.table import CLIS, DEFAULT_PERMISSION, Cli
+from loopwright.model.plan import Agent
+from loopwright.model.record import JsonValue
+
+ARGUMENT_BYTES = 96 * 1024
+"""The longest text that is handed over as an argument; a system takes at most 128 KiB in one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """One call, as far as it concerns the command line."""
+
+    prompt: str
+    agent: Agent
+    extra: tuple[str, ...] = ()  # arguments that the author adds
+    session: str | None = None
+    schema: dict[str, JsonValue] | None = None
+    system_file: str | None = None  # the instructions, where they are too long for an argument
+    session_usd: float = 0.0  # what the session has cost before this call
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandLine:
+    """How a program is started."""
+
+    argv: tuple[str, ...]
+    stdin: str = ""
+    env: Mapping[str, str]
+    notes: tuple[str, ...] = ()
+
+
+def unfit(name: str, agent: Agent) -> str | None:
+    """What an agent is given that this program cannot be held to, in words."""
+    cli = CLIS[name]
+    permission = agent.permission or DEFAULT_PERMISSION
+    if permission not in cli.permissions:
+        known = ", ".join(cli.permissions)
+        return f"{cli.name} knows no permission {permission!r}; it has {known}"
+    if (agent.tools is not None or agent.deny_tools) and not cli.has_tools:
+        return f"{cli.name} cannot be confined to named tools; say `permission: read-only` instead"
+    if agent.max_usd is not None and not cli.has_cost:
+        return f"{cli.name} does not tell what a call costs; limit tokens or time instead of money"
+    return None
+
+
+def needs_system_file(agent: Agent) -> bool:
+    """Whether the instructions of an agent are too long for an argument."""
+    return len(agent.system.encode(errors="replace")) > ARGUMENT_BYTES // 3
+
+
+def command_line(name: str, wanted: Wanted) -> CommandLine:
+    """How a call of a CLI is started; the agent must fit it."""
+    cli = CLIS[name]
+    made = _MAKERS[name](cli, wanted)
+    notes = list(made.notes)
+    if wanted.agent.max_turns is not None and not cli.has_turns:
+        notes.append(f"{cli.name} has no limit of turns: max_turns was not applied")
+    return CommandLine(
+        argv=made.argv, stdin=made.stdin, env={**cli.fixed, **made.env}, notes=tuple(notes)
+    )
+
+
+def _permission(cli: Cli, agent: Agent) -> str:
+    return cli.permissions[agent.permission or DEFAULT_PERMISSION]
+
+
+def _as_argument(prompt: str) -> bool:
+    return len(prompt.encode(errors="replace")) <= ARGUMENT_BYTES and "\0" not in prompt
+
+
+def _with_system(wanted: Wanted) -> str:
+    """Instructions and prompt in one text, for programs that take no instructions apart."""
+    return "\n\n".join(part for part in (wanted.agent.system, wanted.prompt) if part)
+
+
+def _option(flag: str, value: str | float | None) -> list[str]:
+    return [] if value is None else [flag, f"{value:g}" if isinstance(value, float) else value]
+
+
+# -- one function for each program -----------------------------------------------------------------
+
+
+def _claude(cli: Cli, wanted: Wanted) -> CommandLine:
+    agent = wanted.agent
+    argv = ["claude", "-p", "--output-format", "stream-json", "--verbose"]
+    argv += ["--include-partial-messages", "--permission-mode", _permission(cli, agent)]
+    argv += _option("--model", agent.model)
+    argv += _claude_system(wanted)
+    argv += _claude_tools(agent)
+    argv += _option("--max-turns", None if agent.max_turns is None else str(agent.max_turns))
+    # The program compares with the cost of the whole session.
+    budget = None if agent.max_usd is None else round(agent.max_usd + wanted.session_usd, 6)
+    argv += _option("--max-budget-usd", budget)
+    if wanted.schema is not None:
+        schema = msgspec.json.encode(wanted.schema).decode()
+        argv += ["--json-schema", schema] if _as_argument(schema) else []
+    argv += _option("--resume", wanted.session)
+    argv += wanted.extra
+    if _as_argument(wanted.prompt):
+        return CommandLine(argv=(*argv, "--", wanted.prompt), env={})
+    return CommandLine(argv=tuple(argv), stdin=wanted.prompt, env={})
+
+
+def _claude_system(wanted: Wanted) -> list[str]:
+    if wanted.system_file is not None:
+        return ["--append-system-prompt-file", wanted.system_file]
+    return _option("--append-system-prompt", wanted.agent.system or None)
+
+
+def _claude_tools(agent: Agent) -> list[str]:
+    """`--tools` says what exists, `--allowedTools` what needs no question: both are meant."""
+    argv: list[str] = []
+    if agent.tools is not None:
+        names = [tool.partition("(")[0] for tool in agent.tools]
+        built_in = [name for name in names if not name.startswith("mcp__")]
+        argv += ["--tools", ",".join(dict.fromkeys(built_in))]
+        if agent.tools:
+            argv += ["--allowedTools", ",".join(agent.tools)]
+    if agent.deny_tools:
+        argv += ["--disallowedTools", ",".join(agent.deny_tools)]
+    return argv
+
+
+def _codex(cli: Cli, wanted: Wanted) -> CommandLine:
+    argv = ["codex", "exec", "-s", _permission(cli, wanted.agent)]
+    argv += wanted.extra
+    if wanted.session is not None:
+        argv += ["resume"]
+    argv += ["--json", "--skip-git-repo-check", *_option("-m", wanted.agent.model), "--"]
+    argv += [wanted.session] if wanted.session is not None else []
+    prompt = _with_system(wanted)
+    if _as_argument(prompt):
+        return CommandLine(argv=(*argv, prompt), env={})
+    return CommandLine(argv=(*argv, "-"), stdin=prompt, env={})
+
+
+def _opencode(cli: Cli, wanted: Wanted) -> CommandLine:
+    permission = _permission(cli, wanted.agent)
+    argv = ["opencode", "run", "--format", "json"]
+    argv += _option("-m", wanted.agent.model)
+    argv += _option("-s", wanted.session)
+    argv += ["--auto"] if permission == "bypassPermissions" else []
+    argv += wanted.extra
+    rights = _opencode_rights(permission, wanted.agent)
+    env = {"OPENCODE_PERMISSION": msgspec.json.encode(rights).decode()} if rights else {}
+    # An argument with blanks reaches the model in quotes; what is on stdin arrives as it is.
+    return CommandLine(argv=tuple(argv), stdin=_with_system(wanted), env=env)
+
+
+_OPENCODE_RIGHTS: dict[str, dict[str, str]] = {
+    "plan": {"edit": "deny", "bash": "deny"},
+    "acceptEdits": {"edit": "allow"},
+}
+
+
+def _opencode_rights(permission: str, agent: Agent) -> dict[str, str]:
+    rights = dict(_OPENCODE_RIGHTS.get(permission, {}))
+    if agent.tools is not None:
+        rights = {"*": "deny", **dict.fromkeys(agent.tools, "allow")}
+    return {**rights, **dict.fromkeys(agent.deny_tools, "deny")}
+
+
+def _gemini(cli: Cli, wanted: Wanted) -> CommandLine:
+    argv = ["gemini", "-o", "stream-json", "--skip-trust"]
+    argv += ["--approval-mode", _permission(cli, wanted.agent)]
+    argv += _option("-m", wanted.agent.model)
+    argv += _option("--resume", wanted.session)
+    argv += wanted.extra
+    return CommandLine(argv=tuple(argv), stdin=_with_system(wanted), env={})
+
+
+_MAKERS: dict[str, Callable[[Cli, Wanted], CommandLine]] = {
+    "claude": _claude,
+    "codex": _codex,
+    "gemini": _gemini,
+    "opencode": _opencode,
+}
+
+
+# -- the environment -------------------------------------------------------------------------------
+
+
+def own_variables(name: str, base: Mapping[str, str]) -> dict[str, str]:
+    """What a CLI is handed on of our own environment beside the allow-list: where it finds its
+    settings and its server, and one credential, the first of those it knows.
+    """
+    cli = CLIS[name]
+    found = {variable: base[variable] for variable in cli.variables if base.get(variable)}
+    for variable in cli.credentials:
+        if base.get(variable):
+            return {**found, variable: base[variable]}
+    return found

@@ -1,0 +1,141 @@
+"""One event of Claude Code (`--output-format stream-json`)."""
+
+from loopwright.agents.clis.heard import Heard, Said, Trouble, note, tool_line
+from loopwright.agents.clis.loose import amount, at, items, plus, text, whole
+from loopwright.kernel.facts import Usage
+from loopwright.model.record import JsonValue
+
+_TOLD_OF = ("file_path", "path", "command", "pattern", "query", "url", "description")
+_TROUBLES: dict[str, Trouble] = {
+    "error_max_turns": "turns",
+    "error_max_budget_usd": "budget",
+}
+
+
+def take(heard: Heard, event: JsonValue) -> list[Said]:
+    """Take one event in; what of it is for the live view."""
+    heard.session = text(event, "session_id") or heard.session
+    match text(event, "type"):
+        case "system":
+            return _system(heard, event)
+        case "stream_event":
+            return _partial(heard, event)
+        case "assistant":
+            return _assistant(heard, event)
+        case "rate_limit_event":
+            return _allowance(heard, at(event, "rate_limit_info"))
+        case "result":
+            _result(heard, event)
+    return []
+
+
+def _system(heard: Heard, event: JsonValue) -> list[Said]:
+    match text(event, "subtype"):
+        case "api_retry":
+            heard.status = whole(event, "error_status") or heard.status
+            reason = text(event, "error") or "the request failed"
+            return [note(f"{reason}, tried again (attempt {whole(event, 'attempt') or '?'})")]
+        case "permission_denied":
+            name = text(event, "tool_name")
+            heard.denied.append(name)
+            return [note(f"permission denied: {name}")]
+    return []
+
+
+def _partial(heard: Heard, event: JsonValue) -> list[Said]:
+    """A piece of a text that comes whole a moment later."""
+    piece = text(event, "event", "delta", "text")
+    if not piece or at(event, "parent_tool_use_id") is not None:
+        return []
+    heard.streaming = True
+    return [Said("text", piece)]
+
+
+def _assistant(heard: Heard, event: JsonValue) -> list[Said]:
+    if at(event, "is_api_error_message") is True:
+        heard.status = whole(event, "api_error_status") or heard.status
+        return []
+    said: list[Said] = []
+    inner = at(event, "parent_tool_use_id") is not None  # of a helper that the agent started
+    for block in items(event, "message", "content"):
+        kind = text(block, "type")
+        if kind == "tool_use":
+            heard.tools += 1
+            said.append(tool_line(text(block, "name"), _about(at(block, "input"))))
+        elif kind == "text" and not inner:
+            heard.say(text(block, "text"))
+            if not heard.streaming:
+                said.append(Said("text", text(block, "text")))
+    if not inner:
+        heard.streaming = False
+    return said
+
+
+def _about(given: JsonValue) -> str:
+    """Which of a tool's arguments tells best what it does."""
+    return next((found for name in _TOLD_OF if (found := text(given, name))), "")
+
+
+def _allowance(heard: Heard, info: JsonValue) -> list[Said]:
+    heard.resets_at = whole(info, "resetsAt") or heard.resets_at
+    if text(info, "status") != "rejected":
+        return []
+    heard.blocked = True
+    return [note("the allowance of this account is used up for now")]
+
+
+def _result(heard: Heard, event: JsonValue) -> None:
+    heard.usage = _usage(event)
+    heard.status = whole(event, "api_error_status") or heard.status
+    heard.data = at(event, "structured_output")
+    for denial in items(event, "permission_denials"):
+        name = text(denial, "tool_name")
+        if name not in heard.denied:
+            heard.denied.append(name)
+    said = text(event, "result")
+    if at(event, "is_error") is not True and text(event, "subtype") == "success":
+        heard.final = said
+        heard.end("well")
+        return
+    problems = "; ".join(one for one in items(event, "errors") if isinstance(one, str))
+    heard.end("badly", said or problems or text(event, "subtype"), _trouble(event, problems))
+
+
+def _trouble(event: JsonValue, problems: str) -> Trouble:
+    reason = text(event, "terminal_reason")
+    if reason == "api_error":
+        return "api"
+    if reason.startswith("aborted"):
+        return "aborted"
+    if "No conversation found" in problems:
+        return "session"
+    return _TROUBLES.get(text(event, "subtype"), "other")
+
+
+def _usage(event: JsonValue) -> Usage | None:
+    """What this call used. The totals of a result are those of the whole session; what came since
+    the result before stands beside them, by model.
+    """
+    since = at(event, "model_usage_since_last_result")
+    if isinstance(since, dict) and since:
+        used = Usage()
+        for one in since.values():
+            used = plus(used, _of_model(one))
+        return used
+    read = [whole(event, "usage", name) or 0 for name in _READ]
+    used = Usage(input_tokens=sum(read), output_tokens=whole(event, "usage", "output_tokens") or 0)
+    if used == Usage():
+        return None
+    return plus(used, Usage(usd=amount(event, "total_cost_usd") or 0.0))
+
+
+_READ = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
+_READ_OF_MODEL = ("inputTokens", "cacheReadInputTokens", "cacheCreationInputTokens")
+
+
+def _of_model(one: JsonValue) -> Usage:
+    return Usage(
+        input_tokens=sum(whole(one, name) or 0 for name in _READ_OF_MODEL),
+        output_tokens=whole(one, "outputTokens") or 0,
+        usd=amount(one, "costUSD") or 0.0,
+    )

@@ -1,0 +1,138 @@
+"""Which coding CLIs are here, in which version, and whether they are signed in. Asks the programs
+themselves, and nothing that costs money.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from loopwright.agents.clis.loose import at
+from loopwright.agents.clis.table import CLIS, Cli
+
+ASK_SECONDS = 20.0
+
+SignedIn = Literal["yes", "no", "unknown"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundCli:
+    """A coding CLI as it is found here."""
+
+    cli: Cli
+    path: str | None = None
+    version: str = ""
+    signed_in: SignedIn = "unknown"
+    by: str = ""
+
+    @property
+    def state(self) -> Literal["ok", "warn"]:
+        return "warn" if self.path and (self.signed_in == "no" or not self.version) else "ok"
+
+    @property
+    def why(self) -> str:
+        if self.path is None:
+            return "not installed"
+        if not self.version:
+            return f"{self.path} does not tell its version"
+        words = {"yes": "signed in", "no": "not signed in", "unknown": "sign-in not known"}
+        by = f" ({self.by})" if self.by else ""
+        return f"{self.cli.title} {self.version}, {words[self.signed_in]}{by}"
+
+    @property
+    def fix(self) -> str:
+        if self.path is None:
+            return f"only if you want to use it: {self.cli.install}"
+        if not self.version:
+            return f"try `{self.cli.name} --version`; {self.cli.install}"
+        return "" if self.signed_in == "yes" else self.cli.sign_in
+
+
+def look(environment: Mapping[str, str] | None = None) -> Iterator[FoundCli]:
+    """All of them, asked at the same time."""
+    env = os.environ if environment is None else environment
+    with ThreadPoolExecutor(max_workers=len(CLIS)) as pool:
+        yield from pool.map(lambda cli: _found(cli, env), CLIS.values())
+
+
+def _found(cli: Cli, env: Mapping[str, str]) -> FoundCli:
+    path = shutil.which(cli.name, path=env.get("PATH"))
+    if path is None:
+        return FoundCli(cli=cli)
+    said = _asked(env, path, "--version")
+    version = re.search(r"\d+\.\d+\S*", said[1]) if said is not None and said[0] == 0 else None
+    if version is None:
+        return FoundCli(cli=cli, path=path)
+    signed_in, by = _signed_in(cli, path, env)
+    return FoundCli(cli=cli, path=path, version=version.group(), signed_in=signed_in, by=by)
+
+
+def _signed_in(cli: Cli, path: str, env: Mapping[str, str]) -> tuple[SignedIn, str]:
+    for name in cli.credentials:
+        if env.get(name):
+            return "yes", name
+    return _LOOKS[cli.name](path, env), ""
+
+
+def _asked(env: Mapping[str, str], *argv: str) -> tuple[int, str] | None:
+    """Exit code and standard output of a program, or None when it does not answer."""
+    try:
+        done = subprocess.run(
+            argv,
+            env=dict(env),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=ASK_SECONDS,
+            check=False,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.returncode, done.stdout.decode(errors="replace")
+
+
+def _claude(path: str, env: Mapping[str, str]) -> SignedIn:
+    said = _asked(env, path, "auth", "status")
+    try:
+        known = at(msgspec.json.decode(said[1] if said else ""), "loggedIn")
+    except msgspec.DecodeError:
+        return "unknown"
+    return "yes" if known is True else "no" if known is False else "unknown"
+
+
+def _codex(path: str, env: Mapping[str, str]) -> SignedIn:
+    said = _asked(env, path, "login", "status")
+    if said is None:
+        return "unknown"
+    return "yes" if said[0] == 0 else "no"
+
+
+def _opencode(path: str, env: Mapping[str, str]) -> SignedIn:
+    """It counts its credentials; without any it still has models of its own."""
+    said = _asked(env, path, "auth", "list")
+    counted = re.search(r"(\d+) credentials?\b", said[1]) if said is not None else None
+    if counted is None:
+        return "unknown"
+    return "yes" if int(counted.group(1)) else "unknown"
+
+
+def _gemini(_: str, env: Mapping[str, str]) -> SignedIn:
+    """It has no command for it; what it keeps of a sign-in is a file."""
+    home = env.get("HOME")
+    if not home:
+        return "unknown"
+    return "yes" if (Path(home) / ".gemini" / "oauth_creds.json").is_file() else "no"
+
+
+_LOOKS: dict[str, Callable[[str, Mapping[str, str]], SignedIn]] = {
+    "claude": _claude,
+    "codex": _codex,
+    "gemini": _gemini,
+    "opencode": _opencode,
+}

@@ -1,0 +1,195 @@
+"""Agents that speak the Agent Client Protocol: one supervised process for each call.
+
+What the agent may not do by itself becomes a question to a person, through the log. Until it is
+answered the process waits; when nobody ever answers, nothing is allowed.
+"""
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+
+import msgspec
+from msgspec.structs import replace
+
+from loopwright.agents.acp import Conversation, Move, Permission, Send, policy, unfit
+from loopwright.agents.clis.heard import Said
+from loopwright.agents.clis.outcome import Exit, refusal
+from loopwright.agents.clis.stream import Lines
+from loopwright.agents.clis.table import Cli
+from loopwright.kernel.facts import Failure
+from loopwright.model.plan import Agent
+from loopwright.ports import Answer, Ask, Bus, Delta, Done, Failed, Job, Question
+from loopwright.programs.environment import agent_environment
+from loopwright.programs.failures import failure_of
+from loopwright.programs.given import end_notes, handed_on, job_variables, seconds
+from loopwright.programs.process import Program, ProgramEnd, Running, run_program
+from loopwright.programs.resets import resets_at
+from loopwright.programs.specs import Spec
+
+DEFAULT_IDLE_MS = 600_000
+GOODBYE_S = 3.0
+
+Fitting = Callable[[Job, Answer], Answer]
+
+
+class AcpAgents:
+    """Performs calls of agents that speak the protocol."""
+
+    def __init__(self, bus: Bus, fitting: Fitting, base: Mapping[str, str]) -> None:
+        self._bus = bus
+        self._fitting = fitting
+        self._base = base
+        self.ask: Ask | None = None
+
+    async def perform(self, job: Job, agent: Agent, spec: Spec) -> Answer:
+        problem = unfit(agent)
+        if problem is not None:
+            return Failed(error=Failure(type="bad_input", detail=problem))
+        prompt = "\n\n".join(part for part in (agent.system, job.prompt) if part)
+        talk = Conversation(prompt=prompt, cwd=job.workspace, session=job.session)
+        call = _Call(job, agent, talk, self._say, self.ask)
+        extra = {**handed_on(self._base, agent), **agent.env}
+        try:
+            end = await run_program(
+                Program(
+                    argv=spec.argv,
+                    cwd=job.workspace,
+                    env=agent_environment(self._base, extra, job_variables(job)),
+                    wall_s=seconds(job.wall_ms),
+                    idle_s=seconds(job.idle_ms or DEFAULT_IDLE_MS),
+                    stdout_cap=64 * 1024,
+                ),
+                on_stdout=call.take,
+                on_running=call.begin,
+            )
+        finally:
+            call.close()
+        return self._judged(job, agent, talk, end)
+
+    def _judged(self, job: Job, agent: Agent, talk: Conversation, end: ProgramEnd) -> Answer:
+        heard = talk.heard
+        usage = heard.usage
+        if usage is not None and talk.cost is not None:
+            before = 0.0 if talk.began_anew or job.session is None else job.session_used.usd
+            usage = replace(usage, usd=max(0.0, round(talk.cost - before, 9)))
+        failure = _failure(talk, end)
+        if failure is not None:
+            return Failed(
+                error=failure,
+                output=heard.output,
+                usage=usage,
+                session=heard.session,
+                code=end.code,
+            )
+        notes = [f"permission was denied: {', '.join(heard.denied)}"] if heard.denied else []
+        if talk.began_anew:
+            notes.append(f"session {job.session} was gone and a new one was begun")
+        if agent.model is not None:
+            notes.append("an acp agent chooses its model by its own settings")
+        notes += [note for note in end_notes(end) if "output" not in note]
+        done = Done(output=heard.output, usage=usage, session=heard.session, note="; ".join(notes))
+        return self._fitting(job, done)
+
+    def _say(self, job: Job, said: Said) -> None:
+        self._bus.publish(Delta(run=job.run, effect=job.effect, kind=said.kind, text=said.text))
+
+
+class _Call:
+    """One call under way: the pipe on one side, the conversation and people on the other."""
+
+    def __init__(
+        self,
+        job: Job,
+        agent: Agent,
+        talk: Conversation,
+        say: Callable[[Job, Said], None],
+        ask: Ask | None,
+    ) -> None:
+        self._job = job
+        self._agent = agent
+        self._talk = talk
+        self._say = say
+        self._ask = ask
+        self._lines = Lines()
+        self._running: Running | None = None
+        self._asked: Counter[tuple[str, str]] = Counter()
+        self._questions: set[asyncio.Task[None]] = set()
+
+    def begin(self, running: Running) -> None:
+        self._running = running
+        self._make(self._talk.begin())
+
+    def take(self, chunk: bytes) -> None:
+        for line in self._lines.feed(chunk):
+            self._make(self._talk.take(line))
+        if self._talk.phase == "over" and self._running is not None:
+            self._running.end_input()
+            self._running.finish(GOODBYE_S)
+
+    def close(self) -> None:
+        for task in self._questions:
+            task.cancel()
+
+    def _make(self, moves: list[Move]) -> None:
+        for move in moves:
+            match move:
+                case Send():
+                    self._send(move)
+                case Said():
+                    self._say(self._job, move)
+                case Permission():
+                    self._permit(move)
+
+    def _send(self, move: Send) -> None:
+        if self._running is not None:
+            self._running.write(msgspec.json.encode(move.message) + b"\n")
+
+    def _permit(self, wanted: Permission) -> None:
+        decided = policy(self._agent.permission, wanted.kind)
+        if decided != "ask" or self._ask is None:
+            self._send(self._talk.decide(wanted, allowed=decided == "allow"))
+            return
+        task = asyncio.ensure_future(self._ask_person(self._ask, wanted))
+        self._questions.add(task)
+        task.add_done_callback(self._questions.discard)
+
+    async def _ask_person(self, ask: Ask, wanted: Permission) -> None:
+        alike = (wanted.title, wanted.about)
+        number = self._asked[alike]
+        self._asked[alike] += 1
+        message = f"The agent wants to {wanted.kind or 'use a tool'}: {wanted.title}"
+        question = Question(message=message, about=wanted.about, number=number)
+        assert self._running is not None
+        self._running.hold_idle(held=True)
+        try:
+            allowed = await ask(self._job, question)
+        finally:
+            self._running.hold_idle(held=len(self._questions) > 1)
+        self._send(self._talk.decide(wanted, allowed=allowed))
+
+
+_AGENT = Cli(
+    name="acp",
+    title="the agent",
+    install="install it, or write its path",
+    sign_in="sign in with the agent's own command",
+    credentials=(),
+    permissions={},
+)
+
+
+def _failure(talk: Conversation, end: ProgramEnd) -> Failure | None:
+    if end.how == "not_started" or (
+        end.how in ("idle_timeout", "wall_timeout") and talk.heard.ended != "well"
+    ):
+        return failure_of(end)
+    # How the process ends counts only when the turn has not ended before.
+    said = end.stderr_tail.decode(errors="replace")
+    ours = talk.heard.ended == "well"
+    how = Exit(code=end.code, signal=end.signal, stderr=said, ours=ours)
+    refused = refusal(_AGENT, talk.heard, how)
+    if refused is None:
+        return None
+    until = resets_at(refused.reset, time.time())
+    return msgspec.structs.replace(refused.failure, resets_at=until)

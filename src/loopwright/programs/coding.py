@@ -1,0 +1,217 @@
+"""Coding CLIs as agents: one supervised process for each call, its events read as they come."""
+
+import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+
+import msgspec
+from msgspec.structs import replace
+
+from loopwright.agents.clis.arguments import (
+    CommandLine,
+    Wanted,
+    command_line,
+    needs_system_file,
+    own_variables,
+    unfit,
+)
+from loopwright.agents.clis.heard import Heard, Said
+from loopwright.agents.clis.loose import minus
+from loopwright.agents.clis.outcome import Exit, refusal
+from loopwright.agents.clis.stream import Stream
+from loopwright.agents.clis.table import CLIS, Cli
+from loopwright.kernel.facts import Failure, Usage
+from loopwright.model.plan import Agent
+from loopwright.ports import Answer, Bus, Delta, Done, Failed, Job
+from loopwright.programs.environment import agent_environment
+from loopwright.programs.failures import failure_of
+from loopwright.programs.given import end_notes, handed_on, job_variables, seconds, text_file
+from loopwright.programs.process import Program, ProgramEnd, Running, run_program
+from loopwright.programs.resets import resets_at
+from loopwright.programs.specs import Spec
+
+DEFAULT_IDLE_MS = 600_000
+"""Longer than for other programs: a CLI is silent while a tool of its own runs."""
+GOODBYE_S = 10.0
+"""How long a CLI may take to end by itself once its turn has ended."""
+
+Fitting = Callable[[Job, Answer], Answer]
+
+
+class CodingAgents:
+    """Performs calls of the CLIs that stand in the table."""
+
+    def __init__(
+        self,
+        bus: Bus,
+        fitting: Fitting,
+        base: Mapping[str, str],
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self._bus = bus
+        self._fitting = fitting
+        self._base = base
+        self._now = now
+
+    async def perform(self, job: Job, agent: Agent, spec: Spec) -> Answer:
+        """One call. A session that is gone is begun anew, and the answer says so."""
+        problem = unfit(spec.kind, agent)
+        if problem is not None:
+            return Failed(error=Failure(type="bad_input", detail=problem))
+        answer = await self._once(job, agent, spec)
+        gone = isinstance(answer, Failed) and answer.error.type == "session_gone"
+        if not gone or job.session is None:
+            return answer
+        self._say(job, Said("note", f"session {job.session} is gone, a new one begins"))
+        again = await self._once(replace(job, session=None, session_used=Usage()), agent, spec)
+        if isinstance(again, Failed):
+            return again
+        told = f"session {job.session} was gone and a new one was begun"
+        return replace(again, note="; ".join(part for part in (told, again.note) if part))
+
+    async def _once(self, job: Job, agent: Agent, spec: Spec) -> Answer:
+        with ExitStack() as files:
+            wanted = Wanted(
+                prompt=job.prompt,
+                agent=agent,
+                extra=spec.argv,
+                session=job.session,
+                schema=job.schema,
+                system_file=files.enter_context(text_file(agent.system))
+                if needs_system_file(agent)
+                else None,
+                session_usd=job.session_used.usd,
+            )
+            line = command_line(spec.kind, wanted)
+            talk = _Talk(Stream(spec.kind), lambda said: self._say(job, said), agent.max_usd)
+            end = await run_program(
+                Program(
+                    argv=line.argv,
+                    cwd=job.workspace,
+                    env=self._environment(CLIS[spec.kind], job, agent, line),
+                    stdin=line.stdin.encode(errors="replace"),
+                    wall_s=seconds(job.wall_ms),
+                    idle_s=seconds(job.idle_ms or DEFAULT_IDLE_MS),
+                    stdout_cap=64 * 1024,  # it is read as it comes
+                ),
+                on_stdout=talk.take,
+                on_running=talk.begin,
+            )
+        talk.close()
+        return self._judged(job, CLIS[spec.kind], talk, end, line.notes)
+
+    def _environment(self, cli: Cli, job: Job, agent: Agent, line: CommandLine) -> dict[str, str]:
+        named = {**handed_on(self._base, agent), **agent.env}
+        own = own_variables(cli.name, self._base)
+        if any(name in named for name in cli.credentials):  # the definition has chosen
+            own = {name: own[name] for name in own if name not in cli.credentials}
+        return agent_environment(self._base, {**own, **line.env, **named}, job_variables(job))
+
+    def _judged(
+        self, job: Job, cli: Cli, talk: "_Talk", end: ProgramEnd, notes: tuple[str, ...]
+    ) -> Answer:
+        heard = talk.heard
+        usage = _usage(heard, job)
+        failure = self._failure(cli, talk, end)
+        if failure is not None:
+            return Failed(
+                error=failure,
+                output=heard.output,
+                usage=usage,
+                session=heard.session,
+                code=end.code,
+            )
+        result = None if heard.data is None else msgspec.json.encode(heard.data).decode()
+        told = [*notes, *_notes(heard), *(note for note in end_notes(end) if "output" not in note)]
+        done = Done(
+            output=heard.output,
+            result=result,
+            usage=usage,
+            session=heard.session,
+            code=None if end.finished else end.code,
+            note="; ".join(told),
+        )
+        return self._fitting(job, done)
+
+    def _failure(self, cli: Cli, talk: "_Talk", end: ProgramEnd) -> Failure | None:
+        if talk.over_budget is not None:
+            return Failure(type="budget_limit", detail=talk.over_budget)
+        if end.how == "not_started":
+            failure = failure_of(end)
+            assert failure is not None
+            missing = end.problem == "program-not-found"
+            detail = f"{failure.detail}; {cli.install}" if missing else failure.detail
+            return msgspec.structs.replace(failure, detail=detail)
+        if end.how in ("idle_timeout", "wall_timeout") and talk.heard.ended != "well":
+            return failure_of(end)
+        said = end.stderr_tail.decode(errors="replace")
+        ours = end.finished or end.how in ("idle_timeout", "wall_timeout")
+        how = Exit(code=end.code, signal=end.signal, stderr=said, ours=ours)
+        refused = refusal(cli, talk.heard, how)
+        if refused is None:
+            return None
+        until = resets_at(refused.reset, self._now())
+        return msgspec.structs.replace(refused.failure, resets_at=until)
+
+    def _say(self, job: Job, said: Said) -> None:
+        self._bus.publish(Delta(run=job.run, effect=job.effect, kind=said.kind, text=said.text))
+
+
+class _Talk:
+    """One call under way: its events, the live view, and when it is over."""
+
+    def __init__(self, stream: Stream, say: Callable[[Said], None], max_usd: float | None) -> None:
+        self._stream = stream
+        self._say = say
+        self._max_usd = max_usd
+        self._running: Running | None = None
+        self._ended = False
+        self.over_budget: str | None = None
+
+    @property
+    def heard(self) -> Heard:
+        return self._stream.heard
+
+    def begin(self, running: Running) -> None:
+        self._running = running
+        running.end_input()
+
+    def take(self, chunk: bytes) -> None:
+        for said in self._stream.feed(chunk):
+            self._say(said)
+        spent = self.heard.usage.usd if self.heard.usage else 0.0
+        if self._max_usd is not None and spent > self._max_usd and not self.heard.ended:
+            self.over_budget = f"spent {spent:.4f} of {self._max_usd:g} USD in one call"
+            self._finish(0.0)
+        elif self.heard.ended:
+            self._finish(GOODBYE_S)
+
+    def close(self) -> None:
+        for said in self._stream.close():
+            self._say(said)
+
+    def _finish(self, within_s: float) -> None:
+        """The turn is over; a task in the background may not keep the program alive."""
+        if not self._ended and self._running is not None:
+            self._ended = True
+            self._running.finish(within_s)
+
+
+def _usage(heard: Heard, job: Job) -> Usage | None:
+    """What this call used; a program that tells the sum of its session has it taken off."""
+    if heard.usage is not None or heard.total is None:
+        return heard.usage
+    goes_on = job.session is not None and heard.session == job.session
+    return minus(heard.total, job.session_used) if goes_on else heard.total
+
+
+def _notes(heard: Heard) -> list[str]:
+    notes: list[str] = []
+    if heard.denied:
+        names = ", ".join(dict.fromkeys(heard.denied))
+        notes.append(
+            f"permission was denied: {names}; allow it with `tools:` or another `permission:`"
+        )
+    if heard.cut:
+        notes.append(f"{heard.cut} lines of events were too long and left out")
+    return notes

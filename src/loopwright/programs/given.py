@@ -1,0 +1,124 @@
+"""What a program is given beside its prompt: variables, and files for what is too long."""
+
+import os
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+
+from loopwright.kernel.calls import AgentCall
+from loopwright.model.plan import Agent
+from loopwright.ports import Job
+from loopwright.programs.process import ProgramEnd
+
+SYSTEM_BYTES = 32_768
+VARIABLE_BYTES = 64 * 1_024
+
+
+def seconds(ms: int | None) -> float | None:
+    """A limit as the process layer wants it."""
+    return None if ms is None else ms / 1_000
+
+
+def job_variables(job: Job) -> dict[str, str]:
+    """Where in its run a program is."""
+    return {
+        "LOOPWRIGHT_RUN": job.run,
+        "LOOPWRIGHT_PATH": job.path,
+        "LOOPWRIGHT_AGENT": job.call.agent if isinstance(job.call, AgentCall) else "",
+        "LOOPWRIGHT_ITERATION": str(job.iteration),
+        "LOOPWRIGHT_ATTEMPT": str(job.attempt),
+        "LOOPWRIGHT_EFFECT": job.effect,
+        "LOOPWRIGHT_SESSION": job.session or "",
+        "LOOPWRIGHT_WORKSPACE": job.workspace,
+        "LOOPWRIGHT_SWEEP": job.token,
+    }
+
+
+def handed_on(base: Mapping[str, str], agent: Agent) -> dict[str, str]:
+    """Variables that the definition names without a value: a key, a region. Only the names are in
+    the plan and in the log.
+    """
+    return {name: base[name] for name in agent.pass_env if name in base}
+
+
+def end_notes(end: ProgramEnd) -> list[str]:
+    """What is worth telling about an end that went well."""
+    notes = []
+    if end.stdout_truncated:
+        notes.append("the output was longer than is kept and is truncated")
+    if end.survivors_killed:
+        notes.append(f"{end.survivors_killed} leftover processes were ended")
+    return notes
+
+
+@contextmanager
+def text_file(text: str) -> Iterator[str]:
+    """A file with a text in it, for the time of a call."""
+    handle, name = tempfile.mkstemp(prefix="loopwright-", suffix=".txt")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8", errors="replace") as stream:
+            stream.write(text)
+        yield name
+    finally:
+        Path(name).unlink(missing_ok=True)
+
+
+@contextmanager
+def as_variables(values: Mapping[str, str]) -> Iterator[dict[str, str]]:
+    """Values for a script: itself in a variable when it fits, else the name of a file with it in
+    NAME_FILE. No value is ever part of a command.
+    """
+    variables: dict[str, str] = {}
+    files: list[Path] = []
+    try:
+        for name, value in values.items():
+            plain = value.replace("\0", "")
+            data = plain.encode(errors="replace")
+            if len(data) <= VARIABLE_BYTES:
+                variables[name] = data.decode()
+                continue
+            handle, place = tempfile.mkstemp(prefix="loopwright-", suffix=".txt")
+            files.append(Path(place))
+            with os.fdopen(handle, "wb") as stream:
+                stream.write(data)
+            variables[name], variables[f"{name}_FILE"] = "", place
+        yield variables
+    finally:
+        for file in files:
+            file.unlink(missing_ok=True)
+
+
+@contextmanager
+def handed_over(job: Job, agent: Agent) -> Iterator[dict[str, str]]:
+    """Variables for what does not fit on stdin; files behind them are gone afterwards."""
+    values: dict[str, str] = {}
+    files: list[Path] = []
+
+    def as_file(text: str) -> str:
+        handle, name = tempfile.mkstemp(prefix="loopwright-", suffix=".txt")
+        files.append(Path(name))
+        with os.fdopen(handle, "w", encoding="utf-8") as stream:
+            stream.write(text)
+        return name
+
+    try:
+        if agent.model:
+            values["LOOPWRIGHT_MODEL"] = agent.model
+        if agent.tools is not None:
+            values["LOOPWRIGHT_TOOLS"] = ",".join(agent.tools)
+        if agent.options:
+            values["LOOPWRIGHT_OPTIONS"] = msgspec.json.encode(agent.options).decode()
+        if agent.system and len(agent.system.encode()) <= SYSTEM_BYTES:
+            values["LOOPWRIGHT_SYSTEM"] = agent.system
+        elif agent.system:
+            values["LOOPWRIGHT_SYSTEM_FILE"] = as_file(agent.system)
+        if job.schema is not None:
+            schema = msgspec.json.encode(job.schema).decode()
+            values["LOOPWRIGHT_RESULT_SCHEMA"] = as_file(schema)
+        yield values
+    finally:
+        for file in files:
+            file.unlink(missing_ok=True)

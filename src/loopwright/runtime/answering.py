@@ -1,0 +1,56 @@
+"""Answers of effects as facts."""
+
+from loopwright.errors import StorageError
+from loopwright.kernel.facts import EffectDone, EffectFailed, Failure
+from loopwright.kernel.state import Pending
+from loopwright.ports import Answer, Done, Failed
+from loopwright.runtime.senses import Texts
+
+
+def answer_fact(
+    pending: Pending, answer: Answer, texts: Texts, at: int
+) -> EffectDone | EffectFailed:
+    """What a performer said, as it stands in the log."""
+    owner = pending.owner
+    if isinstance(answer, Done):
+        return EffectDone(
+            at=at,
+            path=owner.path,
+            iteration=owner.iteration,
+            effect=pending.effect,
+            output=texts.keep(answer.output),
+            result=None if answer.result is None else texts.keep(answer.result),
+            usage=answer.usage,
+            session=answer.session,
+            code=answer.code,
+            mark=answer.mark,
+            note=answer.note,
+        )
+    return EffectFailed(
+        at=at,
+        path=owner.path,
+        iteration=owner.iteration,
+        effect=pending.effect,
+        error=answer.error,
+        output=texts.keep(answer.output),
+        usage=answer.usage,
+        session=answer.session,
+        code=answer.code,
+        mark=answer.mark,
+    )
+
+
+def refused_answer(fact: EffectDone | EffectFailed, error: StorageError) -> EffectFailed:
+    """An answer that can never be stored."""
+    return EffectFailed(
+        at=fact.at,
+        path=fact.path,
+        iteration=fact.iteration,
+        effect=fact.effect,
+        error=Failure(type="internal", detail=f"the answer cannot be kept ({error.code})"),
+    )
+
+
+def defect(error: Exception) -> Answer:
+    """A defect of ours, as the answer of the effect that met it."""
+    return Failed(error=Failure(type="internal", detail=f"{type(error).__name__}: {error}"))

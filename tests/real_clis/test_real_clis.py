@@ -1,0 +1,205 @@
+"""The real programs: what the parsers expect is what they print."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from loopwright.app.agents_found import look
+from loopwright.ports import Done, Failed
+from loopwright.testing.wires import Call, Fault, Script, Turn, WireRequest, read_script
+from tests.real_clis.conftest import Labs, needs
+
+pytestmark = [pytest.mark.real_cli, pytest.mark.timeout(180)]
+
+ROOT = Path(__file__).parents[2]
+DRIVEN = ["claude", "codex", "opencode"]
+every_cli = pytest.mark.parametrize("cli", DRIVEN)
+TRICKY = "-- say 'hi' $(id) `id` \"x\"\nand a second line"
+
+
+def talking(text: str) -> Script:
+    return Script(otherwise=Turn(text=text))
+
+
+@every_cli
+def test_text_usage_and_session(labs: Labs, cli: str) -> None:
+    """A turn of text comes back with what it used; the prompt arrives as it was written."""
+    needs(cli)
+    lab = labs(talking("All done."))
+    answer, here = lab.ask(cli, TRICKY, system="Be brief.")
+    assert isinstance(answer, Done), answer
+    assert (answer.output, answer.code) == ("All done.", 0)
+    assert here.said() == "All done."
+    assert answer.session
+    assert answer.usage is not None
+    assert answer.usage.input_tokens > 0
+    assert any(TRICKY in request.user_text for request in lab.wires.asked)
+    told = [f"{request.system_text}{request.user_text}" for request in lab.wires.asked]
+    assert any("Be brief." in text for text in told)
+    assert lab.wires.refused == []
+
+
+@every_cli
+def test_a_session_goes_on_and_a_lost_one_begins_anew(labs: Labs, cli: str) -> None:
+    """The second call knows the first; a session that never was is noticed and replaced."""
+    needs(cli)
+    lab = labs(talking("Yes."))
+    first, _ = lab.ask(cli, "Remember the word plum.")
+    second, _ = lab.ask(cli, "Which word?", session=first.session, session_used=first.usage)
+    assert isinstance(second, Done), second
+    assert second.session == first.session
+    assert "plum" in json.dumps(lab.wires.asked[-1].body)
+    assert first.usage is not None
+    assert second.usage is not None
+    assert second.usage.output_tokens <= first.usage.output_tokens + 5
+    lost = "ses_lost" if cli == "opencode" else "99999999-9999-4999-8999-999999999999"
+    third, _ = lab.ask(cli, "Hello?", session=lost)
+    assert isinstance(third, Done), third
+    assert "was gone and a new one was begun" in third.note
+
+
+def test_claude_writes_a_file(labs: Labs) -> None:
+    """A tool of the real program changes the workspace, and is seen."""
+    needs("claude")
+    turns = (Turn(calls=(Call(name="Write", args={"file_path": "a.txt", "content": "hi\n"}),)),)
+    lab = labs(Script(turns=turns, otherwise=Turn(text="Written.")))
+    answer, here = lab.ask("claude")
+    assert isinstance(answer, Done), answer
+    assert (lab.work / "a.txt").read_text() == "hi\n"
+    assert here.said("tool").startswith("Write ")
+
+
+def test_claude_is_confined_to_its_tools(labs: Labs) -> None:
+    """Only the named tools exist for the model."""
+    needs("claude")
+    lab = labs(talking("ok"))
+    lab.ask("claude", tools=("Read", "Grep"))
+    assert set(lab.wires.asked[-1].tools) <= {"Read", "Grep"}
+
+
+@pytest.mark.parametrize(
+    ("more", "turn", "kind"),
+    [
+        ({}, Turn(fault=Fault(status=401)), "not_signed_in"),
+        ({}, Turn(fault=Fault(status=429, retry_after=3_600)), "rate_limited"),
+        ({}, Turn(fault=Fault(status=529)), "overloaded"),
+        (
+            {"max_turns": 1},
+            Turn(calls=(Call(name="Glob", args={"pattern": "*"}),)),
+            "turn_limit",
+        ),
+        (
+            {"max_usd": 0.0001},
+            Turn(calls=(Call(name="Glob", args={"pattern": "*"}),)),
+            "budget_limit",
+        ),
+    ],
+    ids=["401", "429", "529", "turns", "budget"],
+)
+def test_troubles_of_claude(labs: Labs, more: dict[str, object], turn: Turn, kind: str) -> None:
+    """Each trouble of the real program is the failure that it should be."""
+    needs("claude")
+    answer, _ = labs(Script(otherwise=turn)).ask("claude", **more)
+    assert isinstance(answer, Failed), answer
+    assert answer.error.type == kind
+
+
+def test_codex_is_not_signed_in(labs: Labs) -> None:
+    """A refused key is told with its cure."""
+    needs("codex")
+    answer, _ = labs(Script(otherwise=Turn(fault=Fault(status=401)))).ask("codex")
+    assert isinstance(answer, Failed)
+    assert answer.error.type == "not_signed_in"
+    assert "codex login" in answer.error.detail
+
+
+def test_gemini_without_a_key(labs: Labs) -> None:
+    """Gemini speaks a wire that we do not play; that it is not signed in, it says at once."""
+    needs("gemini")
+    answer, _ = labs(talking("x")).ask("gemini")
+    assert isinstance(answer, Failed), answer
+    assert answer.error.type == "not_signed_in"
+
+
+def test_the_doctor_reads_the_real_programs(labs: Labs) -> None:
+    """Versions and sign-in are told, without a request to any model."""
+    for name in (*DRIVEN, "gemini"):
+        needs(name)
+    lab = labs(talking("x"))
+    plain = {name: lab.env[name] for name in ("PATH", "HOME", "LANG")}
+    found = {one.cli.name: one for one in look(plain)}
+    assert all(one.version for one in found.values())
+    assert found["claude"].signed_in == found["codex"].signed_in == "no"
+    assert {one.signed_in for one in look(lab.env) if one.cli.name == "claude"} == {"yes"}
+    assert lab.wires.asked == []
+
+
+def test_the_demo_with_the_real_claude(labs: Labs) -> None:
+    """`make demo AGENT=claude` fixes the project in three passes, judged by its real tests."""
+    needs("claude")
+    lab = labs(read_script(ROOT / "examples" / "demo" / "wire.yaml"))
+    env = {
+        **lab.env,
+        "PATH": f"{Path(sys.executable).parent}:{lab.env['PATH']}",
+        "AGENT": "claude",
+        "NO_COLOR": "1",
+        "TMPDIR": str(lab.folder),
+    }
+    done = subprocess.run(
+        ["bash", str(ROOT / "scripts" / "demo.sh")],
+        env=env,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=150,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "Completed after 3 of 5 passes" in done.stdout
+    assert lab.wires.refused == []
+
+
+@pytest.mark.parametrize("name", ["claude-agent-acp", "opencode"])
+def test_a_real_acp_agent_asks_before_it_writes(labs: Labs, name: str) -> None:
+    """The question is a gate in the log; another process approves; the agent writes once."""
+    needs(name)
+    claude = name != "opencode"
+    given = {"file_path" if claude else "filePath": "", "content": "hi\n"}
+
+    def choose(request: WireRequest) -> Turn:
+        if not request.tools or request.results:
+            return Turn(text="Written.")
+        return Turn(calls=(Call(name="Write" if claude else "write", args=given),))
+
+    lab = labs(choose=choose)
+    given["file_path" if claude else "filePath"] = str(lab.work / "a.txt")
+    lab.asks_before_edits()
+    spec = "acp:claude-agent-acp" if claude else "acp:opencode acp"
+    passed = ["ANTHROPIC_BASE_URL", "ANTHROPIC_API_KEY"]
+    agents = {"w": {"use": spec, "pass_env": passed}}
+    plan = {"name": "t", "goal": "go", "agent": "w", "agents": agents, "repeat": {"max": 1}}
+    file = lab.folder / "plan.json"
+    file.write_text(json.dumps(plan), encoding="utf-8")
+    env = {**lab.env, "LOOPWRIGHT_HOME": str(lab.folder / "data")}
+
+    def lw(*args: str) -> tuple[int, dict[str, object]]:
+        done = subprocess.run(
+            [sys.executable, "-m", "loopwright", *args, "--json"],
+            env=env,
+            cwd=lab.work,
+            capture_output=True,
+            timeout=120,
+            check=False,
+        )
+        assert done.stdout, done.stderr.decode()
+        return done.returncode, json.loads(done.stdout)
+
+    code, run = lw("run", str(file))
+    assert (code, run["status"]) == (5, "waiting"), run
+    assert not (lab.work / "a.txt").exists()
+    code, run = lw("approve", str(run["run"]))
+    assert (code, run["status"], run["output"]) == (0, "completed", "Written."), run
+    assert (lab.work / "a.txt").read_text() == "hi\n"
