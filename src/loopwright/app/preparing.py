@@ -75,7 +75,7 @@ def prepare_loop(loop: LoopWish) -> tuple[Start, Definition]:
 def _prepare(definition: Definition, wish: Wish, *, base: Path) -> Start:
     plan = definition.plan
     message = check_message(plan, wish.message)
-    default, named = _agent_choices(wish)
+    default, named = agent_choices(wish.agents)
     plan = bind_agents(
         plan,
         default=default,
@@ -85,7 +85,7 @@ def _prepare(definition: Definition, wish: Wish, *, base: Path) -> Start:
         fallback=wish.default_agent,
     )
     if wish.budget:
-        plan = msgspec.structs.replace(plan, limits=_tightened(plan.limits, wish.budget))
+        plan = msgspec.structs.replace(plan, limits=tightened(plan.limits, wish.budget))
     if wish.name is not None:
         if not wish.name.strip() or len(wish.name) > MAX_NAME:
             hint = f"a name has 1 to {MAX_NAME} characters"
@@ -111,11 +111,11 @@ def _name_of(message: str) -> str:
 # -- agents and inputs ---------------------------------------------------------------------------
 
 
-def _agent_choices(wish: Wish) -> tuple[str | None, dict[str, str]]:
+def agent_choices(given: Sequence[str]) -> tuple[str | None, dict[str, str]]:
     """`SPEC` is for every agent, `NAME=SPEC` for one. A spec may hold an equals sign itself."""
     default: str | None = None
     named: dict[str, str] = {}
-    for choice in wish.agents:
+    for choice in given:
         name, equals, spec = choice.partition("=")
         if equals and ":" not in name and " " not in name:
             named[name.strip()] = spec
@@ -141,7 +141,7 @@ def _input_values(plan: Plan, given: Sequence[str]) -> dict[str, JsonValue]:
 # -- budgets -------------------------------------------------------------------------------------
 
 
-def _tightened(limits: Limits, text: str) -> Limits:
+def tightened(limits: Limits, text: str) -> Limits:
     """The limits of the plan, with what `--budget` says in the place of what the file says."""
     given = budget_values(text)
     document = {"name": "budget", "goal": "-", "agents": {"a": {}}, "agent": "a", "budget": given}

@@ -62,6 +62,7 @@ class Attendance:
         first = here.service.facts(run, after=0)[0].fact
         self.progress = Progress(here.service.plan(first), here.service.read_text)
         self._moved = asyncio.Event()
+        self._begun = False
         self._troubles = 0
 
     def begin(self) -> None:
@@ -71,10 +72,13 @@ class Attendance:
                 break
             self.progress.take(numbered)
         self.view.begin(self.progress)
+        self._begun = True
         self.pull()
 
     def pull(self) -> None:
-        """Take in what is new in the log, whoever wrote it."""
+        """Take in what is new in the log, whoever wrote it; what comes early waits for `begin`."""
+        if not self._begun:
+            return
         for numbered in self._here.service.facts(self.run, after=self.progress.seen):
             self.view.fact(numbered, self.progress.take(numbered))
             self._moved.set()
