@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from loopwright.app.binding import bind_agents
+from loopwright.app.keeping import taken
 from loopwright.app.preparing import agent_choices, tightened
 from loopwright.app.service import CAS_TRIES, Service, row_ended
 from loopwright.errors import Conflict, VersionConflict
@@ -55,6 +56,8 @@ async def reopen(
             )
         except VersionConflict:
             continue
+        except Conflict as refusal:
+            raise taken(service.log, headline.key or "", refusal) from refusal
         if service.driver is not None:
             service.look(run)
         return
