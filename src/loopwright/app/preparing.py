@@ -30,6 +30,7 @@ class Wish:
     inputs: Sequence[str] = ()
     workspace: str | None = None
     budget: str | None = None
+    parallel: int | None = None
     name: str | None = None
     default_agent: str | None = None
 
@@ -86,6 +87,8 @@ def _prepare(definition: Definition, wish: Wish, *, base: Path) -> Start:
     )
     if wish.budget:
         plan = msgspec.structs.replace(plan, limits=tightened(plan.limits, wish.budget))
+    if wish.parallel is not None:
+        plan = _side_by_side(plan, wish.parallel)
     if wish.name is not None:
         if not wish.name.strip() or len(wish.name) > MAX_NAME:
             hint = f"a name has 1 to {MAX_NAME} characters"
@@ -99,6 +102,13 @@ def _prepare(definition: Definition, wish: Wish, *, base: Path) -> Start:
         by=current_user(),
         key=definition.key,
     )
+
+
+def _side_by_side(plan: Plan, most: int) -> Plan:
+    """A number that the definition itself names beats the option, and that beats its default."""
+    if plan.parallel is not None and plan.settings.get("parallel") != "default":
+        return plan
+    return msgspec.structs.replace(plan, parallel=most)
 
 
 def _name_of(message: str) -> str:

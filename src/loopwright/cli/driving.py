@@ -3,8 +3,8 @@
 import asyncio
 import contextlib
 import signal
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from loopwright.app.service import current_user
@@ -45,6 +45,7 @@ class Manner:
     no_wait: bool = False
     jsonl: bool = False
     several: bool = False
+    codes: Mapping[str, int] = field(default_factory=dict)  # by status or reason, beside our own
 
 
 class Attendance:
@@ -273,7 +274,7 @@ async def _attend_one(door: Door, one: Attendance, manner: Manner) -> int:
         one.view.end()
     if leaving.pausing and status_of(one.progress.state) in ("paused", "waiting"):
         return 128 + signal.SIGINT
-    return exit_code(one.result())
+    return exit_code(one.result(), manner.codes)
 
 
 def _tell_results(

@@ -30,7 +30,20 @@ _OPTIONS = [
     click.option(
         "--budget", metavar="LIMITS", help="What the run may use: usd=5,tokens=2M,time=2h."
     ),
+    click.option(
+        "--parallel",
+        metavar="N",
+        type=click.IntRange(1, 1_000),
+        help="How many agents work at once, where the definition names no number.",
+    ),
     click.option("--name", metavar="NAME", help="What the run is called in lists."),
+    click.option(
+        "--exit-codes",
+        type=click.Choice(["loopwright", "dialect"]),
+        default="loopwright",
+        help="Leave with this product's exit codes, or with those of the system that the "
+        "definition was written for.",
+    ),
     click.option("--detach", is_flag=True, help="Drive the run in the background and return."),
     click.option(
         "--no-wait", is_flag=True, help="Leave with exit code 5 at a gate, do not ask here."
@@ -52,11 +65,13 @@ def launch(
     options: dict[str, object],
 ) -> int:
     """Start a run as the options say, and answer with the exit code."""
+    from loopwright.app.dialects import exit_codes  # noqa: PLC0415 - help stays quick
     from loopwright.app.preparing import Wish  # noqa: PLC0415 - help stays quick
     from loopwright.cli.driving import Manner  # noqa: PLC0415 - help stays quick
 
     door = door_of(ctx)
     no_wait, jsonl, detach = (bool(options.pop(name)) for name in ("no_wait", "jsonl", "detach"))
+    foreign = options.pop("exit_codes") == "dialect"
     if jsonl and door.as_json:
         raise click.UsageError("--json and --jsonl exclude each other", ctx)
     wish = Wish(default_agent=door.settings.agent, **options)  # type: ignore[arg-type]
@@ -65,7 +80,8 @@ def launch(
         door.say(warning.render(), tone="warn")
     if detach:
         return _start_detached(door, start)
-    return _start_here(door, start, Manner(no_wait=no_wait, jsonl=jsonl))
+    codes = exit_codes(definition.dialect) if foreign else {}
+    return _start_here(door, start, Manner(no_wait=no_wait, jsonl=jsonl, codes=codes))
 
 
 def _start_here(door: Door, start: "Start", manner: "Manner") -> int:
