@@ -6,7 +6,8 @@ from loopwright.app.service import Service
 from loopwright.app.settings import Settings
 from loopwright.errors import StorageError
 from loopwright.ports import Owner
-from loopwright.programs.marks import owner_alive, this_process
+from loopwright.programs.marks import owner_alive as owner_alive
+from loopwright.programs.marks import this_process
 from loopwright.runtime.clock import SystemClock
 from loopwright.stores import SqliteLog, open_sqlite_log
 

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
 _Function = TypeVar("_Function", bound=Callable[..., object])
 
+# In a dry run nobody is called and nothing is asked for.
+NO_AGENT, NO_MESSAGE = "command:nobody", "(dry run)"
+
 _OPTIONS = [
     click.option(
         "--agent",
@@ -43,6 +46,11 @@ _OPTIONS = [
         default="loopwright",
         help="Leave with this product's exit codes, or with those of the system that the "
         "definition was written for.",
+    ),
+    click.option(
+        "--dry-run",
+        is_flag=True,
+        help="Run nothing: show the steps, every way in which the run can end, and the worst case.",
     ),
     click.option("--detach", is_flag=True, help="Drive the run in the background and return."),
     click.option(
@@ -74,14 +82,28 @@ def launch(
     foreign = options.pop("exit_codes") == "dialect"
     if jsonl and door.as_json:
         raise click.UsageError("--json and --jsonl exclude each other", ctx)
+    dry = bool(options.pop("dry_run"))
+    if dry:
+        options |= {"agents": [NO_AGENT], "message": options["message"] or NO_MESSAGE}
     wish = Wish(default_agent=door.settings.agent, **options)  # type: ignore[arg-type]
     start, definition = prepare(wish)
     for warning in definition.warnings:
         door.say(warning.render(), tone="warn")
+    if dry:
+        return _rehearse(door, start)
     if detach:
         return _start_detached(door, start)
     codes = exit_codes(definition.dialect) if foreign else {}
     return _start_here(door, start, Manner(no_wait=no_wait, jsonl=jsonl, codes=codes))
+
+
+def _rehearse(door: Door, start: "Start") -> int:
+    """Tell what a run could come to."""
+    from loopwright.app.rehearsing import rehearse  # noqa: PLC0415 - help stays quick
+    from loopwright.cli.rehearsal import put_rehearsal  # noqa: PLC0415 - help stays quick
+
+    put_rehearsal(door, rehearse(start.plan).as_dict())
+    return 0
 
 
 def _start_here(door: Door, start: "Start", manner: "Manner") -> int:
