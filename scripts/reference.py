@@ -11,6 +11,7 @@ import copy
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from importlib import import_module
 from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -339,9 +340,23 @@ def settings_table() -> str:
     return "\n".join([*rows, ""])
 
 
+# -- what is supported -----------------------------------------------------------------------------
+
+
+def support_page() -> str:
+    """Which word of each dialect is supported; made by a script beside this one."""
+    if str(ROOT) not in sys.path:
+        sys.path.insert(0, str(ROOT))
+    return str(import_module("scripts.support").support_page())
+
+
 # -- pages -----------------------------------------------------------------------------------------
 
-WHOLE: dict[str, Callable[[], str]] = {"cli.md": commands_page, "facts.md": facts_page}
+WHOLE: dict[str, Callable[[], str]] = {
+    "cli.md": commands_page,
+    "facts.md": facts_page,
+    "support.md": support_page,
+}
 PARTS: dict[str, Callable[[], str]] = {"fields": native_fields, "settings": settings_table}
 
 

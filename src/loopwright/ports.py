@@ -137,7 +137,7 @@ class EventLog(Protocol):
 
     def claim(self, runs: Iterable[str], owner: Owner) -> dict[str, Owner | None]:
         """Take the named runs for this owner in one transaction. Answers, for each run, None when
-        it is ours now, or the living owner that keeps it.
+        it is ours now, or the living owner that keeps it. Nobody keeps a run that has ended.
         """
 
     def release(self, runs: Iterable[str], owner: Owner) -> None:

@@ -700,6 +700,17 @@ def test_a_living_owner_keeps_its_runs(world: World, log: Log) -> None:
     assert (log.row("run_a").owner, log.row("run_b").owner) == (first, second)
 
 
+def test_nobody_keeps_what_has_ended(world: World, log: Log) -> None:
+    """Whoever reopens a run may claim it, although the one who ended it lives; then it is kept."""
+    world.start(log)
+    first, second = owner("one"), owner("two", pid=11)
+    log.claim(["run_a"], first)
+    end = Append(run="run_a", expected=1, facts=facts(1), headline=headline("failed"))
+    world.append(log, end)
+    assert log.claim(["run_a"], second) == {"run_a": None}
+    assert log.row("run_a").owner == second
+
+
 def test_claiming_again_is_fine(world: World, log: Log) -> None:
     """What is ours is ours, also the second time and if it is named twice."""
     world.start(log)

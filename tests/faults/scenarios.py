@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Literal
 
+from loopwright.app.dialects import parse_definition
 from loopwright.app.service import Service
 from loopwright.kernel.calls import AgentCall
 from loopwright.kernel.facts import GateOpened, IterationStarted, RunPaused
@@ -152,4 +153,36 @@ INTERFERED = Scenario(
     slow=lambda job: 0.002,
 )
 
-SCENARIOS = {"sequential": SEQUENTIAL, "parallel": PARALLEL, "interfered": INTERFERED}
+# -- a workflow as people write it -----------------------------------------------------------------
+
+_FLOW = """
+name: workflow
+agents: {w: {description: Works.}}
+options: {maxConcurrency: 1}
+steps:
+  - {id: plan, agent: w, instructions: Plan it.}
+  - id: dev
+    dependsOn: [plan]
+    loop:
+      maxIterations: 3
+      until: "steps.review.content.contains('dev.1')"
+      steps:
+        - {id: code, agent: w, instructions: Write it.}
+        - {id: review, agent: w, instructions: Review it., dependsOn: [code]}
+  - id: ship
+    dependsOn: [dev]
+    loop: {forEach: [eu, us], maxConcurrency: 1, steps: [{id: go, agent: w, instructions: Ship.}]}
+"""
+
+WORKFLOW = Scenario(
+    plan=parse_definition(_FLOW.encode(), file="flow.yaml", force="zenflow").plan,
+    script=lambda job: Done(output=f"{LONG if job.path == 'plan' else ''}worked on {job.path}"),
+    person=answer_gates,
+)
+
+SCENARIOS = {
+    "workflow": WORKFLOW,
+    "sequential": SEQUENTIAL,
+    "parallel": PARALLEL,
+    "interfered": INTERFERED,
+}

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable
 from functools import partial
 
+from loopwright.app.reopening import reopen
 from loopwright.model.plan import Plan
 from tests.faults.chance import random_answer, random_plan
 from tests.faults.world import NOBODY, Process, World
@@ -147,9 +148,12 @@ def _command(world: World, place: int, process: Process) -> None:
     if not runs:
         return
     run = world.dice.choice(runs).run
-    what = world.dice.choices(("pause", "resume", "stop", "look"), (3, 4, 0.6, 2))[0]
+    wishes = ("pause", "resume", "stop", "look", "reopen")
+    what = world.dice.choices(wishes, (3, 4, 0.6, 2, 1))[0]
     if what == "look":
         process.service.recover()
+    elif what == "reopen":
+        world.ask(process, lambda: reopen(process.service, run, by="somebody"))
     else:
         request = getattr(process.service, what)
         world.ask(process, lambda: request(run, by="somebody"))

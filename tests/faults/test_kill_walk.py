@@ -42,6 +42,20 @@ def test_a_sequential_run_dies_everywhere(
     assert kills > 120 / CHUNKS
 
 
+@pytest.mark.item("zenflow-69")
+def test_a_workflow_is_whole_wherever_it_dies(
+    children: Callable[[str], Children], tmp_path: Path
+) -> None:
+    """Killed at any point, what is stored of every step can be read and fits together; started
+    again, the run ends with exactly the facts of one that was left in peace."""
+    points = range(1, MOST_POINTS, 3)
+    kills = 0
+    for problems in walk(children("workflow"), tmp_path, "facts", points):
+        assert problems == [], f"kill {points[kills - 1]}"
+        kills += 1
+    assert kills > 25
+
+
 @pytest.mark.deep
 @pytest.mark.parametrize(
     ("scenario", "kind"),

@@ -17,7 +17,13 @@ from typing import Any
 
 from loopwright.app.service import Service, Start
 from loopwright.errors import LoopwrightError, StorageError
-from loopwright.kernel.facts import AnyFact, EffectDone, EffectFailed, EffectRequested
+from loopwright.kernel.facts import (
+    AnyFact,
+    EffectDone,
+    EffectFailed,
+    EffectRequested,
+    RunReopened,
+)
 from loopwright.kernel.fold import fold
 from loopwright.model.plan import Plan
 from loopwright.ports import OPEN_STATUSES, Answer, Append, Job, Owner
@@ -163,7 +169,8 @@ class World:
     def _watch(self, append: Append) -> None:
         """Only the newest owner commits as a driver, and nothing is added to a run that ended."""
         run = self.store.runs.get(append.run)
-        if run is not None and run.headline.status not in OPEN_STATUSES:
+        again = any(isinstance(fact, RunReopened) for fact in append.facts[:1])
+        if run is not None and run.headline.status not in OPEN_STATUSES and not again:
             self.complain(f"{append.run} is written to after its end")
         if append.token is not None and (
             run is None or run.owner is None or run.owner.token != append.token

@@ -1,7 +1,7 @@
 """Processes that are killed in the middle of a workflow, and how little is done again.
 
 The agent is a small shell program that writes down where it was called. At the place that a test
-names it stops once and waits to be killed with its driver.
+names it stops once and waits to be killed with its driver, or fails.
 """
 
 import json
@@ -26,6 +26,10 @@ for stop in "$1"/stop-*; do
     sleep 60
   fi
 done
+if [ -f "$1/fail-here" ] && [ "$(cat "$1/fail-here")" = "$LOOPWRIGHT_PATH" ]; then
+  rm "$1/fail-here"
+  exit 1
+fi
 echo "said $LOOPWRIGHT_PATH"
 """
 

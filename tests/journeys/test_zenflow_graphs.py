@@ -311,3 +311,20 @@ def test_the_message_of_the_run_reaches_steps_with_instructions() -> None:
     played = play(flow("  - {id: a, agent: w, instructions: Go.}\n  - {id: b, agent: w}"))
     assert played.prompt("a") == "Go.\n\n## Flow Context\n\nDo it."
     assert played.prompt("b") == "Do it."
+
+
+@pytest.mark.item("zenflow-6")
+def test_a_loop_inside_a_loop_runs() -> None:
+    """Decided otherwise than in ZenFlow: the inner loop has all its passes in each of the outer."""
+    played = play(
+        flow("""
+  - id: outer
+    loop:
+      maxIterations: 2
+      steps:
+        - id: inner
+          loop: {maxIterations: 2, steps: [{id: work, agent: w, instructions: Work.}]}
+""")
+    )
+    assert played.calls == [f"outer.{n}.inner.{m}.work" for n in range(2) for m in range(2)]
+    assert played.end.outcome == "completed"

@@ -15,6 +15,7 @@ from loopwright.kernel import calls, facts
 from loopwright.kernel.calls import AnyCall
 from loopwright.kernel.facts import AnyFact, RunPaused, decode_facts, encode_facts
 from loopwright.model.plan import Agent
+from loopwright.model.policy import Limits
 from loopwright.model.record import Blob
 from tests.model.plans import IDS, JSON, TEXTS
 
@@ -42,6 +43,7 @@ BY_NAME: dict[str, st.SearchStrategy[object]] = {
     "env": st.dictionaries(IDS, TEXTS, max_size=2),
     "answers": st.just(("approve", "continue")),
     "usd": MONEY,
+    "limits": st.none() | st.builds(Limits, usd=st.none() | MONEY, wall_ms=st.none() | COUNT),
 }
 
 
@@ -93,7 +95,7 @@ def described() -> dict[str, dict[str, list[str]]]:
         "calls": {str(k.__struct_config__.tag): list(k.__struct_encode_fields__) for k in CALLS},
         "parts": {
             kind.__name__: list(kind.__struct_encode_fields__)
-            for kind in (facts.Usage, facts.Failure, Blob, Agent)
+            for kind in (facts.Usage, facts.Failure, Blob, Agent, Limits)
         },
     }
 
@@ -121,6 +123,7 @@ def test_new_fields_have_defaults() -> None:
         "run.resumed": ["at"],
         "cancel.requested": ["at"],
         "run.finished": ["at", "outcome", "reason"],
+        "run.reopened": ["at"],
         "agent.changed": ["at", "agent", "becomes"],
         "step.started": ["at", "path"],
         "step.retried": ["at", "path", "attempt"],

@@ -2,6 +2,7 @@
 
 import asyncio
 
+from loopwright.app.reopening import NO_CHANGES, Changes, has_ended, reopen
 from loopwright.app.service import Service, current_user
 from loopwright.app.views.listing import driver_pid
 from loopwright.app.wiring import Local
@@ -28,10 +29,21 @@ async def pause_run(service: Service, run: str) -> bool:
 # -- resuming ------------------------------------------------------------------------------------
 
 
-async def resume_run(here: Local, reference: str) -> tuple[str, int]:
-    """Let a run go on; its id, and the number of its newest fact before that."""
+async def resume_run(here: Local, reference: str, changes: Changes = NO_CHANGES) -> tuple[str, int]:
+    """Let a run go on; its id, and the number of its newest fact before that. One that has ended
+    without completing is reopened.
+    """
     run = here.service.find(reference)
     seen = here.log.version(run)
+    if has_ended(here.service, run):
+        await reopen(here.service, run, by=current_user(), changes=changes)
+        return run, seen
+    if changes:
+        raise Conflict(
+            f"{run} has not ended, so nothing about it can be changed now",
+            code="not-ended",
+            hint="leave out --agent and --budget",
+        )
     await here.service.resume(run, by=current_user())
     row = here.log.row(run)
     if row.headline.status == "waiting" and row.headline.wake_at is not None:

@@ -19,6 +19,12 @@ ONE_AT_A_TIME = ("rondoflow",)
 """Dialects whose definition is one worker: it has at most one run under way."""
 
 
+EXIT_CODES: Mapping[str, Mapping[str, int]] = {
+    "zenflow": {"failed": 1, "exhausted": 1, "cancelled": 1, "deadline": 124},
+}
+"""Exit codes of the systems that dialects come from, by status, or by reason where it has one."""
+
+
 class Dialect(Protocol):
     """What a dialect's folder exports."""
 
@@ -44,6 +50,11 @@ class Definition:
     file: str
     warnings: tuple[Diagnostic, ...] = ()
     key: str | None = None  # at most one open run has it
+
+
+def exit_codes(name: str) -> Mapping[str, int]:
+    """How the system of a dialect tells the end of a run; nothing where it is not known."""
+    return EXIT_CODES.get(name, {})
 
 
 def dialect(name: str) -> Dialect:

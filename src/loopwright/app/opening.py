@@ -6,14 +6,10 @@ from loopwright.app.service import Service
 from loopwright.app.settings import Settings
 from loopwright.errors import StorageError
 from loopwright.ports import Owner
-from loopwright.programs.marks import ProcessMark, is_alive, this_process
+from loopwright.programs.marks import owner_alive as owner_alive
+from loopwright.programs.marks import this_process
 from loopwright.runtime.clock import SystemClock
 from loopwright.stores import SqliteLog, open_sqlite_log
-
-
-def owner_alive(owner: Owner) -> bool:
-    """Whether the process that owns a run is still the one that took it."""
-    return is_alive(ProcessMark(pid=owner.pid, start_ticks=owner.start, boot_id=owner.boot))
 
 
 def this_owner() -> Owner:

@@ -32,6 +32,7 @@ class Wish:
     inputs: Sequence[str] = ()
     workspace: str | None = None
     budget: str | None = None
+    parallel: int | None = None
     name: str | None = None
     default_agent: str | None = None
 
@@ -78,7 +79,7 @@ def prepare_loop(loop: LoopWish) -> tuple[Start, Definition]:
 def _prepare(definition: Definition, wish: Wish, *, base: Path) -> Start:
     plan = definition.plan
     message = check_message(plan, wish.message)
-    default, named = _agent_choices(wish)
+    default, named = agent_choices(wish.agents)
     plan = bind_agents(
         plan,
         default=default,
@@ -88,7 +89,9 @@ def _prepare(definition: Definition, wish: Wish, *, base: Path) -> Start:
         fallback=wish.default_agent,
     )
     if wish.budget:
-        plan = msgspec.structs.replace(plan, limits=_tightened(plan.limits, wish.budget))
+        plan = msgspec.structs.replace(plan, limits=tightened(plan.limits, wish.budget))
+    if wish.parallel is not None:
+        plan = _side_by_side(plan, wish.parallel)
     if wish.name is not None:
         if not wish.name.strip() or len(wish.name) > MAX_NAME:
             hint = f"a name has 1 to {MAX_NAME} characters"
@@ -104,6 +107,13 @@ def _prepare(definition: Definition, wish: Wish, *, base: Path) -> Start:
     )
 
 
+def _side_by_side(plan: Plan, most: int) -> Plan:
+    """A number that the definition itself names beats the option, and that beats its default."""
+    if plan.parallel is not None and plan.settings.get("parallel") != "default":
+        return plan
+    return msgspec.structs.replace(plan, parallel=most)
+
+
 def _name_of(message: str) -> str:
     """A name for a loop without a file: how its message begins."""
     line = " ".join("".join(c if c.isprintable() else " " for c in message).split())
@@ -114,11 +124,11 @@ def _name_of(message: str) -> str:
 # -- agents and inputs ---------------------------------------------------------------------------
 
 
-def _agent_choices(wish: Wish) -> tuple[str | None, dict[str, str]]:
+def agent_choices(given: Sequence[str]) -> tuple[str | None, dict[str, str]]:
     """`SPEC` is for every agent, `NAME=SPEC` for one. A spec may hold an equals sign itself."""
     default: str | None = None
     named: dict[str, str] = {}
-    for choice in wish.agents:
+    for choice in given:
         name, equals, spec = choice.partition("=")
         if equals and ":" not in name and " " not in name:
             named[name.strip()] = spec
@@ -148,7 +158,7 @@ def _input_values(plan: Plan, given: Sequence[str]) -> dict[str, JsonValue]:
 # -- budgets -------------------------------------------------------------------------------------
 
 
-def _tightened(limits: Limits, text: str) -> Limits:
+def tightened(limits: Limits, text: str) -> Limits:
     """The limits of the plan, with what `--budget` says in the place of what the file says."""
     given = budget_values(text)
     document = {"name": "budget", "goal": "-", "agents": {"a": {}}, "agent": "a", "budget": given}

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from loopwright.app.keeping import key_of, taken
 from loopwright.app.moments import timestamp
 from loopwright.errors import Conflict, LoopwrightError, NotFound, VersionConflict
 from loopwright.kernel.facts import (
@@ -79,6 +80,7 @@ class Service:
         message, blobs = stored_text(start.message)
         blobs[content_hash(plan)] = plan
         workspace = str(start.workspace.absolute())
+        key = key_of(start.plan, start.workspace, start.key)
         first = RunStarted(
             at=now,
             run=run,
@@ -89,7 +91,7 @@ class Service:
             workspace=workspace,
             dialect=start.plan.dialect,
             by=start.by,
-            key=start.key,
+            key=key,
         )
         headline = Headline(
             name=start.plan.name,
@@ -98,19 +100,21 @@ class Service:
             workspace=workspace,
             started_at=now,
             updated_at=now,
-            key=start.key,
+            key=key,
         )
         driver = self.driver if start.drive else None
-        await self.log.append(
-            Append(
-                run=run,
-                expected=0,
-                facts=[first],
-                blobs=blobs,
-                headline=headline,
-                owner=driver.owner if driver else None,
-            )
+        append = Append(
+            run=run,
+            expected=0,
+            facts=[first],
+            blobs=blobs,
+            headline=headline,
+            owner=driver.owner if driver else None,
         )
+        try:
+            await self.log.append(append)
+        except Conflict as refusal:
+            raise taken(self.log, key or "", refusal) from refusal
         if driver is not None:
             driver.adopt(first, start.plan, headline)
         return run

@@ -27,6 +27,8 @@ def _verb(
 ) -> click.Command:
     def answer(ctx: click.Context, /, *, reference: str, text: str | None, no_drive: bool) -> int:
         if needs_text and not (text or "").strip():
+            if not no_drive and _has_ended(door_of(ctx), reference):
+                return _go_on(door_of(ctx), reference)
             raise click.UsageError(f"{name} needs TEXT: say what should be different", ctx)
         return _answer(door_of(ctx), reference, name, text=text or "", go_on=not no_drive)  # type: ignore[arg-type]
 
@@ -61,6 +63,25 @@ def _answer(door: Door, reference: str, decision: "Decision", *, text: str, go_o
     return drive(door, begin, Manner())
 
 
+def _has_ended(door: Door, reference: str) -> bool:
+    """Whether a reference is a run that has ended, and not a question that somebody may answer."""
+    from loopwright.app.reopening import has_ended  # noqa: PLC0415 - help stays quick
+
+    with looking(door) as service:
+        return not reference.startswith("gate_") and has_ended(service, service.find(reference))
+
+
+def _go_on(door: Door, reference: str) -> int:
+    """A run that has ended takes no answer; it goes on with what did not complete."""
+    from loopwright.app.controlling import resume_run  # noqa: PLC0415 - help stays quick
+    from loopwright.cli.driving import Manner, Taken, drive  # noqa: PLC0415 - help stays quick
+
+    async def begin(here: "Local") -> list[Taken]:
+        return [Taken(*await resume_run(here, reference))]
+
+    return drive(door, begin, Manner())
+
+
 def _record(door: Door, decide: "Callable[[Service], Any]") -> int:
     from loopwright.app.views.summary import summary  # noqa: PLC0415 - help stays quick
 
@@ -87,8 +108,12 @@ VERBS = {
     ),
     "continue": _verb(
         "continue",
-        "Ask for another pass and say in TEXT what should be different.",
-        examples=[('loopwright continue gate_5f "Shorter, and name the file"', "")],
+        "Ask for another pass and say in TEXT what should be different. Without TEXT, for a run "
+        "that failed or that a limit ended: go on with what did not complete, as `resume` does.",
+        examples=[
+            ('loopwright continue gate_5f "Shorter, and name the file"', ""),
+            ("loopwright continue run_01", "a run that failed: the steps that did not complete"),
+        ],
         needs_text=True,
     ),
 }

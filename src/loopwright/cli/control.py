@@ -62,25 +62,58 @@ def stop(ctx: click.Context, /, *, run: str) -> None:
     cls=Verb,
     examples=[
         ("loopwright resume run_01", "a paused run, or one that a crash left behind"),
+        (
+            "loopwright resume run_01 --budget usd=10",
+            "one that a limit ended: only what did not complete is run again",
+        ),
         ("loopwright resume all", "everything that is paused or was left behind, at once"),
     ],
 )
 @click.argument("run", metavar="RUN|all", shell_complete=complete_runs)
 @click.option("--no-wait", is_flag=True, help="Leave with exit code 5 at a gate, do not ask here.")
 @click.option("--jsonl", is_flag=True, help="Facts on stdout as they come, one JSON per line.")
+@click.option(
+    "--agent",
+    "agents",
+    multiple=True,
+    metavar="SPEC",
+    help="For a run that has ended: what stands behind its agents from now on, or NAME=SPEC.",
+)
+@click.option(
+    "--budget",
+    metavar="LIMITS",
+    help="For a run that has ended: its limits from now on. What was spent before counts.",
+)
 @click.pass_context
-def resume(ctx: click.Context, /, *, run: str, no_wait: bool, jsonl: bool) -> int:
-    """Let a run go on and drive it here until it rests, as `loopwright run` does it."""
+def resume(
+    ctx: click.Context,
+    /,
+    *,
+    run: str,
+    no_wait: bool,
+    jsonl: bool,
+    agents: tuple[str, ...],
+    budget: str | None,
+) -> int:
+    """Let a run go on and drive it here until it rests, as `loopwright run` does it.
+
+    A run that failed, or that a limit ended, goes on under its id: steps that completed are not run
+    again, all others are, and a loop among them begins with its first pass.
+    """
     from loopwright.app.controlling import resume_all, resume_run  # noqa: PLC0415 - quick help
+    from loopwright.app.reopening import Changes  # noqa: PLC0415 - help stays quick
     from loopwright.cli.driving import Manner, Taken, drive  # noqa: PLC0415 - help stays quick
 
     door = door_of(ctx)
     if jsonl and (door.as_json or run == ALL):
         raise click.UsageError("--jsonl is for one run and excludes --json", ctx)
+    changes = Changes(agents=agents, budget=budget)
+    if changes and run == ALL:
+        raise click.UsageError("--agent and --budget are for one run", ctx)
 
     async def begin(here: "Local") -> "list[Taken]":
         if run != ALL:
-            return [Taken(*await resume_run(here, run))]
+            return [Taken(*await resume_run(here, run, changes))]
         taken = await resume_all(here)
         door.say(f"{len(taken)} resumed")
         return [Taken(*one) for one in taken]

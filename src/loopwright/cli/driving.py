@@ -3,8 +3,8 @@
 import asyncio
 import contextlib
 import signal
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from loopwright.app.service import current_user
@@ -45,6 +45,7 @@ class Manner:
     no_wait: bool = False
     jsonl: bool = False
     several: bool = False
+    codes: Mapping[str, int] = field(default_factory=dict)  # by status or reason, beside our own
 
 
 class Attendance:
@@ -62,6 +63,7 @@ class Attendance:
         first = here.service.facts(run, after=0)[0].fact
         self.progress = Progress(here.service.plan(first), here.service.read_text)
         self._moved = asyncio.Event()
+        self._begun = False
         self._troubles = 0
 
     def begin(self) -> None:
@@ -71,10 +73,13 @@ class Attendance:
                 break
             self.progress.take(numbered)
         self.view.begin(self.progress)
+        self._begun = True
         self.pull()
 
     def pull(self) -> None:
-        """Take in what is new in the log, whoever wrote it."""
+        """Take in what is new in the log, whoever wrote it; what comes early waits for `begin`."""
+        if not self._begun:
+            return
         for numbered in self._here.service.facts(self.run, after=self.progress.seen):
             self.view.fact(numbered, self.progress.take(numbered))
             self._moved.set()
@@ -269,7 +274,7 @@ async def _attend_one(door: Door, one: Attendance, manner: Manner) -> int:
         one.view.end()
     if leaving.pausing and status_of(one.progress.state) in ("paused", "waiting"):
         return 128 + signal.SIGINT
-    return exit_code(one.result())
+    return exit_code(one.result(), manner.codes)
 
 
 def _tell_results(

@@ -11,6 +11,8 @@ from loopwright.cli.door import Door
 from loopwright.cli.texts import cleaned
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from loopwright.model.record import JsonValue
 
 EXIT = {
@@ -23,11 +25,14 @@ EXIT = {
     "running": 0,
 }
 _WORST_FIRST = (3, 4, 5)
+_ENDED_BADLY = ("failed", "exhausted")
 
 
-def exit_code(summary: "dict[str, JsonValue]") -> int:
-    """The exit code of a run that rests."""
-    return EXIT[str(summary["status"])]
+def exit_code(summary: "dict[str, JsonValue]", other: "Mapping[str, int] | None" = None) -> int:
+    """The exit code of a run that rests; `other` has those of another system."""
+    codes = {**EXIT, **(other or {})}
+    status, reason = str(summary["status"]), str(summary["reason"])
+    return codes.get(reason, codes[status]) if status in _ENDED_BADLY else codes[status]
 
 
 def worst(codes: list[int]) -> int:

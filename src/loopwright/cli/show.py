@@ -8,6 +8,7 @@ import click
 from loopwright.cli.cells import STATUS_TONES, money, status_cell, tokens
 from loopwright.cli.completing import complete_runs
 from loopwright.cli.door import Door, Tone
+from loopwright.cli.drawing import draw, node_of
 from loopwright.cli.looking import looking, terminal_width
 from loopwright.cli.texts import cut, last_lines, one_line
 from loopwright.cli.verb import Verb, door_of
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from loopwright.model.record import JsonValue
 
 EVIDENCE_LINES = 3
+DRAWN_CELLS = 100  # wider is not easier to read, also where nobody looks at columns
 
 
 @click.command(cls=Verb, examples=[("loopwright show run_01", "the beginning of an id is enough")])
@@ -51,6 +53,7 @@ class _Sheet:
         self._line(one_line(str(detail["headline"])), "bold")
         self._line("")
         self._fields(detail)
+        self._graph(detail["graph"])
         self._passes(detail["passes"])
         self._waiting(detail)
         self._line("")
@@ -77,6 +80,16 @@ class _Sheet:
         for name, value in fields.items():
             if value:
                 self._line(f"{name:<10} {one_line(value)}")
+
+    def _graph(self, graph: "JsonValue") -> None:
+        """The steps as a drawing, unless there is only one thing to draw."""
+        nodes = [node_of(one) for one in _list(graph)]
+        if len(nodes) < 2 and not any(node.inner for node in nodes):
+            return
+        self._line("")
+        for line in draw(nodes, cells=min(self._width, DRAWN_CELLS), signs=self._signs):
+            self._line(line.text, line.tone)
+        self._line("")
 
     def _passes(self, passes: "JsonValue") -> None:
         for one in _list(passes):

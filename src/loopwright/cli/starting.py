@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
 _Function = TypeVar("_Function", bound=Callable[..., object])
 
+# In a dry run nobody is called and nothing is asked for.
+NO_AGENT, NO_MESSAGE = "command:nobody", "(dry run)"
+
 _OPTIONS = [
     click.option(
         "--agent",
@@ -30,7 +33,25 @@ _OPTIONS = [
     click.option(
         "--budget", metavar="LIMITS", help="What the run may use: usd=5,tokens=2M,time=2h."
     ),
+    click.option(
+        "--parallel",
+        metavar="N",
+        type=click.IntRange(1, 1_000),
+        help="How many agents work at once, where the definition names no number.",
+    ),
     click.option("--name", metavar="NAME", help="What the run is called in lists."),
+    click.option(
+        "--exit-codes",
+        type=click.Choice(["loopwright", "dialect"]),
+        default="loopwright",
+        help="Leave with this product's exit codes, or with those of the system that the "
+        "definition was written for.",
+    ),
+    click.option(
+        "--dry-run",
+        is_flag=True,
+        help="Run nothing: show the steps, every way in which the run can end, and the worst case.",
+    ),
     click.option("--detach", is_flag=True, help="Drive the run in the background and return."),
     click.option(
         "--no-wait", is_flag=True, help="Leave with exit code 5 at a gate, do not ask here."
@@ -52,20 +73,37 @@ def launch(
     options: dict[str, object],
 ) -> int:
     """Start a run as the options say, and answer with the exit code."""
+    from loopwright.app.dialects import exit_codes  # noqa: PLC0415 - help stays quick
     from loopwright.app.preparing import Wish  # noqa: PLC0415 - help stays quick
     from loopwright.cli.driving import Manner  # noqa: PLC0415 - help stays quick
 
     door = door_of(ctx)
     no_wait, jsonl, detach = (bool(options.pop(name)) for name in ("no_wait", "jsonl", "detach"))
+    foreign = options.pop("exit_codes") == "dialect"
     if jsonl and door.as_json:
         raise click.UsageError("--json and --jsonl exclude each other", ctx)
+    dry = bool(options.pop("dry_run"))
+    if dry:
+        options |= {"agents": [NO_AGENT], "message": options["message"] or NO_MESSAGE}
     wish = Wish(default_agent=door.settings.agent, **options)  # type: ignore[arg-type]
     start, definition = prepare(wish)
     for warning in definition.warnings:
         door.say(warning.render(), tone="warn")
+    if dry:
+        return _rehearse(door, start)
     if detach:
         return _start_detached(door, start)
-    return _start_here(door, start, Manner(no_wait=no_wait, jsonl=jsonl))
+    codes = exit_codes(definition.dialect) if foreign else {}
+    return _start_here(door, start, Manner(no_wait=no_wait, jsonl=jsonl, codes=codes))
+
+
+def _rehearse(door: Door, start: "Start") -> int:
+    """Tell what a run could come to."""
+    from loopwright.app.rehearsing import rehearse  # noqa: PLC0415 - help stays quick
+    from loopwright.cli.rehearsal import put_rehearsal  # noqa: PLC0415 - help stays quick
+
+    put_rehearsal(door, rehearse(start.plan).as_dict())
+    return 0
 
 
 def _start_here(door: Door, start: "Start", manner: "Manner") -> int:

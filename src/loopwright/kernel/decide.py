@@ -72,7 +72,7 @@ def _begins_anew(owner: StepOwner, ended: Result) -> bool:
     if isinstance(owner.body, LeafBody) or ended.status != "failed" or "any" not in retry.on:
         return False
     stopped = ended.error is not None and not is_retried(retry, ended.error)
-    return owner.tries < retry.attempts and not stopped
+    return owner.tries - owner.first_try + 1 < retry.attempts and not stopped
 
 
 def _cancelled(state: State) -> list[AnyFact]:

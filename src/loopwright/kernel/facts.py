@@ -12,7 +12,7 @@ import msgspec
 from loopwright.kernel.calls import AnyCall
 from loopwright.model.actions import Decision
 from loopwright.model.plan import Agent
-from loopwright.model.policy import FailureKind
+from loopwright.model.policy import FailureKind, Limits
 from loopwright.model.record import JsonValue, Text
 
 Outcome: TypeAlias = Literal["completed", "exhausted", "failed", "cancelled"]
@@ -91,13 +91,22 @@ class CancelRequested(Fact, frozen=True, kw_only=True, tag="cancel.requested"):
 
 
 class RunFinished(Fact, frozen=True, kw_only=True, tag="run.finished"):
-    """The last fact of every run."""
+    """The run has ended. Nothing comes after it, unless the run is reopened."""
 
     outcome: Outcome
     reason: str
     output: Text | None = None
     result: Text | None = None
     error: Failure | None = None
+
+
+class RunReopened(Fact, frozen=True, kw_only=True, tag="run.reopened"):
+    """A run that failed or met a limit goes on: steps that completed keep their results, all others
+    begin anew. `limits` takes the place of the plan's own.
+    """
+
+    by: str = ""
+    limits: Limits | None = None
 
 
 class AgentChanged(Fact, frozen=True, kw_only=True, tag="agent.changed"):
@@ -264,6 +273,7 @@ AnyFact: TypeAlias = (
     | CancelRequested
     | AgentChanged
     | RunFinished
+    | RunReopened
     | StepStarted
     | StepRetried
     | StepFinished

@@ -36,6 +36,7 @@ from loopwright.kernel.facts import (
     MessageSent,
     RunFinished,
     RunPaused,
+    RunReopened,
     RunResumed,
     RunStarted,
     StepFinished,
@@ -55,6 +56,7 @@ from loopwright.kernel.frames import (
 )
 from loopwright.kernel.learning import learning_of
 from loopwright.kernel.outcome import leaf_output
+from loopwright.kernel.reopening import name_at_the_top, run_reopened
 from loopwright.kernel.state import (
     State,
     make_body,
@@ -79,7 +81,7 @@ def apply(state: State, fact: AnyFact) -> None:
     state.version += 1
     if fact.at > state.now:
         state.now = fact.at
-    if state.finished is not None:
+    if state.finished is not None and type(fact) is not RunReopened:
         state.ignored += 1
         return
     _APPLY[type(fact)](state, fact)
@@ -117,8 +119,19 @@ def _cancel_requested(state: State, fact: CancelRequested) -> None:
 
 def _agent_changed(state: State, fact: AgentChanged) -> None:
     """The plan is shared between runs, so a changed one is a new one; its steps stay the same."""
+    before = state.plan.agents.get(fact.agent)
     agents = {**state.plan.agents, fact.agent: fact.becomes}
+    if before is not None and before.spec != fact.becomes.spec:
+        _leave_marks(state, fact.agent, before.spec)
     state.plan = msgspec.structs.replace(state.plan, agents=agents)
+
+
+def _leave_marks(state: State, name: str, spec: str | None) -> None:
+    """What an agent had used up belongs to what stood behind it, and to others that still do."""
+    used = state.marks.pop(name, set())
+    for other, agent in state.plan.agents.items():
+        if other != name and agent.spec == spec and used:
+            state.marks.setdefault(other, set()).update(used)
 
 
 def _run_finished(state: State, fact: RunFinished) -> None:
@@ -139,6 +152,8 @@ def _step_started(state: State, fact: StepStarted) -> None:
     owner.body = make_body(state, owner, step.action, owner)
     parent.active[step.id] = owner
     state.owners[fact.path] = owner
+    if parent.owner is state.root:
+        name_at_the_top(state, owner)
     state.touch(owner)
 
 
@@ -146,9 +161,12 @@ def _step_retried(state: State, fact: StepRetried) -> None:
     """The whole step begins anew, under a name of its own for everything inside."""
     owner = state.owners[fact.path]
     assert isinstance(owner, StepOwner)
-    state.owners.pop(owner.inside if owner.inside != owner.path else "", None)
+    if owner.inside != owner.path:
+        del state.owners[owner.inside]
     owner.tries = fact.attempt
     owner.inside = f"{owner.path}~{fact.attempt}"
+    if owner.path in state.begun:
+        state.begun[owner.path] = fact.attempt
     owner.deadline, owner.deadline_hit = None, False
     owner.body = make_body(state, owner, owner.step.action, owner)
     state.owners[owner.inside] = owner
@@ -323,6 +341,7 @@ _APPLY: dict[type[Fact], Callable[..., None]] = {
     CancelRequested: _cancel_requested,
     AgentChanged: _agent_changed,
     RunFinished: _run_finished,
+    RunReopened: run_reopened,
     StepStarted: _step_started,
     StepRetried: _step_retried,
     StepFinished: _step_finished,

@@ -202,6 +202,7 @@ class StepOwner:
     body: Body = field(init=False)
     inside: str = ""  # how places inside are named; a new try of the whole step gets a new name
     tries: int = 1
+    first_try: int = 1  # with which this opening of the run began; a policy counts from here
     spent: Spent = field(default_factory=Spent)
     deadline: str | None = None
     deadline_hit: bool = False

@@ -106,10 +106,12 @@ class State:
     slots: deque[LeafBody] = field(default_factory=deque)
     marks: dict[str, set[int]] = field(default_factory=dict)
     indexes: dict[int, StepsIndex] = field(default_factory=dict)
+    begun: dict[str, int] = field(default_factory=dict)  # how often each step of the plan has begun
     started: RunStarted | None = None
     finished: RunFinished | None = None
     cancel: CancelRequested | None = None
     paused: bool = False
+    reopened: int = 0
     version: int = 0
     calls: int = 0
     usage: Usage = field(default_factory=Usage)
@@ -120,6 +122,10 @@ class State:
     has_wall: bool = False  # whether any place limits time
 
     def __post_init__(self) -> None:
+        self.note_limits()
+
+    def note_limits(self) -> None:
+        """Look up what is limited anywhere in the plan."""
         limits = all_limits(self.plan)
         self.has_budget = any(one.usd is not None or one.tokens is not None for one in limits)
         self.has_idle = any(one.idle_ms is not None for one in limits)

@@ -62,6 +62,7 @@ class Plan(Record, frozen=True, kw_only=True):
     outcome: Literal["worst", "some_completed", "partial"] = "worst"
     coordinator: Coordinator | None = None
     settings: dict[str, str] = {}
+    exclusive: Literal["workspace"] | None = None  # of what an open run keeps others away
     dialect: str = "native"
     version: int = PLAN_VERSION
 

@@ -66,6 +66,11 @@ class LocalDriver:
         self._claim([run], refuse=True)
         self._load(run, self.log.row(run))
 
+    def take(self, run: str) -> None:
+        """Claim a run that has ended, before it is reopened: who reopens it drives it."""
+        self._claim([run], refuse=True)
+        self._mine.add(run)
+
     def recover(self, rows: Iterable[RunRow]) -> list[str]:
         """Take up every run of these rows that no living process drives; answers which.
 

@@ -148,7 +148,8 @@ class MemoryLog:
         """Take runs for this owner. NotFound, and nothing taken, if one does not exist."""
         self._flush()
         found = {name: self._run(name) for name in runs}
-        answer = keepers({name: run.owner for name, run in found.items()}, owner, self._alive)
+        kept = {name: _keeper(run.owner, run.headline) for name, run in found.items()}
+        answer = keepers(kept, owner, self._alive)
         for name, keeper in answer.items():
             if keeper is None:
                 found[name].owner = owner
@@ -259,3 +260,8 @@ class MemoryLog:
 
 def _holds(headline: Headline, key: str) -> bool:
     return headline.key == key and headline.status in OPEN_STATUSES
+
+
+def _keeper(owner: Owner | None, headline: Headline) -> Owner | None:
+    """Nobody keeps a run that has ended."""
+    return owner if headline.status in OPEN_STATUSES else None

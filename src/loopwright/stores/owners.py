@@ -7,9 +7,10 @@ from loopwright.ports import Liveness, Owner
 from loopwright.stores import refusals
 from loopwright.stores.edge import ids
 from loopwright.stores.ledger import Ledger
+from loopwright.stores.schema import STATUS_IS_OPEN
 
-_OWNERS = """
-    SELECT name, owner_pid, owner_start, owner_boot, owner_token FROM run
+_OWNERS = f"""
+    SELECT name, {STATUS_IS_OPEN}, owner_pid, owner_start, owner_boot, owner_token FROM run
     WHERE name IN (SELECT value FROM json_each(?))
 """
 _TAKE = """
@@ -49,9 +50,9 @@ def keepers(
 def claim(
     db: sqlite3.Connection, ledger: Ledger, runs: Sequence[str], owner: Owner, alive: Liveness
 ) -> dict[str, Owner | None]:
-    """Inside a transaction: take what no living owner keeps."""
+    """Inside a transaction: take what no living owner keeps; nobody keeps what has ended."""
     rows = db.execute(_OWNERS, (ids(runs),)).fetchall()
-    found = {name: owner_of(columns) for name, *columns in rows}
+    found = {name: owner_of(columns) if is_open else None for name, is_open, *columns in rows}
     for run in runs:
         if run not in found:
             raise refusals.no_run(run)

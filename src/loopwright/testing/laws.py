@@ -20,6 +20,7 @@ from loopwright.kernel.facts import (
     IterationFinished,
     IterationStarted,
     RunFinished,
+    RunReopened,
     RunStarted,
     StepFinished,
     StepRetried,
@@ -29,15 +30,17 @@ from loopwright.kernel.facts import (
 from loopwright.model.actions import Repeat
 from loopwright.model.ids import parent_path, pass_number
 from loopwright.model.plan import Plan
+from loopwright.testing.openings import Names, has_ended
 from loopwright.testing.tries import tries
 from loopwright.testing.whereabouts import action_at
 
+_REOPENED = ("failed", "exhausted")
 _BEGINNINGS = (StepStarted, StepRetried, IterationStarted, EffectRequested, GateOpened)
 
 
 def fact_problems(plan: Plan, facts: Sequence[AnyFact]) -> list[str]:
     """Every law that these facts break, in words; a run that has not ended may have open ends."""
-    ended = any(isinstance(fact, RunFinished) for fact in facts)
+    ended = has_ended(facts)
     return [
         *_frame(facts),
         *_effects(facts, ended=ended),
@@ -51,12 +54,17 @@ def fact_problems(plan: Plan, facts: Sequence[AnyFact]) -> list[str]:
 
 
 def _frame(facts: Sequence[AnyFact]) -> Iterator[str]:
-    """A run begins once and ends once; after a stop nothing begins (I8, I14)."""
+    """A run begins once; it ends once, or once more for each time that it was reopened after it
+    had failed or met a limit; after a stop nothing begins (I8, I14).
+    """
     for number, fact in enumerate(facts):
         if isinstance(fact, RunStarted) != (number == 0):
             yield f"fact {number + 1} is {type(fact).__name__}"
-        if isinstance(fact, RunFinished) and number + 1 < len(facts):
-            yield f"fact {number + 2} comes after the end of the run"
+        before = facts[number - 1] if number else None
+        if isinstance(before, RunFinished) and not isinstance(fact, RunReopened):
+            yield f"fact {number + 1} comes after the end of the run"
+        if isinstance(fact, RunReopened) and getattr(before, "outcome", "") not in _REOPENED:
+            yield f"fact {number + 1} reopens a run that has not failed"
     stops = [number for number, fact in enumerate(facts) if isinstance(fact, CancelRequested)]
     for fact in facts[stops[0] :] if stops else ():
         if isinstance(fact, _BEGINNINGS):
@@ -114,12 +122,16 @@ def _places(facts: Sequence[AnyFact], *, ended: bool) -> Iterator[str]:
     """Places begin once inside open ones, and end once, after everything in them (I3)."""
     open_places = {"": ""}  # with the name that places inside go by
     seen: set[str] = set()
+    names = Names()
     for fact in facts:
         path = getattr(fact, "path", "")
+        names.take(fact)
+        if isinstance(fact, RunReopened):
+            seen = {place for place in seen if not names.may_begin_again(place)}
         if isinstance(fact, StepStarted | IterationStarted | StepSkipped):
             yield from _begins(path, open_places, seen)
             if not isinstance(fact, StepSkipped):
-                open_places[path] = path
+                open_places[path] = names.inside(path)
         elif path not in open_places and path not in open_places.values():
             yield f"{type(fact).__name__} at {path}, which is not open"
         elif isinstance(fact, StepFinished | StepRetried | IterationFinished):
@@ -128,7 +140,7 @@ def _places(facts: Sequence[AnyFact], *, ended: bool) -> Iterator[str]:
             if left:
                 yield f"{path} ends before {sorted(left)}"
             if isinstance(fact, StepRetried):
-                open_places[path] = f"{path}~{fact.attempt}"
+                open_places[path] = names.inside(path)
     if ended and set(open_places) != {""}:
         yield f"never ended: {sorted(set(open_places) - {''})}"
 

@@ -16,6 +16,7 @@ from loopwright.kernel.facts import (
 from loopwright.model.actions import CallAgent, RunCommand
 from loopwright.model.plan import Plan
 from loopwright.model.policy import Retry
+from loopwright.testing.openings import Names
 from loopwright.testing.whereabouts import action_at
 
 _PURPOSES = ("agent", "command")
@@ -25,16 +26,22 @@ def tries(plan: Plan, facts: Sequence[AnyFact]) -> Iterator[str]:
     """What is wrong with the tries of a run."""
     answers: dict[str, EffectDone | EffectFailed] = {}
     newest: dict[str, str] = {}  # the last try at each place
+    names = Names()
     for fact in facts:
+        names.take(fact)
         if isinstance(fact, EffectDone | EffectFailed):
             answers[fact.effect] = fact
         elif isinstance(fact, EffectRequested) and _purpose(fact.effect) in _PURPOSES:
             yield from _next_try(plan, fact, answers, newest.get(fact.path))
             newest[fact.path] = fact.effect
         elif isinstance(fact, StepFinished | IterationFinished):
-            yield from _ended(plan, fact, newest.get(fact.path, ""), answers)
-        elif isinstance(fact, StepRetried) and fact.attempt > _retry(plan, fact.path).attempts:
+            yield from _ended(plan, fact, newest.get(names.inside(fact.path), ""), answers)
+        elif isinstance(fact, StepRetried) and _too_often(plan, names, fact.path):
             yield f"{fact.path} begins for the {fact.attempt}. time"
+
+
+def _too_often(plan: Plan, names: Names, path: str) -> bool:
+    return names.tries(path) > _retry(plan, path).attempts
 
 
 def _next_try(

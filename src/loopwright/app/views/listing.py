@@ -3,6 +3,7 @@
 from loopwright.app.moments import timestamp
 from loopwright.app.opening import owner_alive
 from loopwright.app.service import Service
+from loopwright.app.views.graph import graph
 from loopwright.app.views.progress import PassSeen, Progress
 from loopwright.app.views.summary import iterations, summary
 from loopwright.app.views.words import goal, headline, most_passes, next_commands
@@ -67,6 +68,7 @@ def run_detail(service: Service, run: str) -> dict[str, JsonValue]:
     for numbered in facts:
         progress.take(numbered)
     state = progress.state
+    drawn = graph(state.plan, [numbered.fact for numbered in facts])
     return {
         **summary(state, service.read_text),
         "name": row.headline.name,
@@ -74,6 +76,7 @@ def run_detail(service: Service, run: str) -> dict[str, JsonValue]:
         "goal": goal(state),
         "max": most_passes(state),
         "passes": [_pass_item(seen) for seen in progress.passes],
+        "graph": [node.as_dict() for node in drawn],
         "driver": driver_pid(row),
         "left_behind": is_left_behind(row),
         "dialect": row.headline.dialect,

@@ -22,6 +22,7 @@ from loopwright.kernel.facts import (
     IterationStarted,
     RunFinished,
     RunPaused,
+    RunReopened,
     RunResumed,
     RunStarted,
     StepFinished,
@@ -172,8 +173,7 @@ class Progress:
                 self.asked[fact.gate] = fact
                 return Line(f"waits for a person: {fact.message}", detail=fact.gate)
             case GateAnswered():
-                by = f" by {fact.by}" if fact.by else ""
-                return Line(f"answered{by}: {fact.decision}", detail=fact.text)
+                return Line(f"answered{_by(fact.by)}: {fact.decision}", detail=fact.text)
             case _:
                 return self._step_or_run(fact)
 
@@ -191,6 +191,8 @@ class Progress:
                 return Line("pauses: what is under way goes on to its end")
             case RunResumed():
                 return Line("goes on")
+            case RunReopened():
+                return Line(f"goes on with what did not complete{_by(fact.by)}")
             case CancelRequested():
                 return Line(f"is being stopped: {fact.reason}")
             case RunFinished():
@@ -218,8 +220,12 @@ class Progress:
 
     def _pass_label(self, path: str, iteration: int | None) -> str:
         loop = current_loop(self.state)
-        if not self._has_steps and loop is not None and path.startswith(f"{loop.owner.path}."):
+        if not self._has_steps and loop is not None and path.startswith(f"{loop.owner.inside}."):
             done = passes_text(self.state)
             most = done.partition("/")[2]
             return f"pass {iteration}{f'/{most}' if most else ''}"
         return path
+
+
+def _by(somebody: str) -> str:
+    return f" by {somebody}" if somebody else ""

@@ -3,6 +3,7 @@
 from loopwright.app.views.summary import current_loop, iterations
 from loopwright.kernel.frames import RepeatBody
 from loopwright.kernel.limits import cap
+from loopwright.kernel.reopening import REOPENED
 from loopwright.kernel.state import State
 from loopwright.model.actions import Repeat
 from loopwright.model.checks import leaves
@@ -133,4 +134,5 @@ def next_commands(state: State) -> list[str]:
         return [f"loopwright resume {run}", f"loopwright stop {run}"]
     if status == "running":
         return [f"loopwright logs {run} -f", f"loopwright pause {run}", f"loopwright stop {run}"]
-    return [f"loopwright logs {run}"]
+    again = [f"loopwright resume {run}"] if status in REOPENED else []
+    return [f"loopwright logs {run}", *again]

@@ -1,0 +1,340 @@
+"""Rehearsing: what a definition would do, told by the real kernel with stubs for the world.
+
+A *story* says how agents, checks and people answer. Each story is played to its end in memory;
+nothing is called, run, asked or stored.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import msgspec
+
+from loopwright.app.schemas import schema_problem
+from loopwright.app.stubs import STUB, STUB_ITEMS, Stubs, sample
+from loopwright.app.views.graph import graph
+from loopwright.kernel.calls import AgentCall, CommandCall, SleepCall
+from loopwright.kernel.decide import settle
+from loopwright.kernel.facts import (
+    AnyFact,
+    EffectDone,
+    EffectFailed,
+    Failure,
+    GateAnswered,
+    IterationStarted,
+    RunStarted,
+    Usage,
+)
+from loopwright.kernel.fold import apply
+from loopwright.kernel.frames import LeafBody, PassOwner
+from loopwright.kernel.retry import after_failure
+from loopwright.kernel.state import Pending, State
+from loopwright.model.actions import Action, AskPerson, CallAgent, Decision, Repeat, Step, Steps
+from loopwright.model.checks import Cap, Person, leaves
+from loopwright.model.plan import Plan, all_limits
+from loopwright.model.record import JsonValue
+from loopwright.model.template import Items
+from loopwright.runtime.senses import Texts
+
+MOST_ANSWERS = 20_000
+"""A rehearsal that is longer than this is told as such."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Story:
+    """How the world answers."""
+
+    name: str
+    checks: bool = True  # whether checks pass
+    at_last: bool = False  # checks pass in the last pass that is allowed, and not before
+    broken: bool = False  # checks cannot be asked
+    fails: str | None = None  # the step whose agent or program fails
+    tries: bool = False  # every call works with its last try only
+    person: tuple[Decision, ...] = ("approve",)  # the first of these that a gate takes
+    conditions: bool = True
+    long_lists: bool = False  # lists that are computed are as long as they may be
+    late: bool = False  # nothing answers, only time passes
+    dear: bool = False  # calls use up every budget
+
+
+@dataclass(slots=True, kw_only=True)
+class Ending:
+    """What a story led to."""
+
+    story: str
+    outcome: str = "unfinished"
+    reason: str = ""
+    passes: int = 0
+    calls: Counter[str] = field(default_factory=Counter)
+    gates: int = 0
+    steps: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def size(self) -> tuple[int, int]:
+        return sum(self.calls.values()), self.passes
+
+    def as_dict(self) -> dict[str, JsonValue]:
+        return {
+            "story": self.story,
+            "outcome": self.outcome,
+            "reason": self.reason,
+            "iterations": self.passes,
+            "calls": dict(self.calls),
+            "gates": self.gates,
+            "steps": dict(self.steps),
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rehearsal:
+    """Everything that a dry run tells."""
+
+    plan: Plan
+    endings: tuple[Ending, ...]
+    worst: Ending
+    assumed: tuple[str, ...]
+
+    def as_dict(self) -> dict[str, JsonValue]:
+        limits = self.plan.limits
+        return {
+            "name": self.plan.name,
+            "dialect": self.plan.dialect,
+            "graph": [node.as_dict() for node in graph(self.plan)],
+            "endings": [ending.as_dict() for ending in self.endings],
+            "worst": {
+                "iterations": self.worst.passes,
+                "calls": dict(self.worst.calls),
+                "complete": self.worst.outcome != "unfinished",
+                "usd": limits.usd,
+                "tokens": limits.tokens,
+                "wall_ms": limits.wall_ms,
+            },
+            "assumed": list(self.assumed),
+        }
+
+
+def rehearse(plan: Plan) -> Rehearsal:
+    """Play every story that this plan can have."""
+    worst = max((_played(plan, story) for story in _WORST), key=lambda ending: ending.size)
+    endings = tuple(_played(plan, story) for story in _stories(plan))
+    return Rehearsal(plan=plan, endings=endings, worst=worst, assumed=tuple(_assumed(plan)))
+
+
+_GO_ON: tuple[Decision, ...] = ("continue", "approve")
+_WORST = (
+    Story(name="at worst", checks=False, tries=True, person=_GO_ON, long_lists=True),
+    Story(name="at worst", at_last=True, tries=True, person=_GO_ON, long_lists=True),
+)
+
+
+def _stories(plan: Plan) -> Iterator[Story]:
+    steps = list(_all_steps(plan.steps))
+    actions = [action for step in steps for action in _actions(step.action)]
+    loops = [action for action in actions if isinstance(action, Repeat)]
+    checked = [loop for loop in loops if not isinstance(loop.until, Cap)]
+    yield Story(name="everything works")
+    if checked:
+        yield Story(name="no check ever passes", checks=False, person=_GO_ON)
+        yield Story(name="no check can be asked", broken=True, person=_GO_ON)
+    if _asks(actions):
+        yield Story(name="a person rejects", person=("reject",), checks=False)
+        yield Story(name="a person asks for more", person=("continue", "approve"))
+    for step in steps:
+        if not any(isinstance(one, Steps | AskPerson) for one in _actions(step.action)):
+            yield Story(name=f"{step.id} fails", fails=step.id)
+    if any(step.when is not None for step in steps):
+        yield Story(name="no condition holds", conditions=False)
+    limits = all_limits(plan)
+    if any(one.wall_ms is not None or one.pass_wall_ms is not None for one in limits):
+        yield Story(name="the time runs out", late=True)
+    if any(one.usd is not None or one.tokens is not None for one in limits):
+        yield Story(name="the budget runs out", dear=True, checks=False, person=_GO_ON)
+
+
+def _all_steps(steps: tuple[Step, ...]) -> Iterator[Step]:
+    for step in steps:
+        yield step
+        for action in _actions(step.action):
+            if isinstance(action, Steps):
+                yield from _all_steps(action.steps)
+
+
+def _actions(action: Action) -> Iterator[Action]:
+    """An action and the bodies of its loops; steps inside are steps of their own."""
+    yield action
+    if isinstance(action, Repeat):
+        yield from _actions(action.body)
+
+
+def _asks(actions: list[Action]) -> bool:
+    return any(
+        isinstance(one, AskPerson)
+        or (
+            isinstance(one, Repeat)
+            and (
+                one.gate is not None
+                or one.at_cap == "ask"
+                or any(isinstance(leaf, Person) for leaf in leaves(one.until))
+            )
+        )
+        for one in actions
+    )
+
+
+def _assumed(plan: Plan) -> Iterator[str]:
+    for step in _all_steps(plan.steps):
+        for action in _actions(step.action):
+            each = action.each if isinstance(action, Repeat) else None
+            if each is not None and not isinstance(each.items, Items):
+                yield f"{step.id}: a list of {STUB_ITEMS} items, of at most {each.max_items}"
+
+
+# -- playing a story -------------------------------------------------------------------------------
+
+
+def _played(plan: Plan, story: Story) -> Ending:
+    stubs = Stubs(conditions=story.conditions, long_lists=story.long_lists)
+    return _Stage(stubs.plan(plan), story).play()
+
+
+class _Stage:
+    """One story in memory."""
+
+    def __init__(self, plan: Plan, story: Story) -> None:
+        self.story = story
+        self.ending = Ending(story=story.name)
+        self.state = State(plan)
+        self._stored: dict[str, bytes] = {}
+        self._texts = Texts(self._stored.__getitem__, schema_problem)
+        self._now = 0
+
+    def play(self) -> Ending:
+        self._append(RunStarted(at=0, run="run_rehearsal", plan="", name=self.state.plan.name))
+        for _ in range(MOST_ANSWERS):
+            fact = self._next()
+            if fact is None or self.state.finished is not None:
+                break
+            self._append(fact)
+        return self._ended()
+
+    def _append(self, fact: AnyFact) -> None:
+        apply(self.state, fact)
+        for new in settle(self.state, self._texts, self._now):
+            passes = isinstance(new, IterationStarted) and (new.iteration or 0) > 0
+            self.ending.passes += passes
+        self._stored.update(self._texts.take_fresh())
+
+    def _next(self) -> AnyFact | None:
+        state = self.state
+        working = [p for p in state.pending.values() if not isinstance(p.call, SleepCall)]
+        if working and not self.story.late:
+            return self._answer(working[0])
+        if state.gates and not self.story.late:
+            return self._decide()
+        if not state.timers:
+            return self._answer(working[0]) if working else None
+        effect, due = min(state.timers.items(), key=lambda timer: timer[1])
+        self._now = max(self._now, due)
+        return self._done(state.pending[effect])
+
+    def _decide(self) -> AnyFact:
+        gate = next(iter(self.state.gates.values()))
+        wanted = [one for one in self.story.person if one in gate.answers]
+        if self.ending.gates >= _MOST_GATES:  # somebody who always asks for more never ends
+            wanted = [one for one in ("approve", "reject") if one in gate.answers]
+        self.ending.gates += 1
+        return GateAnswered(
+            at=self._now,
+            path=gate.path,
+            iteration=gate.owner.iteration,
+            gate=gate.gate,
+            decision=(wanted or list(gate.answers))[0],
+        )
+
+    def _answer(self, pending: Pending) -> AnyFact:
+        story, call = self.story, pending.call
+        if isinstance(call, AgentCall):
+            self.ending.calls[call.agent] += 1
+        if pending.purpose.startswith("check"):
+            return self._check(pending)
+        step = story.fails
+        if step is not None and step in _names(pending.owner.path):
+            return self._failed(pending, "agent", "stub")
+        if story.tries and self._tried_again(pending):
+            return self._failed(pending, "overloaded", "stub")
+        return self._done(pending, code=0)
+
+    def _tried_again(self, pending: Pending) -> bool:
+        """Whether a failure now would be followed by another try."""
+        body = pending.owner.body
+        if not isinstance(body, LeafBody):
+            return False
+        failure = Failure("overloaded", "stub")
+        return after_failure(body.retry, pending.attempt, failure) is not None
+
+    def _check(self, pending: Pending) -> AnyFact:
+        story = self.story
+        if isinstance(pending.call, AgentCall):
+            verdict: JsonValue = {"done": self._passes(pending), "reason": "stub"}
+            if story.broken:
+                return self._failed(pending, "agent", "stub")
+            return self._done(pending, result=verdict)
+        assert isinstance(pending.call, CommandCall)
+        if story.broken and pending.call.argv[0] != STUB:
+            return self._failed(pending, "not_found", "stub")
+        return self._done(pending, code=0 if self._passes(pending) else 1)
+
+    def _passes(self, pending: Pending) -> bool:
+        owner, story = pending.owner, self.story
+        if story.at_last and isinstance(owner, PassOwner):
+            return owner.iteration == owner.parent.action.max
+        return story.checks and not story.broken
+
+    def _done(
+        self, pending: Pending, *, code: int | None = None, result: JsonValue = None
+    ) -> AnyFact:
+        schema = _schema(pending)
+        value = sample(schema) if schema is not None and result is None else result
+        text = None if value is None else msgspec.json.encode(value).decode()
+        usage = Usage(input_tokens=10**9, usd=1e6) if self.story.dear else None
+        return EffectDone(
+            at=self._now,
+            path=pending.owner.path,
+            iteration=pending.owner.iteration,
+            effect=pending.effect,
+            output=f"stub {len(self.ending.calls)}.{self.ending.passes}",
+            result=None if text is None else self._texts.keep(text),
+            code=code,
+            usage=usage if isinstance(pending.call, AgentCall) else None,
+        )
+
+    def _failed(self, pending: Pending, kind: str, detail: str) -> AnyFact:
+        return EffectFailed(
+            at=self._now,
+            path=pending.owner.path,
+            iteration=pending.owner.iteration,
+            effect=pending.effect,
+            error=Failure(kind, detail),
+        )
+
+    def _ended(self) -> Ending:
+        finished = self.state.finished
+        if finished is not None:
+            self.ending.outcome, self.ending.reason = finished.outcome, finished.reason
+        results = self.state.root.body.results
+        self.ending.steps = {name: results[name].status for name in results}
+        return self.ending
+
+
+_MOST_GATES = 100
+
+
+def _schema(pending: Pending) -> JsonValue:
+    body = pending.owner.body
+    action = body.action if isinstance(body, LeafBody) else None
+    return action.schema if isinstance(action, CallAgent) and pending.purpose == "agent" else None
+
+
+def _names(path: str) -> set[str]:
+    """The ids of the steps around a place."""
+    return {part.partition("~")[0].partition("[")[0] for part in path.split(".")}

@@ -1,0 +1,93 @@
+"""Going on with a run that has ended without completing: the same run, only what is missing."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from loopwright.app.binding import bind_agents
+from loopwright.app.keeping import taken
+from loopwright.app.preparing import agent_choices, tightened
+from loopwright.app.service import CAS_TRIES, Service, row_ended
+from loopwright.errors import Conflict, VersionConflict
+from loopwright.kernel.facts import AgentChanged, AnyFact, RunReopened
+from loopwright.kernel.reopening import REOPENED
+from loopwright.kernel.state import State
+from loopwright.ports import Append, RunRow
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Changes:
+    """What shall be different when a run goes on: other agents, another budget."""
+
+    agents: Sequence[str] = ()
+    budget: str | None = None
+
+    def __bool__(self) -> bool:
+        return bool(self.agents) or self.budget is not None
+
+
+NO_CHANGES = Changes()
+
+
+def has_ended(service: Service, run: str) -> bool:
+    return row_ended(service.log.row(run))
+
+
+async def reopen(
+    service: Service, run: str, *, by: str = "", changes: Changes = NO_CHANGES
+) -> None:
+    """Let a run that failed or met a limit go on; its id, what completed and was spent stay."""
+    for _ in range(CAS_TRIES):
+        row = service.log.row(run)
+        _check(row)
+        if service.driver is not None:
+            service.driver.take(run)
+        facts = _facts(service.state(run), at=service.clock.now_ms(), by=by, changes=changes)
+        headline = replace(
+            row.headline,
+            status="running",
+            reason="",
+            finished_at=None,
+            updated_at=facts[0].at,
+        )
+        try:
+            await service.log.append(
+                Append(run=run, expected=row.version, facts=facts, headline=headline)
+            )
+        except VersionConflict:
+            continue
+        except Conflict as refusal:
+            raise taken(service.log, headline.key or "", refusal) from refusal
+        if service.driver is not None:
+            service.look(run)
+        return
+    raise Conflict("the run changes too fast; try again", code="busy")
+
+
+def _check(row: RunRow) -> None:
+    status = row.headline.status
+    if not row_ended(row):
+        raise Conflict(f"{row.run} has not ended: it is {status}", code="not-ended")
+    if status not in REOPENED:
+        why = "there is nothing left to do" if status == "completed" else "it was stopped for good"
+        raise Conflict(
+            f"{row.run} has ended: {status} ({row.headline.reason}), {why}",
+            code="ended",
+            hint="start a new run",
+        )
+
+
+def _facts(state: State, *, at: int, by: str, changes: Changes) -> list[AnyFact]:
+    plan = state.plan
+    limits = tightened(plan.limits, changes.budget) if changes.budget else None
+    facts: list[AnyFact] = [RunReopened(at=at, by=by, limits=limits)]
+    default, named = agent_choices(changes.agents)
+    if default or named:
+        here = Path.cwd()
+        bound = bind_agents(plan, default=default, named=named, base=here, cwd=here)
+        facts += [
+            AgentChanged(at=at, agent=name, becomes=agent, by=by)
+            for name, agent in bound.agents.items()
+            if agent != plan.agents.get(name)
+        ]
+    return facts

@@ -1,0 +1,210 @@
+"""The steps of a plan as a graph, with how far each has come: what a drawing is made of."""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from loopwright.kernel.facts import (
+    AnyFact,
+    EffectRequested,
+    GateAnswered,
+    GateClosed,
+    GateOpened,
+    IterationFinished,
+    IterationStarted,
+    RunReopened,
+    StepFinished,
+    StepSkipped,
+    StepStarted,
+)
+from loopwright.model.actions import (
+    Action,
+    AskPerson,
+    CallAgent,
+    Cycle,
+    Each,
+    Repeat,
+    RunCommand,
+    RunScript,
+    Step,
+    Steps,
+    Stop,
+    Wait,
+)
+from loopwright.model.checks import Cap, Check, Leaf, leaves
+from loopwright.model.plan import Plan
+from loopwright.model.record import JsonValue
+from loopwright.model.template import Items
+
+_NUMBERS = re.compile(r"~\d+|\.-?\d+(?=\.|\[|~|$)|\[\d+\]")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """A step as it is drawn. `status` is empty before anything is known of it."""
+
+    id: str
+    kind: str
+    needs: tuple[str, ...] = ()
+    status: str = ""
+    passes: str = ""
+    inner: tuple["Node", ...] = ()
+
+    def as_dict(self) -> dict[str, JsonValue]:
+        return {
+            "id": self.id,
+            "kind": self.kind,
+            "needs": list(self.needs),
+            "status": self.status or None,
+            "passes": self.passes or None,
+            "steps": [node.as_dict() for node in self.inner],
+        }
+
+
+def logical(path: str) -> str:
+    """The path of a place without the numbers of passes, items and tries."""
+    return _NUMBERS.sub("", path)
+
+
+@dataclass(slots=True)
+class Standing:
+    """How far the steps have come, by the newest pass of each loop."""
+
+    status: dict[str, str] = field(default_factory=dict)
+    passes: dict[str, int] = field(default_factory=dict)
+    done: dict[str, int] = field(default_factory=dict)
+
+    def take(self, fact: AnyFact) -> None:
+        path = logical(getattr(fact, "path", ""))
+        match fact:
+            case StepStarted():
+                self.status[path] = "running"
+            case StepFinished(status=status) | StepSkipped(status=status):
+                self.status[path] = status
+            case GateOpened():
+                self.status[path] = "waiting"
+            case GateAnswered() | GateClosed() | EffectRequested():
+                if self.status.get(path) == "waiting":
+                    self.status[path] = "running"
+            case IterationStarted():
+                self._pass_begins(path, fact)
+            case IterationFinished():
+                self.done[path] = self.done.get(path, 0) + 1
+            case RunReopened():
+                self._reopened()
+            case _:
+                pass
+
+    def _pass_begins(self, loop: str, fact: IterationStarted) -> None:
+        self.passes[loop] = max(self.passes.get(loop, 0), fact.iteration or 0)
+        if not fact.path.endswith("]"):  # items are under way side by side
+            self.passes[loop] = fact.iteration or 0
+            self._forget(f"{loop}.")
+
+    def _forget(self, prefix: str) -> None:
+        for table in (self.status, self.passes, self.done):
+            for path in [path for path in table if path.startswith(prefix)]:
+                del table[path]
+
+    def _reopened(self) -> None:
+        again = [p for p, s in self.status.items() if "." not in p and s != "completed"]
+        for path in again:
+            self._forget(f"{path}.")
+            for table in (self.status, self.passes, self.done):
+                table.pop(path, None)
+
+
+def graph(plan: Plan, facts: Iterable[AnyFact] = ()) -> list[Node]:
+    """The steps of a plan, and how far the facts of a run have brought them."""
+    standing = Standing()
+    for fact in facts:
+        standing.take(fact)
+    return [_node(step, step.id, standing) for step in plan.steps]
+
+
+def _node(step: Step, path: str, standing: Standing) -> Node:
+    return Node(
+        id=step.id,
+        kind=kind_of(step.action),
+        needs=step.needs,
+        status=standing.status.get(path, ""),
+        passes=_passes(step.action, path, standing),
+        inner=tuple(_node(inner, f"{path}.{inner.id}", standing) for inner in _inside(step.action)),
+    )
+
+
+def _inside(action: Action) -> Sequence[Step]:
+    match action:
+        case Steps(steps=steps):
+            return steps
+        case Repeat(body=body):
+            return _inside(body)
+        case _:
+            return ()
+
+
+def _passes(action: Action, path: str, standing: Standing) -> str:
+    """`2/4` for the second of at most four passes; of a list, how many items are done."""
+    if not isinstance(action, Repeat):
+        return ""
+    if action.each is None:
+        made, most = standing.passes.get(path, 0), action.max
+        if not made:
+            return f"up to {most} passes" if most is not None else "passes"
+        return f"pass {made}/{most}" if most is not None else f"pass {made}"
+    values = action.each.items
+    known = len(values.values) if isinstance(values, Items) else standing.passes.get(path)
+    if path not in standing.passes:
+        return f"{known} items" if known is not None else f"up to {action.each.max_items} items"
+    return f"{standing.done.get(path, 0)}/{'?' if known is None else known} items"
+
+
+def kind_of(action: Action) -> str:
+    """What a step does, in a few words."""
+    match action:
+        case CallAgent(agent=agent) | Cycle(agent=agent):
+            return f"agent {agent}"
+        case RunCommand(argv=argv):
+            return f"command {argv[0]}"
+        case RunScript(interpreter=interpreter):
+            return f"script ({interpreter})"
+        case AskPerson():
+            return "asks a person"
+        case Wait(ms=ms):
+            return f"waits {ms / 1_000:g} s"
+        case Stop():
+            return "ends the run"
+        case Steps(steps=steps):
+            return f"{len(steps)} steps"
+        case Repeat():
+            return _loop(action)
+
+
+def _loop(action: Repeat) -> str:
+    body = action.body if isinstance(action.body, Repeat) else None
+    inside = "" if _inside(action.body) else f"{kind_of(body or action.body)}, "
+    if action.each is not None:
+        return f"{inside}for each item{_at_once(action.each)}"
+    until = f"until {check_words(action.until)}" if not isinstance(action.until, Cap) else ""
+    return f"{inside}{until}".removesuffix(", ") or "repeats"
+
+
+def _at_once(each: Each) -> str:
+    return f", {each.parallel} at once" if each.parallel else ""
+
+
+def check_words(check: Check) -> str:
+    """What ends a loop, in a few words."""
+    return " + ".join(_leaf(leaf) for leaf in leaves(check))
+
+
+def _leaf(leaf: Leaf) -> str:
+    name = str(type(leaf).__struct_config__.tag)
+    argv = getattr(leaf, "argv", None)
+    if argv:
+        return f"{name} {argv[0]}"
+    for what in ("pattern", "word", "text", "agent", "field"):
+        detail = getattr(leaf, what, "")
+        if detail:
+            return f"{name} {' '.join(str(detail).split())}"
+    return name

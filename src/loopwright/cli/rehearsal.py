@@ -1,0 +1,80 @@
+"""A rehearsal as a page of text: the steps, how a run can end, and what it can cost."""
+
+import sys
+from typing import TYPE_CHECKING
+
+from loopwright.cli.cells import STATUS_TONES, duration, money, status_cell, table, tokens
+from loopwright.cli.door import Door
+from loopwright.cli.drawing import draw, node_of
+from loopwright.cli.looking import terminal_width
+from loopwright.cli.texts import cut, one_line
+
+if TYPE_CHECKING:
+    from loopwright.model.record import JsonValue
+
+DRAWN_CELLS = 100
+
+
+def put_rehearsal(door: Door, told: "dict[str, JsonValue]") -> None:
+    """Print what a dry run found."""
+    if door.as_json:
+        door.put_json(told)
+        return
+    cells, signs = min(terminal_width(), DRAWN_CELLS), door.has_signs(sys.stdout)
+    title = f"{one_line(str(told['name']))} ({told['dialect']}): a dry run, nothing is called"
+    door.put(door.painted(cut(title, cells), "bold", sys.stdout))
+    door.put("")
+    for line in draw([node_of(one) for one in _list(told["graph"])], cells=cells, signs=signs):
+        door.put(door.painted(line.text, line.tone, sys.stdout))
+    door.put("")
+    door.put("How it can end, if")
+    endings = [_dict(one) for one in _list(told["endings"])]
+    rows = [_row(one, signs=signs) for one in endings]
+    for one, text in zip(endings, table(rows, cells), strict=True):
+        tone = STATUS_TONES.get(str(one["outcome"]), "plain")
+        door.put(door.painted(text, tone, sys.stdout))
+    door.put("")
+    for text in _worst(_dict(told["worst"])):
+        door.put(cut(text, cells))
+    for assumed in _list(told["assumed"]):
+        door.put(cut(f"assumed    {one_line(str(assumed))}", cells))
+
+
+def _row(one: "dict[str, JsonValue]", *, signs: bool) -> list[str]:
+    outcome = status_cell(str(one["outcome"]), signs=signs)
+    passes, calls = int(str(one["iterations"])), _total(one["calls"])
+    made = f"{passes} pass{'' if passes == 1 else 'es'}, {calls} call{'' if calls == 1 else 's'}"
+    return [f"  {one_line(str(one['story']), 36)}", outcome, str(one["reason"]), made]
+
+
+def _worst(worst: "dict[str, JsonValue]") -> list[str]:
+    calls = _dict(worst["calls"])
+    more = "" if worst["complete"] else "more than "
+    each = ", ".join(f"{one_line(name)} {count}" for name, count in sorted(calls.items()))
+    total = f"{more}{worst['iterations']} passes, {more}{_total(calls)} calls"
+    return [f"at worst   {total}{f' ({each})' if each else ''}", f"spending   {_spending(worst)}"]
+
+
+def _spending(worst: "dict[str, JsonValue]") -> str:
+    usd, count, wall = worst["usd"], worst["tokens"], worst["wall_ms"]
+    parts = [
+        f"{money(float(str(usd)))} at most" if usd is not None else "",
+        f"{tokens(int(str(count)))} tokens at most" if count is not None else "",
+        f"{duration(int(str(wall)))} at most" if wall is not None else "",
+    ]
+    said = ", ".join(part for part in parts if part)
+    return said or "not limited; --budget usd=5,tokens=2M,time=2h limits it"
+
+
+def _total(calls: "JsonValue") -> int:
+    return sum(int(str(count)) for count in _dict(calls).values())
+
+
+def _dict(value: "JsonValue") -> "dict[str, JsonValue]":
+    assert isinstance(value, dict)
+    return value
+
+
+def _list(value: "JsonValue") -> "list[JsonValue]":
+    assert isinstance(value, list)
+    return value

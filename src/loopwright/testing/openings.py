@@ -1,0 +1,53 @@
+"""Openings: how a run that was reopened is told apart from itself before, for the laws."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+from loopwright.kernel.facts import (
+    AnyFact,
+    RunFinished,
+    RunReopened,
+    StepFinished,
+    StepRetried,
+    StepStarted,
+)
+from loopwright.model.ids import parent_path
+
+
+def has_ended(facts: Sequence[AnyFact]) -> bool:
+    """Whether the newest opening of a run has come to its end."""
+    marks = [fact for fact in facts if isinstance(fact, RunFinished | RunReopened)]
+    return bool(marks) and isinstance(marks[-1], RunFinished)
+
+
+class Names:
+    """The name that places inside a step go by: a step of the plan that begins for the n-th time,
+    as a try or after the run was reopened, is `step~n` there.
+    """
+
+    def __init__(self) -> None:
+        self._begun: Counter[str] = Counter()
+        self._first: dict[str, int] = {}
+        self.completed: set[str] = set()
+
+    def take(self, fact: AnyFact) -> None:
+        """Note what a fact says about names."""
+        if isinstance(fact, StepStarted):
+            self._begun[fact.path] += 1
+            self._first[fact.path] = self._begun[fact.path]
+        elif isinstance(fact, StepRetried):
+            self._begun[fact.path] = fact.attempt
+        elif isinstance(fact, StepFinished) and fact.status == "completed":
+            self.completed.add(fact.path)
+
+    def inside(self, path: str) -> str:
+        count = self._begun[path]
+        return f"{path}~{count}" if count > 1 else path
+
+    def tries(self, path: str) -> int:
+        """How often a step has been tried since the run was last reopened."""
+        return self._begun[path] - self._first.get(path, 1) + 1
+
+    def may_begin_again(self, path: str) -> bool:
+        """Whether a reopened run may begin this place a second time."""
+        return not parent_path(path) and path not in self.completed

@@ -1,0 +1,196 @@
+"""Going on with a run that has ended: one id, only what is missing, whoever asks for it."""
+
+import asyncio
+
+import pytest
+
+from loopwright.app.reopening import Changes, reopen
+from loopwright.errors import Conflict
+from loopwright.kernel.facts import AgentChanged, EffectRequested, RunReopened, Usage
+from loopwright.model.actions import Stop
+from loopwright.model.plan import Agent, Plan
+from loopwright.model.policy import Limits
+from loopwright.ports import Done
+from loopwright.testing import always, check_invariants, never
+from loopwright.testing.performer import Script, answer_of, failed
+from loopwright.testing.plans import plan_of, step
+from tests.runtime.world import Process, World, quiet, run
+
+TWO = plan_of(step("a"), step("b", needs=("a",)))
+
+
+def breaks(*effects: str) -> Script:
+    """These effects fail, all others work."""
+    return lambda job: failed("agent") if job.effect in effects else answer_of("ok")
+
+
+async def ended(process: Process, plan: Plan = TWO, **more: object) -> str:
+    name = await process.start(plan, **more)
+    await process.driver.rest(name)
+    return name
+
+
+def requests(process: Process, name: str) -> list[str]:
+    return [f.effect for f in process.facts(name) if isinstance(f, EffectRequested)]
+
+
+@pytest.mark.item("zenflow-68", "archon-63")
+def test_a_failed_run_goes_on_under_its_id() -> None:
+    """The row is open again, then ended; the completed step is not called a second time."""
+
+    async def body() -> None:
+        process = World().process(breaks("b/agent#1"))
+        name = await ended(process)
+        assert process.status(name) == "failed"
+        await reopen(process.service, name, by="ann")
+        assert process.log.row(name).headline.finished_at is None
+        await process.driver.rest(name)
+        assert process.status(name) == "completed"
+        assert requests(process, name) == ["a/agent#1", "b/agent#1", "b~2/agent#1"]
+        assert [row.run for row in process.log.rows()] == [name]
+        [fact] = [f for f in process.facts(name) if isinstance(f, RunReopened)]
+        assert fact.by == "ann"
+        assert check_invariants(process.log) == []
+
+    run(body())
+
+
+def test_a_process_that_dies_in_the_second_opening_is_followed_by_another() -> None:
+    """The run goes on where it was: nothing with an answer is asked again."""
+
+    async def body() -> None:
+        world = World()
+        first = world.process(breaks("a/agent#1"))
+        name = await ended(first)
+        second = world.process(lambda job: None if job.path == "b" else answer_of("ok"))
+        world.kill(first)
+        await reopen(second.service, name)
+        await quiet()
+        assert requests(second, name) == ["a/agent#1", "a~2/agent#1", "b/agent#1"]
+        world.kill(second)
+        third = world.process()
+        assert third.service.recover() == [name]
+        await third.driver.rest(name)
+        assert third.status(name) == "completed"
+        assert [job.effect for job in third.scripted.jobs] == ["b/agent#1"]
+        assert check_invariants(third.log) == []
+
+    run(body())
+
+
+def test_two_who_reopen_at_once() -> None:
+    """One of them does; the other is told that the run is under way."""
+
+    async def body() -> None:
+        world = World()
+        process = world.process(breaks("a/agent#1"))
+        name = await ended(process)
+        process.scripted.script = never()
+        answers = await asyncio.gather(
+            *(reopen(process.service, name) for _ in range(2)), return_exceptions=True
+        )
+        assert [type(answer) for answer in answers].count(Conflict) == 1
+        facts = process.facts(name)
+        assert sum(isinstance(fact, RunReopened) for fact in facts) == 1
+
+    run(body())
+
+
+@pytest.mark.parametrize(
+    ("plan", "words", "code"),
+    [
+        pytest.param(plan_of(step("a")), "nothing left to do", "ended", id="completed"),
+        pytest.param(plan_of(step("a", Stop())), "stopped for good", "ended", id="cancelled"),
+    ],
+)
+def test_other_ends_are_for_good(plan: Plan, words: str, code: str) -> None:
+    """The refusal says how the run ended, and what to do."""
+
+    async def body() -> None:
+        process = World().process()
+        name = await ended(process, plan)
+        before = process.facts(name)
+        with pytest.raises(Conflict, match=words) as error:
+            await reopen(process.service, name)
+        assert error.value.code == code
+        assert error.value.hint == "start a new run"
+        assert process.facts(name) == before
+
+    run(body())
+
+
+def test_a_run_under_way_has_nothing_to_reopen() -> None:
+    """It is told how it stands, and left alone."""
+
+    async def body() -> None:
+        process = World().process(never())
+        name = await process.start(TWO)
+        await quiet()
+        with pytest.raises(Conflict, match="it is running") as error:
+            await reopen(process.service, name)
+        assert error.value.code == "not-ended"
+
+    run(body())
+
+
+def test_a_run_whose_key_is_taken_stays_closed() -> None:
+    """At most one open run has a key; who holds it is named."""
+
+    async def body() -> None:
+        process = World().process(breaks("a/agent#1"))
+        name = await ended(process, key="k")
+        process.scripted.script = never()
+        holder = await process.start(TWO, key="k")
+        with pytest.raises(Conflict, match=holder) as error:
+            await reopen(process.service, name)
+        assert error.value.code == "key-taken"
+        assert process.status(name) == "failed"
+
+    run(body())
+
+
+def test_agents_and_limits_may_change() -> None:
+    """Only agents that are different from before are in the log."""
+
+    async def body() -> None:
+        costly = Done(output="ok", usage=Usage(input_tokens=60))
+        plan = Plan(
+            name="p",
+            steps=TWO.steps,
+            agents={"worker": Agent(spec="command:one"), "other": Agent(spec="command:two")},
+            limits=Limits(tokens=50, wall_ms=60_000),
+        )
+        process = World().process(lambda job: costly)
+        name = await ended(process, plan)
+        assert process.log.row(name).headline.reason == "budget"
+        changes = Changes(agents=["worker=command:three"], budget="tokens=200")
+        await reopen(process.service, name, changes=changes)
+        await process.driver.rest(name)
+        state = process.state(name)
+        assert process.status(name) == "completed"
+        assert state.plan.limits == Limits(tokens=200, wall_ms=60_000)
+        [fact] = [f for f in process.facts(name) if isinstance(f, AgentChanged)]
+        assert (fact.agent, fact.becomes.spec) == ("worker", "command:three")
+        assert [job.agent.spec for job in process.scripted.jobs if job.agent] == [
+            "command:one",
+            "command:three",
+        ]
+
+    run(body())
+
+
+def test_who_only_looks_may_reopen() -> None:
+    """The fact is written; whoever drives takes the run up."""
+
+    async def body() -> None:
+        world = World()
+        process = world.process(breaks("a/agent#1"))
+        name = await ended(process)
+        process.scripted.script = always("ok")
+        await reopen(world.process().looker, name)
+        assert process.status(name) == "running"
+        await process.tick()
+        await process.driver.rest(name)
+        assert process.status(name) == "completed"
+
+    run(body())
