@@ -7,6 +7,7 @@ from datetime import datetime
 import msgspec
 import pytest
 
+from loopwright.app.views.progress import Progress
 from loopwright.app.views.summary import summary
 from loopwright.app.views.wire import fact_on_wire, text_of, timestamp
 from loopwright.kernel.calls import AgentCall, SleepCall
@@ -19,9 +20,12 @@ from loopwright.kernel.facts import (
     RunFinished,
     RunStarted,
     StepFinished,
+    StepStarted,
     Usage,
 )
 from loopwright.model.actions import AskPerson, CallAgent, Gate, Repeat, Step
+from loopwright.model.checks import Judge
+from loopwright.model.plan import Plan
 from loopwright.model.record import Blob
 from loopwright.model.template import literal
 from loopwright.ports import Numbered
@@ -263,3 +267,31 @@ def test_two_loops_count_their_passes_each() -> None:
     driver = drive(plan_of_steps(*steps))
     told = summary(driver.state, driver.texts.read)["steps"]
     assert [told[name]["iterations"] for name in "ab"] == [2, 3]
+
+
+def test_what_a_judge_says_is_not_what_the_pass_brought() -> None:
+    """A pass is told by its own output; the judge speaks in its verdict."""
+    until = Judge(agent="critic", prompt=literal("Good?"))
+    loop = Repeat(body=CallAgent(agent="a"), max=2, until=until)
+    plan = Plan(name="x", steps=(Step(id="main", action=loop),))
+    facts: list[AnyFact] = [
+        RunStarted(at=1, run="run_a", plan="p", name="x"),
+        StepStarted(at=1, path="main"),
+        IterationStarted(at=1, path="main.0", iteration=1),
+        EffectRequested(
+            at=1, path="main.0", iteration=1, effect="main.0/agent#1", call=AgentCall(agent="a")
+        ),
+        EffectDone(at=2, path="main.0", iteration=1, effect="main.0/agent#1", output="a poem"),
+        EffectRequested(
+            at=2,
+            path="main.0",
+            iteration=1,
+            effect="main.0/check0#1",
+            call=AgentCall(agent="critic", role="judge"),
+        ),
+        EffectDone(at=3, path="main.0", iteration=1, effect="main.0/check0#1", result="{}"),
+    ]
+    progress = Progress(plan, lambda text: str(text or ""))
+    for seq, fact in enumerate(facts, start=1):
+        progress.take(Numbered(seq, fact))
+    assert progress.passes[0].learning == "a poem"

@@ -92,12 +92,14 @@ class _Sheet:
         self._line("")
 
     def _passes(self, passes: "JsonValue") -> None:
-        for one in _list(passes):
-            assert isinstance(one, dict)
+        rows = [one for one in _list(passes) if isinstance(one, dict)]
+        many = len({_loop_of(str(one["path"])) for one in rows}) > 1
+        for one in rows:
             good = bool(one["done"])
             sign = ("✓" if good else "·") if self._signs else ("+" if good else "-")
             learning = one_line(str(one["learning"]))
-            self._line(f"{sign} {one['iteration']}  {learning}", "good" if good else "plain")
+            name = one["path"] if many else one["iteration"]
+            self._line(f"{sign} {name}  {learning}", "good" if good else "plain")
             for check in _list(one["checks"]):
                 assert isinstance(check, dict)
                 self._check(check)
@@ -117,6 +119,10 @@ class _Sheet:
 
     def _line(self, text: str, tone: Tone = "plain") -> None:
         self._door.put(self._door.painted(cut(text, self._width), tone, sys.stdout))
+
+
+def _loop_of(path: str) -> str:
+    return path.rpartition("[" if path.endswith("]") else ".")[0]
 
 
 def _list(value: "JsonValue") -> "list[JsonValue]":

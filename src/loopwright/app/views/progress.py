@@ -39,6 +39,7 @@ from loopwright.ports import Delta, Numbered
 SAID_CHARS = 8_000
 EVIDENCE_CHARS = 2_000
 LEARNING_CHARS = 300
+WORK = ("agent", "command", "script")  # what a pass is about; a judge only speaks of it
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,12 +130,13 @@ class Progress:
 
     def _answered(self, fact: EffectDone | EffectFailed) -> Line | None:
         what = self._calls.pop(fact.effect, "")
+        purpose = fact.effect.rpartition("/")[2].partition("#")[0]
+        seen = self._open.get(fact.path)
+        if seen is not None and purpose in WORK and (fact.output or purpose == "agent"):
+            output = self._read(fact.output)
+            seen.learning = learning_of(output, fact.iteration or 1, LEARNING_CHARS)
         if not what.startswith("agent"):
             return None
-        output = self._read(fact.output)
-        seen = self._open.get(fact.path)
-        if seen is not None:
-            seen.learning = learning_of(output, fact.iteration or 1, LEARNING_CHARS)
         if isinstance(fact, EffectDone) or fact.error.type == "cancelled":
             return None
         place = self._pass_label(fact.path, fact.iteration)
