@@ -73,11 +73,13 @@ def test_claude_writes_a_file(labs: Labs) -> None:
 
 
 def test_claude_is_confined_to_its_tools(labs: Labs) -> None:
-    """Only the named tools exist for the model."""
+    """The named tools exist for the model, and none that could change anything."""
     needs("claude")
     lab = labs(talking("ok"))
     lab.ask("claude", tools=("Read", "Grep"))
-    assert set(lab.wires.asked[-1].tools) <= {"Read", "Grep"}
+    offered = set(lab.wires.asked[-1].tools)
+    assert {"Read", "Grep"} <= offered
+    assert not offered & {"Bash", "Edit", "NotebookEdit", "Write", "WebFetch"}
 
 
 @pytest.mark.parametrize(
