@@ -142,7 +142,7 @@ def test_the_doctor_reads_the_real_programs(labs: Labs) -> None:
 def test_the_demo_with_the_real_claude(labs: Labs) -> None:
     """`make demo AGENT=claude` fixes the project in three passes, judged by its real tests."""
     needs("claude")
-    lab = labs(read_script(ROOT / "examples" / "demo" / "wire.yaml"))
+    lab = labs(read_script(ROOT / "examples" / "demo" / "wire.yml"))
     env = {
         **lab.env,
         "PATH": f"{Path(sys.executable).parent}:{lab.env['PATH']}",
