@@ -1,5 +1,6 @@
 """Binding: every agent gets something to run, every input a value, or the start is refused."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -59,7 +60,7 @@ def test_agents_are_found_wherever_they_are_called(tmp_path: Path) -> None:
     ("default", "named", "code", "words"),
     [
         pytest.param(None, {}, "no-agent", "--agent SPEC", id="nothing behind it"),
-        pytest.param("claude", {}, "bad-agent", "command:PROGRAM", id="not in this version"),
+        pytest.param("model:x/y", {}, "bad-agent", "command:PROGRAM", id="not in this version"),
         pytest.param("comand:x", {}, "bad-agent", "did you mean command?", id="typo"),
         pytest.param("script:none.yaml", {}, "bad-agent", "none.yaml", id="no script"),
         pytest.param(
@@ -76,6 +77,25 @@ def test_an_agent_that_cannot_run_is_refused(
         bound(plan(), tmp_path, default, **named)
     assert refused.value.code == code
     assert words in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("spec", "more", "words"),
+    [
+        ("codex", {"tools": ("Read",)}, "agent 'coder': codex cannot be confined"),
+        ("gemini", {"max_usd": 1.0}, "gemini does not tell what a call costs"),
+        ("claude", {"permission": "root"}, "claude knows no permission 'root'"),
+        ("acp:x", {"deny_tools": ("Bash",)}, "cannot be confined"),
+    ],
+)
+def test_rights_that_nobody_can_hold_are_refused(
+    tmp_path: Path, spec: str, more: dict[str, object], words: str
+) -> None:
+    """An agent that is given what its program cannot be held to is refused before it runs."""
+    agents = {"coder": Agent(spec=spec, **more)}  # type: ignore[arg-type]
+    with pytest.raises(LoopwrightError, match=re.escape(words)) as refused:
+        bound(plan(agents=agents), tmp_path)
+    assert refused.value.code == "bad-agent"
 
 
 def test_scripts_are_looked_for_where_they_are_named(tmp_path: Path) -> None:

@@ -9,7 +9,8 @@ import pytest
 
 from tests.house.source_tree import ROOT, shown
 
-TARGETS = ["setup", "demo", "test", "test-deep", "check", "cover", "bench", "matrix", "fmt", "lock"]
+TARGETS = ["setup", "demo", "test", "test-deep", "test-agents", "check", "cover", "bench", "matrix"]
+TARGETS += ["fmt", "lock"]
 
 # A lock is the same for everyone: it names neither a place on the net nor one on a disk.
 PLACES = re.compile(
