@@ -62,7 +62,7 @@ def problems(text: str) -> list[Diagnostic]:
         ),
         pytest.param(
             "[{id: a}, {id: a}]\n",
-            ["1:16 bad-id a is the id of the tasks on line 1 (give each task its own id)"],
+            ["1:16 bad-id a is the id of two tasks on line 1 (give each task its own id)"],
             id="twice in a line",
         ),
         pytest.param("- {}\n- {}\n", [], id="no ids are not the same id"),

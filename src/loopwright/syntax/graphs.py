@@ -135,8 +135,9 @@ def _doubles(
         first = by_id.get(step.id, step)
         if first is not step:
             here, there = (document.at((*one.path, "id")).line for one in (step, first))
-            where = f"on lines {there} and {here}" if there != here else f"on line {here}"
-            message = f"{step.id} is the id of the {words.step}s {where}"
+            message = f"{step.id} is the id of the {words.step}s on lines {there} and {here}"
+            if here == there:
+                message = f"{step.id} is the id of two {words.step}s on line {here}"
             hint = f"give each {words.step} its own id"
             yield document.error(words.twice, message, at=(*step.path, "id"), hint=hint)
 
