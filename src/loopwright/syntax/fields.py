@@ -2,7 +2,7 @@
 
 from typing import Annotated, TypeAlias, TypeVar
 
-from pydantic import GetCoreSchemaHandler, JsonValue, WithJsonSchema
+from pydantic import BaseModel, GetCoreSchemaHandler, JsonValue, WithJsonSchema
 from pydantic_core import CoreSchema, PydanticCustomError
 
 from loopwright.syntax.characters import check_text
@@ -13,6 +13,11 @@ Text = TypeVar("Text", bound=str)
 HIDDEN = "x-hidden"
 """Marks what the JSON Schema of a language does not show: words that are known and refused."""
 HIDE = WithJsonSchema({HIDDEN: True})
+
+
+def keys_of(model: type[BaseModel]) -> frozenset[str]:
+    """The keys that a mapping may have, as they are written."""
+    return frozenset(field.alias or name for name, field in model.model_fields.items())
 
 
 def fault(code: str, message: str, *, hint: str | None = None) -> PydanticCustomError:
