@@ -15,7 +15,7 @@ from loopwright.syntax.graphs import (
     needs_of,
 )
 
-WORDS = Wording("after", step="task", edges="edges")
+WORDS = Wording("after", twice="bad-id", unknown="unknown-step", step="task", edges="edges")
 
 
 @dataclass(slots=True, eq=False)

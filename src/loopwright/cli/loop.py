@@ -62,7 +62,9 @@ MEMORIES = ("progress-log", "previous-output", "session", "none")
     "or another: --agent judge=SPEC.",
 )
 @click.option("--manual", is_flag=True, help="A person looks at each pass.")
-@click.option("--max", "most", type=int, default=10, show_default=True, help="The most passes.")
+@click.option(
+    "--max", "most", type=int, default=10, show_default=True, help="The most passes, 1 to 1000."
+)
 @click.option(
     "--memory",
     default=MEMORIES[0],

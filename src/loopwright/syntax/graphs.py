@@ -42,14 +42,16 @@ Step = TypeVar("Step", bound=StepAt)
 
 @dataclass(frozen=True, slots=True)
 class Wording:
-    """How a language speaks of its steps. `key` is where one names those that it waits for."""
+    """How a language speaks of its steps. `key` is where one names those that it waits for;
+    `twice` and `unknown` are its codes for an id of two steps and for a name of none.
+    """
 
     key: str
+    twice: str
+    unknown: str
     step: str = "step"
     needs: str = "needs"
     edges: str = "dependencies"
-    twice: str = "bad-id"
-    unknown: str = "unknown-step"
 
 
 def needs_of(value: Mapping[str, object], key: str) -> list[str]:

@@ -12,6 +12,7 @@ from pydantic import (
 )
 
 from loopwright.dialects.native.commands import CommandFault, checked_words, split_command
+from loopwright.model.actions import MAX_PASSES
 from loopwright.model.environment import is_reserved, is_variable_name
 from loopwright.model.ids import is_id
 from loopwright.syntax.fields import HIDE, fault, visible
@@ -150,7 +151,7 @@ Tokens: TypeAlias = Annotated[
     ),
 ]
 Usd: TypeAlias = Annotated[float, Field(gt=0, le=1_000_000, allow_inf_nan=False)]
-Count: TypeAlias = Annotated[int, Field(ge=1, le=1000)]
+Count: TypeAlias = Annotated[int, Field(ge=1, le=MAX_PASSES)]
 
 # -- commands, environment, files ------------------------------------------------------------------
 

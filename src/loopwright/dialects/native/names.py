@@ -22,7 +22,7 @@ from loopwright.syntax.words import misspelt
 
 _BODY_KEYS = keys_of(RepeatSpec) | keys_of(StepSpec) | keys_of(Definition)
 _JUDGE_KEYS = keys_of(JudgeSpec) | keys_of(GoalSpec)
-_WORDS = Wording("needs", edges="needs")
+_WORDS = Wording("needs", twice="bad-id", unknown="unknown-step", edges="needs")
 
 
 def graphs(document: Document, made: Outline) -> Iterator[Diagnostic]:
