@@ -63,7 +63,7 @@ class Verb(click.Command):
         self,
         *args: Any,  # noqa: ANN401 - click's own parameters, handed on
         examples: Sequence[Example] = (),
-        **kwargs: Any,  # noqa: ANN401
+        **kwargs: Any,  # noqa: ANN401 - the same
     ) -> None:
         kwargs["params"] = [*(kwargs.get("params") or []), *common_options()]
         kwargs.setdefault("context_settings", CONTEXT)
