@@ -243,6 +243,14 @@ def test_defects_are_told_without_a_trace(lw: Place, monkeypatch: pytest.MonkeyP
         lw("ls")
 
 
+@pytest.mark.parametrize("words", [["ls", "--data-dir", ""], ["--data-dir", " ", "version"]])
+def test_an_empty_data_directory_is_refused(lw: Place, words: list[str]) -> None:
+    """Nothing is no folder: a variable that was never set must not lead to the usual one."""
+    told = lw(*words)
+    assert told.code == 2
+    assert "'--data-dir': it is empty" in told.err
+
+
 def test_a_data_directory_that_cannot_be(lw: Place) -> None:
     """A data directory in the place of a file is refused with the cure."""
     lw.write("taken", "x")

@@ -1,6 +1,8 @@
 """`validate`, `convert`, `schema` and `init`: definitions, before they are run."""
 
 import json
+import shlex
+from pathlib import Path
 
 import pytest
 
@@ -102,6 +104,61 @@ def test_init_writes_what_runs(lw: Place) -> None:
     assert (lw.folder / "first" / "loop.yaml").read_text() == "mine"
     assert lw("init", "first", "--force").code == 0
     assert lw("validate", "first/loop.yaml").code == 0
+
+
+@pytest.mark.parametrize("name", ["x/y.yaml", "y.yml", "x/my: loop #1.YAML"])
+def test_init_writes_the_file_that_is_named(lw: Place, name: str) -> None:
+    """A name with the ending of a definition is the file; what it needs stands beside it."""
+    told = lw("init", name, "--json")
+    assert told.code == 0
+    assert told.json["files"][0] == name
+    assert (lw.folder / name).is_file()
+    assert all((lw.folder / file).is_file() for file in told.json["files"])
+    ran = lw("run", name, "--json")
+    assert (ran.code, ran.json["status"]) == (0, "completed")
+    text = (lw.folder / name).read_text()
+    assert f"loopwright run {shlex.quote(Path(name).name)}" in text
+    assert lw("init", name).code == 8
+
+
+def test_init_writes_several_into_a_folder(lw: Place) -> None:
+    """Definitions of different names share the schema and have answers of their own."""
+    for place in ("loops/a.yaml", "loops/b.yaml", "loops"):
+        assert lw("init", place).code == 0
+    names = sorted(file.name for file in (lw.folder / "loops").iterdir())
+    assert names == [
+        "a.replies.yaml",
+        "a.yaml",
+        "b.replies.yaml",
+        "b.yaml",
+        "loop.schema.json",
+        "loop.yaml",
+        "replies.yaml",
+    ]
+    (lw.folder / "loops" / "loop.schema.json").write_text("{}")
+    assert lw("init", "loops/c.yaml").code == 8
+
+
+def test_init_in_a_folder_that_looks_like_a_file(lw: Place) -> None:
+    """A folder that is there is a folder, whatever it is called."""
+    (lw.folder / "old.yaml").mkdir()
+    assert lw("init", "old.yaml").out == "loopwright run old.yaml/loop.yaml\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        pytest.param("x/y.json", "name it x/y.yaml", id="json"),
+        pytest.param("", "cannot be written", id="empty"),
+        pytest.param("a\nb.yaml", "cannot be written", id="line break"),
+    ],
+)
+def test_init_under_a_name_that_cannot_be(lw: Place, name: str, said: str) -> None:
+    """What cannot become a commented definition is refused, and nothing is written."""
+    told = lw("init", name)
+    assert told.code == 2
+    assert said in told.err
+    assert list(lw.folder.rglob("*.yaml")) == []
 
 
 @pytest.mark.parametrize("name", ["taken", "taken/below"])

@@ -295,7 +295,15 @@ def test_a_loop_is_told_its_inputs(lw: Place) -> None:
         pytest.param(
             ["--until-command", "a && b"], "--until-command:1:1: shell-syntax", id="shell"
         ),
-        pytest.param(["--max", "0"], "--max:1:1: ", id="max"),
+        *[
+            pytest.param(
+                ["--max", number],
+                f"--max:1:1: out-of-range: max must be a whole number from 1 to 1000, not {number}",
+                id=f"max {number}",
+                marks=pytest.mark.item("A14"),
+            )
+            for number in ("0", "-1", "1001", "9" * 30)
+        ],
         pytest.param(["--memory", "elephant"], "--memory:1:1: ", id="memory"),
         pytest.param(["--until-judge", " "], "--until-judge: the criterion is empty", id="judge"),
         pytest.param(["--input", "x"], "has no value", id="input"),
@@ -308,6 +316,29 @@ def test_a_loop_that_cannot_be(lw: Place, words: list[str], said: str) -> None:
     told = lw("loop", "Go", "--agent", lw.script("x"), *words)
     assert told.code == 2
     assert said in told.err
+
+
+@pytest.mark.item("A13")
+@pytest.mark.parametrize("command", ["run", "loop"])
+@pytest.mark.parametrize("amount", ["nan", "inf", "-inf", "Infinity", "1e999"])
+@pytest.mark.parametrize("limit", ["usd", "tokens", "time"])
+def test_a_budget_is_finite(lw: Place, command: str, amount: str, limit: str) -> None:
+    """What is no finite number is refused by its name, before anything is started."""
+    agent = lw.script("x")
+    words = ["run", lw.loop(agent)] if command == "run" else ["loop", "Go", "--agent", agent]
+    told = lw(*words, "--budget", f"{limit}={amount}", "--json")
+    assert told.code == 2
+    assert told.json["type"] == "urn:loopwright:problem:not-finite"
+    assert told.json["detail"] == f"--budget: {limit} must be finite, not {amount}"
+    assert "usd=5" in told.json["hint"]
+    assert lw("ls", "--json").json == {"runs": []}
+
+
+def test_a_budget_has_a_range(lw: Place) -> None:
+    """A number beyond all bounds is told with those of the limit, not with those of numbers."""
+    told = lw("run", lw.loop(lw.script("x")), "--budget", f"usd={'9' * 30}")
+    assert told.code == 2
+    assert "at most 1000000, not 1e+30" in told.err
 
 
 def test_a_loop_needs_an_agent(lw: Place) -> None:

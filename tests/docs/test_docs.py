@@ -193,11 +193,12 @@ _SPEAKERS = {
 }
 # Codes that are told by way of a name or a table.
 _BY_NAME = {"unordered-reference", "full", "read-only", "io"}
+_KEYWORDS = {"code", "twice", "unknown"}
 _ONE_WORD = {"cycle", "encoding"}
 
 
 def codes_in(tree: ast.AST) -> Iterator[str]:
-    """Codes of diagnostics and errors: `code=…`, or a slug among the words of who tells them."""
+    """Codes of diagnostics and errors: `code=…` and the like, or a slug that somebody tells."""
     for node in ast.walk(tree):
         match node:
             case ast.Assign(targets=[ast.Name(id="code")], value=value):
@@ -205,7 +206,7 @@ def codes_in(tree: ast.AST) -> Iterator[str]:
             case ast.Constant(value=str(text)) if text in _BY_NAME:
                 yield text
             case ast.Call():
-                yield from slugs([word.value for word in node.keywords if word.arg == "code"])
+                yield from slugs([word.value for word in node.keywords if word.arg in _KEYWORDS])
                 if ast.unparse(node.func).rpartition(".")[2] in _SPEAKERS:
                     yield from (s for s in slugs(node.args) if "-" in s or s in _ONE_WORD)
 

@@ -39,7 +39,7 @@ def random_plan(dice: Random) -> Plan:
         parallel=dice.choice((None, None, 1, 2)),
         limits=Limits(
             wall_ms=dice.choice((None, None, None, 60_000)),
-            tokens=dice.choice((None, None, None, 400)),
+            tokens=dice.choice((None, None, None, 30)),
         ),
     )
 

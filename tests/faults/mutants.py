@@ -18,7 +18,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from loopwright.app.service import Service
-from loopwright.kernel import close, decide, limits, outcome, state
+from loopwright.kernel import answers, close, decide, limits, outcome, state
 from loopwright.ports import Append
 from loopwright.runtime import headline
 from loopwright.runtime.actor import Actor
@@ -195,6 +195,14 @@ IN_SIMULATION: dict[str, Mutant] = {
         'return Result("completed", "done")',
     ),
     "cap off by one": Mutant(limits.cap, "max + body.extra", "max + body.extra + 1"),
+    "budget ignored": Mutant(
+        limits._used_up, "spent.tokens >= limits.tokens", "spent.tokens > 10**9"
+    ),
+    "failed calls cost nothing": Mutant(
+        answers._agent_answered,
+        "if fact.usage is not None:",
+        "if fact.usage is not None and isinstance(fact, EffectDone):",
+    ),
     "what is pending stays open at a stop": Mutant(
         close._withdraw,
         "if effect is None or effect not in state.pending:",

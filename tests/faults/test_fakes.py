@@ -5,18 +5,23 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from msgspec.structs import replace
 
 from loopwright.kernel.calls import AgentCall, CommandCall
 from loopwright.kernel.facts import (
     AnyFact,
     EffectDone,
     EffectRequested,
+    IterationFinished,
     IterationStarted,
     RunFinished,
     RunStarted,
     StepStarted,
+    Usage,
 )
+from loopwright.model.actions import Repeat
 from loopwright.model.plan import Plan
+from loopwright.model.policy import Limits
 from loopwright.ports import Answer, Clock, Done, Job, Performer
 from loopwright.testing import (
     FakeClock,
@@ -27,7 +32,7 @@ from loopwright.testing import (
     fact_problems,
     never,
 )
-from loopwright.testing.plans import for_each, graph, loop, plan_of, retrying, step
+from loopwright.testing.plans import WORKER, for_each, graph, loop, plan_of, retrying, step
 
 
 def job(effect: str = "a/agent#1", iteration: int = 1, *, agent: bool = True) -> Job:
@@ -192,6 +197,27 @@ def passes(*numbers: int) -> list[AnyFact]:
 def test_a_broken_law_is_named(facts: list[AnyFact], problem: str) -> None:
     """Facts that cannot be are told from those that can, in words."""
     assert problem in fact_problems(loop(), facts)
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [
+        pytest.param(
+            plan_of(step("main", Repeat(body=WORKER, max=3, limits=Limits(tokens=10)))), id="loop"
+        ),
+        pytest.param(plan_of(replace(loop().steps[0], limits=Limits(tokens=10))), id="step"),
+        pytest.param(replace(loop(), limits=Limits(tokens=10)), id="run"),
+        pytest.param(replace(loop(), limits=Limits(usd=0.5)), id="money"),
+    ],
+)
+def test_work_beyond_a_budget_is_named(plan: Plan) -> None:
+    """A call that begins when a budget around it is used up breaks a law, one before does not."""
+    used = replace(done("main.0/agent#1"), usage=Usage(input_tokens=9, output_tokens=1, usd=0.5))
+    facts = [START, STEP, *passes(0), asked("main.0/agent#1"), used]
+    end = IterationFinished(at=3, path="main.0", iteration=1, status="completed", done=False)
+    assert fact_problems(plan, facts) == []
+    [problem] = fact_problems(plan, [*facts, end, *passes(1), asked("main.1/agent#1")])
+    assert problem.startswith("main.1/agent#1 begins when the budget of")
 
 
 @pytest.mark.parametrize(

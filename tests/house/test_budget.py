@@ -1,4 +1,6 @@
-"""Size limits that ruff has no rule for."""
+"""Size limits that ruff has no rule for, and reasons for what its rules are told to overlook."""
+
+import re
 
 from tests.house.source_tree import shown, source_files
 
@@ -25,3 +27,19 @@ def test_waivers_are_still_needed() -> None:
     counts = line_counts()
     assert {f for f in WAIVED if counts.get(f, 0) <= MAX_LINES} == set()
     assert {f for f, n in WAIVED.items() if n > 600} == set()
+
+
+_EXEMPTION = re.compile(r"#\s*(noqa\b|type:\s*ignore)(?P<rest>.*)")
+_WITH_REASON = re.compile(r"(: [A-Z]+[0-9]+(, [A-Z]+[0-9]+)*|\[[a-z-]+\]) +(-|#) +\w.*")
+
+
+def test_every_exemption_says_why() -> None:
+    """Whoever silences a rule names it and writes the reason beside it."""
+    found = [
+        (f"{shown(path)}:{number}", exemption["rest"])
+        for path in source_files()
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1)
+        if (exemption := _EXEMPTION.search(line))
+    ]
+    assert found, "no exemption was found: this gate looks for something else"
+    assert [place for place, rest in found if not _WITH_REASON.fullmatch(rest)] == []

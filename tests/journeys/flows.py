@@ -23,7 +23,7 @@ from loopwright.kernel.facts import (
     StepSkipped,
     Usage,
 )
-from loopwright.model.plan import Plan
+from loopwright.model.plan import Plan, decode_plan, encode_plan
 from loopwright.ports import Answer, Done, Failed, Job
 from tests.runtime.world import Process, World, quiet, run
 
@@ -193,6 +193,13 @@ def plan_in(folder: Path, text: str) -> Plan:
     file = folder / "flow.yaml"
     file.write_text(text, encoding="utf-8")
     return read_definition(file, force="zenflow").plan
+
+
+def with_text(plan: Plan, old: str, new: str) -> Plan:
+    """A plan with another text in it, past the reader: what a plan of another version may hold."""
+    data = encode_plan(plan).decode()
+    assert data.count(old) == 1
+    return decode_plan(data.replace(old, new))
 
 
 def play(definition: str | Plan, says: Says | Mapping[str, Words] = NOTHING_SPECIAL) -> Played:

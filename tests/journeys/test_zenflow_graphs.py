@@ -11,6 +11,7 @@ from loopwright.kernel.facts import (
     StepFinished,
     StepRetried,
     StepSkipped,
+    StepStarted,
 )
 from tests.journeys.flows import (
     Cast,
@@ -24,6 +25,7 @@ from tests.journeys.flows import (
     plan_in,
     plan_of,
     play,
+    with_text,
 )
 from tests.runtime.world import World, quiet, run
 
@@ -66,14 +68,30 @@ def test_a_true_condition_lets_it_run() -> None:
 
 
 @pytest.mark.item("zenflow-49")
-def test_a_condition_that_cannot_be_told() -> None:
-    """A missing key skips; what is no yes or no fails; what cannot be compiled never starts."""
+def test_a_condition_on_a_missing_key_skips() -> None:
+    """No pass is made, and what needs the loop runs."""
     missing = play(under("steps.plan.result.go"), {"plan": {}})
+    assert missing.calls == ["plan", "after"]
     assert missing.ended == {"plan": "completed", "dev": "skipped", "after": "completed"}
+
+
+@pytest.mark.item("zenflow-49")
+def test_a_condition_with_a_syntax_error_fails() -> None:
+    """The file is refused where it stands; a plan that has it all the same fails at the step."""
+    with pytest.raises(DefinitionError, match=r"flow\.yaml") as refused:
+        play(under("steps.plan.result.("))
+    assert [problem.line for problem in refused.value.problems] == [11]
+    plan = plan_of(under("steps.plan.result.go"))
+    played = play(with_text(plan, "result.go", "result.("), {"plan": {"go": True}})
+    assert played.calls == ["plan"]
+    assert played.ended == {"plan": "completed", "dev": "failed", "after": "cancelled"}
+    assert "did not expect .(" in played.error("dev")
+
+
+def test_a_condition_that_is_no_yes_or_no_fails() -> None:
+    """It is not taken for either."""
     text = play(under("steps.plan.result.go"), {"plan": {"go": "maybe"}})
     assert text.ended == {"plan": "completed", "dev": "failed", "after": "cancelled"}
-    with pytest.raises(DefinitionError, match=r"flow\.yaml"):
-        play(under("steps.plan.result.("))
 
 
 # -- failures --------------------------------------------------------------------------------------
@@ -173,21 +191,54 @@ def test_a_loop_ends_with_its_time(loop: str) -> None:
 """
     says = by_path({"dev.1": None, "dev[1]": None})
     played = play(flow(steps), says)
+    assert played.ended == {"dev": "failed", "after": "cancelled"}
     assert played.finished("dev").reason == "deadline"
-    assert played.ended["after"] == "cancelled"
+    assert played.finished("dev").at - played.facts[0].at == 30_000
+    assert (played.end.outcome, played.end.at) == ("failed", played.finished("dev").at)
+    assert played.cast.under_way == 0
+
+
+@pytest.mark.item("zenflow-53")
+def test_the_time_of_a_loop_is_that_of_all_its_tries() -> None:
+    """A loop whose time is over is not begun anew, however many retries are left."""
+    step = "  - {id: dev, agent: w, timeout: 30s, retries: 3, loop: {maxIterations: 2}}"
+    played = play(flow(step), {"dev.0": None})
+    assert played.ended == {"dev": "failed"}
+    assert len(played.calls) == 1
     assert played.end.at - played.facts[0].at == 30_000
-    assert (played.end.outcome, played.cast.under_way) == ("failed", 0)
+
+
+def test_the_time_of_a_pass_is_that_of_a_try() -> None:
+    """A pass that took too long fails the loop, which is begun anew while retries are left."""
+    loop = "loop: {maxIterations: 2, iterationTimeout: 10s}"
+    played = play(flow(f"  - {{id: dev, agent: w, retries: 1, {loop}}}"), {"dev.0": None})
+    assert [fact.attempt for fact in played.facts if isinstance(fact, StepRetried)] == [2]
 
 
 @pytest.mark.item("zenflow-54")
 def test_a_run_ends_with_its_time() -> None:
-    """What is under way is ended, what has not begun is cancelled."""
-    steps = "  - {id: a, agent: w}\n  - {id: b, agent: w, dependsOn: [a]}"
-    played = play(flow(steps, options="{timeout: 1m}"), {"a": None})
-    assert played.calls == ["a"]
+    """What is under way is ended, what has not begun is cancelled, what is done stays done."""
+    steps = """
+  - {id: quick, agent: w}
+  - {id: slow, agent: w}
+  - {id: loop, agent: w, loop: {maxIterations: 3}}
+  - {id: next, agent: w, dependsOn: [slow]}
+  - {id: last, agent: w, dependsOn: [next, quick], loop: {maxIterations: 3}}
+"""
+    played = play(flow(steps, options="{timeout: 1m}"), {"slow": None, "loop.1": None})
+    assert sorted(played.calls) == ["loop.0", "loop.1", "quick", "slow"]
     assert played.end.at - played.facts[0].at == 60_000
-    assert (played.end.reason, played.cast.under_way) == ("deadline", 0)
-    assert set(played.ended.values()) <= {"cancelled"}
+    assert (played.end.outcome, played.end.reason) == ("exhausted", "deadline")
+    assert played.cast.under_way == 0
+    assert played.ended == {
+        "quick": "completed",
+        "slow": "cancelled",
+        "loop": "cancelled",
+        "next": "cancelled",
+        "last": "cancelled",
+    }
+    begun = {fact.path for fact in played.facts if isinstance(fact, StepStarted)}
+    assert begun == {"quick", "slow", "loop"}
 
 
 @pytest.mark.item("zenflow-27")

@@ -4,7 +4,7 @@ import pytest
 
 from loopwright.errors import DefinitionError
 from loopwright.kernel.facts import IterationFinished, IterationStarted
-from tests.journeys.flows import JUDGE, Words, failure, flow, play
+from tests.journeys.flows import JUDGE, Words, failure, flow, plan_of, play, with_text
 
 LISTS = """
   l: {description: Lists., resultSchema: {type: object, required: [all]}}
@@ -70,13 +70,26 @@ def test_any_list_will_do(expression: str) -> None:
 
 
 @pytest.mark.item("zenflow-44")
-def test_what_is_no_list_fails_the_step() -> None:
-    """A number where a list was promised; what cannot be compiled is refused before the run."""
-    played = play(computed("steps.list-all.result.all"), {"list-all": {"all": 7}})
+@pytest.mark.parametrize("value", [7, "text", {"a": 1}, None, True], ids=str)
+def test_what_is_no_list_fails_the_step(value: object) -> None:
+    """Whatever else stands where a list was promised; no pass is made, what needs it is lost."""
+    played = play(computed("steps.list-all.result.all"), {"list-all": {"all": value}})
+    assert played.calls == ["list-all"]
     assert played.ended == {"list-all": "completed", "dep": "failed", "after": "cancelled"}
     assert "list" in played.error("dep")
-    with pytest.raises(DefinitionError):
+
+
+@pytest.mark.item("zenflow-44")
+def test_a_list_that_does_not_compile_fails_the_step() -> None:
+    """The file is refused where it stands; a plan that has it all the same fails at the step."""
+    with pytest.raises(DefinitionError) as refused:
         play(computed("steps.list-all.result.("))
+    assert [problem.line for problem in refused.value.problems] == [8]
+    plan = plan_of(computed("steps.list-all.result.all"))
+    played = play(with_text(plan, "result.all", "result.("), {"list-all": {"all": [1]}})
+    assert played.calls == ["list-all"]
+    assert played.ended == {"list-all": "completed", "dep": "failed", "after": "cancelled"}
+    assert "did not expect .(" in played.error("dep")
 
 
 @pytest.mark.item("zenflow-39", "zenflow-45")

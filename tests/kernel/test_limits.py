@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from loopwright.kernel.calls import SleepCall
@@ -15,7 +16,7 @@ from loopwright.kernel.facts import (
 )
 from loopwright.model.actions import AskPerson, CallAgent, Each, Repeat, RunCommand, Step, Steps
 from loopwright.model.checks import Command, Person
-from loopwright.model.plan import Plan
+from loopwright.model.plan import Agent, Plan
 from loopwright.model.policy import Limits, Retry
 from loopwright.model.template import Items
 from tests.kernel.driving import START, Driver, Fail, by_effect, by_pass, drive, plan_of
@@ -81,6 +82,42 @@ def test_deadlines(plan: Plan, timer: str) -> None:
     assert isinstance(asked.call, SleepCall)
     assert asked.call.until == asked.at + 1_000
     assert run.end.at >= asked.call.until
+
+
+@pytest.mark.item("zenflow-53")
+@pytest.mark.parametrize(
+    ("plan", "status", "run_ends"),
+    [
+        pytest.param(plan_of(loop(), limits=WALL), "cancelled", "exhausted", id="run"),
+        pytest.param(plan_of(loop(), limits_of_step=WALL), "failed", "failed", id="step"),
+        pytest.param(plan_of(loop(limits=WALL)), "failed", "failed", id="loop"),
+        pytest.param(
+            plan_of(loop(limits=Limits(pass_wall_ms=1_000))), "failed", "failed", id="pass"
+        ),
+        pytest.param(
+            plan_of(Repeat(body=WORK, each=Each(items=Items(values=(1, 2))), limits=WALL)),
+            "failed",
+            "failed",
+            id="items",
+        ),
+    ],
+)
+def test_a_late_part_of_a_partial_run_has_failed(plan: Plan, status: str, run_ends: str) -> None:
+    """Where a run may be partly completed there is nothing between done and failed for a part."""
+    plan = msgspec.structs.replace(plan, outcome="partial")
+    run = drive(plan, by_effect({"main.0/agent#1": "one"}, default=None))
+    assert run.ended[:2] == (run_ends, "deadline")
+    assert [fact.status for fact in run.of(StepFinished)] == [status]
+    assert broken_laws(run.facts) == []
+
+
+def test_a_step_whose_time_is_over_is_not_begun_anew() -> None:
+    """The time of a step is that of all its tries."""
+    retried = Step(id="main", action=loop(), limits=WALL, retry=Retry(attempts=3, on=("any",)))
+    plan = Plan(name="t", steps=(retried,), agents={"a": Agent()}, outcome="partial")
+    run = drive(plan, by_effect({}, default=None))
+    assert run.ended[:2] == ("failed", "deadline")
+    assert [f.effect for f in run.of(EffectRequested)] == ["main/deadline#1", "main.0/agent#1"]
 
 
 def test_closing_facts_of_a_deadline() -> None:

@@ -15,7 +15,7 @@ from loopwright.syntax.graphs import (
     needs_of,
 )
 
-WORDS = Wording("after", step="task", edges="edges")
+WORDS = Wording("after", twice="bad-id", unknown="unknown-step", step="task", edges="edges")
 
 
 @dataclass(slots=True, eq=False)
@@ -62,7 +62,7 @@ def problems(text: str) -> list[Diagnostic]:
         ),
         pytest.param(
             "[{id: a}, {id: a}]\n",
-            ["1:16 bad-id a is the id of the tasks on line 1 (give each task its own id)"],
+            ["1:16 bad-id a is the id of two tasks on line 1 (give each task its own id)"],
             id="twice in a line",
         ),
         pytest.param("- {}\n- {}\n", [], id="no ids are not the same id"),

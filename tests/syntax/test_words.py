@@ -3,7 +3,7 @@
 import pytest
 
 from loopwright.syntax import did_you_mean, suggest
-from loopwright.syntax.words import one_of, show
+from loopwright.syntax.words import misspelt, one_of, show
 
 KNOWN = ["name", "max_iterations", "memory", "for_each", "until", "agents"]
 
@@ -18,6 +18,9 @@ KNOWN = ["name", "max_iterations", "memory", "for_each", "until", "agents"]
         ("foreach", "for_each"),
         ("untill", "until"),
         ("agent", "agents"),
+        ("name_of_it", "name"),
+        ("untilSomethingElse", "until"),
+        ("_", None),
         ("zzz", None),
         ("", None),
         ("x" * 100_000, None),
@@ -28,6 +31,20 @@ def test_suggestions(word: str, expected: str | None) -> None:
     """A misspelt or differently written word finds the one that was meant, others find none."""
     assert suggest(word, KNOWN) == expected
     assert did_you_mean(word, KNOWN) == (f"did you mean {expected}?" if expected else None)
+
+
+@pytest.mark.parametrize(
+    ("keys", "expected"),
+    [
+        (["nmae", "until"], True),
+        (["memroy", "zzz"], False),
+        (["name"], False),
+        ([], False),
+    ],
+)
+def test_a_misspelt_key_explains_a_missing_one(keys: list[str], expected: bool) -> None:
+    """Only an unknown key that was meant to be the missing one does."""
+    assert misspelt(keys, KNOWN, "name", "for_each") is expected
 
 
 def test_a_word_is_not_its_own_correction() -> None:

@@ -1,16 +1,18 @@
 """The dialects by name, and how a definition's own is found: by what it says, not by its name."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Protocol, cast
+from typing import Protocol, TypeAlias, cast
 
 from loopwright.errors import DefinitionError
 from loopwright.model.plan import Plan
 from loopwright.model.record import JsonValue
 from loopwright.programs.files import FileProblem, read_beneath, read_regular
 from loopwright.syntax import Diagnostic, Document, read, suggest
+
+Files: TypeAlias = Mapping[str, bytes | FileProblem]
 
 MAX_BYTES = 262_144
 DEEPEST = 32  # files that name files
@@ -38,6 +40,23 @@ class Dialect(Protocol):
 
     def json_schema(self) -> dict[str, JsonValue]:
         """The JSON Schema of the language."""
+
+
+class Wanted(Protocol):
+    """A file that a definition names."""
+
+    path: str
+    limit: int
+
+
+class ReadsFiles(Protocol):
+    """What a dialect exports whose definitions name further files."""
+
+    def wanted(self, document: Document, files: Files) -> Sequence[Wanted]:
+        """The files that are needed and not there yet."""
+
+    def lower(self, document: Document, files: Files) -> tuple[Plan | None, list[Diagnostic]]:
+        """The plan of a document and its files, and everything that was found wrong."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,18 +125,17 @@ def _lowered(
     language: Dialect, document: Document, folder: Path | None
 ) -> tuple[Plan | None, list[Diagnostic]]:
     """Lower a document, with the files that it and they name in turn."""
-    wanted = getattr(language, "wanted", None)
-    if wanted is None:
+    if not hasattr(language, "wanted"):
         return language.lower(document)
+    reading = cast(ReadsFiles, language)
     files: dict[str, bytes | FileProblem] = {}
     for _ in range(DEEPEST):
-        missing = [one for one in wanted(document, files) if one.path not in files]
+        missing = [one for one in reading.wanted(document, files) if one.path not in files]
         if not missing or folder is None:
             break
         for one in missing:
             files[one.path] = read_beneath(folder, one.path, one.limit)
-    answer: tuple[Plan | None, list[Diagnostic]] = language.lower(document, files)  # type: ignore[call-arg]
-    return answer
+    return reading.lower(document, files)
 
 
 def _key(name: str, plan: Plan, value: JsonValue) -> str:

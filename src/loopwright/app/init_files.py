@@ -1,15 +1,20 @@
 """What `init` writes: a definition with comments, the answers of a scripted agent, the schema."""
 
 import json
+import re
+import shlex
+from dataclasses import dataclass
 from pathlib import Path
 
 from loopwright.app.dialects import dialect
+from loopwright.app.validating import ENDINGS
 from loopwright.errors import Conflict, LoopwrightError
 
 DEFINITION = "loop.yaml"
 REPLIES = "replies.yaml"
 SCHEMA = "loop.schema.json"
 
+_PLAIN = re.compile(r"[\w./:-]+")  # needs no quotes in YAML
 _DEFINITION_TEXT = """\
 # yaml-language-server: $schema=./loop.schema.json
 #
@@ -68,19 +73,56 @@ replies:
 """
 
 
-def write_files(folder: Path, *, force: bool = False) -> list[Path]:
+@dataclass(frozen=True, slots=True)
+class Names:
+    """What is written where. The answers are those of one definition, the schema fits all."""
+
+    folder: Path
+    definition: str = DEFINITION
+
+    @property
+    def replies(self) -> str:
+        return REPLIES if self.definition == DEFINITION else f"{_stem(self.definition)}.{REPLIES}"
+
+    def texts(self) -> dict[str, str]:
+        """Each file and what it says, the definition first."""
+        text = _DEFINITION_TEXT.replace(DEFINITION, shlex.quote(self.definition))
+        agent = f"script:{self.replies}"
+        return {
+            self.definition: text.replace(
+                f"script:{REPLIES}", agent if _PLAIN.fullmatch(agent) else json.dumps(agent)
+            ),
+            self.replies: _REPLIES_TEXT.replace(DEFINITION, self.definition),
+            SCHEMA: json.dumps(dialect("native").json_schema(), indent=2) + "\n",
+        }
+
+
+def names_for(place: str) -> Names:
+    """What a person means who names a place: a folder, or a definition by its ending."""
+    path = Path(place)
+    if not place.strip() or not place.isprintable():
+        hint = "name a folder, or a file that ends in .yaml"
+        raise LoopwrightError(f"{place!r} cannot be written", code="bad-name", hint=hint)
+    if path.suffix.lower() not in ENDINGS or path.is_dir():
+        return Names(path)
+    if path.suffix.lower() == ".json":
+        raise LoopwrightError(
+            f"{place} cannot be written: JSON has no comments",
+            code="bad-name",
+            hint=f"name it {path.with_suffix('.yaml')}",
+        )
+    return Names(path.parent, path.name)
+
+
+def write_files(names: Names, *, force: bool = False) -> list[Path]:
     """Write the files into a folder; nothing is overwritten unless that is asked for."""
-    texts = {
-        DEFINITION: _DEFINITION_TEXT,
-        REPLIES: _REPLIES_TEXT,
-        SCHEMA: json.dumps(dialect("native").json_schema(), indent=2) + "\n",
-    }
-    taken = [name for name in texts if (folder / name).exists() or (folder / name).is_symlink()]
+    folder, texts = names.folder, names.texts()
+    taken = [name for name, text in texts.items() if _is_taken(folder / name, text)]
     if taken and not force:
         raise Conflict(
             f"{', '.join(taken)} in {folder} would be overwritten",
             code="exists",
-            hint="name another folder, or give --force",
+            hint="name another place, or give --force",
         )
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -93,3 +135,17 @@ def write_files(folder: Path, *, force: bool = False) -> list[Path]:
             hint="name another folder",
         ) from error
     return [folder / name for name in texts]
+
+
+def _stem(name: str) -> str:
+    return name.rpartition(".")[0]
+
+
+def _is_taken(file: Path, text: str) -> bool:
+    """Whether there is something that would be lost; the schema may be there from another time."""
+    if file.is_symlink():
+        return True
+    try:
+        return file.exists() and (file.name != SCHEMA or file.read_text(encoding="utf-8") != text)
+    except (OSError, UnicodeDecodeError):
+        return True

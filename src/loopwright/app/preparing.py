@@ -1,7 +1,9 @@
 """Preparing a run: from what a person said at the door to a plan that can be started."""
 
+import math
+import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import msgspec
@@ -11,15 +13,19 @@ from loopwright.app.dialects import Definition, parse_definition, read_definitio
 from loopwright.app.service import Start, current_user
 from loopwright.dialects.native.templates import write
 from loopwright.errors import DefinitionError, LoopwrightError
+from loopwright.model.actions import MAX_PASSES
 from loopwright.model.plan import Plan
 from loopwright.model.policy import Limits
 from loopwright.model.record import JsonValue
 from loopwright.model.template import literal
 from loopwright.syntax import Diagnostic, suggest
+from loopwright.syntax.words import clip
 
 COMMAND_LINE = "(command line)"
 MAX_NAME = 200
 NAME_CHARS = 40
+_WHOLE = re.compile(r"[-+]?[0-9]{1,18}")
+_BUDGET_HINT = "write --budget usd=5,tokens=2M,time=2h"
 _BUDGET = {"usd": "usd", "tokens": "tokens", "time": "time"}
 
 
@@ -72,7 +78,8 @@ def prepare_loop(loop: LoopWish) -> tuple[Start, Definition]:
     try:
         definition = parse_definition(document.data(), file=COMMAND_LINE, force="native")
     except DefinitionError as error:
-        raise DefinitionError(error.message, problems=document.told(error.problems)) from error
+        problems = [_in_range(one, loop) for one in document.told(error.problems)]
+        raise DefinitionError(error.message, problems=problems) from error
     return _prepare(definition, loop.wish, base=Path.cwd()), definition
 
 
@@ -112,6 +119,14 @@ def _side_by_side(plan: Plan, most: int) -> Plan:
     if plan.parallel is not None and plan.settings.get("parallel") != "default":
         return plan
     return msgspec.structs.replace(plan, parallel=most)
+
+
+def _in_range(problem: Diagnostic, loop: LoopWish) -> Diagnostic:
+    """A number too long for any definition is told with the range of what it stands for."""
+    if problem.file != "--max" or problem.code != "out-of-range":
+        return problem
+    message = f"max must be a whole number from 1 to {MAX_PASSES}, not {clip(str(loop.max))}"
+    return replace(problem, message=message)
 
 
 def _name_of(message: str) -> str:
@@ -187,25 +202,25 @@ def budget_values(text: str) -> dict[str, JsonValue]:
             raise _bad_budget(f"no budget of {name!r}{f' (did you mean {near}?)' if near else ''}")
         if name in values:
             raise _bad_budget(f"{name} is given twice")
-        values[name] = _number(value)
+        values[name] = _number(name, value)
     return values
 
 
-def _number(text: str) -> JsonValue:
+def _number(name: str, text: str) -> JsonValue:
+    """The number that a text is, else the text."""
     try:
-        return int(text)
-    except ValueError:
-        pass
-    try:
-        return float(text)
+        number = float(text)
     except ValueError:
         return text
+    if not math.isfinite(number):
+        message = f"--budget: {name} must be finite, not {clip(text)}"
+        raise LoopwrightError(message, code="not-finite", hint=_BUDGET_HINT)
+    # A longer one is out of every range, and as a fraction it is told with the right one.
+    return int(text) if _WHOLE.fullmatch(text) else number
 
 
 def _bad_budget(message: str) -> LoopwrightError:
-    return LoopwrightError(
-        f"--budget: {message}", code="bad-budget", hint="write --budget usd=5,tokens=2M,time=2h"
-    )
+    return LoopwrightError(f"--budget: {message}", code="bad-budget", hint=_BUDGET_HINT)
 
 
 def _first_words(error: DefinitionError) -> str:

@@ -1,7 +1,9 @@
 """JSON Schema validation, by the library made for it, loaded when it is first needed."""
 
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from importlib import import_module
+from typing import Protocol, TypeAlias, cast
 
 import msgspec
 
@@ -9,6 +11,32 @@ from loopwright.model.record import JsonValue
 from loopwright.runtime.senses import compiled
 
 DETAIL_CHARS = 500
+
+Schema: TypeAlias = dict[str, JsonValue]
+
+
+class _Problem(Protocol):
+    """What the library says about a value."""
+
+    message: str
+    absolute_path: Iterable[str | int]
+
+
+Found: TypeAlias = Iterator[_Problem]
+
+
+class _Validator(Protocol):
+    """What the library makes of a schema."""
+
+    def iter_errors(self, instance: JsonValue) -> Found: ...
+
+    def descend(
+        self,
+        instance: JsonValue,
+        schema: JsonValue,
+        path: str | int | None = None,
+        schema_path: str | int | None = None,
+    ) -> Found: ...
 
 
 def schema_problem(schema: dict[str, JsonValue], value: JsonValue) -> str | None:
@@ -37,7 +65,7 @@ def _clip(text: str) -> str:
 
 
 @lru_cache(maxsize=128)
-def _validator(schema: bytes):  # type: ignore[no-untyped-def]
+def _validator(schema: bytes) -> _Validator:
     # Importing the library costs 60 ms of start-up, and most runs have no schema.
     jsonschema = import_module("jsonschema")
     known = import_module("jsonschema_specifications").REGISTRY
@@ -50,20 +78,22 @@ def _validator(schema: bytes):  # type: ignore[no-untyped-def]
         "additionalProperties": _additional_properties,
     }
     linear = jsonschema.validators.extend(kind, ours)
-    return linear(loaded, registry=known)
+    return cast(_Validator, linear(loaded, registry=known))
 
 
 # The library matches with `re`, which a pattern can keep busy for ever while every run of this
 # process stands still. These match in time linear in the text.
 
 
-def _pattern(validator, pattern, instance, schema):  # type: ignore[no-untyped-def]
-    if validator.is_type(instance, "string") and not _found(pattern, instance):
+def _pattern(validator: _Validator, pattern: str, instance: JsonValue, _: Schema) -> Found:
+    if isinstance(instance, str) and not _found(pattern, instance):
         yield _problem(f"{instance!r} does not match {pattern!r}")
 
 
-def _pattern_properties(validator, patterns, instance, schema):  # type: ignore[no-untyped-def]
-    if not validator.is_type(instance, "object"):
+def _pattern_properties(
+    validator: _Validator, patterns: Schema, instance: JsonValue, _: Schema
+) -> Found:
+    if not isinstance(instance, dict):
         return
     for pattern, inner in patterns.items():
         for name, value in instance.items():
@@ -71,22 +101,27 @@ def _pattern_properties(validator, patterns, instance, schema):  # type: ignore[
                 yield from validator.descend(value, inner, path=name, schema_path=pattern)
 
 
-def _additional_properties(validator, allowed, instance, schema):  # type: ignore[no-untyped-def]
-    if not validator.is_type(instance, "object"):
+def _additional_properties(
+    validator: _Validator, allowed: JsonValue, instance: JsonValue, schema: Schema
+) -> Found:
+    if not isinstance(instance, dict):
         return
-    known, patterns = schema.get("properties", {}), schema.get("patternProperties", {})
+    known, patterns = _mapping(schema.get("properties")), _mapping(schema.get("patternProperties"))
     extra = [n for n in instance if n not in known and not any(_found(p, n) for p in patterns)]
     if allowed is False and extra:
         yield _problem(f"Additional properties are not allowed: {', '.join(map(repr, extra))}")
-    elif validator.is_type(allowed, "object"):
+    elif isinstance(allowed, dict):
         for name in extra:
             yield from validator.descend(instance[name], allowed, path=name)
+
+
+def _mapping(value: JsonValue) -> Schema:
+    return value if isinstance(value, dict) else {}
 
 
 def _found(pattern: str, text: str) -> bool:
     return compiled(pattern, ignore_case=False).search(text) is not None
 
 
-def _problem(message: str) -> Exception:
-    error: Exception = import_module("jsonschema").ValidationError(message)
-    return error
+def _problem(message: str) -> _Problem:
+    return cast(_Problem, import_module("jsonschema").ValidationError(message))

@@ -114,8 +114,8 @@ def load_settings(*, data_dir: str | None = None, place: Place | None = None) ->
     place = place or Place()
     found: dict[Name, Found] = {}
     files: list[Path] = []
-    if data_dir:
-        found["home"] = Found(data_dir, "--data-dir", place.cwd)
+    if data_dir is not None:
+        found["home"] = Found(_checked("home", data_dir, "--data-dir"), "--data-dir", place.cwd)
     for name, value in _from_env(place):
         found.setdefault(name, value)
     for file, values in _from_files(place):

@@ -23,14 +23,14 @@ _DRIVING = (
 
 
 def _verb(
-    name: str, summary: str, *, examples: list[Example], needs_text: bool = False
+    name: "Decision", summary: str, *, examples: list[Example], needs_text: bool = False
 ) -> click.Command:
     def answer(ctx: click.Context, /, *, reference: str, text: str | None, no_drive: bool) -> int:
         if needs_text and not (text or "").strip():
             if not no_drive and _has_ended(door_of(ctx), reference):
                 return _go_on(door_of(ctx), reference)
             raise click.UsageError(f"{name} needs TEXT: say what should be different", ctx)
-        return _answer(door_of(ctx), reference, name, text=text or "", go_on=not no_drive)  # type: ignore[arg-type]
+        return _answer(door_of(ctx), reference, name, text=text or "", go_on=not no_drive)
 
     decorate: list[Callable[[Any], Any]] = [
         click.pass_context,

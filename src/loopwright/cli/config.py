@@ -9,7 +9,7 @@ from loopwright.cli.texts import one_line
 from loopwright.cli.verb import CONTEXT, Verb, common_options, door_of
 
 if TYPE_CHECKING:
-    from loopwright.app.settings import Resolved
+    from loopwright.app.settings import Name, Resolved
 
 
 def _resolved(door: Door) -> "Resolved":
@@ -65,7 +65,7 @@ def config(ctx: click.Context, /) -> None:
 
 def _put(door: Door, resolved: "Resolved", *, origin: bool) -> None:
     settings = resolved.settings
-    values = {
+    values: dict[Name, str | None] = {
         "home": str(settings.home),
         "durability": settings.durability,
         "agent": settings.agent,
@@ -78,7 +78,7 @@ def _put(door: Door, resolved: "Resolved", *, origin: bool) -> None:
         door.put_json(shown)
         return
     for name, value in values.items():
-        source = f"   ({resolved.origins[name]})" if origin else ""  # type: ignore[index]
+        source = f"   ({resolved.origins[name]})" if origin else ""
         door.put(f"{name} = {one_line(value or '')}{source}")
 
 

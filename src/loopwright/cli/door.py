@@ -7,8 +7,9 @@ import contextlib
 import json
 import os
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Literal, TextIO
 
 import click
@@ -21,12 +22,12 @@ if TYPE_CHECKING:
     from loopwright.app.settings import Settings
 
 Tone = Literal["good", "bad", "warn", "dim", "bold", "plain"]
-_STYLES: dict[Tone, dict[str, str | bool]] = {
-    "good": {"fg": "green"},
-    "bad": {"fg": "red"},
-    "warn": {"fg": "yellow"},
-    "dim": {"dim": True},
-    "bold": {"bold": True},
+_STYLES: dict[Tone, Callable[[str], str]] = {
+    "good": partial(click.style, fg="green"),
+    "bad": partial(click.style, fg="red"),
+    "warn": partial(click.style, fg="yellow"),
+    "dim": partial(click.style, dim=True),
+    "bold": partial(click.style, bold=True),
 }
 
 
@@ -89,7 +90,7 @@ class Door:
         style = _STYLES.get(tone)
         if style is None or not self.has_color(stream):
             return text
-        return click.style(text, **style)  # type: ignore[arg-type]
+        return style(text)
 
     # -- what the terminal can do --------------------------------------------------------------
 

@@ -1,6 +1,6 @@
 """`loop`: a loop without a file."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict, cast
 
 import click
 
@@ -8,10 +8,23 @@ from loopwright.cli.starting import launch, start_options
 from loopwright.cli.verb import Verb
 
 if TYPE_CHECKING:
+    from loopwright.app.dialects import Definition
     from loopwright.app.preparing import Wish
     from loopwright.app.service import Start
 
 MEMORIES = ("progress-log", "previous-output", "session", "none")
+
+
+class _Shape(TypedDict):
+    """Those of the options that say how the loop goes."""
+
+    commands: tuple[str, ...]
+    patterns: tuple[str, ...]
+    signals: tuple[str, ...]
+    judges: tuple[str, ...]
+    manual: bool
+    max: int
+    memory: str
 
 
 @click.command(
@@ -62,7 +75,9 @@ MEMORIES = ("progress-log", "previous-output", "session", "none")
     "or another: --agent judge=SPEC.",
 )
 @click.option("--manual", is_flag=True, help="A person looks at each pass.")
-@click.option("--max", "most", type=int, default=10, show_default=True, help="The most passes.")
+@click.option(
+    "--max", "most", type=int, default=10, show_default=True, help="The most passes, 1 to 1000."
+)
 @click.option(
     "--memory",
     default=MEMORIES[0],
@@ -88,14 +103,15 @@ def loop(ctx: click.Context, /, **options: object) -> int:
     """
     kinds = ("commands", "patterns", "signals", "judges", "manual")
     checks = {key: options.pop(key) for key in kinds}
-    shape = {"max": options.pop("most"), "memory": options.pop("memory"), **checks}
+    # click has seen to their kinds
+    shape = cast("_Shape", {"max": options.pop("most"), "memory": options.pop("memory"), **checks})
 
-    def prepare(wish: "Wish") -> "tuple[Start, object]":
+    def prepare(wish: "Wish") -> "tuple[Start, Definition]":
         from loopwright.app.preparing import LoopWish, prepare_loop  # noqa: PLC0415 - quick help
 
-        return prepare_loop(LoopWish(wish=wish, **shape))  # type: ignore[arg-type]
+        return prepare_loop(LoopWish(wish=wish, **shape))
 
-    return launch(ctx, prepare, options)  # type: ignore[arg-type]
+    return launch(ctx, prepare, options)
 
 
 VERBS = {"loop": loop}

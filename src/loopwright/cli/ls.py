@@ -16,6 +16,7 @@ from loopwright.cli.verb import Verb, door_of
 
 if TYPE_CHECKING:
     from loopwright.model.record import JsonValue
+    from loopwright.ports import RunStatus
 
 STATUSES = tuple(STATUS_SIGNS)
 
@@ -45,13 +46,15 @@ def _complete(
 @click.option("--limit", type=click.IntRange(1), default=20, show_default=True, help="At most.")
 @click.option("--all", "everything", is_flag=True, help="No limit.")
 @click.pass_context
-def ls(ctx: click.Context, /, *, statuses: tuple[str, ...], limit: int, everything: bool) -> None:
+def ls(
+    ctx: click.Context, /, *, statuses: "tuple[RunStatus, ...]", limit: int, everything: bool
+) -> None:
     """List runs, newest first."""
     door = door_of(ctx)
     with looking(door) as service:
         from loopwright.app.views.listing import run_item  # noqa: PLC0415 - help stays quick
 
-        rows = service.rows(statuses, None if everything else limit)  # type: ignore[arg-type]
+        rows = service.rows(statuses, None if everything else limit)
         items = [run_item(service, row) for row in rows]
     if door.as_json:
         door.put_json({"runs": items})

@@ -1,7 +1,7 @@
 """Options that `run` and `loop` share, and how a run is started with them."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TypedDict, TypeVar, cast
 
 import click
 
@@ -19,6 +19,19 @@ _Function = TypeVar("_Function", bound=Callable[..., object])
 
 # In a dry run nobody is called and nothing is asked for.
 NO_AGENT, NO_MESSAGE = "command:nobody", "(dry run)"
+
+
+class _Given(TypedDict):
+    """Those of the options that say what is run."""
+
+    message: str | None
+    agents: tuple[str, ...]
+    inputs: tuple[str, ...]
+    workspace: str | None
+    budget: str | None
+    parallel: int | None
+    name: str | None
+
 
 _OPTIONS = [
     click.option(
@@ -84,8 +97,9 @@ def launch(
         raise click.UsageError("--json and --jsonl exclude each other", ctx)
     dry = bool(options.pop("dry_run"))
     if dry:
-        options |= {"agents": [NO_AGENT], "message": options["message"] or NO_MESSAGE}
-    wish = Wish(default_agent=door.settings.agent, **options)  # type: ignore[arg-type]
+        options |= {"agents": (NO_AGENT,), "message": options["message"] or NO_MESSAGE}
+    given = cast("_Given", options)  # click has seen to their kinds
+    wish = Wish(default_agent=door.settings.agent, **given)
     start, definition = prepare(wish)
     for warning in definition.warnings:
         door.say(warning.render(), tone="warn")

@@ -19,6 +19,9 @@ CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 def _keep(ctx: click.Context, param: click.Parameter, value: object) -> None:
     """A flag counts wherever it was given, so a later "not given" does not take it back."""
     wanted = ctx.ensure_object(Wanted)
+    if isinstance(value, str) and not value.strip():
+        # Nothing is no folder; most likely a variable in a script was never set.
+        raise click.BadParameter("it is empty; name a folder, or leave it out", ctx, param)
     if value and param.name:
         setattr(wanted, param.name, value)
 
@@ -60,7 +63,7 @@ class Verb(click.Command):
         self,
         *args: Any,  # noqa: ANN401 - click's own parameters, handed on
         examples: Sequence[Example] = (),
-        **kwargs: Any,  # noqa: ANN401
+        **kwargs: Any,  # noqa: ANN401 - the same
     ) -> None:
         kwargs["params"] = [*(kwargs.get("params") or []), *common_options()]
         kwargs.setdefault("context_settings", CONTEXT)

@@ -1,8 +1,11 @@
 """Time limits of places: the timer that a place asks for when it begins, and what it means."""
 
+import msgspec
+
 from loopwright.kernel.calls import SleepCall
-from loopwright.kernel.facts import AnyFact, Failure
-from loopwright.kernel.frames import Owner, PassOwner, Result
+from loopwright.kernel.facts import AnyFact
+from loopwright.kernel.frames import Owner, PassOwner, Result, RunOwner
+from loopwright.kernel.outcome import out_of_time
 from loopwright.kernel.proceed import request
 from loopwright.kernel.state import State, limits_of
 
@@ -21,9 +24,11 @@ def deadline(state: State, owner: Owner) -> list[AnyFact]:
     return [request(state, owner, "deadline", number, SleepCall(until=state.now + wall))]
 
 
-def deadline_result(owner: Owner) -> Result | None:
-    """How a place ended whose time is over."""
+def deadline_result(state: State, owner: Owner) -> Result | None:
+    """How a place ended whose time is over; a run as a whole is exhausted then."""
     if not owner.deadline_hit:
         return None
-    error = Failure(type="deadline", detail="the time limit was reached")
-    return Result("exhausted", "deadline", error=error)
+    late = out_of_time(state.plan)
+    if isinstance(owner, RunOwner):
+        return msgspec.structs.replace(late, status="exhausted")
+    return late

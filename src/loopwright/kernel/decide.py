@@ -66,9 +66,12 @@ def decide(state: State, owner: Owner, senses: Senses) -> list[AnyFact]:
 
 def _begins_anew(owner: StepOwner, ended: Result) -> bool:
     """Whether a failed step of many parts is tried again as a whole. Only a policy that speaks of
-    any failure does that; one that names failures is about the calls inside.
+    any failure does that; one that names failures is about the calls inside. The time of a step is
+    that of all its tries.
     """
     retry = owner.step.retry
+    if owner.deadline_hit:
+        return False
     if isinstance(owner.body, LeafBody) or ended.status != "failed" or "any" not in retry.on:
         return False
     stopped = ended.error is not None and not is_retried(retry, ended.error)
@@ -84,7 +87,7 @@ def _cancelled(state: State) -> list[AnyFact]:
 
 
 def _decide_run(state: State, owner: RunOwner, senses: Senses) -> list[AnyFact]:
-    ended = deadline_result(owner) or outcome(state, owner.body, senses)
+    ended = deadline_result(state, owner) or outcome(state, owner.body, senses)
     if ended is None:
         return [*deadline(state, owner), *proceed(state, owner.body, senses)]
     ended = run_result(state.plan, owner.body, ended)
@@ -103,7 +106,7 @@ def _decide_run(state: State, owner: RunOwner, senses: Senses) -> list[AnyFact]:
 
 
 def _decide_step(state: State, owner: StepOwner, senses: Senses) -> list[AnyFact]:
-    ended = deadline_result(owner) or outcome(state, owner.body, senses)
+    ended = deadline_result(state, owner) or outcome(state, owner.body, senses)
     if ended is None:
         return [*deadline(state, owner), *proceed(state, owner.body, senses)]
     facts = close_inside(state, owner, ended.reason)

@@ -178,6 +178,14 @@ def run_result(plan: Plan, body: StepsBody, ended: Result) -> Result:
     return ended
 
 
+def out_of_time(plan: Plan) -> Result:
+    """How a part of a run ended that took too long. Where a run may be partly completed, such a
+    part has failed like any other.
+    """
+    error = Failure("deadline", "the time limit was reached")
+    return Result("failed" if plan.outcome == "partial" else "exhausted", "deadline", error=error)
+
+
 # -- a loop ----------------------------------------------------------------------------------------
 
 
@@ -188,8 +196,8 @@ def repeat_outcome(state: State, body: RepeatBody, senses: Senses) -> Result | N
     allowed pass is done.
     """
     if body.deadline_hit:
-        error = Failure("deadline", "the time limit was reached")
-        return _ended(body, senses, "exhausted", "deadline", error)
+        late = out_of_time(state.plan)
+        return _ended(body, senses, late.status, late.reason, late.error)
     if body.active or body.last is None:
         return None
     last = body.last
@@ -299,8 +307,7 @@ def each_outcome(state: State, body: RepeatBody, senses: Senses) -> Result | Non
     if isinstance(items, Failure):
         return Result("failed", items.type, error=items)
     if body.deadline_hit:
-        error = Failure("deadline", "the time limit was reached")
-        return _each_result(body, items, senses, Result("exhausted", "deadline", error=error))
+        return _each_result(body, items, senses, out_of_time(state.plan))
     if body.active:
         return None
     if body.spoiled is not None and each.on_item_error == "stop":

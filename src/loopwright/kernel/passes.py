@@ -42,7 +42,7 @@ JUDGE_TRIES = 2  # a judge whose answer does not fit is asked once more, and tol
 
 def decide_pass(state: State, owner: PassOwner, senses: Senses) -> list[AnyFact]:
     """What follows for a pass."""
-    ended = deadline_result(owner) or _pass_outcome(state, owner, senses)
+    ended = deadline_result(state, owner) or _pass_outcome(state, owner, senses)
     if ended is None:
         return [*deadline(state, owner), *proceed(state, owner.body, senses)]
     if ended.status != "completed" or owner.parent.action.each is not None:

@@ -118,6 +118,10 @@ class Gate(Record, frozen=True, kw_only=True):
     reject: Literal["fail", "cancel"] = "fail"
 
 
+MAX_PASSES = 1_000
+"""So many passes a definition may allow a loop at most."""
+
+
 class Repeat(Record, frozen=True, kw_only=True, tag="repeat", tag_field="do"):
     """Repeat a body, carrying a memory, until a check, a limit or a person ends it."""
 

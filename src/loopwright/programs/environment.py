@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Literal
 
+from loopwright.model.environment import OWN_PREFIX, is_reserved, is_variable_name
+
 SWEEP_VARIABLE = "LOOPWRIGHT_SWEEP"
-OWN_PREFIX = "LOOPWRIGHT_"
 
 StartProblem = Literal[
     "argument-too-long",
@@ -23,41 +23,6 @@ StartProblem = Literal[
 
 _PASSED_ON = frozenset({"PATH", "HOME", "LANG", "TERM", "TMPDIR", "USER"})
 _PASSED_ON_PREFIX = "LC_"
-
-# Each of these makes a program load or run something other than what was asked for.
-_RESERVED = frozenset(
-    {
-        "BASHOPTS",
-        "BASH_ENV",
-        "CDPATH",
-        "ENV",
-        "GCONV_PATH",
-        "GLIBC_TUNABLES",
-        "GLOBIGNORE",
-        "IFS",
-        "JAVA_TOOL_OPTIONS",
-        "JDK_JAVA_OPTIONS",
-        "NODE_OPTIONS",
-        "PATH",
-        "PERL5DB",
-        "PERL5LIB",
-        "PERL5OPT",
-        "PROMPT_COMMAND",
-        "PS4",
-        "PYTHONBREAKPOINT",
-        "PYTHONHOME",
-        "PYTHONINSPECT",
-        "PYTHONSTARTUP",
-        "RUBYLIB",
-        "RUBYOPT",
-        "SHELLOPTS",
-        "ZDOTDIR",
-        "_JAVA_OPTIONS",
-    }
-)
-_RESERVED_PREFIXES = ("BASH_FUNC_", "DYLD_", "GIT_", "LD_", OWN_PREFIX)
-
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 
 
 class CannotStart(Exception):
@@ -74,12 +39,12 @@ class CannotStart(Exception):
 
 def reserved_names(extra: Iterable[str]) -> list[str]:
     """Those of the given names that a definition may not set, sorted."""
-    return sorted(n for n in extra if n in _RESERVED or n.startswith(_RESERVED_PREFIXES))
+    return sorted(name for name in extra if is_reserved(name))
 
 
 def malformed_names(extra: Iterable[str]) -> list[str]:
     """Those of the given names that are no names of variables, sorted."""
-    return sorted(n for n in extra if not _NAME.match(n))
+    return sorted(name for name in extra if not is_variable_name(name))
 
 
 def agent_environment(

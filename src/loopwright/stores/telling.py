@@ -35,8 +35,11 @@ class Telling:
 
     def subscribe(self, watcher: Watcher) -> Callable[[], None]:
         """Call `watcher` with run and version after every append; the answer ends that."""
+
         # Compared by identity of the entry, so that the same watcher may come twice.
-        entry: Watcher = lambda run, version: watcher(run, version)  # noqa: E731
+        def entry(run: str, version: int) -> None:
+            watcher(run, version)
+
         self._watchers.append(entry)
 
         def unsubscribe() -> None:

@@ -13,8 +13,8 @@ from collections.abc import Collection, Mapping
 from functools import lru_cache
 from typing import Literal, Protocol, TypeAlias
 
-from cel_expr_python import cel  # type: ignore[import-untyped]
-from cel_expr_python.ext import ext_optional  # type: ignore[import-untyped]
+from cel_expr_python import cel
+from cel_expr_python.ext import ext_optional
 
 from loopwright.model.record import JsonValue
 from loopwright.syntax.cel_names import (

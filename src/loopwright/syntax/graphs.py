@@ -42,14 +42,16 @@ Step = TypeVar("Step", bound=StepAt)
 
 @dataclass(frozen=True, slots=True)
 class Wording:
-    """How a language speaks of its steps. `key` is where one names those that it waits for."""
+    """How a language speaks of its steps. `key` is where one names those that it waits for;
+    `twice` and `unknown` are its codes for an id of two steps and for a name of none.
+    """
 
     key: str
+    twice: str
+    unknown: str
     step: str = "step"
     needs: str = "needs"
     edges: str = "dependencies"
-    twice: str = "bad-id"
-    unknown: str = "unknown-step"
 
 
 def needs_of(value: Mapping[str, object], key: str) -> list[str]:
@@ -135,8 +137,9 @@ def _doubles(
         first = by_id.get(step.id, step)
         if first is not step:
             here, there = (document.at((*one.path, "id")).line for one in (step, first))
-            where = f"on lines {there} and {here}" if there != here else f"on line {here}"
-            message = f"{step.id} is the id of the {words.step}s {where}"
+            message = f"{step.id} is the id of the {words.step}s on lines {there} and {here}"
+            if here == there:
+                message = f"{step.id} is the id of two {words.step}s on line {here}"
             hint = f"give each {words.step} its own id"
             yield document.error(words.twice, message, at=(*step.path, "id"), hint=hint)
 

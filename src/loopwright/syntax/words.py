@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from difflib import get_close_matches
 
 # Comparing is quadratic in the length of the word, and nobody mistypes a word this long.
@@ -10,6 +10,7 @@ _LONGEST_WORD = 64
 _LONGEST_SHOWN = 60
 _CUTOFF = 0.65
 _SEPARATORS = re.compile(r"[-_\s.]+")
+_FIRST_PART = re.compile(r"[A-Za-z][a-z0-9]*")
 
 
 def suggest(word: str, known: Iterable[str]) -> str | None:
@@ -22,6 +23,8 @@ def suggest(word: str, known: Iterable[str]) -> str | None:
         if spelling == bare and name != word:
             return name
     close = get_close_matches(bare, list(spelled.values()), n=1, cutoff=_CUTOFF)
+    # A word that says too much begins with the right one: max_passes is max.
+    close = close or [part[0].lower() for part in [_FIRST_PART.match(word)] if part]
     return next((n for n, s in spelled.items() if s in close and n != word), None)
 
 
@@ -29,6 +32,13 @@ def did_you_mean(word: str, known: Iterable[str]) -> str | None:
     """The hint that goes with `suggest`."""
     found = suggest(word, known)
     return f"did you mean {found}?" if found else None
+
+
+def misspelt(keys: Iterable[str], known: Collection[str], *wanted: str) -> bool:
+    """Whether one of the keys is unknown because it was meant to be one of `wanted`: to say that
+    those are missing would be no news then.
+    """
+    return any(suggest(key, known) in wanted for key in keys if key not in known)
 
 
 def show(value: object) -> str:

@@ -1,7 +1,7 @@
 """What must be true of every run of a log after any history, and a list of what is not.
 
-The numbers (I1), the chain (I2), the laws of the facts (I3, I4, I8, I9, I11, I14, I17), and that
-every view is what the facts say (I5): the row, the rows of the inbox, the tail from any number.
+The numbers (I1), the chain (I2), the laws of the facts (I3, I4, I8, I9, I10, I11, I14, I17), and
+that every view is what the facts say (I5): the row, the inbox, the tail from any number.
 """
 
 from collections.abc import Iterator, Sequence
@@ -28,6 +28,7 @@ from loopwright.runtime.senses import SchemaCheck, Texts, content_hash
 from loopwright.stores.chain import Digest
 from loopwright.testing.laws import fact_problems
 from loopwright.testing.picture import picture
+from loopwright.testing.spending import Sums
 
 
 class InspectableLog(EventLog, Protocol):
@@ -80,11 +81,19 @@ def _numbers(log: EventLog, run: str, entries: Sequence[Numbered]) -> Iterator[s
 
 
 def _fold(plan: Plan, facts: Sequence[AnyFact]) -> Iterator[str]:
-    """Folding at once, in two parts, or what was read from disk comes to the same."""
+    """Folding at once, in two parts, or what was read from disk comes to the same; and what was
+    used is the sum of the calls after every fact (I10).
+    """
     whole = picture(fold(plan, facts))
     parts = fold(plan, facts[: len(facts) // 2])
+    sums = Sums()
+    for fact in facts[: len(facts) // 2]:
+        sums.take(fact)
     for fact in facts[len(facts) // 2 :]:
         apply(parts, fact)
+        sums.take(fact)
+        if parts.usage != sums.whole:
+            yield f"counts {parts.usage} as used where the calls come to {sums.whole}"
     if picture(parts) != whole:
         yield "folding in two parts comes to something else"
     if picture(fold(plan, decode_facts(encode_facts(list(facts))))) != whole:

@@ -84,9 +84,44 @@ def test_what_cannot_be_read_is_refused(data: bytes, place: str) -> None:
 REFUSED = [
     pytest.param(
         loop("until: {signal: X}").replace("max", "mx"),
-        ["3:1 cap-required", "4:3 unknown-field"],
+        ["4:3 unknown-field"],
         "did you mean max?",
         id="misspelt-key",
+        marks=pytest.mark.item("A4"),
+    ),
+    pytest.param(
+        loop("until: {signal: X}").replace("max", "max_pases"),
+        ["4:3 unknown-field"],
+        "did you mean max?",
+        id="misspelt-longer-key",
+        marks=pytest.mark.item("A4"),
+    ),
+    pytest.param(
+        HEAD + "repeat: {foreach: {items: [1]}}\n",
+        ["3:10 unknown-field"],
+        "did you mean for_each?",
+        id="misspelt-list",
+        marks=pytest.mark.item("A4"),
+    ),
+    pytest.param(
+        HEAD + "repeat: {memroy: none, until: {signal: X}}\n",
+        ["3:1 cap-required", "3:10 unknown-field"],
+        "did you mean memory?",
+        id="misspelt-other-key",
+        marks=pytest.mark.item("A4"),
+    ),
+    pytest.param(
+        HEAD + "repeat: {for_each: {item: [1]}}\n",
+        ["3:21 unknown-field"],
+        "did you mean items?",
+        id="misspelt-items",
+        marks=pytest.mark.item("A4"),
+    ),
+    pytest.param(
+        "name: x\nagents: {a: {}, b: {}}\nsteps: [{id: s, prompt: p, agnet: a}]\n",
+        ["3:28 unknown-field"],
+        "did you mean agent?",
+        id="misspelt-agent",
         marks=pytest.mark.item("A4"),
     ),
     pytest.param(

@@ -2,7 +2,8 @@
 
 import pytest
 
-from loopwright.dialects.native.commands import CommandFault, checked_words, split_command
+from loopwright.dialects.native.commands import CommandFault, checked_words, operator, split_command
+from tests.dialects.reading import lowered, only, places
 
 
 @pytest.mark.parametrize(
@@ -72,3 +73,45 @@ def test_lists_are_taken_literally() -> None:
     """In a list a sign is text, and so are braces that are not ours."""
     words = ["docker", "ps", "--format", "{{.Names}}", "&&", "*"]
     assert checked_words(words) == words
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        *[
+            pytest.param(["a", sign, "b"], (1, sign), id=sign)
+            for sign in ("&&", "||", "|", ";", "&", ">", ">>", "2>", "<", "<<", "2>&1", "&>")
+        ],
+        pytest.param(["a", "b", "|", "c", ">", "d"], (2, "|"), id="the first"),
+        pytest.param(["grep", "a|b", "&&x", ">="], None, id="inside a word"),
+        pytest.param(["|", "a"], None, id="the program itself"),
+        pytest.param(["find", ".", "-exec", "rm", "{}", ";"], None, id="end of a nested command"),
+        pytest.param(["find", "-exec", "rm", ";", "|", "wc"], (4, "|"), id="behind a nested one"),
+        pytest.param(["a", 3, ">"], (2, ">"), id="behind what is no text"),
+        pytest.param([], None, id="nothing"),
+    ],
+)
+def test_signs_of_a_shell_in_a_list(words: list[object], found: tuple[int, str] | None) -> None:
+    """A word that a shell would act on is found where it stands alone."""
+    assert operator(words) == found
+
+
+@pytest.mark.item("B12")
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        pytest.param(
+            "repeat: {max: 2, until: {all: [{command: [a, '&&', b, '|', c]}]}}\n",
+            "3:46 shell-syntax",
+            id="check",
+        ),
+        pytest.param("steps: [{id: a, run: [a, '>', b]}]\n", "3:26 shell-syntax", id="step"),
+    ],
+)
+def test_a_list_with_signs_of_a_shell_is_doubted(text: str, place: str) -> None:
+    """The list form takes every word as it is, so such a sign is a warning, told once."""
+    plan, problems = lowered(f"name: x\ngoal: g\n{text}")
+    assert plan is not None
+    assert places(problems) == [place]
+    assert only(problems).severity == "warning"
+    assert "script file" in (only(problems).hint or "")

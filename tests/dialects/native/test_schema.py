@@ -4,8 +4,8 @@ import jsonschema
 import pytest
 
 from loopwright.dialects import native
-from loopwright.dialects.native.fields import HIDDEN
 from loopwright.syntax import Document
+from loopwright.syntax.fields import HIDDEN
 
 
 def test_the_schema_is_draft_7_and_complete() -> None:

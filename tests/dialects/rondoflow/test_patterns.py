@@ -60,3 +60,24 @@ def test_what_is_invalid_never_matches(pattern: str) -> None:
     found = translate(pattern)
     assert (found.text, found.code, found.never) == (pattern, None, True)
     assert found.says
+
+
+@pytest.mark.parametrize(
+    ("pattern", "code"),
+    [
+        pytest.param("a{1000}{1000}", "regex-too-big", id="too-many"),
+        pytest.param("xa{2,3}{1001}", "regex-too-big", id="a-range"),
+        pytest.param("a{2}{3}", None, id="few"),
+    ],
+)
+def test_a_repeated_repetition_is_no_pattern(pattern: str, code: str | None) -> None:
+    """JavaScript repeats no repetition: it is kept and never matches; a huge one is named so."""
+    found = translate(pattern)
+    assert (found.text, found.code, found.never) == (pattern, code, True)
+    assert found.says == "a repetition cannot be repeated"
+
+
+def test_a_class_that_is_too_big_is_refused() -> None:
+    """A pattern whose program would be huge is refused, as in every other language."""
+    found = translate(r"[\u0101-\u0850\u1001-\u5000]{900}x")
+    assert (found.code, found.never) == ("regex-too-big", False)

@@ -1,7 +1,7 @@
 """The kinds of value that a workflow is made of, each with its own refusal."""
 
 import re
-from typing import Annotated, Any, TypeAlias, TypeVar
+from typing import Annotated, Any, TypeAlias
 
 from pydantic import (
     AfterValidator,
@@ -9,16 +9,12 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
-    GetCoreSchemaHandler,
     ValidationInfo,
     WithJsonSchema,
 )
-from pydantic_core import CoreSchema, PydanticCustomError
 
 from loopwright.dialects.archon.variables import ID_PATTERN, RESERVED_IDS
-from loopwright.syntax import check_text
-
-T = TypeVar("T")
+from loopwright.syntax.fields import HIDE, fault, visible
 
 _ID = re.compile(ID_PATTERN)
 _FILE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
@@ -31,34 +27,6 @@ class Surface(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
-class _NotNull:
-    """Leave it out or give it a value: an empty key is no way to say "the default"."""
-
-    def __get_pydantic_core_schema__(
-        self, source: object, handler: GetCoreSchemaHandler
-    ) -> CoreSchema:
-        schema = handler(source)
-        inner: CoreSchema = schema["schema"] if schema["type"] == "nullable" else schema
-        return inner
-
-
-Maybe: TypeAlias = Annotated[T | None, _NotNull()]
-
-
-def fault(code: str, message: str, *, hint: str | None = None) -> PydanticCustomError:
-    """The error to raise; `code` is the slug that the author sees."""
-    # The message goes in as a value: braces in it are the author's, not placeholders.
-    context = {"text": message, "hint": hint} if hint else {"text": message}
-    return PydanticCustomError(code.replace("-", "_"), "{text}", context)
-
-
-def _visible(text: str) -> str:
-    problem = check_text(text)
-    if problem:
-        raise fault("hidden-character", problem, hint="delete it and type the word again")
-    return text
-
-
 def _filled(text: str, info: ValidationInfo) -> str:
     if not text.strip():
         raise fault("bad-value", f"{info.field_name} must not be empty")
@@ -66,13 +34,13 @@ def _filled(text: str, info: ValidationInfo) -> str:
 
 
 def _line(text: str, info: ValidationInfo) -> str:
-    if "\n" in _visible(_filled(text, info)):
+    if "\n" in visible(_filled(text, info)):
         raise fault("bad-value", f"{info.field_name} must be one line of text")
     return text
 
 
 def _id(text: str) -> str:
-    _visible(text)
+    visible(text)
     if text in RESERVED_IDS:
         message = f"{text} is the name of a variable"
         raise fault("bad-id", message, hint=f"call it {text.lower()} or the like")
@@ -87,7 +55,7 @@ def _id(text: str) -> str:
 
 
 def _file_name(text: str) -> str:
-    _visible(text)
+    visible(text)
     if not is_file_name(text):
         message = f'"{text[:60]}" cannot be the name of a command'
         hint = "name a file in .archon/commands without its ending: review-code"
@@ -105,18 +73,15 @@ Id: TypeAlias = Annotated[
 ]
 Line: TypeAlias = Annotated[str, Field(max_length=200), AfterValidator(_line)]
 Prose: TypeAlias = Annotated[str, Field(max_length=100_000), AfterValidator(_filled)]
-ScriptText: TypeAlias = Annotated[Prose, AfterValidator(_visible)]
+ScriptText: TypeAlias = Annotated[Prose, AfterValidator(visible)]
 CommandName: TypeAlias = Annotated[str, AfterValidator(_file_name)]
-ToolName: TypeAlias = Annotated[str, Field(min_length=1), AfterValidator(_visible)]
+ToolName: TypeAlias = Annotated[str, Field(min_length=1), AfterValidator(visible)]
 InputName: TypeAlias = Annotated[
-    str, AfterValidator(_visible), Field(pattern=f"^{ID_PATTERN}$", max_length=_LONGEST_ID)
+    str, AfterValidator(visible), Field(pattern=f"^{ID_PATTERN}$", max_length=_LONGEST_ID)
 ]
 Milliseconds: TypeAlias = Annotated[float, Field(gt=0, le=31_536_000_000, allow_inf_nan=False)]
 
 # -- words that are known and refused --------------------------------------------------------------
-
-HIDDEN = "x-hidden"
-_HIDE = WithJsonSchema({HIDDEN: True})
 
 
 def _not_available(_: object, info: ValidationInfo) -> None:
@@ -130,5 +95,5 @@ def _old_form(_: object, info: ValidationInfo) -> None:
     raise fault("old-workflow", message, hint=hint)
 
 
-NotYet: TypeAlias = Annotated[Any, BeforeValidator(_not_available), _HIDE]
-OldForm: TypeAlias = Annotated[Any, BeforeValidator(_old_form), _HIDE]
+NotYet: TypeAlias = Annotated[Any, BeforeValidator(_not_available), HIDE]
+OldForm: TypeAlias = Annotated[Any, BeforeValidator(_old_form), HIDE]

@@ -6,7 +6,7 @@ from loopwright.dialects.archon.outline import NodeAt, Outline
 from loopwright.syntax import Diagnostic, Document
 from loopwright.syntax.graphs import Wording, graph_problems, near_or_known
 
-_WORDS = Wording("depends_on", step="node")
+_WORDS = Wording("depends_on", twice="bad-id", unknown="unknown-step", step="node")
 
 
 def graphs(document: Document, made: Outline) -> Iterator[Diagnostic]:

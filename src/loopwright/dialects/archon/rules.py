@@ -15,10 +15,15 @@ from loopwright.dialects.archon.outline import (
 from loopwright.dialects.archon.surface import GroupSpec, LoopSpec, NodeSpec
 from loopwright.dialects.archon.variables import Mark, marks
 from loopwright.syntax import Diagnostic, Document, did_you_mean
+from loopwright.syntax.fields import keys_of
+from loopwright.syntax.words import misspelt
 
 MAX_DEPTH = 3
 _PATH = re.compile(r"[A-Za-z0-9_./\\~-]+")
 _CHANNELS = ("until", "until_bash", "until_field")
+_NODE_KEYS = keys_of(NodeSpec)
+_LOOP_KEYS = keys_of(LoopSpec)
+_GROUP_KEYS = keys_of(GroupSpec)
 _PROVIDERS = ("claude", "codex", "gemini", "opencode")
 _CLAUDE = ("sonnet", "opus", "haiku", "claude-", "inherit")
 
@@ -52,13 +57,10 @@ def _kinds(document: Document, node: NodeAt) -> Iterator[Diagnostic]:
         yield document.error("missing-field", message, at=node.path)
 
 
-_NODE_KEYS = {field.alias or name for name, field in NodeSpec.model_fields.items()}
-
-
 def _script(document: Document, node: NodeAt) -> Iterator[Diagnostic]:
     if "script" not in node.value:
         return
-    if "runtime" not in node.value:
+    if "runtime" not in node.value and not misspelt(node.value, _NODE_KEYS, "runtime"):
         message = "runtime is required with script: uv for Python, bun for JavaScript"
         yield document.error("missing-field", message, at=node.path)
     if "deps" in node.value and node.value.get("runtime") == "bun":
@@ -117,26 +119,25 @@ def _loop(document: Document, made: Outline, node: NodeAt, key: str) -> Iterator
     if node.graph.depth + 1 > MAX_DEPTH:
         message = f"loops are nested more than {MAX_DEPTH} deep"
         yield document.error("too-nested", message, at=path, on_key=True)
-    known = {field for field in (LoopSpec if key == "loop" else GroupSpec).model_fields}
-    misspelt = {did_you_mean(one, known) for one in value if one not in known}
+    known = _LOOP_KEYS if key == "loop" else _GROUP_KEYS
     if key == "loop":
-        yield from _one_prompt(document, value, path, misspelt)
+        yield from _one_prompt(document, value, path)
         yield from _until_field(document, node, value, path)
-    if not any(channel in value for channel in _CHANNELS) and not misspelt - {None}:
+    if not set(_CHANNELS) & set(value) and not misspelt(value, known, *_CHANNELS):
         message = "until is required: the word that ends the loop"
         hint = "or until_bash: a script that does, or until_field: a field of output_format"
         yield document.error("missing-field", message, at=path, hint=hint)
     yield from _gate(document, made, value, path)
 
 
-def _one_prompt(
-    document: Document, value: Mapping, path: Path, misspelt: set[str | None]
-) -> Iterator[Diagnostic]:
+def _one_prompt(document: Document, value: Mapping, path: Path) -> Iterator[Diagnostic]:
     if "prompt" in value and "command" in value:
         place = (*path, "command")
         message = "prompt and command exclude each other"
         yield document.error("mutually-exclusive", message, at=place, on_key=True)
-    elif "prompt" not in value and "command" not in value and not misspelt - {None}:
+    elif not {"prompt", "command"} & set(value) and not misspelt(
+        value, _LOOP_KEYS, "prompt", "command"
+    ):
         message = "prompt is required: what the agent is told in each pass"
         hint = "or command: the name of a file in .archon/commands"
         yield document.error("missing-field", message, at=path, hint=hint)
@@ -178,7 +179,7 @@ def _gate(document: Document, made: Outline, value: Mapping, path: Path) -> Iter
                     document.file, line, column, "ignored-here", message, None, "warning"
                 )
         return
-    if "gate_message" not in value:
+    if "gate_message" not in value and not misspelt(value, _LOOP_KEYS, "gate_message"):
         message = "gate_message is required with interactive: what the person is asked"
         yield document.error("missing-field", message, at=path)
     if made.top.get("interactive") is not True:

@@ -2,9 +2,9 @@
 
 from typing import TypeAlias, cast
 
-from loopwright.dialects.archon.fields import HIDDEN
 from loopwright.dialects.archon.surface import Workflow
 from loopwright.model.record import JsonValue
+from loopwright.syntax.fields import HIDDEN
 
 Node: TypeAlias = dict[str, JsonValue]
 

@@ -13,7 +13,6 @@ from loopwright.dialects.archon.fields import (
     Id,
     InputName,
     Line,
-    Maybe,
     Milliseconds,
     NotYet,
     OldForm,
@@ -22,6 +21,7 @@ from loopwright.dialects.archon.fields import (
     Surface,
     ToolName,
 )
+from loopwright.syntax.fields import Maybe
 
 TriggerRule: TypeAlias = Literal[
     "all_success", "one_success", "none_failed_min_one_success", "all_done"

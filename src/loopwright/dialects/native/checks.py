@@ -11,7 +11,6 @@ from pydantic import (
     WithJsonSchema,
 )
 
-from loopwright.dialects.native.faults import fault
 from loopwright.dialects.native.fields import (
     LOOSE,
     Argv,
@@ -19,14 +18,14 @@ from loopwright.dialects.native.fields import (
     EnvName,
     Expression,
     Line,
-    Maybe,
     NotYet,
     Prose,
     ScriptText,
     SpecLine,
 )
 from loopwright.dialects.native.parts import JsonSchema, Person, Surface
-from loopwright.dialects.native.patterns import pattern_fault
+from loopwright.syntax.fields import Maybe, fault
+from loopwright.syntax.patterns import pattern_fault
 
 # -- until -----------------------------------------------------------------------------------------
 

@@ -4,7 +4,7 @@ import re
 import shlex
 from typing import NamedTuple
 
-_USE_A_SCRIPT = "put it into a script file and name that file here"
+USE_A_SCRIPT = "put it into a script file and name that file here"
 
 # One group per way of quoting: outside of all quotes, inside double quotes, and what is safe.
 _PIECE = re.compile(
@@ -19,6 +19,8 @@ _PIECE = re.compile(
     """,
     re.VERBOSE | re.DOTALL,
 )
+_OPERATOR = re.compile(r"&&|\|\|?|;|&|\d*>>?|\d*<<?<?|\d*>&\d*|&>")
+_NESTING = ("-exec", "-ok")
 _ASSIGNMENT = re.compile(r"\s*([A-Za-z_]\w*=\S*)\s")
 _OURS = re.compile(
     r"\{\{\s*(?:message|input|steps|item|index|iteration|max|previous|feedback|run|workspace)\b"
@@ -38,11 +40,11 @@ def split_command(line: str) -> list[str] | CommandFault:
     found = shell_syntax(line)
     if found:
         message = f"{found} means something to a shell only, and no shell is used"
-        return CommandFault("shell-syntax", message, _USE_A_SCRIPT)
+        return CommandFault("shell-syntax", message, USE_A_SCRIPT)
     assigned = _ASSIGNMENT.match(line)
     if assigned:
         message = f"{assigned[1]} sets a variable in a shell only, and no shell is used"
-        return CommandFault("shell-syntax", message, _USE_A_SCRIPT)
+        return CommandFault("shell-syntax", message, USE_A_SCRIPT)
     try:
         words = shlex.split(line)
     except ValueError:
@@ -56,6 +58,17 @@ def shell_syntax(line: str) -> str | None:
         sign = piece["inside"] or piece["bare"] or piece["home"]
         if sign:
             return "a line break" if sign == "\n" else sign
+    return None
+
+
+def operator(words: list[object]) -> tuple[int, str] | None:
+    """The first word of a list that a shell would act on, and where it stands; the program gets
+    it as text. A semicolon is fine where it ends the command of another command (`find -exec`).
+    """
+    nested = any(isinstance(word, str) and word.startswith(_NESTING) for word in words)
+    for number, word in enumerate(words[1:], start=1):
+        if isinstance(word, str) and _OPERATOR.fullmatch(word) and not (nested and word == ";"):
+            return number, word
     return None
 
 

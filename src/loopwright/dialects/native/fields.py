@@ -1,37 +1,21 @@
 """The kinds of value that a native definition is made of, each with its own refusal."""
 
 import re
-from typing import Annotated, Any, TypeAlias, TypeVar
+from typing import Annotated, Any, TypeAlias
 
 from pydantic import (
     AfterValidator,
     BeforeValidator,
     Field,
-    GetCoreSchemaHandler,
     ValidationInfo,
     WithJsonSchema,
 )
-from pydantic_core import CoreSchema
 
 from loopwright.dialects.native.commands import CommandFault, checked_words, split_command
-from loopwright.dialects.native.faults import fault, visible
+from loopwright.model.actions import MAX_PASSES
+from loopwright.model.environment import is_reserved, is_variable_name
 from loopwright.model.ids import is_id
-
-T = TypeVar("T")
-
-
-class _NotNull:
-    """Leave it out or give it a value: an empty key is no way to say "the default"."""
-
-    def __get_pydantic_core_schema__(
-        self, source: object, handler: GetCoreSchemaHandler
-    ) -> CoreSchema:
-        schema = handler(source)
-        inner: CoreSchema = schema["schema"] if schema["type"] == "nullable" else schema
-        return inner
-
-
-Maybe: TypeAlias = Annotated[T | None, _NotNull()]
+from loopwright.syntax.fields import HIDE, fault, visible
 
 # -- ids and names ---------------------------------------------------------------------------------
 
@@ -167,7 +151,7 @@ Tokens: TypeAlias = Annotated[
     ),
 ]
 Usd: TypeAlias = Annotated[float, Field(gt=0, le=1_000_000, allow_inf_nan=False)]
-Count: TypeAlias = Annotated[int, Field(ge=1, le=1000)]
+Count: TypeAlias = Annotated[int, Field(ge=1, le=MAX_PASSES)]
 
 # -- commands, environment, files ------------------------------------------------------------------
 
@@ -200,46 +184,12 @@ Argv: TypeAlias = Annotated[
     ),
 ]
 
-# Each of these makes a program load or run something other than what was asked for.
-_RESERVED = frozenset(
-    {
-        "BASHOPTS",
-        "BASH_ENV",
-        "CDPATH",
-        "ENV",
-        "GCONV_PATH",
-        "GLIBC_TUNABLES",
-        "GLOBIGNORE",
-        "IFS",
-        "JAVA_TOOL_OPTIONS",
-        "JDK_JAVA_OPTIONS",
-        "NODE_OPTIONS",
-        "PATH",
-        "PERL5DB",
-        "PERL5LIB",
-        "PERL5OPT",
-        "PROMPT_COMMAND",
-        "PS4",
-        "PYTHONBREAKPOINT",
-        "PYTHONHOME",
-        "PYTHONINSPECT",
-        "PYTHONSTARTUP",
-        "RUBYLIB",
-        "RUBYOPT",
-        "SHELLOPTS",
-        "ZDOTDIR",
-        "_JAVA_OPTIONS",
-    }
-)
-_RESERVED_PREFIXES = ("BASH_FUNC_", "DYLD_", "GIT_", "LD_", "LOOPWRIGHT_")
-_ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-
 
 def _env_name(name: str) -> str:
-    if name.upper() in _RESERVED or name.upper().startswith(_RESERVED_PREFIXES):
+    if is_reserved(name):
         message = f"{visible(name)} decides what programs load and run, so no definition sets it"
         raise fault("reserved-env", message, hint="remove it, or use a name of your own")
-    if not _ENV_NAME.fullmatch(visible(name)):
+    if not is_variable_name(visible(name)):
         raise fault("bad-env", f'"{name}" cannot be the name of a variable')
     return name
 
@@ -272,9 +222,6 @@ ScriptText: TypeAlias = Annotated[str, Field(max_length=100_000), AfterValidator
 
 # -- words that are known and refused --------------------------------------------------------------
 
-HIDDEN = "x-hidden"
-_HIDE = WithJsonSchema({HIDDEN: True})
-
 
 def _not_available(_: object, info: ValidationInfo) -> None:
     message = f"{info.field_name} has its place, but this version cannot run it yet"
@@ -287,5 +234,5 @@ def _on_the_agent(_: object, info: ValidationInfo) -> None:
     raise fault("unsupported-here", message, hint=hint)
 
 
-NotYet: TypeAlias = Annotated[Any, BeforeValidator(_not_available), _HIDE]
-OnAgentOnly: TypeAlias = Annotated[Any, BeforeValidator(_on_the_agent), _HIDE]
+NotYet: TypeAlias = Annotated[Any, BeforeValidator(_not_available), HIDE]
+OnAgentOnly: TypeAlias = Annotated[Any, BeforeValidator(_on_the_agent), HIDE]

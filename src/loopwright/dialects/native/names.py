@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator
 
-from loopwright.dialects.native.outline import Outline, Path, StepAt
+from loopwright.dialects.native.checks import GoalSpec, JudgeSpec
+from loopwright.dialects.native.outline import BodyAt, Outline, Path, StepAt
 from loopwright.dialects.native.specs import (
     GOVERNING_KEYS,
     PROGRAMS,
@@ -10,13 +11,18 @@ from loopwright.dialects.native.specs import (
     is_spec,
     spec_fault,
 )
+from loopwright.dialects.native.surface import Definition, RepeatSpec, StepSpec
 from loopwright.syntax import Diagnostic, Document, did_you_mean
+from loopwright.syntax.fields import keys_of
 from loopwright.syntax.graphs import Wording, graph_problems, known_names, near_or_known
+from loopwright.syntax.words import misspelt
 
 # -- steps -----------------------------------------------------------------------------------------
 
 
-_WORDS = Wording("needs", edges="needs")
+_BODY_KEYS = keys_of(RepeatSpec) | keys_of(StepSpec) | keys_of(Definition)
+_JUDGE_KEYS = keys_of(JudgeSpec) | keys_of(GoalSpec)
+_WORDS = Wording("needs", twice="bad-id", unknown="unknown-step", edges="needs")
 
 
 def graphs(document: Document, made: Outline) -> Iterator[Diagnostic]:
@@ -42,18 +48,18 @@ def agents(document: Document, made: Outline) -> Iterator[Diagnostic]:
     default = made.top.get("agent")
     if isinstance(default, str):
         yield from _named(document, default, ("agent",), list(defined))
+    is_open = default is None and len(defined) > 1
     for body in made.bodies:
         name, place = body.value.get("agent"), body.keys.get("agent", ())
         if isinstance(name, str) and place != ("agent",):
             yield from _named(document, name, place, list(defined))
-        calls = not {"agent", "run", "script", "steps"} & set(body.value)
-        if calls and default is None and len(defined) > 1 and _is_call(body.path, made):
+        if is_open and _is_call(body, made):
             yield _which(document, body.path, list(defined))
     for path, value in made.calls:
         name = value.get("agent")
         if isinstance(name, str):
             yield from _named(document, name, (*path, "agent"), list(defined))
-        elif "agent" not in value and default is None and len(defined) > 1:
+        elif is_open and "agent" not in value and not misspelt(value, _JUDGE_KEYS, "agent"):
             yield _which(document, path, list(defined))
 
 
@@ -62,10 +68,17 @@ def _which(document: Document, path: Path, defined: list[str]) -> Diagnostic:
     return document.error("missing-field", message, at=path)
 
 
-def _is_call(path: Path, made: Outline) -> bool:
-    """Whether a body without a program or steps is a call, not a gate or the like."""
+def _is_call(body: BodyAt, made: Outline) -> bool:
+    """Whether a body is a call of nobody: no program, no steps, no gate or the like."""
+    if {"agent", "run", "script", "steps"} & set(body.value):
+        return False
     steps = {step.path: step.value for graph in made.graphs for step in graph.steps}
-    return path not in steps or bool({"prompt", "repeat"} & set(steps[path]))
+    written = steps.get(body.path, made.top)
+    repeat = written.get("repeat")
+    keys = [*written, *(repeat if isinstance(repeat, dict) else ())]
+    if misspelt(keys, _BODY_KEYS, "agent"):
+        return False
+    return body.path not in steps or bool({"prompt", "repeat"} & set(written))
 
 
 def _named(document: Document, name: str, path: Path, defined: list[str]) -> Iterator[Diagnostic]:

@@ -5,19 +5,18 @@ from typing import Annotated, Literal, TypeAlias
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, JsonValue
 
-from loopwright.dialects.native.faults import fault
 from loopwright.dialects.native.fields import (
     Duration,
     EnvName,
     Line,
-    Maybe,
     NotYet,
     Prose,
     SpecLine,
     Tokens,
     Usd,
 )
-from loopwright.dialects.native.patterns import pattern_fault
+from loopwright.syntax.fields import Maybe, fault, leads_away
+from loopwright.syntax.patterns import pattern_fault
 
 RetryKind: TypeAlias = Literal[
     "exit",
@@ -44,7 +43,7 @@ class Surface(BaseModel):
 def _local_schema(schema: dict[str, JsonValue]) -> dict[str, JsonValue]:
     if not schema:
         raise fault("matches-everything", "an empty schema fits any result")
-    if _leads_away(schema):
+    if leads_away(schema):
         hint = "copy it into definitions and refer to #/definitions/NAME"
         raise fault("remote-ref", "a $ref must stay inside the schema", hint=hint)
     for pattern in _patterns(schema):
@@ -73,20 +72,10 @@ def _patterns(value: JsonValue) -> list[str]:
         return [pattern for one in value for pattern in _patterns(one)]
     if not isinstance(value, dict):
         return []
-    own = [value["pattern"]] if isinstance(value.get("pattern"), str) else []
-    named = value.get("patternProperties")
-    keys = list(named) if isinstance(named, dict) else []
-    return [*own, *keys, *(p for one in value.values() for p in _patterns(one))]  # type: ignore[list-item]
-
-
-def _leads_away(value: JsonValue) -> bool:
-    if isinstance(value, list):
-        return any(_leads_away(one) for one in value)
-    if not isinstance(value, dict):
-        return False
-    target = value.get("$ref", "#")
-    away = isinstance(target, str) and not target.startswith("#")
-    return away or any(_leads_away(one) for one in value.values())
+    own, named = value.get("pattern"), value.get("patternProperties")
+    found = [own] if isinstance(own, str) else []
+    found += named if isinstance(named, dict) else ()
+    return [*found, *(pattern for one in value.values() for pattern in _patterns(one))]
 
 
 JsonSchema: TypeAlias = Annotated[dict[str, JsonValue], AfterValidator(_local_schema)]

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from loopwright.dialects.native.checks import CheckSpec, WhenSpec
+from loopwright.dialects.native.commands import USE_A_SCRIPT, operator
 from loopwright.dialects.native.lower_checks import OPERATORS
 from loopwright.dialects.native.outline import (
     BODY_KEYS,
@@ -17,8 +18,11 @@ from loopwright.dialects.native.outline import (
     Outline,
     Path,
 )
+from loopwright.dialects.native.surface import ForEachSpec, RepeatSpec
 from loopwright.dialects.native.templates import parse
 from loopwright.syntax import Diagnostic, Document
+from loopwright.syntax.fields import keys_of
+from loopwright.syntax.words import misspelt
 
 MAX_DEPTH = 3
 MAX_ITEMS = 1_000
@@ -61,6 +65,9 @@ _NOT_WITH_EACH = (
     "broken_after",
     "check_first",
 )
+_LOOP_KEYS = keys_of(RepeatSpec)
+_EACH_KEYS = keys_of(ForEachSpec)
+_CHECK_KEYS = keys_of(CheckSpec)
 _STEP_KINDS = ("repeat", "gate", "wait", "stop")
 _STEP_KEYS = ("id", "needs", "join", "retry", "limits", "on_error", "when", "when_error")
 _OF_MEMORY = {"chars": "progress-log", "by_step": "previous-output"}
@@ -70,6 +77,8 @@ def structure(document: Document, made: Outline) -> Iterator[Diagnostic]:
     """All that breaks a rule between keys."""
     for body in made.bodies:
         yield from _body(document, body)
+        if "run" in body.keys:
+            yield from _words(document, body.keys["run"], body.value["run"])
     for graph in made.graphs:
         for step in graph.steps:
             yield from _step(document, step.path, step.value)
@@ -77,6 +86,7 @@ def structure(document: Document, made: Outline) -> Iterator[Diagnostic]:
         yield from _loop(document, loop)
     for path, check in made.checks:
         yield from _check(document, path, check)
+        yield from _words(document, (*path, "command"), check.get("command"))
     for path, condition in made.conditions:
         yield from _condition(document, path, condition)
 
@@ -158,6 +168,15 @@ def _step(document: Document, path: Path, value: Mapping) -> Iterator[Diagnostic
         yield _on_key(document, place, "mutually-exclusive", message, hint=hint)
 
 
+def _words(document: Document, path: Path, command: object) -> Iterator[Diagnostic]:
+    """Signs of a shell in a list of words are allowed, but rarely what was meant."""
+    found = operator(command) if isinstance(command, list) else None
+    if found:
+        number, word = found
+        message = f"{word} is given to the program as text: no shell is used"
+        yield document.warning("shell-syntax", message, at=(*path, number), hint=USE_A_SCRIPT)
+
+
 # -- loops -----------------------------------------------------------------------------------------
 
 
@@ -168,7 +187,7 @@ def _loop(document: Document, loop: LoopAt) -> Iterator[Diagnostic]:
     value = loop.value
     if "for_each" in value:
         yield from _each(document, loop)
-    elif "max" not in value:
+    elif "max" not in value and not misspelt(value, _LOOP_KEYS, "max", "for_each"):
         message = "a loop needs max, the most passes it may make"
         yield _on_key(document, loop.path, "cap-required", message, hint="max: 10")
     memory = value.get("memory")
@@ -221,7 +240,7 @@ def _items(document: Document, each: Mapping, path: Path) -> Iterator[Diagnostic
     if len(given) > 1:
         message = f"{given[0]} and {given[1]} exclude each other"
         yield _on_key(document, (*path, given[1]), "mutually-exclusive", message)
-    elif not given:
+    elif not given and set(each) <= _EACH_KEYS:
         yield document.error("missing-field", "for_each needs items, from or expr", at=path)
     items, most = each.get("items"), each.get("max_items", MAX_ITEMS)
     if isinstance(items, list) and isinstance(most, int) and len(items) > most:
@@ -235,7 +254,7 @@ def _items(document: Document, each: Mapping, path: Path) -> Iterator[Diagnostic
 
 def _check(document: Document, path: Path, check: Mapping) -> Iterator[Diagnostic]:
     kinds = [key for key in (*_CHECKS, *_LATER_CHECKS) if key in check]
-    if not kinds and set(check) <= _KNOWN:
+    if not kinds and set(check) <= _CHECK_KEYS:
         message = f"a check is one of {', '.join(_CHECKS)}"
         yield document.error("missing-field", message, at=path)
     if len(kinds) > 1:
@@ -268,8 +287,6 @@ def _judge(document: Document, path: Path, schema: Mapping) -> Iterator[Diagnost
         hint = "add properties: {done: {type: boolean}} and required: [done]"
         yield document.error("judge-schema", message, at=path, hint=hint)
 
-
-_KNOWN = {field.alias or name for name, field in CheckSpec.model_fields.items()}
 
 # -- conditions ------------------------------------------------------------------------------------
 

@@ -10,7 +10,6 @@ from typing import Annotated, Literal, TypeAlias
 from pydantic import BeforeValidator, Field, JsonValue
 
 from loopwright.dialects.native.checks import CheckSpec, When
-from loopwright.dialects.native.faults import fault
 from loopwright.dialects.native.fields import (
     AgentName,
     Argv,
@@ -21,7 +20,6 @@ from loopwright.dialects.native.fields import (
     Id,
     InputName,
     Line,
-    Maybe,
     NotYet,
     OnAgentOnly,
     Prose,
@@ -42,6 +40,7 @@ from loopwright.dialects.native.parts import (
     Surface,
 )
 from loopwright.model.policy import AtCap, Join, OnError, OnFailure, OutputMode, SessionMode
+from loopwright.syntax.fields import Maybe, fault
 
 VERSION = 1
 

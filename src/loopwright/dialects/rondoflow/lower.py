@@ -65,12 +65,12 @@ def _pattern(document: Document, value: Mapping[str, object]) -> Iterator[Diagno
     if not isinstance(pattern, str) or len(pattern) > 500:
         return
     found = translate(pattern)
-    if found.code:
-        yield document.error(found.code, found.says, at=_VALUE, hint=found.hint)
-    elif found.never:
+    if found.never:
         hint = "the loop will run to its last iteration"
         message = f"the pattern is invalid and never matches: {found.says}"
-        yield document.warning("bad-regex", message, at=_VALUE, hint=hint)
+        yield document.warning(found.code or "bad-regex", message, at=_VALUE, hint=hint)
+    elif found.code:
+        yield document.error(found.code, found.says, at=_VALUE, hint=found.hint)
 
 
 def _plan(assistant: Assistant) -> Plan:

@@ -8,10 +8,7 @@ one that it would take but our engine cannot do is refused.
 import re
 from typing import NamedTuple
 
-import re2
-
-MAX_REPETITION = 1_000
-_ANY_OUTPUT = ("a", "Z", "0", " ", "~", "é")
+from loopwright.syntax.patterns import MAX_REPETITION, engine_fault, repeated_times
 
 _TOKEN = re.compile(
     r"""
@@ -29,6 +26,7 @@ _TOKEN = re.compile(
     """,
     re.VERBOSE | re.DOTALL,
 )
+_SCRIPT = "use test_pass with a script"
 _SAY = "say what the output must contain, or use max_iterations"
 # Letters that mean something behind a backslash; any other is just itself.
 _MEANINGFUL = frozenset("dDwWsSbBfnrtv0")
@@ -52,19 +50,13 @@ def translate(pattern: str) -> Pattern:
     if found:
         return found
     text = _rewritten(pattern)
-    options = re2.Options()
-    options.log_errors = False
-    options.case_sensitive = False
-    try:
-        program = re2.compile(text, options)
-    except re2.error as error:
-        words = error.args[0].decode("utf-8", "replace")
-        if "repetition size" in words or "too large" in words:
-            return Pattern(pattern, "regex-too-big", "the repetitions multiply to too many")
-        return Pattern(pattern, says=words, never=True)
-    if all(program.search(one) for one in _ANY_OUTPUT):
-        return Pattern(pattern, "matches-everything", "the pattern matches any output", _SAY)
-    return Pattern(text)
+    fault = engine_fault(text, ignore_case=True)
+    if fault is None:
+        return Pattern(text)
+    if fault.code == "bad-regex":
+        return Pattern(pattern, says=fault.message, never=True)
+    hint = _SCRIPT if fault.code == "regex-too-big" else _SAY
+    return Pattern(pattern, fault.code, fault.message, hint)
 
 
 def _refusal(pattern: str) -> Pattern | None:
@@ -101,11 +93,15 @@ def _inside_after(token: "re.Match[str]", *, inside: bool) -> bool:
 def _repetition(pattern: str, token: "re.Match[str]") -> Pattern | None:
     # Cut, so that a number of any length stays cheap: it is too big anyway.
     low, high = (int((token[name] or "0")[:9]) for name in ("low", "high"))
+    times = repeated_times(pattern[token.start() :])
+    if times:
+        code = "regex-too-big" if times > MAX_REPETITION else None
+        return Pattern(pattern, code, "a repetition cannot be repeated", never=True)
     if token["high"] and low > high:
         return Pattern(pattern, says=f"{token[0]} has its numbers in the wrong order", never=True)
     if max(low, high) > MAX_REPETITION:
         says = f"{token[0]} repeats more than {MAX_REPETITION:,} times"
-        return Pattern(pattern, "regex-too-big", says)
+        return Pattern(pattern, "regex-too-big", says, _SCRIPT)
     return None
 
 

@@ -5,10 +5,10 @@ import unicodedata
 from typing import Annotated, TypeAlias
 
 from pydantic import AfterValidator, BeforeValidator, Field, JsonValue, WithJsonSchema
-from pydantic_core import PydanticCustomError
 
 from loopwright.syntax import check_text
 from loopwright.syntax.characters import name_character
+from loopwright.syntax.fields import fault, leads_away, visible
 from loopwright.syntax.words import show
 
 MAX_TEXT = 2_000
@@ -18,13 +18,6 @@ _LOOSE_ID = re.compile(rf"[a-zA-Z][a-zA-Z0-9_-]{{0,{MAX_ID - 1}}}")
 
 # What turns the order of characters around: a text that reads otherwise than it is.
 _TURNING = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
-
-
-def fault(code: str, message: str, *, hint: str | None = None) -> PydanticCustomError:
-    """The error to raise; `code` is the slug that the author sees."""
-    # The message goes in as a value: braces in it are the author's, not placeholders.
-    context = {"text": message, "hint": hint} if hint else {"text": message}
-    return PydanticCustomError(code.replace("-", "_"), "{text}", context)
 
 
 # -- texts -----------------------------------------------------------------------------------------
@@ -39,13 +32,6 @@ def prose_problem(text: str) -> str | None:
     return None
 
 
-def _visible(text: str) -> str:
-    problem = check_text(text)
-    if problem:
-        raise fault("hidden-character", problem, hint="delete it and type the word again")
-    return text
-
-
 def _prose(text: str) -> str:
     problem = None if text.isascii() and text.isprintable() else prose_problem(text)
     if problem:
@@ -54,14 +40,14 @@ def _prose(text: str) -> str:
 
 
 def _id(text: str) -> str:
-    _visible(text)
+    visible(text)
     if not _LOOSE_ID.fullmatch(text):
         raise fault("bad-id", f'"{text[:40]}" cannot be an id', hint=ID_HINT)
     return text
 
 
 def _agent_name(text: str) -> str:
-    _visible(text)
+    visible(text)
     if not STRICT_ID.fullmatch(text):
         raise fault("bad-id", f'"{text[:40]}" cannot be the name of an agent', hint=ID_HINT)
     return text
@@ -76,8 +62,8 @@ def _expression(text: str) -> str:
 ID_HINT = f"use a-z, 0-9, _ and -, first a letter, at most {MAX_ID} characters"
 
 Prose: TypeAlias = Annotated[str, AfterValidator(_prose)]
-Word: TypeAlias = Annotated[str, Field(min_length=1, max_length=500), AfterValidator(_visible)]
-Name: TypeAlias = Annotated[str, Field(max_length=500), AfterValidator(_visible)]
+Word: TypeAlias = Annotated[str, Field(min_length=1, max_length=500), AfterValidator(visible)]
+Name: TypeAlias = Annotated[str, Field(max_length=500), AfterValidator(visible)]
 StepId: TypeAlias = Annotated[
     str,
     AfterValidator(_id),
@@ -155,20 +141,10 @@ _DRIVE = re.compile(r"[A-Za-z]:")
 
 
 def _local_schema(schema: dict[str, JsonValue]) -> dict[str, JsonValue]:
-    if _leads_away(schema):
+    if leads_away(schema):
         hint = "copy it into $defs and refer to #/$defs/NAME"
         raise fault("remote-ref", "a $ref must stay inside the schema", hint=hint)
     return schema
-
-
-def _leads_away(value: JsonValue) -> bool:
-    if isinstance(value, list):
-        return any(_leads_away(one) for one in value)
-    if not isinstance(value, dict):
-        return False
-    target = value.get("$ref", "#")
-    away = isinstance(target, str) and not target.startswith("#")
-    return away or any(_leads_away(one) for one in value.values())
 
 
 def inside(folder: str, written: str) -> str | None:

@@ -6,8 +6,11 @@ from typing import NamedTuple
 
 from loopwright.dialects.zenflow.fields import ID_HINT, MAX_TEXT, STRICT_ID, milliseconds
 from loopwright.dialects.zenflow.files import is_reference
+from loopwright.dialects.zenflow.surface import LoopSpec, Workflow
 from loopwright.dialects.zenflow.tree import LoopAt, StepAt, Tree
 from loopwright.syntax import Diagnostic, Document, check_text
+from loopwright.syntax.fields import keys_of
+from loopwright.syntax.words import misspelt
 
 MAX_STEPS = 100
 MAX_ITEMS = 1_000
@@ -36,6 +39,8 @@ _FOREACH_WITH = (
     Fault("foreach-with-delay", "delay"),
     Fault("foreach-with-on-exhausted", "onExhausted"),
 )
+_FLOW_KEYS = keys_of(Workflow)
+_LOOP_KEYS = keys_of(LoopSpec)
 _OF_THE_BODY = ("agent", "instructions", "model", "contextFiles")
 _SCRIPTS = ("LATIN", "CYRILLIC", "GREEK", "ARMENIAN", "CHEROKEE")
 
@@ -57,13 +62,14 @@ def structure(document: Document, tree: Tree) -> Iterator[Diagnostic]:
 
 def _root(document: Document, tree: Tree) -> Iterator[Diagnostic]:
     name, steps = tree.top.get("name"), tree.top.get("steps")
-    if name is None or (isinstance(name, str) and not name.strip()):
+    is_blank = isinstance(name, str) and not name.strip()
+    if is_blank or (name is None and not misspelt(tree.top, _FLOW_KEYS, "name")):
         message = "a workflow needs a name"
         yield document.error("missing-name", message, at=("name",), hint="name: my-workflow")
     elif isinstance(name, str) and not check_text(name) and len(_scripts(name)) > 1:
         message = f"the name mixes letters that look alike: {' and '.join(_scripts(name))}"
         yield document.warning("mixed-script", message, at=("name",))
-    if steps is None:
+    if steps is None and not misspelt(tree.top, _FLOW_KEYS, "steps"):
         hint = "steps: [{id: first, instructions: …}]"
         yield document.error("missing-steps", "a workflow needs steps", hint=hint)
     elif steps == []:
@@ -147,7 +153,9 @@ def _each(document: Document, loop: LoopAt) -> Iterator[Diagnostic]:
 
 
 def _repeat(document: Document, loop: LoopAt) -> Iterator[Diagnostic]:
-    if not loop.has("maxIterations"):
+    if not loop.has("maxIterations") and not misspelt(
+        loop.value, _LOOP_KEYS, "maxIterations", "forEach"
+    ):
         message = "a loop needs maxIterations, the most passes it may make, or forEach"
         yield document.error(
             "loop-missing-max-iterations",

@@ -22,8 +22,8 @@ from loopwright.dialects.zenflow.fields import (
     StepId,
     Word,
     WorkspacePath,
-    fault,
 )
+from loopwright.syntax.fields import fault
 from loopwright.syntax.words import show
 
 VERSION = 1

@@ -31,6 +31,7 @@ _TOKEN = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 
+_STACKED = re.compile(r"\{(\d+)(?:,\d*)?\}\{(\d+)(?:,\d*)?\}")
 _BACK_REFERENCE = ("back-references", "write out what the group may be, or use a command check")
 _ENDS = ("anchors such as \\Z", r"use \z for the end and \A for the beginning of the output")
 _ATOMIC = ("atomic groups", "leave the ?> out: the engine never backtracks")
@@ -74,9 +75,11 @@ def pattern_fault(pattern: str, *, ignore_case: bool = False) -> Fault | None:
     if len(pattern) > MAX_PATTERN:
         message = f"the pattern has {len(pattern):,} characters; at most {MAX_PATTERN:,} are taken"
         return Fault("regex-too-big", message, _USE_SCRIPT)
-    found = _scan(pattern)
-    if found:
-        return found
+    return _scan(pattern) or engine_fault(pattern, ignore_case=ignore_case)
+
+
+def engine_fault(pattern: str, *, ignore_case: bool) -> Fault | None:
+    """Why the engine does not take a pattern, or why taking it would be of no use."""
     try:
         program = compiled(pattern, ignore_case=ignore_case)
     except re2.error as error:
@@ -133,12 +136,28 @@ def _refused(pattern: str, error: Exception) -> Fault:
     if problem == "unexpected )":
         return Fault("bad-regex", "a ) closes nothing", "remove it, or write \\)", _open(pattern))
     column = max(pattern.rfind(fragment), 0) + 1 if fragment else 1
-    if re.fullmatch(r"\{\d+(,\d*)?\}\{.*", fragment) or "too large" in problem:
+    if times := repeated_times(fragment):
+        return _stacked(times, column)
+    if "too large" in problem:
         return Fault("regex-too-big", "repetitions of repetitions", _USE_SCRIPT, column)
     if problem == "invalid repetition size" and not _is_reversed(fragment):
         message = "the repetitions multiply to more than the engine takes"
         return Fault("regex-too-big", message, _USE_SCRIPT, column)
     return Fault("bad-regex", f"{problem} {fragment}".strip(), None, column)
+
+
+def repeated_times(fragment: str) -> int:
+    """How often `{2}{3}`, a repetition of a repetition, repeats at least; 0 where it is none."""
+    found = _STACKED.match(fragment)
+    # Cut, so that numbers of any length stay cheap: they are too big anyway.
+    return max(int(found[1][:9]), 1) * max(int(found[2][:9]), 1) if found else 0
+
+
+def _stacked(times: int, column: int) -> Fault:
+    if times > MAX_REPETITION:
+        return Fault("regex-too-big", "repetitions of repetitions", _USE_SCRIPT, column)
+    hint = "put what is repeated into a group: (?:a{2}){3}"
+    return Fault("bad-regex", "a repetition cannot be repeated", hint, column)
 
 
 def _is_reversed(fragment: str) -> bool:

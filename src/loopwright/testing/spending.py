@@ -1,0 +1,93 @@
+"""The law of spending (I10): what a place has used is the sum of the calls in it, and no work
+begins at a place when its budget, or that of a place around it, is used up.
+
+A call says what it used when it has ended, so the last one may go beyond; nothing is set aside for
+it before. Who judges a pass is asked all the same: the pass is paid for already.
+"""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from loopwright.kernel.calls import AgentCall
+from loopwright.kernel.facts import AnyFact, EffectDone, EffectFailed, EffectRequested, Usage
+from loopwright.model.actions import Repeat
+from loopwright.model.ids import last_id, parent_path
+from loopwright.model.plan import Plan
+from loopwright.model.policy import Limits
+from loopwright.testing.whereabouts import action_at
+
+_DECIMALS = 9  # of a dollar, as the engine counts them
+_TRY = re.compile(r"~\d+")
+
+
+class Sums:
+    """Running sums: of each step over all its tries, of everything else by its own path."""
+
+    def __init__(self) -> None:
+        self._used: defaultdict[str, Usage] = defaultdict(Usage)
+        self._of_steps: defaultdict[str, Usage] = defaultdict(Usage)
+
+    def take(self, fact: AnyFact) -> None:
+        """Add what a call used."""
+        if isinstance(fact, EffectDone | EffectFailed) and fact.usage is not None:
+            for place in _around(fact.path):
+                self._used[place] = _sum(self._used[place], fact.usage)
+                step = _TRY.sub("", place)
+                self._of_steps[step] = _sum(self._of_steps[step], fact.usage)
+
+    @property
+    def whole(self) -> Usage:
+        """What the run has used."""
+        return self._used[""]
+
+    def budgets(self, plan: Plan, place: str) -> Iterator[tuple[Limits, Usage]]:
+        """What is allowed at a place, each with what was used of it."""
+        if not place:
+            yield plan.limits, self._used[place]
+            return
+        action, step = action_at(plan, place)
+        if step is not None and _TRY.sub("", last_id(place)) == step.id:
+            yield step.limits, self._of_steps[_TRY.sub("", place)]
+        if isinstance(action, Repeat):
+            yield action.limits, self._used[place]
+
+
+def spending(plan: Plan, facts: Sequence[AnyFact]) -> Iterator[str]:
+    """Calls that begin where nothing is left to spend."""
+    sums = Sums()
+    for fact in facts:
+        sums.take(fact)
+        if not isinstance(fact, EffectRequested) or not isinstance(fact.call, AgentCall):
+            continue
+        if fact.call.role != "worker":
+            continue
+        for place in _around(fact.path):
+            for limits, used in sums.budgets(plan, place):
+                if _is_used_up(limits, used):
+                    yield f"{fact.effect} begins when the budget of {place or 'the run'} is used up"
+
+
+def _is_used_up(limits: Limits, used: Usage) -> bool:
+    tokens = used.input_tokens + used.output_tokens
+    by_tokens = limits.tokens is not None and tokens >= limits.tokens
+    return by_tokens or (limits.usd is not None and used.usd >= limits.usd)
+
+
+def _sum(one: Usage, other: Usage) -> Usage:
+    return msgspec.structs.replace(
+        one,
+        input_tokens=one.input_tokens + other.input_tokens,
+        output_tokens=one.output_tokens + other.output_tokens,
+        usd=round(one.usd + other.usd, _DECIMALS),
+    )
+
+
+def _around(path: str) -> Iterator[str]:
+    """A place and all around it, the run last."""
+    while path:
+        yield path
+        path = parent_path(path)
+    yield ""
