@@ -213,6 +213,7 @@ class Job(msgspec.Struct, kw_only=True, gc=False):
     wall_ms: int | None = None
     env: Mapping[str, str] = NO_VALUES  # values that a script is given
     files: tuple[str, ...] = ()  # of the workspace, to be shown below the prompt
+    hidden: str | None = None  # a signal whose tags those who look on do not see
     used: AbstractSet[int] = frozenset()  # bookmarks that this agent has already used up
 
 

@@ -34,6 +34,7 @@ BY_NAME: dict[str, st.SearchStrategy[object]] = {
     "at": COUNT,
     "inputs": st.dictionaries(TEXTS, JSON, max_size=2),
     "iteration": st.none() | st.integers(0, 1_000),
+    "of": st.none() | COUNT,
     "usage": st.none() | USAGE,
     "mark": st.none() | COUNT,
     "code": st.none() | st.integers(-255, 255),

@@ -21,8 +21,8 @@ from loopwright.kernel.frames import (
     StepsBody,
 )
 from loopwright.kernel.limits import cap
-from loopwright.kernel.state import Senses, State
-from loopwright.kernel.texts import enclosing_pass, request_text
+from loopwright.kernel.state import Senses, State, enclosing_pass, session_key
+from loopwright.kernel.texts import request_text
 from loopwright.model.actions import CallAgent, Cycle
 from loopwright.model.memory import NoMemory, PreviousOutput, ProgressLog, SameSession
 from loopwright.model.record import JsonValue
@@ -59,12 +59,12 @@ def compose(state: State, owner: Owner, senses: Senses) -> Shown:
     if _is_plain(action, inside):
         return Shown(text=asked[0], schema=None, session=None)
     asked += [*_occasion(state, action, senses), *_form(body, schema)]
-    after = [*_item(inside, action.prompt), *_memory(inside, senses)] if inside else []
+    after = [*_item(inside, action.prompt), *_memory(inside, action, senses)] if inside else []
     text = _joined([*asked, *after])
     if isinstance(action, CallAgent) and action.show_needs:
         before = _as_fits(needed(owner, senses), beside=text)
         text = clip_end(_joined([*asked, *before, *after]), PROMPT_BYTES - MARGIN_BYTES)
-    session = _session(state, action, inside)
+    session = _session(state, owner, action, inside)
     return Shown(
         text=text,
         schema=schema,
@@ -118,9 +118,11 @@ def _form(body: LeafBody, schema: dict[str, JsonValue] | None) -> list[str]:
     return told
 
 
-def _session(state: State, action: CallAgent | Cycle, inside: PassOwner | None) -> Session | None:
-    """The session to go on with: the one that the same program has begun in this loop. Another
-    program behind the agent cannot know it, so the agent begins a new one.
+def _session(
+    state: State, owner: Owner, action: CallAgent | Cycle, inside: PassOwner | None
+) -> Session | None:
+    """The session to go on with: the one that the same program has begun at the same place of this
+    loop. Another program behind the agent cannot know it, so the agent begins a new one.
     """
     if inside is None:
         return None
@@ -129,7 +131,8 @@ def _session(state: State, action: CallAgent | Cycle, inside: PassOwner | None) 
     if not threaded and not same:
         return None
     agent = state.plan.agents.get(action.agent)
-    return inside.parent.sessions.get((agent.spec or "") if agent is not None else "")
+    spec = (agent.spec or "") if agent is not None else ""
+    return inside.parent.sessions.get(session_key(owner, inside, spec))
 
 
 def _item(inside: PassOwner, template: Template) -> list[str]:
@@ -145,10 +148,10 @@ def _item(inside: PassOwner, template: Template) -> list[str]:
     return [f"## Item (index {place.number})\n\n{value}"]
 
 
-def _memory(inside: PassOwner, senses: Senses) -> list[str]:
+def _memory(inside: PassOwner, action: CallAgent | Cycle, senses: Senses) -> list[str]:
     repeat = inside.parent
     if repeat.finished == 0 or repeat.action.each is not None:
-        return [*_number(inside), *([_feedback(repeat)] if repeat.feedback else [])]
+        return [*_number(inside), *_feedback(repeat, action)]
     sections: list[str] = []
     match repeat.action.memory:
         case ProgressLog():
@@ -163,9 +166,7 @@ def _memory(inside: PassOwner, senses: Senses) -> list[str]:
         case _:
             pass
     sections += [_check_note(note, senses) for note in repeat.last_checks if _is_told(note)]
-    if repeat.feedback:
-        sections.append(_feedback(repeat))
-    return sections
+    return [*sections, *_feedback(repeat, action)]
 
 
 def _number(inside: PassOwner) -> list[str]:
@@ -207,5 +208,9 @@ def _check_note(note: CheckNote, senses: Senses) -> str:
     return f"## Check: {note.check} ({said.get(note.verdict, note.verdict)})\n\n{quoted}"
 
 
-def _feedback(repeat: RepeatBody) -> str:
-    return f"## Feedback from a person\n\n{repeat.feedback}"
+def _feedback(repeat: RepeatBody, action: CallAgent | Cycle) -> list[str]:
+    """What a person said, unless the prompt places it itself."""
+    placed = any(isinstance(part, Ref) and part.of == "feedback" for part in action.prompt)
+    if placed or not repeat.feedback:
+        return []
+    return [f"## Feedback from a person\n\n{repeat.feedback}"]

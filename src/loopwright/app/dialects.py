@@ -6,17 +6,18 @@ from importlib import import_module
 from pathlib import Path
 from typing import Protocol, TypeAlias, cast
 
+from loopwright.app.fetching import Places, Wanted, fetch, project_of
 from loopwright.errors import DefinitionError
 from loopwright.model.plan import Plan
 from loopwright.model.record import JsonValue
-from loopwright.programs.files import FileProblem, read_beneath, read_regular
+from loopwright.programs.files import FileProblem, read_regular
 from loopwright.syntax import Diagnostic, Document, read, suggest
 
 Files: TypeAlias = Mapping[str, bytes | FileProblem]
 
 MAX_BYTES = 262_144
 DEEPEST = 32  # files that name files
-NAMES = ("native", "rondoflow", "zenflow")
+NAMES = ("native", "rondoflow", "zenflow", "archon")
 ONE_AT_A_TIME = ("rondoflow",)
 """Dialects whose definition is one worker: it has at most one run under way."""
 
@@ -40,13 +41,6 @@ class Dialect(Protocol):
 
     def json_schema(self) -> dict[str, JsonValue]:
         """The JSON Schema of the language."""
-
-
-class Wanted(Protocol):
-    """A file that a definition names."""
-
-    path: str
-    limit: int
 
 
 class ReadsFiles(Protocol):
@@ -101,7 +95,7 @@ def parse_definition(
     data: bytes, *, file: str, force: str | None = None, folder: Path | None = None
 ) -> Definition:
     """Read a definition from its bytes; every problem is in the one error that is raised. Files
-    that it names are looked for in the folder, and nowhere else.
+    that it names are looked for in its folder or its project, and nowhere else.
     """
     document, found = read(data, file=file, limit=MAX_BYTES)
     if document is None:
@@ -129,13 +123,26 @@ def _lowered(
         return language.lower(document)
     reading = cast(ReadsFiles, language)
     files: dict[str, bytes | FileProblem] = {}
+    places = _places(language, folder)
     for _ in range(DEEPEST):
         missing = [one for one in reading.wanted(document, files) if one.path not in files]
-        if not missing or folder is None:
+        if not missing or places is None:
             break
         for one in missing:
-            files[one.path] = read_beneath(folder, one.path, one.limit)
+            files[one.path] = fetch(places, one)
     return reading.lower(document, files)
+
+
+def _places(language: Dialect, folder: Path | None) -> Places | None:
+    """Where the files are that a definition names: beside it, or, for a dialect that keeps them in
+    a folder of its own, in that folder of the project and of the person.
+    """
+    if folder is None:
+        return None
+    own: str | None = getattr(language, "PROJECT_FOLDER", None)
+    if own is None:
+        return Places(folder)
+    return Places(project_of(folder, own), own=own, home=Path.home())
 
 
 def _key(name: str, plan: Plan, value: JsonValue) -> str:

@@ -34,4 +34,4 @@ def open_log(settings: Settings) -> SqliteLog:
 
 def open_reader(settings: Settings) -> Service:
     """A service that looks and does not drive."""
-    return Service(open_log(settings), SystemClock(), None)
+    return Service(open_log(settings), SystemClock(), None, settings.artifacts)

@@ -10,6 +10,7 @@ import msgspec
 
 from loopwright.app.binding import bind_agents, bind_inputs, check_message
 from loopwright.app.dialects import Definition, parse_definition, read_definition
+from loopwright.app.repository import with_surroundings
 from loopwright.app.service import Start, current_user
 from loopwright.dialects.native.templates import write
 from loopwright.errors import DefinitionError, LoopwrightError
@@ -84,7 +85,8 @@ def prepare_loop(loop: LoopWish) -> tuple[Start, Definition]:
 
 
 def _prepare(definition: Definition, wish: Wish, *, base: Path) -> Start:
-    plan = definition.plan
+    workspace = Path(wish.workspace) if wish.workspace else Path.cwd()
+    plan = with_surroundings(definition.plan, workspace)
     message = check_message(plan, wish.message)
     default, named = agent_choices(wish.agents)
     plan = bind_agents(
@@ -106,7 +108,7 @@ def _prepare(definition: Definition, wish: Wish, *, base: Path) -> Start:
         plan = msgspec.structs.replace(plan, name=wish.name)
     return Start(
         plan=plan,
-        workspace=Path(wish.workspace) if wish.workspace else Path.cwd(),
+        workspace=workspace,
         message=message,
         inputs=bind_inputs(plan, _input_values(plan, wish.inputs)),
         by=current_user(),

@@ -6,9 +6,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from msgspec.structs import replace as replaced
+
 from loopwright.app.keeping import key_of, taken
 from loopwright.app.moments import timestamp
-from loopwright.errors import Conflict, LoopwrightError, NotFound, VersionConflict
+from loopwright.errors import (
+    Conflict,
+    LoopwrightError,
+    NotFound,
+    StorageError,
+    VersionConflict,
+)
 from loopwright.kernel.facts import (
     AgentChanged,
     AnyFact,
@@ -62,7 +70,14 @@ class Start:
 class Service:
     """Runs as people and programs use them. With a driver it drives too; without, it looks."""
 
-    def __init__(self, log: EventLog, clock: Clock, driver: LocalDriver | None) -> None:
+    def __init__(
+        self,
+        log: EventLog,
+        clock: Clock,
+        driver: LocalDriver | None,
+        artifacts: Path | None = None,
+    ) -> None:
+        self.artifacts = artifacts  # where runs that want one have a folder for what they make
         self.log = log
         self.clock = clock
         self.driver = driver
@@ -76,7 +91,8 @@ class Service:
                 f"no folder {start.workspace}", code="no-workspace", hint="give --workspace DIR"
             )
         run, now = f"run_{_sortable(self.clock.now_ms())}", self.clock.now_ms()
-        plan = encode_plan(start.plan)
+        bound = self._with_artifacts(start.plan, run)
+        plan = encode_plan(bound)
         message, blobs = stored_text(start.message)
         blobs[content_hash(plan)] = plan
         workspace = str(start.workspace.absolute())
@@ -116,8 +132,19 @@ class Service:
         except Conflict as refusal:
             raise taken(self.log, key or "", refusal) from refusal
         if driver is not None:
-            driver.adopt(first, start.plan, headline)
+            driver.adopt(first, bound, headline)
         return run
+
+    def _with_artifacts(self, plan: Plan, run: str) -> Plan:
+        """The plan with the folder that its texts speak of, made before anything starts."""
+        if self.artifacts is None or "artifacts" not in plan.settings:
+            return plan
+        folder = self.artifacts / run
+        try:
+            folder.mkdir(parents=True, mode=0o700)
+        except OSError as error:
+            raise StorageError(f"{folder} cannot be made: {error.strerror or error}") from error
+        return replaced(plan, settings={**plan.settings, "artifacts": str(folder)})
 
     # -- looking -------------------------------------------------------------------------------
 
@@ -214,7 +241,9 @@ class Service:
         if found:
             names = ", ".join(gate.gate for gate in found)
             raise Conflict(f"{run} waits at {len(found)} gates: {names}", code="ambiguous")
-        raise Conflict(f"{run} does not wait for anybody", code="no-longer-waiting")
+        row = self.log.row(run)
+        how = "has ended" if row_ended(row) else "does not wait for anybody"
+        raise Conflict(f"{run} {how}: {row.headline.status}", code="no-longer-waiting")
 
     def _not_open(self, gate: str, run: str | None = None) -> LoopwrightError:
         """Why a gate is not open: answered by somebody, closed, or never there."""

@@ -67,6 +67,10 @@ class Settings:
         return self.home / "loopwright.db"
 
     @property
+    def artifacts(self) -> Path:
+        return self.home / "artifacts"
+
+    @property
     def logs(self) -> Path:
         return self.home / "logs"
 

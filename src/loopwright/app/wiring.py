@@ -53,7 +53,8 @@ async def local(settings: Settings) -> AsyncIterator[Local]:
         performer.ask_through(driver.ask)
         driver.open()
         try:
-            yield Local(service=Service(log, clock, driver), driver=driver, log=log, bus=bus)
+            service = Service(log, clock, driver, settings.artifacts)
+            yield Local(service=service, driver=driver, log=log, bus=bus)
         finally:
             await driver.close()
 

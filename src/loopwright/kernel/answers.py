@@ -27,7 +27,14 @@ from loopwright.kernel.frames import (
     Session,
 )
 from loopwright.kernel.retry import parked_until
-from loopwright.kernel.state import Pending, State, chain, note_request
+from loopwright.kernel.state import (
+    Pending,
+    State,
+    chain,
+    enclosing_pass,
+    note_request,
+    session_key,
+)
 from loopwright.model.actions import RunCommand, RunScript
 
 
@@ -96,12 +103,13 @@ def _agent_answered(state: State, pending: Pending, fact: EffectDone | EffectFai
 
 def _remember(pending: Pending, session: str, used: Usage) -> None:
     """Keep a session for the next pass of the loop around, with all that it has used."""
-    loop = next((one for one in chain(pending.owner) if isinstance(one, RepeatBody)), None)
-    if loop is None:
+    inside = enclosing_pass(pending.owner)
+    if inside is None:
         return
-    known = loop.sessions.get(pending.spec)
+    key, sessions = session_key(pending.owner, inside, pending.spec), inside.parent.sessions
+    known = sessions.get(key)
     before = known.used if known is not None and known.id == session else NO_USAGE
-    loop.sessions[pending.spec] = Session(id=session, used=_sum(before, used))
+    sessions[key] = Session(id=session, used=_sum(before, used))
 
 
 def free_slot(state: State) -> None:
@@ -115,10 +123,10 @@ def free_slot(state: State) -> None:
 
 
 def _spend(state: State, owner: Owner, usage: Usage) -> None:
-    tokens = usage.input_tokens + usage.output_tokens
     state.usage = _sum(state.usage, usage)
     for place in chain(owner):
-        place.spent.tokens += tokens
+        place.spent.input_tokens += usage.input_tokens
+        place.spent.output_tokens += usage.output_tokens
         place.spent.usd = round(place.spent.usd + usage.usd, 9)
 
 
@@ -181,10 +189,15 @@ def _bad_exit(fact: EffectDone) -> EffectFailed:
         path=fact.path,
         iteration=fact.iteration,
         effect=fact.effect,
-        error=Failure("exit", f"the command ended with code {fact.code}"),
+        error=Failure("exit", _exit_words(fact)),
         output=fact.output,
         code=fact.code,
     )
+
+
+def _exit_words(fact: EffectDone) -> str:
+    words = f"the command ended with code {fact.code}"
+    return f"{words}: {fact.note}" if fact.note else words
 
 
 def gate_opened(state: State, fact: GateOpened) -> None:

@@ -24,6 +24,7 @@ class CommandCall(Call, frozen=True, kw_only=True, tag="command"):
     argv: tuple[str, ...]
     timeout_ms: int
     env: dict[str, str] = {}
+    stdin: str = ""
 
 
 class SleepCall(Call, frozen=True, kw_only=True, tag="sleep"):

@@ -135,9 +135,9 @@ def inspect(
         case Contains():
             return _contains(leaf, senses.read(output))
         case Signal():
-            return Said(
-                "pass" if signalled(senses.read(output), leaf.word, instructions) else "fail"
-            )
+            text = senses.read(output)
+            given = signalled(text, leaf.word, instructions, anywhere=leaf.anywhere)
+            return Said("pass" if given else "fail")
         case OutputSchema():
             return _fits(leaf, senses, output, result)
         case ResultField():
@@ -200,7 +200,8 @@ def command_said(leaf: Command | Script, answer: EffectDone | EffectFailed) -> S
     if isinstance(answer, EffectDone):
         codes = leaf.done_codes if isinstance(leaf, Command) else (0,)
         return Said("pass" if answer.code in codes else "fail")
-    if answer.error.type in ("wall_timeout", "idle_timeout"):
+    broken = isinstance(leaf, Script) and leaf.on_timeout == "error"
+    if answer.error.type in ("wall_timeout", "idle_timeout") and not broken:
         return Said("timed_out", answer.error.detail)
     return Said("error", answer.error.detail)
 

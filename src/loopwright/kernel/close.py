@@ -51,7 +51,12 @@ def _close_owner(state: State, owner: StepOwner | PassOwner, why: str) -> list[A
     inside = close_inside(state, owner, why)
     if isinstance(owner, PassOwner):
         ended: AnyFact = IterationFinished(
-            at=at, path=path, iteration=iteration, status="cancelled", reason=why
+            at=at,
+            path=path,
+            iteration=iteration,
+            status="cancelled",
+            reason=why,
+            ms=at - owner.started_at,
         )
     else:
         ended = StepFinished(
@@ -61,6 +66,7 @@ def _close_owner(state: State, owner: StepOwner | PassOwner, why: str) -> list[A
             status="cancelled",
             reason=why,
             iterations=passes_made(owner.body),
+            usage=owner.spent.usage,
         )
     return [*inside, ended]
 

@@ -130,6 +130,7 @@ def _decide_step(state: State, owner: StepOwner, senses: Senses) -> list[AnyFact
             result=ended.result,
             error=ended.error,
             iterations=ended.iterations,
+            usage=owner.spent.usage,
         )
     )
     return facts

@@ -129,7 +129,7 @@ class StepRetried(PlaceFact, frozen=True, kw_only=True, tag="step.retried"):
 
 
 class StepFinished(PlaceFact, frozen=True, kw_only=True, tag="step.finished"):
-    """A step ended; `result` is JSON text."""
+    """A step ended; `result` is JSON text, `usage` the sum of everything inside."""
 
     status: StepStatus
     reason: str = ""
@@ -137,6 +137,7 @@ class StepFinished(PlaceFact, frozen=True, kw_only=True, tag="step.finished"):
     result: Text | None = None
     error: Failure | None = None
     iterations: int = 0
+    usage: Usage | None = None
 
 
 class StepSkipped(PlaceFact, frozen=True, kw_only=True, tag="step.skipped"):
@@ -148,13 +149,16 @@ class StepSkipped(PlaceFact, frozen=True, kw_only=True, tag="step.skipped"):
 
 
 class IterationStarted(PlaceFact, frozen=True, kw_only=True, tag="iteration.started"):
-    """A pass of a repeat begins. `note` says what a person might not expect."""
+    """A pass of a repeat begins. `of` is the most passes there may be; `note` says what a person
+    might not expect.
+    """
 
+    of: int | None = None
     note: str = ""
 
 
 class IterationFinished(PlaceFact, frozen=True, kw_only=True, tag="iteration.finished"):
-    """A pass ended. `done` says that its check passed, `reason` which one."""
+    """A pass ended. `done` says that its check passed, `reason` which one; `ms` is its time."""
 
     status: StepStatus = "completed"
     done: bool = False
@@ -162,6 +166,7 @@ class IterationFinished(PlaceFact, frozen=True, kw_only=True, tag="iteration.fin
     output: Text | None = None
     result: Text | None = None
     error: Failure | None = None
+    ms: int = 0
 
 
 class CheckVerdict(PlaceFact, frozen=True, kw_only=True, tag="check.verdict"):

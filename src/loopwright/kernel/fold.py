@@ -55,6 +55,7 @@ from loopwright.kernel.frames import (
     StepsBody,
 )
 from loopwright.kernel.learning import learning_of
+from loopwright.kernel.limits import cap
 from loopwright.kernel.outcome import leaf_output
 from loopwright.kernel.reopening import name_at_the_top, run_reopened
 from loopwright.kernel.state import (
@@ -98,7 +99,12 @@ def _run_started(state: State, fact: RunStarted) -> None:
 
 
 def _root_steps(plan: Plan) -> Steps:
-    return Steps(steps=plan.steps, on_failure=plan.on_failure, parallel=plan.parallel)
+    return Steps(
+        steps=plan.steps,
+        on_failure=plan.on_failure,
+        parallel=plan.parallel,
+        output=plan.output,
+    )
 
 
 def _run_paused(state: State, fact: RunPaused) -> None:
@@ -225,6 +231,7 @@ def _iteration_started(state: State, fact: IterationStarted) -> None:
         number=number,
         parent=parent,
         inside=fact.path,
+        started_at=fact.at,
     )
     owner.body = make_body(state, owner, parent.action.body, parent.step)
     parent.started = max(parent.started, number + 1)
@@ -246,7 +253,8 @@ def _iteration_finished(state: State, fact: IterationFinished) -> None:
     repeat.finished += 1
     output, result = fact.output, fact.result
     if isinstance(owner.body, LeafBody):
-        output, result = leaf_output(owner.body)
+        said, result = leaf_output(owner.body)
+        output = said if output is None else output  # the fact has it where others see less
     ended = Result(
         status=fact.status, reason=fact.reason, output=output, result=result, error=fact.error
     )
@@ -295,6 +303,7 @@ def _settle_pass(repeat: RepeatBody, owner: PassOwner, ended: Result, *, done: b
     repeat.last_checks = owner.notes
     gate = owner.gate or owner.heard
     repeat.feedback = gate.text if gate is not None and gate.decision else ""
+    _note_gate(repeat, owner, done=done)
     memory = repeat.action.memory
     if isinstance(memory, ProgressLog) or repeat.action.output == "learning":
         size = memory.chars if isinstance(memory, ProgressLog) else 300
@@ -302,6 +311,18 @@ def _settle_pass(repeat: RepeatBody, owner: PassOwner, ended: Result, *, done: b
     repeat.last_steps = dict(owner.body.results) if isinstance(owner.body, StepsBody) else {}
     if repeat.action.output == "all":
         repeat.outputs.append(_said_in(owner, ended))
+
+
+def _note_gate(repeat: RepeatBody, owner: PassOwner, *, done: bool) -> None:
+    """What a decision after the pass means for the next one."""
+    asked, rule = owner.gate, repeat.action.gate
+    if asked is None or rule is None or asked.decision is None or done:
+        return
+    if rule.approve_continues and asked.decision == "approve" and not asked.text:
+        repeat.feedback = "Approved"
+    most = cap(repeat)
+    if rule.grants and most is not None and repeat.finished >= most:
+        repeat.extra += 1
 
 
 def _said_in(owner: PassOwner, ended: Result) -> list[tuple[str, Text]]:

@@ -42,8 +42,20 @@ class Result(msgspec.Struct, frozen=True, gc=False):
 class Spent(msgspec.Struct, gc=False):
     """What a place has used so far."""
 
-    tokens: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
     usd: float = 0.0
+
+    @property
+    def tokens(self) -> int:
+        return self.input_tokens + self.output_tokens
+
+    @property
+    def usage(self) -> Usage | None:
+        """The sum, or None when nothing was used."""
+        if not (self.input_tokens or self.output_tokens or self.usd):
+            return None
+        return Usage(self.input_tokens, self.output_tokens, self.usd)
 
 
 @dataclass(slots=True)
@@ -146,7 +158,7 @@ class RepeatBody:
     learnings: list[str] = field(default_factory=list)
     outputs: list[list[tuple[str, Text]]] = field(default_factory=list)
     feedback: str = ""
-    sessions: dict[str, Session] = field(default_factory=dict)  # by the spec of their agent
+    sessions: dict[str, Session] = field(default_factory=dict)  # by place and program
     identical: int = 0
     broken: int = 0
     extra: int = 0
@@ -218,6 +230,7 @@ class PassOwner(msgspec.Struct, eq=False):
     iteration: int
     number: int
     parent: RepeatBody
+    started_at: int = 0
     body: Body = None  # type: ignore[assignment]  # made right after, since it names its owner
     inside: str = ""
     spent: Spent = msgspec.field(default_factory=Spent)

@@ -9,14 +9,14 @@ from typing import assert_never
 
 import msgspec
 
-from loopwright.kernel.facts import EffectFailed, Failure
+from loopwright.kernel.facts import EffectDone, EffectFailed, Failure
 from loopwright.kernel.frames import Body, LeafBody, RepeatBody, Result, StepsBody
 from loopwright.kernel.limits import cap, loop_over_budget, over_budget, stalled
 from loopwright.kernel.retry import after_failure, parked_until
 from loopwright.kernel.state import Senses, State, is_full
-from loopwright.kernel.texts import items_of
-from loopwright.model.actions import AskPerson, CallAgent, Cycle
-from loopwright.model.checks import Expr, Goal, Judge, leaves
+from loopwright.kernel.texts import items_of, missing_value
+from loopwright.model.actions import Action, AskPerson, CallAgent, Cycle
+from loopwright.model.checks import Expr, Goal, Judge, Signal, leaves
 from loopwright.model.ids import item_path
 from loopwright.model.plan import Plan
 from loopwright.model.record import JsonValue, Text
@@ -29,7 +29,7 @@ def outcome(state: State, body: Body, senses: Senses) -> Result | None:
     """How a body has ended, or None."""
     match body:
         case LeafBody():
-            return leaf_outcome(state, body)
+            return leaf_outcome(state, body) or _unshown(state, body, senses)
         case StepsBody():
             return steps_outcome(body)
         case RepeatBody():
@@ -58,6 +58,9 @@ def leaf_output(body: LeafBody) -> tuple[Text | None, Text | None]:
 def leaf_outcome(state: State, body: LeafBody) -> Result | None:
     answer = body.answer
     if answer is not None:
+        if _says_nothing(body.action, answer):
+            error = Failure("empty_answer", "the agent answered with nothing at all")
+            return Result("failed", "error", error=error)
         return Result("completed", "done", output=answer.output, result=answer.result)
     if body.pending is not None:
         return None
@@ -66,6 +69,8 @@ def leaf_outcome(state: State, body: LeafBody) -> Result | None:
     if body.failure is not None:
         if _goes_on(body, body.failure.error):
             return _budget_outcome(state, body)
+        if _ended_by_silence(body):
+            return Result("completed", "idle_timeout", output=body.failure.output)
         return _failed(body.failure)
     return _budget_outcome(state, body)
 
@@ -77,6 +82,20 @@ def _goes_on(body: LeafBody, error: Failure) -> bool:
     if parked_until(error, parks=body.parks, now=0) is not None:
         return True
     return after_failure(body.retry, body.tries, error) is not None
+
+
+def _says_nothing(action: Action, answer: EffectDone) -> bool:
+    """Whether an answer is empty where one is needed; a long text is stored, and is not empty."""
+    if not isinstance(action, CallAgent) or action.on_empty == "answer":
+        return False
+    return answer.result is None and isinstance(answer.output, str) and not answer.output.strip()
+
+
+def _ended_by_silence(body: LeafBody) -> bool:
+    """Whether a call that fell silent counts with what it had said."""
+    assert body.failure is not None
+    takes = isinstance(body.action, CallAgent) and body.action.on_idle == "answer"
+    return takes and body.failure.error.type == "idle_timeout"
 
 
 def _budget_outcome(state: State, body: LeafBody) -> Result | None:
@@ -113,6 +132,17 @@ def _gate_outcome(body: LeafBody) -> Result | None:
     return Result("completed", "approved", output=gate.text if action.capture else None)
 
 
+def _unshown(state: State, body: LeafBody, senses: Senses) -> Result | None:
+    """A question that cannot be put has failed: nobody would ever answer it."""
+    if not isinstance(body.action, AskPerson) or body.gate is not None:
+        return None
+    why = missing_value(state, body.owner, body.action.message, senses)
+    if why is None:
+        return None
+    error = Failure("bad_input", f"the question cannot be put: {why}")
+    return Result("failed", "error", error=error)
+
+
 # -- a graph of steps ------------------------------------------------------------------------------
 
 
@@ -126,14 +156,24 @@ def steps_outcome(body: StepsBody) -> Result | None:
     return _steps_result(body)
 
 
+def _speaker(body: StepsBody) -> Result | None:
+    """The step that speaks for the graph: the last that completed, or the first that completed
+    with words and that no other step needs.
+    """
+    steps = body.index.action.steps
+    if body.index.action.output == "last":
+        ended = (body.results.get(step.id) for step in reversed(steps))
+        return next((one for one in ended if one is not None and one.status == "completed"), None)
+    sinks = [body.results.get(s.id) for n, s in enumerate(steps) if not body.index.dependents[n]]
+    done = [one for one in sinks if one is not None and one.status == "completed"]
+    return next((one for one in done if one.output), done[0] if done else None)
+
+
 def _steps_result(body: StepsBody) -> Result:
-    """The worst of what the steps came to, with the output of the last that completed."""
-    output: Text | None = None
-    result: Text | None = None
-    for step in body.index.action.steps:
-        ended = body.results.get(step.id)
-        if ended is not None and ended.status == "completed":
-            output, result = ended.output, ended.result
+    """The worst of what the steps came to, with the words of the one that speaks for all."""
+    speaker = _speaker(body)
+    output = speaker.output if speaker is not None else None
+    result = speaker.result if speaker is not None else None
     worst = _worst(body)
     if worst is None:
         return Result("completed", _completed_reason(body), output=output, result=result)
@@ -206,7 +246,7 @@ def repeat_outcome(state: State, body: RepeatBody, senses: Senses) -> Result | N
     if last.status != "completed":
         return _ended(body, senses, last.status, last.reason, last.error)
     if body.action.broken_after and body.broken >= body.action.broken_after:
-        detail = f"the check could not be asked {body.broken} times in a row"
+        detail = _broken_words(body, senses)
         return _ended(body, senses, "failed", "check_broken", Failure("check_broken", detail))
     if stalled(body):
         detail = f"{body.identical} passes in a row gave the same result"
@@ -218,6 +258,12 @@ def repeat_outcome(state: State, body: RepeatBody, senses: Senses) -> Result | N
     if spent is not None:
         return _ended(body, senses, "exhausted", "budget", Failure("budget", spent))
     return None
+
+
+def _broken_words(body: RepeatBody, senses: Senses) -> str:
+    times = "once" if body.broken == 1 else f"{body.broken} times in a row"
+    said = [note.evidence for note in body.last_checks if note.verdict == "error"]
+    return f"the check could not be asked {times}: {senses.read(said[-1] if said else None)}"
 
 
 def _at_cap(body: RepeatBody, senses: Senses) -> Result | None:
@@ -243,6 +289,8 @@ def _unmet(body: RepeatBody) -> str:
         match leaf:
             case Expr(text=text):
                 words.append(f"until ({text}) was never true")
+            case Signal(word=word):
+                words.append(f"the signal {word} was not given")
             case Judge(agent=agent) | Goal(agent=agent):
                 words.append(f"the judge {agent} never said done")
             case _:

@@ -2,6 +2,8 @@
 
 from typing import assert_never
 
+import msgspec
+
 from loopwright.kernel.calls import AgentCall, CommandCall, SleepCall
 from loopwright.kernel.checks import (
     Ask,
@@ -27,11 +29,12 @@ from loopwright.kernel.facts import (
 )
 from loopwright.kernel.frames import LeafBody, PassOwner, Result
 from loopwright.kernel.gates import open_gate
-from loopwright.kernel.outcome import outcome
+from loopwright.kernel.outcome import leaf_output, outcome
 from loopwright.kernel.proceed import proceed, request
 from loopwright.kernel.retry import parked_until
+from loopwright.kernel.signal import without_signal
 from loopwright.kernel.state import Senses, State
-from loopwright.kernel.texts import request_text, scope_at
+from loopwright.kernel.texts import hidden_word, missing_value, request_text, scope_at
 from loopwright.model.actions import Action, CallAgent, Gate, Repeat, Steps
 from loopwright.model.checks import Command, Expr, Goal, Judge, Leaf, Person, Script, Signal
 from loopwright.model.record import Text
@@ -67,6 +70,8 @@ def _finish_pass(state: State, owner: PassOwner, ended: Result, settled: Settled
         status, error = "failed", Failure(type="check_broken", detail=settled.reason)
         reason = "check_broken"
     leaf = isinstance(owner.body, LeafBody)
+    same = isinstance(owner.body, LeafBody) and ended.output == leaf_output(owner.body)[0]
+    silent = not reason and ended.reason == "idle_timeout"
     facts.append(
         IterationFinished(
             at=state.now,
@@ -74,10 +79,11 @@ def _finish_pass(state: State, owner: PassOwner, ended: Result, settled: Settled
             iteration=owner.iteration,
             status=status,
             done=settled.verdict == "pass",
-            reason=reason,
-            output=None if leaf else ended.output,
+            reason=ended.reason if silent else reason,
+            output=None if same else ended.output,
             result=None if leaf else ended.result,
             error=error,
+            ms=state.now - owner.started_at,
         )
     )
     return facts
@@ -103,13 +109,24 @@ def _judge_pass(state: State, owner: PassOwner, ended: Result, senses: Senses) -
 def _settled(
     state: State, owner: PassOwner, ended: Result, settled: Settled, senses: Senses
 ) -> list[AnyFact]:
+    seen = _without_signal(owner, ended, senses)
     if settled.verdict in ("rejected", "broken"):
         wanted = "rejected" if settled.verdict == "rejected" else "error"
         words = next((note.evidence for note in owner.notes if note.verdict == wanted), "")
         settled = Settled(settled.verdict, senses.read(words))
     elif _is_gated(owner, settled):
-        return _gate_after_pass(state, owner, ended, settled, senses)
-    return _finish_pass(state, owner, ended, settled)
+        return _gate_after_pass(state, owner, seen, settled, senses)
+    return _finish_pass(state, owner, seen, settled)
+
+
+def _without_signal(owner: PassOwner, ended: Result, senses: Senses) -> Result:
+    """What others see of a pass: what it said to its loop alone is left out."""
+    word = hidden_word(owner)
+    if word is None or ended.output is None:
+        return ended
+    said = senses.read(ended.output)
+    seen = without_signal(said, word)
+    return ended if seen == said else msgspec.structs.replace(ended, output=senses.keep(seen))
 
 
 # -- checks that need more than the texts of the pass ----------------------------------------------
@@ -207,6 +224,9 @@ def _gate_after_pass(
     gate = owner.parent.action.gate
     assert gate is not None
     if owner.gate is None:
+        unfit = missing_value(state, owner, gate.message, senses)
+        if unfit is not None:
+            return _finish_pass(state, owner, _unshown(ended, unfit), Settled("fail", "error"))
         return [open_gate(state, owner, "pass", gate, senses, output=ended.output)]
     match owner.gate.decision:
         case None:
@@ -222,6 +242,12 @@ def _gate_after_pass(
             return _finish_pass(state, owner, ended, Settled("fail"))
         case never:
             assert_never(never)
+
+
+def _unshown(ended: Result, why: str) -> Result:
+    """A pass about which nobody can be asked has failed: nobody would ever answer."""
+    error = Failure(type="bad_input", detail=f"the question cannot be put: {why}")
+    return msgspec.structs.replace(ended, status="failed", error=error)
 
 
 def _approved(owner: PassOwner, gate: Gate, settled: Settled) -> Settled:

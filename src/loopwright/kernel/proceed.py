@@ -113,13 +113,19 @@ def _next_try(state: State, body: LeafBody) -> list[AnyFact]:
         case RunCommand(argv=argv, timeout_ms=timeout_ms, env=env):
             call = CommandCall(argv=argv, timeout_ms=timeout_ms, env=env)
             return [request(state, owner, "command", number, call)]
-        case RunScript(text=text, interpreter=interpreter, timeout_ms=timeout_ms):
-            call = CommandCall(argv=(interpreter, "-c", text), timeout_ms=timeout_ms)
-            return [request(state, owner, "script", number, call)]
+        case RunScript() as script:
+            return [request(state, owner, "script", number, _script_call(script))]
         case Wait(ms=ms):
             return [request(state, owner, "wait", number, SleepCall(until=state.now + ms))]
         case _:
             raise AssertionError(f"no decider for {type(body.action).__name__}")
+
+
+def _script_call(script: RunScript) -> CommandCall:
+    argv = (script.interpreter, *script.flags)
+    if script.by_stdin:
+        return CommandCall(argv=argv, timeout_ms=script.timeout_ms, stdin=script.text)
+    return CommandCall(argv=(*argv, script.text), timeout_ms=script.timeout_ms)
 
 
 # -- a graph of steps ------------------------------------------------------------------------------
@@ -224,7 +230,7 @@ def proceed_repeat(state: State, body: RepeatBody, senses: Senses) -> list[AnyFa
         return [*facts, request(state, owner, "delay", body.finished, call)]
     number = -1 if action.check_first and not body.checked_first else body.started
     path = pass_path(owner.inside, number)
-    facts.append(IterationStarted(at=state.now, path=path, iteration=number + 1))
+    facts.append(IterationStarted(at=state.now, path=path, iteration=number + 1, of=most))
     return facts
 
 

@@ -1,5 +1,8 @@
 """Whether and when a failed call is tried again: a decision, not a deed."""
 
+import re
+from functools import lru_cache
+
 import msgspec
 
 from loopwright.kernel.facts import Failure
@@ -17,9 +20,24 @@ class RetryAfter(msgspec.Struct, frozen=True):
 
 def is_retried(policy: Retry, failure: Failure) -> bool:
     """Whether a policy speaks of this failure."""
+    if policy.unless_says and _says(failure.detail, policy.unless_says):
+        return False
     if failure.type in ("cancelled", "internal"):
         return failure.type in policy.on
-    return failure.type in policy.on or "any" in policy.on
+    if failure.type in policy.on or "any" in policy.on:
+        return True
+    return _says(failure.detail, policy.if_says)
+
+
+def _says(detail: str, words: tuple[str, ...]) -> bool:
+    """Whether one of these stands in the words about a failure, as a word of its own."""
+    return bool(words) and _pattern(words).search(detail) is not None
+
+
+@lru_cache(maxsize=32)
+def _pattern(words: tuple[str, ...]) -> "re.Pattern[str]":
+    listed = "|".join(re.escape(word) for word in words)
+    return re.compile(rf"(?<![A-Za-z0-9])(?:{listed})(?![A-Za-z0-9])", re.IGNORECASE)
 
 
 def parked_until(failure: Failure, *, parks: int, now: int) -> int | None:

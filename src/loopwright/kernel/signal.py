@@ -3,25 +3,47 @@
 The signal must be the last thing said: alone on the last line that is not blank, either bare (with
 closing punctuation at most) or as the only content of a tag. A mention inside a sentence, a longer
 word, a code fence, or an echo of the instructions is not a signal.
+
+Loops that are used to it look for the signal `anywhere`: in a tag, alone on any line, or as the
+last word of the text. What is said around it counts then: a sentence that denies it or puts it off
+is not a signal either.
 """
 
 import re
+from bisect import bisect_left
+from collections.abc import Iterator
+from functools import lru_cache
+from itertools import accumulate
 
 # An info string may follow an opening fence, nothing a closing one; "```like this```" is neither.
 _FENCE = re.compile(r" {0,3}(?:(`{3,})([^`]*)|(~{3,})(.*))")
 # Content without angle brackets: then each character fits in one way, and long lines stay cheap.
 _TAG = re.compile(r"<([A-Za-z][\w-]*)(?:\s[^<>]*)?>([^<>]*)</([A-Za-z][\w-]*)\s*>")
 _CLOSING = ".!"
+_ENDING = ".,;:!?"
+# The tag that agents are taught to use, taken out whatever it holds.
+_USUAL = "promise"
+# Words that deny the signal or make it hang on something, and in front of it those that speak of
+# saying it at another time.
+_DENIES = r"\b(?:not|never|cannot|nor|neither|unless|until|till|before|if|when|whenever|once)\b"
+_PUTS_OFF = r"\b(?:will|would|should|could|may|might|shall|going to|say|output|emit|print|write)\b"
+_DENIED = re.compile(rf"{_DENIES}|n['\u2019]t\b", re.IGNORECASE)
+_NOT_YET = re.compile(rf"{_DENIES}|n['\u2019]t\b|{_PUTS_OFF}|['\u2019]ll\b", re.IGNORECASE)
+_SENTENCE_END = re.compile(r"[.!?](?:[\s\"')*_]|$)|\n")
+_REACH = 400  # characters of a sentence that are looked at on each side
 
 
-def signalled(text: str, word: str, instructions: str = "") -> bool:
-    """Whether the text ends with the signal, and not as an echo of what was asked."""
+def signalled(text: str, word: str, instructions: str = "", *, anywhere: bool = False) -> bool:
+    """Whether the text says the signal, and not as an echo of what was asked."""
     lines = text.splitlines()
     last = _last_spoken(lines)
-    if last is None or _in_fence(lines, last):
+    if last is None:
         return False
+    if anywhere:
+        found = _anywhere(text, lines, word)
+        return any(not _is_copied(lines, number, word, instructions) for number in found)
     line = lines[last].strip()
-    if not (_bare(line, word) or _tagged(line, word)):
+    if _in_fence(lines, last) or not (_bare(line, word) or _tagged(line, word)):
         return False
     return not _is_echo(lines, last, instructions)
 
@@ -35,18 +57,24 @@ def _last_spoken(lines: list[str]) -> int | None:
 
 def _in_fence(lines: list[str], last: int) -> bool:
     """Whether a line stands inside a fenced block, also inside one that was never closed."""
-    fence = ""
-    for line in lines[: last + 1]:
+    return last in _fenced(lines[: last + 1])
+
+
+def _fenced(lines: list[str]) -> set[int]:
+    """The lines inside of fenced blocks, and those that open them."""
+    fence, inside = "", set()
+    for number, line in enumerate(lines):
         found = _FENCE.fullmatch(line)
-        if found is None:
-            continue
-        mark = found.group(1) or found.group(3)
-        info = found.group(2) or found.group(4)
-        if not fence:
-            fence = mark
-        elif mark.startswith(fence) and not (info or "").strip():
-            fence = ""
-    return bool(fence)
+        if found is not None:
+            mark = found.group(1) or found.group(3)
+            info = found.group(2) or found.group(4)
+            if not fence:
+                fence = mark
+            elif mark.startswith(fence) and not (info or "").strip():
+                fence = ""
+        if fence:
+            inside.add(number)
+    return inside
 
 
 def _bare(line: str, word: str) -> bool:
@@ -59,6 +87,57 @@ def _tagged(line: str, word: str) -> bool:
         return False
     opening, content, closing = found.groups()
     return opening.lower() == closing.lower() and content.strip().lower() == word.lower()
+
+
+# -- anywhere --------------------------------------------------------------------------------------
+
+
+def _anywhere(text: str, lines: list[str], word: str) -> Iterator[int]:
+    """The numbers of the lines on which a signal ends that is meant."""
+    if word.lower() not in text.lower():
+        return
+    fenced = _fenced(lines)
+    for number, line in enumerate(lines):
+        if number not in fenced and line.strip().rstrip(_ENDING) == word:
+            yield number
+    ends = list(accumulate(len(line) for line in text.splitlines(keepends=True)))
+    for start, end in _said_at(text, word):
+        number = bisect_left(ends, end)
+        if number not in fenced and not _is_put_off(text, start, end):
+            yield number
+
+
+def _said_at(text: str, word: str) -> Iterator[tuple[int, int]]:
+    """Where the signal stands in a tag, or as the last word."""
+    for found in _TAG.finditer(text):
+        opening, content, closing = found.groups()
+        fits = opening.lower() == closing.lower() and content.strip().lower() == word.lower()
+        if fits and text[found.start() - 1 : found.start()] != "`":
+            yield found.span()
+    spoken = text.rstrip().rstrip(_ENDING)
+    start = len(spoken) - len(word)
+    if start > 0 and spoken.endswith(word) and text[start - 1].isspace():
+        yield start, len(spoken)
+
+
+def _is_put_off(text: str, start: int, end: int) -> bool:
+    """Whether the sentence around the signal denies it or speaks of another time."""
+    before = _TAG.sub(" ", text[max(0, start - _REACH) : start])
+    ends = [found.end() for found in _SENTENCE_END.finditer(before)]
+    begun = before[ends[-1] :] if ends else before
+    after = text[end : end + _REACH]
+    stop = _SENTENCE_END.search(after)
+    rest = after[: stop.start()] if stop else after
+    return bool(_NOT_YET.search(begun) or _DENIED.search(rest))
+
+
+def _is_copied(lines: list[str], number: int, word: str, instructions: str) -> bool:
+    """Whether a line with the signal is one of the instructions, as a whole."""
+    line = lines[number].strip()
+    if _is_echo(lines, number, instructions):
+        return True
+    alone = line.rstrip(_ENDING) == word or _tagged(line, word)
+    return not alone and line in (one.strip() for one in instructions.splitlines())
 
 
 def _is_echo(lines: list[str], last: int, instructions: str) -> bool:
@@ -78,3 +157,22 @@ def _is_echo(lines: list[str], last: int, instructions: str) -> bool:
         elif len(spoken) > 1 and spoken[-2] == asked[number - 1]:
             return True
     return False
+
+
+# -- what others see -------------------------------------------------------------------------------
+
+
+def without_signal(text: str, word: str) -> str:
+    """The text without the tags that hold the signal; plain words stay."""
+    if "<" not in text:
+        return text
+    return hidden_tags(word).sub("", text).strip()
+
+
+@lru_cache(maxsize=64)
+def hidden_tags(word: str) -> "re.Pattern[str]":
+    """The tags that are for the loop alone: those around the signal, and the usual one."""
+    tag = r"(?:\s[^<>]*)?>"
+    signal = rf"<([A-Za-z][\w-]*){tag}\s*{re.escape(word)}\s*</\1\s*>"
+    usual = rf"<{_USUAL}{tag}[^<>]*</{_USUAL}\s*>"
+    return re.compile(rf"{signal}|{usual}", re.IGNORECASE)

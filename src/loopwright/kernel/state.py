@@ -26,6 +26,7 @@ from loopwright.kernel.frames import (
     GateState,
     LeafBody,
     Owner,
+    PassOwner,
     RepeatBody,
     RunOwner,
     StepOwner,
@@ -193,6 +194,20 @@ def enclosing_step(owner: Owner) -> StepOwner | None:
     while place is not None and not isinstance(place, StepOwner):
         place = place.parent.owner if place.parent is not None else None
     return place
+
+
+def enclosing_pass(owner: Owner) -> PassOwner | None:
+    """The innermost pass around a place."""
+    place: Owner | None = owner
+    while place is not None and not isinstance(place, PassOwner):
+        place = place.parent.owner if place.parent is not None else None
+    return place
+
+
+def session_key(owner: Owner, inside: PassOwner, spec: str) -> str:
+    """What names a session from pass to pass: the place inside the pass, and the program there."""
+    place = owner.path.removeprefix(inside.path)
+    return f"{place} {spec}" if place else spec
 
 
 def chain(owner: Owner) -> list[Owner | RepeatBody]:

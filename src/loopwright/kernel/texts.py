@@ -12,8 +12,10 @@ import msgspec
 
 from loopwright.kernel.facts import Failure
 from loopwright.kernel.frames import LeafBody, Owner, PassOwner, RepeatBody, Result, StepsBody
-from loopwright.kernel.state import Senses, State
+from loopwright.kernel.signal import without_signal
+from loopwright.kernel.state import Senses, State, enclosing_pass
 from loopwright.model.actions import Each
+from loopwright.model.checks import Signal, leaves
 from loopwright.model.record import Blob, JsonValue, Text
 from loopwright.model.template import Items, ItemsExpr, ItemsFrom, Lit, Ref, Template
 
@@ -59,11 +61,11 @@ def resolve(state: State, owner: Owner, ref: Ref, senses: Senses) -> JsonValue |
         case "workspace":
             return started.workspace if started else ""
         case "output":
-            found = step_result(owner, ref.name or "")
-            return found.output if found else None
+            steps = _steps_with(owner, ref.name or "")
+            return _shown(steps.owner, steps.results[ref.name or ""], senses) if steps else None
         case "result":
             found = step_result(owner, ref.name or "")
-            return _result_field(found.result, ref.field, senses) if found else None
+            return _result_field(found, ref.field, senses) if found else None
         case _:
             inside = enclosing_pass(owner)
             return _of_pass(state, inside, ref, senses) if inside is not None else None
@@ -94,17 +96,89 @@ def _of_pass(state: State, inside: PassOwner, ref: Ref, senses: Senses) -> JsonV
         case "previous_output" | "previous_result":
             return _of_pass_before(inside, ref, senses)
         case _:
-            return repeat.feedback
+            return _feedback(inside)
+
+
+def _feedback(inside: PassOwner) -> str:
+    """What a person said at the gate of the nearest loop that asks one."""
+    place: PassOwner | None = inside
+    while place is not None and place.parent.action.gate is None:
+        place = enclosing_pass(place.parent.owner)
+    return (place or inside).parent.feedback
 
 
 def _of_pass_before(inside: PassOwner, ref: Ref, senses: Senses) -> JsonValue | Blob:
     """What a step said in the pass before; nothing in the first pass."""
-    found = inside.parent.last_steps.get(ref.name or "")
-    if found is None:
+    place = _pass_with(inside, ref.name or "")
+    found = place.parent.last_steps.get(ref.name or "") if place is not None else None
+    if place is None or found is None:
         return None
     if ref.of == "previous_output":
+        return _shown(place, found, senses)
+    return _result_field(found, ref.field, senses)
+
+
+def _pass_with(inside: PassOwner, step: str) -> PassOwner | None:
+    """The nearest pass that has a step of this name."""
+    place: PassOwner | None = inside
+    while place is not None:
+        if isinstance(place.body, StepsBody) and step in place.body.index.at:
+            break
+        place = enclosing_pass(place.parent.owner)
+    return place
+
+
+def _shown(owner: Owner, found: Result, senses: Senses) -> Text | None:
+    """What a step of this place said, without the signal for the loop around it."""
+    word = hidden_word(owner)
+    if word is None or found.output is None:
         return found.output
-    return _result_field(found.result, ref.field, senses)
+    return without_signal(senses.read(found.output), word)
+
+
+def hidden_word(owner: Owner) -> str | None:
+    """The signal by which a pass tells its loop, and nobody else, that all is done."""
+    if not isinstance(owner, PassOwner):
+        return None
+    until = owner.parent.action.until
+    if type(until) is Signal:  # the usual case, without a walk
+        return until.word if until.anywhere else None
+    found = (leaf for leaf in leaves(until) if isinstance(leaf, Signal) and leaf.anywhere)
+    return next((leaf.word for leaf in found), None)
+
+
+# -- values that are not there ---------------------------------------------------------------------
+
+
+def missing_value(state: State, owner: Owner, template: Template, senses: Senses) -> str | None:
+    """Why a text cannot be filled, in words, where the plan does not take nothing for a value."""
+    if state.plan.missing == "empty":
+        return None
+    refs = (part for part in template if isinstance(part, Ref))
+    found = (_missing(state, owner, ref, senses) for ref in refs)
+    return next((why for why in found if why is not None), None)
+
+
+def _missing(state: State, owner: Owner, ref: Ref, senses: Senses) -> str | None:
+    if ref.of == "setting":
+        name = ref.name or ""
+        return None if state.plan.settings.get(name) else f"no {name.replace('_', ' ')} is known"
+    if ref.of == "result":
+        found = step_result(owner, ref.name or "")
+    elif ref.of == "previous_result":
+        inside = enclosing_pass(owner)
+        place = _pass_with(inside, ref.name or "") if inside is not None else None
+        found = place.parent.last_steps.get(ref.name or "") if place is not None else None
+    else:
+        return None
+    if found is None or found.status == "skipped" or found.result is not None:
+        return None  # what has not run has said nothing; a declared form says what may be absent
+    said = _read_json(found.output, senses)
+    if not isinstance(said, dict):
+        return f"{ref.name} has no field {ref.field}: what it said is no JSON object"
+    if ref.field not in said:
+        return f"{ref.name} has no field {ref.field}; it has {', '.join(list(said)[:12])}"
+    return None
 
 
 def _of_item(state: State, inside: PassOwner, ref: Ref, senses: Senses) -> JsonValue:
@@ -159,14 +233,6 @@ def _find_items(
     return found
 
 
-def enclosing_pass(owner: Owner) -> PassOwner | None:
-    """The innermost pass around a place."""
-    place: Owner | None = owner
-    while place is not None and not isinstance(place, PassOwner):
-        place = place.parent.owner if place.parent is not None else None
-    return place
-
-
 def enclosing_repeat(owner: Owner) -> RepeatBody | None:
     """The innermost loop around a place."""
     inside = enclosing_pass(owner)
@@ -175,24 +241,34 @@ def enclosing_repeat(owner: Owner) -> RepeatBody | None:
 
 def step_result(owner: Owner, step: str) -> Result | None:
     """Result of a step that ended, looked for from the inside out."""
+    steps = _steps_with(owner, step)
+    return steps.results[step] if steps is not None else None
+
+
+def _steps_with(owner: Owner, step: str) -> StepsBody | None:
+    """The nearest graph in which a step of this name has ended."""
     place: Owner | None = owner
     while place is not None:
         if isinstance(place.parent, StepsBody) and step in place.parent.results:
-            return place.parent.results[step]
+            return place.parent
         if isinstance(place.body, StepsBody) and step in place.body.results:
-            return place.body.results[step]
+            return place.body
         place = place.parent.owner if place.parent is not None else None
     return None
 
 
-def _result_field(text: Text | None, dotted: str | None, senses: Senses) -> JsonValue:
-    if text is None:
-        return None
+def _result_field(found: Result, dotted: str | None, senses: Senses) -> JsonValue:
+    """A field of a step's result; of a step that has none, of what it said, if that is JSON."""
+    text = found.output if found.result is None else found.result
+    return _field(_read_json(text, senses), dotted)
+
+
+def _read_json(text: Text | None, senses: Senses) -> JsonValue:
     try:
         value: JsonValue = msgspec.json.decode(senses.read(text))
     except (msgspec.DecodeError, RecursionError):
         return None  # not JSON: there is nothing at this place
-    return _field(value, dotted)
+    return value
 
 
 def _field(value: JsonValue, dotted: str | None) -> JsonValue:

@@ -8,6 +8,7 @@ from loopwright.model.memory import Memory, NoMemory
 from loopwright.model.policy import (
     NO_LIMITS,
     AtCap,
+    GraphOutput,
     Join,
     Limits,
     OnError,
@@ -31,6 +32,8 @@ class CallAgent(Record, frozen=True, kw_only=True, tag="agent", tag_field="do"):
     session: SessionMode = "fresh"
     context_files: tuple[str, ...] = ()
     show_needs: bool = False  # the results of the steps before it are shown below the prompt
+    on_idle: Literal["fail", "answer"] = "fail"  # after silence, what was said is the answer
+    on_empty: Literal["answer", "fail"] = "answer"  # whether saying nothing at all is a failure
 
 
 class RunCommand(Record, frozen=True, kw_only=True, tag="command", tag_field="do"):
@@ -46,6 +49,8 @@ class RunScript(Record, frozen=True, kw_only=True, tag="script", tag_field="do")
 
     text: str
     interpreter: str = "bash"
+    flags: tuple[str, ...] = ("-c",)
+    by_stdin: bool = False  # the text is read from stdin, and is no argument
     timeout_ms: int = 120_000
     env: dict[str, Template] = {}
 
@@ -97,6 +102,7 @@ class Steps(Record, frozen=True, kw_only=True, tag="steps", tag_field="do"):
     steps: tuple["Step", ...]
     on_failure: OnFailure = "cascade"
     parallel: int | None = None
+    output: GraphOutput = "last"
 
 
 class Each(Record, frozen=True, kw_only=True):
@@ -115,6 +121,7 @@ class Gate(Record, frozen=True, kw_only=True):
     answers: tuple[Decision, ...] = ("approve", "reject", "continue")
     first_always: bool = False  # asked after the first pass even when its check passed
     approve_continues: bool = False  # an approval of a pass that is not done asks for another
+    grants: bool = False  # whoever asks for another pass after the last one gets it
     reject: Literal["fail", "cancel"] = "fail"
 
 

@@ -32,9 +32,14 @@ class Contains(Record, frozen=True, kw_only=True, tag="contains", tag_field="che
 
 
 class Signal(Record, frozen=True, kw_only=True, tag="signal", tag_field="check"):
-    """The agent says so: the word alone on the last line, bare or inside a tag."""
+    """The agent says so: the word alone on the last line, bare or inside a tag.
+
+    With `anywhere` it may stand alone on any line, at the end of the text, or inside a tag
+    anywhere; then tags are for the loop alone: neither people nor later steps see them.
+    """
 
     word: str
+    anywhere: bool = False
 
 
 class OutputSchema(Record, frozen=True, kw_only=True, tag="schema", tag_field="check"):
@@ -58,6 +63,7 @@ class Script(Record, frozen=True, kw_only=True, tag="script", tag_field="check")
     interpreter: str = "bash"
     timeout_ms: int = 120_000
     env: dict[str, Template] = {}
+    on_timeout: Literal["fail", "error"] = "fail"  # not yet passed, or the check is broken
 
 
 class Expr(Record, frozen=True, kw_only=True, tag="expr", tag_field="check"):

@@ -5,7 +5,7 @@ from typing import Literal
 import msgspec
 
 from loopwright.model.actions import Action, Repeat, Step, Steps
-from loopwright.model.policy import NO_LIMITS, Limits, OnFailure
+from loopwright.model.policy import NO_LIMITS, GraphOutput, Limits, OnFailure
 from loopwright.model.record import JsonValue, Record
 from loopwright.model.template import Template
 
@@ -60,6 +60,8 @@ class Plan(Record, frozen=True, kw_only=True):
     on_failure: OnFailure = "cascade"
     parallel: int | None = None
     outcome: Literal["worst", "some_completed", "partial"] = "worst"
+    output: GraphOutput = "last"
+    missing: Literal["empty", "fail"] = "empty"  # what a text without one of its values is
     coordinator: Coordinator | None = None
     settings: dict[str, str] = {}
     exclusive: Literal["workspace"] | None = None  # of what an open run keeps others away

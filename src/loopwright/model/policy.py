@@ -37,6 +37,8 @@ class Retry(Record, frozen=True, kw_only=True):
     base_ms: int = 1_000
     cap_ms: int = 60_000
     on: tuple[FailureKind, ...] = RETRYABLE
+    if_says: tuple[str, ...] = ()  # words in what went wrong that make another try worth it
+    unless_says: tuple[str, ...] = ()  # words that make any other try vain, whatever else is said
 
 
 class Limits(Record, frozen=True, kw_only=True):
@@ -64,4 +66,8 @@ OnFailure: TypeAlias = Literal["cascade", "skip", "abort"]
 OnError: TypeAlias = Literal["fail", "continue"]
 AtCap: TypeAlias = Literal["exhaust", "complete", "fail", "ask"]
 OutputMode: TypeAlias = Literal["last", "all", "learning", "result"]
+GraphOutput: TypeAlias = Literal[
+    "last",  # of the last step that completed
+    "sink",  # of the first completed step, as written, that no other needs and that said something
+]
 SessionMode: TypeAlias = Literal["fresh", "thread"]

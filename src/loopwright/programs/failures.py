@@ -23,6 +23,8 @@ def failure_of(end: ProgramEnd) -> Failure | None:
     match end.how:
         case "exited" if end.code == 0:
             return None
+        case "answered":
+            return None
         case "exited":
             return _spoken(f"the program ended with code {end.code}", end)
         case "signalled":

@@ -13,6 +13,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+MOST_NAMES = 1_000
 _OPENAT2 = 437
 _RESOLVE_BENEATH = 0x08
 _RESOLVE_NO_MAGICLINKS = 0x02
@@ -46,6 +47,24 @@ def read_regular(path: Path, limit: int) -> bytes | FileProblem:
 
 def read_beneath(folder: Path, name: str, limit: int) -> bytes | FileProblem:
     """The content of a file that a definition has named; it must lie inside the folder."""
+    handle = _opened_beneath(folder, name)
+    return handle if isinstance(handle, FileProblem) else _content(handle, limit)
+
+
+def names_beneath(folder: Path, name: str, most: int = MOST_NAMES) -> list[str] | FileProblem:
+    """The names of the files in a folder inside the folder, sorted; at most so many."""
+    handle = _opened_beneath(folder, name)
+    if isinstance(handle, FileProblem):
+        return handle
+    try:
+        return sorted(os.listdir(handle))[:most]
+    except OSError as error:
+        return _refusal(error)
+    finally:
+        os.close(handle)
+
+
+def _opened_beneath(folder: Path, name: str) -> int | FileProblem:
     if not name or "\0" in name or _leads_out(name):
         return FileProblem("outside-workspace", f"{name!r} leads out of its folder")
     try:
@@ -53,14 +72,13 @@ def read_beneath(folder: Path, name: str, limit: int) -> bytes | FileProblem:
     except OSError as error:
         return _refusal(error)
     try:
-        handle = _open_beneath(root, folder, name)
+        return _open_beneath(root, folder, name)
     except OSError as error:
         if error.errno in (errno.EXDEV, errno.ELOOP):
             return FileProblem("outside-workspace", f"{name!r} leads out of its folder")
         return _refusal(error)
     finally:
         os.close(root)
-    return _content(handle, limit)
 
 
 def _leads_out(name: str) -> bool:

@@ -15,6 +15,7 @@ from loopwright.programs.process import ProgramEnd
 
 SYSTEM_BYTES = 32_768
 VARIABLE_BYTES = 64 * 1_024
+_SHELL = ("bash", "-c")
 
 
 def seconds(ms: int | None) -> float | None:
@@ -89,6 +90,16 @@ def as_variables(values: Mapping[str, str]) -> Iterator[dict[str, str]]:
     finally:
         for file in files:
             file.unlink(missing_ok=True)
+
+
+def reading_files(argv: tuple[str, ...], variables: Mapping[str, str]) -> tuple[str, ...]:
+    """The command, of which a shell script first reads the values that are in files."""
+    large = [name for name, value in variables.items() if not value and f"{name}_FILE" in variables]
+    if argv[:2] != _SHELL or not large:
+        return argv
+    # A letter keeps the newlines at the end, which `$( )` would take away.
+    reads = [f'export -n {n}; {n}=$(cat "${n}_FILE"; printf x); {n}=${{{n}%x}};' for n in large]
+    return (*_SHELL, f"{' '.join(reads)} {argv[2]}", *argv[3:])
 
 
 @contextmanager

@@ -1,7 +1,6 @@
 """The performer of one machine: agents that are programs or scripts, and the author's commands."""
 
 import os
-from codecs import getincrementaldecoder
 from collections.abc import Awaitable, Callable, Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, cast
@@ -15,10 +14,11 @@ from loopwright.kernel.checks import last_json_object
 from loopwright.kernel.facts import Failure
 from loopwright.model.plan import Agent
 from loopwright.model.record import JsonValue
-from loopwright.ports import Answer, Ask, Bus, Delta, Done, Failed, Job
+from loopwright.ports import Answer, Ask, Bus, Done, Failed, Job
 from loopwright.programs.acp import AcpAgents
 from loopwright.programs.coding import CodingAgents
 from loopwright.programs.context import with_files
+from loopwright.programs.discretion import Discreet
 from loopwright.programs.environment import agent_environment
 from loopwright.programs.failures import TAIL_CHARS, failure_of
 from loopwright.programs.given import (
@@ -27,9 +27,11 @@ from loopwright.programs.given import (
     handed_on,
     handed_over,
     job_variables,
+    reading_files,
     seconds,
 )
 from loopwright.programs.jsonl import Spoken
+from loopwright.programs.live import Live
 from loopwright.programs.process import Program, ProgramEnd, run_program
 from loopwright.programs.specs import BadSpec, parse_spec
 
@@ -38,7 +40,6 @@ if TYPE_CHECKING:
 
 CHECK_OUTPUT_BYTES = 1 << 20
 DEFAULT_IDLE_MS = 300_000
-LIVE_LINE_BYTES = 1 << 20
 
 SchemaProblem = Callable[[dict[str, JsonValue], JsonValue], str | None]
 
@@ -49,7 +50,7 @@ class LocalPerformer:
     def __init__(
         self, bus: Bus, schema_problem: SchemaProblem, base: Mapping[str, str] | None = None
     ) -> None:
-        self._bus = bus
+        self._bus = bus = Discreet(bus)
         self._schema_problem = schema_problem
         self._base = os.environ if base is None else base
         self._scripted: ScriptedAgent | None = None
@@ -61,6 +62,9 @@ class LocalPerformer:
         self._acp.ask = ask
 
     def perform(self, job: Job) -> Answer | Awaitable[Answer]:
+        return self._bus.around(job, self._perform)
+
+    def _perform(self, job: Job) -> Answer | Awaitable[Answer]:
         match job.call:
             case AgentCall():
                 return self._agent(job, job.agent or Agent())
@@ -139,7 +143,7 @@ class LocalPerformer:
                     wall_s=seconds(job.wall_ms),
                     idle_s=seconds(job.idle_ms or DEFAULT_IDLE_MS),
                 ),
-                on_stdout=self._live(job, lines=lines),
+                on_stdout=Live(self._bus, job, lines=lines),
             )
         if lines:
             for raw in end.stdout.split(b"\n"):
@@ -184,53 +188,26 @@ class LocalPerformer:
             return f"the result is not JSON: {error}"
         return self._schema_problem(job.schema, value)
 
-    def _live(self, job: Job, *, lines: bool) -> Callable[[bytes], None]:
-        """Hand on what an agent says while it says it; losing some of it harms nothing."""
-        rest = b""
-        decoder = getincrementaldecoder("utf-8")(errors="replace")
-
-        def plain(chunk: bytes) -> None:
-            text = decoder.decode(chunk)
-            if text:
-                self._say(job, text)
-
-        def by_line(chunk: bytes) -> None:
-            nonlocal rest
-            *whole, rest = (rest + chunk).split(b"\n")
-            if len(rest) > LIVE_LINE_BYTES:
-                rest = b""
-            for raw in whole:
-                live = Spoken()
-                line = live.take(raw.rstrip(b"\r"))
-                if line is not None and line.type == "tool":
-                    self._bus.publish(
-                        Delta(run=job.run, effect=job.effect, kind="tool", text=line.name or "")
-                    )
-                elif live.texts:
-                    self._say(job, "".join(live.texts))
-
-        return by_line if lines else plain
-
-    def _say(self, job: Job, text: str) -> None:
-        self._bus.publish(Delta(run=job.run, effect=job.effect, kind="text", text=text))
-
     # -- commands of the author
 
     async def _command(self, job: Job, call: CommandCall) -> Answer:
         with as_variables(job.env) as values:
             end = await run_program(
                 Program(
-                    argv=call.argv,
+                    argv=reading_files(call.argv, values),
                     cwd=job.workspace,
+                    stdin=call.stdin.encode(errors="replace"),
                     env=agent_environment(self._base, {**call.env, **values}, job_variables(job)),
                     wall_s=call.timeout_ms / 1_000,
                     stdout_cap=CHECK_OUTPUT_BYTES,
                 ),
-                on_stdout=self._live(job, lines=False),
+                on_stdout=Live(self._bus, job, lines=False),
             )
-        output = _check_output(end) if "/check" in job.effect else _step_output(end)
+        is_check = "/check" in job.effect
+        output = _check_output(end) if is_check else _step_output(end)
         if end.how == "exited":
-            return Done(output=output, code=end.code, note="; ".join(end_notes(end)))
+            notes = end_notes(end) if is_check else [*end_notes(end), *_complaints(end)]
+            return Done(output=output, code=end.code, note="; ".join(notes))
         failure = failure_of(end)
         assert failure is not None
         if end.how == "signalled":
@@ -241,6 +218,12 @@ class LocalPerformer:
 def _step_output(end: ProgramEnd) -> str:
     """What a step's program printed on stdout, without the one newline that ends it."""
     return end.stdout.decode(errors="replace").removesuffix("\n")
+
+
+def _complaints(end: ProgramEnd) -> list[str]:
+    """The end of what a step's program said on stderr."""
+    said = end.stderr_tail.decode(errors="replace").strip()
+    return [f"stderr: {said[-TAIL_CHARS:]}"] if said else []
 
 
 def _check_output(end: ProgramEnd) -> str:

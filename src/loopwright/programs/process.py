@@ -24,12 +24,15 @@ from loopwright.programs.sweep import sweep_marks
 
 # What a supervisor may take beyond the grace time before it counts as stuck.
 _STUCK_SECONDS = 2.5
+# How long a program that has said all may take to end by itself.
+_LINGER_SECONDS = 1.0
 # How long output is awaited when all processes are gone (somebody else may hold the pipe).
 _DRAIN_SECONDS = 1.0
 _REAP_POLL_SECONDS = 0.002
 
-How = Literal["exited", "signalled", "idle_timeout", "wall_timeout", "not_started"]
-OnStdout = Callable[[bytes], None]
+How = Literal["exited", "answered", "signalled", "idle_timeout", "wall_timeout", "not_started"]
+OnStdout = Callable[[bytes], bool | None]
+"""Takes bytes as they come; true says that the program has said all that it has to say."""
 OnStart = Callable[[ProcessMark], None]
 
 
@@ -259,7 +262,8 @@ class _Run:
         self._stdout.add(data)
         if self._on_stdout is not None and self.callback_error is None:
             try:
-                self._on_stdout(data)
+                if self._on_stdout(data):
+                    self._later(_LINGER_SECONDS, lambda: self.stop("answered"))
             except Exception as error:
                 self.callback_error = error
                 self.stop(None)

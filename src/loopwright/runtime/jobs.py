@@ -5,24 +5,38 @@ from collections.abc import Set as AbstractSet
 from loopwright.agents.judging import compose_judge
 from loopwright.agents.prompt import NOTHING, Shown, compose
 from loopwright.kernel.calls import AgentCall, CommandCall
+from loopwright.kernel.facts import Failure
 from loopwright.kernel.frames import LeafBody, Owner, PassOwner
-from loopwright.kernel.state import Pending, State, chain, enclosing_step, limits_of
-from loopwright.kernel.texts import fill, request_text
-from loopwright.model.actions import AskPerson, RunScript
+from loopwright.kernel.state import (
+    Pending,
+    State,
+    chain,
+    enclosing_pass,
+    enclosing_step,
+    limits_of,
+)
+from loopwright.kernel.texts import fill, hidden_word, missing_value, request_text
+from loopwright.model.actions import AskPerson, CallAgent, Rework, RunScript
 from loopwright.model.checks import Goal, Judge, Leaf, Script, leaves
 from loopwright.model.ids import last_id
 from loopwright.model.plan import Agent
-from loopwright.ports import Job
+from loopwright.model.template import Template
+from loopwright.ports import Answer, Failed, Job
 from loopwright.runtime.senses import Texts
 
 NONE_USED: AbstractSet[int] = frozenset()
 UNKNOWN = Agent()
 
 
-def job_for(state: State, pending: Pending, texts: Texts, token: str) -> Job:
-    """The job of an effect. The same log gives the same job, however often it is asked for."""
+def job_for(state: State, pending: Pending, texts: Texts, token: str) -> Job | Answer:
+    """The job of an effect. The same log gives the same job, however often it is asked for.
+    What cannot be asked, for want of a value that it speaks of, has its answer at once.
+    """
     owner, started = pending.owner, state.started
     assert started is not None
+    unfit = _unfit(state, pending, texts)
+    if unfit is not None:
+        return Failed(error=Failure(type="bad_input", detail=unfit))
     step = enclosing_step(owner)
     agent: Agent | None = None
     shown = NOTHING
@@ -49,6 +63,7 @@ def job_for(state: State, pending: Pending, texts: Texts, token: str) -> Job:
         files=shown.files,
         idle_ms=_idle_limit(state, owner, agent),
         env=_values(state, pending, texts),
+        hidden=_hidden(owner),
         wall_ms=agent.wall_ms if agent else None,
         used=used,
     )
@@ -75,20 +90,49 @@ def _check(owner: PassOwner, purpose: str) -> Leaf:
     return leaves(owner.parent.action.until)[int(purpose.removeprefix("check"))]
 
 
+def _unfit(state: State, pending: Pending, texts: Texts) -> str | None:
+    """Why something cannot be asked: a value of its text is not there."""
+    if state.plan.missing == "empty":
+        return None
+    owner = pending.owner
+    templates = [*_environment(pending).values()]
+    if isinstance(pending.call, AgentCall) and isinstance(owner.body, LeafBody):
+        templates.append(_prompt(owner.body))
+    found = (missing_value(state, owner, template, texts) for template in templates)
+    return next((why for why in found if why is not None), None)
+
+
+def _prompt(body: LeafBody) -> Template:
+    match body.action:
+        case CallAgent(prompt=prompt) | AskPerson(on_reject=Rework(prompt=prompt)):
+            return prompt
+        case _:
+            return ()
+
+
+def _hidden(owner: Owner) -> str | None:
+    """The signal that is for the loop around a call, and not for those who look on."""
+    inside = enclosing_pass(owner)
+    return hidden_word(inside) if inside is not None else None
+
+
 def _values(state: State, pending: Pending, texts: Texts) -> dict[str, str]:
     """What a script is given: templates filled now, so that no large value is ever in a fact."""
+    env = _environment(pending)
+    return {name: fill(state, pending.owner, template, texts) for name, template in env.items()}
+
+
+def _environment(pending: Pending) -> dict[str, Template]:
     owner = pending.owner
     if not isinstance(pending.call, CommandCall):
         return {}
     if pending.purpose == "script" and isinstance(owner.body, LeafBody):
         action = owner.body.action
-        env = action.env if isinstance(action, RunScript) else {}
-    elif isinstance(owner, PassOwner) and pending.purpose.startswith("check"):
+        return action.env if isinstance(action, RunScript) else {}
+    if isinstance(owner, PassOwner) and pending.purpose.startswith("check"):
         leaf = _check(owner, pending.purpose)
-        env = leaf.env if isinstance(leaf, Script) else {}
-    else:
-        env = {}
-    return {name: fill(state, owner, template, texts) for name, template in env.items()}
+        return leaf.env if isinstance(leaf, Script) else {}
+    return {}
 
 
 def _used(state: State, name: str, agent: Agent) -> AbstractSet[int]:

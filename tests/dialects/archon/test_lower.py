@@ -1,5 +1,6 @@
 """What becomes of the parts of a workflow, claim by claim."""
 
+import msgspec
 import pytest
 
 from loopwright.model.actions import (
@@ -83,7 +84,7 @@ def test_a_loop_that_reaches_its_cap_has_failed() -> None:
 
 
 CHANNELS = [
-    ("until: ' DONE '", Signal(word="DONE")),
+    ("until: ' DONE '", Signal(word="DONE", anywhere=True)),
     ("until_bash: make test", Script),
     ("until_field: done", ResultField(field="done")),
     ("until_field: done, until_bash: ls, until: DONE", (Signal, Script, ResultField)),
@@ -124,6 +125,7 @@ def test_gates_of_interactive_loops(settings: str, first: bool) -> None:
         answers=("approve", "reject", "continue"),
         first_always=first,
         approve_continues=True,
+        grants=True,
         reject="cancel",
     )
 
@@ -195,7 +197,9 @@ RETRIES = [
 @pytest.mark.parametrize(("node", "made"), RETRIES, ids=[one for one, _ in RETRIES])
 def test_tries(node: str, made: Retry) -> None:
     """Agents get two more tries of what may pass by itself; scripts only what they ask for."""
-    assert plan_of(flow(f"{{id: a, {node}}}")).steps[0].retry == made
+    retry = plan_of(flow(f"{{id: a, {node}}}")).steps[0].retry
+    assert msgspec.structs.replace(retry, if_says=(), unless_says=()) == made
+    assert ("503" in retry.if_says, "401" in retry.unless_says) == (made.attempts > 1,) * 2
 
 
 LIMITS = [
@@ -244,8 +248,8 @@ def test_scripts_name_their_dependencies() -> None:
     action = plan.steps[0].action
     assert isinstance(action, RunScript)
     assert action.interpreter == "uv"
-    head = '# /// script\n# dependencies = ["httpx", "a\\"b"]\n# ///\n'
-    assert action.text == f"{head}print(1)"
+    assert (action.text, action.by_stdin) == ("print(1)", True)
+    assert action.flags == ("run", "--with=httpx", '--with=a"b', "-")
 
 
 # -- agents ----------------------------------------------------------------------------------------

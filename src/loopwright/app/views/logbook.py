@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from loopwright.app.views.summary import ReadText
-from loopwright.app.views.words import check_label, headline
+from loopwright.app.views.words import check_label, headline, seen_output
 from loopwright.kernel.calls import AgentCall, CommandCall
 from loopwright.kernel.facts import (
     AnyFact,
@@ -96,7 +96,7 @@ class Logbook:
         self, fact: EffectDone | EffectFailed
     ) -> tuple[Literal["agent", "command"], str, str] | None:
         asked = self._calls.pop(fact.effect, None)
-        output = self._read(fact.output)
+        output = seen_output(self._state, fact, self._read)
         problem = fact.error if isinstance(fact, EffectFailed) else None
         if problem is not None:
             output = "\n".join(text for text in (output, problem.detail) if text)

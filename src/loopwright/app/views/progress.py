@@ -7,8 +7,8 @@ nothing when it is not worth one.
 from dataclasses import dataclass, field
 
 from loopwright.app.views.summary import ReadText, current_loop
-from loopwright.app.views.words import check_label, headline, passes_text
-from loopwright.kernel.calls import AgentCall, CommandCall
+from loopwright.app.views.words import check_label, headline, passes_text, seen_output
+from loopwright.kernel.calls import AgentCall, CommandCall, SleepCall
 from loopwright.kernel.facts import (
     AnyFact,
     CancelRequested,
@@ -133,10 +133,11 @@ class Progress:
         purpose = fact.effect.rpartition("/")[2].partition("#")[0]
         seen = self._open.get(fact.path)
         if seen is not None and purpose in WORK and (fact.output or purpose == "agent"):
-            output = self._read(fact.output)
+            output = seen_output(self.state, fact, self._read)
             seen.learning = learning_of(output, fact.iteration or 1, LEARNING_CHARS)
         if not what.startswith("agent"):
-            return None
+            note = fact.note if isinstance(fact, EffectDone) else ""
+            return Line(f"{fact.path}: {note}") if note else None
         if isinstance(fact, EffectDone) or fact.error.type == "cancelled":
             return None
         place = self._pass_label(fact.path, fact.iteration)
@@ -169,8 +170,7 @@ class Progress:
                 self.passes.append(seen)
                 return Line(f"{self._pass_label(fact.path, fact.iteration)} started")
             case EffectRequested():
-                self._note_call(fact)
-                return None
+                return self._note_call(fact)
             case GateOpened():
                 self.asked[fact.gate] = fact
                 return Line(f"waits for a person: {fact.message}", detail=fact.gate)
@@ -202,13 +202,17 @@ class Progress:
             case _:
                 return None
 
-    def _note_call(self, fact: EffectRequested) -> None:
+    def _note_call(self, fact: EffectRequested) -> Line | None:
         match fact.call:
+            case SleepCall(until=until) if "/backoff#" in fact.effect:
+                wait = (until - fact.at) / 1_000
+                return Line(f"{fact.path}: tried again in {wait:g} s")
             case AgentCall(agent=agent):
                 self._calls[fact.effect] = f"agent {agent}"
                 self.said = ""
             case CommandCall(argv=argv):
                 self._calls[fact.effect] = " ".join(argv)
+        return None
 
     @property
     def _has_steps(self) -> bool:

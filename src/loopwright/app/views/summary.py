@@ -5,8 +5,10 @@ from collections.abc import Callable
 import msgspec
 
 from loopwright.kernel.facts import Failure
-from loopwright.kernel.frames import RepeatBody, Result, StepOwner
-from loopwright.kernel.state import State
+from loopwright.kernel.frames import Owner, RepeatBody, Result, StepOwner
+from loopwright.kernel.signal import without_signal
+from loopwright.kernel.state import State, enclosing_pass
+from loopwright.kernel.texts import hidden_word
 from loopwright.model.plan import only_repeat
 from loopwright.model.record import JsonValue, Text
 from loopwright.runtime.headline import status_of
@@ -102,8 +104,15 @@ def _active_output(owner: StepOwner | None, read: ReadText) -> str:
     for inside in owner.body.active.values():
         answer = getattr(inside.body, "answer", None)
         if answer is not None:
-            return read(answer.output)
+            return seen_text(inside, read(answer.output))
     return read(owner.body.last.output) if owner.body.last else ""
+
+
+def seen_text(owner: Owner, text: str) -> str:
+    """What people see of what was said at a place: words for its loop alone are left out."""
+    inside = enclosing_pass(owner)
+    word = hidden_word(inside) if inside is not None else None
+    return text if word is None else without_signal(text, word)
 
 
 def _last_output(state: State, read: ReadText) -> str:

@@ -1,6 +1,7 @@
 """A run in words: how it stands, why it ended, what can be done next."""
 
-from loopwright.app.views.summary import current_loop, iterations
+from loopwright.app.views.summary import ReadText, current_loop, iterations, seen_text
+from loopwright.kernel.facts import EffectDone, EffectFailed
 from loopwright.kernel.frames import RepeatBody
 from loopwright.kernel.limits import cap
 from loopwright.kernel.reopening import REOPENED
@@ -99,6 +100,12 @@ def passes_text(state: State) -> str:
         return ""
     most = most_passes(state)
     return f"{iterations(state)}/{most}" if most else str(iterations(state))
+
+
+def seen_output(state: State, fact: EffectDone | EffectFailed, read: ReadText) -> str:
+    """What people see of an answer: what it says to its loop alone is left out."""
+    text, owner = read(fact.output), state.owners.get(fact.path)
+    return text if owner is None else seen_text(owner, text)
 
 
 def check_label(state: State, path: str, index: int, fallback: str) -> str:

@@ -7,9 +7,18 @@ Other files that a workflow names are asked for by `wanted` and handed to `lower
 May import: syntax, model, errors. Start at `surface.py`, then `lower.py`.
 """
 
-from loopwright.dialects.archon.files import FileProblem, Wanted
+from loopwright.dialects.archon.files import PROJECT_FOLDER, FileProblem, Wanted
 from loopwright.dialects.archon.lower import lower, wanted
 from loopwright.dialects.archon.recognise import NAME, recognise
 from loopwright.dialects.archon.schema import json_schema
 
-__all__ = ["NAME", "FileProblem", "Wanted", "json_schema", "lower", "recognise", "wanted"]
+__all__ = [
+    "NAME",
+    "PROJECT_FOLDER",
+    "FileProblem",
+    "Wanted",
+    "json_schema",
+    "lower",
+    "recognise",
+    "wanted",
+]

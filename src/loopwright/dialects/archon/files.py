@@ -9,6 +9,7 @@ from typing import Literal, NamedTuple, Protocol, TypeAlias
 
 from loopwright.syntax import Position, did_you_mean
 
+PROJECT_FOLDER = ".archon"
 MAX_FILE_BYTES = 1_048_576
 MAX_SCRIPT_CHARS = 100_000
 _PLACES = ("", "~/")
@@ -46,7 +47,7 @@ class Named(NamedTuple):
     @property
     def folder(self) -> str:
         """The folder below the project's or the person's."""
-        return f".archon/{self.what}s"
+        return f"{PROJECT_FOLDER}/{self.what}s"
 
     def paths(self) -> list[str]:
         """Every place in which it is looked for, the first that has it wins."""

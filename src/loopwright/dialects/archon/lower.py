@@ -80,6 +80,8 @@ def _plan(flow: Workflow, document: Document, made: Outline, files: Files) -> Pl
         inputs=inputs,
         on_failure="skip",
         outcome="some_completed",
+        output="sink",
+        missing="fail",
         settings={name: _SETTINGS[name] for name in sorted(lowering.uses.settings)},
         dialect=NAME,
     )

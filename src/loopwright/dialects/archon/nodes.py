@@ -1,6 +1,5 @@
 """From nodes to steps."""
 
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
@@ -53,6 +52,38 @@ _TRANSIENT: tuple[FailureKind, ...] = (
     "exit",
     "idle_timeout",
     "wall_timeout",
+)
+
+
+# What else is worth another try, and what never is, by the words of the failure.
+_TRANSIENT_WORDS = (
+    "timeout",
+    "timed out",
+    "econnrefused",
+    "econnreset",
+    "etimedout",
+    "rate limit",
+    "too many requests",
+    "429",
+    "502",
+    "503",
+    "network error",
+    "socket hang up",
+    "exited with code",
+    "crash",
+    "crashed",
+)
+_FATAL_WORDS = (
+    "unauthorized",
+    "forbidden",
+    "invalid token",
+    "authentication failed",
+    "permission denied",
+    "401",
+    "403",
+    "credit balance",
+    "out of credits",
+    "auth error",
 )
 
 
@@ -149,14 +180,18 @@ class Lowering:
         runtime = node.runtime or "uv"
         if is_file_name(text):
             text = self._file(named.script(text, runtime))
-        if node.deps:
-            # Python's own way to name what a script needs, which its runner understands.
-            listed = ", ".join(json.dumps(one, ensure_ascii=False) for one in node.deps)
-            text = f"# /// script\n# dependencies = [{listed}]\n# ///\n{text}"
+        needs = [f"--with={one}" for one in node.deps or ()]
         env = Environment(self.names, text).templates()
         self.uses.note(env.values())
         timeout = _ms(node.timeout, SCRIPT_MS)
-        return RunScript(text=text, interpreter=runtime, timeout_ms=timeout, env=env)
+        return RunScript(
+            text=text,
+            interpreter=runtime,
+            flags=("run", *needs, "-"),
+            by_stdin=True,
+            timeout_ms=timeout,
+            env=env,
+        )
 
     # -- people ------------------------------------------------------------------------------------
 
@@ -183,6 +218,7 @@ class Lowering:
             answers=("approve", "reject", "continue"),
             first_always=not spec.signal_completes,
             approve_continues=True,
+            grants=True,
             reject="cancel",
         )
 
@@ -195,21 +231,23 @@ class Lowering:
             prompt=self._prompt(spec.prompt, spec.command),
             schema=node.output_format if spec.until_field is not None else None,
             session=session,
+            on_idle="answer",
+            on_empty="fail",
         )
         return self._repeat(spec, call, spec.until_field)
 
     def _group(self, node: NodeSpec, spec: GroupSpec, path: Path) -> Repeat:
         steps = self.steps(spec.nodes, (*path, "loop_group", "nodes"), node)
         # A node that fails ends the group at once.
-        return self._repeat(spec, Steps(steps=steps, on_failure="abort"), None)
+        return self._repeat(spec, Steps(steps=steps, on_failure="abort", output="sink"), None)
 
     def _repeat(self, spec: LoopControl, body: Action, field_name: str | None) -> Repeat:
         checks: list[Check] = []
         if spec.until is not None:
-            checks.append(Signal(word=spec.until.strip()))
+            checks.append(Signal(word=spec.until.strip(), anywhere=True))
         if spec.until_bash is not None:
             text, env = self._shell(spec.until_bash)
-            checks.append(Script(text=text, timeout_ms=SCRIPT_MS, env=env))
+            checks.append(Script(text=text, timeout_ms=SCRIPT_MS, env=env, on_timeout="error"))
         if field_name is not None:
             checks.append(ResultField(field=field_name))
         return Repeat(
@@ -255,4 +293,6 @@ def _retry(node: NodeSpec) -> Retry:
         base_ms=spec.delay_ms,
         cap_ms=_LONGEST_WAIT_MS,
         on=("any",) if spec.on_error == "all" else _TRANSIENT,
+        if_says=_TRANSIENT_WORDS,
+        unless_says=_FATAL_WORDS,
     )

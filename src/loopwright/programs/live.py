@@ -1,0 +1,48 @@
+"""What a program says while it says it, handed on to whoever looks. Losing some harms nothing."""
+
+from codecs import getincrementaldecoder
+from typing import Literal
+
+from loopwright.ports import Bus, Delta, Job
+from loopwright.programs.jsonl import Spoken
+
+LINE_BYTES = 1 << 20
+
+
+class Live:
+    """Hands on the output of one program."""
+
+    def __init__(self, bus: Bus, job: Job, *, lines: bool) -> None:
+        self._bus = bus
+        self._job = job
+        self._lines = lines
+        self._line = b""
+        self._decoder = getincrementaldecoder("utf-8")(errors="replace")
+
+    def __call__(self, chunk: bytes) -> bool:
+        """Take the next bytes; true when the program has given its result."""
+        if self._lines:
+            return self._by_line(chunk)
+        text = self._decoder.decode(chunk)
+        if text:
+            self._tell("text", text)
+        return False
+
+    def _by_line(self, chunk: bytes) -> bool:
+        *whole, self._line = (self._line + chunk).split(b"\n")
+        if len(self._line) > LINE_BYTES:
+            self._line = b""
+        has_result = False
+        for raw in whole:
+            live = Spoken()
+            line = live.take(raw.rstrip(b"\r"))
+            has_result = has_result or (line is not None and line.type == "result")
+            if line is not None and line.type == "tool":
+                self._tell("tool", line.name or "")
+            elif live.texts:
+                self._tell("text", "".join(live.texts))
+        return has_result
+
+    def _tell(self, kind: Literal["text", "tool"], text: str) -> None:
+        job = self._job
+        self._bus.publish(Delta(run=job.run, effect=job.effect, kind=kind, text=text))
