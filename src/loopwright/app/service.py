@@ -5,6 +5,7 @@ import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Literal, TypeAlias
 
 from loopwright.app.keeping import key_of, taken
 from loopwright.app.moments import timestamp
@@ -41,6 +42,7 @@ from loopwright.runtime.senses import content_hash, stored_text
 
 ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 CAS_TRIES = 50
+Shown: TypeAlias = RunStatus | Literal["unchanged"]
 SHORTEST_END = 4  # of an id; the beginnings of ids of one day are all alike
 MANY = 1_000
 GATE_FACTS = (GateOpened, GateAnswered, GateClosed)
@@ -247,11 +249,11 @@ class Service:
         """Edit an agent of a run that is under way: its next call sees it. What decides when the
         loop ends stays as it was when the run started.
         """
-        row = self._open(run)
+        self._open(run)
         if name not in self.state(run).plan.agents:
             raise NotFound(f"{run} has no agent {name!r}", code="unknown-agent")
         fact = AgentChanged(at=self.clock.now_ms(), agent=name, becomes=agent, by=by)
-        await self._control(run, fact, row.headline.status)
+        await self._control(run, fact, "unchanged")
 
     async def resume(self, run: str, by: str = "") -> None:
         """Let a paused run go on, and take up one that nobody drives."""
@@ -286,7 +288,7 @@ class Service:
             )
         return row
 
-    async def _control(self, run: str, fact: AnyFact, status: RunStatus | None) -> None:
+    async def _control(self, run: str, fact: AnyFact, status: Shown) -> None:
         for _ in range(CAS_TRIES):
             try:
                 await self._tell(run, fact, expected=self.log.version(run), status=status)
@@ -301,17 +303,22 @@ class Service:
         fact: AnyFact,
         *,
         expected: int,
-        status: RunStatus | None,
+        status: Shown | None,
         closes: str | None = None,
     ) -> None:
         """Append a fact from outside the driver, and let whoever drives the run see it. Without
         a status of its own the fact gives a waiting run work, and leaves a paused one paused.
+        What is kept is what lists show now, not when the request was made.
         """
         row = self.log.row(run)
         if row_ended(row):
             raise Conflict(f"{run} has ended", code="no-longer-waiting")
-        kept: RunStatus = "paused" if row.headline.status == "paused" else "running"
-        headline = replace(row.headline, status=status or kept, updated_at=fact.at)
+        shown: RunStatus = row.headline.status
+        if status is None:
+            shown = "paused" if shown == "paused" else "running"
+        elif status != "unchanged":
+            shown = status
+        headline = replace(row.headline, status=shown, updated_at=fact.at)
         await self.log.append(
             Append(
                 run=run,

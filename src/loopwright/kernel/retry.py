@@ -16,8 +16,10 @@ class RetryAfter(msgspec.Struct, frozen=True):
 
 
 def is_retried(policy: Retry, failure: Failure) -> bool:
-    """Whether a policy speaks of this failure."""
-    if failure.type in ("cancelled", "internal"):
+    """Whether a policy speaks of this failure. What was stopped from outside, what a person
+    rejected and a defect of ours are not meant by "any".
+    """
+    if failure.type in ("cancelled", "rejected", "internal"):
         return failure.type in policy.on
     return failure.type in policy.on or "any" in policy.on
 
