@@ -20,6 +20,7 @@ from loopwright.errors import LoopwrightError
 from loopwright.ports import OPEN_STATUSES
 from loopwright.runtime.senses import content_hash
 from loopwright.stores import SqliteLog
+from loopwright.stores.faults import REPLACE
 
 State: TypeAlias = Literal["ok", "warn", "fail"]
 
@@ -218,7 +219,8 @@ def _database(patient: Patient) -> Iterator[Finding]:
     try:
         patient.log = open_log(settings)
     except LoopwrightError as error:
-        yield Finding("database", "fail", error.message, error.hint or "")
+        fix = REPLACE if error.code == "damaged" else error.hint or ""
+        yield Finding("database", "fail", error.message, fix)
         return
     yield Finding("database", "ok", f"{settings.database} opens")
     yield from _database_file(settings.database)

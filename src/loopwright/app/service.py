@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 
 from loopwright.app.keeping import key_of, taken
 from loopwright.app.moments import timestamp
-from loopwright.errors import Conflict, LoopwrightError, NotFound, VersionConflict
+from loopwright.errors import Conflict, LoopwrightError, NotFound, StorageError, VersionConflict
 from loopwright.kernel.facts import (
     AgentChanged,
     AnyFact,
@@ -24,7 +24,7 @@ from loopwright.kernel.facts import (
 from loopwright.kernel.fold import fold
 from loopwright.kernel.state import State
 from loopwright.model.actions import Decision
-from loopwright.model.plan import Agent, Plan, decode_plan, encode_plan
+from loopwright.model.plan import Agent, Plan, encode_plan
 from loopwright.model.record import JsonValue, Text
 from loopwright.ports import (
     OPEN_STATUSES,
@@ -38,7 +38,7 @@ from loopwright.ports import (
     RunStatus,
 )
 from loopwright.runtime.driver import LocalDriver
-from loopwright.runtime.senses import content_hash, stored_text
+from loopwright.runtime.senses import content_hash, stored_content, stored_plan, stored_text
 
 ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 CAS_TRIES = 50
@@ -147,17 +147,19 @@ class Service:
     def state(self, run: str) -> State:
         """The state of a run, folded now."""
         facts = [numbered.fact for numbered in self.log.read(run)]
+        if not facts:
+            raise StorageError(f"{run} has no facts", code="damaged", hint="put a backup in place")
         return fold(self.plan(facts[0]), facts)
 
     def plan(self, first: AnyFact) -> Plan:
         assert isinstance(first, RunStarted)
-        return decode_plan(self.log.blob(first.plan))
+        return stored_plan(self.log.blob, first.plan)
 
     def read_text(self, text: Text | None) -> str:
         """A text of a fact, whole."""
         if text is None or isinstance(text, str):
             return text or ""
-        return self.log.blob(text.blob).decode()
+        return stored_content(self.log.blob, text.blob).decode()
 
     def gates(self) -> list[OpenGate]:
         return self.log.gates()
