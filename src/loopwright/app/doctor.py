@@ -6,6 +6,7 @@ import sqlite3
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
@@ -227,16 +228,22 @@ def _database(patient: Patient) -> Iterator[Finding]:
 
 
 def _database_file(file: Path) -> Iterator[Finding]:
-    db = sqlite3.connect(f"file:{file}?mode=ro", uri=True)
     try:
-        [[schema]] = db.execute("SELECT value FROM meta WHERE key = 'schema'").fetchall()
-        [[mode]] = db.execute("PRAGMA journal_mode").fetchall()
-    finally:
-        db.close()
+        schema, mode = _read_file(file, "mode=ro")
+    except sqlite3.OperationalError:  # in a folder that may not be written: the file alone will do
+        schema, mode = _read_file(file, "immutable=1")
     yield Finding("schema", "ok", f"version {schema}, which this program writes")
     good = mode == "wal"
     fix = "" if good else "move the data directory to a local disk: WAL needs shared memory"
     yield Finding("journal", "ok" if good else "fail", f"mode {mode}", fix)
+
+
+def _read_file(file: Path, query: str) -> tuple[str, str]:
+    """Version of the tables, and how the file is written."""
+    with closing(sqlite3.connect(f"{file.absolute().as_uri()}?{query}", uri=True)) as db:
+        [[schema]] = db.execute("SELECT value FROM meta WHERE key = 'schema'").fetchall()
+        [[mode]] = db.execute("PRAGMA journal_mode").fetchall()
+    return str(schema), str(mode)
 
 
 def _left_behind(patient: Patient) -> Iterator[Finding]:

@@ -39,6 +39,7 @@ from loopwright.ports import (
 )
 from loopwright.runtime.driver import LocalDriver
 from loopwright.runtime.senses import content_hash, stored_content, stored_plan, stored_text
+from loopwright.stores.faults import REPLACE
 
 ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 CAS_TRIES = 50
@@ -142,13 +143,15 @@ class Service:
         return self.log.rows(statuses=statuses, limit=limit)
 
     def facts(self, run: str, after: int = 0) -> list[Numbered]:
-        return self.log.read(run, after=after)
+        """The facts of a run; one that has none at all is damaged."""
+        found = self.log.read(run, after=after)
+        if not found and after <= 0:
+            raise StorageError(f"{run} has no facts", code="damaged", hint=REPLACE)
+        return found
 
     def state(self, run: str) -> State:
         """The state of a run, folded now."""
-        facts = [numbered.fact for numbered in self.log.read(run)]
-        if not facts:
-            raise StorageError(f"{run} has no facts", code="damaged", hint="put a backup in place")
+        facts = [numbered.fact for numbered in self.facts(run)]
         return fold(self.plan(facts[0]), facts)
 
     def plan(self, first: AnyFact) -> Plan:
