@@ -100,6 +100,22 @@ def test_only_an_agent_of_an_open_run_can_be_edited(tmp_path: Path) -> None:
     asyncio.run(body())
 
 
+def test_an_edit_leaves_what_lists_show(tmp_path: Path) -> None:
+    """A run that is paused while an agent is edited is shown as paused, whoever comes first."""
+
+    async def body() -> None:
+        async with local(Settings(home=tmp_path / "home")) as here:
+            run, name, agent = await started(here, tmp_path)
+            await seen(tmp_path, 1)
+            service = here.service
+            await asyncio.gather(service.pause(run), service.change_agent(run, name, agent))
+            assert here.log.row(run).headline.status == "paused"
+            await service.stop(run)
+            await here.driver.rest(run)
+
+    asyncio.run(body())
+
+
 def test_runs_are_found_by_short_names(tmp_path: Path) -> None:
     """`last` is the newest run; the end of an id is enough when only one has it."""
 

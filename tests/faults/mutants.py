@@ -18,7 +18,18 @@ from typing import Any
 from msgspec.structs import replace
 
 from loopwright.app.service import Service
-from loopwright.kernel import answers, close, decide, limits, outcome, state
+from loopwright.kernel import (
+    answers,
+    checks,
+    close,
+    decide,
+    fold,
+    limits,
+    outcome,
+    passes,
+    proceed,
+    state,
+)
 from loopwright.ports import Append
 from loopwright.runtime import headline
 from loopwright.runtime.actor import Actor
@@ -214,6 +225,39 @@ IN_SIMULATION: dict[str, Mutant] = {
     "no limit on calls at once": Mutant(
         state.is_full, "state.calls >= state.plan.parallel", "state.version < 0"
     ),
+    "a new try of a step forgets the run": Mutant(
+        fold._step_retried,
+        "if owner.inside != owner.path:\n        state.owners.pop(owner.inside)",
+        'state.owners.pop("", None)',
+    ),
+    "one try of a step too many": Mutant(
+        decide._begins_anew, "owner.tries < retry.attempts", "owner.tries <= retry.attempts"
+    ),
+    "judges do not wait for a place": Mutant(
+        passes._ask_judge, "if has_to_wait(state, owner):", "if state.version < 0:"
+    ),
+    "a judge is asked until it answers": Mutant(
+        passes._ask_judge, "tries < JUDGE_TRIES", "tries < 10"
+    ),
+    "work after the last rejection": Mutant(
+        outcome.is_worked_on,
+        "body.rejections < action.on_reject.attempts",
+        "body.rejections <= action.on_reject.attempts",
+    ),
+    "steps begin whatever was before": Mutant(
+        proceed.proceed_steps,
+        "not _may_start(step, [body.results[need] for need in step.needs])",
+        "state.version < 0",
+    ),
+    "one check of all is enough": Mutant(
+        checks._weigh_all,
+        'return Settled("fail") if failed else Settled("pass", reason)',
+        'return Settled("pass", reason) if reason or not failed else Settled("fail")',
+    ),
+    "a person is not asked again": Mutant(
+        answers._answer_leaf, "body.gate = None", "body.answer = fact"
+    ),
+    "an edit shows what it saw before": Mutant(Service.change_agent, '"unchanged"', '"waiting"'),
     "inbox keeps answered gates": Mutant(headline.gate_changes, "closed.append(fact.gate)", "pass"),
 }
 """Caught by the simulation."""

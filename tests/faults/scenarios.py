@@ -10,11 +10,25 @@ from loopwright.app.dialects import parse_definition
 from loopwright.app.service import Service
 from loopwright.kernel.calls import AgentCall
 from loopwright.kernel.facts import GateOpened, IterationStarted, RunPaused
-from loopwright.model.actions import AskPerson, CallAgent, Each, Gate, Repeat, Step, Steps, Wait
-from loopwright.model.checks import Command
+from loopwright.model.actions import (
+    AskPerson,
+    CallAgent,
+    Decision,
+    Each,
+    Gate,
+    Repeat,
+    Rework,
+    RunScript,
+    Step,
+    Steps,
+    Wait,
+)
+from loopwright.model.checks import AllOf, Command, Expr, Judge
+from loopwright.model.checks import Script as ScriptCheck
+from loopwright.model.expr import Cel, Compare
 from loopwright.model.plan import Plan
 from loopwright.model.policy import Retry
-from loopwright.model.template import Items
+from loopwright.model.template import Items, ItemsExpr, Ref
 from loopwright.ports import Answer, Done, Job
 from loopwright.testing.performer import Script, failed
 
@@ -180,9 +194,103 @@ WORKFLOW = Scenario(
     person=answer_gates,
 )
 
+
+# -- scripts, judges, work after a rejection, a whole step again ----------------------------------
+
+
+async def _reject_the_first(service: Service, run: str) -> None:
+    """What is asked first is rejected once; everything else goes on."""
+    assert service.driver is not None
+    if service.driver.is_driving(run):
+        return
+    for gate in service.log.gates(run):
+        facts = [numbered.fact for numbered in service.facts(run)]
+        [opened] = [f for f in facts if isinstance(f, GateOpened) and f.gate == gate.gate]
+        asked = sum(isinstance(f, GateOpened) and f.path == opened.path for f in facts)
+        first = opened.path == "ask" and asked == 1
+        decision: Decision = "approve" if "continue" not in opened.answers else "continue"
+        await service.answer(gate.gate, "reject" if first else decision, text="not so", by="child")
+
+
+def _judged_answers(job: Job) -> Answer:
+    """A judge that is not understood at first and says yes in the second pass; a step that fails
+    as a whole in its first try.
+    """
+    if isinstance(job.call, AgentCall) and job.call.role == "judge":
+        if job.effect.endswith("draft.0/check1#1"):
+            return failed("bad_result")
+        said = '{"done":true}' if job.iteration == 2 else '{"done":false,"reason":"not yet"}'
+        return Done(output="judged", result=said)
+    if isinstance(job.call, AgentCall):
+        if job.effect.startswith("deliver.ship/"):
+            return failed("agent")
+        return Done(output=f"worked on {job.path}", result='{"items":["a","b"]}')
+    return Done(code=0, output=LONG if job.effect.startswith("gather") else "fine")
+
+
+JUDGED = Scenario(
+    plan=Plan(
+        name="judged",
+        outcome="partial",
+        parallel=1,
+        steps=(
+            Step(
+                id="gather",
+                action=RunScript(text="list", env={"WHAT": (Ref(of="message"),)}),
+            ),
+            Step(
+                id="ask",
+                needs=("gather",),
+                when=Cel(text="steps.gather.status == 'completed'"),
+                action=AskPerson(on_reject=Rework(agent="fixer", attempts=2)),
+            ),
+            Step(
+                id="draft",
+                needs=("ask",),
+                action=Repeat(
+                    body=WORKER,
+                    max=3,
+                    until=AllOf(
+                        parts=(ScriptCheck(text="check"), Judge(agent="judge"), Expr(text="true"))
+                    ),
+                    gate=Gate(first_always=True),
+                ),
+            ),
+            Step(
+                id="deliver",
+                needs=("draft",),
+                retry=Retry(attempts=2, on=("any",)),
+                action=Steps(
+                    steps=(
+                        Step(id="pack", action=RunScript(text="pack")),
+                        Step(id="ship", needs=("pack",), action=WORKER),
+                    )
+                ),
+            ),
+            Step(
+                id="each",
+                needs=("draft", "deliver"),
+                action=Repeat(
+                    each=Each(items=ItemsExpr(expr="steps.draft.result.items"), parallel=1),
+                    body=AskPerson(capture=True),
+                ),
+            ),
+            Step(
+                id="never",
+                needs=("each",),
+                when=Compare(ref=Ref(of="output", name="each"), op="==", value="no"),
+                action=WORKER,
+            ),
+        ),
+    ),
+    script=_judged_answers,
+    person=_reject_the_first,
+)
+
 SCENARIOS = {
     "workflow": WORKFLOW,
     "sequential": SEQUENTIAL,
     "parallel": PARALLEL,
     "interfered": INTERFERED,
+    "judged": JUDGED,
 }

@@ -12,8 +12,9 @@ from collections.abc import Callable
 from functools import partial
 
 from loopwright.app.reopening import reopen
-from loopwright.model.plan import Plan
-from tests.faults.chance import random_answer, random_plan
+from loopwright.model.plan import Agent, Plan
+from tests.faults.chance import random_plan
+from tests.faults.replies import random_answer
 from tests.faults.world import NOBODY, Process, World
 
 TROUBLED_STEPS = (60, 140)
@@ -148,12 +149,15 @@ def _command(world: World, place: int, process: Process) -> None:
     if not runs:
         return
     run = world.dice.choice(runs).run
-    wishes = ("pause", "resume", "stop", "look", "reopen")
-    what = world.dice.choices(wishes, (3, 4, 0.6, 2, 1))[0]
+    wishes = ("pause", "resume", "stop", "look", "reopen", "edit")
+    what = world.dice.choices(wishes, (3, 4, 0.6, 2, 1, 1))[0]
     if what == "look":
         process.service.recover()
     elif what == "reopen":
         world.ask(process, lambda: reopen(process.service, run, by="somebody"))
+    elif what == "edit":
+        agent = Agent(system=f"at {world.now}")
+        world.ask(process, lambda: process.service.change_agent(run, "worker", agent))
     else:
         request = getattr(process.service, what)
         world.ask(process, lambda: request(run, by="somebody"))

@@ -62,6 +62,7 @@ def test_a_workflow_is_whole_wherever_it_dies(
     [
         pytest.param("parallel", "any order", id="four items at once"),
         pytest.param("interfered", "end", id="pause, resume, answers, stop"),
+        pytest.param("judged", "facts", id="scripts, judges, work after a rejection, a new try"),
     ],
 )
 @pytest.mark.item("inv-8", "inv-11", "inv-14")
@@ -86,19 +87,22 @@ def again_and_again(children: Children, folder: Path, scenario: str, seed: int) 
     died = stumble(children, home, Random(seed), most=20)
     assert children.live(home) == 0
     assert judge(home) == [], f"{scenario}, seed {seed}, {died} deaths"
-    if scenario == "sequential":
+    if scenario in ("sequential", "judged"):
         assert compare("facts", reference, home) == [], f"seed {seed}, {died} deaths"
 
 
-def test_a_run_dies_again_and_again(children: Callable[[str], Children], tmp_path: Path) -> None:
-    """Ten runs that die up to twenty times each end with the same facts as an undisturbed one."""
-    program = children("sequential")
-    for seed in range(10):
-        again_and_again(program, tmp_path, "sequential", seed)
+@pytest.mark.parametrize(("scenario", "seeds"), [("sequential", 8), ("judged", 4)])
+def test_a_run_dies_again_and_again(
+    scenario: str, seeds: int, children: Callable[[str], Children], tmp_path: Path
+) -> None:
+    """Runs that die up to twenty times each end with the same facts as an undisturbed one."""
+    program = children(scenario)
+    for seed in range(seeds):
+        again_and_again(program, tmp_path, scenario, seed)
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize("scenario", ["sequential", "parallel", "interfered"])
+@pytest.mark.parametrize("scenario", ["sequential", "parallel", "interfered", "judged"])
 def test_many_runs_die_again_and_again(
     scenario: str, children: Callable[[str], Children], tmp_path: Path
 ) -> None:

@@ -16,7 +16,7 @@ from random import Random
 from typing import Any
 
 from loopwright.app.service import Service, Start
-from loopwright.errors import LoopwrightError, StorageError
+from loopwright.errors import Conflict, LoopwrightError, StorageError
 from loopwright.kernel.facts import (
     AnyFact,
     EffectDone,
@@ -32,13 +32,9 @@ from loopwright.runtime.driver import LocalDriver
 from loopwright.stores import MemoryLog, MemoryStore
 from loopwright.stores.edge import Entry
 from loopwright.testing import FakeClock, ScriptedPerformer, check_invariants, picture
-from tests.faults.chance import random_answer
+from tests.faults.replies import random_answer, schema_problem
 
 HERE = Path(__file__).parent
-
-
-def no_schema(schema: object, value: object) -> None:
-    """No plan of chance has a schema."""
 
 
 class WatchedLog(MemoryLog):
@@ -179,10 +175,15 @@ class World:
         if run is None and append.headline is not None and append.headline.key:
             self._new_key(append.headline.key, append.run)
         for fact in append.facts:
-            if isinstance(fact, EffectRequested):
-                self.requested.add((append.run, fact.effect))
-            elif isinstance(fact, EffectDone | EffectFailed):
-                self.answered.add((append.run, fact.effect))
+            self._watch_fact(append.run, fact)
+
+    def _watch_fact(self, run: str, fact: AnyFact) -> None:
+        if isinstance(fact, EffectRequested):
+            self.requested.add((run, fact.effect))
+        elif isinstance(fact, EffectDone | EffectFailed):
+            self.answered.add((run, fact.effect))
+            if isinstance(fact, EffectFailed) and fact.error.type == "internal":
+                self.complain(f"{run}: {fact.effect} shows a defect: {fact.error.detail}")
 
     def _new_key(self, key: str, run: str) -> None:
         holder = self.keys.get(key)
@@ -222,7 +223,7 @@ class World:
             process.crowd,
             clock=process.clock,
             owner=owner,
-            check_schema=no_schema,
+            check_schema=schema_problem,
         )
         process.service = Service(process.log, process.clock, process.driver)
         self.processes[place] = process
@@ -236,12 +237,19 @@ class World:
         process = self.processes[place]
         assert process is not None
         self.processes[place] = None
+        self._look_for_defects(process)
         process.mail.clear()
         process.clock.forget()
         for actor in process.actors():
             actor.leave()
         for task in process.tasks:
             task.cancel()
+
+    def _look_for_defects(self, process: Process) -> None:
+        """A run that the engine cannot go on with is a mistake of the engine, whatever happened."""
+        for _, problem in process.driver.problems:
+            if isinstance(problem, Conflict) and problem.code == "defect":
+                self.complain(str(problem))
 
     def running(self) -> list[tuple[int, Process]]:
         return [(n, p) for n, p in enumerate(self.processes) if p is not None]
@@ -271,7 +279,7 @@ class World:
 
     def start(self, process: Process, plan: Plan) -> None:
         key = self.dice.choice((None, None, "one"))
-        start = Start(plan=plan, workspace=HERE, key=key)
+        start = Start(plan=plan, workspace=HERE, key=key, inputs={"n": 3})
         self.ask(process, lambda: process.service.start(start))
 
     def decide(self, process: Process, gate: str, *, calm: bool = False) -> None:
@@ -306,7 +314,7 @@ class World:
     def judge(self) -> None:
         """What is wrong with the store as it stands."""
         log = MemoryLog(alive=self.alive, store=self.store, deliver=lambda call: None)
-        self.problems += check_invariants(log, no_schema)
+        self.problems += check_invariants(log, schema_problem)
         for append in self.acknowledged:
             found = [n.fact for n in log.read(append.run, append.expected, len(append.facts))]
             if found != list(append.facts):

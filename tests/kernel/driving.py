@@ -248,7 +248,7 @@ class Driver:
         entry = self.state.pending[effect]
         return EffectRequested(
             at=entry.requested_at,
-            path=entry.owner.path,
+            path=effect.rpartition("/")[0],
             iteration=entry.owner.iteration,
             effect=effect,
             call=entry.call,

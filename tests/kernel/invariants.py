@@ -18,6 +18,7 @@ from loopwright.kernel.facts import (
     RunFinished,
     RunStarted,
     StepFinished,
+    StepRetried,
     StepSkipped,
     StepStarted,
 )
@@ -80,27 +81,33 @@ def _gates(facts: Sequence[AnyFact], *, ended: bool) -> Iterator[str]:
 
 
 def _places(facts: Sequence[AnyFact], *, ended: bool) -> Iterator[str]:
-    open_places = {""}
+    open_places = {"": ""}  # with the name that places inside go by
     seen: set[str] = set()
     for fact in facts:
         path = getattr(fact, "path", "")
         if isinstance(fact, StepStarted | IterationStarted | StepSkipped):
-            if path in seen:
-                yield f"{path} begins or is skipped a second time"
-            if parent_path(path) not in open_places:
-                yield f"{path} begins in a place that is not open"
-            seen.add(path)
+            yield from _begins(path, open_places, seen)
             if not isinstance(fact, StepSkipped):
-                open_places.add(path)
-        elif path not in open_places:
+                open_places[path] = path
+        elif path not in open_places and path not in open_places.values():
             yield f"{type(fact).__name__} at {path}, which is not open"
-        elif isinstance(fact, ENDS):
-            open_places.discard(path)
-            inside = [place for place in open_places if parent_path(place) == path and place]
+        elif isinstance(fact, (*ENDS, StepRetried)):
+            name = open_places.pop(path, path)
+            inside = [place for place in open_places if parent_path(place) == name and place]
             if inside:
                 yield f"{path} ends before {inside}"
-    if ended and open_places != {""}:
-        yield f"never ended: {sorted(open_places - {''})}"
+            if isinstance(fact, StepRetried):
+                open_places[path] = f"{path}~{fact.attempt}"
+    if ended and set(open_places) != {""}:
+        yield f"never ended: {sorted(set(open_places) - {''})}"
+
+
+def _begins(path: str, open_places: dict[str, str], seen: set[str]) -> Iterator[str]:
+    if path in seen:
+        yield f"{path} begins or is skipped a second time"
+    if parent_path(path) not in open_places.values():
+        yield f"{path} begins in a place that is not open"
+    seen.add(path)
 
 
 def _numbers(facts: Sequence[AnyFact]) -> Iterator[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import zlib
 
 import pytest
@@ -25,6 +26,9 @@ AGENT: list[Said] = [
     Reply("trying", usage=Usage(5, 5, 0.1)),
     Reply("good work\nDONE", usage=Usage(10, 10, 0.2)),
     Reply('see {"ok": 1}', usage=Usage(1, 1, 0.01)),
+    Reply("as told", result='{"ok": true, "done": true}'),
+    Reply("as told", result='{"ok": "true", "done": "true"}'),
+    Fail("bad_result"),
     Reply("trying"),
     Fail("agent"),
     Fail("rate_limited", retry_after_ms=30),
@@ -199,9 +203,13 @@ def law_of_caps(plan: Plan, seed: int) -> None:
             assert most is None or fact.iteration <= most + granted
 
 
+AGAIN = re.compile(r"~\d+")
+
+
 def pattern(path: str) -> str:
     """A path without its numbers."""
     kept = []
+    path = AGAIN.sub("", path)
     while path:
         inside = path.endswith("]") or last_id(path).lstrip("-").isdigit()
         kept.append("*" if inside else last_id(path))

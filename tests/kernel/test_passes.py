@@ -291,6 +291,35 @@ def test_retries_come_to_an_end() -> None:
     assert len(requests(run)) == 3
 
 
+def test_steps_after_a_new_try_begin() -> None:
+    """The run and its other steps go on after a step that was begun anew, at any depth."""
+    inner = Steps(steps=(step("a"), step("b", "a")))
+    again = Retry(attempts=2, on=("any",))
+    plan = plan_of_steps(
+        step("first", action=inner, retry=again),
+        step("second", "first", action=Steps(steps=(step("c", action=inner, retry=again),))),
+        step("last", "second"),
+    )
+    answers = {"first.b/agent#1": Fail("agent"), "second.c.b/agent#1": Fail("agent")}
+    run = drive(plan, by_effect(answers, "ok"))
+    assert run.ended[:2] == ("completed", "done")
+    assert requests(run)[-3:] == [
+        "second.c~2.a/agent#1",
+        "second.c~2.b/agent#1",
+        "last/agent#1",
+    ]
+    assert broken_laws(run.facts) == []
+
+
+def test_what_a_person_rejects_is_not_begun_anew() -> None:
+    """A policy that tries again after any failure does not overrule a person."""
+    loop = Repeat(body=CallAgent(agent="a"), max=1, at_cap="ask")
+    steps = step("loop", action=loop, retry=Retry(attempts=3, on=("any",)))
+    run = drive(plan_of_steps(steps), by_effect({}, "ok"), in_turn("reject"))
+    assert run.ended[:2] == ("failed", "rejected")
+    assert requests(run) == ["loop.0/agent#1"]
+
+
 # -- what a run comes to ---------------------------------------------------------------------------
 
 

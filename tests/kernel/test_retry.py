@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from loopwright.kernel.facts import Failure
-from loopwright.kernel.retry import RetryAfter, after_failure
+from loopwright.kernel.retry import RetryAfter, after_failure, is_retried
 from loopwright.model.policy import Retry
 
 POLICY = Retry(attempts=4, base_ms=100, cap_ms=350)
@@ -40,3 +40,18 @@ def test_waits_do_not_overflow() -> None:
 def test_by_default_nothing_is_retried() -> None:
     """One try is one try."""
     assert after_failure(Retry(), 1, Failure("rate_limited")) is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "meant"),
+    [
+        ("agent", True),
+        ("exit", True),
+        ("cancelled", False),
+        ("rejected", False),
+        ("internal", False),
+    ],
+)
+def test_any_means_what_went_wrong(kind: str, meant: bool) -> None:
+    """A stop, a person's rejection and a defect of ours are not tried again by a word for all."""
+    assert is_retried(Retry(attempts=2, on=("any",)), Failure(kind)) == meant

@@ -15,11 +15,14 @@ from loopwright.kernel.facts import (
 )
 from loopwright.kernel.fold import fold
 from loopwright.model.actions import (
+    Action,
     AskPerson,
     Each,
     Repeat,
+    Rework,
     RunCommand,
 )
+from loopwright.model.checks import Goal, Judge
 from loopwright.model.plan import Plan
 from loopwright.model.policy import Limits
 from loopwright.model.template import Items
@@ -27,6 +30,7 @@ from tests.kernel.driving import (
     Driver,
     Reply,
     by_effect,
+    decisions,
     drive,
     plan_of_steps,
 )
@@ -150,3 +154,20 @@ def test_programs_and_people_need_no_place() -> None:
     run = Driver(plan).start()
     assert sorted(run.state.pending) == ["a/agent#1", "b/command#1"]
     assert len(run.state.gates) == 1
+
+
+@pytest.mark.parametrize(
+    "action",
+    [
+        pytest.param(Repeat(body=WORK, max=2, until=Judge(agent="j")), id="judges"),
+        pytest.param(Repeat(body=WORK, max=2, until=Goal(agent="j")), id="evaluators"),
+        pytest.param(AskPerson(on_reject=Rework(agent="fixer", attempts=2)), id="reworks"),
+    ],
+)
+def test_every_call_of_an_agent_needs_a_place(action: Action) -> None:
+    """Who judges and who works on a rejection waits for its turn like any other agent."""
+    plan = plan_of_steps(*[step(f"s{n}", action=action) for n in range(3)], parallel=1)
+    run = drive(plan, by_effect({}, Reply("x", result='{"done":true}')), decisions("reject"))
+    assert calls_at_once(run.facts) == 1
+    assert set(statuses(run).values()) <= {"completed", "failed"}
+    assert len(run.of(EffectRequested)) >= 3

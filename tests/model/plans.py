@@ -9,7 +9,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
-from loopwright.model import actions, checks, memory, policy, template
+from loopwright.model import actions, checks, expr, memory, policy, template
 from loopwright.model.actions import Action, Each, Gate, Repeat, Step, Steps
 from loopwright.model.checks import Check
 from loopwright.model.ids import MAIN
@@ -212,6 +212,13 @@ RUNNABLE_LEAVES: SearchStrategy[checks.Leaf] = st.sampled_from(
         checks.OutputSchema(schema={"required": ["ok"]}),
         checks.Command(argv=("check",)),
         checks.Person(),
+        checks.Script(text="check"),
+        checks.Expr(text="iteration >= 1"),
+        checks.Expr(text="result.ok == true", on_error="count"),
+        checks.ResultField(field="ok"),
+        checks.Judge(agent="judge"),
+        checks.Judge(agent="judge", on_error="fail"),
+        checks.Goal(agent="judge"),
     ]
 )
 RUNNABLE_SINGLE: SearchStrategy[Action] = st.sampled_from(
@@ -223,6 +230,9 @@ RUNNABLE_SINGLE: SearchStrategy[Action] = st.sampled_from(
         actions.RunCommand(argv=("make",)),
         actions.AskPerson(),
         actions.AskPerson(capture=True),
+        actions.AskPerson(on_reject=actions.Rework(agent="a", attempts=2)),
+        actions.AskPerson(reject="cancel"),
+        actions.RunScript(text="make", env={"OUT": (template.Ref(of="previous"),)}),
         actions.Wait(ms=50),
     ]
 )
@@ -241,8 +251,34 @@ SMALL_RETRIES = st.sampled_from(
         policy.Retry(),
         policy.Retry(attempts=2, base_ms=10),
         policy.Retry(attempts=3, base_ms=10, on=("agent", "exit", "rate_limited")),
+        policy.Retry(attempts=2, base_ms=10, on=("any",)),
     ]
 )
+RUNNABLE_GATES = st.sampled_from(
+    [
+        None,
+        None,
+        None,
+        Gate(),
+        Gate(first_always=True),
+        Gate(first_always=True, approve_continues=True, reject="cancel"),
+    ]
+)
+
+
+def _conditions(needs: tuple[str, ...]) -> SearchStrategy[expr.Condition | None]:
+    """Conditions on what a step needs; some cannot be evaluated."""
+    found: list[expr.Condition | None] = [None, None, None, expr.Cel(text="1 / 0 > 1")]
+    for need in needs:
+        done = expr.Cel(text=f"steps.{need}.status == 'completed'")
+        said = expr.Compare(ref=template.Ref(of="output", name=need), op="!=", value="trying")
+        found += [
+            done,
+            expr.Cel(text=f"steps.{need}.result.ok == 1", missing="false"),
+            expr.SomeOf(parts=(said, done)),
+            expr.EveryOf(parts=(done, said)),
+        ]
+    return st.sampled_from(found)
 
 
 def runnable_repeats(body: SearchStrategy[Action], *, items: bool) -> SearchStrategy[Repeat]:
@@ -252,7 +288,7 @@ def runnable_repeats(body: SearchStrategy[Action], *, items: bool) -> SearchStra
         max=st.integers(1, 3),
         until=check_trees(RUNNABLE_LEAVES),
         memory=st.sampled_from([memory.NoMemory(), memory.ProgressLog(chars=10)]),
-        gate=st.sampled_from([None, None, Gate()]),
+        gate=RUNNABLE_GATES,
         at_cap=st.sampled_from(policy.AtCap.__args__),
         output=st.sampled_from(policy.OutputMode.__args__),
         delay_ms=st.sampled_from([0, 0, 20]),
@@ -266,7 +302,8 @@ def runnable_repeats(body: SearchStrategy[Action], *, items: bool) -> SearchStra
         Each,
         items=st.lists(st.integers(0, 3), max_size=3).map(
             lambda values: template.Items(values=tuple(values))
-        ),
+        )
+        | st.sampled_from([template.ItemsExpr(expr="[1, 2]"), template.ItemsExpr(expr="'none'")]),
         parallel=st.none() | st.integers(1, 2),
         on_item_error=st.sampled_from(["stop", "continue"]),
     )
@@ -305,6 +342,8 @@ def _runnable_steps(
             needs=step.needs,
             join=step.join,
             on_error=step.on_error,
+            when=draw(_conditions(step.needs)),
+            when_error=draw(st.sampled_from(["fail", "skip"])),
             retry=draw(SMALL_RETRIES),
             limits=draw(SMALL_LIMITS),
         )
@@ -341,6 +380,7 @@ def runnable_plans(*, sequential: bool = False) -> SearchStrategy[Plan]:
         limits=SMALL_LIMITS,
         on_failure=st.sampled_from(policy.OnFailure.__args__),
         parallel=st.none() if sequential else st.sampled_from([None, None, 1, 2]),
+        outcome=st.sampled_from(["worst", "worst", "some_completed", "partial"]),
     )
 
 

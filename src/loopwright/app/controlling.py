@@ -6,7 +6,7 @@ from loopwright.app.reopening import NO_CHANGES, Changes, has_ended, reopen
 from loopwright.app.service import Service, current_user
 from loopwright.app.views.listing import driver_pid
 from loopwright.app.wiring import Local
-from loopwright.errors import Conflict
+from loopwright.errors import Conflict, StorageError
 from loopwright.ports import OPEN_STATUSES, RunRow
 
 STOP_WAIT_S = 10.0
@@ -57,8 +57,12 @@ async def resume_all(here: Local) -> list[tuple[str, int]]:
     resumed: list[str] = []
     for row in here.service.rows(("paused",)):
         if driver_pid(row) is None:
-            await here.service.resume(row.run, by=current_user())
-            resumed.append(row.run)
+            try:
+                await here.service.resume(row.run, by=current_user())
+            except StorageError as error:  # one that is damaged must not hold up the others
+                here.driver.trouble(row.run, error)
+            else:
+                resumed.append(row.run)
     # One that was quick has ended by now and is told all the same.
     taken = dict.fromkeys([*resumed, *here.service.recover()])
     return [(run, version) for run, version in seen.items() if run in taken]
@@ -78,10 +82,18 @@ async def stop_run(here: Local, reference: str) -> str:
 
 
 async def stop_all(here: Local) -> list[str]:
-    """End every open run; which."""
-    rows = here.service.rows(OPEN_STATUSES)
-    stopped = [row.run for row in rows if await here.service.stop(row.run, by=current_user())]
+    """End every open run; which. What is wrong with one is told when the others have ended."""
+    stopped: list[str] = []
+    wrong: StorageError | None = None
+    for row in here.service.rows(OPEN_STATUSES):
+        try:
+            if await here.service.stop(row.run, by=current_user()):
+                stopped.append(row.run)
+        except StorageError as error:
+            wrong = wrong or error
     await _ended(here, stopped)
+    if wrong is not None:
+        raise wrong
     return stopped
 
 

@@ -6,6 +6,7 @@ import sqlite3
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
@@ -20,6 +21,7 @@ from loopwright.errors import LoopwrightError
 from loopwright.ports import OPEN_STATUSES
 from loopwright.runtime.senses import content_hash
 from loopwright.stores import SqliteLog
+from loopwright.stores.faults import REPLACE
 
 State: TypeAlias = Literal["ok", "warn", "fail"]
 
@@ -218,23 +220,30 @@ def _database(patient: Patient) -> Iterator[Finding]:
     try:
         patient.log = open_log(settings)
     except LoopwrightError as error:
-        yield Finding("database", "fail", error.message, error.hint or "")
+        fix = REPLACE if error.code == "damaged" else error.hint or ""
+        yield Finding("database", "fail", error.message, fix)
         return
     yield Finding("database", "ok", f"{settings.database} opens")
     yield from _database_file(settings.database)
 
 
 def _database_file(file: Path) -> Iterator[Finding]:
-    db = sqlite3.connect(f"file:{file}?mode=ro", uri=True)
     try:
-        [[schema]] = db.execute("SELECT value FROM meta WHERE key = 'schema'").fetchall()
-        [[mode]] = db.execute("PRAGMA journal_mode").fetchall()
-    finally:
-        db.close()
+        schema, mode = _read_file(file, "mode=ro")
+    except sqlite3.OperationalError:  # in a folder that may not be written: the file alone will do
+        schema, mode = _read_file(file, "immutable=1")
     yield Finding("schema", "ok", f"version {schema}, which this program writes")
     good = mode == "wal"
     fix = "" if good else "move the data directory to a local disk: WAL needs shared memory"
     yield Finding("journal", "ok" if good else "fail", f"mode {mode}", fix)
+
+
+def _read_file(file: Path, query: str) -> tuple[str, str]:
+    """Version of the tables, and how the file is written."""
+    with closing(sqlite3.connect(f"{file.absolute().as_uri()}?{query}", uri=True)) as db:
+        [[schema]] = db.execute("SELECT value FROM meta WHERE key = 'schema'").fetchall()
+        [[mode]] = db.execute("PRAGMA journal_mode").fetchall()
+    return str(schema), str(mode)
 
 
 def _left_behind(patient: Patient) -> Iterator[Finding]:

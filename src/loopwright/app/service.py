@@ -5,18 +5,13 @@ import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Literal, TypeAlias
 
 from msgspec.structs import replace as replaced
 
 from loopwright.app.keeping import key_of, taken
 from loopwright.app.moments import timestamp
-from loopwright.errors import (
-    Conflict,
-    LoopwrightError,
-    NotFound,
-    StorageError,
-    VersionConflict,
-)
+from loopwright.errors import Conflict, LoopwrightError, NotFound, StorageError, VersionConflict
 from loopwright.kernel.facts import (
     AgentChanged,
     AnyFact,
@@ -31,7 +26,7 @@ from loopwright.kernel.facts import (
 from loopwright.kernel.fold import fold
 from loopwright.kernel.state import State
 from loopwright.model.actions import Decision
-from loopwright.model.plan import Agent, Plan, decode_plan, encode_plan
+from loopwright.model.plan import Agent, Plan, encode_plan
 from loopwright.model.record import JsonValue, Text
 from loopwright.ports import (
     OPEN_STATUSES,
@@ -45,10 +40,12 @@ from loopwright.ports import (
     RunStatus,
 )
 from loopwright.runtime.driver import LocalDriver
-from loopwright.runtime.senses import content_hash, stored_text
+from loopwright.runtime.senses import content_hash, stored_content, stored_plan, stored_text
+from loopwright.stores.faults import REPLACE
 
 ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 CAS_TRIES = 50
+Shown: TypeAlias = RunStatus | Literal["unchanged"]
 SHORTEST_END = 4  # of an id; the beginnings of ids of one day are all alike
 MANY = 1_000
 GATE_FACTS = (GateOpened, GateAnswered, GateClosed)
@@ -167,22 +164,26 @@ class Service:
         return self.log.rows(statuses=statuses, limit=limit)
 
     def facts(self, run: str, after: int = 0) -> list[Numbered]:
-        return self.log.read(run, after=after)
+        """The facts of a run; one that has none at all is damaged."""
+        found = self.log.read(run, after=after)
+        if not found and after <= 0:
+            raise StorageError(f"{run} has no facts", code="damaged", hint=REPLACE)
+        return found
 
     def state(self, run: str) -> State:
         """The state of a run, folded now."""
-        facts = [numbered.fact for numbered in self.log.read(run)]
+        facts = [numbered.fact for numbered in self.facts(run)]
         return fold(self.plan(facts[0]), facts)
 
     def plan(self, first: AnyFact) -> Plan:
         assert isinstance(first, RunStarted)
-        return decode_plan(self.log.blob(first.plan))
+        return stored_plan(self.log.blob, first.plan)
 
     def read_text(self, text: Text | None) -> str:
         """A text of a fact, whole."""
         if text is None or isinstance(text, str):
             return text or ""
-        return self.log.blob(text.blob).decode()
+        return stored_content(self.log.blob, text.blob).decode()
 
     def gates(self) -> list[OpenGate]:
         return self.log.gates()
@@ -276,11 +277,11 @@ class Service:
         """Edit an agent of a run that is under way: its next call sees it. What decides when the
         loop ends stays as it was when the run started.
         """
-        row = self._open(run)
+        self._open(run)
         if name not in self.state(run).plan.agents:
             raise NotFound(f"{run} has no agent {name!r}", code="unknown-agent")
         fact = AgentChanged(at=self.clock.now_ms(), agent=name, becomes=agent, by=by)
-        await self._control(run, fact, row.headline.status)
+        await self._control(run, fact, "unchanged")
 
     async def resume(self, run: str, by: str = "") -> None:
         """Let a paused run go on, and take up one that nobody drives."""
@@ -315,7 +316,7 @@ class Service:
             )
         return row
 
-    async def _control(self, run: str, fact: AnyFact, status: RunStatus | None) -> None:
+    async def _control(self, run: str, fact: AnyFact, status: Shown) -> None:
         for _ in range(CAS_TRIES):
             try:
                 await self._tell(run, fact, expected=self.log.version(run), status=status)
@@ -330,17 +331,22 @@ class Service:
         fact: AnyFact,
         *,
         expected: int,
-        status: RunStatus | None,
+        status: Shown | None,
         closes: str | None = None,
     ) -> None:
         """Append a fact from outside the driver, and let whoever drives the run see it. Without
         a status of its own the fact gives a waiting run work, and leaves a paused one paused.
+        What is kept is what lists show now, not when the request was made.
         """
         row = self.log.row(run)
         if row_ended(row):
             raise Conflict(f"{run} has ended", code="no-longer-waiting")
-        kept: RunStatus = "paused" if row.headline.status == "paused" else "running"
-        headline = replace(row.headline, status=status or kept, updated_at=fact.at)
+        shown: RunStatus = row.headline.status
+        if status is None:
+            shown = "paused" if shown == "paused" else "running"
+        elif status != "unchanged":
+            shown = status
+        headline = replace(row.headline, status=shown, updated_at=fact.at)
         await self.log.append(
             Append(
                 run=run,

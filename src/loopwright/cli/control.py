@@ -116,6 +116,8 @@ def resume(
             return [Taken(*await resume_run(here, run, changes))]
         taken = await resume_all(here)
         door.say(f"{len(taken)} resumed")
+        for name, problem in here.driver.problems:  # what could not be taken up
+            door.tell(f"{name}: {problem}", tone="bad")
         return [Taken(*one) for one in taken]
 
     return drive(door, begin, Manner(no_wait=no_wait, jsonl=jsonl, several=run == ALL))

@@ -78,7 +78,9 @@ def _row(item: "dict[str, JsonValue]", *, signs: bool) -> list[str]:
     status = status_cell(str(item["status"]), signs=signs)
     if item["gates"]:
         status += f" ({item['gates']})"
-    if item["left_behind"]:
+    if item["damaged"]:
+        status += " (damaged)"
+    elif item["left_behind"]:
         status += " (left behind)"
     usage = item["usage"]
     assert isinstance(usage, dict)

@@ -184,11 +184,19 @@ def _told(error: Exception, words: list[str]) -> int:
         if as_json:
             door.put_json(problem.as_dict())
         else:
-            for line in problem.as_lines():
-                door.tell(line, tone="bad")
+            _tell_lines(door, problem.as_lines())
     except BrokenPipeError:
         _reader_gone()
+    except OSError:  # stdout takes nothing, which may be what is to be told: then say it beside
+        with contextlib.suppress(OSError):
+            _tell_lines(door, problem.as_lines())
+        _reader_gone()
     return problem.exit
+
+
+def _tell_lines(door: Door, lines: list[str]) -> None:
+    for line in lines:
+        door.tell(line, tone="bad")
 
 
 def _reader_gone() -> int:
@@ -216,5 +224,5 @@ def _flush() -> None:
     for stream in streams:
         try:
             stream.flush()
-        except (BrokenPipeError, ValueError):
+        except (OSError, ValueError):
             _reader_gone()

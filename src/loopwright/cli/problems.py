@@ -4,6 +4,7 @@ Exit codes: 1 unexpected · 2 usage or bad definition · 6 not allowed · 8 conf
 in `outcomes.py`.
 """
 
+import errno
 import re
 from dataclasses import dataclass, field
 
@@ -74,6 +75,8 @@ def problem_of(error: Exception) -> Problem:
         return _simple(error.format_message(), exit_code=2)
     if isinstance(error, LoopwrightError):
         return _known(error)
+    if isinstance(error, OSError) and error.errno is not None:
+        return _surroundings(error)
     return Problem(
         exit=1,
         status=500,
@@ -81,6 +84,27 @@ def problem_of(error: Exception) -> Problem:
         title="Something unexpected happened",
         detail=f"{type(error).__name__}: {error}",
         hint="this is a defect of loopwright; LOOPWRIGHT_DEBUG=1 shows where it happened",
+    )
+
+
+def _surroundings(error: OSError) -> Problem:
+    """What the machine refuses: a full disk behind the output, a folder that is gone."""
+    what = (error.strerror or str(error)).lower()
+    detail, hint = what, "check the disk, the permissions and the limits of this machine, try again"
+    if error.filename is not None:
+        detail = f"{error.filename}: {what}"
+    elif error.errno == errno.ENOENT:  # of all that needs no name, only the working directory
+        detail, hint = "the current folder does not exist any more", "change to one that does"
+    elif error.errno in (errno.ENOSPC, errno.EIO, errno.EFBIG, errno.EBADF):
+        detail = f"the output cannot be written: {what}"
+        hint = "make room where it goes to, or send it elsewhere; runs are not harmed by this"
+    return Problem(
+        exit=1,
+        status=503,
+        code="surroundings",
+        title="The surroundings do not allow it",
+        detail=detail,
+        hint=hint,
     )
 
 

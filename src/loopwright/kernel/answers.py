@@ -44,7 +44,7 @@ def effect_requested(state: State, fact: EffectRequested) -> None:
     body = owner.body
     if pending.purpose == "agent":
         assert isinstance(body, LeafBody)
-        body.pending, body.attempt, body.queued = fact.effect, pending.attempt, False
+        body.pending, body.attempt = fact.effect, pending.attempt
         return
     match pending.purpose:
         case "deadline":
@@ -69,7 +69,6 @@ def effect_requested(state: State, fact: EffectRequested) -> None:
             assert isinstance(body, LeafBody)
             body.pending = fact.effect
             body.attempt = pending.attempt
-            body.queued = False
 
 
 _Answer = TypeVar("_Answer", EffectDone, EffectFailed)
@@ -115,10 +114,9 @@ def _remember(pending: Pending, session: str, used: Usage) -> None:
 def free_slot(state: State) -> None:
     """Let the next call that waits for a place among the parallel ones be looked at."""
     while state.slots:
-        leaf = state.slots.popleft()
-        leaf.queued = False
-        if not leaf.owner.closed:
-            state.touch(leaf.owner)
+        _, owner = state.slots.popitem(last=False)
+        if not owner.closed:
+            state.touch(owner)
             return
 
 

@@ -108,7 +108,6 @@ class LeafBody(msgspec.Struct, eq=False):
     answer: EffectDone | None = None
     failure: EffectFailed | None = None
     gate: GateState | None = None
-    queued: bool = False
     rejections: int = 0
     rejection: str = ""
 

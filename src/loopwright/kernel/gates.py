@@ -62,7 +62,7 @@ def _asked_before(owner: Owner, about: About) -> int:
 def _default_message(owner: Owner, about: About) -> str:
     if about == "cap":
         return "The loop has made all its passes and its check has not passed. Accept the result?"
-    if isinstance(owner, PassOwner):
+    if about == "pass":
         return f"Iteration {owner.iteration} is finished. Accept its result?"
     return "Go on?"
 

@@ -65,7 +65,7 @@ def leaf_outcome(state: State, body: LeafBody) -> Result | None:
     if body.pending is not None:
         return None
     if isinstance(body.action, AskPerson):
-        return _gate_outcome(body)
+        return _gate_outcome(body) or _rework_outcome(state, body, body.action)
     if body.failure is not None:
         if _goes_on(body, body.failure.error):
             return _budget_outcome(state, body)
@@ -103,10 +103,28 @@ def _budget_outcome(state: State, body: LeafBody) -> Result | None:
         return None
     if is_full(state) and (body.failure is None or body.backoff >= body.attempt):
         return None  # it waits for its turn, and what is left is looked at then
+    return _nothing_left(state, body)
+
+
+def _rework_outcome(state: State, body: LeafBody, action: AskPerson) -> Result | None:
+    """Work on what was rejected is paid for as any other."""
+    if not state.has_budget or is_full(state) or not is_worked_on(body, action):
+        return None
+    return _nothing_left(state, body)
+
+
+def _nothing_left(state: State, body: LeafBody) -> Result | None:
     spent = over_budget(state, body.owner)
     if spent is None:
         return None
     return Result("exhausted", "budget", error=Failure(type="budget", detail=spent))
+
+
+def is_worked_on(body: LeafBody, action: AskPerson) -> bool:
+    """Whether an agent is to work on what a person has rejected."""
+    if action.on_reject is None or body.gate is None or body.gate.decision != "reject":
+        return False
+    return body.rejections < action.on_reject.attempts
 
 
 def _failed(failure: EffectFailed) -> Result:
@@ -123,8 +141,8 @@ def _gate_outcome(body: LeafBody) -> Result | None:
     if gate is None or gate.decision is None:
         return None
     if gate.decision == "reject":
-        if action.on_reject is not None and body.rejections < action.on_reject.attempts:
-            return None  # an agent works on it
+        if is_worked_on(body, action):
+            return None
         if action.reject == "cancel":
             return None  # the whole run is ended
         detail = gate.text or "rejected by a person"

@@ -33,7 +33,7 @@ from loopwright.kernel.outcome import leaf_output, outcome
 from loopwright.kernel.proceed import proceed, request
 from loopwright.kernel.retry import parked_until
 from loopwright.kernel.signal import without_signal
-from loopwright.kernel.state import Senses, State
+from loopwright.kernel.state import Senses, State, has_to_wait
 from loopwright.kernel.texts import hidden_word, missing_value, request_text, scope_at
 from loopwright.model.actions import Action, CallAgent, Gate, Repeat, Steps
 from loopwright.model.checks import Command, Expr, Goal, Judge, Leaf, Person, Script, Signal
@@ -186,8 +186,9 @@ def _ask_judge(
             return [request(state, owner, "park", tries, SleepCall(until=until))]
     unfit = isinstance(answer, EffectFailed) and answer.error.type == "bad_result"
     if answer is None or (unfit and tries - owner.check_parks < JUDGE_TRIES):
-        role = "judge" if isinstance(leaf, Judge) else "goal"
-        call = AgentCall(agent=leaf.agent, role="judge" if role == "judge" else "goal")
+        if has_to_wait(state, owner):
+            return []
+        call = AgentCall(agent=leaf.agent, role="judge" if isinstance(leaf, Judge) else "goal")
         return [request(state, owner, f"check{ask.index}", tries + 1, call)]
     said = judge_said(answer, senses)
     return [_verdict(state, owner, ask, said, senses.keep(said.evidence))]

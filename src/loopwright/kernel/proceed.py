@@ -16,9 +16,9 @@ from loopwright.kernel.facts import (
 from loopwright.kernel.frames import Body, LeafBody, Owner, RepeatBody, Result, StepsBody
 from loopwright.kernel.gates import open_gate
 from loopwright.kernel.limits import cap, loop_over_budget
-from loopwright.kernel.outcome import MAX_PARALLEL_ITEMS
+from loopwright.kernel.outcome import MAX_PARALLEL_ITEMS, is_worked_on
 from loopwright.kernel.retry import after_failure, parked_until
-from loopwright.kernel.state import Senses, State, is_full
+from loopwright.kernel.state import Senses, State, has_to_wait
 from loopwright.kernel.texts import fill, items_of
 from loopwright.model.actions import (
     AskPerson,
@@ -82,7 +82,9 @@ def _proceed_gate(state: State, body: LeafBody, action: AskPerson, senses: Sense
         return [open_gate(state, body.owner, "step", gate, senses)]
     if body.gate.decision != "reject":
         return []
-    if action.on_reject is not None and body.rejections < action.on_reject.attempts:
+    if action.on_reject is not None and is_worked_on(body, action):
+        if has_to_wait(state, body.owner):
+            return []
         call = AgentCall(agent=action.on_reject.agent)
         return [request(state, body.owner, "rework", body.rejections, call)]
     if action.reject == "cancel" and state.cancel is None:
@@ -104,10 +106,7 @@ def _next_try(state: State, body: LeafBody) -> list[AnyFact]:
     owner, number = body.owner, body.attempt + 1
     match body.action:
         case CallAgent(agent=agent):
-            if is_full(state):
-                if not body.queued:
-                    body.queued = True
-                    state.slots.append(body)
+            if has_to_wait(state, owner):
                 return []
             return [request(state, owner, "agent", number, AgentCall(agent=agent))]
         case RunCommand(argv=argv, timeout_ms=timeout_ms, env=env):

@@ -19,10 +19,12 @@ class RetryAfter(msgspec.Struct, frozen=True):
 
 
 def is_retried(policy: Retry, failure: Failure) -> bool:
-    """Whether a policy speaks of this failure."""
+    """Whether a policy speaks of this failure. What was stopped from outside, what a person
+    rejected and a defect of ours are not meant by "any".
+    """
     if policy.unless_says and _says(failure.detail, policy.unless_says):
         return False
-    if failure.type in ("cancelled", "internal"):
+    if failure.type in ("cancelled", "rejected", "internal"):
         return failure.type in policy.on
     if failure.type in policy.on or "any" in policy.on:
         return True

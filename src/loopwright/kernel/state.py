@@ -6,7 +6,7 @@ fact has touched; deciding looks at those alone. It is an index, not memory: an 
 looked at twice has nothing new to say.
 """
 
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
@@ -104,7 +104,7 @@ class State:
     gates: dict[str, GateState] = field(default_factory=dict)
     stale: dict[str, GateState] = field(default_factory=dict)  # open, of effects that are answered
     agenda: deque[Owner] = field(default_factory=deque)
-    slots: deque[LeafBody] = field(default_factory=deque)
+    slots: OrderedDict[str, Owner] = field(default_factory=OrderedDict)  # who waits for a place
     marks: dict[str, set[int]] = field(default_factory=dict)
     indexes: dict[int, StepsIndex] = field(default_factory=dict)
     begun: dict[str, int] = field(default_factory=dict)  # how often each step of the plan has begun
@@ -148,6 +148,16 @@ class State:
 def is_full(state: State) -> bool:
     """Whether as many agents are called as the plan allows at once."""
     return state.plan.parallel is not None and state.calls >= state.plan.parallel
+
+
+def has_to_wait(state: State, owner: Owner) -> bool:
+    """Whether a call at a place must wait for its turn; then it is noted, once, for when one of
+    the calls under way is answered.
+    """
+    if not is_full(state):
+        return False
+    state.slots.setdefault(owner.inside, owner)
+    return True
 
 
 def index_of(state: State, action: Steps) -> StepsIndex:

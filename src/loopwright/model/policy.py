@@ -24,7 +24,7 @@ FailureKind: TypeAlias = Literal[
     "budget_limit",  # the agent spent as much as one call may cost
     "cancelled",  # ended from outside: stop, deadline, a sibling
     "internal",  # a defect of ours; never retried
-    "any",  # in a policy: whatever went wrong, but for a stop from outside and our own defects
+    "any",  # in a policy: whatever went wrong, but for stops, rejections and our own defects
 ]
 
 RETRYABLE: tuple[FailureKind, ...] = ("rate_limited", "overloaded")

@@ -11,12 +11,13 @@ def answer_fact(
     pending: Pending, answer: Answer, texts: Texts, at: int
 ) -> EffectDone | EffectFailed:
     """What a performer said, as it stands in the log."""
-    owner = pending.owner
+    # The place is that of the request, also when it goes by another name since.
+    path, iteration = pending.effect.rpartition("/")[0], pending.owner.iteration
     if isinstance(answer, Done):
         return EffectDone(
             at=at,
-            path=owner.path,
-            iteration=owner.iteration,
+            path=path,
+            iteration=iteration,
             effect=pending.effect,
             output=texts.keep(answer.output),
             result=None if answer.result is None else texts.keep(answer.result),
@@ -28,8 +29,8 @@ def answer_fact(
         )
     return EffectFailed(
         at=at,
-        path=owner.path,
-        iteration=owner.iteration,
+        path=path,
+        iteration=iteration,
         effect=pending.effect,
         error=answer.error,
         output=texts.keep(answer.output),

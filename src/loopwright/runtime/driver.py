@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterable
 
 from loopwright.errors import Conflict, StorageError
 from loopwright.kernel.facts import AnyFact, RunStarted
-from loopwright.model.plan import Plan, decode_plan
+from loopwright.model.plan import Plan
 from loopwright.ports import Clock, EventLog, Headline, Job, Owner, Performer, Question, RunRow
 from loopwright.runtime.actor import Actor
-from loopwright.runtime.senses import SchemaCheck, Texts
+from loopwright.runtime.senses import SchemaCheck, Texts, stored_plan
 
 POLL_MS = 200
 SHORT_WAIT_MS = 60_000
@@ -131,7 +131,7 @@ class LocalDriver:
         if not isinstance(first, RunStarted):
             raise StorageError("a run has no beginning", code="damaged")
         if first.plan not in self._plans:
-            self._plans[first.plan] = decode_plan(self.log.blob(first.plan))
+            self._plans[first.plan] = stored_plan(self.log.blob, first.plan)
         return self._plans[first.plan]
 
     # -- what actors tell --------------------------------------------------------------------------

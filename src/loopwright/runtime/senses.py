@@ -7,9 +7,12 @@ from hashlib import blake2b
 from importlib import import_module
 from typing import Literal, Protocol, TypeAlias, cast
 
+import msgspec
 import re2
 
+from loopwright.errors import StorageError
 from loopwright.kernel.state import Evaluated, Names
+from loopwright.model.plan import Plan, decode_plan
 from loopwright.model.record import Blob, JsonValue, Text
 
 Wants: TypeAlias = Literal["bool", "list"]
@@ -29,6 +32,31 @@ class SchemaCheck(Protocol):
 def content_hash(data: bytes) -> str:
     """The name of stored content."""
     return blake2b(data, digest_size=16).hexdigest()
+
+
+def stored_content(load: Callable[[str], bytes], name: str) -> bytes:
+    """Stored content, which must be what its name says: a disk may have changed it."""
+    data = load(name)
+    if content_hash(data) != name:
+        raise StorageError(
+            f"content {name} is damaged",
+            code="damaged",
+            hint="`loopwright doctor --deep` says which runs are; a backup may have it whole",
+        )
+    return data
+
+
+def stored_plan(load: Callable[[str], bytes], name: str) -> Plan:
+    """A plan as it was when a run started."""
+    data = stored_content(load, name)
+    try:
+        return decode_plan(data)
+    except msgspec.MsgspecError as error:
+        raise StorageError(
+            f"the plan {name} cannot be read: {error}",
+            code="damaged",
+            hint="it is from a newer version of loopwright, which can go on with it",
+        ) from error
 
 
 def stored_text(text: str) -> tuple[Text, dict[str, bytes]]:
@@ -81,7 +109,7 @@ class Texts:
         known = self._recent.get(text.blob)
         if known is None:
             fresh = self.fresh.get(text.blob) or self._on_its_way.get(text.blob)
-            known = (fresh if fresh is not None else self._load(text.blob)).decode()
+            known = (fresh or stored_content(self._load, text.blob)).decode()
             self._remember(text.blob, known)
         return known
 

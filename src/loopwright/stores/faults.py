@@ -63,6 +63,8 @@ _ADVICE = {
 }
 _ADVICE[sqlite3.SQLITE_LOCKED] = _ADVICE[sqlite3.SQLITE_BUSY]
 _ADVICE[sqlite3.SQLITE_PERM] = _ADVICE[sqlite3.SQLITE_READONLY]
+REPLACE = "put a backup in its place, or move it away to begin anew; nothing was changed"
+"""What helps when the file is damaged."""
 _DAMAGE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
@@ -71,7 +73,7 @@ def damaged(path: Path, finding: str) -> StorageError:
     return StorageError(
         f"{path}: {finding}",
         code="damaged",
-        hint="run `loopwright doctor`, or put a backup in its place; nothing was changed",
+        hint=f"`loopwright doctor` looks closer; {REPLACE}",
     )
 
 

@@ -11,7 +11,7 @@ from loopwright.ports import Headline, Numbered, OpenGate, RunRow, RunStatus
 from loopwright.stores import refusals
 from loopwright.stores.chain import Digest, Segment, inspect, numbered
 from loopwright.stores.edge import is_id
-from loopwright.stores.faults import as_storage_error
+from loopwright.stores.faults import as_storage_error, damaged
 from loopwright.stores.owners import owner_of
 from loopwright.stores.place import Place
 from loopwright.stores.schema import schema_of
@@ -106,7 +106,7 @@ class Reader:
         rows = self._all(f"{_ROWS} WHERE r.name = ?", run) if is_id(run) else []
         if not rows:
             raise refusals.no_run(run)
-        return _run_row(rows[0])
+        return self._run_row(rows[0])
 
     def rows(
         self, *, statuses: Sequence[RunStatus], prefix: str, limit: int | None
@@ -125,7 +125,7 @@ class Reader:
         where = f"WHERE {' AND '.join(terms)}" if terms else ""
         values.append(-1 if limit is None else max(limit, 0))
         found = self._all(f"{_ROWS} {where} ORDER BY r.id DESC LIMIT ?", *values)
-        return [_run_row(row) for row in found]
+        return [self._run_row(row) for row in found]
 
     def gates(self, run: str | None) -> list[OpenGate]:
         """As the port says."""
@@ -198,8 +198,19 @@ class Reader:
         """Segments from that one on, a few at a time: no statement stays open in between."""
         many = min(many, _MANY)
         while page := self._all(_PAGE, row, start, many):
+            if not all(isinstance(one[0], int) and isinstance(one[1], int) for one in page):
+                raise damaged(self._place.path, "the numbers of facts are damaged")
             yield from map(Segment._make, page)
             start = page[-1][0] + 1
+
+    def _run_row(self, columns: Sequence[Any]) -> RunRow:
+        row = _run_row(columns)
+        head = row.headline
+        texts = (row.run, head.name, head.status, head.reason, head.dialect, head.workspace)
+        times = (row.version, head.started_at, head.updated_at)
+        if not (all(map(_is_text, texts)) and all(map(_is_number, times))):
+            raise damaged(self._place.path, "the row of a run is damaged")
+        return row
 
     def _all(self, statement: str, *values: _Value) -> list[Any]:
         try:
@@ -229,6 +240,14 @@ def _open(place: Place) -> sqlite3.Connection:
                 break  # damaged; fewer rights will not help
     assert failure is not None
     raise failure
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int)
 
 
 def _run_row(columns: Sequence[Any]) -> RunRow:

@@ -9,6 +9,7 @@ from typing import Protocol
 
 from loopwright.kernel.decide import settle
 from loopwright.kernel.facts import (
+    AgentChanged,
     AnyFact,
     CancelRequested,
     GateAnswered,
@@ -111,8 +112,10 @@ def _views(
     if row.version != len(facts):
         yield f"the row has version {row.version} of {len(facts)}"
     due = settle(fold(plan, facts), Texts(log.blob, check_schema), state.now)
-    # Whoever tells a run something from outside shows it as running, for its driver to look.
-    told = isinstance(facts[-1], RunPaused | RunResumed | CancelRequested | GateAnswered)
+    # Whoever tells a run something from outside shows it as running, for its driver to look; an
+    # edit of an agent leaves what is shown.
+    newest = next(fact for fact in reversed(facts) if not isinstance(fact, AgentChanged))
+    told = isinstance(newest, RunPaused | RunResumed | CancelRequested | GateAnswered)
     allowed = {status_of(state), "running"} if told else {status_of(state)}
     if due and not state.paused:
         allowed = {"running"}

@@ -31,6 +31,7 @@ from loopwright.model.actions import Repeat
 from loopwright.model.ids import parent_path, pass_number
 from loopwright.model.plan import Plan
 from loopwright.testing.openings import Names, has_ended
+from loopwright.testing.order import asked_again, begins_in_order, verdicts
 from loopwright.testing.spending import spending
 from loopwright.testing.tries import tries
 from loopwright.testing.whereabouts import action_at
@@ -52,6 +53,9 @@ def fact_problems(plan: Plan, facts: Sequence[AnyFact]) -> list[str]:
         *_side_by_side(plan, facts),
         *tries(plan, facts),
         *spending(plan, facts),
+        *begins_in_order(plan, facts),
+        *verdicts(plan, facts),
+        *asked_again(plan, facts),
     ]
 
 

@@ -13,13 +13,13 @@ from loopwright.kernel.facts import (
     StepFinished,
     StepRetried,
 )
-from loopwright.model.actions import CallAgent, RunCommand
+from loopwright.model.actions import CallAgent, RunCommand, RunScript
 from loopwright.model.plan import Plan
 from loopwright.model.policy import Retry
 from loopwright.testing.openings import Names
 from loopwright.testing.whereabouts import action_at
 
-_PURPOSES = ("agent", "command")
+_PURPOSES = ("agent", "command", "script")
 
 
 def tries(plan: Plan, facts: Sequence[AnyFact]) -> Iterator[str]:
@@ -70,14 +70,15 @@ def _ended(
     answers: dict[str, EffectDone | EffectFailed],
 ) -> Iterator[str]:
     last = answers.get(newest)
-    if last is None or not isinstance(action_at(plan, fact.path).action, CallAgent | RunCommand):
+    single = CallAgent | RunCommand | RunScript
+    if last is None or not isinstance(action_at(plan, fact.path).action, single):
         return
     if fact.status == "completed" and _is_failure(last):
         yield f"{fact.path} completed although {last.effect} failed"
     if fact.status == "failed" and fact.reason == "error" and isinstance(last, EffectFailed):
         retry = _retry(plan, fact.path)
         counted = _number(last.effect) - _parks(last.effect, answers)
-        if last.error.type in retry.on and counted < retry.attempts:
+        if _is_retried(retry, last.error.type) and counted < retry.attempts:
             yield f"{fact.path} gave up after {last.effect}"
 
 
@@ -96,13 +97,23 @@ def _parks(effect: str, answers: dict[str, EffectDone | EffectFailed]) -> int:
 
 def _is_failure(answer: EffectDone | EffectFailed | None) -> bool:
     if isinstance(answer, EffectDone):
-        return _purpose(answer.effect) == "command" and answer.code not in (0, None)
+        return _purpose(answer.effect) != "agent" and answer.code not in (0, None)
     return isinstance(answer, EffectFailed)
 
 
 def _retry(plan: Plan, path: str) -> Retry:
-    step = action_at(plan, path).step
-    return step.retry if step else Retry()
+    """How often the call or the step at a place may be tried: where any failure begins a whole
+    step anew, each call inside of it has one try.
+    """
+    action, step = action_at(plan, path)
+    if step is None or (step.action is not action and "any" in step.retry.on):
+        return Retry()
+    return step.retry
+
+
+def _is_retried(retry: Retry, kind: str) -> bool:
+    any_does = "any" in retry.on and kind not in ("cancelled", "rejected", "internal")
+    return any_does or kind in retry.on
 
 
 def _purpose(effect: str) -> str:

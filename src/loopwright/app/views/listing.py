@@ -7,6 +7,8 @@ from loopwright.app.views.graph import graph
 from loopwright.app.views.progress import PassSeen, Progress
 from loopwright.app.views.summary import iterations, summary
 from loopwright.app.views.words import goal, headline, most_passes, next_commands
+from loopwright.errors import StorageError
+from loopwright.kernel.facts import Usage
 from loopwright.kernel.state import State
 from loopwright.model.record import JsonValue
 from loopwright.ports import OpenGate, RunRow
@@ -23,21 +25,29 @@ def is_left_behind(row: RunRow) -> bool:
 
 
 def run_item(service: Service, row: RunRow) -> dict[str, JsonValue]:
-    """A run as a line of a list."""
-    head, state = row.headline, service.state(row.run)
+    """A run as a line of a list; one whose facts are damaged must not hide the others."""
+    head, damage = row.headline, None
+    try:
+        state: State | None = service.state(row.run)
+    except StorageError as error:
+        if error.code != "damaged":
+            raise
+        state, damage = None, error.message
+    usage = state.usage if state else Usage()
     return {
         "run": row.run,
         "name": head.name,
         "status": head.status,
         "reason": head.reason,
-        "iterations": iterations(state),
-        "max": most_passes(state),
+        "iterations": iterations(state) if state else 0,
+        "max": most_passes(state) if state else None,
         "usage": {
-            "input_tokens": state.usage.input_tokens,
-            "output_tokens": state.usage.output_tokens,
-            "usd": state.usage.usd,
+            "input_tokens": usage.input_tokens,
+            "output_tokens": usage.output_tokens,
+            "usd": usage.usd,
         },
-        "gates": len(state.gates),
+        "gates": len(state.gates) if state else 0,
+        "damaged": damage,
         "driver": driver_pid(row),
         "left_behind": is_left_behind(row),
         "dialect": head.dialect,

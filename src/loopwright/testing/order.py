@@ -1,0 +1,131 @@
+"""The laws of order and of verdicts: a step begins after what it needs, a check speaks once about
+a pass, and no pass is done that neither its checks nor a person passed.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from loopwright.kernel.facts import (
+    AnyFact,
+    CheckVerdict,
+    EffectFailed,
+    EffectRequested,
+    GateAnswered,
+    IterationFinished,
+    RunReopened,
+    StepFinished,
+    StepSkipped,
+    StepStarted,
+)
+from loopwright.model.actions import AskPerson, Repeat, Step
+from loopwright.model.checks import AllOf, AnyOf, Cap, Check, Goal, Judge, leaves
+from loopwright.model.ids import child_path, parent_path
+from loopwright.model.plan import Plan
+from loopwright.testing.openings import Names
+from loopwright.testing.whereabouts import action_at
+
+JUDGE_TRIES = 2
+
+
+def begins_in_order(plan: Plan, facts: Sequence[AnyFact]) -> Iterator[str]:
+    """A step begins only when everything that it needs has ended as its join asks for."""
+    ended: dict[str, str] = {}
+    for fact in facts:
+        if isinstance(fact, RunReopened):
+            ended = {path: status for path, status in ended.items() if status == "completed"}
+        elif isinstance(fact, StepFinished | StepSkipped):
+            ended[fact.path] = fact.status
+        elif isinstance(fact, StepStarted):
+            step = action_at(plan, fact.path).step
+            assert step is not None
+            around = parent_path(fact.path)
+            before = [ended.get(child_path(around, need)) for need in step.needs]
+            if None in before:
+                yield f"{fact.path} begins before {step.needs[before.index(None)]} has ended"
+            elif not _joined(step, before):
+                yield f"{fact.path} begins by {step.join} after {before}"
+
+
+def _joined(step: Step, before: Sequence[str | None]) -> bool:
+    completed, skipped = before.count("completed"), before.count("skipped")
+    match step.join:
+        case "all_success":
+            return completed == len(before)
+        case "one_success":
+            return completed > 0 or not before
+        case "finished_ok" | "none_failed_min_one_success":
+            return completed + skipped == len(before)
+        case "all_done":
+            return True
+
+
+def verdicts(plan: Plan, facts: Sequence[AnyFact]) -> Iterator[str]:
+    """Each check of a loop speaks at most once about a pass, and together they decide it."""
+    said: dict[str, dict[int, str]] = {}
+    approved: set[str] = set()
+    for fact in facts:
+        if isinstance(fact, CheckVerdict):
+            about = said.setdefault(fact.path, {})
+            if fact.index in about:
+                yield f"check {fact.index} speaks twice about {fact.path}"
+            about[fact.index] = fact.verdict
+        elif isinstance(fact, GateAnswered) and fact.decision == "approve":
+            approved.add(fact.path)
+        elif isinstance(fact, IterationFinished) and fact.done and fact.path not in approved:
+            repeat = action_at(plan, parent_path(fact.path)).action
+            assert isinstance(repeat, Repeat)
+            if not _holds(repeat.until, said.get(fact.path, {}), 0):
+                yield f"{fact.path} is done, and its checks said {said.get(fact.path, {})}"
+
+
+def _holds(check: Check, said: dict[int, str], first: int) -> bool:
+    if isinstance(check, AnyOf | AllOf):
+        parts = []
+        for part in check.parts:
+            parts.append(_holds(part, said, first))
+            first += len(leaves(part))
+        return any(parts) if isinstance(check, AnyOf) else all(parts)
+    return not isinstance(check, Cap) and said.get(first) == "pass"
+
+
+def asked_again(plan: Plan, facts: Sequence[AnyFact]) -> Iterator[str]:
+    """Judges are asked twice at most, other checks once; work follows each rejection but the
+    last one.
+    """
+    rejected: Counter[str] = Counter()
+    decided: dict[str, str] = {}
+    parked: Counter[str] = Counter()
+    names = Names()
+    for fact in facts:
+        names.take(fact)
+        if isinstance(fact, GateAnswered):
+            decided[fact.path] = fact.decision
+            rejected[fact.path] += fact.decision == "reject"
+        elif isinstance(fact, StepFinished | IterationFinished):
+            if fact.status == "completed" and decided.get(names.inside(fact.path)) == "reject":
+                yield f"{fact.path} completed although it was rejected"
+        elif isinstance(fact, EffectFailed) and fact.error.resets_at is not None:
+            parked[fact.effect.rpartition("#")[0]] += 1
+        elif isinstance(fact, EffectRequested):
+            purpose, _, number = fact.effect.rpartition("/")[2].partition("#")
+            if purpose == "rework":
+                yield from _rework(plan, fact.path, int(number), rejected[fact.path])
+            elif purpose.startswith("check"):
+                counted = int(number) - parked[fact.effect.rpartition("#")[0]]
+                if counted > _tries(plan, fact.path, purpose):
+                    yield f"{fact.effect} is one too many"
+
+
+def _rework(plan: Plan, path: str, number: int, rejected: int) -> Iterator[str]:
+    ask = action_at(plan, path).action
+    assert isinstance(ask, AskPerson)
+    most = ask.on_reject.attempts if ask.on_reject is not None else 0
+    if number != rejected or number >= most:
+        yield f"{path} is worked on for the {number}. time after {rejected} of {most} rejections"
+
+
+def _tries(plan: Plan, path: str, purpose: str) -> int:
+    repeat = action_at(plan, parent_path(path)).action
+    assert isinstance(repeat, Repeat)
+    leaf = leaves(repeat.until)[int(purpose.removeprefix("check"))]
+    return JUDGE_TRIES if isinstance(leaf, Judge | Goal) else 1
