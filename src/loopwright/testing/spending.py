@@ -12,7 +12,14 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from loopwright.kernel.calls import AgentCall
-from loopwright.kernel.facts import AnyFact, EffectDone, EffectFailed, EffectRequested, Usage
+from loopwright.kernel.facts import (
+    AnyFact,
+    EffectDone,
+    EffectFailed,
+    EffectRequested,
+    RunReopened,
+    Usage,
+)
 from loopwright.model.actions import Repeat
 from loopwright.model.ids import last_id, parent_path
 from loopwright.model.plan import Plan
@@ -31,7 +38,9 @@ class Sums:
         self._of_steps: defaultdict[str, Usage] = defaultdict(Usage)
 
     def take(self, fact: AnyFact) -> None:
-        """Add what a call used."""
+        """Add what a call used; steps of a run that was reopened count anew."""
+        if isinstance(fact, RunReopened):
+            self._of_steps.clear()
         if isinstance(fact, EffectDone | EffectFailed) and fact.usage is not None:
             for place in _around(fact.path):
                 self._used[place] = _sum(self._used[place], fact.usage)
@@ -60,6 +69,8 @@ def spending(plan: Plan, facts: Sequence[AnyFact]) -> Iterator[str]:
     sums = Sums()
     for fact in facts:
         sums.take(fact)
+        if isinstance(fact, RunReopened) and fact.limits is not None:
+            plan = msgspec.structs.replace(plan, limits=fact.limits)
         if not isinstance(fact, EffectRequested) or not isinstance(fact.call, AgentCall):
             continue
         if fact.call.role != "worker":
