@@ -330,3 +330,20 @@ def test_a_check_tells_both_streams(tmp_path: Path) -> None:
     answer = Stage().perform(replace(asked, effect="main.0/check0#1"))
     assert isinstance(answer, Done)
     assert answer.output == "out\nbad"
+
+
+@pytest.mark.item("C4")
+@pytest.mark.parametrize("size", [10, 5_000_000])
+def test_a_large_value_comes_as_a_file(tmp_path: Path, size: int) -> None:
+    """What is too long for a variable stands in the file that NAME_FILE names, whole; the file is
+    gone afterwards, and no program ever fails for the length of its environment."""
+    text = 'if [ -n "${V_FILE:-}" ]; then wc -c < "$V_FILE"; else printf %s "$V" | wc -c; fi'
+    text += '; printf "%s" "${V_FILE:-none}"'
+    call = CommandCall(argv=("bash", "-c", text), timeout_ms=60_000)
+    what = job(tmp_path, call, effect="dev/script#1", env={"V": "x" * size})
+    answer = Stage(os.environ).perform(what)
+    assert isinstance(answer, Done)
+    counted, place = answer.output.split()
+    assert (answer.code, int(counted)) == (0, size)
+    assert (place == "none") == (size < 100)
+    assert not Path(place).exists()

@@ -403,3 +403,15 @@ def test_files_stay_in_the_workspace(path: str) -> None:
     plan, problems = lowered(f"{HEAD}files: ['{path}']\n")
     assert plan is None
     assert places(problems) == ["3:9 outside-workspace"]
+
+
+@pytest.mark.item("C9")
+@pytest.mark.parametrize("written", ["env.API_KEY", "secret.API_KEY", " secrets.API_KEY "])
+@pytest.mark.parametrize("field", ["prompt", "goal"])
+def test_secrets_are_no_part_of_a_text(written: str, field: str) -> None:
+    """Refused where it stands, with the way in which an agent's program may have it."""
+    text = f"name: x\nagent: claude\n{field}: Use {{{{{written}}}}} now.\n"
+    plan, [problem] = lowered(text.encode(), dialect="native")
+    assert plan is None
+    assert (problem.code, problem.line) == ("secret-in-prompt", 3)
+    assert problem.hint == "hand it to the agent's program by its name: pass_env: [API_KEY]"

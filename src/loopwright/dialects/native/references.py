@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from loopwright.dialects.native.outline import Outline, Path, Scope
+from loopwright.dialects.native.secrets import secret_named
 from loopwright.dialects.native.templates import explain, parse, parse_ref, write_ref
 from loopwright.model.template import Ref
 from loopwright.syntax import Diagnostic, Document, Position
@@ -106,6 +107,11 @@ def _list(source: str, scope: Scope, given: _Given) -> _Found | None:
 
 
 def _unread(written: str) -> _Found:
+    secret = secret_named(written)
+    if secret is not None:
+        message = f"{secret} would be sent to a model and kept in the log"
+        hint = f"hand it to the agent's program by its name: pass_env: [{secret}]"
+        return _Found("secret-in-prompt", message, hint)
     problem, hint = explain(written)
     code = "bad-template" if written == "{{" else "unknown-reference"
     return _Found(code, problem, hint)
