@@ -57,8 +57,9 @@ _OPTIONS = [
         "--exit-codes",
         type=click.Choice(["loopwright", "dialect"]),
         default="loopwright",
-        help="Leave with this product's exit codes, or with those of the system that the "
-        "definition was written for.",
+        metavar="WHOSE",
+        help="`dialect`: leave with the exit codes of the system that the definition was written "
+        "for.",
     ),
     click.option(
         "--dry-run",
