@@ -17,7 +17,7 @@ from typing import Literal, Protocol, TypeAlias
 import msgspec
 
 from loopwright.kernel.calls import AnyCall
-from loopwright.kernel.facts import NO_USAGE, AnyFact, Failure, Usage
+from loopwright.kernel.facts import NO_USAGE, AnyFact, Failure, ToolUse, Usage
 from loopwright.model.exchange import ModelEvent, ModelRequest, Pricing
 from loopwright.model.plan import Agent
 from loopwright.model.record import JsonValue
@@ -192,6 +192,33 @@ class Bus(Protocol):
     def publish(self, delta: Delta) -> None: ...
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Letter:
+    """A message as it is handed to an agent under way."""
+
+    sender: str
+    text: str
+    kind: str = "info"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """What an agent is told when it has asked something of its run."""
+
+    text: str
+    ok: bool = True
+    messages: tuple[Letter, ...] = ()
+
+
+class Talk(Protocol):
+    """What the agent of a call under way may ask of its run: the tools of the run."""
+
+    def use(self, tool: str, arguments: JsonValue) -> Awaitable[Told]:
+        """Use a tool; answered when what follows from it is durable. Never raises for what an
+        agent may ask.
+        """
+
+
 class Job(msgspec.Struct, kw_only=True, gc=False):
     """One effect as a performer sees it: what to do, where, and under which key."""
 
@@ -215,6 +242,7 @@ class Job(msgspec.Struct, kw_only=True, gc=False):
     files: tuple[str, ...] = ()  # of the workspace, to be shown below the prompt
     hidden: str | None = None  # a signal whose tags those who look on do not see
     used: AbstractSet[int] = frozenset()  # bookmarks that this agent has already used up
+    talk: Talk | None = None
 
 
 class Done(msgspec.Struct, kw_only=True, gc=False):
@@ -227,6 +255,7 @@ class Done(msgspec.Struct, kw_only=True, gc=False):
     code: int | None = None
     mark: int | None = None
     note: str = ""
+    tools: tuple[ToolUse, ...] = ()
 
 
 class Failed(msgspec.Struct, kw_only=True, gc=False):
@@ -238,6 +267,7 @@ class Failed(msgspec.Struct, kw_only=True, gc=False):
     session: str | None = None
     code: int | None = None
     mark: int | None = None
+    tools: tuple[ToolUse, ...] = ()
 
 
 Answer: TypeAlias = Done | Failed

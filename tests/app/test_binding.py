@@ -8,7 +8,7 @@ import pytest
 from loopwright.app.binding import bind_agents, bind_inputs, check_message
 from loopwright.errors import DefinitionError, LoopwrightError
 from loopwright.model.actions import CallAgent, Repeat, RunCommand, Step, Steps
-from loopwright.model.plan import Agent, Input, Plan
+from loopwright.model.plan import Agent, Coordinator, Input, Plan
 from loopwright.model.template import literal
 
 CODER = Step(id="code", action=CallAgent(agent="coder"))
@@ -54,6 +54,33 @@ def test_agents_are_found_wherever_they_are_called(tmp_path: Path) -> None:
     body = Steps(steps=(CODER, REVIEW, Step(id="x", action=RunCommand(argv=("true",)))))
     what = plan(Step(id="main", action=Repeat(body=body, max=2)))
     assert set(bound(what, tmp_path, "command:d")) == {"coder", "reviewer"}
+
+
+def test_a_coordinator_may_be_given_at_the_start(tmp_path: Path) -> None:
+    """Named for a plan without one it coordinates; an agent of that name is only bound."""
+    given = bind_agents(
+        plan(), default="command:d", named={"coordinator": "command:c"}, base=tmp_path, cwd=tmp_path
+    )
+    assert given.coordinator == Coordinator(agent="coordinator")
+    assert given.agents["coordinator"].spec == "command:c"
+    own = plan(agents={"coordinator": Agent()})
+    assert bound(own, tmp_path, "command:d", coordinator="command:c")["coordinator"] == "command:c"
+    assert (
+        bind_agents(
+            own,
+            default="command:d",
+            named={"coordinator": "command:c"},
+            base=tmp_path,
+            cwd=tmp_path,
+        ).coordinator
+        is None
+    )
+
+
+def test_a_coordinator_of_the_plan_is_bound(tmp_path: Path) -> None:
+    """Like every agent it needs something behind it."""
+    what = plan(coordinator=Coordinator(agent="lead"))
+    assert bound(what, tmp_path, "command:d")["lead"] == "command:d"
 
 
 @pytest.mark.parametrize(

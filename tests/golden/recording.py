@@ -29,7 +29,7 @@ from loopwright.model.actions import (
 )
 from loopwright.model.checks import AllOf, Command, Contains, Person, Signal
 from loopwright.model.memory import PreviousOutput, ProgressLog
-from loopwright.model.plan import Plan, decode_plan, encode_plan
+from loopwright.model.plan import Coordinator, Plan, decode_plan, encode_plan
 from loopwright.model.policy import Limits, Retry
 from loopwright.model.template import Items, literal
 from tests.kernel.driving import (
@@ -138,10 +138,29 @@ def waiting() -> Driver:
     return run
 
 
+def coordinated() -> Driver:
+    """A coordinator that writes to a step, to one that has ended and to nobody, and sums up."""
+    plan = plan_of_steps(
+        Step(id="plan", action=WORK),
+        Step(id="do", action=WORK, needs=("plan",)),
+        coordinator=Coordinator(agent="lead"),
+    )
+    forward = '{"name": "forward_to_agent", "args": {"target_step_id": "%s", "text": "hi"}}'
+    tools = ", ".join(forward % name for name in ("do", "plan", "nobody"))
+    last = '{"tools": [{"name": "finalize", "args": {"summary": "Done."}}]}'
+    answers = {
+        "/coordinator#1": f'{{"tools": [{tools}]}}',
+        "/coordinator#2": "Half of it is done.",
+        "/coordinator#3": last,
+    }
+    return drive(plan, by_effect(answers))
+
+
 RECORDINGS: dict[str, Callable[[], Driver]] = {
     "cap_asked": cap_asked,
     "cap_reached": cap_reached,
     "command_loop": command_loop,
+    "coordinated": coordinated,
     "for_each": for_each,
     "gate_approved": gate_approved,
     "gate_rejected": gate_rejected,

@@ -3,7 +3,7 @@ time that passes when nothing else is left to happen.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -29,7 +29,7 @@ from tests.runtime.world import Process, World, quiet, run
 
 Words: TypeAlias = str | dict[str, Any] | Answer | None
 """What an agent says: a text, a structured result, an answer, or None for never."""
-Says: TypeAlias = Callable[[Job], Words]
+Says: TypeAlias = Callable[[Job], Words | Awaitable[Words]]
 
 TURNS = 3  # of the event loop that a call takes, so that calls can be seen side by side
 LONGEST_MS = 24 * 3_600_000
@@ -82,6 +82,8 @@ class Cast:
         begun = self._tick()
         try:
             said = self.says(job)
+            if isinstance(said, Awaitable):
+                said = await said
             for _ in range(TURNS):
                 await asyncio.sleep(0)
             if said is None:

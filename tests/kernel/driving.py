@@ -248,7 +248,7 @@ class Driver:
         entry = self.state.pending[effect]
         return EffectRequested(
             at=entry.requested_at,
-            path=effect.rpartition("/")[0],
+            path=effect.rpartition("/")[0] if entry.owner.path else "",
             iteration=entry.owner.iteration,
             effect=effect,
             call=entry.call,

@@ -8,12 +8,13 @@ from collections.abc import Callable
 from types import FrameType
 
 import pytest
+from msgspec.structs import replace
 
 from loopwright.kernel.fold import fold
 from loopwright.model.actions import CallAgent, Each, Repeat, Step, Steps
 from loopwright.model.checks import Contains
 from loopwright.model.memory import ProgressLog
-from loopwright.model.plan import Plan
+from loopwright.model.plan import Coordinator, Plan
 from loopwright.model.template import Items
 from tests.kernel.driving import Driver, drive, plan_of
 
@@ -45,12 +46,18 @@ def wide(count: int) -> Plan:
     return Plan(name="t", steps=tuple(Step(id=f"s{n}", action=WORK) for n in range(count)))
 
 
+def listened_to(count: int) -> Plan:
+    """As `passes of steps`, with a coordinator that hears of all of it."""
+    return replace(passes_of_steps(count), coordinator=Coordinator(agent="c", max_calls=count))
+
+
 PLANS: dict[str, Callable[[int], Plan]] = {
     "passes": passes,
     "passes of steps": passes_of_steps,
     "items": items,
     "chain of steps": chain,
     "steps side by side": wide,
+    "passes that a coordinator hears of": listened_to,
 }
 
 

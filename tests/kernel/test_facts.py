@@ -45,6 +45,9 @@ BY_NAME: dict[str, st.SearchStrategy[object]] = {
     "answers": st.just(("approve", "continue")),
     "usd": MONEY,
     "limits": st.none() | st.builds(Limits, usd=st.none() | MONEY, wall_ms=st.none() | COUNT),
+    "messages": st.lists(TEXTS, max_size=2).map(tuple),
+    "known": st.lists(TEXTS, max_size=2).map(tuple),
+    "tools": st.lists(st.builds(facts.ToolUse, name=IDS, input=TEXTS), max_size=2).map(tuple),
 }
 
 
@@ -96,7 +99,7 @@ def described() -> dict[str, dict[str, list[str]]]:
         "calls": {str(k.__struct_config__.tag): list(k.__struct_encode_fields__) for k in CALLS},
         "parts": {
             kind.__name__: list(kind.__struct_encode_fields__)
-            for kind in (facts.Usage, facts.Failure, Blob, Agent, Limits)
+            for kind in (facts.Usage, facts.ToolUse, facts.Failure, Blob, Agent, Limits)
         },
     }
 
@@ -140,6 +143,10 @@ def test_new_fields_have_defaults() -> None:
         "gate.answered": ["at", "path", "gate", "decision"],
         "gate.closed": ["at", "path", "gate", "reason"],
         "message.sent": ["at", "path", "to", "text"],
+        "message.delivered": ["at", "path", "to"],
+        "message.dropped": ["at", "path", "message", "to", "reason"],
+        "coordinator.narrated": ["at", "path", "text"],
+        "coordinator.finalized": ["at", "path"],
         "history.compressed": ["at", "path", "dropped", "kept", "strategy"],
         "budget.reserved": ["at", "path", "effect"],
         "budget.settled": ["at", "path", "effect"],

@@ -12,6 +12,7 @@ from loopwright.kernel.facts import (
     AnyFact,
     BudgetReserved,
     BudgetSettled,
+    CoordinatorNarrated,
     EffectDone,
     HistoryCompressed,
     IterationStarted,
@@ -220,7 +221,7 @@ def test_silence_after_the_end() -> None:
 @pytest.mark.parametrize(
     "fact",
     [
-        pytest.param(MessageSent(at=5_000, path="main", to="x", text="hi"), id="message"),
+        pytest.param(CoordinatorNarrated(at=5_000, path="", text="hi"), id="narration"),
         pytest.param(
             HistoryCompressed(at=5_000, path="main", dropped=1, kept=2, strategy="s"), id="history"
         ),

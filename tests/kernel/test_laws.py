@@ -9,14 +9,23 @@ import zlib
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from loopwright.kernel.calls import AgentCall, CommandCall, SleepCall
 from loopwright.kernel.decide import settle
-from loopwright.kernel.facts import EffectRequested, GateOpened, IterationStarted, Usage
+from loopwright.kernel.facts import (
+    EffectRequested,
+    GateOpened,
+    IterationStarted,
+    StepFinished,
+    StepSkipped,
+    Usage,
+)
 from loopwright.kernel.fold import apply, fold
 from loopwright.model.actions import Decision, Repeat, Steps
 from loopwright.model.ids import last_id, parent_path, pass_number
-from loopwright.model.plan import Plan
+from loopwright.model.plan import Coordinator, Plan
+from loopwright.testing.letters import letters
 from tests.kernel.driving import Driver, Fail, People, Reply, Said, Script, without_time
 from tests.kernel.invariants import broken_laws
 from tests.model.plans import runnable_plans
@@ -32,6 +41,15 @@ AGENT: list[Said] = [
     Reply("trying"),
     Fail("agent"),
     Fail("rate_limited", retry_after_ms=30),
+    None,
+]
+FORWARD = '{"tools": [{"name": "forward_to_agent", "args": {"target_step_id": "%s", "text": "x"}}]}'
+LISTENER: list[Said] = [
+    *[Reply(FORWARD % name) for name in ("s0", "s1", "s2", "main", "nobody")],
+    Reply("So far so good."),
+    Reply(""),
+    Fail("exit"),
+    Fail("overloaded"),
     None,
 ]
 PROGRAM: list[Said] = [
@@ -59,6 +77,8 @@ def world(seed: int, *, patient: bool = False) -> tuple[Script, People]:
     def script(request: EffectRequested) -> Said:
         rows = AGENT if isinstance(request.call, AgentCall) else PROGRAM
         assert isinstance(request.call, AgentCall | CommandCall)
+        if isinstance(request.call, AgentCall) and request.call.role in ("coordinator", "reply"):
+            rows = LISTENER
         return pick(list(rows), request.effect)
 
     def people(gate: GateOpened) -> tuple[Decision, str] | None:
@@ -92,6 +112,7 @@ def at_rest(plan: Plan, seed: int) -> Driver:
 def law_of_order(plan: Plan, seed: int) -> None:
     run = at_rest(plan, seed)
     assert broken_laws(run.facts, ended=run.state.finished is not None) == []
+    assert list(letters(run.facts, ended=run.state.finished is not None)) == []
     assert run.state.ignored == 0
     if run.state.finished is None:
         assert run.state.pending or run.state.gates, "nothing is awaited, yet it is not at its end"
@@ -263,6 +284,39 @@ def test_crash_anywhere_in_a_sequential_run(plan: Plan, seed: int) -> None:
 def test_crash_anywhere_in_a_parallel_run(plan: Plan, seed: int) -> None:
     """Cut after any fact, a run comes to the same end."""
     law_of_crashes(plan, seed, exactly=plan.parallel is None)
+
+
+def listened_to(plan: Plan) -> Plan:
+    """A plan with a coordinator that has little patience."""
+    return replace(plan, coordinator=Coordinator(agent="lead", max_calls=5, hold_ms=50))
+
+
+@FEW
+@given(plan=runnable_plans().map(listened_to), seed=SEEDS)
+@pytest.mark.parametrize("law", LAWS.values(), ids=LAWS.keys())
+def test_law_with_a_coordinator(law: object, plan: Plan, seed: int) -> None:
+    """The same where a coordinator listens and writes to whoever may be there."""
+    law(plan, seed)
+
+
+@FEW
+@given(plan=runnable_plans(sequential=True).map(listened_to), seed=SEEDS)
+def test_crash_anywhere_with_a_coordinator(plan: Plan, seed: int) -> None:
+    """Cut after any fact, steps and messages come to an end by the same laws."""
+    run = at_rest(plan, seed)
+    for length in range(1, len(run.facts)):
+        again = run.cut(length).run(most=400)
+        ended = again.state.finished is not None
+        assert broken_laws(again.facts, ended=ended) == []
+        assert list(letters(again.facts, ended=ended)) == []
+        assert outcomes(again) == outcomes(run)
+
+
+def outcomes(run: Driver) -> object:
+    """How the run and every step ended, without what was said about it."""
+    end = run.state.finished
+    steps = {f.path: f.status for f in run.facts if isinstance(f, StepFinished | StepSkipped)}
+    return (end.outcome, end.reason, steps) if end else steps
 
 
 @pytest.mark.deep

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from loopwright.kernel.facts import Usage
+from loopwright.kernel.facts import ToolUse, Usage
 from loopwright.ports import Answer, Delta, Done, Failed
 from loopwright.programs.script import BadScript, ScriptedAgent, load_script
 from loopwright.runtime.bus import LiveBus
@@ -100,6 +100,7 @@ replies:
         usage=Usage(input_tokens=7, output_tokens=3, usd=0.5),
         session="s1",
         mark=0,
+        tools=(ToolUse(name="grep", input='{"x":1}'),),
     )
     assert [(delta.kind, delta.text) for delta in desk.heard] == [
         ("tool", "grep"),

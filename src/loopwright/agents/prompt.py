@@ -10,6 +10,7 @@ import msgspec
 
 from loopwright.agents.before import PROMPT_BYTES, needed, pass_before
 from loopwright.agents.clipping import clip, clip_end
+from loopwright.agents.letters import read_out
 from loopwright.kernel.facts import NO_USAGE, Usage
 from loopwright.kernel.frames import (
     CheckNote,
@@ -56,10 +57,12 @@ def compose(state: State, owner: Owner, senses: Senses) -> Shown:
     schema = action.schema if isinstance(action, CallAgent) else None
     asked = [request_text(state, owner, action.prompt, senses)]
     inside = enclosing_pass(owner)
-    if _is_plain(action, inside):
+    heard = read_out(state.mail.heard.get(owner.inside, ()), senses)
+    if not heard and _is_plain(action, inside):
         return Shown(text=asked[0], schema=None, session=None)
     asked += [*_occasion(state, action, senses), *_form(body, schema)]
     after = [*_item(inside, action.prompt), *_memory(inside, action, senses)] if inside else []
+    after += heard
     text = _joined([*asked, *after])
     if isinstance(action, CallAgent) and action.show_needs:
         before = _as_fits(needed(owner, senses), beside=text)

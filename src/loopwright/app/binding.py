@@ -17,10 +17,13 @@ from loopwright.model.actions import (
     Steps,
 )
 from loopwright.model.checks import Goal, Judge, leaves
-from loopwright.model.plan import Agent, Plan
+from loopwright.model.plan import Agent, Coordinator, Plan
 from loopwright.model.record import JsonValue
 from loopwright.programs.specs import BadSpec, Spec, parse_spec, unfit_agent
 from loopwright.syntax import suggest
+
+COORDINATOR = "coordinator"
+"""The name of an agent that coordinates, in a definition and on the command line."""
 
 
 def bind_agents(
@@ -36,8 +39,11 @@ def bind_agents(
 
     A named choice beats the default, the default beats what the file says, and that beats the
     fallback of the settings. Files of the definition are looked for beside it (`base`), those of
-    the command line in the current folder (`cwd`).
+    the command line in the current folder (`cwd`). A coordinator that is named for a plan without
+    one is its coordinator.
     """
+    if COORDINATOR in named and COORDINATOR not in plan.agents and plan.coordinator is None:
+        plan = msgspec.structs.replace(plan, coordinator=Coordinator(agent=COORDINATOR))
     known = set(plan.agents) | _called(plan)
     for name in named:
         if name not in known:
@@ -84,7 +90,7 @@ def _fit(name: str, agent: Agent) -> Agent:
 
 
 def _called(plan: Plan) -> set[str]:
-    names: set[str] = set()
+    names: set[str] = {plan.coordinator.agent} if plan.coordinator is not None else set()
     for step in plan.steps:
         _collect(step, names)
     return names

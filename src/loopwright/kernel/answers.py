@@ -6,6 +6,7 @@ closed, is counted as ignored and changes nothing else.
 
 from typing import TypeVar
 
+from loopwright.kernel import coordination
 from loopwright.kernel.calls import AgentCall
 from loopwright.kernel.facts import (
     NO_USAGE,
@@ -46,6 +47,9 @@ def effect_requested(state: State, fact: EffectRequested) -> None:
         assert isinstance(body, LeafBody)
         body.pending, body.attempt = fact.effect, pending.attempt
         return
+    if pending.purpose in coordination.PURPOSES:
+        coordination.requested(state, pending)
+        return
     match pending.purpose:
         case "deadline":
             owner.deadline = fact.effect
@@ -84,13 +88,16 @@ def effect_answered(state: State, fact: _Answer) -> None:
         state.stale.update((name, gate) for name, gate in pending.gates.items() if gate.open)
     if isinstance(pending.call, AgentCall):
         _agent_answered(state, pending, fact)
-    _route_answer(pending, fact)
+    if pending.purpose in coordination.PURPOSES:
+        coordination.answered(state, pending, fact)
+    else:
+        _route_answer(pending, fact)
     state.touch(pending.owner)
 
 
 def _agent_answered(state: State, pending: Pending, fact: EffectDone | EffectFailed) -> None:
-    state.calls -= 1
     assert isinstance(pending.call, AgentCall)
+    state.calls -= pending.call.role != "coordinator"
     free_slot(state)
     if fact.mark is not None:
         state.marks.setdefault(pending.call.agent, set()).add(fact.mark)

@@ -12,10 +12,13 @@ class Call(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_fi
 
 
 class AgentCall(Call, frozen=True, kw_only=True, tag="agent"):
-    """Ask an agent of the plan; `role` tells the worker from a judge."""
+    """Ask an agent of the plan; `role` tells the worker from a judge, from the coordinator, and
+    from a step that has ended and answers a message. `step` is the id of a judge.
+    """
 
     agent: str
-    role: Literal["worker", "judge", "goal"] = "worker"
+    role: Literal["worker", "judge", "goal", "coordinator", "reply"] = "worker"
+    step: str = ""
 
 
 class CommandCall(Call, frozen=True, kw_only=True, tag="command"):

@@ -34,9 +34,9 @@ def close_inside(state: State, owner: Owner, why: str) -> list[AnyFact]:
     if type(owner.body) is LeafBody and not state.pending and not state.gates:
         return []
     facts = [] if _has_no_body(owner) else _close_body(state, owner.body, why)
-    facts += _withdraw(state, owner, owner.deadline, why)
+    facts += withdraw(state, owner, owner.deadline, why)
     if isinstance(owner, PassOwner):
-        facts += _withdraw(state, owner, owner.check_pending, why)
+        facts += withdraw(state, owner, owner.check_pending, why)
         facts += _close_gate(state, owner.gate, why)
     return facts
 
@@ -80,7 +80,7 @@ def _close_body(state: State, body: Body, why: str) -> list[AnyFact]:
     facts: list[AnyFact] = []
     match body:
         case LeafBody():
-            facts += _withdraw(state, body.owner, body.pending, why)
+            facts += withdraw(state, body.owner, body.pending, why)
             facts += _close_gate(state, body.gate, why)
         case StepsBody():
             for step in list(body.active.values()):
@@ -89,8 +89,8 @@ def _close_body(state: State, body: Body, why: str) -> list[AnyFact]:
         case RepeatBody():
             for number in sorted(body.active):
                 facts += _close_owner(state, body.active[number], why)
-            facts += _withdraw(state, body.owner, body.deadline, why)
-            facts += _withdraw(state, body.owner, body.delay, why)
+            facts += withdraw(state, body.owner, body.deadline, why)
+            facts += withdraw(state, body.owner, body.delay, why)
             facts += _close_gate(state, body.cap_gate, why)
         case _:
             assert_never(body)
@@ -111,7 +111,8 @@ def _never_started(state: State, body: StepsBody, why: str) -> list[AnyFact]:
     ]
 
 
-def _withdraw(state: State, owner: Owner, effect: str | None, why: str) -> list[AnyFact]:
+def withdraw(state: State, owner: Owner, effect: str | None, why: str) -> list[AnyFact]:
+    """Answer an effect that nobody waits for any more, and close what it has asked people."""
     if effect is None or effect not in state.pending:
         return []
     asked = (state.pending[effect].gates or {}).values()

@@ -8,10 +8,12 @@ from typing import assert_never
 
 from loopwright.kernel.answers import free_slot
 from loopwright.kernel.close import close_inside, close_stale
+from loopwright.kernel.coordination import close_mail, correspond, last_words
 from loopwright.kernel.deadlines import deadline, deadline_result
 from loopwright.kernel.facts import AnyFact, RunFinished, StepFinished, StepRetried
 from loopwright.kernel.fold import apply
 from loopwright.kernel.frames import LeafBody, Owner, PassOwner, Result, RunOwner, StepOwner
+from loopwright.kernel.messages import stop_delivered, stopped
 from loopwright.kernel.outcome import outcome, run_result
 from loopwright.kernel.passes import decide_pass
 from loopwright.kernel.proceed import proceed
@@ -82,22 +84,28 @@ def _cancelled(state: State) -> list[AnyFact]:
     assert state.cancel is not None
     why = state.cancel.reason
     facts = close_inside(state, state.root, why)
+    facts += close_mail(state, why, "workflow-cancelled")
     facts.append(RunFinished(at=state.now, outcome="cancelled", reason=why))
     return facts
 
 
 def _decide_run(state: State, owner: RunOwner, senses: Senses) -> list[AnyFact]:
+    talk = correspond(state, senses)
     ended = deadline_result(state, owner) or outcome(state, owner.body, senses)
     if ended is None:
-        return [*deadline(state, owner), *proceed(state, owner.body, senses)]
+        return [*deadline(state, owner), *proceed(state, owner.body, senses), *talk]
     ended = run_result(state.plan, owner.body, ended)
     facts = close_inside(state, owner, ended.reason)
+    waits = None if owner.deadline_hit else last_words(state)
+    if waits is not None:
+        return [*facts, *talk, *waits]
+    facts += close_mail(state, ended.reason, "hold-timeout" if state.mail.held else "run-ended")
     facts.append(
         RunFinished(
             at=state.now,
             outcome="completed" if ended.status == "skipped" else ended.status,
             reason=ended.reason,
-            output=ended.output,
+            output=state.mail.summary or ended.output,
             result=ended.result,
             error=ended.error,
         )
@@ -106,10 +114,11 @@ def _decide_run(state: State, owner: RunOwner, senses: Senses) -> list[AnyFact]:
 
 
 def _decide_step(state: State, owner: StepOwner, senses: Senses) -> list[AnyFact]:
-    ended = deadline_result(state, owner) or outcome(state, owner.body, senses)
+    late = stopped(state, owner) or deadline_result(state, owner)
+    ended = late or outcome(state, owner.body, senses)
     if ended is None:
         return [*deadline(state, owner), *proceed(state, owner.body, senses)]
-    facts = close_inside(state, owner, ended.reason)
+    facts = [*stop_delivered(state, owner), *close_inside(state, owner, ended.reason)]
     if _begins_anew(owner, ended):
         again = StepRetried(
             at=state.now,

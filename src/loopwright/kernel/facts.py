@@ -18,6 +18,25 @@ from loopwright.model.record import JsonValue, Text
 Outcome: TypeAlias = Literal["completed", "exhausted", "failed", "cancelled"]
 StepStatus: TypeAlias = Literal["completed", "exhausted", "failed", "cancelled", "skipped"]
 Verdict: TypeAlias = Literal["pass", "fail", "error", "timed_out", "rejected"]
+Intent: TypeAlias = Literal["info", "context_update", "cancel", "reply"]
+DropReason: TypeAlias = Literal[
+    "unknown-step",  # no step has this id
+    "ambiguous",  # a bare name that fits more than one step
+    "container",  # a loop or a graph of steps, which reads nothing itself
+    "not-an-agent",  # a command, a gate, a wait
+    "not-running",  # only a step under way can be cancelled
+    "target-terminal",  # the step has ended and is not called again
+    "no-transcript",  # the step has ended without ever having spoken
+    "max-wake-cycles",  # called again often enough
+    "mailbox-full",
+    "mailbox-closed-by-finalize",
+    "no-coordinator",
+    "coordinator-failed",
+    "budget",
+    "hold-timeout",
+    "workflow-cancelled",
+    "run-ended",
+]
 
 
 class Usage(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
@@ -29,6 +48,13 @@ class Usage(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 NO_USAGE = Usage()
+
+
+class ToolUse(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """A tool that an agent has used, and with what, as JSON text; secrets are masked."""
+
+    name: str
+    input: str = ""
 
 
 class Failure(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
@@ -170,12 +196,15 @@ class IterationFinished(PlaceFact, frozen=True, kw_only=True, tag="iteration.fin
 
 
 class CheckVerdict(PlaceFact, frozen=True, kw_only=True, tag="check.verdict"):
-    """What one check said about a pass. `index` is its place among the checks of the loop."""
+    """What one check said about a pass. `index` is its place among the checks of the loop; `by`
+    names a judge.
+    """
 
     index: int
     check: str
     verdict: Verdict
     evidence: Text = ""
+    by: str = ""
 
 
 class EffectRequested(PlaceFact, frozen=True, kw_only=True, tag="effect.requested"):
@@ -196,6 +225,7 @@ class EffectDone(PlaceFact, frozen=True, kw_only=True, tag="effect.done"):
     code: int | None = None
     mark: int | None = None
     note: str = ""
+    tools: tuple[ToolUse, ...] = ()
 
 
 class EffectFailed(PlaceFact, frozen=True, kw_only=True, tag="effect.failed"):
@@ -208,6 +238,7 @@ class EffectFailed(PlaceFact, frozen=True, kw_only=True, tag="effect.failed"):
     session: str | None = None
     code: int | None = None
     mark: int | None = None
+    tools: tuple[ToolUse, ...] = ()
 
 
 class GateOpened(PlaceFact, frozen=True, kw_only=True, tag="gate.opened"):
@@ -239,11 +270,53 @@ class GateClosed(PlaceFact, frozen=True, kw_only=True, tag="gate.closed"):
 
 
 class MessageSent(PlaceFact, frozen=True, kw_only=True, tag="message.sent"):
-    """A message to a step's inbox."""
+    """Somebody wrote to a step, to the coordinator, or in answer. `to` is the address as it was
+    written, `effect` the call that wrote it, `reply_to` the message that it answers.
+    """
 
     to: str
     text: Text
     sender: str = ""
+    message: str = ""
+    intent: Intent = "info"
+    effect: str = ""
+    reply_to: str = ""
+
+
+class MessageDelivered(PlaceFact, frozen=True, kw_only=True, tag="message.delivered"):
+    """An inbox was read: these messages were handed to this call."""
+
+    to: str
+    messages: tuple[str, ...] = ()
+    effect: str = ""
+
+
+class MessageDropped(PlaceFact, frozen=True, kw_only=True, tag="message.dropped"):
+    """A message that nobody will read, why, and its text, so that nothing is lost. `known` are ids
+    that would have been understood.
+    """
+
+    message: str
+    to: str
+    reason: DropReason
+    detail: str = ""
+    text: Text = ""
+    sender: str = ""
+    known: tuple[str, ...] = ()
+
+
+class CoordinatorNarrated(PlaceFact, frozen=True, kw_only=True, tag="coordinator.narrated"):
+    """The coordinator tells people what happens."""
+
+    text: Text
+    effect: str = ""
+
+
+class CoordinatorFinalized(PlaceFact, frozen=True, kw_only=True, tag="coordinator.finalized"):
+    """The coordinator has said its last word; a summary is the output of the run."""
+
+    summary: Text = ""
+    effect: str = ""
 
 
 class HistoryCompressed(PlaceFact, frozen=True, kw_only=True, tag="history.compressed"):
@@ -293,6 +366,10 @@ AnyFact: TypeAlias = (
     | GateAnswered
     | GateClosed
     | MessageSent
+    | MessageDelivered
+    | MessageDropped
+    | CoordinatorNarrated
+    | CoordinatorFinalized
     | HistoryCompressed
     | BudgetReserved
     | BudgetSettled

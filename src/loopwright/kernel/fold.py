@@ -23,6 +23,8 @@ from loopwright.kernel.facts import (
     BudgetSettled,
     CancelRequested,
     CheckVerdict,
+    CoordinatorFinalized,
+    CoordinatorNarrated,
     EffectDone,
     EffectFailed,
     EffectRequested,
@@ -33,6 +35,8 @@ from loopwright.kernel.facts import (
     HistoryCompressed,
     IterationFinished,
     IterationStarted,
+    MessageDelivered,
+    MessageDropped,
     MessageSent,
     RunFinished,
     RunPaused,
@@ -56,6 +60,13 @@ from loopwright.kernel.frames import (
 )
 from loopwright.kernel.learning import learning_of
 from loopwright.kernel.limits import cap
+from loopwright.kernel.messages import (
+    finalized,
+    message_delivered,
+    message_dropped,
+    message_sent,
+    note,
+)
 from loopwright.kernel.outcome import leaf_output
 from loopwright.kernel.reopening import name_at_the_top, run_reopened
 from loopwright.kernel.state import (
@@ -86,6 +97,8 @@ def apply(state: State, fact: AnyFact) -> None:
         state.ignored += 1
         return
     _APPLY[type(fact)](state, fact)
+    if state.mail.active:
+        note(state, fact)
 
 
 def _run_started(state: State, fact: RunStarted) -> None:
@@ -376,7 +389,11 @@ _APPLY: dict[type[Fact], Callable[..., None]] = {
     GateOpened: gate_opened,
     GateAnswered: gate_answered,
     GateClosed: gate_closed,
-    MessageSent: _recorded,
+    MessageSent: message_sent,
+    MessageDelivered: message_delivered,
+    MessageDropped: message_dropped,
+    CoordinatorNarrated: _recorded,
+    CoordinatorFinalized: finalized,
     HistoryCompressed: _recorded,
     BudgetReserved: _recorded,
     BudgetSettled: _recorded,

@@ -1,6 +1,6 @@
 """A pass: its body first, then its checks one after the other, then a person if one is asked."""
 
-from typing import assert_never
+from typing import Literal, assert_never
 
 import msgspec
 
@@ -29,6 +29,7 @@ from loopwright.kernel.facts import (
 )
 from loopwright.kernel.frames import LeafBody, PassOwner, Result
 from loopwright.kernel.gates import open_gate
+from loopwright.kernel.messages import stop_delivered, stopped
 from loopwright.kernel.outcome import leaf_output, outcome
 from loopwright.kernel.proceed import proceed, request
 from loopwright.kernel.retry import parked_until
@@ -37,6 +38,7 @@ from loopwright.kernel.state import Senses, State, has_to_wait
 from loopwright.kernel.texts import hidden_word, missing_value, request_text, scope_at
 from loopwright.model.actions import Action, CallAgent, Gate, Repeat, Steps
 from loopwright.model.checks import Command, Expr, Goal, Judge, Leaf, Person, Script, Signal
+from loopwright.model.ids import judge_path
 from loopwright.model.record import Text
 from loopwright.model.template import Template
 
@@ -45,7 +47,8 @@ JUDGE_TRIES = 2  # a judge whose answer does not fit is asked once more, and tol
 
 def decide_pass(state: State, owner: PassOwner, senses: Senses) -> list[AnyFact]:
     """What follows for a pass."""
-    ended = deadline_result(state, owner) or _pass_outcome(state, owner, senses)
+    late = stopped(state, owner) or deadline_result(state, owner)
+    ended = late or _pass_outcome(state, owner, senses)
     if ended is None:
         return [*deadline(state, owner), *proceed(state, owner.body, senses)]
     if ended.status != "completed" or owner.parent.action.each is not None:
@@ -61,7 +64,8 @@ def _pass_outcome(state: State, owner: PassOwner, senses: Senses) -> Result | No
 
 
 def _finish_pass(state: State, owner: PassOwner, ended: Result, settled: Settled) -> list[AnyFact]:
-    facts = close_inside(state, owner, settled.reason or ended.reason)
+    facts = stop_delivered(state, owner)
+    facts += close_inside(state, owner, settled.reason or ended.reason)
     status, error, reason = ended.status, ended.error, settled.reason
     if settled.verdict == "rejected":
         status, error = "failed", Failure(type="rejected", detail=settled.reason)
@@ -188,7 +192,8 @@ def _ask_judge(
     if answer is None or (unfit and tries - owner.check_parks < JUDGE_TRIES):
         if has_to_wait(state, owner):
             return []
-        call = AgentCall(agent=leaf.agent, role="judge" if isinstance(leaf, Judge) else "goal")
+        role: Literal["judge", "goal"] = "judge" if isinstance(leaf, Judge) else "goal"
+        call = AgentCall(agent=leaf.agent, role=role, step=judge_path(owner.parent.owner.path))
         return [request(state, owner, f"check{ask.index}", tries + 1, call)]
     said = judge_said(answer, senses)
     return [_verdict(state, owner, ask, said, senses.keep(said.evidence))]
@@ -272,6 +277,7 @@ def _verdict(state: State, owner: PassOwner, ask: Ask, said: Said, evidence: Tex
         check=check_name(ask.leaf),
         verdict=said.verdict,
         evidence=evidence,
+        by=judge_path(owner.parent.owner.path) if isinstance(ask.leaf, Judge | Goal) else "",
     )
 
 

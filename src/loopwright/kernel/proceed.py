@@ -16,6 +16,7 @@ from loopwright.kernel.facts import (
 from loopwright.kernel.frames import Body, LeafBody, Owner, RepeatBody, Result, StepsBody
 from loopwright.kernel.gates import open_gate
 from loopwright.kernel.limits import cap, loop_over_budget
+from loopwright.kernel.messages import deliver
 from loopwright.kernel.outcome import MAX_PARALLEL_ITEMS, is_worked_on
 from loopwright.kernel.retry import after_failure, parked_until
 from loopwright.kernel.state import Senses, State, has_to_wait
@@ -108,7 +109,11 @@ def _next_try(state: State, body: LeafBody) -> list[AnyFact]:
         case CallAgent(agent=agent):
             if has_to_wait(state, owner):
                 return []
-            return [request(state, owner, "agent", number, AgentCall(agent=agent))]
+            asked = request(state, owner, "agent", number, AgentCall(agent=agent))
+            if state.mail.inboxes:
+                effect = effect_id(owner.inside, "agent", number)
+                return [*deliver(state, owner, effect), asked]
+            return [asked]
         case RunCommand(argv=argv, timeout_ms=timeout_ms, env=env):
             call = CommandCall(argv=argv, timeout_ms=timeout_ms, env=env)
             return [request(state, owner, "command", number, call)]

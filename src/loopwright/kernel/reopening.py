@@ -13,6 +13,7 @@ import msgspec
 
 from loopwright.kernel.facts import Outcome, RunReopened
 from loopwright.kernel.frames import Result, StepOwner
+from loopwright.kernel.messages import mail_reopened
 from loopwright.kernel.state import State
 from loopwright.model.actions import Step
 
@@ -33,6 +34,7 @@ def run_reopened(state: State, fact: RunReopened) -> None:
         state.plan = msgspec.structs.replace(state.plan, limits=fact.limits)
         state.note_limits()
     _reset(state)
+    mail_reopened(state)
 
 
 def _reset(state: State) -> None:

@@ -33,6 +33,7 @@ from loopwright.kernel.frames import (
     StepsBody,
     StepsIndex,
 )
+from loopwright.kernel.mail import Directory, Mail
 from loopwright.model.actions import Action, Repeat, Steps
 from loopwright.model.plan import Plan, all_limits
 from loopwright.model.policy import NO_LIMITS, Limits, Retry
@@ -118,11 +119,14 @@ class State:
     usage: Usage = field(default_factory=Usage)
     ignored: int = 0
     now: int = 0
+    mail: Mail = field(default_factory=Mail)
+    directory: Directory | None = None  # of the plan's steps, made when a message needs it
     has_budget: bool = False  # whether any place of the plan limits money or tokens
     has_idle: bool = False  # whether any place limits silence
     has_wall: bool = False  # whether any place limits time
 
     def __post_init__(self) -> None:
+        self.mail.active = self.plan.coordinator is not None
         self.note_limits()
 
     def note_limits(self) -> None:
@@ -259,7 +263,7 @@ def note_request(state: State, fact: EffectRequested, owner: Owner) -> Pending:
     )
     state.pending[fact.effect] = entry
     if isinstance(fact.call, AgentCall):
-        state.calls += 1
+        state.calls += fact.call.role != "coordinator"  # it listens, and takes nobody's place
         agent = state.plan.agents.get(fact.call.agent)
         entry.spec = (agent.spec or "") if agent is not None else ""
     elif isinstance(fact.call, SleepCall):

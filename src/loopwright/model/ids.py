@@ -9,6 +9,7 @@ import re
 
 ID_PATTERN = r"[a-z][a-z0-9_-]{0,62}"
 _ID = re.compile(ID_PATTERN)
+_PASS_OR_TRY = re.compile(r"\.-?\d+(?=[.\[]|$)|~\d+")
 
 MAIN = "main"
 """Id of the only step of a definition that is just one action."""
@@ -50,6 +51,18 @@ def pass_number(path: str) -> int:
     if path.endswith("]"):
         return int(path[path.rindex("[") + 1 : -1])
     return int(path.rpartition(".")[2])
+
+
+def logical_path(path: str) -> str:
+    """A step whatever the pass or the try: `dev.0.review` and `dev~2.3.review` are `dev.review`.
+    Items stay apart: `each[3].deploy`.
+    """
+    return _PASS_OR_TRY.sub("", path)
+
+
+def judge_path(repeat: str) -> str:
+    """How the judge of a loop is named."""
+    return f"{repeat}.judge"
 
 
 def effect_id(path: str, purpose: str, attempt: int) -> str:

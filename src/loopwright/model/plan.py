@@ -45,6 +45,8 @@ class Coordinator(Record, frozen=True, kw_only=True):
     agent: str
     prompt: Template = ()
     narrates: bool = True
+    max_calls: int = 100
+    hold_ms: int = 120_000  # how long a run whose steps have all ended waits for its last words
 
 
 class Plan(Record, frozen=True, kw_only=True):

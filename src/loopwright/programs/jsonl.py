@@ -4,7 +4,8 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from loopwright.kernel.facts import Usage
+from loopwright.kernel.facts import ToolUse, Usage
+from loopwright.kernel.masking import mask
 from loopwright.model.record import JsonValue
 
 
@@ -26,6 +27,9 @@ class Line(msgspec.Struct):
     is_error: bool | None = None
 
 
+MOST_TOOLS = 200  # that are written down of one call
+TOOL_CHARS = 500
+NAME_CHARS = 100
 MOST = 10**15  # of tokens or dollars; beyond that it is no report but a mistake
 KNOWN = frozenset({"text", "tool", "usage", "session", "result"})
 _DECODER = msgspec.json.Decoder(Line)
@@ -55,6 +59,7 @@ class Spoken:
     has_data: bool = False
     is_error: bool = False
     warnings: list[str] = field(default_factory=list)
+    tools: list[ToolUse] = field(default_factory=list)
 
     def take(self, raw: bytes) -> Line | None:
         """Take one line in; answers the protocol line that it was, if it was one."""
@@ -66,6 +71,8 @@ class Spoken:
         match line.type:
             case "text":
                 self.texts.append(line.text or "")
+            case "tool":
+                note_tool(self.tools, line.name or "", line.args)
             case "usage":
                 self._count(line)
             case "session":
@@ -93,6 +100,15 @@ class Spoken:
     def output(self) -> str:
         """The answer: the result's own text, else all that was said."""
         return self.final if self.final is not None else "".join(self.texts)
+
+
+def note_tool(tools: list[ToolUse], name: str, arguments: JsonValue) -> None:
+    """Write down that a tool was used and with what; secrets are masked and length is bounded."""
+    if len(tools) >= MOST_TOOLS:
+        return
+    given = "" if arguments is None else msgspec.json.encode(mask(arguments)).decode()
+    shown = given if len(given) <= TOOL_CHARS else f"{given[:TOOL_CHARS]}…"
+    tools.append(ToolUse(name=name[:NAME_CHARS], input=shown))
 
 
 def _amount(value: JsonValue) -> float | None:

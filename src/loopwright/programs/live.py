@@ -5,6 +5,7 @@ from typing import Literal
 
 from loopwright.ports import Bus, Delta, Job
 from loopwright.programs.jsonl import Spoken
+from loopwright.programs.talking import Conversation
 
 LINE_BYTES = 1 << 20
 
@@ -12,10 +13,13 @@ LINE_BYTES = 1 << 20
 class Live:
     """Hands on the output of one program."""
 
-    def __init__(self, bus: Bus, job: Job, *, lines: bool) -> None:
+    def __init__(
+        self, bus: Bus, job: Job, *, lines: bool, talk: Conversation | None = None
+    ) -> None:
         self._bus = bus
         self._job = job
         self._lines = lines
+        self._talk = talk
         self._line = b""
         self._decoder = getincrementaldecoder("utf-8")(errors="replace")
 
@@ -37,6 +41,8 @@ class Live:
             live = Spoken()
             line = live.take(raw.rstrip(b"\r"))
             has_result = has_result or (line is not None and line.type == "result")
+            if line is not None and self._talk is not None:
+                has_result = self._talk.take(line) or has_result
             if line is not None and line.type == "tool":
                 self._tell("tool", line.name or "")
             elif live.texts:

@@ -34,6 +34,7 @@ from loopwright.programs.jsonl import Spoken
 from loopwright.programs.live import Live
 from loopwright.programs.process import Program, ProgramEnd, run_program
 from loopwright.programs.specs import BadSpec, parse_spec
+from loopwright.programs.talking import Submission, conversation
 
 if TYPE_CHECKING:
     from loopwright.programs.script import ScriptedAgent
@@ -97,7 +98,8 @@ class LocalPerformer:
         """
         if self._scripted is None:
             module = import_module("loopwright.programs.script")
-            self._scripted = cast("ScriptedAgent", module.ScriptedAgent(self._bus))
+            agent = module.ScriptedAgent(self._bus, schema_problem=self._unfit)
+            self._scripted = cast("ScriptedAgent", agent)
         return self._scripted
 
     def _from_script(self, job: Job, file: str) -> Answer | Awaitable[Answer]:
@@ -123,13 +125,19 @@ class LocalPerformer:
             usage=answer.usage,
             session=answer.session,
             mark=answer.mark,
+            tools=answer.tools,
         )
 
     async def _program(
         self, job: Job, agent: Agent, argv: tuple[str, ...], *, lines: bool
     ) -> Answer:
         spoken = Spoken()
-        with handed_over(job, agent) as own:
+        submission = Submission(lambda text: self._unfit(job, text))
+        with (
+            handed_over(job, agent) as own,
+            conversation(job, submission, lines=lines) as talk,
+        ):
+            live = Live(self._bus, job, lines=lines, talk=talk)
             end = await run_program(
                 Program(
                     argv=argv,
@@ -137,26 +145,32 @@ class LocalPerformer:
                     env=agent_environment(
                         self._base,
                         {**handed_on(self._base, agent), **agent.env},
-                        {**job_variables(job), **own},
+                        {**job_variables(job), **own, **(talk.variables() if talk else {})},
                     ),
                     stdin=job.prompt.encode(),
                     wall_s=seconds(job.wall_ms),
                     idle_s=seconds(job.idle_ms or DEFAULT_IDLE_MS),
                 ),
-                on_stdout=Live(self._bus, job, lines=lines),
+                on_stdout=live,
             )
+            if talk is not None:
+                live(b"\n")  # a last line without an end is a line
+                await talk.finish()
         if lines:
             for raw in end.stdout.split(b"\n"):
                 spoken.take(raw.rstrip(b"\r"))
         else:
             spoken.texts.append(end.stdout.decode(errors="replace"))
-        return self._judged(job, end, spoken)
+        return self._judged(job, end, spoken, submission.accepted)
 
-    def _judged(self, job: Job, end: ProgramEnd, spoken: Spoken) -> Answer:
-        failure, result = failure_of(end), None
+    def _judged(
+        self, job: Job, end: ProgramEnd, spoken: Spoken, submitted: str | None = None
+    ) -> Answer:
+        """An accepted result counts, however the program left after it."""
+        failure, result = (failure_of(end), None) if submitted is None else (None, submitted)
         if failure is None and spoken.is_error:
             failure = Failure(type="agent", detail=spoken.output[-TAIL_CHARS:] or "it said so")
-        if failure is None:
+        if failure is None and submitted is None:
             result = _result_text(job, spoken)
             problem = self._unfit(job, result)
             failure = None if problem is None else Failure(type="bad_result", detail=problem)
@@ -167,6 +181,7 @@ class LocalPerformer:
                 usage=spoken.usage,
                 session=spoken.session,
                 code=end.code,
+                tools=tuple(spoken.tools),
             )
         return Done(
             output=spoken.output,
@@ -175,6 +190,7 @@ class LocalPerformer:
             session=spoken.session,
             code=end.code,
             note="; ".join([*spoken.warnings, *end_notes(end)]),
+            tools=tuple(spoken.tools),
         )
 
     def _unfit(self, job: Job, result: str | None) -> str | None:

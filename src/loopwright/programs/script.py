@@ -8,10 +8,12 @@ from typing import Annotated
 import msgspec
 from pydantic import BaseModel, ConfigDict, Field
 
-from loopwright.kernel.facts import Failure, Usage
+from loopwright.kernel.facts import Failure, ToolUse, Usage
 from loopwright.model.record import JsonValue
 from loopwright.ports import Answer, Bus, Delta, Done, Failed, Job
 from loopwright.programs.files import FileProblem, read_regular
+from loopwright.programs.jsonl import note_tool
+from loopwright.programs.talking import SUBMIT, Submission, talk_tools, used
 from loopwright.syntax import Diagnostic, read, validate
 
 MAX_SCRIPT_BYTES = 16 * 1024 * 1024
@@ -33,11 +35,12 @@ class When(_Written):
 
 
 class ToolLine(_Written):
-    """A tool that the scripted agent claims to have used."""
+    """A tool that the scripted agent uses: one of the run, or one that it only claims to have."""
 
     name: str
     args: JsonValue = None
     result: JsonValue = None
+    delay: float = Field(default=0.0, ge=0)
 
 
 class UsageLine(_Written):
@@ -103,22 +106,29 @@ class ScriptedAgent:
     What is used is recorded in the run's own log, so a resumed run goes on where it stopped.
     """
 
-    def __init__(self, bus: Bus, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
+    def __init__(
+        self,
+        bus: Bus,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        schema_problem: Callable[[Job, str | None], str | None] = lambda job, text: None,
+    ) -> None:
         self._bus = bus
         self._sleep = sleep
+        self._schema_problem = schema_problem
         self._files: dict[str, tuple[int, ScriptFile]] = {}
-        self._handed_out: dict[str, dict[str, int]] = {}
+        self._handed_out: dict[tuple[str, str], dict[str, int]] = {}
 
     def perform(self, job: Job, file: str) -> Answer | Awaitable[Answer]:
         try:
             script = self._script(file)
         except BadScript as error:
             return Failed(error=Failure(type="script", detail=str(error)))
-        number = self._choose(job, script)
+        number = self._choose(job, file, script)
         if number is None:
             return Failed(error=Failure(type="script", detail=_ran_out(job, file, script)))
         reply = script.replies[number]
-        if reply.delay:
+        used = frozenset(talk_tools(job))
+        if reply.delay or any(tool.delay or tool.name in used for tool in reply.tools):
             return self._later(job, reply, number)
         return self._answer(job, reply, number)
 
@@ -133,8 +143,8 @@ class ScriptedAgent:
             self._files[file] = known
         return known[1]
 
-    def _choose(self, job: Job, script: ScriptFile) -> int | None:
-        taken = self._handed_out.setdefault(job.run, {})
+    def _choose(self, job: Job, file: str, script: ScriptFile) -> int | None:
+        taken = self._handed_out.setdefault((job.run, file), {})
         for effect in [e for e, number in taken.items() if number in job.used]:
             del taken[effect]
         if job.effect in taken:
@@ -148,21 +158,39 @@ class ScriptedAgent:
 
     async def _later(self, job: Job, reply: Reply, number: int) -> Answer:
         await self._sleep(reply.delay)
-        return self._answer(job, reply, number)
+        submission = Submission(lambda text: self._schema_problem(job, text))
+        tools = frozenset(talk_tools(job))
+        for tool in reply.tools:
+            await self._sleep(tool.delay)
+            if tool.name not in tools or tool.result is not None:
+                continue
+            if tool.name == SUBMIT:
+                submission.take(tool.args)
+            else:
+                await used(job, tool.name, tool.args)
+        return self._answer(job, reply, number, submission.accepted)
 
-    def _answer(self, job: Job, reply: Reply, number: int) -> Answer:
+    def _answer(self, job: Job, reply: Reply, number: int, submitted: str | None = None) -> Answer:
+        noted: list[ToolUse] = []
         for tool in reply.tools:
             self._say(job, "tool", tool.name)
+            note_tool(noted, tool.name, tool.args)
         if reply.text:
             self._say(job, "text", reply.text)
         usage = Usage(**reply.usage.model_dump()) if reply.usage else None
+        tools = tuple(noted)
         if reply.fail is not None:
             fail = reply.fail if isinstance(reply.fail, FailLine) else FailLine(detail=reply.fail)
             error = Failure(type=fail.type, detail=fail.detail)
-            return Failed(error=error, output=reply.text, usage=usage, mark=number)
-        result = None if reply.data is None else msgspec.json.encode(reply.data).decode()
+            return Failed(error=error, output=reply.text, usage=usage, mark=number, tools=tools)
+        written = None if reply.data is None else msgspec.json.encode(reply.data).decode()
         return Done(
-            output=reply.text, result=result, usage=usage, mark=number, session=reply.session
+            output=reply.text,
+            result=submitted or written,
+            usage=usage,
+            mark=number,
+            session=reply.session,
+            tools=tools,
         )
 
     def _say(self, job: Job, kind: str, text: str) -> None:
@@ -175,9 +203,10 @@ class ScriptedAgent:
 
 def _fits(when: When, job: Job) -> bool:
     agent = job.call.agent if hasattr(job.call, "agent") else ""
+    step = job.call.step if hasattr(job.call, "step") else ""
     return (
         when.agent in (None, agent)
-        and when.step in (None, job.step, job.path)
+        and when.step in (None, job.step, job.path, step or job.path)
         and when.iteration in (None, job.iteration)
     )
 

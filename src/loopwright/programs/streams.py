@@ -154,3 +154,40 @@ class Feed:
             self._loop.remove_writer(self._fd)
             self._rest, self._more = memoryview(b""), []
             os.close(self._fd)
+
+
+class Trickle:
+    """Writes data into a pipe now and then, as fast as the other side reads. Owns the descriptor.
+
+    A reader that never comes is no error: what does not fit is kept, up to a limit.
+    """
+
+    LIMIT = 16 * 1024 * 1024
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, fd: int) -> None:
+        self._loop = loop
+        self._fd = fd
+        self._rest = bytearray()
+        self._open = True
+        os.set_blocking(fd, False)
+
+    def write(self, data: bytes) -> None:
+        """Add data to what is to be written; beyond the limit it is dropped."""
+        if self._open and len(self._rest) + len(data) <= self.LIMIT:
+            self._rest += data
+            self._ready()
+
+    def _ready(self) -> None:
+        self._loop.remove_writer(self._fd)
+        try:
+            while self._rest:
+                del self._rest[: os.write(self._fd, self._rest[:_CHUNK])]
+        except BlockingIOError:
+            self._loop.add_writer(self._fd, self._ready)
+
+    def close(self) -> None:
+        """Stop writing; what nobody has read is lost."""
+        if self._open:
+            self._open = False
+            self._loop.remove_writer(self._fd)
+            os.close(self._fd)

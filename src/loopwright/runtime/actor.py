@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Protocol, TypeAlias
 
 from loopwright.errors import Conflict, StorageError, VersionConflict
-from loopwright.kernel.calls import SleepCall
+from loopwright.kernel.calls import AgentCall, SleepCall
 from loopwright.kernel.decide import settle
 from loopwright.kernel.facts import (
     AnyFact,
@@ -40,6 +40,7 @@ from loopwright.runtime.asking import Asking, question_fact
 from loopwright.runtime.headline import gate_changes, headline_of, status_of, wake_time
 from loopwright.runtime.jobs import job_for
 from loopwright.runtime.senses import Texts
+from loopwright.runtime.talks import Talks
 
 ANSWERS = (Done, Failed)
 RETRY_STORAGE_MS = (1_000, 2_000, 5_000, 10_000, 30_000)
@@ -81,6 +82,7 @@ class Actor:
         self.asking = Asking()
         self.under_way: dict[str, Callable[[], None]] = {}
         self.ending: set[asyncio.Future[None]] = set()
+        self.talks = Talks(self, around.clock)
         self.busy = False
         self.gone = False
         self._unsaved: list[Incoming] = []
@@ -135,22 +137,17 @@ class Actor:
             return
         state, batch = self.state, self._batch
         version = state.version
-        self._unsaved, self.inbox = self.inbox, []
-        for fact in self._unsaved:
-            if not isinstance(fact, GateOpened):
-                self.under_way.pop(fact.effect, None)
-            elif fact.gate in state.gates:
-                continue
-            if fact.effect in state.pending:
-                apply(state, fact)
-                batch.append(fact)
         try:
+            if self.talks.asked:
+                self.talks.take(batch)
+            self._take_answers(batch)
             batch += settle(state, self.texts, self.around.clock.now_ms())
         except Exception as error:  # a defect of ours: this run cannot go on, all others can
             self._give_up(error)
             return
         headline = self._changed_headline() if batch or self._shown is not None else None
         if not batch and headline is None:
+            self.talks.saved(batch)
             self.perform()
             return
         self.busy = True
@@ -170,6 +167,17 @@ class Actor:
             self._appended,
         )
         self._prepare(batch)
+
+    def _take_answers(self, batch: list[AnyFact]) -> None:
+        self._unsaved, self.inbox = self.inbox, []
+        for fact in self._unsaved:
+            if not isinstance(fact, GateOpened):
+                self.under_way.pop(fact.effect, None)
+            elif fact.gate in self.state.gates:
+                continue
+            if fact.effect in self.state.pending:
+                apply(self.state, fact)
+                batch.append(fact)
 
     def _prepare(self, batch: list[AnyFact]) -> None:
         """While the disk is busy, put together what is to be done as soon as it is durable. The
@@ -203,6 +211,7 @@ class Actor:
         if error is None:
             self._failures = 0
             self._unsaved, self._blobs = [], {}
+            self.talks.saved(self._batch)
             self.perform()
         else:
             self._not_appended(error)
@@ -211,6 +220,7 @@ class Actor:
         """Start again from what is durable; answers that were not saved are given again."""
         self._batch = []
         self.inbox = self._unsaved + self.inbox
+        self.talks.lost()
         self.texts.give_back(self._blobs)
         self._unsaved, self._blobs, self._shown = [], {}, None
         if isinstance(error, VersionConflict):
@@ -247,11 +257,12 @@ class Actor:
     def _refuse_answers(self, error: StorageError) -> None:
         """Answers that can never be stored have failed; so the run goes on by its own rules."""
         answers = [fact for fact in self.inbox if not isinstance(fact, GateOpened)]
-        refused: list[Incoming] = [refused_answer(fact, error) for fact in answers]
-        if not refused or refused == self.inbox:
+        failed: list[Incoming] = [refused_answer(fact, error) for fact in answers]
+        asked = self.talks.refuse(error.code)
+        if not asked and (not failed or failed == self.inbox):
             self._give_up(error)
             return
-        self.inbox = refused
+        self.inbox = failed
         self._start_over()
 
     def _give_up(self, error: Exception) -> None:
@@ -283,7 +294,7 @@ class Actor:
 
     def _go_on(self) -> None:
         """Take what has come meanwhile, else rest."""
-        if self.inbox:
+        if self.inbox or self.talks.asked:
             self.step()
         elif self._look_again:  # before resting: what was told meanwhile must not wait
             self._look_again = False
@@ -303,6 +314,8 @@ class Actor:
             self.under_way[pending.effect] = wake
             return
         job = self._ahead.pop(pending.effect, None) or self._job(pending)
+        if isinstance(job, Job) and isinstance(pending.call, AgentCall):
+            job.talk = self.talks.open(pending)
         answer = self._perform(job) if isinstance(job, Job) else job
         if not isinstance(answer, ANSWERS):
             task = asyncio.ensure_future(self._wait_for(pending, answer))
@@ -365,6 +378,7 @@ class Actor:
         for end in self.under_way.values():
             end()
         self.under_way.clear()
+        self.talks.close()
 
     @property
     def idle(self) -> bool:
@@ -372,6 +386,7 @@ class Actor:
         return (
             not self.busy
             and not self.inbox
+            and not self.talks.asked
             and not self.ending
             and len(self.state.pending) == len(self.state.timers)
         )

@@ -12,7 +12,8 @@ def answer_fact(
 ) -> EffectDone | EffectFailed:
     """What a performer said, as it stands in the log."""
     # The place is that of the request, also when it goes by another name since.
-    path, iteration = pending.effect.rpartition("/")[0], pending.owner.iteration
+    owner = pending.owner
+    path, iteration = pending.effect.rpartition("/")[0] if owner.path else "", owner.iteration
     if isinstance(answer, Done):
         return EffectDone(
             at=at,
@@ -26,6 +27,7 @@ def answer_fact(
             code=answer.code,
             mark=answer.mark,
             note=answer.note,
+            tools=answer.tools,
         )
     return EffectFailed(
         at=at,
@@ -38,6 +40,7 @@ def answer_fact(
         session=answer.session,
         code=answer.code,
         mark=answer.mark,
+        tools=answer.tools,
     )
 
 

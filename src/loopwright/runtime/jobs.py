@@ -2,6 +2,7 @@
 
 from collections.abc import Set as AbstractSet
 
+from loopwright.agents.coordinating import compose_coordinator, compose_reply
 from loopwright.agents.judging import compose_judge
 from loopwright.agents.prompt import NOTHING, Shown, compose
 from loopwright.kernel.calls import AgentCall, CommandCall
@@ -48,13 +49,13 @@ def job_for(state: State, pending: Pending, texts: Texts, token: str) -> Job | A
     return Job(
         run=started.run,
         effect=pending.effect,
-        path=owner.path,
-        iteration=owner.iteration or 1,
-        attempt=pending.attempt,
+        path=_path(pending),
+        iteration=owner.iteration or (pending.attempt if pending.purpose == "coordinator" else 1),
+        attempt=1 if pending.purpose == "coordinator" else pending.attempt,
         call=pending.call,
         workspace=started.workspace,
         token=token,
-        step=last_id(step.path) if step else "",
+        step=last_id(step.path) if step else _path(pending),
         agent=agent,
         prompt=shown.text,
         schema=shown.schema,
@@ -69,10 +70,23 @@ def job_for(state: State, pending: Pending, texts: Texts, token: str) -> Job | A
     )
 
 
+def _path(pending: Pending) -> str:
+    """The place of a call; a step that has ended and answers is at its own, the coordinator at
+    none.
+    """
+    call = pending.call
+    replies = isinstance(call, AgentCall) and call.role == "reply"
+    return call.step if replies and isinstance(call, AgentCall) else pending.owner.path
+
+
 def _shown(state: State, pending: Pending, texts: Texts) -> Shown:
     """What the agent of an effect is shown: the worker its task, the judge what to judge."""
     owner, call = pending.owner, pending.call
     assert isinstance(call, AgentCall)
+    if call.role == "coordinator":
+        return compose_coordinator(state, texts)
+    if call.role == "reply":
+        return compose_reply(state, call.step, pending.effect, texts)
     if call.role != "worker":
         assert isinstance(owner, PassOwner)
         leaf = _check(owner, pending.purpose)

@@ -30,6 +30,7 @@ from loopwright.kernel.facts import (
 from loopwright.model.actions import Repeat
 from loopwright.model.ids import parent_path, pass_number
 from loopwright.model.plan import Plan
+from loopwright.testing.letters import letters
 from loopwright.testing.openings import Names, has_ended
 from loopwright.testing.order import asked_again, begins_in_order, verdicts
 from loopwright.testing.spending import spending
@@ -56,6 +57,7 @@ def fact_problems(plan: Plan, facts: Sequence[AnyFact]) -> list[str]:
         *begins_in_order(plan, facts),
         *verdicts(plan, facts),
         *asked_again(plan, facts),
+        *letters(facts, ended=ended),
     ]
 
 
@@ -190,7 +192,7 @@ def _side_by_side(plan: Plan, facts: Sequence[AnyFact]) -> Iterator[str]:
     calls: set[str] = set()
     passes: Counter[str] = Counter()
     for fact in facts:
-        if isinstance(fact, EffectRequested) and isinstance(fact.call, AgentCall):
+        if isinstance(fact, EffectRequested) and _takes_a_place(fact):
             calls.add(fact.effect)
             if plan.parallel is not None and len(calls) > plan.parallel:
                 yield f"{fact.effect} is call {len(calls)} at once of {plan.parallel}"
@@ -203,6 +205,11 @@ def _side_by_side(plan: Plan, facts: Sequence[AnyFact]) -> Iterator[str]:
                 yield f"{fact.path} is pass {passes[path]} at once"
         elif isinstance(fact, IterationFinished):
             passes[parent_path(fact.path)] -= 1
+
+
+def _takes_a_place(fact: EffectRequested) -> bool:
+    """The coordinator listens beside the others."""
+    return isinstance(fact.call, AgentCall) and fact.call.role != "coordinator"
 
 
 def _most_at_once(plan: Plan, path: str) -> int:

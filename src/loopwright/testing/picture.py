@@ -19,7 +19,18 @@ from loopwright.kernel.frames import (
 )
 from loopwright.kernel.state import State
 
-_INDEXES = {"agenda", "slots", "indexes", "now", "ignored", "plan", "root", "owners", "pending"}
+_INDEXES = {
+    "agenda",
+    "slots",
+    "indexes",
+    "directory",
+    "now",
+    "ignored",
+    "plan",
+    "root",
+    "owners",
+    "pending",
+}
 _LINKS = {"owner", "parent", "body", "active", "queued", "index", "action", "gate", "heard"}
 _FOUND_WHEN_ASKED = {"items", "no_items", "retry", "limits", "step", "cap_gate"}
 

@@ -1,5 +1,5 @@
 """The law of tries: a failed call is tried again inside its pass, after its wait, as often as the
-step allows; and no place completes whose call failed.
+step allows; and no place completes whose call failed, unless a message stopped it.
 """
 
 from collections.abc import Iterator, Sequence
@@ -13,6 +13,7 @@ from loopwright.kernel.facts import (
     StepFinished,
     StepRetried,
 )
+from loopwright.kernel.messages import CANCELLED
 from loopwright.model.actions import CallAgent, RunCommand, RunScript
 from loopwright.model.plan import Plan
 from loopwright.model.policy import Retry
@@ -73,7 +74,7 @@ def _ended(
     single = CallAgent | RunCommand | RunScript
     if last is None or not isinstance(action_at(plan, fact.path).action, single):
         return
-    if fact.status == "completed" and _is_failure(last):
+    if fact.status == "completed" and _is_failure(last) and fact.reason != CANCELLED:
         yield f"{fact.path} completed although {last.effect} failed"
     if fact.status == "failed" and fact.reason == "error" and isinstance(last, EffectFailed):
         retry = _retry(plan, fact.path)

@@ -192,6 +192,26 @@ def test_options(options: str, expected: dict[str, Any]) -> None:
     assert (plan.outcome, plan.dialect, plan.coordinator) == ("partial", "zenflow", None)
 
 
+@pytest.mark.parametrize(
+    ("step", "coordinates"),
+    [
+        pytest.param("{id: a, agent: w}", True, id="nobody works with it"),
+        pytest.param("{id: a, agent: coordinator}", False, id="a step works with it"),
+        pytest.param(
+            "{id: a, agent: w, loop: {maxIterations: 1, untilAgent: coordinator}}",
+            False,
+            id="it judges",
+        ),
+    ],
+)
+def test_an_agent_that_coordinates(step: str, coordinates: bool) -> None:
+    """An agent called coordinator that no step and no loop uses is the coordinator."""
+    schema = "{type: object, required: [done], properties: {done: {type: boolean}}}"
+    agents = f"w: {{description: W.}}, coordinator: {{description: C., resultSchema: {schema}}}"
+    plan = plan_of(f"name: x\nagents: {{{agents}}}\nsteps: [{step}]\n")
+    assert (plan.coordinator is not None) is coordinates
+
+
 def test_agents() -> None:
     """An agent has its prompt, or for want of one its description, and 50 turns if it says none."""
     plan = plan_of(

@@ -1,8 +1,9 @@
 """What was said in a run, in order: agents, checks, people."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeAlias
 
+from loopwright.app.views.correspondence import written
 from loopwright.app.views.summary import ReadText
 from loopwright.app.views.words import check_label, headline, seen_output
 from loopwright.kernel.calls import AgentCall, CommandCall
@@ -22,12 +23,14 @@ from loopwright.model.plan import Plan
 from loopwright.model.record import JsonValue
 from loopwright.ports import Numbered
 
+Kind: TypeAlias = Literal["agent", "command", "check", "person", "message", "end"]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
     """One thing that was said."""
 
-    kind: Literal["agent", "command", "check", "person", "end"]
+    kind: Kind
     seq: int
     path: str
     iteration: int | None
@@ -73,9 +76,7 @@ class Logbook:
             text=text,
         )
 
-    def _said(
-        self, fact: AnyFact
-    ) -> tuple[Literal["agent", "command", "check", "person", "end"], str, str] | None:
+    def _said(self, fact: AnyFact) -> tuple[Kind, str, str] | None:
         match fact:
             case EffectRequested():
                 self._calls[fact.effect] = fact
@@ -90,7 +91,8 @@ class Logbook:
             case GateAnswered():
                 return "person", f"{fact.decision} by {fact.by or 'somebody'}", fact.text
             case _:
-                return None
+                told = written(fact, self._read)
+                return None if told is None else ("message", *told)
 
     def _answered(
         self, fact: EffectDone | EffectFailed

@@ -6,6 +6,7 @@ nothing when it is not worth one.
 
 from dataclasses import dataclass, field
 
+from loopwright.app.views.correspondence import written
 from loopwright.app.views.summary import ReadText, current_loop
 from loopwright.app.views.words import check_label, headline, passes_text, seen_output
 from loopwright.kernel.calls import AgentCall, CommandCall, SleepCall
@@ -20,6 +21,7 @@ from loopwright.kernel.facts import (
     GateOpened,
     IterationFinished,
     IterationStarted,
+    MessageDropped,
     RunFinished,
     RunPaused,
     RunReopened,
@@ -200,7 +202,15 @@ class Progress:
             case RunFinished():
                 return Line(headline(self.state), fact.outcome == "completed")
             case _:
-                return None
+                return self._message(fact)
+
+    def _message(self, fact: AnyFact) -> Line | None:
+        told = written(fact, self._read)
+        if told is None:
+            return None
+        title, text = told
+        dropped = isinstance(fact, MessageDropped)
+        return Line(f"{title}: {text}" if text else title, good=False if dropped else None)
 
     def _note_call(self, fact: EffectRequested) -> Line | None:
         match fact.call:

@@ -9,11 +9,12 @@ from loopwright.dialects.zenflow.files import FileProblem, Path, Wanted
 from loopwright.dialects.zenflow.loops import lower_loop
 from loopwright.dialects.zenflow.parts import DEFAULT_PARALLEL, Agents, at_most, lower_retry
 from loopwright.dialects.zenflow.surface import LoopSpec, Options, StepSpec, Workflow
+from loopwright.dialects.zenflow.tree import Tree
 from loopwright.dialects.zenflow.units import Loader, Unit
 from loopwright.model.actions import Action, CallAgent, Step, Steps
 from loopwright.model.checks import Judge
 from loopwright.model.expr import Cel
-from loopwright.model.plan import Plan
+from loopwright.model.plan import Coordinator, Plan
 from loopwright.model.policy import OnFailure
 from loopwright.model.record import JsonValue
 from loopwright.model.template import literal
@@ -21,6 +22,7 @@ from loopwright.syntax import Diagnostic, Document
 from loopwright.syntax.diagnostic import MAX_PROBLEMS
 
 NAME = "zenflow"
+COORDINATOR = "coordinator"
 
 Files = Mapping[str, bytes | FileProblem]
 
@@ -66,6 +68,15 @@ class _Scope:
         return (self.flow.agents or {})[agent].result_schema
 
 
+def _coordinator(flow: Workflow, tree: Tree) -> Coordinator | None:
+    """An agent of this name that no step works with and no loop is judged by coordinates."""
+    if COORDINATOR not in (flow.agents or {}):
+        return None
+    used = {step.value.get("agent") for step in tree.steps}
+    used |= {loop.value.get("untilAgent") for loop in tree.loops}
+    return None if COORDINATOR in used else Coordinator(agent=COORDINATOR)
+
+
 @dataclass(slots=True)
 class _Lowering:
     """One workflow on its way, with all that it includes."""
@@ -81,9 +92,10 @@ class _Lowering:
             settings["isolation"] = options.isolation
         if options.scheduler not in (None, "dependency-first"):
             settings["scheduler"] = str(options.scheduler)
+        steps = self._steps(scope, flow.steps or [], ("steps",))
         return Plan(
             name=flow.name,
-            steps=self._steps(scope, flow.steps or [], ("steps",)),
+            steps=steps,
             agents=self.agents.made,
             message=literal(flow.description or flow.name),
             description=flow.description or "",
@@ -91,6 +103,7 @@ class _Lowering:
             on_failure=_ON_FAILURE.get(options.on_step_failure, "cascade"),
             parallel=options.max_concurrency or DEFAULT_PARALLEL,
             outcome="partial",
+            coordinator=_coordinator(flow, scope.unit.tree),
             settings=settings,
             dialect=NAME,
         )

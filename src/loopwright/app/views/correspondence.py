@@ -1,0 +1,26 @@
+"""Messages and what the coordinator tells, in words."""
+
+from loopwright.app.views.summary import ReadText
+from loopwright.kernel.facts import (
+    AnyFact,
+    CoordinatorFinalized,
+    CoordinatorNarrated,
+    MessageDropped,
+    MessageSent,
+)
+
+
+def written(fact: AnyFact, read: ReadText) -> tuple[str, str] | None:
+    """A title and a text, or nothing for a fact that is no message."""
+    match fact:
+        case MessageSent():
+            what = {"cancel": "cancel", "reply": "reply"}.get(fact.intent, "message")
+            return f"{what} {fact.sender or 'somebody'} → {fact.to}", read(fact.text)
+        case MessageDropped():
+            return f"message to {fact.to} dropped ({fact.reason})", fact.detail
+        case CoordinatorNarrated():
+            return "coordinator", read(fact.text)
+        case CoordinatorFinalized():
+            return "coordinator sums up", read(fact.summary)
+        case _:
+            return None

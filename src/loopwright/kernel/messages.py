@@ -1,0 +1,346 @@
+"""Messages: posting them, handing them to a call, and what becomes of those that nobody reads.
+
+A message is handed over when a call begins, when the agent of a call under way asks, or, after its
+step has ended, by calling the step again. Each message ends in exactly one of two facts: it was
+delivered, or it was dropped and why.
+"""
+
+from loopwright.kernel.addresses import (
+    Later,
+    Over,
+    Refusal,
+    Running,
+    is_wakeable,
+    locate,
+    resolve_address,
+)
+from loopwright.kernel.facts import (
+    AnyFact,
+    CheckVerdict,
+    CoordinatorFinalized,
+    CoordinatorNarrated,
+    DropReason,
+    EffectDone,
+    EffectFailed,
+    IterationFinished,
+    MessageDelivered,
+    MessageDropped,
+    MessageSent,
+    RunStarted,
+    StepFinished,
+    StepSkipped,
+    StepStarted,
+)
+from loopwright.kernel.frames import LeafBody, Owner, Result
+from loopwright.kernel.mail import COORDINATOR, Message, Notice, Said, Undeliverable
+from loopwright.kernel.state import State
+from loopwright.model.ids import logical_path
+
+MAILBOX_SIZE = 10_000
+MOST_NOTICES = 1_000
+KEPT_NOTICES = 400
+CANCELLED = "cancelled"
+
+
+# -- posting ---------------------------------------------------------------------------------------
+
+
+def message_sent(state: State, fact: MessageSent) -> None:
+    """Fold a message: into an inbox, or among those that cannot be delivered."""
+    mail = state.mail
+    mail.active = True
+    mail.sent += 1
+    if fact.intent == "reply":
+        mail.replies.pop(fact.effect, None)
+        mail.heard.pop(fact.effect, None)
+    _note_said(state, fact.effect, ("message", f"{fact.intent} {fact.to}", fact.text))
+    message = Message(
+        id=fact.message, sender=fact.sender, to=fact.to, text=fact.text, intent=fact.intent
+    )
+    if fact.to == COORDINATOR:
+        _to_coordinator(state, message)
+    elif fact.intent != "reply":  # a person who is answered reads the facts
+        _to_step(state, message)
+    state.touch(state.root)
+
+
+def _note_said(state: State, effect: str, said: Said) -> None:
+    if effect in state.pending:
+        state.mail.said.setdefault(effect, []).append(said)
+
+
+def _to_coordinator(state: State, message: Message) -> None:
+    mail = state.mail
+    if state.plan.coordinator is None:
+        detail = "this run has no coordinator that would read it"
+        refuse(state, message, Refusal("no-coordinator", detail))
+    elif mail.closed:
+        detail = "the coordinator has said its last word"
+        refuse(state, message, Refusal("mailbox-closed-by-finalize", detail))
+    elif len(mail.notices) >= MAILBOX_SIZE:
+        refuse(state, message, Refusal("mailbox-full", f"{MAILBOX_SIZE} messages wait"))
+    else:
+        tell(state, Notice("message", step=message.sender, message=message), wakes=True)
+
+
+def _to_step(state: State, message: Message) -> None:
+    key = resolve_address(state, message.to)
+    if isinstance(key, Refusal):
+        refuse(state, message, key)
+        return
+    where = locate(state, key)
+    waiting = state.mail.inboxes.get(key, ())
+    if isinstance(where, Refusal):
+        refuse(state, message, where)
+    elif message.intent == "cancel":
+        _stop(state, message, where)
+    elif isinstance(where, Over) and not is_wakeable(where):
+        refuse(state, message, _over(key, where))
+    elif len(waiting) >= MAILBOX_SIZE:
+        refuse(state, message, Refusal("mailbox-full", f"{MAILBOX_SIZE} messages wait for {key}"))
+    else:
+        state.mail.inboxes.setdefault(key, []).append(message)
+        state.mail.boxes[message.id] = key
+        if isinstance(where, Over):
+            state.mail.asleep[key] = None
+
+
+def _stop(state: State, message: Message, where: Running | Later | Over) -> None:
+    if isinstance(where, Running):
+        state.mail.stopped[where.owner.path] = message
+        state.touch(where.owner)
+    else:
+        detail = f"{message.to} is not under way, so there is nothing to stop"
+        refuse(state, message, Refusal("not-running", detail))
+
+
+def _over(key: str, where: Over) -> Refusal:
+    if where.status == "skipped":
+        return Refusal("no-transcript", f"{key} was skipped and has said nothing")
+    return Refusal("target-terminal", f"{key} has ended ({where.status}) and is not called again")
+
+
+def refuse(state: State, message: Message, why: Refusal) -> None:
+    """Note that nobody will read a message; deciding makes a fact of it."""
+    state.mail.undeliverable[message.id] = Undeliverable(message, why.reason, why.detail, why.known)
+    state.touch(state.root)
+
+
+# -- handing over ----------------------------------------------------------------------------------
+
+
+def deliver(state: State, owner: Owner, effect: str) -> list[AnyFact]:
+    """What waits for a place is handed to a call there; nothing when nothing waits."""
+    if not state.mail.inboxes:
+        return []
+    key = logical_path(owner.path)
+    waiting = state.mail.inboxes.get(key)
+    return [] if not waiting else [delivered(state, owner, key, waiting, effect)]
+
+
+def delivered(
+    state: State, owner: Owner, key: str, messages: list[Message], effect: str
+) -> MessageDelivered:
+    return MessageDelivered(
+        at=state.now,
+        path=owner.inside,
+        iteration=owner.iteration,
+        to=key,
+        messages=tuple(message.id for message in messages),
+        effect=effect,
+    )
+
+
+def message_delivered(state: State, fact: MessageDelivered) -> None:
+    """Fold a delivery. Whoever reads it has it in its prompt for as long as its place is open."""
+    mail = state.mail
+    if fact.to == COORDINATOR:
+        mail.answer, mail.shown = None, []
+        state.touch(state.root)
+        return
+    taken = set(fact.messages)
+    heard = [message for message in mail.inboxes.get(fact.to, ()) if message.id in taken]
+    _take_out(state, fact.to, taken)
+    for place in [path for path, one in mail.stopped.items() if one.id in taken]:
+        del mail.stopped[place]
+    if heard:
+        mail.heard.setdefault(fact.path or fact.effect, []).extend(heard)
+    if not fact.path:
+        mail.asleep[fact.to] = None  # until it is called
+
+
+def _take_out(state: State, key: str, taken: set[str]) -> None:
+    mail = state.mail
+    left = [message for message in mail.inboxes.pop(key, ()) if message.id not in taken]
+    for name in taken:
+        mail.boxes.pop(name, None)
+    if left:
+        mail.inboxes[key] = left
+    else:
+        mail.asleep.pop(key, None)
+
+
+def dropped(state: State, one: Undeliverable) -> MessageDropped:
+    message = one.message
+    return MessageDropped(
+        at=state.now,
+        path="",
+        message=message.id,
+        to=message.to,
+        reason=one.reason,
+        detail=one.detail,
+        text=message.text,
+        sender=message.sender,
+        known=one.known,
+    )
+
+
+def message_dropped(state: State, fact: MessageDropped) -> None:
+    """Fold a drop: the message is nowhere any more, and a coordinator that sent it is told."""
+    mail = state.mail
+    key = mail.boxes.get(fact.message)
+    if key is not None:
+        _take_out(state, key, {fact.message})
+    elif mail.undeliverable.pop(fact.message, None) is None:
+        _take_from_coordinator(state, fact.message)
+    if fact.sender == COORDINATOR:
+        words = f"your message to {fact.to} was dropped ({fact.reason}): {fact.detail}"
+        tell(state, Notice("message.dropped", words=words, text=fact.text))
+    state.touch(state.root)
+
+
+def _take_from_coordinator(state: State, message: str) -> None:
+    """It is called no more, so what came before the message is not told either."""
+    notices = state.mail.notices
+    found = (n for n, one in enumerate(notices) if one.message and one.message.id == message)
+    del notices[: next(found, -1) + 1]
+
+
+# -- a message that stops its reader ---------------------------------------------------------------
+
+
+def stopped(state: State, owner: Owner) -> Result | None:
+    """How a place ended that a message stops: completed, and its content says what happened."""
+    if not state.mail.stopped or owner.path not in state.mail.stopped:
+        return None
+    return Result("completed", CANCELLED, output=CANCELLED)
+
+
+def stop_delivered(state: State, owner: Owner) -> list[AnyFact]:
+    """The fact that such a message has reached its reader."""
+    message = state.mail.stopped.get(owner.path) if state.mail.stopped else None
+    if message is None:
+        return []
+    effect = owner.body.pending if isinstance(owner.body, LeafBody) else None
+    return [delivered(state, owner, logical_path(owner.path), [message], effect or "")]
+
+
+# -- what else happens -----------------------------------------------------------------------------
+
+
+def note(state: State, fact: AnyFact) -> None:
+    """Look at a fact that was just folded, in a run where somebody writes or listens."""
+    match fact:
+        case RunStarted():
+            tell(state, Notice("run.started", text=fact.message), wakes=True)
+        case StepStarted():
+            tell(state, Notice("step.started", step=fact.path))
+        case StepFinished():
+            words = f"{fact.status} ({fact.reason})" if fact.reason else fact.status
+            tell(state, Notice("step.finished", fact.path, words, fact.output), wakes=True)
+            _place_ended(state, fact.path)
+        case StepSkipped():
+            words = f"{fact.status} ({fact.reason})"
+            tell(state, Notice("step.skipped", fact.path, words), wakes=True)
+            _place_ended(state, fact.path)
+        case IterationFinished():
+            _place_ended(state, fact.path)
+        case CheckVerdict() if fact.by:
+            tell(state, Notice("check.verdict", fact.by, fact.verdict, fact.evidence))
+        case EffectDone() | EffectFailed():
+            _call_ended(state, fact)
+        case CoordinatorNarrated():
+            _note_said(state, fact.effect, ("narrate", "", fact.text))
+        case CoordinatorFinalized():
+            _note_said(state, fact.effect, ("finalize", "", fact.summary))
+        case _:
+            pass
+
+
+def tell(state: State, notice: Notice, *, wakes: bool = False) -> None:
+    """Something that the coordinator is to hear; what wakes it has it called."""
+    mail = state.mail
+    if state.plan.coordinator is None or mail.closed:
+        return
+    mail.notices.append(notice)
+    if len(mail.notices) > MOST_NOTICES and notice.message is None:
+        recent = mail.notices[-KEPT_NOTICES:]
+        older = mail.notices[:-KEPT_NOTICES]
+        mail.notices = [one for one in older if one.message is not None] + recent
+    if wakes:
+        mail.woken = True
+        state.touch(state.root)
+
+
+def _place_ended(state: State, path: str) -> None:
+    """A place is gone: what it was told goes with it, and what waited for it may wait in vain."""
+    mail = state.mail
+    for place in [one for one in mail.heard if one.partition("~")[0] == path or one == path]:
+        del mail.heard[place]  # a step that began anew has another name inside
+    too_late = mail.stopped.pop(path, None)
+    if too_late is not None:
+        refuse(state, too_late, Refusal("target-terminal", f"{path} ended before it could be told"))
+    if not mail.inboxes:
+        return
+    key = logical_path(path)
+    for name in [n for n in mail.inboxes if n == key or n.startswith((f"{key}.", f"{key}["))]:
+        where = locate(state, name)
+        if isinstance(where, Over) and is_wakeable(where):
+            mail.asleep[name] = None
+            state.touch(state.root)
+        elif isinstance(where, Over):
+            for message in mail.inboxes.pop(name):
+                del mail.boxes[message.id]
+                refuse(state, message, _over(name, where))
+
+
+def _call_ended(state: State, fact: EffectDone | EffectFailed) -> None:
+    mail = state.mail
+    mail.said.pop(fact.effect, None)
+    if fact.session and "/agent#" in fact.effect:
+        key = logical_path(fact.path)
+        if "." not in key and "[" not in key:  # only steps of the plan itself are called again
+            mail.sessions[key] = fact.session
+    if mail.asleep:
+        state.touch(state.root)  # a place among the parallel calls may be free for an answer
+
+
+def finalized(state: State, fact: CoordinatorFinalized) -> None:
+    """The coordinator is not called again."""
+    mail = state.mail
+    mail.closed = True
+    mail.summary = fact.summary or None
+    left = [one.message for one in mail.notices if one.message is not None]
+    mail.notices, mail.woken = [], False
+    for message in left:
+        refuse(state, message, closed_box("mailbox-closed-by-finalize"))
+
+
+def mail_reopened(state: State) -> None:
+    """The coordinator of a run that goes on is called again, whatever it has said before."""
+    mail = state.mail
+    mail.closed = mail.held = False
+    mail.hold = mail.summary = mail.trouble = None
+    mail.failures = 0
+    tell(state, Notice("run.reopened"), wakes=True)
+
+
+def closed_box(reason: DropReason) -> Refusal:
+    """Why the coordinator does not read what was sent to it."""
+    words: dict[str, str] = {
+        "mailbox-closed-by-finalize": "the coordinator has said its last word",
+        "max-wake-cycles": "the coordinator was called as often as it may be",
+        "coordinator-failed": "the coordinator could not be called",
+        "budget": "nothing is left in the budget for the coordinator",
+    }
+    return Refusal(reason, words.get(reason, ""))
