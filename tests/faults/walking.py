@@ -20,7 +20,7 @@ from tests.faults.child import LOG, NOTES
 
 ROOT = Path(__file__).resolve().parents[2]
 KILLED = -9
-_TIMES = re.compile(r'"(at|until)":\d+')
+_TIMES = re.compile(r'"(at|until)":\d+|,"ms":\d+')
 _GATES = re.compile(r"gate_[0-9a-f]+")
 
 

@@ -414,7 +414,7 @@ def _plain(fact: AnyFact) -> tuple[str, tuple[object, ...]]:
     values = [
         SleepCall(until=0) if isinstance(value, SleepCall) else value
         for name in type(fact).__struct_fields__
-        if name != "at"
+        if name not in ("at", "ms")
         for value in (getattr(fact, name),)
     ]
     return kind(fact), tuple(values)

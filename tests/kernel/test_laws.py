@@ -132,13 +132,17 @@ def law_of_quiescence(plan: Plan, seed: int) -> None:
         assert settle(state, run.texts, run.facts[end - 1].at) == []
 
 
-def law_of_crashes(plan: Plan, seed: int, *, exactly: bool) -> None:
+def law_of_crashes(plan: Plan, seed: int, *, exactly: bool, one_by_one: bool = False) -> None:
     run = at_rest(plan, seed)
     boundaries = set(run.ends)
     for length in range(1, len(run.facts)):
         again = run.cut(length).run(most=400)
         assert broken_laws(again.facts, ended=again.state.finished is not None) == []
-        assert summary(again) == summary(run), f"cut after {length}: {run.facts[length - 1]}"
+        where = f"cut after {length}: {run.facts[length - 1]}"
+        if length in boundaries or one_by_one:
+            assert summary(again) == summary(run), where
+        else:  # in the middle of an append: a failure may overtake what was just about to begin
+            assert (again.state.finished is None) == (run.state.finished is None), where
         if exactly and length in boundaries:
             assert without_time(again.facts) == without_time(run.facts)
 
@@ -276,7 +280,7 @@ def test_law(law: object, plan: Plan, seed: int) -> None:
 @given(plan=runnable_plans(sequential=True), seed=SEEDS)
 def test_crash_anywhere_in_a_sequential_run(plan: Plan, seed: int) -> None:
     """Cut after any fact, a sequential run goes on with the very same facts."""
-    law_of_crashes(plan, seed, exactly=True)
+    law_of_crashes(plan, seed, exactly=True, one_by_one=True)
 
 
 @FEW
@@ -336,4 +340,4 @@ def test_law_deeply(law: object, plan: Plan, seed: int) -> None:
 def test_crash_anywhere_deeply(sequential: bool, data: st.DataObject, seed: int) -> None:
     """The same for crashes."""
     plan = data.draw(runnable_plans(sequential=sequential))
-    law_of_crashes(plan, seed, exactly=plan.parallel is None)
+    law_of_crashes(plan, seed, exactly=plan.parallel is None, one_by_one=sequential)

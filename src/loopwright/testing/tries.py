@@ -84,8 +84,14 @@ def _ended(
 
 
 def _asked_once_more(before: str | None, answers: dict[str, EffectDone | EffectFailed]) -> bool:
-    """An answer that does not fit is asked for once more, whatever the step allows."""
+    """An answer that does not fit is asked for once more, whatever the step allows; that this
+    one met a used-up allowance first changes nothing.
+    """
     last = answers.get(before or "")
+    while before and _is_parked(last):
+        place, _, number = before.rpartition("#")
+        before = f"{place}#{int(number) - 1}"
+        last = answers.get(before)
     return isinstance(last, EffectFailed) and last.error.type == "bad_result"
 
 
@@ -93,7 +99,11 @@ def _parks(effect: str, answers: dict[str, EffectDone | EffectFailed]) -> int:
     """Tries before this one that only met a used-up allowance: they count as none."""
     place, _, number = effect.rpartition("#")
     before = (answers.get(f"{place}#{n}") for n in range(1, int(number)))
-    return sum(isinstance(one, EffectFailed) and one.error.resets_at is not None for one in before)
+    return sum(map(_is_parked, before))
+
+
+def _is_parked(answer: EffectDone | EffectFailed | None) -> bool:
+    return isinstance(answer, EffectFailed) and answer.error.resets_at is not None
 
 
 def _is_failure(answer: EffectDone | EffectFailed | None) -> bool:
