@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from loopwright.kernel.calls import CommandCall, SnapshotCall
 from loopwright.ports import Answer, Done, Failed, Job
-from loopwright.programs.performer import SYSTEM_BYTES
+from loopwright.programs.given import SYSTEM_BYTES
 from tests.programs.calls import Stage, agent, job
 
 MB = 1 << 20
