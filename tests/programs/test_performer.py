@@ -49,7 +49,7 @@ def living(marker: str) -> list[int]:
 # -- agents ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("spec", ["claude", "comand:x", ""])
+@pytest.mark.parametrize("spec", ["model:x/y", "comand:x", ""])
 def test_a_spec_that_cannot_be_used_is_a_failure(tmp_path: Path, spec: str) -> None:
     """An agent with nothing behind it fails with the fix; nothing is started."""
     answer = failed(Stage().perform(job(tmp_path, agent=agent(spec))))
