@@ -30,7 +30,7 @@ def test_how_many_at_once(lw: Place, options: str, arguments: list[str], most: i
     """As many agents are called before the first answers as the number says, of eight steps."""
     steps = "\n".join(f"  - {{id: s{n}, agent: w}}" for n in range(8))
     file = lw.write("flow.yaml", flow(steps, options=options))
-    agent = lw.probe({"sleep": 0.3})
+    agent = lw.script(*[{"text": "ok", "delay": 0.3}] * 8)
     told = lw("run", str(file), "Go.", "--agent", agent, "--json", *arguments)
     assert told.code == 0, told.err
     under_way, peak = 0, 0

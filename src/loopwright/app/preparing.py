@@ -40,6 +40,7 @@ class Wish:
     workspace: str | None = None
     budget: str | None = None
     parallel: int | None = None
+    base_branch: str | None = None
     name: str | None = None
     default_agent: str | None = None
 
@@ -86,7 +87,7 @@ def prepare_loop(loop: LoopWish) -> tuple[Start, Definition]:
 
 def _prepare(definition: Definition, wish: Wish, *, base: Path) -> Start:
     workspace = Path(wish.workspace) if wish.workspace else Path.cwd()
-    plan = with_surroundings(definition.plan, workspace)
+    plan = with_surroundings(definition.plan, workspace, wish.base_branch)
     message = check_message(plan, wish.message)
     default, named = agent_choices(wish.agents)
     plan = bind_agents(

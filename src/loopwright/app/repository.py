@@ -5,31 +5,51 @@ from pathlib import Path
 
 import msgspec
 
+from loopwright.errors import LoopwrightError
 from loopwright.model.plan import Plan
+from loopwright.syntax.characters import escaped
+from loopwright.syntax.refs import ref_problem
 
 _BASE = "base_branch"
 _USUAL = ("main", "master")
 _SECONDS = 10
 
 
-def with_surroundings(plan: Plan, workspace: Path) -> Plan:
-    """The plan with the values of its settings that only the workspace can tell."""
+def with_surroundings(plan: Plan, workspace: Path, given: str | None = None) -> Plan:
+    """The plan with the values of its settings that only the workspace, or whoever starts the run,
+    can tell. A name that is none is refused, wherever it comes from.
+    """
+    if given is not None:
+        _check(given)
     if plan.settings.get(_BASE) != "":
         return plan  # not asked for, or said already
-    found = base_branch(workspace) or ""
+    found = base_branch(workspace) or "" if given is None else given
+    if found:
+        _check(found)
     return msgspec.structs.replace(plan, settings={**plan.settings, _BASE: found})
+
+
+def _check(branch: str) -> None:
+    problem = ref_problem(branch)
+    if problem is not None:
+        raise LoopwrightError(
+            f"{escaped(branch[:60])!s} is no name of a branch: {problem}",
+            code="bad-ref",
+            hint="name another with --base-branch NAME",
+        )
 
 
 def base_branch(workspace: Path) -> str | None:
     """The branch that work goes back to: the remote's default one, else a usual name that there
     is; None when nobody can tell.
     """
-    named = _git(workspace, "symbolic-ref", "--short", "refs/remotes/origin/HEAD")
+    named = _git(workspace, "symbolic-ref", "--short", "--", "refs/remotes/origin/HEAD")
     if named:
         return named.removeprefix("origin/")
     for place in ("refs/remotes/origin", "refs/heads"):
         for name in _USUAL:
-            if _git(workspace, "rev-parse", "--verify", "--quiet", f"{place}/{name}"):
+            ref = f"{place}/{name}"
+            if _git(workspace, "rev-parse", "--verify", "--quiet", "--end-of-options", ref):
                 return name
     return None
 

@@ -47,6 +47,12 @@ _OPTIONS = [
         "--budget", metavar="LIMITS", help="What the run may use: usd=5,tokens=2M,time=2h."
     ),
     click.option(
+        "--base-branch",
+        metavar="NAME",
+        help="The branch that work goes back to, for definitions that ask for it. Default: the "
+        "default one of the repository.",
+    ),
+    click.option(
         "--parallel",
         metavar="N",
         type=click.IntRange(1, 1_000),

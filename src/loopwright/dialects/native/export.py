@@ -68,6 +68,7 @@ def export(plan: Plan) -> Made:
     put(made, "budget", write_limits(plan.limits), unless={})
     put(made, "parallel", plan.parallel, unless=None)
     put(made, "outcome", plan.outcome, unless="worst")
+    put(made, "exclusive", plan.exclusive, unless=None)
     return made
 
 

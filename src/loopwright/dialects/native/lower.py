@@ -114,6 +114,7 @@ class _Lowering:
             on_failure=top.on_failure or "cascade",
             parallel=top.parallel,
             outcome=top.outcome,
+            exclusive=top.exclusive,
             coordinator=coordinator,
             settings=top.settings,
             dialect=top.converted_from or NAME,

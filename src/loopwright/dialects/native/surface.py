@@ -234,6 +234,10 @@ class Definition(BodySpec):
         "`some_completed`: the same, and failed when no step completed. `partial`: failed when "
         "a step did not complete, for the reason `partial` when others did.",
     )
+    exclusive: Maybe[Literal["workspace"]] = Field(
+        default=None,
+        description="`workspace`: at most one run is open in a folder; a second one is refused.",
+    )
     coordinator: Maybe[CoordinatorSpec] = Field(
         default=None, description="An agent that hears what happens in the run."
     )
