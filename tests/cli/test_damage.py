@@ -58,6 +58,26 @@ def test_damaged_content_is_not_shown_as_if_it_were_whole(lw: Place) -> None:
         assert "doctor --deep" in told.json["hint"]
 
 
+def test_content_that_comes_again_is_whole_again(lw: Place) -> None:
+    """A text that a disk has changed is mended by the next run that says the same."""
+    first = lw("run", lw.loop(lw.script(LONG), max=1), "--json").json["run"]
+    change(lw, "UPDATE blob SET body = replace(body, 'line', 'lime')")
+    second = lw("run", lw.loop(lw.script(LONG), max=1), "--json")
+    assert (second.code, second.json["output"]) == (0, LONG)
+    assert lw("show", first, "--json").json["output"] == LONG
+
+
+def test_what_cannot_be_read_while_a_run_is_shown(lw: Place) -> None:
+    """Content that is changed under a run that is under way is told once, without a trace."""
+    lw("run", lw.loop(lw.script("x"), max=1))
+    spoil = "UPDATE blob SET body = replace(body, 'line', 'lime') WHERE hash = new.hash"
+    change(lw, f"CREATE TRIGGER spoil AFTER INSERT ON blob BEGIN {spoil}; END")
+    told = lw.real("run", lw.loop(lw.script(LONG), max=1))
+    assert told.code == 1
+    assert "is damaged" in told.err
+    assert "Traceback" not in told.err
+
+
 def test_a_damaged_run_holds_up_no_other(lw: Place) -> None:
     """Of two paused runs the whole one is resumed and stopped, and the other one is named."""
     runs = []

@@ -19,7 +19,7 @@ from loopwright.cli.leaving import Leaving
 from loopwright.cli.outcomes import exit_code, put_result, worst
 from loopwright.cli.showing import choose_view
 from loopwright.cli.watching import View
-from loopwright.errors import Conflict, LoopwrightError
+from loopwright.errors import Conflict, LoopwrightError, StorageError
 from loopwright.model.record import JsonValue
 from loopwright.ports import OPEN_STATUSES, Delta
 from loopwright.runtime.headline import status_of
@@ -227,7 +227,9 @@ async def _attend_all(
     def written(run: str, version: int) -> None:
         one = by_run.get(run)
         if one is not None and version > one.progress.seen:
-            one.pull()
+            # What cannot be read is told by whoever waits for the run, once, and not from here.
+            with contextlib.suppress(StorageError):
+                one.pull()
 
     def heard(delta: Delta) -> None:
         if delta.run in by_run:

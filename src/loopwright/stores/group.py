@@ -36,13 +36,18 @@ _OPEN_GATE = "INSERT OR REPLACE INTO gate VALUES (?, ?, ?, ?, ?, ?)"
 _CLOSE_GATE = "DELETE FROM gate WHERE gate = ? AND run = ?"
 
 
-def _inserts(head: str, width: int) -> tuple[tuple[int, str], ...]:
+def _inserts(head: str, width: int, tail: str = "") -> tuple[tuple[int, str], ...]:
     row = "({})".format(", ".join("?" * width))
-    return tuple((n * width, f"{head} VALUES {', '.join([row] * n)}") for n in _CHUNKS)
+    return tuple((n * width, f"{head} VALUES {', '.join([row] * n)}{tail}") for n in _CHUNKS)
 
 
 _SEGMENTS = _inserts("INSERT INTO segment (run, seq, last, body, chain)", 5)
-_BLOBS = _inserts("INSERT OR IGNORE INTO blob (hash, body)", 2)
+# Content that is there stays as it is, unless a disk has changed it: then it is whole again.
+_BLOBS = _inserts(
+    "INSERT INTO blob (hash, body)",
+    2,
+    " ON CONFLICT (hash) DO UPDATE SET body = excluded.body WHERE body IS NOT excluded.body",
+)
 
 
 class Group:

@@ -249,7 +249,7 @@ class MemoryLog:
             run.segments.append(Segment(first, last, entry.body, link(before, entry.body)))
             disk.order.append(append.run)
         for digest, body in append.blobs.items():
-            disk.blobs.setdefault(digest, body)
+            disk.blobs[digest] = body
         for gate in append.gates_opened:
             disk.gates[gate.gate] = gate
         for closed in append.gates_closed:

@@ -22,7 +22,7 @@ class Step(NamedTuple):
 
 # `segment` has a rowid on purpose: rows of one commit share pages whatever run they belong to. A
 # table clustered by run wrote a page for every run of a group, three to six times slower at 200.
-# `gate` holds open gates only. `blob` is never updated: its key is the hash of its body.
+# `gate` holds open gates only. The key of a `blob` is the hash of its body.
 STEPS = (
     Step(
         1,
