@@ -12,7 +12,8 @@ from loopwright.kernel.deadlines import deadline, deadline_result
 from loopwright.kernel.facts import AnyFact, RunFinished, StepFinished, StepRetried
 from loopwright.kernel.fold import apply
 from loopwright.kernel.frames import LeafBody, Owner, PassOwner, Result, RunOwner, StepOwner
-from loopwright.kernel.outcome import outcome, run_result
+from loopwright.kernel.graph_outcome import run_result
+from loopwright.kernel.outcome import outcome
 from loopwright.kernel.passes import decide_pass
 from loopwright.kernel.proceed import proceed
 from loopwright.kernel.retry import is_retried
