@@ -227,17 +227,17 @@ IN_SIMULATION: dict[str, Mutant] = {
     ),
     "a new try of a step forgets the run": Mutant(
         fold._step_retried,
-        "if owner.inside != owner.path:\n        state.owners.pop(owner.inside)",
+        "if owner.inside != owner.path:\n        del state.owners[owner.inside]",
         'state.owners.pop("", None)',
     ),
     "one try of a step too many": Mutant(
-        decide._begins_anew, "owner.tries < retry.attempts", "owner.tries <= retry.attempts"
+        decide._begins_anew, "+ 1 < retry.attempts", "+ 1 <= retry.attempts"
     ),
     "judges do not wait for a place": Mutant(
         passes._ask_judge, "if has_to_wait(state, owner):", "if state.version < 0:"
     ),
     "a judge is asked until it answers": Mutant(
-        passes._ask_judge, "tries < JUDGE_TRIES", "tries < 10"
+        passes._ask_judge, "owner.check_parks < JUDGE_TRIES", "owner.check_parks < 10"
     ),
     "work after the last rejection": Mutant(
         outcome.is_worked_on,

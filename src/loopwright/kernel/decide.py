@@ -7,7 +7,7 @@ say what follows, fold that, and go on until nothing is left to say.
 from typing import assert_never
 
 from loopwright.kernel.answers import free_slot
-from loopwright.kernel.close import close_inside, close_stale
+from loopwright.kernel.close import close_inside, close_stale, close_try
 from loopwright.kernel.deadlines import deadline, deadline_result
 from loopwright.kernel.facts import AnyFact, RunFinished, StepFinished, StepRetried
 from loopwright.kernel.fold import apply
@@ -110,7 +110,6 @@ def _decide_step(state: State, owner: StepOwner, senses: Senses) -> list[AnyFact
     ended = deadline_result(state, owner) or outcome(state, owner.body, senses)
     if ended is None:
         return [*deadline(state, owner), *proceed(state, owner.body, senses)]
-    facts = close_inside(state, owner, ended.reason)
     if _begins_anew(owner, ended):
         again = StepRetried(
             at=state.now,
@@ -119,7 +118,8 @@ def _decide_step(state: State, owner: StepOwner, senses: Senses) -> list[AnyFact
             attempt=owner.tries + 1,
             error=ended.error,
         )
-        return [*facts, again]
+        return [*close_try(state, owner, ended.reason), again]
+    facts = close_inside(state, owner, ended.reason)
     facts.append(
         StepFinished(
             at=state.now,
