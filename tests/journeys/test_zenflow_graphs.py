@@ -199,6 +199,18 @@ def test_a_loop_ends_with_its_time(loop: str) -> None:
 
 
 @pytest.mark.item("zenflow-53")
+def test_a_new_try_of_a_loop_has_what_is_left_of_its_time() -> None:
+    """A try that failed after a while leaves less to the next one."""
+    loop = "loop: {maxIterations: 2, iterationTimeout: 20s}"
+    played = play(
+        flow(f"  - {{id: dev, agent: w, timeout: 30s, retries: 9, {loop}}}"), lambda _: None
+    )
+    assert played.ended == {"dev": "failed"}
+    assert [fact.attempt for fact in played.facts if isinstance(fact, StepRetried)] == [2]
+    assert played.end.at - played.facts[0].at == 30_000
+
+
+@pytest.mark.item("zenflow-53")
 def test_the_time_of_a_loop_is_that_of_all_its_tries() -> None:
     """A loop whose time is over is not begun anew, however many retries are left."""
     step = "  - {id: dev, agent: w, timeout: 30s, retries: 3, loop: {maxIterations: 2}}"

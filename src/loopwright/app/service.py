@@ -147,16 +147,15 @@ class Service:
 
     def find(self, reference: str) -> str:
         """A run by its id, by the beginning or the end of one when only one fits, or `last`."""
-        if reference == "last":
-            found = self.log.rows(limit=1)
-        else:
-            found = self.log.rows(prefix=reference, limit=3) if reference else []
+        found = self.log.rows(limit=1) if reference == "last" else []
+        if reference and not found:
+            found = self.log.rows(prefix=reference, limit=3)
         if not found and len(reference) >= SHORTEST_END:
             found = [row for row in self.log.rows(limit=MANY) if row.run.endswith(reference)]
-        exact = [row.run for row in found if row.run == reference]
-        if exact or len(found) == 1:
-            return exact[0] if exact else found[0].run
-        if not found:
+        runs = [row.run for row in found]
+        if reference in runs or len(runs) == 1:
+            return reference if reference in runs else runs[0]
+        if not runs:
             raise NotFound(f"no run {reference!r}", hint="`loopwright ls` lists them")
         raise Conflict(f"{reference!r} fits more than one run", code="ambiguous")
 
@@ -165,8 +164,7 @@ class Service:
 
     def facts(self, run: str, after: int = 0) -> list[Numbered]:
         """The facts of a run; one that has none at all is damaged."""
-        found = self.log.read(run, after=after)
-        if not found and after <= 0:
+        if not (found := self.log.read(run, after=after)) and after <= 0:
             raise StorageError(f"{run} has no facts", code="damaged", hint=REPLACE)
         return found
 

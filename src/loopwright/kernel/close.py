@@ -29,6 +29,11 @@ from loopwright.kernel.state import State
 from loopwright.model.ids import child_path
 
 
+def close_try(state: State, owner: StepOwner, why: str) -> list[AnyFact]:
+    """End what is open inside a step that is about to begin anew; its time goes on."""
+    return _close_body(state, owner.body, why)
+
+
 def close_inside(state: State, owner: Owner, why: str) -> list[AnyFact]:
     """End what is open inside a place, but not the place itself."""
     if type(owner.body) is LeafBody and not state.pending and not state.gates:

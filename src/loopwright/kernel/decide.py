@@ -7,14 +7,15 @@ say what follows, fold that, and go on until nothing is left to say.
 from typing import assert_never
 
 from loopwright.kernel.answers import free_slot
-from loopwright.kernel.close import close_inside, close_stale
+from loopwright.kernel.close import close_inside, close_stale, close_try
 from loopwright.kernel.coordination import close_mail, correspond, last_words
 from loopwright.kernel.deadlines import deadline, deadline_result
 from loopwright.kernel.facts import AnyFact, RunFinished, StepFinished, StepRetried
 from loopwright.kernel.fold import apply
 from loopwright.kernel.frames import LeafBody, Owner, PassOwner, Result, RunOwner, StepOwner
+from loopwright.kernel.graph_outcome import run_result
 from loopwright.kernel.messages import stop_delivered, stopped
-from loopwright.kernel.outcome import outcome, run_result
+from loopwright.kernel.outcome import outcome
 from loopwright.kernel.passes import decide_pass
 from loopwright.kernel.proceed import proceed
 from loopwright.kernel.retry import is_retried
@@ -118,7 +119,6 @@ def _decide_step(state: State, owner: StepOwner, senses: Senses) -> list[AnyFact
     ended = late or outcome(state, owner.body, senses)
     if ended is None:
         return [*deadline(state, owner), *proceed(state, owner.body, senses)]
-    facts = [*stop_delivered(state, owner), *close_inside(state, owner, ended.reason)]
     if _begins_anew(owner, ended):
         again = StepRetried(
             at=state.now,
@@ -127,7 +127,8 @@ def _decide_step(state: State, owner: StepOwner, senses: Senses) -> list[AnyFact
             attempt=owner.tries + 1,
             error=ended.error,
         )
-        return [*facts, again]
+        return [*close_try(state, owner, ended.reason), again]
+    facts = [*stop_delivered(state, owner), *close_inside(state, owner, ended.reason)]
     facts.append(
         StepFinished(
             at=state.now,

@@ -186,7 +186,6 @@ def _step_retried(state: State, fact: StepRetried) -> None:
     owner.inside = f"{owner.path}~{fact.attempt}"
     if owner.path in state.begun:
         state.begun[owner.path] = fact.attempt
-    owner.deadline, owner.deadline_hit = None, False
     owner.body = make_body(state, owner, owner.step.action, owner)
     state.owners[owner.inside] = owner
     state.touch(owner)
