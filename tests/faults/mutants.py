@@ -215,7 +215,7 @@ IN_SIMULATION: dict[str, Mutant] = {
         "if fact.usage is not None and isinstance(fact, EffectDone):",
     ),
     "what is pending stays open at a stop": Mutant(
-        close._withdraw,
+        close.withdraw,
         "if effect is None or effect not in state.pending:",
         "if state is not None:",
     ),
