@@ -1,12 +1,14 @@
-"""What a plan wants to know about the repository it works in, asked when a run starts."""
+"""What a plan wants to know about its surroundings, found out when a run starts."""
 
 import subprocess
 from pathlib import Path
 
 import msgspec
 
+from loopwright.errors import StorageError
 from loopwright.model.plan import Plan
 
+_ARTIFACTS = "artifacts"
 _BASE = "base_branch"
 _USUAL = ("main", "master")
 _SECONDS = 10
@@ -18,6 +20,18 @@ def with_surroundings(plan: Plan, workspace: Path) -> Plan:
         return plan  # not asked for, or said already
     found = base_branch(workspace) or ""
     return msgspec.structs.replace(plan, settings={**plan.settings, _BASE: found})
+
+
+def with_artifacts(plan: Plan, place: Path | None, run: str) -> Plan:
+    """The plan with the folder that its texts speak of, made before anything starts."""
+    if place is None or _ARTIFACTS not in plan.settings:
+        return plan
+    folder = place / run
+    try:
+        folder.mkdir(parents=True, mode=0o700)
+    except OSError as error:
+        raise StorageError(f"{folder} cannot be made: {error.strerror or error}") from error
+    return msgspec.structs.replace(plan, settings={**plan.settings, _ARTIFACTS: str(folder)})
 
 
 def base_branch(workspace: Path) -> str | None:
