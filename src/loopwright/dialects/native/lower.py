@@ -36,6 +36,7 @@ from loopwright.dialects.native.surface import (
 )
 from loopwright.dialects.native.templates import parse_ref
 from loopwright.model.actions import (
+    SCRIPT_FLAGS,
     Action,
     AskPerson,
     CallAgent,
@@ -192,7 +193,7 @@ class _Lowering:
             return RunScript(
                 text=spec.script,
                 interpreter=spec.interpreter or "bash",
-                flags=("-c",) if spec.flags is None else tuple(spec.flags),
+                flags=SCRIPT_FLAGS if spec.flags is None else tuple(spec.flags),
                 by_stdin=spec.by_stdin or False,
                 timeout_ms=spec.timeout or SCRIPT_MS,
                 env=templates(spec.env),
