@@ -1,15 +1,16 @@
-"""What a plan wants to know about the repository it works in, asked when a run starts."""
+"""What a plan wants to know about its surroundings, found out when a run starts."""
 
 import subprocess
 from pathlib import Path
 
 import msgspec
 
-from loopwright.errors import LoopwrightError
+from loopwright.errors import LoopwrightError, StorageError
 from loopwright.model.plan import Plan
 from loopwright.syntax.characters import escaped
 from loopwright.syntax.refs import ref_problem
 
+_ARTIFACTS = "artifacts"
 _BASE = "base_branch"
 _USUAL = ("main", "master")
 _SECONDS = 10
@@ -37,6 +38,18 @@ def _check(branch: str) -> None:
             code="bad-ref",
             hint="name another with --base-branch NAME",
         )
+
+
+def with_artifacts(plan: Plan, place: Path | None, run: str) -> Plan:
+    """The plan with the folder that its texts speak of, made before anything starts."""
+    if place is None or _ARTIFACTS not in plan.settings:
+        return plan
+    folder = place / run
+    try:
+        folder.mkdir(parents=True, mode=0o700)
+    except OSError as error:
+        raise StorageError(f"{folder} cannot be made: {error.strerror or error}") from error
+    return msgspec.structs.replace(plan, settings={**plan.settings, _ARTIFACTS: str(folder)})
 
 
 def base_branch(workspace: Path) -> str | None:

@@ -7,10 +7,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from msgspec.structs import replace as replaced
-
 from loopwright.app.keeping import key_of, taken
 from loopwright.app.moments import timestamp
+from loopwright.app.repository import with_artifacts
 from loopwright.errors import Conflict, LoopwrightError, NotFound, StorageError, VersionConflict
 from loopwright.kernel.facts import (
     AgentChanged,
@@ -88,7 +87,7 @@ class Service:
                 f"no folder {start.workspace}", code="no-workspace", hint="give --workspace DIR"
             )
         run, now = f"run_{_sortable(self.clock.now_ms())}", self.clock.now_ms()
-        bound = self._with_artifacts(start.plan, run)
+        bound = with_artifacts(start.plan, self.artifacts, run)
         plan = encode_plan(bound)
         message, blobs = stored_text(start.message)
         blobs[content_hash(plan)] = plan
@@ -131,17 +130,6 @@ class Service:
         if driver is not None:
             driver.adopt(first, bound, headline)
         return run
-
-    def _with_artifacts(self, plan: Plan, run: str) -> Plan:
-        """The plan with the folder that its texts speak of, made before anything starts."""
-        if self.artifacts is None or "artifacts" not in plan.settings:
-            return plan
-        folder = self.artifacts / run
-        try:
-            folder.mkdir(parents=True, mode=0o700)
-        except OSError as error:
-            raise StorageError(f"{folder} cannot be made: {error.strerror or error}") from error
-        return replaced(plan, settings={**plan.settings, "artifacts": str(folder)})
 
     # -- looking -------------------------------------------------------------------------------
 

@@ -5,7 +5,7 @@ import msgspec
 from loopwright.kernel.calls import SleepCall
 from loopwright.kernel.facts import AnyFact
 from loopwright.kernel.frames import Owner, PassOwner, Result, RunOwner
-from loopwright.kernel.graph_outcome import out_of_time
+from loopwright.kernel.limits import out_of_time
 from loopwright.kernel.proceed import request
 from loopwright.kernel.state import State, limits_of
 

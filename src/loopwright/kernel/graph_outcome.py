@@ -77,11 +77,3 @@ def run_result(plan: Plan, body: StepsBody, ended: Result) -> Result:
             ended, status="failed", reason="nothing_completed", error=error
         )
     return ended
-
-
-def out_of_time(plan: Plan) -> Result:
-    """How a part of a run ended that took too long. Where a run may be partly completed, such a
-    part has failed like any other.
-    """
-    error = Failure("deadline", "the time limit was reached")
-    return Result("failed" if plan.outcome == "partial" else "exhausted", "deadline", error=error)

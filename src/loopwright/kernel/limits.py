@@ -1,7 +1,9 @@
 """Stop rules about what may be used: budget of every place around, stalled results, the cap."""
 
-from loopwright.kernel.frames import Owner, RepeatBody, Spent
+from loopwright.kernel.facts import Failure
+from loopwright.kernel.frames import Owner, RepeatBody, Result, Spent
 from loopwright.kernel.state import State, chain, limits_of
+from loopwright.model.plan import Plan
 from loopwright.model.policy import Limits
 
 
@@ -35,3 +37,11 @@ def stalled(body: RepeatBody) -> bool:
 def cap(body: RepeatBody) -> int | None:
     """The most passes that a loop may make, with those that a person granted."""
     return None if body.action.max is None else body.action.max + body.extra
+
+
+def out_of_time(plan: Plan) -> Result:
+    """How a part of a run ended that took too long. Where a run may be partly completed, such a
+    part has failed like any other.
+    """
+    error = Failure("deadline", "the time limit was reached")
+    return Result("failed" if plan.outcome == "partial" else "exhausted", "deadline", error=error)

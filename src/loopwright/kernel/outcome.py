@@ -9,17 +9,17 @@ from typing import assert_never
 
 import msgspec
 
+from loopwright.kernel.each import each_outcome
 from loopwright.kernel.facts import EffectDone, EffectFailed, Failure
 from loopwright.kernel.frames import Body, LeafBody, RepeatBody, Result, StepsBody
-from loopwright.kernel.graph_outcome import out_of_time, steps_outcome
-from loopwright.kernel.limits import cap, loop_over_budget, over_budget, stalled
+from loopwright.kernel.graph_outcome import steps_outcome
+from loopwright.kernel.limits import cap, loop_over_budget, out_of_time, over_budget, stalled
 from loopwright.kernel.retry import after_failure, parked_until
 from loopwright.kernel.state import Senses, State, is_full
-from loopwright.kernel.texts import items_of, missing_value
+from loopwright.kernel.texts import missing_value
 from loopwright.model.actions import Action, AskPerson, CallAgent, Cycle
 from loopwright.model.checks import Expr, Goal, Judge, Signal, leaves
-from loopwright.model.ids import item_path
-from loopwright.model.record import JsonValue, Text
+from loopwright.model.record import Text
 
 MAX_PARALLEL_ITEMS = 100
 """The most passes over items that are under way at once when the definition names no number."""
@@ -278,57 +278,3 @@ def _everything(body: RepeatBody, senses: Senses) -> Iterator[str]:
         for name, text in said:
             heading = f"Judge Feedback (Iteration {number})" if name == "judge" else name
             yield f"### {heading}\n\n{senses.read(text)}" if name else senses.read(text)
-
-
-# -- one pass for each item ------------------------------------------------------------------------
-
-
-def each_outcome(state: State, body: RepeatBody, senses: Senses) -> Result | None:
-    each = body.action.each
-    assert each is not None
-    items = items_of(state, body, each, senses)
-    if isinstance(items, Failure):
-        return Result("failed", items.type, error=items)
-    if body.deadline_hit:
-        return _each_result(body, items, senses, out_of_time(state.plan))
-    if body.active:
-        return None
-    if body.spoiled is not None and each.on_item_error == "stop":
-        return _each_result(body, items, senses, body.spoiled)
-    if body.finished >= len(items):
-        return _each_result(body, items, senses, Result("completed", "items"))
-    spent = loop_over_budget(state, body)
-    if spent is not None:
-        error = Failure("budget", spent)
-        return _each_result(body, items, senses, Result("exhausted", "budget", error=error))
-    return None
-
-
-def _each_result(body: RepeatBody, items: list[JsonValue], senses: Senses, ended: Result) -> Result:
-    rows = []
-    last: Text | None = None
-    parts: list[str] = []
-    for index, item in enumerate(items):
-        done = body.item_results[index] if index < len(body.item_results) else None
-        text = senses.read(done.output) if done else ""
-        status = done.status if done else "cancelled"
-        name = item_path(body.owner.path, index)
-        row = {"id": name, "index": index, "item": item, "status": status, "content": text}
-        if done is not None and done.result is not None:
-            row["result"] = msgspec.Raw(senses.read(done.result).encode())
-        if done is not None and done.error is not None:
-            row["error"] = {"type": done.error.type, "detail": done.error.detail}
-        rows.append(row)
-        if done is not None and done.status == "completed":
-            last = done.output
-            parts.append(f"## Item {index}\n\n{text}")
-    if body.action.output == "all":
-        last = senses.keep("\n\n".join(parts))
-    return Result(
-        status=ended.status,
-        reason=ended.reason,
-        output=last,
-        result=senses.keep(msgspec.json.encode({"iterations": rows}).decode()),
-        error=ended.error,
-        iterations=body.finished + len(body.active),
-    )

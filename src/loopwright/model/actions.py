@@ -22,6 +22,9 @@ from loopwright.model.template import ItemSource, Template
 
 Decision: TypeAlias = Literal["approve", "reject", "continue"]
 
+SCRIPT_FLAGS = ("-c",)
+"""The words between an interpreter and the text of a script, for every shell."""
+
 
 class CallAgent(Record, frozen=True, kw_only=True, tag="agent", tag_field="do"):
     """One call of an agent. An empty prompt means the run's own message."""
@@ -49,7 +52,7 @@ class RunScript(Record, frozen=True, kw_only=True, tag="script", tag_field="do")
 
     text: str
     interpreter: str = "bash"
-    flags: tuple[str, ...] = ("-c",)
+    flags: tuple[str, ...] = SCRIPT_FLAGS
     by_stdin: bool = False  # the text is read from stdin, and is no argument
     timeout_ms: int = 120_000
     env: dict[str, Template] = {}

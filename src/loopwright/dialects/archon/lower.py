@@ -82,7 +82,7 @@ def _plan(flow: Workflow, document: Document, made: Outline, files: Files) -> Pl
         outcome="some_completed",
         output="sink",
         missing="fail",
-        exclusive="workspace",
+        exclusive="workspace" if flow.mutates_checkout else None,
         settings={name: _SETTINGS[name] for name in sorted(lowering.uses.settings)},
         dialect=NAME,
     )

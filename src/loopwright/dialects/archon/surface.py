@@ -224,7 +224,10 @@ class Workflow(AgentKeys):
         default=None, alias="additionalDirectories", description="Further folders for agents."
     )
     worktree: Maybe[JsonObject] = Field(default=None, description="Has no effect here.")
-    mutates_checkout: bool = Field(default=True, description="Has no effect here.")
+    mutates_checkout: bool = Field(
+        default=True,
+        description="While a run is open no other starts in its folder; false: others may.",
+    )
     tags: list[Line] = Field(default=[], description="Words to find it by.")
     nodes: Annotated[list[NodeSpec], Field(min_length=1)] = Field(description="What is done.")
     steps: OldForm = None

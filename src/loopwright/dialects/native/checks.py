@@ -77,6 +77,11 @@ class CheckSpec(Surface):
     signal: Maybe[Line] = Field(
         default=None, description="A word alone on the last line of the output.", examples=["DONE"]
     )
+    anywhere: bool = Field(
+        default=False,
+        description="With signal: also in a tag anywhere, alone on any line, or as the last word; "
+        "its tags are then seen by the loop alone.",
+    )
     regex: Maybe[Annotated[str, AfterValidator(_pattern)]] = Field(
         default=None, description="A pattern (RE2) found in the output."
     )
@@ -91,6 +96,10 @@ class CheckSpec(Surface):
         default=None, description="A script of yours that ends with code 0."
     )
     interpreter: Maybe[Line] = Field(default=None, description="With script; default bash.")
+    on_timeout: Literal["fail", "error"] = Field(
+        default="fail",
+        description="With script, when it takes too long: it has not passed, or it is broken.",
+    )
     env: Maybe[dict[EnvName, str]] = Field(
         default=None, description="With script: variables; these texts take references."
     )

@@ -60,14 +60,17 @@ def export(plan: Plan) -> Made:
     put(made, "agents", {name: write_agent(one) for name, one in plan.agents.items()}, unless={})
     if plan.coordinator is not None:
         made["coordinator"] = _coordinator(plan.coordinator)
-    if len(plan.steps) == 1 and _is_plain(plan.steps[0]) and plan.on_failure == "cascade":
+    usual = plan.on_failure == "cascade" and plan.output == "last"
+    if len(plan.steps) == 1 and _is_plain(plan.steps[0]) and usual:
         made |= _action(plan.steps[0])
     else:
         made["steps"] = [_step(step) for step in plan.steps]
         put(made, "on_failure", plan.on_failure, unless="cascade")
+        put(made, "speaker", plan.output, unless="last")
     put(made, "budget", write_limits(plan.limits), unless={})
     put(made, "parallel", plan.parallel, unless=None)
     put(made, "outcome", plan.outcome, unless="worst")
+    put(made, "missing", plan.missing, unless="empty")
     put(made, "exclusive", plan.exclusive, unless=None)
     return made
 
@@ -143,6 +146,8 @@ def _body(action: Action, step: str) -> Made:
             put(made, "session", action.session, unless="fresh")
             put(made, "files", list(action.context_files), unless=[])
             put(made, "show_needs", action.show_needs, unless=False)
+            put(made, "on_idle", action.on_idle, unless="fail")
+            put(made, "on_empty", action.on_empty, unless="answer")
         case RunCommand():
             made["run"] = list(action.argv)
             put(made, "timeout", write_time(action.timeout_ms), unless=write_time(COMMAND_MS))
@@ -150,12 +155,15 @@ def _body(action: Action, step: str) -> Made:
         case RunScript():
             made["script"] = action.text
             put(made, "interpreter", action.interpreter, unless="bash")
+            put(made, "flags", list(action.flags), unless=["-c"])
+            put(made, "by_stdin", action.by_stdin, unless=False)
             put(made, "timeout", write_time(action.timeout_ms), unless=write_time(SCRIPT_MS))
             put(made, "env", write_env(action.env), unless={})
         case Steps():
             made["steps"] = [_step(one) for one in action.steps]
             put(made, "on_failure", action.on_failure, unless="cascade")
             put(made, "parallel", action.parallel, unless=None)
+            put(made, "speaker", action.output, unless="last")
         case _:
             tag = type(action).__struct_config__.tag
             raise no_words(f"a {tag} as the body of {step}")
@@ -187,6 +195,7 @@ def _gate(gate: Gate) -> Made:
     made = question(write(gate.message), gate.answers, ALL_ANSWERS)
     put(made, "first_always", gate.first_always, unless=False)
     put(made, "approve_continues", gate.approve_continues, unless=False)
+    put(made, "grants", gate.grants, unless=False)
     put(made, "reject", gate.reject, unless="fail")
     return made
 

@@ -123,6 +123,8 @@ def write_retry(retry: Retry) -> Made:
     put(made, "delay", write_time(retry.base_ms), unless=write_time(DEFAULT_RETRY.base_ms))
     put(made, "max_delay", write_time(retry.cap_ms), unless=write_time(DEFAULT_RETRY.cap_ms))
     put(made, "on", list(retry.on), unless=list(DEFAULT_RETRY.on))
+    put(made, "if_says", list(retry.if_says), unless=[])
+    put(made, "unless_says", list(retry.unless_says), unless=[])
     return made
 
 
@@ -192,6 +194,7 @@ def _program_check(check: Command | Script) -> Made:
     put(made, "interpreter", check.interpreter, unless="bash")
     put(made, "timeout", write_time(check.timeout_ms), unless=write_time(SCRIPT_MS))
     put(made, "env", write_env(check.env), unless={})
+    put(made, "on_timeout", check.on_timeout, unless="fail")
     return made
 
 
@@ -200,8 +203,9 @@ def _text_check(check: Check) -> Made:
     match check:
         case Cap():
             made["cap"] = True
-        case Signal(word=word):
-            made["signal"] = word
+        case Signal():
+            made["signal"] = check.word
+            put(made, "anywhere", check.anywhere, unless=False)
         case ResultField(field=field):
             made["result_field"] = field
         case OutputSchema(schema=schema):

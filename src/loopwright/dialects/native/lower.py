@@ -36,6 +36,7 @@ from loopwright.dialects.native.surface import (
 )
 from loopwright.dialects.native.templates import parse_ref
 from loopwright.model.actions import (
+    SCRIPT_FLAGS,
     Action,
     AskPerson,
     CallAgent,
@@ -99,7 +100,8 @@ class _Lowering:
             steps = [self._step(one) for one in top.steps]
         else:
             # What limits the whole run is no limit of the steps that are repeated.
-            action = self._looped(top.model_copy(update={"parallel": None}), top.repeat)
+            plain = top.model_copy(update={"parallel": None, "speaker": None})
+            action = self._looped(plain, top.repeat)
             steps = [Step(id=MAIN, action=action, retry=DEFAULT_RETRY)]
         coordinator = self._coordinator()
         defined = {name: lower_agent(spec) for name, spec in top.agents.items()}
@@ -114,6 +116,8 @@ class _Lowering:
             on_failure=top.on_failure or "cascade",
             parallel=top.parallel,
             outcome=top.outcome,
+            output=top.speaker or "last",
+            missing=top.missing,
             exclusive=top.exclusive,
             coordinator=coordinator,
             settings=top.settings,
@@ -176,7 +180,12 @@ class _Lowering:
         if spec.steps is not None:
             steps = tuple(self._step(one) for one in spec.steps)
             on_failure = spec.on_failure or "cascade"
-            return Steps(steps=steps, on_failure=on_failure, parallel=spec.parallel)
+            return Steps(
+                steps=steps,
+                on_failure=on_failure,
+                parallel=spec.parallel,
+                output=spec.speaker or "last",
+            )
         if spec.run is not None:
             timeout_ms = spec.timeout or COMMAND_MS
             return RunCommand(argv=tuple(spec.run), timeout_ms=timeout_ms, env=spec.env or {})
@@ -184,6 +193,8 @@ class _Lowering:
             return RunScript(
                 text=spec.script,
                 interpreter=spec.interpreter or "bash",
+                flags=SCRIPT_FLAGS if spec.flags is None else tuple(spec.flags),
+                by_stdin=spec.by_stdin or False,
                 timeout_ms=spec.timeout or SCRIPT_MS,
                 env=templates(spec.env),
             )
@@ -195,6 +206,8 @@ class _Lowering:
             session=spec.session or "fresh",
             context_files=tuple(spec.files or ()),
             show_needs=spec.show_needs or False,
+            on_idle=spec.on_idle or "fail",
+            on_empty=spec.on_empty or "answer",
         )
 
     def _agent(self, named: str | None) -> str:
@@ -245,6 +258,7 @@ def _gate(spec: LoopGateSpec) -> Gate:
         answers=tuple(spec.answers or ("approve", "reject", "continue")),
         first_always=spec.first_always,
         approve_continues=spec.approve_continues,
+        grants=spec.grants,
         reject=spec.reject,
     )
 

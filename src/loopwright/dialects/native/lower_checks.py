@@ -90,13 +90,14 @@ def _program_check(spec: CheckSpec) -> Check | None:
             interpreter=spec.interpreter or "bash",
             timeout_ms=spec.timeout or SCRIPT_MS,
             env=templates(spec.env),
+            on_timeout=spec.on_timeout,
         )
     return None
 
 
 def _text_check(spec: CheckSpec) -> Check:
     if spec.signal is not None:
-        return Signal(word=spec.signal)
+        return Signal(word=spec.signal, anywhere=spec.anywhere)
     if spec.regex is not None:
         return Regex(pattern=spec.regex, ignore_case=spec.ignore_case, invalid=spec.invalid)
     if spec.contains is not None:

@@ -62,6 +62,8 @@ def lower_retry(spec: RetrySpec | None) -> Retry:
         base_ms=spec.delay or 1_000,
         cap_ms=spec.max_delay or 60_000,
         on=tuple(spec.on) if spec.on else RETRYABLE,
+        if_says=tuple(spec.if_says),
+        unless_says=tuple(spec.unless_says),
     )
 
 

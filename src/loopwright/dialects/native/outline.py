@@ -16,13 +16,22 @@ from loopwright.syntax.graphs import needs_of
 Path: TypeAlias = tuple[str | int, ...]
 Mapping: TypeAlias = dict[str, object]
 
-CALL_KEYS = ("agent", "prompt", "schema", "session", "files", "show_needs")
+CALL_KEYS = (
+    "agent",
+    "prompt",
+    "schema",
+    "session",
+    "files",
+    "show_needs",
+    "on_idle",
+    "on_empty",
+)
 RUN_KEYS = ("run", "timeout", "env")
-SCRIPT_KEYS = ("script", "interpreter", "timeout", "env")
-STEPS_KEYS = ("steps", "on_failure", "parallel")
+SCRIPT_KEYS = ("script", "interpreter", "flags", "by_stdin", "timeout", "env")
+STEPS_KEYS = ("steps", "on_failure", "parallel", "speaker")
 BODY_KEYS = tuple(dict.fromkeys((*CALL_KEYS, *RUN_KEYS, *SCRIPT_KEYS, *STEPS_KEYS)))
 # At the top these are about all that is inside.
-DEFAULTS = ("agent", "prompt", "on_failure", "parallel")
+DEFAULTS = ("agent", "prompt", "on_failure", "parallel", "speaker")
 
 
 @dataclass(slots=True, eq=False)

@@ -172,6 +172,12 @@ class RetrySpec(Surface):
         description="Failures to try again; `any` is whatever went wrong. "
         "Default rate_limited and overloaded.",
     )
+    if_says: list[Line] = Field(
+        default=[], description="Words in a failure that make another try worth it."
+    )
+    unless_says: list[Line] = Field(
+        default=[], description="Words in a failure that make any other try vain."
+    )
 
 
 # -- people ----------------------------------------------------------------------------------------
@@ -210,6 +216,9 @@ class LoopGateSpec(GateSpec):
     approve_continues: bool = Field(
         default=False,
         description="An approval of a pass whose check did not pass asks for another pass.",
+    )
+    grants: bool = Field(
+        default=False, description="Whoever asks for another pass after the last one gets it."
     )
     reject: Reject = Field(default="fail", description=_REJECT)
 

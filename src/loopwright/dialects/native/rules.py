@@ -51,6 +51,8 @@ _CHECK_OPTIONS = {
     "timeout": ("command", "script"),
     "done_codes": ("command",),
     "interpreter": ("script",),
+    "on_timeout": ("script",),
+    "anywhere": ("signal",),
     "env": ("script",),
     "on_error": ("expr",),
 }
@@ -141,10 +143,15 @@ _USE = {
     "session": "it goes with agent or prompt",
     "files": "it goes with agent or prompt",
     "show_needs": "it goes with agent or prompt",
+    "on_idle": "it goes with agent or prompt",
+    "on_empty": "it goes with agent or prompt",
     "interpreter": "it goes with script",
+    "flags": "it goes with script",
+    "by_stdin": "it goes with script",
     "timeout": "it goes with run or script; for other steps there is limits: {time: …}",
     "env": "it goes with run or script; for an agent it stands in agents: {NAME: {env: …}}",
     "on_failure": "it goes with steps",
+    "speaker": "it goes with steps",
     "parallel": "it goes with steps; a list has for_each: {parallel: …}",
 }
 

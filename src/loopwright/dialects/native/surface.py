@@ -39,7 +39,15 @@ from loopwright.dialects.native.parts import (
     RetrySpec,
     Surface,
 )
-from loopwright.model.policy import AtCap, Join, OnError, OnFailure, OutputMode, SessionMode
+from loopwright.model.policy import (
+    AtCap,
+    GraphOutput,
+    Join,
+    OnError,
+    OnFailure,
+    OutputMode,
+    SessionMode,
+)
 from loopwright.syntax.fields import Maybe, fault
 
 VERSION = 1
@@ -73,6 +81,14 @@ class BodySpec(Surface):
         default=None,
         description="The results of the steps that it needs are shown below the prompt.",
     )
+    on_idle: Maybe[Literal["fail", "answer"]] = Field(
+        default=None,
+        description="After too much silence: the call has failed (default), or what was said is "
+        "its answer.",
+    )
+    on_empty: Maybe[Literal["answer", "fail"]] = Field(
+        default=None, description="Whether saying nothing at all is an answer (default)."
+    )
     run: Maybe[Argv] = Field(default=None, description="A program, run without a shell.")
     script: Maybe[ScriptText] = Field(
         default=None,
@@ -80,6 +96,12 @@ class BodySpec(Surface):
     )
     interpreter: Maybe[Line] = Field(
         default=None, description="With script; default bash. It is called with -c and the text."
+    )
+    flags: Maybe[list[str]] = Field(
+        default=None, description="With script: words before the text. Default [-c]."
+    )
+    by_stdin: Maybe[bool] = Field(
+        default=None, description="With script: the interpreter reads the text from stdin."
     )
     timeout: Maybe[Duration] = Field(
         default=None, description="With run, default 10m; with script, default 2m."
@@ -97,6 +119,11 @@ class BodySpec(Surface):
     )
     parallel: Maybe[Annotated[int, Field(ge=1, le=1000)]] = Field(
         default=None, description="With steps: most agent calls at once."
+    )
+    speaker: Maybe[GraphOutput] = Field(
+        default=None,
+        description="With steps: whose output is the output of all. `last` (default): of the last "
+        "that completed. `sink`: of the first that completed with words and that none needs.",
     )
 
     tools: OnAgentOnly = None
@@ -233,6 +260,10 @@ class Definition(BodySpec):
         description="What the run comes to. `worst`: what its worst step came to. "
         "`some_completed`: the same, and failed when no step completed. `partial`: failed when "
         "a step did not complete, for the reason `partial` when others did.",
+    )
+    missing: Literal["empty", "fail"] = Field(
+        default="empty",
+        description="What it means that a text speaks of a field or a setting that is not there.",
     )
     exclusive: Maybe[Literal["workspace"]] = Field(
         default=None,
