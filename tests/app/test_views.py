@@ -43,7 +43,9 @@ def sample(fact_type: type[msgspec.Struct]) -> AnyFact:
     """A fact of this kind with its required fields filled."""
     fields: dict[str, object] = {}
     for info in msgspec.structs.fields(fact_type):
-        if info.required:
+        if info.required and typing.get_origin(info.type) is typing.Literal:
+            fields[info.name] = typing.get_args(info.type)[0]
+        elif info.required:
             fields[info.name] = {
                 "at": 1_700_000_000_123,
                 "path": "dev.0",
