@@ -173,7 +173,7 @@ IN_SIMULATION: dict[str, Mutant] = {
         "pass",
     ),
     "late answers accepted": Mutant(
-        Actor._take_answers, "if fact.effect in state.pending:", "if fact is not None:"
+        Actor._take_answers, "if fact.effect in self.state.pending:", "if fact is not None:"
     ),
     "effect begun before its request is durable": Mutant(
         Actor.step,
