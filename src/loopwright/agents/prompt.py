@@ -4,8 +4,6 @@ The first pass sees the request as it was written, byte for byte. Later passes s
 the memory of their loop, then what the checks said, then what a person said.
 """
 
-from dataclasses import dataclass
-
 import msgspec
 
 from loopwright.agents.before import PROMPT_BYTES, needed, pass_before
@@ -34,8 +32,7 @@ OUTPUT_CHARS = 32_000
 MARGIN_BYTES = 256  # for what is said about a cut
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shown:
+class Shown(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Everything that an agent is given for one call."""
 
     text: str

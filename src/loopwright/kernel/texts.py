@@ -15,7 +15,7 @@ from loopwright.kernel.frames import LeafBody, Owner, PassOwner, RepeatBody, Res
 from loopwright.kernel.signal import without_signal
 from loopwright.kernel.state import Senses, State, enclosing_pass
 from loopwright.model.actions import Each
-from loopwright.model.checks import Signal, leaves
+from loopwright.model.checks import AllOf, AnyOf, Signal, leaves
 from loopwright.model.record import Blob, JsonValue, Text
 from loopwright.model.template import Items, ItemsExpr, ItemsFrom, Lit, Ref, Template
 
@@ -143,6 +143,8 @@ def hidden_word(owner: Owner) -> str | None:
     until = owner.parent.action.until
     if type(until) is Signal:  # the usual case, without a walk
         return until.word if until.anywhere else None
+    if not isinstance(until, AnyOf | AllOf):
+        return None
     found = (leaf for leaf in leaves(until) if isinstance(leaf, Signal) and leaf.anywhere)
     return next((leaf.word for leaf in found), None)
 

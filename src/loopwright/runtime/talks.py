@@ -131,6 +131,8 @@ class Talks:
 
     def saved(self, batch: list[AnyFact]) -> None:
         """What was asked is durable: answer it."""
+        if not self._unsaved and not self._waiting:
+            return
         answered, self._unsaved = self._unsaved, []
         drops = {fact.message: fact for fact in batch if isinstance(fact, MessageDropped)}
         for one in answered:
