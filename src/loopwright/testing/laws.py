@@ -5,7 +5,7 @@ mistake of the engine cannot hide itself.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from loopwright.kernel.calls import AgentCall, SleepCall
 from loopwright.kernel.facts import (
@@ -126,6 +126,13 @@ def _gates(facts: Sequence[AnyFact], *, ended: bool) -> Iterator[str]:
         yield from (f"{gate} is never answered or closed" for gate in opened if not over[gate])
 
 
+def _is_older_deadline(fact: AnyFact, open_places: Mapping[str, str]) -> bool:
+    """The time of a step is that of all its tries: its timer keeps the name of the first."""
+    if not isinstance(fact, EffectDone | EffectFailed) or "/deadline#" not in fact.effect:
+        return False
+    return fact.path.rpartition("~")[0] in open_places
+
+
 def _places(facts: Sequence[AnyFact], *, ended: bool) -> Iterator[str]:
     """Places begin once inside open ones, and end once, after everything in them (I3)."""
     open_places = {"": ""}  # with the name that places inside go by
@@ -140,7 +147,11 @@ def _places(facts: Sequence[AnyFact], *, ended: bool) -> Iterator[str]:
             yield from _begins(path, open_places, seen)
             if not isinstance(fact, StepSkipped):
                 open_places[path] = names.inside(path)
-        elif path not in open_places and path not in open_places.values():
+        elif (
+            path not in open_places
+            and path not in open_places.values()
+            and not _is_older_deadline(fact, open_places)
+        ):
             yield f"{type(fact).__name__} at {path}, which is not open"
         elif isinstance(fact, StepFinished | StepRetried | IterationFinished):
             name = open_places.pop(path, path)
