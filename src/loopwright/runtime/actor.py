@@ -193,7 +193,7 @@ class Actor:
                 batch.append(fact)
 
     def _prepare(self, batch: list[AnyFact]) -> None:
-        """While the disk is busy, make the jobs that follow: the state does not change until then."""
+        """While the disk is busy, make the jobs that follow; the state stays until then."""
         pending = self.state.pending
         for fact in batch:
             if type(fact) is EffectRequested and fact.effect in pending:
