@@ -42,6 +42,18 @@ def test_no_history_breaks_an_invariant_deep(chunk: int) -> None:
     assert not found, told(found)
 
 
+@pytest.mark.parametrize(
+    "seed",
+    [
+        pytest.param(3433, id="the timer of a reopened step outlives its first try"),
+        pytest.param(11797, id="a run is reopened elsewhere while its driver waits for the disk"),
+    ],
+)
+def test_a_history_that_once_went_wrong(seed: int) -> None:
+    """Found by the deep lane, and mended."""
+    assert problems_of(range(seed, seed + 1)) == {}
+
+
 def test_a_seed_is_one_history() -> None:
     """The same seed tells the same story, so that a failure can be looked at again."""
 

@@ -33,16 +33,16 @@ from loopwright.ports import (
     Job,
     Performer,
     Question,
+    RunRow,
     RunStatus,
 )
-from loopwright.runtime.answering import answer_fact, defect, refused_answer
+from loopwright.runtime import answering
 from loopwright.runtime.asking import Asking, question_fact
 from loopwright.runtime.headline import gate_changes, headline_of, status_of, wake_time
-from loopwright.runtime.jobs import job_for
+from loopwright.runtime.jobs import prepared
 from loopwright.runtime.senses import Texts
 from loopwright.runtime.talks import Talks
 
-ANSWERS = (Done, Failed)
 RETRY_STORAGE_MS = (1_000, 2_000, 5_000, 10_000, 30_000)
 # Refusals of a store that concern what is to be stored: another try would end the same way.
 UNSTORABLE = frozenset({"bad-append", "bad-fact", "bad-number", "bad-text", "too-large"})
@@ -118,15 +118,28 @@ class Actor:
         for numbered in new:
             apply(self.state, numbered.fact)
         if new:
-            headline = self.around.log.row(self.run).headline
-            self._shown = headline.status, headline.wake_at
+            row = self.around.log.row(self.run)
+            if self._is_lost(row):
+                return
+            self._shown = row.headline.status, row.headline.wake_at
         self.step()
+
+    def _is_lost(self, row: RunRow) -> bool:
+        """Whether another process drives this run now: what it asks for is not ours to begin."""
+        if row.owner is not None and row.owner.token == self.around.token:
+            return False
+        words = f"{self.run} is driven by another process now"
+        self.around.trouble(self.run, Conflict(words, code="fenced"))
+        self.leave()
+        return True
 
     def answer(self, pending: Pending, answer: Answer) -> None:
         """Take the answer of an effect; one that is no longer awaited is dropped."""
         if pending.effect not in self.under_way or self.gone:
             return
-        self.inbox.append(answer_fact(pending, answer, self.texts, self.around.clock.now_ms()))
+        self.inbox.append(
+            answering.answer_fact(pending, answer, self.texts, self.around.clock.now_ms())
+        )
         self.step()
 
     # -- fold, settle, append ----------------------------------------------------------------------
@@ -180,21 +193,18 @@ class Actor:
                 batch.append(fact)
 
     def _prepare(self, batch: list[AnyFact]) -> None:
-        """While the disk is busy, put together what is to be done as soon as it is durable. The
-        state does not change until then, so the jobs are those that would be made later.
-        """
+        """While the disk is busy, make the jobs that follow; the state stays until then."""
         pending = self.state.pending
         for fact in batch:
             if type(fact) is EffectRequested and fact.effect in pending:
                 asked = pending[fact.effect]
                 if type(asked.call) is not SleepCall:
-                    self._ahead[fact.effect] = self._job(asked)
+                    self._ahead[fact.effect] = prepared(
+                        self.state, asked, self.texts, self.around.token
+                    )
 
     def _job(self, pending: Pending) -> Job | Answer:
-        try:
-            return job_for(self.state, pending, self.texts, self.around.token)
-        except Exception as error:  # a defect of ours must end the effect, not the driver
-            return defect(error)
+        return prepared(self.state, pending, self.texts, self.around.token)
 
     def _changed_headline(self) -> Headline | None:
         """The headline when a list would show something else than before."""
@@ -241,9 +251,11 @@ class Actor:
             return
         try:
             self.load()
+            lost = self._is_lost(self.around.log.row(self.run))
         except StorageError as error:
             self._wait_for_storage(error)
-        else:
+            return
+        if not lost:
             self.step()
 
     def _wait_for_storage(self, error: StorageError) -> None:
@@ -257,7 +269,7 @@ class Actor:
     def _refuse_answers(self, error: StorageError) -> None:
         """Answers that can never be stored have failed; so the run goes on by its own rules."""
         answers = [fact for fact in self.inbox if not isinstance(fact, GateOpened)]
-        failed: list[Incoming] = [refused_answer(fact, error) for fact in answers]
+        failed: list[Incoming] = [answering.refused_answer(fact, error) for fact in answers]
         asked = self.talks.refuse(error.code)
         if not asked and (not failed or failed == self.inbox):
             self._give_up(error)
@@ -316,25 +328,21 @@ class Actor:
         job = self._ahead.pop(pending.effect, None) or self._job(pending)
         if isinstance(job, Job) and isinstance(pending.call, AgentCall):
             job.talk = self.talks.open(pending)
-        answer = self._perform(job) if isinstance(job, Job) else job
-        if not isinstance(answer, ANSWERS):
+        answer = answering.begun(self.around.performer, job)
+        if not isinstance(answer, Done | Failed):
             task = asyncio.ensure_future(self._wait_for(pending, answer))
             self.ending.add(task)
             task.add_done_callback(self._ended)
-            self.under_way[pending.effect] = lambda: _cancel(task)
+            self.under_way[pending.effect] = lambda: answering.cancel(task)
         else:
             self._answered(pending, answer)
 
-    def _perform(self, job: Job) -> Answer | Awaitable[Answer]:
-        try:
-            return self.around.performer.perform(job)
-        except Exception as error:  # as above
-            return defect(error)
-
     def _answered(self, pending: Pending, answer: Answer) -> None:
         """An effect that has its answer at once."""
-        self.inbox.append(answer_fact(pending, answer, self.texts, self.around.clock.now_ms()))
-        self.under_way[pending.effect] = _nothing
+        self.inbox.append(
+            answering.answer_fact(pending, answer, self.texts, self.around.clock.now_ms())
+        )
+        self.under_way[pending.effect] = answering.nothing_to_end
 
     async def _wait_for(self, pending: Pending, answer: Awaitable[Answer]) -> None:
         try:
@@ -342,7 +350,7 @@ class Actor:
         except asyncio.CancelledError:
             raise
         except Exception as error:  # as above
-            said = defect(error)
+            said = answering.defect(error)
         self.answer(pending, said)
 
     def _ended(self, task: "asyncio.Future[None]") -> None:
@@ -390,11 +398,3 @@ class Actor:
             and not self.ending
             and len(self.state.pending) == len(self.state.timers)
         )
-
-
-def _cancel(task: "asyncio.Future[None]") -> None:
-    task.cancel()
-
-
-def _nothing() -> None:
-    """Nothing to end: the effect has already answered."""

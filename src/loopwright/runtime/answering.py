@@ -1,9 +1,12 @@
-"""Answers of effects as facts."""
+"""Answers of effects as facts, and how effects are ended."""
+
+import asyncio
+from collections.abc import Awaitable
 
 from loopwright.errors import StorageError
 from loopwright.kernel.facts import EffectDone, EffectFailed, Failure
 from loopwright.kernel.state import Pending
-from loopwright.ports import Answer, Done, Failed
+from loopwright.ports import Answer, Done, Failed, Job, Performer
 from loopwright.runtime.senses import Texts
 
 
@@ -58,3 +61,22 @@ def refused_answer(fact: EffectDone | EffectFailed, error: StorageError) -> Effe
 def defect(error: Exception) -> Answer:
     """A defect of ours, as the answer of the effect that met it."""
     return Failed(error=Failure(type="internal", detail=f"{type(error).__name__}: {error}"))
+
+
+def begun(performer: Performer, job: Job | Answer) -> Answer | Awaitable[Answer]:
+    """Begin a job; what has its answer already is not begun."""
+    if not isinstance(job, Job):
+        return job
+    try:
+        return performer.perform(job)
+    except Exception as error:  # a defect of ours must end the effect, not the driver
+        return defect(error)
+
+
+def cancel(task: "asyncio.Future[None]") -> None:
+    """End an effect that is waited for."""
+    task.cancel()
+
+
+def nothing_to_end() -> None:
+    """The end of an effect that has already answered."""

@@ -23,10 +23,19 @@ from loopwright.model.ids import last_id
 from loopwright.model.plan import Agent
 from loopwright.model.template import Template
 from loopwright.ports import Answer, Failed, Job
+from loopwright.runtime.answering import defect
 from loopwright.runtime.senses import Texts
 
 NONE_USED: AbstractSet[int] = frozenset()
 UNKNOWN = Agent()
+
+
+def prepared(state: State, pending: Pending, texts: Texts, token: str) -> Job | Answer:
+    """The job of an effect, or the answer of one that cannot be asked."""
+    try:
+        return job_for(state, pending, texts, token)
+    except Exception as error:  # a defect of ours must end the effect, not the driver
+        return defect(error)
 
 
 def job_for(state: State, pending: Pending, texts: Texts, token: str) -> Job | Answer:
