@@ -47,6 +47,7 @@ def test_no_history_breaks_an_invariant_deep(chunk: int) -> None:
     [
         pytest.param(3433, id="the timer of a reopened step outlives its first try"),
         pytest.param(11797, id="a run is reopened elsewhere while its driver waits for the disk"),
+        pytest.param(36462, id="a budget ends while a loop elsewhere waits for its next pass"),
     ],
 )
 def test_a_history_that_once_went_wrong(seed: int) -> None:

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from loopwright.kernel.calls import SleepCall
+from loopwright.kernel.decide import settle
 from loopwright.kernel.facts import (
     EffectFailed,
     EffectRequested,
@@ -14,12 +15,23 @@ from loopwright.kernel.facts import (
     StepSkipped,
     Usage,
 )
+from loopwright.kernel.fold import fold
 from loopwright.model.actions import AskPerson, CallAgent, Each, Repeat, RunCommand, Step, Steps
 from loopwright.model.checks import Command, Person
 from loopwright.model.plan import Agent, Plan
 from loopwright.model.policy import Limits, Retry
 from loopwright.model.template import Items
-from tests.kernel.driving import START, Driver, Fail, by_effect, by_pass, drive, plan_of
+from tests.kernel.driving import (
+    START,
+    Driver,
+    Fail,
+    Reply,
+    Texts,
+    by_effect,
+    by_pass,
+    drive,
+    plan_of,
+)
 from tests.kernel.invariants import broken_laws
 
 WORK = CallAgent(agent="a")
@@ -262,3 +274,33 @@ def test_no_try_without_money() -> None:
     run = drive(plan_of(WORK, limits_of_step=Limits(usd=0.5), retry=Retry(attempts=3)), used)
     assert run.ended[:2] == ("exhausted", "budget")
     assert sleeps(run) == []
+
+
+@pytest.mark.parametrize(
+    ("limits", "ends"),
+    [
+        pytest.param(Limits(tokens=15), True, id="used up"),
+        pytest.param(Limits(tokens=99), False, id="something left"),
+        pytest.param(Limits(usd=0.01), True, id="money"),
+    ],
+)
+def test_a_budget_that_ends_elsewhere_ends_the_wait_for_the_next_pass(
+    limits: Limits, ends: bool
+) -> None:
+    """A loop between two passes learns at once that there is no next one, and so after a crash."""
+    plan = plan_of(
+        Steps(
+            steps=(
+                Step(id="calls", action=WORK),
+                Step(id="waits", action=loop(body=RunCommand(argv=("t",)), delay_ms=5_000)),
+            )
+        ),
+        limits=limits,
+    )
+    run = Driver(plan).start()
+    run.answer("main.waits.0/command#1", 0)
+    used = Usage(input_tokens=10, output_tokens=5, usd=0.01)
+    new = run.answer("main.calls/agent#1", Reply("done", usage=used))
+    ended = [fact.path for fact in new if isinstance(fact, StepFinished) and fact.reason == "budget"]
+    assert ended == (["main.waits", "main"] if ends else [])
+    assert settle(fold(plan, run.facts), Texts(), run.state.now) == []

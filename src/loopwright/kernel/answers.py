@@ -27,12 +27,14 @@ from loopwright.kernel.frames import (
     RepeatBody,
     Session,
 )
+from loopwright.kernel.limits import used_up
 from loopwright.kernel.retry import parked_until
 from loopwright.kernel.state import (
     Pending,
     State,
     chain,
     enclosing_pass,
+    limits_of,
     note_request,
     session_key,
 )
@@ -129,10 +131,24 @@ def free_slot(state: State) -> None:
 
 def _spend(state: State, owner: Owner, usage: Usage) -> None:
     state.usage = _sum(state.usage, usage)
+    over = False
     for place in chain(owner):
+        limits = limits_of(state, place)
+        before = used_up(limits, place.spent)
         place.spent.input_tokens += usage.input_tokens
         place.spent.output_tokens += usage.output_tokens
         place.spent.usd = round(place.spent.usd + usage.usd, 9)
+        over = over or (before is None and used_up(limits, place.spent) is not None)
+    if over:
+        _wake_sleepers(state)
+
+
+def _wake_sleepers(state: State) -> None:
+    """Let all that wait for a time be looked at: a loop between two passes has no next one when
+    what is around it is used up. A place is used up once, so this is not done often.
+    """
+    for effect in state.timers:
+        state.touch(state.pending[effect].owner)
 
 
 def _sum(one: Usage, other: Usage) -> Usage:

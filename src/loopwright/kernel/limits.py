@@ -11,16 +11,17 @@ def over_budget(state: State, owner: Owner) -> str | None:
     """Which budget around an owner is used up, in words, or None."""
     if not state.has_budget:
         return None
-    used = (_used_up(limits_of(state, place), place.spent) for place in chain(owner))
+    used = (used_up(limits_of(state, place), place.spent) for place in chain(owner))
     return next((words for words in used if words is not None), None)
 
 
 def loop_over_budget(state: State, body: RepeatBody) -> str | None:
     """The same for a loop: what is written at the loop itself, and everything around it."""
-    return _used_up(body.action.limits, body.spent) or over_budget(state, body.owner)
+    return used_up(body.action.limits, body.spent) or over_budget(state, body.owner)
 
 
-def _used_up(limits: Limits, spent: Spent) -> str | None:
+def used_up(limits: Limits, spent: Spent) -> str | None:
+    """Which limit of a place is reached by what was used there, in words, or None."""
     if limits.usd is not None and spent.usd >= limits.usd:
         return f"spent {spent.usd:.4f} of {limits.usd:g} USD"
     if limits.tokens is not None and spent.tokens >= limits.tokens:
