@@ -301,6 +301,8 @@ def test_a_budget_that_ends_elsewhere_ends_the_wait_for_the_next_pass(
     run.answer("main.waits.0/command#1", 0)
     used = Usage(input_tokens=10, output_tokens=5, usd=0.01)
     new = run.answer("main.calls/agent#1", Reply("done", usage=used))
-    ended = [fact.path for fact in new if isinstance(fact, StepFinished) and fact.reason == "budget"]
+    ended = [
+        fact.path for fact in new if isinstance(fact, StepFinished) and fact.reason == "budget"
+    ]
     assert ended == (["main.waits", "main"] if ends else [])
     assert settle(fold(plan, run.facts), Texts(), run.state.now) == []
