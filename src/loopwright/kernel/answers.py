@@ -6,8 +6,8 @@ closed, is counted as ignored and changes nothing else.
 
 from typing import TypeVar
 
-from loopwright.kernel import coordination
-from loopwright.kernel.calls import AgentCall
+from loopwright.kernel import coordination, turns
+from loopwright.kernel.calls import AgentCall, ModelCall
 from loopwright.kernel.facts import (
     NO_USAGE,
     EffectDone,
@@ -20,6 +20,7 @@ from loopwright.kernel.facts import (
     Usage,
 )
 from loopwright.kernel.frames import (
+    CycleBody,
     GateState,
     LeafBody,
     Owner,
@@ -51,6 +52,9 @@ def effect_requested(state: State, fact: EffectRequested) -> None:
         return
     if pending.purpose in coordination.PURPOSES:
         coordination.requested(state, pending)
+        return
+    if isinstance(body, CycleBody) and turns.concerns(pending):
+        turns.requested(body, pending)
         return
     match pending.purpose:
         case "deadline":
@@ -88,7 +92,7 @@ def effect_answered(state: State, fact: _Answer) -> None:
     state.timers.pop(fact.effect, None)
     if pending.gates:
         state.stale.update((name, gate) for name, gate in pending.gates.items() if gate.open)
-    if isinstance(pending.call, AgentCall):
+    if isinstance(pending.call, AgentCall | ModelCall):
         _agent_answered(state, pending, fact)
     if pending.purpose in coordination.PURPOSES:
         coordination.answered(state, pending, fact)
@@ -98,7 +102,7 @@ def effect_answered(state: State, fact: _Answer) -> None:
 
 
 def _agent_answered(state: State, pending: Pending, fact: EffectDone | EffectFailed) -> None:
-    assert isinstance(pending.call, AgentCall)
+    assert isinstance(pending.call, AgentCall | ModelCall)
     state.calls -= pending.call.role != "coordinator"
     free_slot(state)
     if fact.mark is not None:
@@ -165,6 +169,8 @@ def _route_answer(pending: Pending, fact: EffectDone | EffectFailed) -> None:
     if pending.purpose == "agent":
         assert isinstance(body, LeafBody)
         _answer_leaf(body, pending, fact)
+    elif isinstance(body, CycleBody) and turns.concerns(pending):
+        turns.answered(body, pending, fact)
     elif pending.purpose == "deadline":
         owner.deadline_hit = owner.deadline_hit or done
     elif isinstance(body, RepeatBody) and pending.purpose in ("loop-deadline", "delay"):
@@ -234,7 +240,11 @@ def gate_opened(state: State, fact: GateOpened) -> None:
         effect=fact.effect,
     )
     state.gates[fact.gate] = gate
-    if fact.about == "cap":
+    if fact.call is not None:
+        assert isinstance(owner.body, CycleBody)
+        gate.call = fact.call
+        owner.body.gates[fact.call] = gate
+    elif fact.about == "cap":
         assert isinstance(owner.body, RepeatBody)
         owner.body.cap_gate = gate
     elif fact.about == "tool":
@@ -259,6 +269,8 @@ def gate_answered(state: State, fact: GateAnswered) -> None:
     gate.text = fact.text
     gate.by = fact.by
     body = gate.owner.body
+    if isinstance(body, CycleBody) and gate.call is not None:
+        turns.decided(state, body, gate.call, fact)
     if isinstance(body, LeafBody) and body.gate is gate and fact.decision == "reject":
         body.rejections += 1
         body.rejection = fact.text

@@ -4,7 +4,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from loopwright.model.record import JsonValue
+from loopwright.model.record import Text
 
 
 class Call(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="do", gc=False):
@@ -37,17 +37,18 @@ class SleepCall(Call, frozen=True, kw_only=True, tag="sleep"):
 
 
 class ModelCall(Call, frozen=True, kw_only=True, tag="model"):
-    """One completion of a chat model."""
+    """One completion of a chat model: a turn of its conversation, or a summary of it."""
 
     agent: str
-    cycle: int
+    role: Literal["turn", "summary"] = "turn"
 
 
 class ToolCall(Call, frozen=True, kw_only=True, tag="tool"):
-    """One tool of a model's turn."""
+    """One tool of a model's turn. `arguments` is JSON text; `call` is the model's own id."""
 
+    agent: str
     tool: str
-    arguments: JsonValue = None
+    arguments: Text = "{}"
     call: str = ""
 
 

@@ -62,9 +62,9 @@ class Said(msgspec.Struct, frozen=True):
     evidence: str = ""
 
 
-def check_name(leaf: Leaf) -> str:
+def check_name(leaf: Leaf | type[Leaf]) -> str:
     """The name of a check's kind, as facts and people see it."""
-    return str(type(leaf).__struct_config__.tag)
+    return str(leaf.__struct_config__.tag)
 
 
 def weigh(check: Check, verdicts: dict[int, Verdict], first: int = 0) -> Ask | Settled:

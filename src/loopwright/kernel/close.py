@@ -17,6 +17,7 @@ from loopwright.kernel.facts import (
 )
 from loopwright.kernel.frames import (
     Body,
+    CycleBody,
     GateState,
     LeafBody,
     Owner,
@@ -87,6 +88,12 @@ def _close_body(state: State, body: Body, why: str) -> list[AnyFact]:
         case LeafBody():
             facts += withdraw(state, body.owner, body.pending, why)
             facts += _close_gate(state, body.gate, why)
+        case CycleBody():
+            facts += withdraw(state, body.owner, body.pending, why)
+            for effect in body.asked.values():
+                facts += withdraw(state, body.owner, effect, why)
+            for gate in body.gates.values():
+                facts += _close_gate(state, gate, why)
         case StepsBody():
             for step in list(body.active.values()):
                 facts += _close_owner(state, step, why)

@@ -241,6 +241,27 @@ class EffectFailed(PlaceFact, frozen=True, kw_only=True, tag="effect.failed"):
     tools: tuple[ToolUse, ...] = ()
 
 
+class CallNote(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """A tool call of a turn: run at once, held for a person (`held` says why), or not to be run
+    (`problem` says why).
+    """
+
+    id: str
+    tool: str
+    arguments: Text = "{}"
+    held: str = ""
+    problem: str = ""
+
+
+class TurnTaken(PlaceFact, frozen=True, kw_only=True, tag="turn.taken"):
+    """What the engine makes of a model's turn: which calls are run, held or turned away."""
+
+    effect: str
+    calls: tuple[CallNote, ...] = ()
+    finish: str = "stop"
+    model: str = ""
+
+
 class GateOpened(PlaceFact, frozen=True, kw_only=True, tag="gate.opened"):
     """A person is asked. `digest` names exactly what is decided about."""
 
@@ -251,15 +272,20 @@ class GateOpened(PlaceFact, frozen=True, kw_only=True, tag="gate.opened"):
     about: Literal["pass", "step", "cap", "tool"] = "pass"
     output: Text | None = None
     effect: str = ""  # whose answer waits for the decision, where one is under way
+    call: int | None = None  # which of a turn's calls is asked about, from 1
 
 
 class GateAnswered(PlaceFact, frozen=True, kw_only=True, tag="gate.answered"):
-    """A person decided; the first answer counts."""
+    """A person decided; the first answer counts. About a tool call, `arguments` replace those of
+    the model, and with `remember` the tool is not asked about again in this run.
+    """
 
     gate: str
     decision: Decision
     text: str = ""
     by: str = ""
+    arguments: Text | None = None
+    remember: bool = False
 
 
 class GateClosed(PlaceFact, frozen=True, kw_only=True, tag="gate.closed"):
@@ -320,12 +346,16 @@ class CoordinatorFinalized(PlaceFact, frozen=True, kw_only=True, tag="coordinato
 
 
 class HistoryCompressed(PlaceFact, frozen=True, kw_only=True, tag="history.compressed"):
-    """Part of a conversation was replaced by less."""
+    """Part of a conversation was replaced by less: `trimmed` results were cut to their heads,
+    `dropped` entries left out, `kept` ones stay. All of it is still in the log.
+    """
 
     dropped: int
     kept: int
-    strategy: str
+    strategy: Literal["trim", "rolling-window", "periodic-summary"]
     summary: Text | None = None
+    trimmed: tuple[int, ...] = ()  # entries of what is left whose results were cut
+    note: str = ""
 
 
 class BudgetReserved(PlaceFact, frozen=True, kw_only=True, tag="budget.reserved"):
@@ -362,6 +392,7 @@ AnyFact: TypeAlias = (
     | EffectRequested
     | EffectDone
     | EffectFailed
+    | TurnTaken
     | GateOpened
     | GateAnswered
     | GateClosed

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
+from loopwright.kernel import turns
 from loopwright.kernel.answers import (
     effect_answered,
     effect_requested,
@@ -47,9 +48,12 @@ from loopwright.kernel.facts import (
     StepRetried,
     StepSkipped,
     StepStarted,
+    TurnTaken,
 )
 from loopwright.kernel.frames import (
     CheckNote,
+    CycleBody,
+    Entry,
     ItemResult,
     LeafBody,
     PassOwner,
@@ -264,7 +268,7 @@ def _iteration_finished(state: State, fact: IterationFinished) -> None:
         return
     repeat.finished += 1
     output, result = fact.output, fact.result
-    if isinstance(owner.body, LeafBody):
+    if isinstance(owner.body, LeafBody | CycleBody):
         said, result = leaf_output(owner.body)
         output = said if output is None else output  # the fact has it where others see less
     ended = Result(
@@ -320,6 +324,8 @@ def _settle_pass(repeat: RepeatBody, owner: PassOwner, ended: Result, *, done: b
     if isinstance(memory, ProgressLog) or repeat.action.output == "learning":
         size = memory.chars if isinstance(memory, ProgressLog) else 300
         repeat.learnings.append(learning_of(ended.output, owner.iteration, size))
+    if isinstance(owner.body, CycleBody):
+        _remember_turn(repeat, owner.body, done=done)
     repeat.last_steps = dict(owner.body.results) if isinstance(owner.body, StepsBody) else {}
     if repeat.action.output == "all":
         repeat.outputs.append(_said_in(owner, ended))
@@ -335,6 +341,23 @@ def _note_gate(repeat: RepeatBody, owner: PassOwner, *, done: bool) -> None:
     most = cap(repeat)
     if rule.grants and most is not None and repeat.finished >= most:
         repeat.extra += 1
+
+
+def _remember_turn(repeat: RepeatBody, body: CycleBody, *, done: bool) -> None:
+    """The turn and its results enter the conversation; a turn that asked for nothing and did not
+    end the loop is answered, so that the model does not wait for somebody to speak.
+    """
+    if body.answer is None or body.turn is None:
+        return
+    if body.answer.result is not None:
+        repeat.history.append(Entry(kind="model", text=body.answer.result))
+    if body.turn.calls:
+        said = tuple(body.said[number] for number in sorted(body.said))
+        repeat.history.append(Entry(kind="tools", said=said))
+    elif not done and body.action.nudge:
+        repeat.history.append(Entry(kind="user", text=body.action.nudge))
+    if repeat.feedback:
+        repeat.history.append(Entry(kind="user", text=repeat.feedback))
 
 
 def _said_in(owner: PassOwner, ended: Result) -> list[tuple[str, Text]]:
@@ -393,7 +416,8 @@ _APPLY: dict[type[Fact], Callable[..., None]] = {
     MessageDropped: message_dropped,
     CoordinatorNarrated: _recorded,
     CoordinatorFinalized: finalized,
-    HistoryCompressed: _recorded,
+    HistoryCompressed: turns.history_compressed,
+    TurnTaken: turns.turn_taken,
     BudgetReserved: _recorded,
     BudgetSettled: _recorded,
 }

@@ -20,10 +20,11 @@ from loopwright.kernel.facts import (
     EffectFailed,
     Failure,
     StepStatus,
+    TurnTaken,
     Usage,
     Verdict,
 )
-from loopwright.model.actions import Action, Decision, Repeat, Step, Steps
+from loopwright.model.actions import Action, Cycle, Decision, Repeat, Step, Steps
 from loopwright.model.policy import NO_LIMITS, Limits, Retry
 from loopwright.model.record import JsonValue, Text
 
@@ -82,6 +83,7 @@ class GateState:
     decision: Decision | None = None
     text: str = ""
     by: str = ""
+    call: int | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -130,6 +132,55 @@ class StepsBody:
     failed: str | None = None
 
 
+class ToolSaid(msgspec.Struct, frozen=True, gc=False):
+    """What came of one tool call, as the model is to see it."""
+
+    id: str
+    tool: str
+    text: Text
+    error: bool = False
+    code: int | None = None
+
+
+class Entry(msgspec.Struct, frozen=True, gc=False):
+    """One entry of a conversation: a text of a user, a turn of the model (its record, as JSON),
+    the results of its calls, or a summary of what stood here before.
+    """
+
+    kind: Literal["user", "model", "tools", "summary"]
+    text: Text = ""
+    said: tuple[ToolSaid, ...] = ()
+
+
+@dataclass(slots=True, eq=False)
+class CycleBody:
+    """A turn of a model and its tool calls, each by its number in the turn, from 1."""
+
+    owner: "Owner"
+    action: Cycle
+    retry: Retry
+    attempt: int = 0
+    parks: int = 0  # as above
+    pending: str | None = None
+    backoff: int = 0
+    answer: EffectDone | None = None
+    failure: EffectFailed | None = None
+    summary: EffectDone | EffectFailed | None = None
+    shortened: bool = False  # the conversation was cut before this turn
+    overflowed: bool = False  # and once more because the provider found it too long
+    turn: TurnTaken | None = None
+    asked: dict[int, str] = field(default_factory=dict)
+    approved: dict[int, Text] = field(default_factory=dict)
+    said: dict[int, ToolSaid] = field(default_factory=dict)
+    gates: dict[int, GateState] = field(default_factory=dict)
+    submitted: Text | None = None
+
+    @property
+    def tries(self) -> int:
+        """Tries that count."""
+        return self.attempt - self.parks
+
+
 class ItemResult(msgspec.Struct, eq=False, gc=False):
     """What is kept of a finished pass over an item."""
 
@@ -171,6 +222,11 @@ class RepeatBody:
     item_results: list[ItemResult | None] = field(default_factory=list)
     spoiled: Result | None = None  # the first item that did not complete
     checked_first: bool = False
+    history: list[Entry] = field(default_factory=list)
+    summaries: int = 0
+    counted: int = 0  # tokens of the conversation, as the provider counted them last
+    counted_entries: int = 0  # how many entries that count was about
+    task_chars: int = 0
 
 
 class CheckNote(msgspec.Struct, eq=False, gc=False):
@@ -182,7 +238,7 @@ class CheckNote(msgspec.Struct, eq=False, gc=False):
     evidence: Text
 
 
-Body: TypeAlias = LeafBody | StepsBody | RepeatBody
+Body: TypeAlias = LeafBody | CycleBody | StepsBody | RepeatBody
 
 
 @dataclass(slots=True, eq=False)

@@ -48,6 +48,26 @@ def tool_gate(run: str, effect: str, message: str, about: str, number: int) -> t
     return f"gate_{blake2b(identity.encode(), digest_size=10).hexdigest()}", digest
 
 
+def about_call(
+    state: State, owner: Owner, call: int, message: str, arguments: str, senses: Senses
+) -> GateOpened:
+    """The fact that asks a person about one tool call of a turn."""
+    identity = f"{state.run}\n{owner.inside}\ntool\n{call}"
+    output = senses.keep(arguments)
+    return GateOpened(
+        at=state.now,
+        path=owner.inside,
+        iteration=owner.iteration,
+        gate=f"gate_{blake2b(identity.encode(), digest_size=10).hexdigest()}",
+        digest=_digest(message, output),
+        message=message,
+        answers=("approve", "reject"),
+        about="tool",
+        output=output,
+        call=call,
+    )
+
+
 def _asked_before(owner: Owner, about: About) -> int:
     """How many gates of this kind the place has had, so that each has an id of its own."""
     if about == "cap" and isinstance(owner.body, RepeatBody):

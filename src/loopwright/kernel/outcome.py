@@ -9,15 +9,16 @@ from typing import assert_never
 
 import msgspec
 
+from loopwright.kernel.cycles import cycle_outcome
 from loopwright.kernel.each import each_outcome
 from loopwright.kernel.facts import EffectDone, EffectFailed, Failure
-from loopwright.kernel.frames import Body, LeafBody, RepeatBody, Result, StepsBody
+from loopwright.kernel.frames import Body, CycleBody, LeafBody, RepeatBody, Result, StepsBody
 from loopwright.kernel.graph_outcome import steps_outcome
 from loopwright.kernel.limits import cap, loop_over_budget, out_of_time, over_budget, stalled
 from loopwright.kernel.retry import after_failure, parked_until
 from loopwright.kernel.state import Senses, State, is_full
 from loopwright.kernel.texts import missing_value
-from loopwright.model.actions import Action, AskPerson, CallAgent, Cycle
+from loopwright.model.actions import Action, AskPerson, CallAgent
 from loopwright.model.checks import Expr, Goal, Judge, Signal, leaves
 from loopwright.model.record import Text
 
@@ -30,6 +31,8 @@ def outcome(state: State, body: Body, senses: Senses) -> Result | None:
     match body:
         case LeafBody():
             return leaf_outcome(state, body) or _unshown(state, body, senses)
+        case CycleBody():
+            return cycle_outcome(state, body)
         case StepsBody():
             return steps_outcome(body)
         case RepeatBody():
@@ -40,8 +43,11 @@ def outcome(state: State, body: Body, senses: Senses) -> Result | None:
             assert_never(body)
 
 
-def leaf_output(body: LeafBody) -> tuple[Text | None, Text | None]:
+def leaf_output(body: LeafBody | CycleBody) -> tuple[Text | None, Text | None]:
     """Output and structured result of a single call, also of one that failed half-way."""
+    if isinstance(body, CycleBody):
+        turn = body.answer or body.failure
+        return (turn.output if turn is not None else None), body.submitted
     if isinstance(body.action, AskPerson):
         said = _gate_outcome(body)
         return (said.output if said is not None else None), None
@@ -99,7 +105,7 @@ def _ended_by_silence(body: LeafBody) -> bool:
 
 
 def _budget_outcome(state: State, body: LeafBody) -> Result | None:
-    if not state.has_budget or not isinstance(body.action, CallAgent | Cycle):
+    if not state.has_budget or not isinstance(body.action, CallAgent):
         return None
     if is_full(state) and (body.failure is None or body.backoff >= body.attempt):
         return None  # it waits for its turn, and what is left is looked at then

@@ -17,6 +17,7 @@ from loopwright.kernel.checks import (
     weigh,
 )
 from loopwright.kernel.close import close_inside
+from loopwright.kernel.cycles import inspect_cycle
 from loopwright.kernel.deadlines import deadline, deadline_result
 from loopwright.kernel.facts import (
     AnyFact,
@@ -27,7 +28,7 @@ from loopwright.kernel.facts import (
     Failure,
     IterationFinished,
 )
-from loopwright.kernel.frames import LeafBody, PassOwner, Result
+from loopwright.kernel.frames import CycleBody, LeafBody, PassOwner, Result
 from loopwright.kernel.gates import open_gate
 from loopwright.kernel.messages import stop_delivered, stopped
 from loopwright.kernel.outcome import leaf_output, outcome
@@ -37,7 +38,17 @@ from loopwright.kernel.signal import without_signal
 from loopwright.kernel.state import Senses, State, has_to_wait
 from loopwright.kernel.texts import hidden_word, missing_value, request_text, scope_at
 from loopwright.model.actions import Action, CallAgent, Gate, Repeat, Steps
-from loopwright.model.checks import Command, Expr, Goal, Judge, Leaf, Person, Script, Signal
+from loopwright.model.checks import (
+    Command,
+    Expr,
+    Goal,
+    Judge,
+    Leaf,
+    Person,
+    Script,
+    Signal,
+    Spend,
+)
 from loopwright.model.ids import judge_path
 from loopwright.model.record import Text
 from loopwright.model.template import Template
@@ -73,8 +84,12 @@ def _finish_pass(state: State, owner: PassOwner, ended: Result, settled: Settled
     elif settled.verdict == "broken":
         status, error = "failed", Failure(type="check_broken", detail=settled.reason)
         reason = "check_broken"
-    leaf = isinstance(owner.body, LeafBody)
-    same = isinstance(owner.body, LeafBody) and ended.output == leaf_output(owner.body)[0]
+    elif settled.verdict == "pass" and settled.reason == check_name(Spend):
+        detail = f"spent {owner.parent.spent.usd:.4f} USD"
+        status, error, reason = "exhausted", Failure(type="budget", detail=detail), "budget"
+    body = owner.body
+    leaf = isinstance(body, LeafBody | CycleBody)
+    same = isinstance(body, LeafBody | CycleBody) and ended.output == leaf_output(body)[0]
     silent = not reason and ended.reason == "idle_timeout"
     facts.append(
         IterationFinished(
@@ -82,7 +97,7 @@ def _finish_pass(state: State, owner: PassOwner, ended: Result, settled: Settled
             path=owner.path,
             iteration=owner.iteration,
             status=status,
-            done=settled.verdict == "pass",
+            done=settled.verdict == "pass" and status == "completed",
             reason=ended.reason if silent else reason,
             output=None if same else ended.output,
             result=None if leaf else ended.result,
@@ -98,7 +113,7 @@ def _judge_pass(state: State, owner: PassOwner, ended: Result, senses: Senses) -
     weighed = weigh(owner.parent.action.until, owner.verdicts)
     if isinstance(weighed, Settled):
         return _settled(state, owner, ended, weighed, senses)
-    said = inspect(
+    said = inspect_cycle(owner, weighed.leaf, senses) or inspect(
         weighed.leaf,
         senses,
         output=ended.output,

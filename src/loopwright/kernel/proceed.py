@@ -4,6 +4,7 @@ from typing import assert_never
 
 from loopwright.kernel.calls import AgentCall, AnyCall, CommandCall, SleepCall
 from loopwright.kernel.conditions import Holds, evaluate
+from loopwright.kernel.cycles import proceed_cycle
 from loopwright.kernel.facts import (
     AnyFact,
     CancelRequested,
@@ -13,7 +14,7 @@ from loopwright.kernel.facts import (
     StepSkipped,
     StepStarted,
 )
-from loopwright.kernel.frames import Body, LeafBody, Owner, RepeatBody, Result, StepsBody
+from loopwright.kernel.frames import Body, CycleBody, LeafBody, Owner, RepeatBody, Result, StepsBody
 from loopwright.kernel.gates import open_gate
 from loopwright.kernel.limits import cap, loop_over_budget
 from loopwright.kernel.messages import deliver
@@ -39,6 +40,8 @@ def proceed(state: State, body: Body, senses: Senses) -> list[AnyFact]:
     match body:
         case LeafBody():
             return proceed_leaf(state, body, senses)
+        case CycleBody():
+            return proceed_cycle(state, body, senses)
         case StepsBody():
             return proceed_steps(state, body, senses)
         case RepeatBody():

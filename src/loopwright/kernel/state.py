@@ -13,7 +13,7 @@ from typing import Literal, Protocol
 
 import msgspec
 
-from loopwright.kernel.calls import AgentCall, AnyCall, SleepCall
+from loopwright.kernel.calls import AgentCall, AnyCall, ModelCall, SleepCall
 from loopwright.kernel.facts import (
     CancelRequested,
     EffectRequested,
@@ -23,6 +23,7 @@ from loopwright.kernel.facts import (
 )
 from loopwright.kernel.frames import (
     Body,
+    CycleBody,
     GateState,
     LeafBody,
     Owner,
@@ -34,7 +35,7 @@ from loopwright.kernel.frames import (
     StepsIndex,
 )
 from loopwright.kernel.mail import Directory, Mail
-from loopwright.model.actions import Action, Repeat, Steps
+from loopwright.model.actions import Action, Cycle, Repeat, Steps
 from loopwright.model.plan import Plan, all_limits
 from loopwright.model.policy import NO_LIMITS, Limits, Retry
 from loopwright.model.record import JsonValue, Text
@@ -109,6 +110,7 @@ class State:
     marks: dict[str, set[int]] = field(default_factory=dict)
     indexes: dict[int, StepsIndex] = field(default_factory=dict)
     begun: dict[str, int] = field(default_factory=dict)  # how often each step of the plan has begun
+    remembered: set[str] = field(default_factory=set)  # tools that a person let through for good
     started: RunStarted | None = None
     finished: RunFinished | None = None
     cancel: CancelRequested | None = None
@@ -188,6 +190,8 @@ def make_body(state: State, owner: Owner, action: Action, step: StepOwner | None
             return StepsBody(owner=owner, index=index, missing=list(index.missing), ready=ready)
         case Repeat():
             return RepeatBody(owner=owner, action=action, step=step)
+        case Cycle():
+            return CycleBody(owner=owner, action=action, retry=_retry_inside(step, action))
         case _:
             retry = _retry_inside(step, action)
             limits = step.step.limits if step else NO_LIMITS
@@ -262,7 +266,7 @@ def note_request(state: State, fact: EffectRequested, owner: Owner) -> Pending:
         requested_at=fact.at,
     )
     state.pending[fact.effect] = entry
-    if isinstance(fact.call, AgentCall):
+    if isinstance(fact.call, AgentCall | ModelCall):
         state.calls += fact.call.role != "coordinator"  # it listens, and takes nobody's place
         agent = state.plan.agents.get(fact.call.agent)
         entry.spec = (agent.spec or "") if agent is not None else ""

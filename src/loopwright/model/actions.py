@@ -92,11 +92,15 @@ class Stop(Record, frozen=True, kw_only=True, tag="stop", tag_field="do"):
 
 
 class Cycle(Record, frozen=True, kw_only=True, tag="cycle", tag_field="do"):
-    """One model call and the tool calls that it asks for, all at once."""
+    """One call of a chat model and the tool calls that it asks for, all at once. A pass without a
+    tool call that did not end the loop is followed by `nudge`. `schema` is the form of the result,
+    which the model hands in by a tool of its own.
+    """
 
     agent: str
     prompt: Template = ()
     nudge: str | None = None
+    schema: dict[str, JsonValue] | None = None
 
 
 class Steps(Record, frozen=True, kw_only=True, tag="steps", tag_field="do"):

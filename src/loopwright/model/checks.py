@@ -112,6 +112,16 @@ class ToolResult(Record, frozen=True, kw_only=True, tag="tool-result", tag_field
     contains: str | None = None
 
 
+class NoCalls(Record, frozen=True, kw_only=True, tag="no-calls", tag_field="check"):
+    """The model asked for no tool in this pass: it has said what it had to say."""
+
+
+class Spend(Record, frozen=True, kw_only=True, tag="spend", tag_field="check"):
+    """The loop has spent so much. It ends as exhausted, since nothing says that it is done."""
+
+    usd: float
+
+
 class Person(Record, frozen=True, kw_only=True, tag="person", tag_field="check"):
     """A person looks at the pass: approve ends it, reject fails it, continue gives feedback."""
 
@@ -150,6 +160,8 @@ Leaf: TypeAlias = (
     | Goal
     | Approval
     | ToolResult
+    | NoCalls
+    | Spend
     | Person
 )
 Check: TypeAlias = Leaf | AnyOf | AllOf

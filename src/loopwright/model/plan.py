@@ -1,6 +1,6 @@
 """The Plan: what a definition of any dialect becomes, and all the engine ever sees."""
 
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import msgspec
 
@@ -10,6 +10,8 @@ from loopwright.model.record import JsonValue, Record
 from loopwright.model.template import Template
 
 PLAN_VERSION = 1
+
+ApprovalRule: TypeAlias = Literal["never", "always", "protected_paths"]
 
 
 class Agent(Record, frozen=True, kw_only=True):
@@ -28,6 +30,7 @@ class Agent(Record, frozen=True, kw_only=True):
     pass_env: tuple[str, ...] = ()  # names of variables that are handed on, never their values
     idle_ms: int | None = None
     wall_ms: int | None = None
+    approvals: dict[str, ApprovalRule] = {}  # by tool; a short name stands for its long one too
     options: dict[str, JsonValue] = {}
 
 

@@ -1,0 +1,279 @@
+"""A cycle: one turn of a chat model, then all the tools that it asks for at once.
+
+Every model call and every tool call is an effect of its own, so a crash between two results repeats
+neither. A call that a person has to see waits alone; its siblings go on.
+"""
+
+import msgspec
+
+from loopwright.kernel.approvals import held_for
+from loopwright.kernel.calls import ModelCall, SleepCall, ToolCall
+from loopwright.kernel.checks import Said
+from loopwright.kernel.facts import (
+    AnyFact,
+    CallNote,
+    EffectDone,
+    EffectFailed,
+    EffectRequested,
+    Failure,
+    GateOpened,
+    HistoryCompressed,
+    TurnTaken,
+)
+from loopwright.kernel.frames import CycleBody, PassOwner, RepeatBody, Result, ToolSaid
+from loopwright.kernel.gates import about_call
+from loopwright.kernel.histories import Strategy, cut, is_too_long
+from loopwright.kernel.limits import over_budget
+from loopwright.kernel.retry import after_failure, parked_until
+from loopwright.kernel.state import Senses, State, has_to_wait, is_full
+from loopwright.model.checks import Leaf, NoCalls, Spend, ToolResult
+from loopwright.model.ids import effect_id
+from loopwright.model.memory import History
+from loopwright.model.record import Text
+from loopwright.model.turns import Turn, decode_turn
+
+SUBMIT = "submit_result"
+"""The tool by which a model hands in a structured result."""
+
+ACCEPTED = "The result was taken."
+ONCE = '{"error":"a result was already handed in; the first one counts"}'
+
+
+# -- how it has ended ------------------------------------------------------------------------------
+
+
+def cycle_outcome(state: State, body: CycleBody) -> Result | None:
+    """How a cycle has ended, or None while something of it is under way."""
+    if body.turn is not None:
+        if len(body.said) < len(body.turn.calls):
+            return None
+        assert body.answer is not None
+        return Result("completed", "done", output=body.answer.output, result=body.submitted)
+    if body.pending is not None or body.answer is not None:
+        return None
+    failure = body.failure
+    if failure is not None and not _is_tried_again(body, failure):
+        if failure.error.type == "cancelled":
+            return Result("cancelled", failure.error.detail)
+        return Result("failed", "error", output=failure.output or None, error=failure.error)
+    if is_full(state) or not state.has_budget:
+        return None
+    spent = over_budget(state, body.owner)
+    if spent is None:
+        return None
+    return Result("exhausted", "budget", error=Failure(type="budget", detail=spent))
+
+
+def _is_tried_again(body: CycleBody, failure: EffectFailed) -> bool:
+    if _overflows(failure) and not body.shortened and _conversation(body) is not None:
+        return True
+    if body.backoff >= body.attempt:
+        return True  # the wait for the next try is over
+    if parked_until(failure.error, parks=body.parks, now=0) is not None:
+        return True
+    return after_failure(body.retry, body.tries, failure.error) is not None
+
+
+def _overflows(failure: EffectFailed) -> bool:
+    return failure.error.type == "overflow"
+
+
+# -- what is next ----------------------------------------------------------------------------------
+
+
+def proceed_cycle(state: State, body: CycleBody, senses: Senses) -> list[AnyFact]:
+    """The next facts of a cycle; none while it waits."""
+    if body.turn is not None:
+        return _approved(state, body)
+    if body.answer is not None:
+        return _take_turn(state, body, body.answer, senses)
+    if body.pending is not None:
+        return []
+    if body.failure is not None and not _overflows(body.failure) and body.backoff < body.attempt:
+        return _back_off(state, body, body.failure)
+    shorter = _shorten(state, body)
+    if shorter:
+        return shorter
+    if has_to_wait(state, body.owner):
+        return []
+    call = ModelCall(agent=body.action.agent)
+    return [_request(state, body, "model", body.attempt + 1, call)]
+
+
+def _request(
+    state: State, body: CycleBody, purpose: str, number: int, call: ModelCall | SleepCall | ToolCall
+) -> EffectRequested:
+    owner = body.owner
+    return EffectRequested(
+        at=state.now,
+        path=owner.inside,
+        iteration=owner.iteration,
+        effect=effect_id(owner.inside, purpose, number),
+        call=call,
+    )
+
+
+def _back_off(state: State, body: CycleBody, failure: EffectFailed) -> list[AnyFact]:
+    until = parked_until(failure.error, parks=body.parks, now=state.now)
+    if until is None:
+        wait = after_failure(body.retry, body.tries, failure.error)
+        assert wait is not None, "a failure without a retry is an outcome"
+        until = state.now + wait.ms
+    return [_request(state, body, "backoff", body.attempt, SleepCall(until=until))]
+
+
+def _take_turn(state: State, body: CycleBody, answer: EffectDone, senses: Senses) -> list[AnyFact]:
+    """Note which calls are run, held or turned away, and begin with those that may run."""
+    turn = decode_turn(senses.read(answer.result)) if answer.result is not None else None
+    notes = tuple(_notes(state, body, turn, senses)) if turn is not None else ()
+    owner = body.owner
+    taken = TurnTaken(
+        at=state.now,
+        path=owner.inside,
+        iteration=owner.iteration,
+        effect=answer.effect,
+        calls=notes,
+        finish=turn.finish if turn is not None else "stop",
+        model=turn.model if turn is not None else "",
+    )
+    facts: list[AnyFact] = [taken]
+    for number, note in enumerate(notes, start=1):
+        if note.held:
+            facts.append(_ask(state, body, number, note, senses))
+        elif not note.problem and note.tool != SUBMIT:
+            facts.append(_run(state, body, number, note, note.arguments))
+    return facts
+
+
+def _notes(state: State, body: CycleBody, turn: Turn, senses: Senses) -> list[CallNote]:
+    agent = state.plan.agents.get(body.action.agent)
+    rules = agent.approvals if agent is not None else {}
+    notes: list[CallNote] = []
+    for call in turn.calls:
+        free = call.problem or call.tool == SUBMIT or call.tool in state.remembered
+        notes.append(
+            CallNote(
+                id=call.id,
+                tool=call.tool,
+                arguments=senses.keep(msgspec.json.encode(call.arguments).decode()),
+                held="" if free else held_for(call, rules),
+                problem=call.problem,
+            )
+        )
+    return notes
+
+
+def _run(
+    state: State, body: CycleBody, number: int, note: CallNote, arguments: Text
+) -> EffectRequested:
+    call = ToolCall(agent=body.action.agent, tool=note.tool, arguments=arguments, call=note.id)
+    return _request(state, body, f"tool{number}", 1, call)
+
+
+def _ask(state: State, body: CycleBody, number: int, note: CallNote, senses: Senses) -> GateOpened:
+    shown = senses.read(note.arguments)
+    message = f"Run {note.tool}? ({note.held})"
+    return about_call(state, body.owner, number, message, shown, senses)
+
+
+def _approved(state: State, body: CycleBody) -> list[AnyFact]:
+    """Calls that a person has let through since, with the arguments that the person wants."""
+    assert body.turn is not None
+    return [
+        _run(state, body, number, body.turn.calls[number - 1], arguments)
+        for number, arguments in body.approved.items()
+        if number not in body.asked and number not in body.said
+    ]
+
+
+# -- making the conversation shorter ---------------------------------------------------------------
+
+
+def _conversation(body: CycleBody) -> tuple[RepeatBody, History] | None:
+    owner = body.owner
+    if not isinstance(owner, PassOwner) or not owner.parent.history:
+        return None
+    memory = owner.parent.action.memory
+    return (owner.parent, memory) if isinstance(memory, History) else None
+
+
+def _shorten(state: State, body: CycleBody) -> list[AnyFact]:
+    """Before the model is asked: once when it fills up, and once more when it did not fit."""
+    found = _conversation(body)
+    if found is None:
+        return []
+    repeat, memory = found
+    overflow = body.failure is not None and _overflows(body.failure)
+    if (body.shortened and not overflow) or (overflow and body.overflowed):
+        return []
+    if not overflow and not is_too_long(repeat, memory):
+        return []
+    one = cut(repeat, memory, keep_middle=not overflow)
+    wants_summary = memory.strategy == "periodic-summary" and repeat.summaries < memory.summaries
+    if one.dropped and wants_summary and body.summary is None and not overflow:
+        call = ModelCall(agent=body.action.agent, role="summary")
+        return [_request(state, body, "summary", repeat.summaries + 1, call)]
+    said = body.summary
+    summary = said.output if isinstance(said, EffectDone) and said.output else None
+    lost = said.error.detail if isinstance(said, EffectFailed) else ""
+    strategy: Strategy = "periodic-summary" if summary is not None else "rolling-window"
+    return [
+        HistoryCompressed(
+            at=state.now,
+            path=body.owner.inside,
+            iteration=body.owner.iteration,
+            dropped=one.dropped,
+            kept=len(repeat.history) - one.dropped,
+            trimmed=one.trimmed,
+            strategy=strategy if one.dropped else "trim",
+            summary=summary if one.dropped else None,
+            note=f"no summary: {lost}" if lost else "",
+        )
+    ]
+
+
+# -- stop rules of a cycle -------------------------------------------------------------------------
+
+
+def inspect_cycle(owner: PassOwner, leaf: Leaf, senses: Senses) -> Said | None:
+    """What a rule about turns, tools or money says of a pass; None for every other rule."""
+    body = owner.body
+    match leaf:
+        case NoCalls():
+            quiet = isinstance(body, CycleBody) and body.turn is not None and not body.turn.calls
+            return Said("pass" if quiet else "fail")
+        case Spend(usd=most):
+            used = owner.parent.spent.usd
+            spent = most > 0 and used >= most
+            return Said("pass" if spent else "fail", f"{used:.4f} of {most:g} USD" if spent else "")
+        case ToolResult():
+            found = isinstance(body, CycleBody) and _matching(body, leaf, senses)
+            return Said("pass", found) if found else Said("fail")
+        case _:
+            return None
+
+
+def _matching(body: CycleBody, rule: ToolResult, senses: Senses) -> str:
+    for number in sorted(body.said):
+        said = body.said[number]
+        if said.tool != rule.tool and not said.tool.endswith(f".{rule.tool}"):
+            continue
+        if rule.exit_code is not None and said.code != rule.exit_code:
+            continue
+        if rule.contains is not None and rule.contains not in senses.read(said.text):
+            continue
+        return f"{said.tool} ({said.id})"
+    return ""
+
+
+def turned_away(note: CallNote) -> ToolSaid:
+    """What the model is told about a call that cannot be run."""
+    text = msgspec.json.encode({"error": note.problem}).decode()
+    return ToolSaid(id=note.id, tool=note.tool, text=text, error=True)
+
+
+def rejected(note: CallNote, reason: str, by: str) -> ToolSaid:
+    """What the model is told about a call that a person does not want."""
+    told = {"rejected": True, "reason": reason, "approver": by}
+    text = msgspec.json.encode(told).decode()
+    return ToolSaid(id=note.id, tool=note.tool, text=text, error=True)

@@ -1,0 +1,128 @@
+"""The conversation of a loop with a chat model: what it holds, when it is too long, what goes.
+
+Nothing is lost by making it shorter: every turn and every result stands in the log. The task is not
+an entry, so no cut can reach it, and a model's turn is never parted from the results of its calls.
+"""
+
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from loopwright.kernel.frames import Entry, RepeatBody, ToolSaid
+from loopwright.model.memory import History
+from loopwright.model.record import Blob, Text
+
+CHARS_PER_TOKEN = 4
+ENTRY_CHARS = 32  # what a wire adds around an entry
+TRIMMED_CHARS = 400
+TRIM_ABOVE = 2_000
+KEPT_TURNS = 2
+
+Strategy: TypeAlias = Literal["trim", "rolling-window", "periodic-summary"]
+
+
+class Cut(msgspec.Struct, frozen=True):
+    """How a conversation is made shorter: so many entries at its beginning go, and the results in
+    these of the remaining ones are cut to their heads.
+    """
+
+    dropped: int
+    trimmed: tuple[int, ...]
+
+
+def size_of(text: Text) -> int:
+    """Characters of a text, or its bytes where only these are known."""
+    return text.size if isinstance(text, Blob) else len(text)
+
+
+def tokens_of(repeat: RepeatBody) -> int:
+    """How much of the window is used: what the provider counted last with what came since, or an
+    estimate where it counted nothing.
+    """
+    if repeat.counted:
+        return repeat.counted + _tokens(sum(map(_chars, repeat.history[repeat.counted_entries :])))
+    return _tokens(sum(map(_chars, repeat.history)) + repeat.task_chars)
+
+
+def is_too_long(repeat: RepeatBody, memory: History) -> bool:
+    """Whether the conversation fills as much of the window as it may."""
+    return bool(repeat.history) and tokens_of(repeat) >= int(memory.at * memory.window)
+
+
+def cut(repeat: RepeatBody, memory: History, *, keep_middle: bool) -> Cut:
+    """The least that makes the conversation fit; first long results, then old turns, then all."""
+    history, most = repeat.history, int(memory.at * memory.window) * CHARS_PER_TOKEN
+    old = tuple(n for n in _trimmable(history) if n < len(history) - 1)
+    if keep_middle and _left(repeat, Cut(0, old)) < most and old:
+        return Cut(0, old)
+    middle = _middle(history)
+    for trimmed in ((), old, tuple(_trimmable(history))):
+        one = _after(Cut(middle, trimmed))
+        if _left(repeat, one) < most:
+            return one
+    return _after(Cut(max(middle, _last_turn(history)), tuple(_trimmable(history))))
+
+
+def shortened(history: list[Entry], dropped: int, trimmed: tuple[int, ...]) -> list[Entry]:
+    """The conversation after a cut; `trimmed` counts in what is left."""
+    left = history[dropped:]
+    for number in trimmed:
+        left[number] = _trim(left[number])
+    return left
+
+
+def middle_of(history: list[Entry]) -> list[Entry]:
+    """What a summary would stand for."""
+    return history[: _middle(history)]
+
+
+def _after(one: Cut) -> Cut:
+    kept = tuple(n - one.dropped for n in one.trimmed if n >= one.dropped)
+    return Cut(one.dropped, kept)
+
+
+def _left(repeat: RepeatBody, one: Cut) -> int:
+    left = shortened(list(repeat.history), one.dropped, one.trimmed)
+    return sum(map(_chars, left)) + repeat.task_chars
+
+
+def _middle(history: list[Entry]) -> int:
+    """How many entries stand before the last turns that are always kept."""
+    turns = [number for number, entry in enumerate(history) if entry.kind == "model"]
+    return turns[-KEPT_TURNS] if len(turns) >= KEPT_TURNS else 0
+
+
+def _last_turn(history: list[Entry]) -> int:
+    turns = [number for number, entry in enumerate(history) if entry.kind == "model"]
+    return turns[-1] if turns else 0
+
+
+def _trimmable(history: list[Entry]) -> list[int]:
+    return [
+        number
+        for number, entry in enumerate(history)
+        if any(size_of(said.text) > TRIM_ABOVE for said in entry.said)
+    ]
+
+
+def _trim(entry: Entry) -> Entry:
+    said = tuple(_trim_one(one) for one in entry.said)
+    return msgspec.structs.replace(entry, said=said)
+
+
+def _trim_one(said: ToolSaid) -> ToolSaid:
+    size = size_of(said.text)
+    if size <= TRIM_ABOVE:
+        return said
+    head = said.text.head if isinstance(said.text, Blob) else said.text
+    handle = f", kept as {said.text.blob}" if isinstance(said.text, Blob) else ""
+    note = f"[{size} characters, of which these are the first{handle}]"
+    return msgspec.structs.replace(said, text=f"{head[:TRIMMED_CHARS]}\n{note}")
+
+
+def _chars(entry: Entry) -> int:
+    return ENTRY_CHARS + size_of(entry.text) + sum(size_of(said.text) + 16 for said in entry.said)
+
+
+def _tokens(chars: int) -> int:
+    return -(-chars // CHARS_PER_TOKEN)

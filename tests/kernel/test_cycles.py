@@ -1,0 +1,442 @@
+"""A cycle: a model's turn, its tools at once, people between them, and a conversation that fits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from loopwright.kernel.calls import ModelCall, ToolCall
+from loopwright.kernel.facts import (
+    AnyFact,
+    EffectRequested,
+    GateAnswered,
+    GateOpened,
+    HistoryCompressed,
+    TurnTaken,
+    Usage,
+)
+from loopwright.kernel.frames import RepeatBody
+from loopwright.model.actions import Cycle, Repeat
+from loopwright.model.checks import AnyOf, Cap, Check, Contains, NoCalls, Spend, ToolResult
+from loopwright.model.memory import History
+from loopwright.model.messages import AssistantMessage, TextPart
+from loopwright.model.plan import Agent, Plan
+from loopwright.model.policy import Limits, Retry
+from loopwright.model.turns import Turn, WantedCall, encode_turn
+from tests.kernel.driving import Driver, Fail, Reply, Said, nobody, plan_of
+from tests.kernel.invariants import broken_laws
+
+NEVER = Cap()
+CYCLE = Cycle(agent="coder", nudge="Go on.")
+
+
+def turn(text: str = "", *calls: WantedCall, usage: Usage | None = None) -> Reply:
+    """A model's answer: what it says, and the tools that it wants."""
+    message = AssistantMessage(parts=(TextPart(text=text),) if text else ())
+    return Reply(text, result=encode_turn(Turn(message=message, calls=calls)), usage=usage)
+
+
+def call(id: str, tool: str = "fs.read", **more: object) -> WantedCall:
+    return WantedCall(id=id, tool=tool, **{"arguments": {"path": "a"}, "paths": ("a",), **more})
+
+
+def plan(
+    until: Check = NEVER,
+    *,
+    most: int = 5,
+    memory: History | None = None,
+    approvals: dict[str, str] | None = None,
+    limits: Limits | None = None,
+) -> Plan:
+    made = plan_of(
+        Repeat(
+            body=CYCLE,
+            max=most,
+            until=until,
+            memory=memory or History(window=100_000),
+            limits=limits or Limits(),
+        )
+    )
+    agents = {"coder": Agent(approvals=approvals or {})}
+    return Plan(name=made.name, steps=made.steps, agents=agents)
+
+
+def script(*turns: Said, tools: Callable[[ToolCall], Said] | None = None) -> object:
+    """The n-th cycle gets the n-th turn, the last one again and again."""
+
+    def answer(request: EffectRequested) -> Said:
+        if isinstance(request.call, ToolCall):
+            return tools(request.call) if tools else Reply(f"{request.call.call} said", code=0)
+        assert isinstance(request.call, ModelCall)
+        if request.call.role == "summary":
+            return Reply("summed up", usage=Usage(usd=0.5))
+        return turns[min((request.iteration or 1) - 1, len(turns) - 1)]
+
+    return answer
+
+
+def begun(plan: Plan, *turns: Said, people: object = nobody, **more: object) -> Driver:
+    return Driver(plan, script=script(*turns, **more), people=people).start()  # type: ignore[arg-type]
+
+
+def loop_of(run: Driver) -> RepeatBody:
+    body = run.state.owners["main"].body
+    assert isinstance(body, RepeatBody)
+    return body
+
+
+def kinds(facts: list[AnyFact]) -> list[str]:
+    return [str(type(fact).__struct_config__.tag) for fact in facts]
+
+
+def effects(run: Driver) -> list[str]:
+    return [fact.effect for fact in run.facts if isinstance(fact, EffectRequested)]
+
+
+def test_a_turn_and_its_tools() -> None:
+    """The model is asked, all its tools are asked for in one append, and the next turn follows
+    when each has answered, in whichever order.
+    """
+    run = begun(plan(most=2), turn("let me see", call("c1"), call("c2", "shell.exec")))
+    assert effects(run) == ["main.0/model#1"]
+    taken = run.answer("main.0/model#1", turn("let me see", call("c1"), call("c2", "shell.exec")))
+    assert kinds(taken) == ["effect.done", "turn.taken", "effect.requested", "effect.requested"]
+    assert run.answer("main.0/tool2#1", Reply("second", code=1))[1:] == []
+    after = kinds(run.answer("main.0/tool1#1", Reply("first")))
+    assert after == ["effect.done", "iteration.finished", "iteration.started", "effect.requested"]
+    [said_by_model, said_by_tools] = loop_of(run).history
+    assert said_by_model.kind == "model"
+    assert [(one.id, one.text, one.code) for one in said_by_tools.said] == [
+        ("c1", "first", None),
+        ("c2", "second", 1),
+    ]
+
+
+def test_a_failing_tool_is_a_result() -> None:
+    """The model sees what went wrong, and the loop goes on."""
+    run = begun(
+        plan(most=2),
+        turn("", call("c1")),
+        tools=lambda _: Fail("tool", "no such file"),
+    ).run()
+    assert run.ended[:2] == ("exhausted", "max_iterations")
+    assert run.passes == 2
+
+
+def test_a_call_with_a_problem_is_never_run() -> None:
+    """An unknown tool or bad arguments: the model is told, nobody else is asked."""
+    run = begun(
+        plan(NoCalls()), turn("", call("c1", problem="there is no tool fs.reed")), turn("x")
+    )
+    run.answer("main.0/model#1", turn("", call("c1", problem="there is no tool fs.reed")))
+    assert effects(run)[-1] == "main.1/model#1"
+    [_, told] = loop_of(run).history
+    assert told.said[0].error
+    assert "no tool fs.reed" in str(told.said[0].text)
+
+
+@pytest.mark.parametrize(
+    ("until", "ended"),
+    [
+        pytest.param(Contains(text="DONE"), ("completed", "contains"), id="text"),
+        pytest.param(NoCalls(), ("completed", "no-calls"), id="no calls"),
+        pytest.param(
+            ToolResult(tool="exec", exit_code=0, contains="ok"),
+            ("completed", "tool-result"),
+            id="short tool name, code and text",
+        ),
+        pytest.param(
+            ToolResult(tool="shell.exec", exit_code=3), ("exhausted", "max_iterations"), id="code"
+        ),
+        pytest.param(
+            ToolResult(tool="xec", contains="ok"),
+            ("exhausted", "max_iterations"),
+            id="part of a name",
+        ),
+        pytest.param(
+            ToolResult(tool="shell.exec", exit_code=0, contains="no"),
+            ("exhausted", "max_iterations"),
+            id="both must hold",
+        ),
+        pytest.param(
+            AnyOf(parts=(Spend(usd=0.2), Contains(text="DONE"))),
+            ("exhausted", "budget"),
+            id="money first",
+        ),
+        pytest.param(
+            AnyOf(parts=(Contains(text="DONE"), Spend(usd=0.2))),
+            ("completed", "contains"),
+            id="text first",
+        ),
+        pytest.param(Spend(usd=0), ("exhausted", "max_iterations"), id="a cap of 0 is none"),
+    ],
+)
+def test_stop_rules(until: Check, ended: tuple[str, str]) -> None:
+    """Rules are tried after the tools, in the order written; the first that holds ends the loop."""
+    cost = Usage(usd=0.1)
+    run = begun(
+        plan(until, most=3),
+        turn("work", call("c1", "shell.exec"), usage=cost),
+        turn("DONE", usage=cost),
+        tools=lambda _: Reply('{"stdout":"ok"}', code=0),
+    ).run()
+    assert run.ended[:2] == ended
+    assert broken_laws(run.facts) == []
+
+
+def test_silence_is_answered() -> None:
+    """A turn without a call that did not end the loop is followed by the nudge, and only then."""
+    run = begun(plan(Contains(text="DONE"), most=3), turn("hm"))
+    run.answer("main.0/model#1", turn("hm"))
+    assert [(one.kind, one.text) for one in loop_of(run).history[1:]] == [("user", "Go on.")]
+
+
+HELD = {"shell.exec": "always"}
+
+
+@pytest.mark.parametrize(
+    ("rules", "wanted", "held"),
+    [
+        pytest.param({"shell.exec": "always"}, call("c", "shell.exec"), True, id="same name"),
+        pytest.param({"sh.shell.exec": "always"}, call("c", "shell.exec"), True, id="long rule"),
+        pytest.param({"shell.exec": "always"}, call("c", "sh.shell.exec"), True, id="long tool"),
+        pytest.param({"exec": "always"}, call("c", "shell.exec"), True, id="short rule"),
+        pytest.param({"xec": "always"}, call("c", "shell.exec"), False, id="part of a name"),
+        pytest.param({"shell.exec": "never"}, call("c", "shell.exec"), False, id="never"),
+        pytest.param({}, call("c", "shell.exec"), False, id="unlisted"),
+        pytest.param(
+            {"exec": "never", "shell.exec": "always"}, call("c", "shell.exec"), True, id="strictest"
+        ),
+        pytest.param({"fs.write": "protected_paths"}, call("c", "fs.write"), False, id="free path"),
+        pytest.param(
+            {"fs.write": "protected_paths"}, call("c", "fs.write", protected=True), True, id="held"
+        ),
+        pytest.param(
+            {"fs.write": "protected_paths"}, call("c", "fs.write", paths=None), True, id="unknown"
+        ),
+    ],
+)
+def test_which_calls_wait_for_a_person(
+    rules: dict[str, str], wanted: WantedCall, held: bool
+) -> None:
+    """The tool's own name counts, long or short; what cannot be told is held."""
+    run = begun(plan(approvals=rules), turn("", wanted))
+    run.answer("main.0/model#1", turn("", wanted))
+    assert bool(run.state.gates) is held
+    assert ("main.0/tool1#1" in run.state.pending) is not held
+
+
+def test_each_held_call_is_its_own_gate() -> None:
+    """Two held calls need two decisions; a free sibling runs meanwhile; edited arguments count."""
+    wanted = turn("", call("c1", "shell.exec"), call("c2"), call("c3", "shell.exec"))
+    run = begun(plan(approvals=HELD, most=1), wanted)
+    run.answer("main.0/model#1", wanted)
+    gates = {fact.call: fact for fact in run.facts if isinstance(fact, GateOpened)}
+    assert sorted(gates) == [1, 3]
+    assert gates[1].gate != gates[3].gate
+    assert sorted(run.state.pending) == ["main.0/tool2#1"]
+    run.answer("main.0/tool2#1", Reply("read"))
+    run.append(answer(gates[3], "approve", arguments='{"argv":["ls"]}'))
+    [asked] = run.requests()
+    assert isinstance(asked.call, ToolCall)
+    assert asked.call.arguments == '{"argv":["ls"]}'
+    run.append(answer(gates[1], "reject", text="not now"))
+    run.answer("main.0/tool3#1", Reply("listed", code=0))
+    assert run.state.finished is not None
+    assert broken_laws(run.facts) == []
+
+
+def answer(gate: GateOpened, decision: str, **more: object) -> GateAnswered:
+    return GateAnswered(
+        at=gate.at + 1,
+        path=gate.path,
+        iteration=gate.iteration,
+        gate=gate.gate,
+        decision=decision,  # type: ignore[arg-type]
+        by="ann",
+        **more,  # type: ignore[arg-type]
+    )
+
+
+def test_a_rejection_is_told_to_the_model() -> None:
+    """It is an error result with the reason and who gave it, and the loop goes on."""
+    run = begun(plan(approvals=HELD), turn("", call("c1", "shell.exec")))
+    run.answer("main.0/model#1", turn("", call("c1", "shell.exec")))
+    [gate] = [fact for fact in run.facts if isinstance(fact, GateOpened)]
+    run.append(answer(gate, "reject", text="too risky"))
+    [_, told] = loop_of(run).history
+    assert told.said[0].error
+    assert told.said[0].text == '{"rejected":true,"reason":"too risky","approver":"ann"}'
+    assert effects(run)[-1] == "main.1/model#1"
+
+
+def test_an_approval_may_be_remembered() -> None:
+    """The tool is not asked about again in this run."""
+    wanted = turn("", call("c1", "shell.exec"))
+    run = begun(plan(approvals=HELD), wanted)
+    run.answer("main.0/model#1", wanted)
+    [gate] = [fact for fact in run.facts if isinstance(fact, GateOpened)]
+    run.append(answer(gate, "approve", remember=True))
+    run.answer("main.0/tool1#1", Reply("ok"))
+    run.answer("main.1/model#1", wanted)
+    assert "main.1/tool1#1" in run.state.pending
+    assert not run.state.gates
+
+
+def test_a_stop_while_a_person_is_asked() -> None:
+    """The question is withdrawn, the running sibling ended, the held tool never run."""
+    wanted = turn("", call("c1", "shell.exec"), call("c2"))
+    run = begun(plan(approvals=HELD), wanted)
+    run.answer("main.0/model#1", wanted)
+    run.cancel()
+    assert run.ended[0] == "cancelled"
+    assert "main.0/tool1#1" not in effects(run)
+    assert broken_laws(run.facts) == []
+
+
+# -- the conversation ------------------------------------------------------------------------------
+
+LONG = "x" * 3_000
+
+
+def compressed(run: Driver) -> list[HistoryCompressed]:
+    return [fact for fact in run.facts if isinstance(fact, HistoryCompressed)]
+
+
+def test_nothing_is_cut_below_the_mark() -> None:
+    """A conversation that fits is left alone."""
+    run = begun(plan(most=4), turn("short", call("c1"))).run()
+    assert compressed(run) == []
+
+
+@pytest.mark.parametrize("strategy", ["rolling-window", "periodic-summary"])
+def test_old_turns_go_and_the_last_two_stay(strategy: str) -> None:
+    """At the mark it is cut once before the next turn: the last two turns stay with their results,
+    and a summary stands for the rest where one is wanted, three times at most.
+    """
+    memory = History(window=2_000, strategy=strategy)  # type: ignore[arg-type]
+    run = begun(
+        plan(most=30, memory=memory),
+        turn("y" * 1_500, call("c1")),
+        tools=lambda _: Reply("z" * 900),
+    ).run()
+    cuts = compressed(run)
+    assert cuts
+    for one in cuts:
+        assert one.kept >= 4 or one.dropped == 0
+    summed = [one for one in cuts if one.strategy == "periodic-summary"]
+    assert len(summed) == (3 if strategy == "periodic-summary" else 0)
+    assert all(one.summary == "summed up" for one in summed)
+    assert run.state.usage.usd == pytest.approx(0.5 * len(summed))
+    assert broken_laws(run.facts) == []
+
+
+def test_long_old_results_are_cut_before_turns_are_dropped() -> None:
+    """When that is enough, nothing else goes."""
+    memory = History(window=3_000)
+    run = begun(
+        plan(most=4, memory=memory), turn("look", call("c1")), tools=lambda _: Reply(LONG)
+    ).run()
+    [first, *_] = compressed(run)
+    assert (first.strategy, first.dropped) == ("trim", 0)
+    assert first.trimmed
+
+
+def test_a_summary_that_fails_costs_nobody_the_run() -> None:
+    """The middle is dropped instead, and the fact says why there is no summary."""
+
+    def answer(request: EffectRequested) -> Said:
+        if isinstance(request.call, ModelCall) and request.call.role == "summary":
+            return Fail("overloaded", "busy")
+        if isinstance(request.call, ToolCall):
+            return Reply("z" * 900)
+        return turn("y" * 1_500, call("c1"))
+
+    memory = History(window=2_000, strategy="periodic-summary")
+    run = Driver(plan(most=8, memory=memory), script=answer).run()
+    assert compressed(run)[0].strategy == "rolling-window"
+    assert "busy" in compressed(run)[0].note
+    assert run.ended[1] == "max_iterations"
+
+
+def test_a_provider_that_finds_it_too_long_is_asked_once_more() -> None:
+    """Its overflow is answered by a cut and another try; a second one ends the run."""
+    run = begun(plan(most=3), turn("hm", call("c1")))
+    run.answer("main.0/model#1", turn("hm", call("c1")))
+    run.answer("main.0/tool1#1", Reply("ok"))
+    run.answer("main.1/model#1", Fail("overflow", "200001 tokens"))
+    assert effects(run)[-1] == "main.1/model#2"
+    assert len(compressed(run)) == 1
+    run.answer("main.1/model#2", Fail("overflow", "200001 tokens"))
+    assert run.ended[0] == "failed"
+
+
+def test_the_providers_count_is_believed() -> None:
+    """What it says it has read counts for more than an estimate."""
+    memory = History(window=1_000)
+    said = turn("hm", call("c1"), usage=Usage(input_tokens=900, output_tokens=10))
+    run = begun(plan(most=4, memory=memory), said).run()
+    assert compressed(run)
+
+
+# -- failures --------------------------------------------------------------------------------------
+
+
+def test_a_model_that_cannot_answer_ends_the_run() -> None:
+    """It failed, and says why."""
+    run = begun(plan(), Fail("auth", "no key")).run()
+    assert run.ended[0] == "failed"
+    assert run.end.error is not None
+    assert run.end.error.detail == "no key"
+
+
+def test_a_retry_waits_and_asks_again() -> None:
+    """Tries are counted apart from cycles."""
+    made = plan(NoCalls())
+    step = made.steps[0]
+    retried = type(step)(id=step.id, action=step.action, retry=Retry(attempts=2))
+    run = begun(Plan(name="x", steps=(retried,), agents=made.agents), turn("fine"))
+    run.answer("main.0/model#1", Fail("overloaded", "busy"))
+    assert effects(run)[-1] == "main.0/backoff#1"
+    run.fire("main.0/backoff#1")
+    assert effects(run)[-1] == "main.0/model#2"
+    run.answer("main.0/model#2", turn("fine"))
+    assert run.ended[:2] == ("completed", "no-calls")
+
+
+def test_the_budget_is_looked_at_before_the_model_is_asked() -> None:
+    """What is used up is not spent again."""
+    run = begun(plan(limits=Limits(usd=0.1)), turn("hm", call("c1"), usage=Usage(usd=0.2))).run()
+    assert run.ended[:2] == ("exhausted", "budget")
+    assert run.passes == 1
+
+
+def test_a_result_is_handed_in_once() -> None:
+    """The first one counts; a second in the same turn is told so."""
+    wanted = turn(
+        "",
+        WantedCall(id="c1", tool="submit_result", arguments={"n": 1}),
+        WantedCall(id="c2", tool="submit_result", arguments={"n": 2}),
+    )
+    run = begun(plan(most=1), wanted).run()
+    assert run.end.result == '{"n":1}'
+    [taken] = [fact for fact in run.facts if isinstance(fact, TurnTaken)]
+    assert len(taken.calls) == 2
+
+
+def test_cut_anywhere_and_taken_up_again() -> None:
+    """A run that is folded from any prefix of its facts goes on to the same facts."""
+    wanted = turn("y" * 300, call("c1"), call("c2", "shell.exec"))
+    made = plan(Contains(text="DONE"), most=6, memory=History(window=450))
+    whole = begun(made, wanted, wanted, wanted, turn("DONE")).run()
+    assert compressed(whole)
+    for end in whole.ends:
+        again = Driver(
+            made,
+            script=whole.script,
+            texts=whole.texts,
+            facts=list(whole.facts[:end]),
+        )
+        again.start().run()
+        assert kinds(again.facts) == kinds(whole.facts)
