@@ -25,6 +25,7 @@ from loopwright.model.checks import (
     Person,
     Regex,
     ResultField,
+    ResultPath,
     Script,
     Signal,
     leaves,
@@ -142,6 +143,10 @@ def inspect(
             return _fits(leaf, senses, output, result)
         case ResultField():
             return _field_is_true(leaf, senses, result)
+        case ResultPath(path=path):
+            value = _at(_answer(senses, output, result), path)
+            said_yes = value not in (None, False, 0, "")
+            return Said("pass", _shown(value)) if said_yes else Said("fail")
         case _:
             return None
 
@@ -151,6 +156,37 @@ def _field_is_true(leaf: ResultField, senses: Senses, result: Text | None) -> Sa
     value: JsonValue = msgspec.json.decode(senses.read(result)) if result is not None else None
     found = value.get(leaf.field) if isinstance(value, dict) else None
     return Said("pass" if found is True else "fail")
+
+
+def _answer(senses: Senses, output: Text | None, result: Text | None) -> JsonValue:
+    """What a pass came to as a value: its result, else the JSON that it said, else its words."""
+    if result is not None:
+        value: JsonValue = msgspec.json.decode(senses.read(result))
+        return value
+    words = senses.read(output)
+    for text in (words, last_json_object(words)):
+        try:
+            value = msgspec.json.decode(text or "")
+        except (msgspec.DecodeError, RecursionError):
+            continue
+        return value
+    return words
+
+
+def _at(value: JsonValue, path: tuple[str | int, ...]) -> JsonValue:
+    for part in path:
+        if isinstance(value, dict) and isinstance(part, str):
+            value = value.get(part)
+        elif isinstance(value, list) and isinstance(part, int) and part < len(value):
+            value = value[part]
+        else:
+            return None
+    return value
+
+
+def _shown(value: JsonValue) -> str:
+    text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+    return text[:EVIDENCE_CHARS]
 
 
 def _contains(leaf: Contains, text: str) -> Said:

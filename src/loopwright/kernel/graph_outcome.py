@@ -4,17 +4,23 @@ import msgspec
 
 from loopwright.kernel.facts import Failure
 from loopwright.kernel.frames import Result, StepsBody
+from loopwright.kernel.state import Senses
 from loopwright.model.plan import Plan
 
 
-def steps_outcome(body: StepsBody) -> Result | None:
+def steps_outcome(body: StepsBody, senses: Senses) -> Result | None:
     """A graph ends with its last step, or at once when a failure aborts it."""
     action = body.index.action
     if body.failed is not None and action.on_failure == "abort":
         return _steps_result(body)
     if len(body.results) < len(action.steps):
         return None
-    return _steps_result(body)
+    ended = _steps_result(body)
+    if action.output != "list":
+        return ended
+    outputs = [senses.read(body.results[step.id].output) for step in action.steps]
+    listed = senses.keep(msgspec.json.encode(outputs).decode())
+    return msgspec.structs.replace(ended, output=listed, result=None)
 
 
 def _speaker(body: StepsBody) -> Result | None:
@@ -22,7 +28,7 @@ def _speaker(body: StepsBody) -> Result | None:
     with words and that no other step needs.
     """
     steps = body.index.action.steps
-    if body.index.action.output == "last":
+    if body.index.action.output != "sink":
         ended = (body.results.get(step.id) for step in reversed(steps))
         return next((one for one in ended if one is not None and one.status == "completed"), None)
     sinks = [body.results.get(s.id) for n, s in enumerate(steps) if not body.index.dependents[n]]

@@ -34,7 +34,7 @@ def outcome(state: State, body: Body, senses: Senses) -> Result | None:
         case CycleBody():
             return cycle_outcome(state, body)
         case StepsBody():
-            return steps_outcome(body)
+            return steps_outcome(body, senses)
         case RepeatBody():
             if body.action.each is not None:
                 return each_outcome(state, body, senses)

@@ -23,11 +23,17 @@ from loopwright.model.template import Items, ItemsExpr, ItemsFrom, Lit, Ref, Tem
 def fill(state: State, owner: Owner, template: Template, senses: Senses) -> str:
     """A template as text."""
     return "".join(
-        part.text
-        if isinstance(part, Lit)
-        else _as_text(resolve(state, owner, part, senses), senses)
+        part.text if isinstance(part, Lit) else _filled(state, owner, part, senses)
         for part in template
     )
+
+
+def _filled(state: State, owner: Owner, ref: Ref, senses: Senses) -> str:
+    value = resolve(state, owner, ref, senses)
+    if not ref.json:
+        return _as_text(value, senses)
+    plain = senses.read(value) if isinstance(value, Blob) else value
+    return msgspec.json.encode(plain).decode()
 
 
 def request_text(state: State, owner: Owner, template: Template, senses: Senses) -> str:
@@ -68,6 +74,8 @@ def resolve(state: State, owner: Owner, ref: Ref, senses: Senses) -> JsonValue |
             return _result_field(found, ref.field, senses) if found else None
         case _:
             inside = enclosing_pass(owner)
+            for _ in range(ref.up):
+                inside = enclosing_pass(inside.parent.owner) if inside is not None else None
             return _of_pass(state, inside, ref, senses) if inside is not None else None
 
 

@@ -104,7 +104,9 @@ class Cycle(Record, frozen=True, kw_only=True, tag="cycle", tag_field="do"):
 
 
 class Steps(Record, frozen=True, kw_only=True, tag="steps", tag_field="do"):
-    """Steps that form a graph by what they need."""
+    """Steps that form a graph by what they need. What they come to is the output of the last that
+    completed, or a JSON list of the outputs of all, in their order.
+    """
 
     steps: tuple["Step", ...]
     on_failure: OnFailure = "cascade"

@@ -81,6 +81,14 @@ class ResultField(Record, frozen=True, kw_only=True, tag="field", tag_field="che
     field: str
 
 
+class ResultPath(Record, frozen=True, kw_only=True, tag="path", tag_field="check"):
+    """What stands at a path of the answer is there and is not false, 0, null or an empty text.
+    The answer is the structured result, else the JSON in the output, else the output itself.
+    """
+
+    path: tuple[str | int, ...] = ()
+
+
 class Judge(Record, frozen=True, kw_only=True, tag="judge", tag_field="check"):
     """Another agent looks at the work and answers `done`."""
 
@@ -156,6 +164,7 @@ Leaf: TypeAlias = (
     | Script
     | Expr
     | ResultField
+    | ResultPath
     | Judge
     | Goal
     | Approval

@@ -69,5 +69,6 @@ OutputMode: TypeAlias = Literal["last", "all", "learning", "result"]
 GraphOutput: TypeAlias = Literal[
     "last",  # of the last step that completed
     "sink",  # of the first completed step, as written, that no other needs and that said something
+    "list",  # of all steps in their order, as a JSON list of texts
 ]
 SessionMode: TypeAlias = Literal["fresh", "thread"]

@@ -29,11 +29,16 @@ Source: TypeAlias = Literal[
 
 
 class Ref(Record, frozen=True, kw_only=True, tag="ref", tag_field="part"):
-    """A place to fill. `name` is a step id or an input's name, `field` a dotted path inside."""
+    """A place to fill. `name` is a step id or an input's name, `field` a dotted path inside. With
+    `up`, what is said of a pass is said of one so many loops further out; with `json` the value
+    is filled in as JSON, so that a text cannot break the structure around it.
+    """
 
     of: Source
     name: str | None = None
     field: str | None = None
+    up: int = 0
+    json: bool = False
 
 
 class Lit(Record, frozen=True, kw_only=True, tag="text", tag_field="part"):
