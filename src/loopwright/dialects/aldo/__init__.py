@@ -1,0 +1,15 @@
+"""Aldo: one agent as data, run in a bounded loop of model calls and tools, or made of other agents.
+
+`surface.py` is what may be written, `rules.py` what must hold between its parts, `units.py` the
+files that belong to it, `lower.py` and `composites.py` the way to the plan. `events.py` renders
+what happened in the words of this dialect, for its own door.
+
+May import: syntax, model, errors. Start at `surface.py`, then `lower.py`.
+"""
+
+from loopwright.dialects.aldo.files import FileProblem, Wanted
+from loopwright.dialects.aldo.lower import NAME, lower, wanted
+from loopwright.dialects.aldo.recognise import recognise
+from loopwright.dialects.aldo.schema import json_schema
+
+__all__ = ["NAME", "FileProblem", "Wanted", "json_schema", "lower", "recognise", "wanted"]

@@ -1,0 +1,119 @@
+"""Why a loop ended and what a run came to, in the words of this dialect.
+
+Here a ceiling is no failure: a run that ended at one is `ok`. Whether it was done is told by the
+reason, and the engine's own outcome says it in one word.
+"""
+
+from typing import Literal, NamedTuple, TypeAlias, TypedDict, assert_never
+
+from loopwright.model.actions import Action, Cycle, Repeat, Steps
+from loopwright.model.checks import (
+    Contains,
+    Leaf,
+    NoCalls,
+    Spend,
+    ToolResult,
+    leaves,
+)
+from loopwright.model.plan import Plan
+from loopwright.model.record import JsonValue
+
+Outcome: TypeAlias = Literal["completed", "exhausted", "failed", "cancelled"]
+Payload: TypeAlias = dict[str, JsonValue]
+
+
+class Ending(NamedTuple):
+    """What ended a loop, with what belongs to it."""
+
+    reason: str
+    detail: Payload
+
+
+class RunResult(TypedDict):
+    """What a run answers with."""
+
+    ok: bool
+    output: JsonValue
+
+
+class Loops(NamedTuple):
+    """The loops of a plan by the step that they stand in: of cycles, and of rounds."""
+
+    cycles: dict[str, Repeat]
+    rounds: dict[str, Repeat]
+    limits: dict[str, float | None]
+
+
+def loops_of(plan: Plan) -> Loops:
+    """All loops of a plan; the ids of its steps are unique."""
+    found = Loops({}, {}, {})
+    for step in plan.steps:
+        _gather(step.id, step.action, step.limits.usd, found)
+    return found
+
+
+def _gather(step: str, action: Action, usd: float | None, found: Loops) -> None:
+    if isinstance(action, Repeat) and isinstance(action.body, Cycle):
+        found.cycles[step] = action
+        found.limits[step] = usd
+    elif isinstance(action, Repeat):
+        found.rounds[step] = action
+        _gather(step, action.body, usd, found)
+    for inner in action.steps if isinstance(action, Steps) else ():
+        _gather(inner.id, inner.action, inner.limits.usd, found)
+
+
+class Spending(NamedTuple):
+    """What a loop has cost, and what it may."""
+
+    usd: float
+    cap: float | None
+
+
+def ending_of(
+    loop: Repeat, *, reason: str, cycles: int, passed: tuple[int, str] | None, spending: Spending
+) -> Ending | None:
+    """What ended a loop of cycles; None for a plain run that has just finished. `passed` is the
+    check that held, by its place, with what it saw.
+    """
+    if reason == "max_iterations":
+        return Ending("maxCycles", {"cycles": cycles})
+    if passed is not None and reason != "budget":
+        return _of_check(leaves(loop.until)[passed[0]], passed[1], loop)
+    if reason == "budget":
+        declared = next((one.usd for one in leaves(loop.until) if isinstance(one, Spend)), None)
+        cap = spending.cap if declared is None else declared
+        return Ending("budget-exhausted", {"usd": spending.usd, "cap": cap})
+    return Ending(reason, {})
+
+
+def _of_check(leaf: Leaf, evidence: str, loop: Repeat) -> Ending | None:
+    match leaf:
+        case Contains(text=text, ignore_case=ignore_case):
+            return Ending("textMention" if ignore_case else "text-includes", {"trigger": text})
+        case ToolResult(exit_code=code, contains=text):
+            tool, _, call = evidence.removesuffix(")").rpartition(" (")
+            wanted: Payload = {} if code is None else {"exit_code": code}
+            wanted |= {} if text is None else {"contains": text}
+            return Ending("tool-result", {"tool": tool, "callId": call, "match": wanted})
+        case NoCalls() if isinstance(loop.body, Cycle) and loop.body.nudge is None:
+            return None
+        case NoCalls():
+            return Ending("no-tool-calls", {})
+        case _:
+            return Ending("command", {"evidence": evidence})
+
+
+def result_of(
+    outcome: Outcome, *, reason: str, output: JsonValue = "", error: str = ""
+) -> RunResult:
+    """The answer of a run that has ended."""
+    match outcome:
+        case "completed" | "exhausted":
+            return {"ok": True, "output": output}
+        case "cancelled":
+            return {"ok": False, "output": {"cancelled": True, "reason": reason}}
+        case "failed":
+            return {"ok": False, "output": {"error": error or reason}}
+        case never:
+            assert_never(never)

@@ -1,0 +1,384 @@
+"""What happened in a run as the events of this dialect, in their order.
+
+Facts come in as plain values, the way they stand on disk; `read` gives the text behind one that
+is stored elsewhere. Nothing is kept but what later events need, so a run can be followed live and
+read again in the same words. `cycle.start` stands where the model is really asked: what made the
+conversation shorter before that belongs to the cycle before.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple, TypeAlias, cast
+
+from loopwright.dialects.aldo.endings import (
+    Ending,
+    Outcome,
+    Payload,
+    Spending,
+    ending_of,
+    loops_of,
+    result_of,
+)
+from loopwright.dialects.aldo.payloads import (
+    ACCEPTED,
+    SUBMIT,
+    TAKEN_BEFORE,
+    Call,
+    Fact,
+    counts_of,
+    parts_of,
+    usage_of,
+    value_of,
+)
+from loopwright.model.actions import Cycle
+from loopwright.model.ids import last_id, parent_path
+from loopwright.model.plan import Plan
+from loopwright.model.record import JsonValue
+
+Read: TypeAlias = Callable[[JsonValue], str]
+
+_FINISH = {"stop": "stop", "tool_calls": "tool_use", "length": "length"}
+
+
+class Event(NamedTuple):
+    """One event; `path` names the place in the run, `at` is milliseconds since the epoch."""
+
+    type: str
+    payload: Payload
+    at: int
+    path: str = ""
+
+
+@dataclass(slots=True)
+class _Loop:
+    """What is known of a loop of cycles."""
+
+    started: int = 0  # the cycle whose start was told
+    entries: int = 0
+    usd: float = 0.0
+    finish: str = "stop"
+    calls: list[Call] = field(default_factory=list)
+    answer: Fact | None = None
+    passed: tuple[int, str] | None = None
+    ending: Ending | None = None
+
+
+def events_of(facts: Iterable[Fact], plan: Plan, read: Read) -> list[Event]:
+    """All events of some facts that begin with the first one."""
+    rendering = Rendering(plan, read)
+    return [event for fact in facts for event in rendering.events(fact)]
+
+
+class Rendering:
+    """Follows a run fact by fact."""
+
+    def __init__(self, plan: Plan, read: Read) -> None:
+        self._plan = plan
+        self._read = read
+        self._known = loops_of(plan)
+        self._loops: dict[str, _Loop] = {}
+        self._gates: dict[str, tuple[str, Call]] = {}
+        self._run = ""
+        self._rounds = 0
+
+    def events(self, fact: Fact) -> Iterator[Event]:
+        """The events of the next fact."""
+        render = _RENDER.get(fact["kind"])
+        path = str(fact.get("path", ""))
+        for name, payload in render(self, fact, path) if render is not None else ():
+            yield Event(name, payload, fact["at"], path)
+
+    def _loop(self, path: str) -> tuple[str, _Loop] | None:
+        """The step and the loop of cycles that a pass belongs to."""
+        around = parent_path(path)
+        step = last_id(around)
+        if step not in self._known.cycles:
+            return None
+        return step, self._loops.setdefault(around, _Loop())
+
+    # -- the run -----------------------------------------------------------------------------------
+
+    def _started(self, fact: Fact, _: str) -> "_Events":
+        self._run = fact["run"]
+        version = self._plan.settings.get("agent_version", "")
+        yield "run.started", {"ref": {"name": fact["name"], "version": version}, "id": self._run}
+
+    def _finished(self, fact: Fact, _: str) -> "_Events":
+        outcome, reason = cast("Outcome", fact["outcome"]), str(fact["reason"])
+        if outcome == "cancelled":
+            yield "run.cancelled", {"reason": reason}
+        elif outcome == "failed":
+            error = fact.get("error") or {}
+            message = error.get("detail") or error.get("type") or reason
+            yield "error", {"message": message}
+        else:
+            yield "run.completed", self._completed(fact, reason)
+
+    def _completed(self, fact: Fact, reason: str) -> Payload:
+        (first,) = (step.id for step in self._plan.steps)
+        output = self._read(fact.get("output", ""))
+        if first in self._known.rounds:
+            terminated = reason not in ("max_iterations", "budget", "deadline")
+            why = "terminate" if terminated else "maxRounds"
+            value: JsonValue = {
+                "rounds": self._rounds,
+                "output": output,
+                "terminated": terminated,
+                "terminateReason": why if reason != "budget" else "budget",
+            }
+            return {"output": value, "finishReason": "stop"}
+        loop = self._loops.get(first)
+        if loop is None:
+            value = value_of(output) if self._lists_outputs() else output
+            return {"output": value, "finishReason": "stop"}
+        ended = loop.ending
+        payload: Payload = {"finishReason": loop.finish}
+        if ended is not None and ended.reason == "maxCycles":
+            payload = {"finishReason": "stop"}
+        else:
+            payload |= {"output": output}
+        if ended is not None and ended.reason == "budget-exhausted":
+            payload["finishReason"] = "budget"
+        payload |= {} if ended is None else {"terminatedBy": ended.reason}
+        return payload | {"cycles": loop.started}
+
+    def _lists_outputs(self) -> bool:
+        action = self._plan.steps[0].action
+        return getattr(action, "output", "last") == "list"
+
+    # -- several agents ----------------------------------------------------------------------------
+
+    def _step_started(self, fact: Fact, path: str) -> "_Events":
+        if parent_path(path):
+            yield "composite.child_started", {"alias": last_id(path)}
+
+    def _step_finished(self, fact: Fact, path: str) -> "_Events":
+        step, status = last_id(path), fact["status"]
+        loop = self._loops.get(path)
+        known = self._known.cycles.get(step)
+        if loop is not None and known is not None and status in ("completed", "exhausted"):
+            loop.ending = ending_of(
+                known,
+                reason=str(fact.get("reason", "")),
+                cycles=int(fact.get("iterations", 0)),
+                passed=loop.passed,
+                spending=Spending(loop.usd, self._known.limits.get(step)),
+            )
+            if loop.ending is not None:
+                reason, detail = loop.ending
+                yield "run.terminated_by", {"reason": reason, "detail": detail}
+        if not parent_path(path):
+            return
+        if status in ("completed", "exhausted"):
+            output = self._read(fact.get("output", ""))
+            yield "composite.child_completed", {"alias": step, "output": output}
+        elif status == "failed":
+            error = (fact.get("error") or {}).get("detail", "")
+            yield "composite.child_failed", {"alias": step, "error": error}
+
+    # -- a cycle -----------------------------------------------------------------------------------
+
+    def _requested(self, fact: Fact, path: str) -> "_Events":
+        """The model is asked: the cycle begins, unless it is tried again."""
+        found, call = self._loop(path), fact["call"]
+        if found is None or call["do"] != "model" or call.get("role", "turn") != "turn":
+            return
+        step, loop = found
+        cycle = int(fact["iteration"])
+        if loop.started >= cycle:
+            return
+        loop.started, loop.passed, loop.answer = cycle, None, None
+        yield "checkpoint", {"id": path}
+        most = self._known.cycles[step].max
+        head = self._head(step)
+        messages = loop.entries + head
+        yield "cycle.start", {"cycle": cycle, "maxCycles": most, "messages": messages}
+
+    def _head(self, step: str) -> int:
+        """How many messages stand before the conversation: the system prompt and the task."""
+        body = self._known.cycles[step].body
+        agent = self._plan.agents.get(body.agent) if isinstance(body, Cycle) else None
+        return 1 + bool(agent and agent.system)
+
+    def _answered(self, fact: Fact, path: str) -> "_Events":
+        found, effect = self._loop(path), str(fact["effect"])
+        if found is None:
+            return
+        loop = found[1]
+        purpose = effect.rpartition("/")[2].partition("#")[0]
+        if purpose.startswith("tool"):
+            yield from self._tool_answered(fact, loop, int(purpose[4:]))
+            return
+        usage = fact.get("usage")
+        loop.usd = round(loop.usd + (usage or {}).get("usd", 0.0), 6)
+        if purpose == "model" and fact["kind"] == "effect.done":
+            loop.answer = fact  # what the engine makes of it is told next, with the model's name
+        elif usage:
+            yield "usage", usage_of(usage, "", fact["at"])
+
+    def _turn(self, fact: Fact, path: str) -> "_Events":
+        found = self._loop(path)
+        if found is None:
+            return
+        loop = found[1]
+        answer: Fact = loop.answer or {}
+        text = self._read(answer.get("output", ""))
+        loop.finish = _FINISH.get(fact.get("finish", "stop"), "error")
+        notes = fact.get("calls", ())
+        loop.calls = [
+            Call(note["id"], note["tool"], value_of(self._read(note.get("arguments", "{}"))))
+            for note in notes
+        ]
+        loop.entries += 1
+        usage = answer.get("usage")
+        if usage:
+            yield "usage", usage_of(usage, fact.get("model", ""), answer["at"])
+        response: Payload = {
+            "cycle": fact["iteration"],
+            "textLength": len(text),
+            "toolCalls": [{"tool": call.tool, "callId": call.id} for call in loop.calls],
+            "finishReason": loop.finish,
+        }
+        yield "model.response", response | ({"usage": counts_of(usage)} if usage else {})
+        parts = parts_of(text, loop.calls)
+        if parts:
+            yield "message", {"role": "assistant", "content": parts}
+        for call in loop.calls:
+            yield "tool_call", {"callId": call.id, "tool": call.tool, "args": call.args}
+        yield from self._answered_at_once(loop, notes, int(fact["iteration"]))
+
+    def _answered_at_once(self, loop: _Loop, notes: Iterable[Fact], cycle: int) -> "_Events":
+        """Calls that nobody runs: those that cannot be, and the one that hands in a result."""
+        handed_in = False
+        for call, note in zip(loop.calls, notes, strict=True):
+            if note.get("problem"):
+                yield from self._result(loop, call, {"error": note["problem"]}, cycle, error=True)
+            elif call.tool == SUBMIT:
+                told = TAKEN_BEFORE if handed_in else ACCEPTED
+                yield from self._result(loop, call, told, cycle, error=handed_in)
+                handed_in = True
+
+    def _tool_answered(self, fact: Fact, loop: _Loop, number: int) -> "_Events":
+        text, error = self._read(fact.get("output", "")), fact["kind"] == "effect.failed"
+        value = value_of(text)
+        if error and not text:
+            failure = fact["error"]
+            value = {"error": failure.get("detail") or failure["type"]}
+        call = loop.calls[number - 1]
+        yield from self._result(loop, call, value, int(fact["iteration"]), error=error)
+
+    def _result(
+        self, loop: _Loop, call: Call, value: JsonValue, cycle: int, *, error: bool
+    ) -> "_Events":
+        """A result, and the summary of all when it is the last of its turn."""
+        call.is_error = error
+        told: Payload = {"callId": call.id, "tool": call.tool, "result": value, "isError": error}
+        yield "tool_result", told
+        if any(one.is_error is None for one in loop.calls):
+            return
+        loop.entries += 1
+        results: list[JsonValue] = [
+            {"callId": one.id, "tool": one.tool, "isError": one.is_error} for one in loop.calls
+        ]
+        yield "tool.results", {"cycle": cycle, "results": results}
+
+    # -- people ------------------------------------------------------------------------------------
+
+    def _asked(self, fact: Fact, path: str) -> "_Events":
+        found, number = self._loop(path), fact.get("call")
+        if found is None or number is None:
+            return
+        call = found[1].calls[number - 1]
+        self._gates[fact["gate"]] = path, call
+        own = call.args.get("reason") if isinstance(call.args, dict) else None
+        yield (
+            "tool.pending_approval",
+            {
+                "runId": self._run,
+                "callId": call.id,
+                "tool": call.tool,
+                "args": call.args,
+                "reason": own if isinstance(own, str) else None,
+            },
+        )
+
+    def _decided(self, fact: Fact, _: str) -> "_Events":
+        path, call = self._gates.pop(fact["gate"], ("", None))
+        found = self._loop(path)
+        if found is None or call is None:
+            return
+        approved, reason = fact["decision"] == "approve", fact.get("text", "")
+        resolved: Payload = {
+            "runId": self._run,
+            "callId": call.id,
+            "kind": "approved" if approved else "rejected",
+            "approver": fact.get("by", ""),
+            "at": fact["at"],
+        }
+        yield "tool.approval_resolved", resolved | ({"reason": reason} if reason else {})
+        if not approved:
+            told: JsonValue = {"rejected": True, "reason": reason, "approver": fact.get("by", "")}
+            yield from self._result(found[1], call, told, int(fact["iteration"]), error=True)
+
+    # -- between cycles ----------------------------------------------------------------------------
+
+    def _compressed(self, fact: Fact, path: str) -> "_Events":
+        found = self._loop(path)
+        if found is None:
+            return
+        step, loop = found
+        head, before, summary = self._head(step), loop.entries, fact.get("summary")
+        loop.entries = before - int(fact["dropped"]) + (summary is not None)
+        payload: Payload = {
+            "cycle": loop.started,
+            "strategy": fact["strategy"],
+            "droppedMessages": fact["dropped"],
+            "keptMessages": int(fact["kept"]) + head,
+            "messagesBefore": before + head,
+            "messagesAfter": loop.entries + head,
+        }
+        if summary is not None:
+            payload["summarisedTo"] = self._read(summary)
+        yield "history.compressed", payload
+
+    def _verdict(self, fact: Fact, path: str) -> "_Events":
+        found = self._loop(path)
+        if found is not None and fact["verdict"] == "pass":
+            found[1].passed = int(fact["index"]), self._read(fact.get("evidence", ""))
+        yield from ()
+
+    def _pass_finished(self, fact: Fact, path: str) -> "_Events":
+        around = last_id(parent_path(path))
+        if around in self._known.rounds:
+            self._rounds += around == self._plan.steps[0].id
+            done = bool(fact.get("done", False))
+            yield "composite.iteration", {"round": fact["iteration"], "terminated": done}
+        found = self._loop(path)
+        if found is None:
+            return
+        step, loop = found
+        body = self._known.cycles[step].body
+        nudged = isinstance(body, Cycle) and body.nudge is not None
+        loop.entries += nudged and not loop.calls and not fact.get("done", False)
+
+
+_Events: TypeAlias = Iterator[tuple[str, Payload]]
+
+_RENDER: dict[str, Callable[[Rendering, Fact, str], _Events]] = {
+    "run.started": Rendering._started,
+    "run.finished": Rendering._finished,
+    "step.started": Rendering._step_started,
+    "step.finished": Rendering._step_finished,
+    "iteration.finished": Rendering._pass_finished,
+    "check.verdict": Rendering._verdict,
+    "effect.requested": Rendering._requested,
+    "effect.done": Rendering._answered,
+    "effect.failed": Rendering._answered,
+    "turn.taken": Rendering._turn,
+    "gate.opened": Rendering._asked,
+    "gate.answered": Rendering._decided,
+    "history.compressed": Rendering._compressed,
+}
+
+
+__all__ = ["Event", "Rendering", "events_of", "result_of"]
