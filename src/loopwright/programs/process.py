@@ -84,6 +84,7 @@ class ProgramEnd:
     stdout: bytes = field(default=b"", repr=False)
     stdout_truncated: bool = False
     stderr_tail: bytes = field(default=b"", repr=False)
+    stderr_bytes: int = 0  # all that came, of which the tail is kept
     error: str | None = None  # `problem: sentence`
     seconds: float = 0.0
     survivors_killed: int = 0  # processes besides the program itself that had to be killed
@@ -365,6 +366,7 @@ class _Run:
             stdout=self._stdout.value(),
             stdout_truncated=self._stdout.left_out > 0,
             stderr_tail=self._stderr.last(),
+            stderr_bytes=self._stderr.total,
             error=error,
             seconds=self.seconds,
             survivors_killed=killed,

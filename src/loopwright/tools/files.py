@@ -1,0 +1,233 @@
+"""The tools for files: `fs.read`, `fs.list`, `fs.write`, `fs.edit`; and `result.read`."""
+
+import os
+import stat
+
+from loopwright.model.messages import ToolSpec
+from loopwright.model.record import JsonValue
+from loopwright.tools.gate import Limit
+from loopwright.tools.native import Bench, Call, Native, place, schema, text, whole, yes_no
+from loopwright.tools.outcome import Refusal, ToolOutcome, said
+from loopwright.tools.tree import Parts, Tree, refusal, shown
+
+READ_BYTES = 4 * 1024 * 1024
+WRITE_BYTES = 4 * 1024 * 1024
+PAGE_BYTES = 24 * 1024
+LIST_ENTRIES = 5_000
+LEFT_OUT = frozenset({".git", "node_modules"})
+"""Folders that are not gone into unless they are named themselves."""
+
+_PATH = text("Path in the workspace, for example src/main.py")
+
+
+# -- reading
+
+
+def _read(bench: Bench, call: Call) -> ToolOutcome:
+    parts = place(bench, call)
+    data = bench.tree.read(parts, READ_BYTES)
+    return ToolOutcome(text=page(as_text(data, shown(parts)), call))
+
+
+def _read_result(bench: Bench, call: Call) -> ToolOutcome:
+    data = bench.shelf.get(call.text("handle"))
+    start = call.number("offset", 0)
+    part = data[start : start + PAGE_BYTES]
+    end = start + len(part)
+    note = f"\n[bytes {start} to {end} of {len(data)}; go on with offset {end}]"
+    return ToolOutcome(text=part.decode(errors="replace") + (note if end < len(data) else ""))
+
+
+def as_text(data: bytes, name: str) -> str:
+    """The text in a file; Refusal if there is none."""
+    try:
+        if b"\0" in data[:8_192]:
+            raise Refusal("binary-file", f"{name} is no text ({len(data)} bytes)")
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise Refusal("binary-file", f"{name} is no UTF-8 text ({len(data)} bytes)") from None
+
+
+def page(content: str, call: Call) -> str:
+    """The wanted lines, as many as fit, and how to go on when there are more."""
+    lines = content.splitlines(keepends=True)
+    first = call.number("offset", 1)
+    last = min(len(lines), first - 1 + call.number("limit", len(lines) or 1))
+    kept: list[str] = []
+    room = PAGE_BYTES
+    for line in lines[first - 1 : last]:
+        size = len(line.encode(errors="replace"))
+        if size > room:
+            break
+        kept.append(line)
+        room -= size
+    end = first - 1 + len(kept)
+    if end >= len(lines):
+        return "".join(kept)
+    if not kept and first <= last:
+        head = lines[first - 1].encode(errors="replace")[:PAGE_BYTES].decode(errors="ignore")
+        note = f"line {first} of {len(lines)} is cut; go on with offset {first + 1}"
+        return f"{head}\n[{note}]"
+    note = f"lines {first} to {end} of {len(lines)}; go on with offset {end + 1}"
+    return f"{''.join(kept)}\n[{note}]"
+
+
+# -- listing
+
+
+def _list(bench: Bench, call: Call) -> ToolOutcome:
+    top = place(bench, call)
+    entries: list[JsonValue] = []
+    todo = [top]
+    while todo and len(entries) <= LIST_ENTRIES:
+        call.checkpoint()
+        parts = todo.pop()
+        found = entries_of(bench.tree, parts)
+        for name, info in found:
+            where = (*parts, name)
+            entry: dict[str, JsonValue] = {"path": shown(where), "kind": kind_of(info)}
+            if stat.S_ISREG(info.st_mode):
+                entry["bytes"] = info.st_size
+            entries.append(entry)
+        if call.flag("recursive"):
+            inner = [(*parts, name) for name, info in found if is_entered(name, info)]
+            todo += reversed(inner)
+    cut = len(entries) > LIST_ENTRIES
+    return said({"path": shown(top), "entries": entries[:LIST_ENTRIES], "truncated": cut})
+
+
+def is_entered(name: str, info: os.stat_result) -> bool:
+    return stat.S_ISDIR(info.st_mode) and name not in LEFT_OUT
+
+
+def entries_of(tree: Tree, parts: Parts) -> list[tuple[str, os.stat_result]]:
+    """What is in a folder, by name. Links are told as what they are and not followed."""
+    found: list[tuple[str, os.stat_result]] = []
+    with tree.folder(parts) as folder:
+        try:
+            names = sorted(os.listdir(folder))
+        except OSError as error:
+            raise refusal(error, parts) from None
+        for name in names[: LIST_ENTRIES + 1]:
+            try:
+                found.append((name, os.stat(name, dir_fd=folder, follow_symlinks=False)))
+            except OSError:
+                continue  # gone since
+    return found
+
+
+def kind_of(info: os.stat_result) -> str:
+    if stat.S_ISDIR(info.st_mode):
+        return "folder"
+    if stat.S_ISLNK(info.st_mode):
+        return "link"
+    return "file" if stat.S_ISREG(info.st_mode) else "other"
+
+
+# -- writing
+
+
+def _write(bench: Bench, call: Call) -> ToolOutcome:
+    parts = place(bench, call, writes=True)
+    return _put(bench, call, parts, call.text("content"))
+
+
+def _edit(bench: Bench, call: Call) -> ToolOutcome:
+    parts = place(bench, call, writes=True)
+    content = bench.tree.read(parts, READ_BYTES)
+    as_text(content, shown(parts))
+    whole_text = content.decode()
+    old, new = call.text("old"), call.text("new")
+    times = whole_text.count(old)
+    if times == 0:
+        raise Refusal("no-match", f"the old text is not in {shown(parts)}; read it again")
+    if times > 1 and not call.flag("all"):
+        raise Refusal(
+            "many-matches",
+            f"the old text is {times} times in {shown(parts)}; give more of what is around it, or "
+            f"set all",
+        )
+    outcome = _put(bench, call, parts, whole_text.replace(old, new))
+    return said({"path": shown(parts), "replaced": times}) if not outcome.error else outcome
+
+
+def _put(bench: Bench, call: Call, parts: Parts, content: str) -> ToolOutcome:
+    try:
+        data = content.encode()
+    except UnicodeEncodeError:
+        raise Refusal("bad-text", "the text has characters without a form in UTF-8") from None
+    if len(data) > WRITE_BYTES:
+        raise Refusal("file-too-large", f"{len(data)} bytes, at most {WRITE_BYTES} are written")
+    call.checkpoint()
+    created = bench.tree.write(parts, data)
+    return said({"path": shown(parts), "bytes": len(data), "created": created})
+
+
+# -- their faces
+
+_OFFSET = whole("First line to show, counted from 1")
+_LIMIT = whole("How many lines to show at most")
+
+FILE_TOOLS: tuple[Native, ...] = (
+    Native(
+        spec=ToolSpec(
+            name="fs.read",
+            description="Read a text file of the workspace. Long files come in pages.",
+            schema=schema(("path",), path=_PATH, offset=_OFFSET, limit=_LIMIT),
+        ),
+        limit=Limit(seconds=30, at_once=8),
+        repeatable=True,
+        path="path",
+        work=_read,
+    ),
+    Native(
+        spec=ToolSpec(
+            name="fs.list",
+            description="List a folder of the workspace.",
+            schema=schema((), path=_PATH, recursive=yes_no("Also what is in its folders")),
+        ),
+        limit=Limit(seconds=30, at_once=8),
+        repeatable=True,
+        path="path",
+        work=_list,
+    ),
+    Native(
+        spec=ToolSpec(
+            name="fs.write",
+            description="Write a whole text file; folders on the way are made.",
+            schema=schema(("path", "content"), path=_PATH, content=text("The whole content")),
+        ),
+        limit=Limit(seconds=30, at_once=1),
+        repeatable=False,
+        path="path",
+        work=_write,
+    ),
+    Native(
+        spec=ToolSpec(
+            name="fs.edit",
+            description="Replace a piece of a text file. It must occur exactly once unless all.",
+            schema=schema(
+                ("path", "old", "new"),
+                path=_PATH,
+                old={"type": "string", "minLength": 1, "description": "What is there now"},
+                new=text("What is to be there"),
+                all=yes_no("Replace every occurrence"),
+            ),
+        ),
+        limit=Limit(seconds=30, at_once=1),
+        repeatable=False,
+        path="path",
+        work=_edit,
+    ),
+)
+
+RESULT_READ = Native(
+    spec=ToolSpec(
+        name="result.read",
+        description="Read on in a result of which only the head was shown.",
+        schema=schema(("handle",), handle=text("result:…"), offset=whole("First byte to show", 0)),
+    ),
+    limit=Limit(seconds=30, at_once=8),
+    repeatable=True,
+    work=_read_result,
+)

@@ -1,0 +1,119 @@
+"""The tool `shell.exec`: one program of an allow list, by its arguments, without a shell."""
+
+from collections import deque
+from pathlib import PurePath
+
+from loopwright.model.messages import ToolSpec
+from loopwright.model.record import JsonValue
+from loopwright.tools.commanding import permitted
+from loopwright.tools.gate import Limit
+from loopwright.tools.native import Bench, Call, Native, schema, text
+from loopwright.tools.outcome import Refusal, ToolOutcome, said
+from loopwright.tools.processes import Command, End
+from loopwright.tools.tree import Parts
+
+TAIL_BYTES = 8 * 1024
+SECONDS = 300
+
+
+class Tail:
+    """Keeps the last bytes of a stream and counts all of them."""
+
+    def __init__(self, cap: int) -> None:
+        self.total = 0
+        self._cap = cap
+        self._kept = 0
+        self._chunks: deque[bytes] = deque()
+
+    def add(self, data: bytes) -> None:
+        self.total += len(data)
+        data = data[-self._cap :]
+        self._chunks.append(data)
+        self._kept += len(data)
+        while self._kept - len(self._chunks[0]) >= self._cap:
+            self._kept -= len(self._chunks.popleft())
+
+    def value(self) -> bytes:
+        return b"".join(self._chunks)[-self._cap :]
+
+
+async def _exec(bench: Bench, call: Call) -> ToolOutcome:
+    argv = _argv(call)
+    where = bench.tree.locate(call.text("cwd", "."))
+    cwd = _entered(bench, where)
+    env = bench.programs.environment(bench.shell.pass_env)
+    file = permitted(argv, where=where, bench=bench, env=env)
+    seconds = min(call.seconds, float(call.number("timeout_s", SECONDS)))
+    out = Tail(TAIL_BYTES)
+    end = await bench.programs.run(
+        Command(argv=(file, *argv[1:]), cwd=cwd, env=env, wall_s=seconds, stderr_cap=TAIL_BYTES),
+        out.add,
+    )
+    if end.how == "not_started":
+        raise Refusal("cannot-start", end.error or "the program cannot be started")
+    return _told(end, out, seconds)
+
+
+def _argv(call: Call) -> tuple[str, ...]:
+    given = call.arguments.get("argv")
+    words = (
+        tuple(word for word in given if isinstance(word, str)) if isinstance(given, list) else ()
+    )
+    if not words or not words[0]:
+        raise Refusal("bad-arguments", "argv must name a program")
+    return words
+
+
+def _entered(bench: Bench, where: Parts) -> str:
+    """The folder to start in. That nothing leads out of it is looked at once more just before."""
+    with bench.tree.folder(where):
+        return str(PurePath(bench.tree.root, *where))
+
+
+def _told(end: End, out: Tail, seconds: float) -> ToolOutcome:
+    timed_out = end.how == "wall_timeout"
+    code = None if timed_out else end.code
+    report: dict[str, JsonValue] = {
+        "exit_code": code,
+        "stdout": out.value().decode(errors="replace"),
+        "stderr": end.stderr_tail.decode(errors="replace"),
+        "stdout_bytes": out.total,
+        "stderr_bytes": end.stderr_bytes,
+        "stdout_truncated": out.total > TAIL_BYTES,
+        "stderr_truncated": end.stderr_bytes > TAIL_BYTES,
+        "seconds": round(end.seconds, 3),
+    }
+    if end.signal is not None and not timed_out:
+        report["signal"] = end.signal
+    if timed_out:
+        report["error"] = f"the time limit of {seconds:g} s was reached; everything was ended"
+        report["type"] = "timeout"
+    return said(report, error=timed_out, code=code)
+
+
+SHELL_TOOL = Native(
+    spec=ToolSpec(
+        name="shell.exec",
+        description=(
+            "Run one program with its arguments. There is no shell: no pipes, no globs, no "
+            "variables. Only allowed programs can be started."
+        ),
+        schema=schema(
+            ("argv",),
+            argv={
+                "type": "array",
+                "items": {"type": "string"},
+                "minItems": 1,
+                "maxItems": 1_000,
+                "description": "The program and its arguments, one word each",
+            },
+            cwd=text("Folder of the workspace to start in"),
+            timeout_s={"type": "integer", "minimum": 1, "maximum": 86_400},
+            reason=text("Why this is to be run, for the person who may be asked"),
+        ),
+    ),
+    limit=Limit(seconds=SECONDS, at_once=4),
+    repeatable=False,
+    slack_s=15.0,
+    async_work=_exec,
+)

@@ -1,0 +1,253 @@
+"""The toolbox: what one agent may use, and the only way to it.
+
+A name becomes a tool first (`resolve`), by the exact names that were granted and their last parts.
+Approvals, records and `run` know the tool's own name only, so there is no second spelling that a
+policy could miss.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from typing import TypeAlias
+
+import msgspec
+
+from loopwright.model.messages import CallPart, ToolSpec
+from loopwright.model.record import JsonValue
+from loopwright.model.turns import WantedCall
+from loopwright.tools.doing import capped, done_in_thread, in_time
+from loopwright.tools.files import FILE_TOOLS, RESULT_READ
+from loopwright.tools.gate import Gate, Limit
+from loopwright.tools.native import Arguments, Bench, Call, Native, ShellRules
+from loopwright.tools.offering import McpTool, offered, server_name_problem
+from loopwright.tools.outcome import Refusal, ToolOutcome, failed
+from loopwright.tools.protecting import PROTECTED
+from loopwright.tools.searching import SEARCH_TOOL
+from loopwright.tools.secrets import Blotter
+from loopwright.tools.servers import Server, ServerSpec
+from loopwright.tools.shell import SHELL_TOOL
+from loopwright.tools.tree import shown
+
+NATIVE: Mapping[str, Native] = {
+    tool.spec.name: tool for tool in (*FILE_TOOLS, SEARCH_TOOL, SHELL_TOOL)
+}
+ARGUMENT_BYTES = 1024 * 1024
+MCP_LIMIT = Limit(seconds=120, at_once=8)
+
+SchemaCheck: TypeAlias = Callable[[dict[str, JsonValue], JsonValue], str | None]
+"""Why a value does not fit a JSON Schema, or None."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerGrant:
+    """An MCP server and which of its tools are granted; `*` stands for all of them."""
+
+    name: str
+    spec: ServerSpec
+    allow: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grant:
+    """What an agent may use. Nothing that is not named here is ever run."""
+
+    native: tuple[str, ...] = ()
+    servers: tuple[ServerGrant, ...] = ()
+    shell: ShellRules = field(default_factory=ShellRules)
+    protected: tuple[str, ...] = PROTECTED
+    limits: Mapping[str, Limit] = field(default_factory=dict)  # by the tool's own name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offer:
+    """The tools as a model is offered them, and which servers could not be asked for theirs."""
+
+    tools: tuple[ToolSpec, ...]
+    problems: tuple[str, ...] = ()
+
+
+def grant_problem(grant: Grant) -> str | None:
+    """Why a grant cannot be used, or None."""
+    unknown = [name for name in grant.native if name not in NATIVE]
+    if unknown:
+        near = get_close_matches(unknown[0], NATIVE, n=1) or sorted(NATIVE)
+        return f"there is no tool {unknown[0]!r}; use {', '.join(near)}"
+    names = [server.name for server in grant.servers]
+    twice = [name for name in names if names.count(name) > 1]
+    if twice:
+        return f"the server {twice[0]!r} is granted twice"
+    return next(filter(None, map(server_name_problem, names)), None)
+
+
+class Toolbox:
+    """The tools of one agent in one workspace."""
+
+    def __init__(
+        self,
+        grant: Grant,
+        bench: Bench,
+        *,
+        gate: Gate,
+        servers: Mapping[str, Server],
+        check: SchemaCheck,
+    ) -> None:
+        problem = grant_problem(grant)
+        if problem is not None:
+            raise ValueError(problem)
+        self._grant = grant
+        self._bench = bench
+        self._gate = gate
+        self._servers = servers
+        self._check = check
+        self._blotter = Blotter(bench.programs, grant.shell, [s.spec for s in grant.servers])
+        self._native = {name: NATIVE[name] for name in grant.native}
+        if grant.native or grant.servers:
+            self._native[RESULT_READ.spec.name] = RESULT_READ
+
+    # -- what there is
+
+    async def specs(self) -> Offer:
+        """All tools for the model. Servers are asked at once; one that is down spoils no other."""
+        tools, problems = await self._mcp_tools()
+        native = [tool.spec for tool in self._native.values()]
+        foreign = [
+            ToolSpec(name=name, description=tool.listed.description, schema=tool.listed.schema)
+            for name, tool in tools.items()
+        ]
+        return Offer(tools=(*native, *foreign), problems=problems)
+
+    async def _mcp_tools(self) -> tuple[dict[str, McpTool], tuple[str, ...]]:
+        asked = [
+            offered(one.name, self._servers[one.name], one.allow) for one in self._grant.servers
+        ]
+        tools: dict[str, McpTool] = {}
+        problems: list[str] = []
+        for answer in await asyncio.gather(*asked):
+            tools |= answer if isinstance(answer, dict) else {}
+            problems += [answer.message] if isinstance(answer, Refusal) else []
+        return tools, tuple(map(self._blotter.blot, problems))
+
+    def repeatable(self, tool: str) -> bool:
+        """Whether a call whose end nobody saw may simply be done again."""
+        native = self._native.get(tool)
+        return native is not None and native.repeatable
+
+    # -- what a model wants
+
+    async def resolve(self, call: CallPart) -> WantedCall:
+        """The call with its tool's own name, its arguments, and what it would touch."""
+        tools, problems = await self._mcp_tools()
+        name = _own_name(call.tool, [*self._native, *tools])
+        if isinstance(name, Refusal):
+            text = "; ".join([name.message, *problems])
+            return WantedCall(id=call.id, tool=call.tool[:200], problem=text)
+        try:
+            arguments = self._fitting(name, _parsed(call.args), tools)
+        except Refusal as refusal:
+            return WantedCall(id=call.id, tool=name, problem=refusal.message)
+        return self._touching(WantedCall(id=call.id, tool=name, arguments=arguments), arguments)
+
+    def _fitting(self, name: str, value: JsonValue, tools: Mapping[str, McpTool]) -> Arguments:
+        if not isinstance(value, dict):
+            raise Refusal("bad-arguments", "the arguments must be a JSON object")
+        schema = self._native[name].spec.schema if name in self._native else tools[name].schema
+        problem = self._check(schema, value)
+        if problem is not None:
+            raise Refusal("bad-arguments", f"the arguments do not fit: {problem}")
+        return value
+
+    def _touching(self, wanted: WantedCall, arguments: Arguments) -> WantedCall:
+        native = self._native.get(wanted.tool)
+        if native is RESULT_READ:
+            return msgspec.structs.replace(wanted, paths=())
+        if native is None or native.path is None:
+            return wanted
+        try:
+            parts = self._bench.tree.locate(Call(arguments).text(native.path, "."))
+        except Refusal as refusal:
+            return msgspec.structs.replace(wanted, problem=refusal.message)
+        protected = self._bench.protection.covers(parts)
+        return msgspec.structs.replace(wanted, paths=(shown(parts),), protected=protected)
+
+    # -- doing it
+
+    async def run(self, tool: str, arguments: JsonValue, *, approved: bool = False) -> ToolOutcome:
+        """Do a call under the tool's own name. `approved` says that a person has seen this very
+        call; only then is a protected path written to. Cancelling ends what it has started.
+        """
+        try:
+            limit = self._limit(tool)
+            slack = self._native[tool].slack_s if tool in self._native else 0.0
+            async with self._gate.turn(tool, limit), in_time(limit.seconds + slack):
+                outcome = await self._do(tool, arguments, limit, approved=approved)
+        except Refusal as refusal:
+            outcome = failed(refusal.problem, refusal.message)
+        except Exception as error:  # a tool may fail in any way; the loop goes on and says so
+            outcome = failed("tool-error", f"{type(error).__name__}: {error}")
+        return capped(self._blotted(outcome), self._bench.shelf)
+
+    def _limit(self, tool: str) -> Limit:
+        if tool in self._native:
+            default = self._native[tool].limit
+        elif any(tool.startswith(f"{server.name}.") for server in self._grant.servers):
+            default = MCP_LIMIT
+        else:
+            raise Refusal("unknown-tool", f"there is no tool {tool[:200]!r}")
+        return self._grant.limits.get(tool, default)
+
+    async def _do(
+        self, tool: str, arguments: JsonValue, limit: Limit, *, approved: bool
+    ) -> ToolOutcome:
+        native = self._native.get(tool)
+        if native is None:
+            return await self._do_mcp(tool, arguments)
+        call = Call(self._fitting(tool, arguments, {}), approved=approved, seconds=limit.seconds)
+        if native.async_work is not None:
+            return await native.async_work(self._bench, call)
+        assert native.work is not None, "a tool has one of the two"
+        return await done_in_thread(native.work, self._bench, call)
+
+    async def _do_mcp(self, tool: str, arguments: JsonValue) -> ToolOutcome:
+        server = tool.partition(".")[0]
+        [granted] = [one for one in self._grant.servers if one.name == server]
+        tools = await offered(server, self._servers[server], granted.allow)
+        if isinstance(tools, Refusal):
+            raise tools
+        if tool not in tools:
+            raise Refusal("unknown-tool", f"there is no tool {tool[:200]!r}")
+        fitting = self._fitting(tool, arguments, tools)
+        answer = await self._servers[server].call(tools[tool].listed.name, fitting)
+        if answer.error:
+            return failed(
+                "tool-error", answer.text.strip() or "the tool failed and did not say why"
+            )
+        return ToolOutcome(text=answer.text)
+
+    def _blotted(self, outcome: ToolOutcome) -> ToolOutcome:
+        return msgspec.structs.replace(outcome, text=self._blotter.blot(outcome.text))
+
+
+def _own_name(name: str, known: list[str]) -> str | Refusal:
+    """The one tool that a name stands for: its own name, or the last parts of it."""
+    if name in known:
+        return name
+    found = [one for one in known if one.endswith(f".{name}")] if name else []
+    if len(found) == 1:
+        return found[0]
+    if found:
+        may = ", ".join(sorted(found))
+        return Refusal("unknown-tool", f"{name!r} may mean {may}; use the whole name")
+    near = get_close_matches(name[:200], known, n=3) or sorted(known)[:20]
+    say = f"; there are: {', '.join(near)}" if near else ""
+    return Refusal("unknown-tool", f"there is no tool {name[:200]!r}{say}")
+
+
+def _parsed(text: str) -> JsonValue:
+    if len(text) > ARGUMENT_BYTES:
+        raise Refusal("bad-arguments", f"the arguments have more than {ARGUMENT_BYTES} bytes")
+    try:
+        value: JsonValue = msgspec.json.decode(text.strip() or "{}")
+    except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
+        raise Refusal("bad-arguments", f"the arguments are no JSON: {error}") from None
+    return value

@@ -1,0 +1,62 @@
+"""The workshop: what the tools of all agents of one process share."""
+
+import asyncio
+from types import TracebackType
+from typing import Self
+
+from loopwright.tools.gate import Gate
+from loopwright.tools.native import Bench
+from loopwright.tools.processes import Programs
+from loopwright.tools.protecting import Protection
+from loopwright.tools.servers import Place, Server, ServerSpec
+from loopwright.tools.shelf import Shelf
+from loopwright.tools.toolbox import Grant, SchemaCheck, Toolbox
+from loopwright.tools.tree import Tree
+
+
+class Workshop:
+    """Makes toolboxes. Those of one workspace share its servers and wait for one another where a
+    tool wants to be alone. Belongs to one event loop; `close` ends all servers.
+    """
+
+    def __init__(self, programs: Programs, check: SchemaCheck) -> None:
+        self._programs = programs
+        self._check = check
+        self._gates: dict[str, Gate] = {}
+        self._servers: dict[tuple[str, str, ServerSpec], Server] = {}
+
+    def toolbox(self, workspace: str, grant: Grant, shelf: Shelf) -> Toolbox:
+        """The tools of an agent; ValueError when the grant itself cannot be used."""
+        bench = Bench(
+            tree=Tree(workspace),
+            protection=Protection(grant.protected),
+            programs=self._programs,
+            shelf=shelf,
+            shell=grant.shell,
+        )
+        root = bench.tree.root
+        gate = self._gates.setdefault(root, Gate())
+        servers = {one.name: self._server(root, one.name, one.spec) for one in grant.servers}
+        return Toolbox(grant, bench, gate=gate, servers=servers, check=self._check)
+
+    def _server(self, workspace: str, name: str, spec: ServerSpec) -> Server:
+        key = (workspace, name, spec)
+        if key not in self._servers:
+            self._servers[key] = Server(name, spec, Place(workspace, self._programs))
+        return self._servers[key]
+
+    async def close(self) -> None:
+        """End every server and wait until they are gone."""
+        servers, self._servers = list(self._servers.values()), {}
+        await asyncio.gather(*(server.close() for server in servers))
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
