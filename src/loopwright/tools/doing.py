@@ -47,5 +47,5 @@ def capped(outcome: ToolOutcome, shelf: Shelf) -> ToolOutcome:
     handle = shelf.put(data)
     head = data[:HEAD_BYTES].decode(errors="ignore")
     size = len(head.encode())
-    note = f"[the first {size} of {len(data)} bytes; read on with result.read: {handle}]"
+    note = f"[the first {size} of {len(data)} bytes; read on with result.more: {handle}]"
     return replace(outcome, text=f"{head}\n{note}")

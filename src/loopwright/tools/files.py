@@ -1,4 +1,4 @@
-"""The tools for files: `fs.read`, `fs.list`, `fs.write`, `fs.edit`; and `result.read`."""
+"""The tools for files: `fs.read`, `fs.list`, `fs.write`, `fs.edit`; and `result.more`."""
 
 import os
 import stat
@@ -223,7 +223,7 @@ FILE_TOOLS: tuple[Native, ...] = (
 
 RESULT_READ = Native(
     spec=ToolSpec(
-        name="result.read",
+        name="result.more",
         description="Read on in a result of which only the head was shown.",
         schema=schema(("handle",), handle=text("result:…"), offset=whole("First byte to show", 0)),
     ),
