@@ -36,7 +36,8 @@ def test_short_and_long_names_are_one_tool(tmp_path: Path, name: str) -> None:
     "name",
     [
         "FS.READ", "Fs.read", "fs.Read", " fs.read", "fs.read ", "fs.read\n", "fs .read",
-        "fs..read", ".read", "fs.", "fs", "", ".", "*", "fs_read", "fs/read", "fs-read", "server.fs.read",
+        "fs..read", ".read", "fs.", "fs", "", ".", "*", "fs_read", "fs/read", "fs-read",
+        "server.fs.read",
         "fs.read.fs", "fs.read\0", "fs\u200b.read", "fs.r\u0435ad", "ｆｓ.read", "fs․read", "ead",
         "s.read", "functions.fs.read", "x" * 10_000, "result.write", "fs.delete",
     ],
