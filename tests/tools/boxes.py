@@ -49,7 +49,7 @@ def bench_server(*arguments: str, allow: tuple[str, ...] = MCP_TOOLS) -> ServerG
     return ServerGrant(name="bench", spec=stdio(*arguments), allow=allow)
 
 
-ALL = Grant(native=tuple(NATIVE), shell=ShellRules(allow=("cat", "echo", "ls", "sleep", "head")))
+ALL = Grant(native=tuple(NATIVE), commands=ShellRules(allow=("cat", "echo", "ls", "sleep", "head")))
 
 
 @dataclass

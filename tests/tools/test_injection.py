@@ -20,7 +20,7 @@ from tests.tools.boxes import ALL, CANARY, SERVER, Room, environment, furnish
 
 GRANT = replace(
     ALL,
-    shell=ShellRules(
+    commands=ShellRules(
         allow=("cat", "echo", "git", "ls", "head", "grep"), deny=("git push", "git config")
     ),
     servers=(

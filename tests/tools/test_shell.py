@@ -18,7 +18,7 @@ RULES = ShellRules(
     allow=("cat", "echo", "ls", "git", "rm", "npm test", str(PYTHON), "./run.sh"),
     deny=("rm -rf", "git push --force", "--no-verify"),
 )
-GRANT = replace(ALL, shell=RULES)
+GRANT = replace(ALL, commands=RULES)
 
 
 def shell(folder: Path, *argv: str, **more: Any) -> ToolOutcome:
@@ -204,7 +204,7 @@ def test_cancelling_ends_the_whole_tree(tmp_path: Path) -> None:
 
 def test_programs_get_no_secret(tmp_path: Path) -> None:
     """Only harmless variables and those that were granted by name, which are blotted out."""
-    grant = replace(GRANT, shell=replace(RULES, pass_env=("BUILD_TOKEN",)))
+    grant = replace(GRANT, commands=replace(RULES, pass_env=("BUILD_TOKEN",)))
     code = "import os, json; print(json.dumps(dict(os.environ)))"
 
     async def play(room: Room) -> str:
@@ -219,7 +219,7 @@ def test_programs_get_no_secret(tmp_path: Path) -> None:
 
 def test_nothing_is_allowed_by_itself(tmp_path: Path) -> None:
     """Without an allow list no program is started."""
-    grant = replace(ALL, shell=ShellRules())
+    grant = replace(ALL, commands=ShellRules())
     assert problem(run(tmp_path, "shell.exec", {"argv": ["ls"]}, grant)) == "not-allowed"
 
 
@@ -248,7 +248,7 @@ def test_a_bare_name_is_never_found_in_the_workspace(tmp_path: Path) -> None:
     (work / "bin").mkdir()
     (work / "bin" / "tool-x").write_text("#!/bin/sh\ntouch was-run\n")
     (work / "bin" / "tool-x").chmod(0o755)
-    grant = replace(ALL, shell=ShellRules(allow=("tool-x",)))
+    grant = replace(ALL, commands=ShellRules(allow=("tool-x",)))
 
     async def play(room: Room) -> ToolOutcome:
         return await room.box(grant).run("shell.exec", {"argv": ["tool-x"], "cwd": "src"})

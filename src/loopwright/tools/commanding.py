@@ -64,10 +64,10 @@ def permitted(argv: Sequence[str], *, where: Parts, bench: Bench, env: Mapping[s
     cwd = str(PurePath(bench.tree.root, *where))
     file = _found(argv[0], cwd, bench, env)
     names = set(_names(file)) | {PurePath(argv[0]).name.casefold()}
-    _check_denied(argv, names, bench.shell.deny)
+    _check_denied(argv, names, bench.commands.deny)
     entry = _allowing(argv, file, cwd, bench, env)
     if entry is None:
-        may = ", ".join(bench.shell.allow) or "nothing"
+        may = ", ".join(bench.commands.allow) or "nothing"
         raise Refusal("not-allowed", f"{_shown(argv[0])} is not allowed here; allowed: {may}")
     for word in argv[1:]:
         _check_inside(word, where, bench)
@@ -101,7 +101,7 @@ def _allowing(
     argv: Sequence[str], file: str, cwd: str, bench: Bench, env: Mapping[str, str]
 ) -> str | None:
     """The entry that allows a command."""
-    for entry in bench.shell.allow:
+    for entry in bench.commands.allow:
         program, *first = entry.split()
         if list(argv[1 : 1 + len(first)]) != first:
             continue

@@ -40,7 +40,7 @@ class Bench:
     protection: Protection
     programs: Programs
     shelf: Shelf
-    shell: ShellRules
+    commands: ShellRules
 
 
 @dataclass(frozen=True, slots=True)

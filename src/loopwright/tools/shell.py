@@ -41,7 +41,7 @@ async def _exec(bench: Bench, call: Call) -> ToolOutcome:
     argv = _argv(call)
     where = bench.tree.locate(call.text("cwd", "."))
     cwd = _entered(bench, where)
-    env = bench.programs.environment(bench.shell.pass_env)
+    env = bench.programs.environment(bench.commands.pass_env)
     file = permitted(argv, where=where, bench=bench, env=env)
     seconds = min(call.seconds, float(call.number("timeout_s", SECONDS)))
     out = Tail(TAIL_BYTES)

@@ -54,7 +54,7 @@ class Grant:
 
     native: tuple[str, ...] = ()
     servers: tuple[ServerGrant, ...] = ()
-    shell: ShellRules = field(default_factory=ShellRules)
+    commands: ShellRules = field(default_factory=ShellRules)
     protected: tuple[str, ...] = PROTECTED
     limits: Mapping[str, Limit] = field(default_factory=dict)  # by the tool's own name
 
@@ -100,7 +100,7 @@ class Toolbox:
         self._gate = gate
         self._servers = servers
         self._check = check
-        self._blotter = Blotter(bench.programs, grant.shell, [s.spec for s in grant.servers])
+        self._blotter = Blotter(bench.programs, grant.commands, [s.spec for s in grant.servers])
         self._native = {name: NATIVE[name] for name in grant.native}
         if grant.native or grant.servers:
             self._native[RESULT_READ.spec.name] = RESULT_READ

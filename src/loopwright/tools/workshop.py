@@ -32,7 +32,7 @@ class Workshop:
             protection=Protection(grant.protected),
             programs=self._programs,
             shelf=shelf,
-            shell=grant.shell,
+            commands=grant.commands,
         )
         root = bench.tree.root
         gate = self._gates.setdefault(root, Gate())
