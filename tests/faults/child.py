@@ -20,7 +20,8 @@ from typing import Any
 
 from loopwright.app.service import Service, Start
 from loopwright.app.wiring import owner_alive, this_owner
-from loopwright.kernel.facts import EffectRequested, encode_facts
+from loopwright.kernel.encoding import encode_facts
+from loopwright.kernel.facts import EffectRequested
 from loopwright.ports import OPEN_STATUSES, Answer, Job
 from loopwright.runtime.clock import SystemClock
 from loopwright.runtime.driver import LocalDriver

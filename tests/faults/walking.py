@@ -12,7 +12,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from random import Random
 
-from loopwright.kernel.facts import AnyFact, EffectDone, EffectFailed, RunFinished, encode_facts
+from loopwright.kernel.encoding import encode_facts
+from loopwright.kernel.facts import AnyFact, EffectDone, EffectFailed, RunFinished
 from loopwright.runtime.senses import content_hash
 from loopwright.stores import open_sqlite_log
 from loopwright.testing import check_invariants

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from loopwright.kernel import calls, facts
 from loopwright.kernel.calls import AnyCall
-from loopwright.kernel.facts import AnyFact, RunPaused, decode_facts, encode_facts
+from loopwright.kernel.encoding import decode_facts, encode_facts
+from loopwright.kernel.facts import AnyFact, RunPaused
 from loopwright.model.plan import Agent
 from loopwright.model.policy import Limits
 from loopwright.model.record import Blob

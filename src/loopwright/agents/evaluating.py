@@ -10,12 +10,11 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from loopwright.kernel.calls import ModelCall, ToolCall
+from loopwright.kernel.calls import CallNote, ModelCall, ToolCall
 from loopwright.kernel.checks import last_json_object
 from loopwright.kernel.cycles import rejected, turned_away
 from loopwright.kernel.facts import (
     AnyFact,
-    CallNote,
     EffectDone,
     EffectFailed,
     EffectRequested,

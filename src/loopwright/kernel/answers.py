@@ -28,7 +28,7 @@ from loopwright.kernel.frames import (
     RepeatBody,
     Session,
 )
-from loopwright.kernel.limits import used_up
+from loopwright.kernel.limits import cap, used_up
 from loopwright.kernel.retry import parked_until
 from loopwright.kernel.state import (
     Pending,
@@ -288,3 +288,15 @@ def gate_closed(state: State, fact: GateClosed) -> None:
         state.ignored += 1
         return
     gate.open = False
+
+
+def note_gate(repeat: RepeatBody, owner: PassOwner, *, done: bool) -> None:
+    """What a decision after the pass means for the next one."""
+    asked, rule = owner.gate, repeat.action.gate
+    if asked is None or rule is None or asked.decision is None or done:
+        return
+    if rule.approve_continues and asked.decision == "approve" and not asked.text:
+        repeat.feedback = "Approved"
+    most = cap(repeat)
+    if rule.grants and most is not None and repeat.finished >= most:
+        repeat.extra += 1

@@ -56,4 +56,16 @@ class SnapshotCall(Call, frozen=True, kw_only=True, tag="snapshot"):
     """Record the state of the workspace."""
 
 
+class CallNote(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """A tool call of a turn: run at once, held for a person (`held` says why), or not to be run
+    (`problem` says why).
+    """
+
+    id: str
+    tool: str
+    arguments: Text = "{}"
+    held: str = ""
+    problem: str = ""
+
+
 AnyCall: TypeAlias = AgentCall | CommandCall | SleepCall | ModelCall | ToolCall | SnapshotCall

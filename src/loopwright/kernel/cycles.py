@@ -7,11 +7,10 @@ neither. A call that a person has to see waits alone; its siblings go on.
 import msgspec
 
 from loopwright.kernel.approvals import held_for
-from loopwright.kernel.calls import ModelCall, SleepCall, ToolCall
+from loopwright.kernel.calls import CallNote, ModelCall, SleepCall, ToolCall
 from loopwright.kernel.checks import Said
 from loopwright.kernel.facts import (
     AnyFact,
-    CallNote,
     EffectDone,
     EffectFailed,
     EffectRequested,

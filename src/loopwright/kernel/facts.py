@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from loopwright.kernel.calls import AnyCall
+from loopwright.kernel.calls import AnyCall, CallNote
 from loopwright.model.actions import Decision
 from loopwright.model.plan import Agent
 from loopwright.model.policy import FailureKind, Limits
@@ -241,18 +241,6 @@ class EffectFailed(PlaceFact, frozen=True, kw_only=True, tag="effect.failed"):
     tools: tuple[ToolUse, ...] = ()
 
 
-class CallNote(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """A tool call of a turn: run at once, held for a person (`held` says why), or not to be run
-    (`problem` says why).
-    """
-
-    id: str
-    tool: str
-    arguments: Text = "{}"
-    held: str = ""
-    problem: str = ""
-
-
 class TurnTaken(PlaceFact, frozen=True, kw_only=True, tag="turn.taken"):
     """What the engine makes of a model's turn: which calls are run, held or turned away."""
 
@@ -405,15 +393,3 @@ AnyFact: TypeAlias = (
     | BudgetReserved
     | BudgetSettled
 )
-
-_ENCODER = msgspec.json.Encoder()
-_DECODER = msgspec.json.Decoder(list[AnyFact])
-
-
-def encode_facts(facts: list[AnyFact]) -> bytes:
-    """Facts of one append as they stand on disk."""
-    return _ENCODER.encode(facts)
-
-
-def decode_facts(data: bytes) -> list[AnyFact]:
-    return _DECODER.decode(data)

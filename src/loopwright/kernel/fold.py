@@ -16,6 +16,7 @@ from loopwright.kernel.answers import (
     gate_answered,
     gate_closed,
     gate_opened,
+    note_gate,
 )
 from loopwright.kernel.facts import (
     AgentChanged,
@@ -53,7 +54,6 @@ from loopwright.kernel.facts import (
 from loopwright.kernel.frames import (
     CheckNote,
     CycleBody,
-    Entry,
     ItemResult,
     LeafBody,
     PassOwner,
@@ -63,7 +63,6 @@ from loopwright.kernel.frames import (
     StepsBody,
 )
 from loopwright.kernel.learning import learning_of
-from loopwright.kernel.limits import cap
 from loopwright.kernel.messages import (
     finalized,
     message_delivered,
@@ -319,45 +318,16 @@ def _settle_pass(repeat: RepeatBody, owner: PassOwner, ended: Result, *, done: b
     repeat.last_checks = owner.notes
     gate = owner.gate or owner.heard
     repeat.feedback = gate.text if gate is not None and gate.decision else ""
-    _note_gate(repeat, owner, done=done)
+    note_gate(repeat, owner, done=done)
     memory = repeat.action.memory
     if isinstance(memory, ProgressLog) or repeat.action.output == "learning":
         size = memory.chars if isinstance(memory, ProgressLog) else 300
         repeat.learnings.append(learning_of(ended.output, owner.iteration, size))
     if isinstance(owner.body, CycleBody):
-        _remember_turn(repeat, owner.body, done=done)
+        turns.remember_turn(repeat, owner.body, done=done)
     repeat.last_steps = dict(owner.body.results) if isinstance(owner.body, StepsBody) else {}
     if repeat.action.output == "all":
         repeat.outputs.append(_said_in(owner, ended))
-
-
-def _note_gate(repeat: RepeatBody, owner: PassOwner, *, done: bool) -> None:
-    """What a decision after the pass means for the next one."""
-    asked, rule = owner.gate, repeat.action.gate
-    if asked is None or rule is None or asked.decision is None or done:
-        return
-    if rule.approve_continues and asked.decision == "approve" and not asked.text:
-        repeat.feedback = "Approved"
-    most = cap(repeat)
-    if rule.grants and most is not None and repeat.finished >= most:
-        repeat.extra += 1
-
-
-def _remember_turn(repeat: RepeatBody, body: CycleBody, *, done: bool) -> None:
-    """The turn and its results enter the conversation; a turn that asked for nothing and did not
-    end the loop is answered, so that the model does not wait for somebody to speak.
-    """
-    if body.answer is None or body.turn is None:
-        return
-    if body.answer.result is not None:
-        repeat.history.append(Entry(kind="model", text=body.answer.result))
-    if body.turn.calls:
-        said = tuple(body.said[number] for number in sorted(body.said))
-        repeat.history.append(Entry(kind="tools", said=said))
-    elif not done and body.action.nudge:
-        repeat.history.append(Entry(kind="user", text=body.action.nudge))
-    if repeat.feedback:
-        repeat.history.append(Entry(kind="user", text=repeat.feedback))
 
 
 def _said_in(owner: PassOwner, ended: Result) -> list[tuple[str, Text]]:

@@ -11,7 +11,7 @@ from loopwright.kernel.facts import (
     HistoryCompressed,
     TurnTaken,
 )
-from loopwright.kernel.frames import CycleBody, Entry, PassOwner, ToolSaid
+from loopwright.kernel.frames import CycleBody, Entry, PassOwner, RepeatBody, ToolSaid
 from loopwright.kernel.histories import shortened
 from loopwright.kernel.retry import parked_until
 from loopwright.kernel.state import Pending, State
@@ -122,3 +122,20 @@ def history_compressed(state: State, fact: HistoryCompressed) -> None:
     if body.failure is not None and body.failure.error.type == "overflow":
         body.failure = None
     state.touch(owner)
+
+
+def remember_turn(repeat: RepeatBody, body: CycleBody, *, done: bool) -> None:
+    """The turn and its results enter the conversation; a turn that asked for nothing and did not
+    end the loop is answered, so that the model does not wait for somebody to speak.
+    """
+    if body.answer is None or body.turn is None:
+        return
+    if body.answer.result is not None:
+        repeat.history.append(Entry(kind="model", text=body.answer.result))
+    if body.turn.calls:
+        said = tuple(body.said[number] for number in sorted(body.said))
+        repeat.history.append(Entry(kind="tools", said=said))
+    elif not done and body.action.nudge:
+        repeat.history.append(Entry(kind="user", text=body.action.nudge))
+    if repeat.feedback:
+        repeat.history.append(Entry(kind="user", text=repeat.feedback))

@@ -12,7 +12,8 @@ from typing import NamedTuple
 import msgspec
 
 from loopwright.errors import StorageError
-from loopwright.kernel.facts import AnyFact, RunStarted, decode_facts
+from loopwright.kernel.encoding import decode_facts
+from loopwright.kernel.facts import AnyFact, RunStarted
 from loopwright.model.record import Blob
 from loopwright.ports import Numbered
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 from loopwright.errors import StorageError
-from loopwright.kernel.facts import decode_facts, encode_facts
+from loopwright.kernel.encoding import decode_facts, encode_facts
 from loopwright.ports import Append, Headline, OpenGate
 
 Done = Callable[[Exception | None], None]

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 from loopwright.kernel.decide import settle
+from loopwright.kernel.encoding import decode_facts, encode_facts
 from loopwright.kernel.facts import (
     AgentChanged,
     AnyFact,
@@ -16,8 +17,6 @@ from loopwright.kernel.facts import (
     RunPaused,
     RunResumed,
     RunStarted,
-    decode_facts,
-    encode_facts,
 )
 from loopwright.kernel.fold import apply, fold
 from loopwright.kernel.state import State
