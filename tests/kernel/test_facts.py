@@ -40,7 +40,11 @@ BY_NAME: dict[str, st.SearchStrategy[object]] = {
     "mark": st.none() | COUNT,
     "code": st.none() | st.integers(-255, 255),
     "call": st.one_of([st.deferred(lambda kind=kind: any_of(kind)) for kind in CALLS]),
-    "arguments": JSON,
+    "trimmed": st.lists(COUNT, max_size=2).map(tuple),
+    "calls": st.lists(
+        st.builds(calls.CallNote, id=IDS, tool=IDS, arguments=TEXT, held=TEXTS, problem=TEXTS),
+        max_size=2,
+    ).map(tuple),
     "argv": st.lists(TEXTS, max_size=3).map(tuple),
     "env": st.dictionaries(IDS, TEXTS, max_size=2),
     "answers": st.just(("approve", "continue")),
@@ -64,7 +68,7 @@ def any_of(kind: type) -> st.SearchStrategy[object]:
 
 
 def _is_text_call(kind: type, name: str) -> bool:
-    return kind is calls.ToolCall and name == "call"
+    return kind in (calls.ToolCall, facts.GateOpened) and name == "call"
 
 
 def _of(hint: object) -> st.SearchStrategy[object]:
@@ -77,8 +81,8 @@ def _of(hint: object) -> st.SearchStrategy[object]:
         return FAILURE | st.none() if options else FAILURE
     if hint is Agent:
         return st.builds(Agent, spec=TEXTS, system=TEXTS, env=st.dictionaries(IDS, TEXTS))
-    if hint is int:
-        return COUNT
+    if int in (hint, *options):
+        return COUNT | st.none() if options else COUNT
     if hint is bool:
         return st.booleans()
     return TEXTS | st.none() if type(None) in options else TEXTS
@@ -100,7 +104,15 @@ def described() -> dict[str, dict[str, list[str]]]:
         "calls": {str(k.__struct_config__.tag): list(k.__struct_encode_fields__) for k in CALLS},
         "parts": {
             kind.__name__: list(kind.__struct_encode_fields__)
-            for kind in (facts.Usage, facts.ToolUse, facts.Failure, Blob, Agent, Limits)
+            for kind in (
+                facts.Usage,
+                facts.ToolUse,
+                facts.Failure,
+                calls.CallNote,
+                Blob,
+                Agent,
+                Limits,
+            )
         },
     }
 
@@ -140,6 +152,7 @@ def test_new_fields_have_defaults() -> None:
         "effect.requested": ["at", "path", "effect", "call"],
         "effect.done": ["at", "path", "effect"],
         "effect.failed": ["at", "path", "effect", "error"],
+        "turn.taken": ["at", "path", "effect"],
         "gate.opened": ["at", "path", "gate", "digest", "message", "answers"],
         "gate.answered": ["at", "path", "gate", "decision"],
         "gate.closed": ["at", "path", "gate", "reason"],

@@ -14,7 +14,6 @@ from loopwright.kernel.facts import (
     BudgetSettled,
     CoordinatorNarrated,
     EffectDone,
-    HistoryCompressed,
     IterationStarted,
     MessageSent,
     Usage,
@@ -222,9 +221,6 @@ def test_silence_after_the_end() -> None:
     "fact",
     [
         pytest.param(CoordinatorNarrated(at=5_000, path="", text="hi"), id="narration"),
-        pytest.param(
-            HistoryCompressed(at=5_000, path="main", dropped=1, kept=2, strategy="s"), id="history"
-        ),
         pytest.param(BudgetReserved(at=5_000, path="main", effect="e", usd=1.0), id="reserved"),
         pytest.param(BudgetSettled(at=5_000, path="main", effect="e", usd=1.0), id="settled"),
     ],

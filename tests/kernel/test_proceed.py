@@ -17,7 +17,6 @@ from loopwright.kernel.facts import (
 from loopwright.kernel.fold import fold
 from loopwright.model.actions import (
     Action,
-    Cycle,
     Repeat,
     RunCommand,
     Step,
@@ -25,7 +24,7 @@ from loopwright.model.actions import (
     Stop,
     Wait,
 )
-from loopwright.model.checks import Contains, ToolResult
+from loopwright.model.checks import Contains
 from loopwright.model.expr import Cel
 from loopwright.model.plan import Plan
 from loopwright.model.template import Lit, Ref
@@ -129,19 +128,6 @@ def test_stop_ends_the_whole_run(reason: object, expected: str) -> None:
         "never": "cancelled",
     }
     assert broken_laws(run.facts) == []
-
-
-@pytest.mark.parametrize(
-    "action",
-    [
-        pytest.param(Cycle(agent="a"), id="cycle"),
-        pytest.param(Repeat(body=WORK, max=1, until=ToolResult(tool="x")), id="check by tool"),
-    ],
-)
-def test_what_has_no_decider_is_a_defect(action: Action) -> None:
-    """A plan with something that cannot be decided is never quietly passed over."""
-    with pytest.raises(AssertionError, match="no decider"):
-        drive(plan_of(action))
 
 
 # -- joins -----------------------------------------------------------------------------------------

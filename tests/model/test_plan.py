@@ -94,9 +94,8 @@ def tags(union: object) -> dict[str, type[Record]]:
         ),
         pytest.param(
             checks.Check,
-            "all any approval cap command contains expr field goal judge person regex schema"
-            " script"
-            " signal tool-result",
+            "all any approval cap command contains expr field goal judge no-calls path person"
+            " regex schema script signal spend tool-result",
             id="checks",
         ),
         pytest.param(

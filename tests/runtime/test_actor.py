@@ -15,7 +15,7 @@ from loopwright.kernel.facts import (
     Usage,
 )
 from loopwright.model.actions import CallAgent, Gate, Repeat, Step, Wait
-from loopwright.model.checks import Cap, ToolResult
+from loopwright.model.checks import Cap, Spend
 from loopwright.model.plan import Plan
 from loopwright.ports import Answer, Append, Done, Job
 from loopwright.runtime.actor import RETRY_STORAGE_MS
@@ -359,7 +359,7 @@ def test_a_defect_of_the_decider_ends_the_driving_of_one_run() -> None:
 
     async def body() -> None:
         process = World().process()
-        judged = loop(until=ToolResult(tool="shell"))
+        judged = loop(until=Spend(usd="much"))  # type: ignore[arg-type]  # no reader makes such a plan
         bad, good = await process.start(judged), await process.start(passes(1))
         await process.driver.rest(bad)
         await process.driver.rest(good)
