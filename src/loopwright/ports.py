@@ -19,8 +19,10 @@ import msgspec
 from loopwright.kernel.calls import AnyCall
 from loopwright.kernel.facts import NO_USAGE, AnyFact, Failure, ToolUse, Usage
 from loopwright.model.exchange import ModelEvent, ModelRequest, Pricing
+from loopwright.model.messages import AnyMessage, CallPart, ToolSpec
 from loopwright.model.plan import Agent
 from loopwright.model.record import JsonValue
+from loopwright.model.turns import WantedCall
 
 RunStatus: TypeAlias = Literal[
     "running", "paused", "waiting", "completed", "exhausted", "failed", "cancelled"
@@ -243,6 +245,14 @@ class Job(msgspec.Struct, kw_only=True, gc=False):
     hidden: str | None = None  # a signal whose tags those who look on do not see
     used: AbstractSet[int] = frozenset()  # bookmarks that this agent has already used up
     talk: Talk | None = None
+    system: str | None = None  # instead of the agent's own
+    messages: tuple[AnyMessage, ...] = ()  # a conversation with a chat model so far
+    offers: tuple[ToolSpec, ...] = ()  # tools of the run, for a chat model
+    arguments: str = "{}"  # of a tool, as JSON
+    approved: bool = False  # a person has let this very call of a tool through
+    forced: bool = False  # a chat model may do nothing but hand in its result
+    again: bool = False  # begun in an earlier life of the driver, and nobody knows how it ended
+    budgeted: bool = False  # what it costs counts against a limit in USD
 
 
 class Done(msgspec.Struct, kw_only=True, gc=False):
@@ -293,6 +303,45 @@ class Performer(Protocol):
     """
 
     def perform(self, job: Job) -> Answer | Awaitable[Answer]: ...
+
+
+class Offered(Protocol):
+    """The tools that a model may be told of, and which of them cannot be asked for now."""
+
+    @property
+    def tools(self) -> tuple[ToolSpec, ...]: ...
+
+    @property
+    def problems(self) -> tuple[str, ...]: ...
+
+
+class ToolEnd(Protocol):
+    """What came of a tool, for the model."""
+
+    @property
+    def text(self) -> str: ...
+
+    @property
+    def error(self) -> bool: ...
+
+    @property
+    def code(self) -> int | None: ...
+
+
+class Tools(Protocol):
+    """What one agent may do in one workspace, and the only way to it."""
+
+    async def specs(self) -> Offered:
+        """What there is."""
+
+    async def resolve(self, call: CallPart) -> WantedCall:
+        """A call that a model wants, under the tool's own name, or what is wrong with it."""
+
+    async def run(self, tool: str, arguments: JsonValue, *, approved: bool = False) -> ToolEnd:
+        """Do it. Failures are data for the model; cancelling ends what it has started."""
+
+    def repeatable(self, tool: str) -> bool:
+        """Whether a call whose end nobody saw may simply be done again."""
 
 
 class ModelClient(Protocol):

@@ -11,8 +11,10 @@ MESSAGE_BYTES = 16 * 1_024
 
 def read_out(messages: Iterable[Message], senses: Senses) -> list[str]:
     """A section with messages, each as a turn of whoever wrote it; none when there are none."""
-    turns = [
-        f"[{message.sender}]: {clip_end(senses.read(message.text), MESSAGE_BYTES)}"
-        for message in messages
-    ]
+    turns = [said_by(message.sender, senses.read(message.text)) for message in messages]
     return ["## Messages\n\n" + "\n\n".join(turns)] if turns else []
+
+
+def said_by(sender: str, text: str) -> str:
+    """One message, with who wrote it."""
+    return f"[{sender}]: {clip_end(text, MESSAGE_BYTES)}"

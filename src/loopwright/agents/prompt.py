@@ -22,7 +22,7 @@ from loopwright.kernel.frames import (
 from loopwright.kernel.limits import cap
 from loopwright.kernel.state import Senses, State, enclosing_pass, session_key
 from loopwright.kernel.texts import request_text
-from loopwright.model.actions import CallAgent, Cycle
+from loopwright.model.actions import CallAgent
 from loopwright.model.memory import NoMemory, PreviousOutput, ProgressLog, SameSession
 from loopwright.model.record import JsonValue
 from loopwright.model.template import Ref, Template
@@ -49,19 +49,31 @@ def compose(state: State, owner: Owner, senses: Senses) -> Shown:
     """What the agent at this place is shown now."""
     body = owner.body
     assert isinstance(body, LeafBody)
-    assert isinstance(body.action, CallAgent | Cycle)
-    action = body.action
-    schema = action.schema if isinstance(action, CallAgent) else None
+    assert isinstance(body.action, CallAgent)
+    return _composed(state, owner, body.action, _form(body, body.action.schema), senses)
+
+
+def compose_call(state: State, owner: Owner, action: CallAgent, senses: Senses) -> Shown:
+    """What a chat model is told to do when it is called at this place. How it hands in a result
+    it knows from its tools.
+    """
+    return _composed(state, owner, action, [], senses)
+
+
+def _composed(
+    state: State, owner: Owner, action: CallAgent, form: list[str], senses: Senses
+) -> Shown:
+    schema = action.schema
     asked = [request_text(state, owner, action.prompt, senses)]
     inside = enclosing_pass(owner)
     heard = read_out(state.mail.heard.get(owner.inside, ()), senses)
     if not heard and _is_plain(action, inside):
         return Shown(text=asked[0], schema=None, session=None)
-    asked += [*_occasion(state, action, senses), *_form(body, schema)]
+    asked += [*_occasion(state, action, senses), *form]
     after = [*_item(inside, action.prompt), *_memory(inside, action, senses)] if inside else []
     after += heard
     text = _joined([*asked, *after])
-    if isinstance(action, CallAgent) and action.show_needs:
+    if action.show_needs:
         before = _as_fits(needed(owner, senses), beside=text)
         text = clip_end(_joined([*asked, *before, *after]), PROMPT_BYTES - MARGIN_BYTES)
     session = _session(state, owner, action, inside)
@@ -70,13 +82,13 @@ def compose(state: State, owner: Owner, senses: Senses) -> Shown:
         schema=schema,
         session=session.id if session else None,
         session_used=session.used if session else NO_USAGE,
-        files=action.context_files if isinstance(action, CallAgent) else (),
+        files=action.context_files,
     )
 
 
-def _is_plain(action: CallAgent | Cycle, inside: PassOwner | None) -> bool:
+def _is_plain(action: CallAgent, inside: PassOwner | None) -> bool:
     """Whether nothing is shown but what is asked, which is worth knowing early in a long loop."""
-    if inside is None or not isinstance(action, CallAgent):
+    if inside is None:
         return False
     if action.show_needs or action.schema is not None or action.context_files:
         return False
@@ -86,9 +98,9 @@ def _is_plain(action: CallAgent | Cycle, inside: PassOwner | None) -> bool:
     return forgets and not carries and enclosing_pass(repeat.owner) is None
 
 
-def _occasion(state: State, action: CallAgent | Cycle, senses: Senses) -> list[str]:
+def _occasion(state: State, action: CallAgent, senses: Senses) -> list[str]:
     """What the run was started with, for a step of a graph that has a prompt of its own."""
-    told = isinstance(action, CallAgent) and action.show_needs and action.prompt and state.started
+    told = action.show_needs and action.prompt and state.started
     message = senses.read(state.started.message) if told and state.started else ""
     return [f"## Flow Context\n\n{message}"] if message else []
 
@@ -119,14 +131,14 @@ def _form(body: LeafBody, schema: dict[str, JsonValue] | None) -> list[str]:
 
 
 def _session(
-    state: State, owner: Owner, action: CallAgent | Cycle, inside: PassOwner | None
+    state: State, owner: Owner, action: CallAgent, inside: PassOwner | None
 ) -> Session | None:
     """The session to go on with: the one that the same program has begun at the same place of this
     loop. Another program behind the agent cannot know it, so the agent begins a new one.
     """
     if inside is None:
         return None
-    threaded = isinstance(action, CallAgent) and action.session == "thread"
+    threaded = action.session == "thread"
     same = isinstance(inside.parent.action.memory, SameSession)
     if not threaded and not same:
         return None
@@ -148,7 +160,7 @@ def _item(inside: PassOwner, template: Template) -> list[str]:
     return [f"## Item (index {place.number})\n\n{value}"]
 
 
-def _memory(inside: PassOwner, action: CallAgent | Cycle, senses: Senses) -> list[str]:
+def _memory(inside: PassOwner, action: CallAgent, senses: Senses) -> list[str]:
     repeat = inside.parent
     if repeat.finished == 0 or repeat.action.each is not None:
         return [*_number(inside), *_feedback(repeat, action)]
@@ -208,7 +220,7 @@ def _check_note(note: CheckNote, senses: Senses) -> str:
     return f"## Check: {note.check} ({said.get(note.verdict, note.verdict)})\n\n{quoted}"
 
 
-def _feedback(repeat: RepeatBody, action: CallAgent | Cycle) -> list[str]:
+def _feedback(repeat: RepeatBody, action: CallAgent) -> list[str]:
     """What a person said, unless the prompt places it itself."""
     placed = any(isinstance(part, Ref) and part.of == "feedback" for part in action.prompt)
     if placed or not repeat.feedback:

@@ -142,6 +142,7 @@ def _spend(state: State, owner: Owner, usage: Usage) -> None:
         place.spent.input_tokens += usage.input_tokens
         place.spent.output_tokens += usage.output_tokens
         place.spent.usd = round(place.spent.usd + usage.usd, 9)
+        place.spent.unpriced += usage.unpriced
         over = over or (before is None and used_up(limits, place.spent) is not None)
     if over:
         _wake_sleepers(state)
@@ -160,6 +161,7 @@ def _sum(one: Usage, other: Usage) -> Usage:
         input_tokens=one.input_tokens + other.input_tokens,
         output_tokens=one.output_tokens + other.output_tokens,
         usd=round(one.usd + other.usd, 9),
+        unpriced=one.unpriced + other.unpriced,
     )
 
 

@@ -23,6 +23,7 @@ from loopwright.kernel.frames import CycleBody, PassOwner, RepeatBody, Result, T
 from loopwright.kernel.gates import about_call
 from loopwright.kernel.histories import Strategy, cut, is_too_long
 from loopwright.kernel.limits import over_budget
+from loopwright.kernel.messages import deliver
 from loopwright.kernel.retry import after_failure, parked_until
 from loopwright.kernel.state import Senses, State, has_to_wait, is_full
 from loopwright.model.checks import Leaf, NoCalls, Spend, ToolResult
@@ -95,8 +96,8 @@ def proceed_cycle(state: State, body: CycleBody, senses: Senses) -> list[AnyFact
         return shorter
     if has_to_wait(state, body.owner):
         return []
-    call = ModelCall(agent=body.action.agent)
-    return [_request(state, body, "model", body.attempt + 1, call)]
+    asked = _request(state, body, "model", body.attempt + 1, ModelCall(agent=body.action.agent))
+    return [*deliver(state, body.owner, asked.effect), asked]
 
 
 def _request(
@@ -239,8 +240,7 @@ def inspect_cycle(owner: PassOwner, leaf: Leaf, senses: Senses) -> Said | None:
     body = owner.body
     match leaf:
         case NoCalls():
-            quiet = isinstance(body, CycleBody) and body.turn is not None and not body.turn.calls
-            return Said("pass" if quiet else "fail")
+            return Said("pass" if isinstance(body, CycleBody) and _is_silent(body) else "fail")
         case Spend(usd=most):
             used = owner.parent.spent.usd
             spent = most > 0 and used >= most
@@ -250,6 +250,13 @@ def inspect_cycle(owner: PassOwner, leaf: Leaf, senses: Senses) -> Said | None:
             return Said("pass", found) if found else Said("fail")
         case _:
             return None
+
+
+def _is_silent(body: CycleBody) -> bool:
+    """Whether the model asks for nothing more."""
+    if body.turn is None:
+        return False
+    return not body.turn.calls or body.submitted is not None
 
 
 def _matching(body: CycleBody, rule: ToolResult, senses: Senses) -> str:

@@ -45,6 +45,7 @@ class Usage(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     input_tokens: int = 0
     output_tokens: int = 0
     usd: float = 0.0
+    unpriced: int = 0  # calls whose price nobody knows: what was spent is more than `usd` says
 
 
 NO_USAGE = Usage()

@@ -24,7 +24,7 @@ from loopwright.kernel.facts import (
     Usage,
     Verdict,
 )
-from loopwright.model.actions import Action, Cycle, Decision, Repeat, Step, Steps
+from loopwright.model.actions import Action, CallAgent, Cycle, Decision, Repeat, Step, Steps
 from loopwright.model.policy import NO_LIMITS, Limits, Retry
 from loopwright.model.record import JsonValue, Text
 
@@ -46,6 +46,7 @@ class Spent(msgspec.Struct, gc=False):
     input_tokens: int = 0
     output_tokens: int = 0
     usd: float = 0.0
+    unpriced: int = 0
 
     @property
     def tokens(self) -> int:
@@ -54,9 +55,9 @@ class Spent(msgspec.Struct, gc=False):
     @property
     def usage(self) -> Usage | None:
         """The sum, or None when nothing was used."""
-        if not (self.input_tokens or self.output_tokens or self.usd):
+        if not (self.input_tokens or self.output_tokens or self.usd or self.unpriced):
             return None
-        return Usage(self.input_tokens, self.output_tokens, self.usd)
+        return Usage(self.input_tokens, self.output_tokens, self.usd, self.unpriced)
 
 
 @dataclass(slots=True)
@@ -144,12 +145,13 @@ class ToolSaid(msgspec.Struct, frozen=True, gc=False):
 
 class Entry(msgspec.Struct, frozen=True, gc=False):
     """One entry of a conversation: a text of a user, a turn of the model (its record, as JSON),
-    the results of its calls, or a summary of what stood here before.
+    the results of its calls, or a summary of what stood here before. `by` is who wrote a message.
     """
 
     kind: Literal["user", "model", "tools", "summary"]
     text: Text = ""
     said: tuple[ToolSaid, ...] = ()
+    by: str = ""
 
 
 @dataclass(slots=True, eq=False)
@@ -222,6 +224,7 @@ class RepeatBody:
     item_results: list[ItemResult | None] = field(default_factory=list)
     spoiled: Result | None = None  # the first item that did not complete
     checked_first: bool = False
+    call: CallAgent | None = None  # what this is a conversation with, if it is one
     history: list[Entry] = field(default_factory=list)
     summaries: int = 0
     counted: int = 0  # tokens of the conversation, as the provider counted them last

@@ -31,7 +31,7 @@ from loopwright.kernel.facts import (
     StepSkipped,
     StepStarted,
 )
-from loopwright.kernel.frames import LeafBody, Owner, Result
+from loopwright.kernel.frames import CycleBody, Entry, LeafBody, Owner, PassOwner, Result
 from loopwright.kernel.mail import COORDINATOR, Message, Notice, Said, Undeliverable
 from loopwright.kernel.state import State
 from loopwright.model.ids import logical_path
@@ -163,10 +163,21 @@ def message_delivered(state: State, fact: MessageDelivered) -> None:
     _take_out(state, fact.to, taken)
     for place in [path for path, one in mail.stopped.items() if one.id in taken]:
         del mail.stopped[place]
-    if heard:
+    reader = state.owners.get(fact.path)
+    if reader is not None and isinstance(reader.body, CycleBody):
+        note_letters(reader, heard)
+    elif heard:
         mail.heard.setdefault(fact.path or fact.effect, []).extend(heard)
     if not fact.path:
         mail.asleep[fact.to] = None  # until it is called
+
+
+def note_letters(reader: Owner, heard: list[Message]) -> None:
+    """A conversation keeps what was written to it, like everything else that was said."""
+    assert isinstance(reader, PassOwner)
+    reader.parent.history += [
+        Entry(kind="user", text=message.text, by=message.sender) for message in heard
+    ]
 
 
 def _take_out(state: State, key: str, taken: set[str]) -> None:

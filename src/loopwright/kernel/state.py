@@ -14,6 +14,7 @@ from typing import Literal, Protocol
 import msgspec
 
 from loopwright.kernel.calls import AgentCall, AnyCall, ModelCall, SleepCall
+from loopwright.kernel.conversing import conversation
 from loopwright.kernel.facts import (
     CancelRequested,
     EffectRequested,
@@ -35,7 +36,7 @@ from loopwright.kernel.frames import (
     StepsIndex,
 )
 from loopwright.kernel.mail import Directory, Mail
-from loopwright.model.actions import Action, Cycle, Repeat, Steps
+from loopwright.model.actions import Action, CallAgent, Cycle, Repeat, Steps
 from loopwright.model.plan import Plan, all_limits
 from loopwright.model.policy import NO_LIMITS, Limits, Retry
 from loopwright.model.record import JsonValue, Text
@@ -134,7 +135,10 @@ class State:
     def note_limits(self) -> None:
         """Look up what is limited anywhere in the plan."""
         limits = all_limits(self.plan)
-        self.has_budget = any(one.usd is not None or one.tokens is not None for one in limits)
+        chats = any(one.max_usd is not None for one in self.plan.agents.values() if one.is_chat)
+        self.has_budget = chats or any(
+            one.usd is not None or one.tokens is not None for one in limits
+        )
         self.has_idle = any(one.idle_ms is not None for one in limits)
         self.has_wall = any(
             one.wall_ms is not None or one.pass_wall_ms is not None for one in limits
@@ -190,12 +194,20 @@ def make_body(state: State, owner: Owner, action: Action, step: StepOwner | None
             return StepsBody(owner=owner, index=index, missing=list(index.missing), ready=ready)
         case Repeat():
             return RepeatBody(owner=owner, action=action, step=step)
+        case CallAgent() if _is_chat(state, action):
+            talk = conversation(state.plan.agents[action.agent], action)
+            return RepeatBody(owner=owner, action=talk, step=step, call=action)
         case Cycle():
             return CycleBody(owner=owner, action=action, retry=_retry_inside(step, action))
         case _:
             retry = _retry_inside(step, action)
             limits = step.step.limits if step else NO_LIMITS
             return LeafBody(owner=owner, action=action, retry=retry, limits=limits)
+
+
+def _is_chat(state: State, call: CallAgent) -> bool:
+    agent = state.plan.agents.get(call.agent)
+    return agent is not None and agent.is_chat
 
 
 def _retry_inside(step: StepOwner | None, action: Action) -> Retry:

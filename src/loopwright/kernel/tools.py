@@ -10,7 +10,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from loopwright.kernel.calls import AgentCall
+from loopwright.kernel.calls import AgentCall, ToolCall
 from loopwright.kernel.facts import (
     AnyFact,
     CoordinatorFinalized,
@@ -18,6 +18,7 @@ from loopwright.kernel.facts import (
     Intent,
     MessageSent,
 )
+from loopwright.kernel.frames import PassOwner
 from loopwright.kernel.mail import COORDINATOR
 from loopwright.kernel.masking import mask_tokens
 from loopwright.kernel.messages import deliver
@@ -53,6 +54,16 @@ class Caller:
 def caller_of(state: State, pending: Pending) -> Caller | Refused:
     """Who is behind a call that is under way."""
     call, owner = pending.call, pending.owner
+    if isinstance(call, ToolCall):
+        assert isinstance(owner, PassOwner)
+        return Caller(
+            effect=pending.effect,
+            role="step",
+            sent=state.mail.sent,
+            path=owner.inside,
+            iteration=owner.iteration,
+            sender=owner.parent.owner.path,
+        )
     role = call.role if isinstance(call, AgentCall) else ""
     if role == "coordinator":
         return Caller(effect=pending.effect, role="coordinator", sent=state.mail.sent)

@@ -121,7 +121,9 @@ class ToolResult(Record, frozen=True, kw_only=True, tag="tool-result", tag_field
 
 
 class NoCalls(Record, frozen=True, kw_only=True, tag="no-calls", tag_field="check"):
-    """The model asked for no tool in this pass: it has said what it had to say."""
+    """The model asked for no tool in this pass, or has handed in its result: it has said what it
+    had to say.
+    """
 
 
 class Spend(Record, frozen=True, kw_only=True, tag="spend", tag_field="check"):

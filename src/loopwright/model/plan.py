@@ -11,6 +11,9 @@ from loopwright.model.template import Template
 
 PLAN_VERSION = 1
 
+CHAT = "model:"
+"""How the spec of an agent begins that is a chat model."""
+
 ApprovalRule: TypeAlias = Literal["never", "always", "protected_paths"]
 
 
@@ -32,6 +35,11 @@ class Agent(Record, frozen=True, kw_only=True):
     wall_ms: int | None = None
     approvals: dict[str, ApprovalRule] = {}  # by tool; a short name stands for its long one too
     options: dict[str, JsonValue] = {}
+
+    @property
+    def is_chat(self) -> bool:
+        """Whether a chat model stands behind it: the engine has its turns, and does its tools."""
+        return (self.spec or "").startswith(CHAT)
 
 
 class Input(Record, frozen=True, kw_only=True):

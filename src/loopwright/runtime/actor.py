@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Protocol, TypeAlias
 
 from loopwright.errors import Conflict, StorageError, VersionConflict
-from loopwright.kernel.calls import AgentCall, SleepCall
+from loopwright.kernel.calls import AgentCall, SleepCall, ToolCall
 from loopwright.kernel.decide import settle
 from loopwright.kernel.facts import (
     AnyFact,
@@ -46,6 +46,8 @@ from loopwright.runtime.talks import Talks
 RETRY_STORAGE_MS = (1_000, 2_000, 5_000, 10_000, 30_000)
 # Refusals of a store that concern what is to be stored: another try would end the same way.
 UNSTORABLE = frozenset({"bad-append", "bad-fact", "bad-number", "bad-text", "too-large"})
+
+_TALKING = (AgentCall, ToolCall)
 
 Incoming: TypeAlias = EffectDone | EffectFailed | GateOpened
 Shown: TypeAlias = tuple[RunStatus, int | None]
@@ -203,9 +205,6 @@ class Actor:
                         self.state, asked, self.texts, self.around.token
                     )
 
-    def _job(self, pending: Pending) -> Job | Answer:
-        return prepared(self.state, pending, self.texts, self.around.token)
-
     def _changed_headline(self) -> Headline | None:
         """The headline when a list would show something else than before."""
         shown = status_of(self.state), wake_time(self.state)
@@ -288,8 +287,8 @@ class Actor:
         """Begin what is pending and not under way; end what is under way and not pending."""
         pending, under_way = self.state.pending, self.under_way
         batch, self._batch = self._batch, []
-        if self._fresh_state:
-            self._fresh_state = False
+        again, self._fresh_state = self._fresh_state, False
+        if again:
             asked, ended = list(pending), list(under_way)
         else:
             asked = [f.effect for f in batch if isinstance(f, EffectRequested)]
@@ -299,7 +298,7 @@ class Actor:
                 under_way.pop(effect)()
         for effect in asked:
             if effect in pending and effect not in under_way:
-                self._begin(pending[effect])
+                self._begin(pending[effect], again=again)
         self.asking.tell(self.state)
         if not self.busy:
             self._go_on()
@@ -316,7 +315,7 @@ class Actor:
             if self.asking.waiting and self.only_asks:
                 self.around.asks(self)
 
-    def _begin(self, pending: Pending) -> None:
+    def _begin(self, pending: Pending, *, again: bool) -> None:
         clock = self.around.clock
         if isinstance(pending.call, SleepCall):
             if pending.call.until <= clock.now_ms():
@@ -325,9 +324,12 @@ class Actor:
             wake = clock.call_at(pending.call.until, lambda: self.answer(pending, Done()))
             self.under_way[pending.effect] = wake
             return
-        job = self._ahead.pop(pending.effect, None) or self._job(pending)
-        if isinstance(job, Job) and isinstance(pending.call, AgentCall):
-            job.talk = self.talks.open(pending)
+        job = self._ahead.pop(pending.effect, None) or prepared(
+            self.state, pending, self.texts, self.around.token
+        )
+        if isinstance(job, Job):
+            job.again = again
+            job.talk = self.talks.open(pending) if isinstance(pending.call, _TALKING) else None
         answer = answering.begun(self.around.performer, job)
         if not isinstance(answer, Done | Failed):
             task = asyncio.ensure_future(self._wait_for(pending, answer))

@@ -5,7 +5,7 @@ from collections.abc import Set as AbstractSet
 from loopwright.agents.coordinating import compose_coordinator, compose_reply
 from loopwright.agents.judging import compose_judge
 from loopwright.agents.prompt import NOTHING, Shown, compose
-from loopwright.kernel.calls import AgentCall, CommandCall
+from loopwright.kernel.calls import AgentCall, CommandCall, ModelCall, ToolCall
 from loopwright.kernel.facts import Failure
 from loopwright.kernel.frames import LeafBody, Owner, PassOwner
 from loopwright.kernel.state import (
@@ -25,6 +25,7 @@ from loopwright.model.template import Template
 from loopwright.ports import Answer, Failed, Job
 from loopwright.runtime.answering import defect
 from loopwright.runtime.senses import Texts
+from loopwright.runtime.turns import turn_job
 
 NONE_USED: AbstractSet[int] = frozenset()
 UNKNOWN = Agent()
@@ -51,10 +52,13 @@ def job_for(state: State, pending: Pending, texts: Texts, token: str) -> Job | A
     agent: Agent | None = None
     shown = NOTHING
     used = NONE_USED
-    if isinstance(pending.call, AgentCall):
+    if isinstance(pending.call, AgentCall | ModelCall | ToolCall):
         agent = state.plan.agents.get(pending.call.agent, UNKNOWN)
+    if agent is not None and isinstance(pending.call, AgentCall):
         shown = _shown(state, pending, texts)
         used = _used(state, pending.call.agent, agent)
+    if agent is not None and isinstance(pending.call, ModelCall | ToolCall):
+        return turn_job(state, pending, agent, texts, token)
     return Job(
         run=started.run,
         effect=pending.effect,
