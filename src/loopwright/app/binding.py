@@ -1,6 +1,6 @@
 """Binding: from a plan as written to a plan that can run here, every agent and input decided."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import msgspec
@@ -56,6 +56,8 @@ def bind_agents(
         given = named.get(name) or default or (None if agent.spec else fallback)
         spec, place = (given, cwd) if given else (agent.spec, base)
         bound[name] = _fit(name, msgspec.structs.replace(agent, spec=_checked(name, spec, place)))
+    for name in _conversing(plan):
+        _check_chat(name, bound[name])
     return msgspec.structs.replace(plan, agents=bound)
 
 
@@ -87,6 +89,34 @@ def _fit(name: str, agent: Agent) -> Agent:
     if problem is not None:
         raise LoopwrightError(f"agent {name!r}: {problem}", code="bad-agent")
     return agent
+
+
+def _check_chat(name: str, agent: Agent) -> None:
+    """An agent whose turns the engine has itself must be a chat model."""
+    if not agent.is_chat:
+        raise LoopwrightError(
+            f"agent {name!r} is called turn by turn, which {agent.spec!r} is not",
+            code="bad-agent",
+            hint="give it a chat model: --agent model:PROVIDER/NAME",
+        )
+
+
+def _conversing(plan: Plan) -> set[str]:
+    """The agents that stand in a cycle."""
+    return {name for step in plan.steps for name in _in_cycles(step.action)}
+
+
+def _in_cycles(action: Action) -> Iterator[str]:
+    match action:
+        case Cycle(agent=name):
+            yield name
+        case Repeat(body=body):
+            yield from _in_cycles(body)
+        case Steps(steps=steps):
+            for step in steps:
+                yield from _in_cycles(step.action)
+        case _:
+            return
 
 
 def _called(plan: Plan) -> set[str]:

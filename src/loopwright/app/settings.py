@@ -7,7 +7,7 @@ project, `[tool.loopwright]` in its `pyproject.toml`, the user's own file, the d
 import os
 import tomllib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Literal, TypeAlias, cast
@@ -15,9 +15,13 @@ from typing import Literal, TypeAlias, cast
 from platformdirs import user_config_path, user_data_path
 
 from loopwright.errors import LoopwrightError
+from loopwright.model.record import JsonValue
 
 PREFIX = "LOOPWRIGHT_"
 PROJECT_FILE = "loopwright.toml"
+
+MCP = "mcp"
+SERVER_KEYS = frozenset({"command", "args", "pass_env", "url", "bearer_env", "header_env"})
 
 Durability: TypeAlias = Literal["full", "normal"]
 Color: TypeAlias = Literal["auto", "always", "never"]
@@ -61,6 +65,12 @@ class Settings:
     durability: Durability = "full"
     agent: str | None = None
     color: Color = "auto"
+    mcp: Mapping[str, Mapping[str, JsonValue]] = field(default_factory=dict)  # servers by name
+
+    @property
+    def results(self) -> Path:
+        """Where long results of tools are kept."""
+        return self.home / "results"
 
     @property
     def database(self) -> Path:
@@ -118,18 +128,23 @@ def load_settings(*, data_dir: str | None = None, place: Place | None = None) ->
     place = place or Place()
     found: dict[Name, Found] = {}
     files: list[Path] = []
+    servers: dict[str, Mapping[str, JsonValue]] = {}
     if data_dir is not None:
         found["home"] = Found(_checked("home", data_dir, "--data-dir"), "--data-dir", place.cwd)
     for name, value in _from_env(place):
         found.setdefault(name, value)
     for file, values in _from_files(place):
         files.append(file)
-        for name, value in values.items():
+        for name, value in values.settings.items():
             found.setdefault(name, value)
+        servers = {**values.servers, **servers}
     origins = {name: found[name].origin if name in found else "default" for name in NAMES}
     warnings = tuple(_unknown_variables(place.env))
     return Resolved(
-        settings=_settings(found), origins=origins, warnings=warnings, files=tuple(files)
+        settings=replace(_settings(found), mcp=servers),
+        origins=origins,
+        warnings=warnings,
+        files=tuple(files),
     )
 
 
@@ -174,7 +189,15 @@ def _unknown_variables(env: Mapping[str, str]) -> Iterator[str]:
 # -- files ---------------------------------------------------------------------------------------
 
 
-def _from_files(place: Place) -> Iterator[tuple[Path, dict[Name, Found]]]:
+@dataclass(frozen=True, slots=True)
+class _Values:
+    """What one file says."""
+
+    settings: Mapping[Name, Found]
+    servers: Mapping[str, Mapping[str, JsonValue]]
+
+
+def _from_files(place: Place) -> Iterator[tuple[Path, _Values]]:
     project, pyproject = _project_files(place.cwd)
     if project is not None:
         yield project, _values(_toml(project), project, str(project))
@@ -218,17 +241,40 @@ def _toml(file: Path) -> dict[str, object]:
         raise _refused(f"{file} cannot be read: {error}", "mend it, or move it away") from error
 
 
-def _values(table: Mapping[str, object], file: Path, origin: str) -> dict[Name, Found]:
+def _values(table: Mapping[str, object], file: Path, origin: str) -> _Values:
     values: dict[Name, Found] = {}
+    servers: dict[str, Mapping[str, JsonValue]] = {}
     for key, value in table.items():
+        if key == MCP:
+            servers = _servers(value, origin)
+            continue
         if key not in NAMES:
-            known = ", ".join(NAMES)
+            known = ", ".join([*NAMES, MCP])
             hint = _near(key, NAMES).removeprefix(": ") or f"settings are {known}"
             raise _refused(f"{origin}: unknown setting {key!r}", hint)
         if not isinstance(value, str):
             raise _refused(f"{origin}: {key} must be text, not {value!r}", f'write {key} = "…"')
         values[key] = Found(_checked(key, value, f"{origin}: {key}"), origin, file.parent)
-    return values
+    return _Values(values, servers)
+
+
+def _servers(value: object, origin: str) -> dict[str, Mapping[str, JsonValue]]:
+    """MCP servers: a table for each, with a command or an address."""
+    if not isinstance(value, dict):
+        raise _refused(f"{origin}: {MCP} is not a table", f"write [{MCP}.NAME] with command or url")
+    for name, one in value.items():
+        if not isinstance(one, dict) or not (one.get("command") or one.get("url")):
+            raise _refused(
+                f"{origin}: {MCP}.{name} has neither command nor url",
+                'write command = ["PROGRAM", "ARG"] or url = "https://…"',
+            )
+        unknown = sorted(set(one) - SERVER_KEYS)
+        if unknown:
+            known = ", ".join(sorted(SERVER_KEYS))
+            raise _refused(
+                f"{origin}: unknown {unknown[0]!r} in {MCP}.{name}", f"it may have {known}"
+            )
+    return cast("dict[str, Mapping[str, JsonValue]]", value)
 
 
 def _checked(name: Name, value: str, where: str) -> str:

@@ -1,9 +1,12 @@
 """Wiring: the one place where adapters are chosen and put together."""
 
+import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass
 
+from loopwright.app.chatting import Chats
+from loopwright.app.granting import servers_of
 from loopwright.app.opening import open_log, open_reader, owner_alive, this_owner
 from loopwright.app.schemas import schema_problem
 from loopwright.app.service import Service
@@ -42,14 +45,16 @@ async def local(settings: Settings) -> AsyncIterator[Local]:
     bus, clock = LiveBus(), SystemClock()
     with closing(open_log(settings)) as log:
         sweep_leftovers(log)
-        performer = LocalPerformer(bus, schema_problem)
-        driver = LocalDriver(
-            log,
-            performer,
+        owner = this_owner()
+        chats = Chats(
+            environment=os.environ,
             clock=clock,
-            owner=this_owner(),
-            check_schema=schema_problem,
+            token=owner.token,
+            results=settings.results,
+            servers=servers_of(settings.mcp),
         )
+        performer = LocalPerformer(bus, schema_problem, models=chats.performer)
+        driver = LocalDriver(log, performer, clock=clock, owner=owner, check_schema=schema_problem)
         performer.ask_through(driver.ask)
         driver.open()
         try:
@@ -57,6 +62,7 @@ async def local(settings: Settings) -> AsyncIterator[Local]:
             yield Local(service=service, driver=driver, log=log, bus=bus)
         finally:
             await driver.close()
+            await chats.close()
 
 
 def sweep_leftovers(log: SqliteLog) -> int:

@@ -90,6 +90,10 @@ def encode_plan(plan: Plan) -> bytes:
     return _ENCODER.encode(plan)
 
 
+def encode_agent(agent: Agent) -> bytes:
+    return _ENCODER.encode(agent)
+
+
 def decode_plan(data: bytes | str) -> Plan:
     return _DECODER.decode(data)
 

@@ -23,6 +23,9 @@ FailureKind: TypeAlias = Literal[
     "turn_limit",  # the agent made as many turns as one call may have
     "budget_limit",  # the agent spent as much as one call may cost
     "cancelled",  # ended from outside: stop, deadline, a sibling
+    "overflow",  # the conversation does not fit in the window of the model
+    "tool",  # a tool that a model asked for did not work; the model is told
+    "interrupted",  # a call whose end nobody saw, and that may not simply be made again
     "internal",  # a defect of ours; never retried
     "any",  # in a policy: whatever went wrong, but for stops, rejections and our own defects
 ]

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from loopwright.agents.before import PROMPT_BYTES
 from loopwright.agents.clipping import clip_end
+from loopwright.model.messages import UserMessage
 from loopwright.ports import Job
 from loopwright.programs.files import FileProblem, read_beneath
 
@@ -18,7 +19,7 @@ LEAST_BYTES = 1_024  # of each file that is shown, however long the rest of the 
 
 
 def with_files(job: Job) -> Job:
-    """The job with its files in the prompt."""
+    """The job with its files in the prompt, or in the first message of a conversation."""
     if not job.files:
         return job
     room = PROMPT_BYTES - len(job.prompt.encode(errors="replace"))
@@ -27,7 +28,13 @@ def with_files(job: Job) -> Job:
         shown = clip_end(_text(Path(job.workspace), name), max(room, LEAST_BYTES))
         room -= len(shown.encode(errors="replace"))
         sections.append(f"### {name}\n\n{shown}")
-    return replace(job, prompt="\n\n".join([job.prompt, *sections]))
+    if not job.messages:
+        return replace(job, prompt="\n\n".join([job.prompt, *sections]))
+    first = job.messages[0]
+    if not isinstance(first, UserMessage):
+        return job
+    told = UserMessage(text="\n\n".join([first.text, *sections]))
+    return replace(job, messages=(told, *job.messages[1:]))
 
 
 def _text(workspace: Path, name: str) -> str:

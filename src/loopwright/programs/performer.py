@@ -9,12 +9,12 @@ import msgspec
 from msgspec.structs import replace
 
 from loopwright.agents.clis.table import CLIS
-from loopwright.kernel.calls import AgentCall, CommandCall
+from loopwright.kernel.calls import AgentCall, CommandCall, ModelCall, ToolCall
 from loopwright.kernel.checks import last_json_object
 from loopwright.kernel.facts import Failure
 from loopwright.model.plan import Agent
 from loopwright.model.record import JsonValue
-from loopwright.ports import Answer, Ask, Bus, Done, Failed, Job
+from loopwright.ports import Answer, Ask, Bus, Done, Failed, Job, Performer
 from loopwright.programs.acp import AcpAgents
 from loopwright.programs.coding import CodingAgents
 from loopwright.programs.context import with_files
@@ -42,6 +42,9 @@ if TYPE_CHECKING:
 CHECK_OUTPUT_BYTES = 1 << 20
 DEFAULT_IDLE_MS = 300_000
 
+MakeModels = Callable[[Bus], Performer]
+"""Makes the performer of chat models, which speaks through this bus."""
+
 SchemaProblem = Callable[[dict[str, JsonValue], JsonValue], str | None]
 
 
@@ -49,9 +52,14 @@ class LocalPerformer:
     """Performs agent calls and commands as supervised processes in the workspace."""
 
     def __init__(
-        self, bus: Bus, schema_problem: SchemaProblem, base: Mapping[str, str] | None = None
+        self,
+        bus: Bus,
+        schema_problem: SchemaProblem,
+        base: Mapping[str, str] | None = None,
+        models: MakeModels | None = None,
     ) -> None:
         self._bus = bus = Discreet(bus)
+        self._models = models(bus) if models is not None else None
         self._schema_problem = schema_problem
         self._base = os.environ if base is None else base
         self._scripted: ScriptedAgent | None = None
@@ -71,6 +79,8 @@ class LocalPerformer:
                 return self._agent(job, job.agent or Agent())
             case CommandCall() as call:
                 return self._command(job, call)
+            case ModelCall() | ToolCall() if self._models is not None:
+                return self._models.perform(with_files(job))
             case other:
                 detail = f"this driver cannot perform {type(other).__name__}"
                 return Failed(error=Failure(type="internal", detail=detail))
@@ -84,6 +94,8 @@ class LocalPerformer:
         if not job.prompt.strip():
             return Failed(error=Failure(type="bad_input", detail="the prompt is empty"))
         job = with_files(job)
+        if spec.kind == "model" and self._models is not None:
+            return self._models.perform(job)
         if spec.kind == "script":
             return self._from_script(job, spec.file)
         if spec.kind in CLIS:

@@ -2,7 +2,8 @@
 
 `claude`, `codex`, `opencode` and `gemini` are coding CLIs (`claude:ARG…` gives one more arguments),
 `acp:CMD ARG…` any agent that speaks the Agent Client Protocol, `command:CMD ARG…` any program,
-`jsonl:CMD ARG…` a program that answers in JSON lines, `script:FILE` answers from a file. A
+`jsonl:CMD ARG…` a program that answers in JSON lines, `script:FILE` answers from a file,
+`model:PROVIDER/NAME` is a chat model with tools (more of them after a comma: tried in order). A
 command line is split as a POSIX shell splits words, and no shell ever sees it.
 """
 
@@ -17,12 +18,14 @@ from loopwright.agents.clis.table import CLIS
 from loopwright.model.plan import Agent
 
 Kind: TypeAlias = Literal[
-    "claude", "codex", "opencode", "gemini", "acp", "command", "jsonl", "script"
+    "claude", "codex", "opencode", "gemini", "acp", "command", "jsonl", "script", "model"
 ]
 
 KINDS: dict[str, Kind] = {kind: kind for kind in get_args(Kind)}
-LATER = ("model",)
-KNOWN = f"command:PROGRAM, jsonl:PROGRAM, script:FILE, acp:PROGRAM, {', '.join(CLIS)}"
+KNOWN = (
+    f"model:PROVIDER/NAME, command:PROGRAM, jsonl:PROGRAM, script:FILE, acp:PROGRAM, "
+    f"{', '.join(CLIS)}"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,17 +49,14 @@ def parse_spec(text: str) -> Spec | BadSpec:
     """Take a spec apart."""
     kind, colon, rest = text.partition(":")
     kind, rest = kind.strip(), rest.strip()
-    if kind in LATER:
-        return BadSpec(
-            f"agent {text!r} is not available in this version",
-            f"use {KNOWN}",
-        )
     if kind not in KINDS or not (colon or kind in CLIS):
         return BadSpec(f"unknown agent {text!r}", _nearest(kind))
     if not rest and kind not in CLIS:
         return BadSpec(f"agent {text!r} names nothing to run", f"write {kind}:PROGRAM ARG…")
     if kind == "script":
         return Spec(kind="script", file=rest)
+    if kind == "model":
+        return _model(text, rest)
     try:
         argv = tuple(shlex.split(rest))
     except ValueError as error:
@@ -64,8 +64,20 @@ def parse_spec(text: str) -> Spec | BadSpec:
     return Spec(kind=KINDS[kind], argv=argv)
 
 
+def _model(text: str, rest: str) -> Spec | BadSpec:
+    models = tuple(name.strip() for name in rest.split(","))
+    bad = [name for name in models if not all(name.partition("/"))]
+    if bad:
+        return BadSpec(
+            f"agent {text!r} names no model: {bad[0]!r}",
+            "write model:PROVIDER/NAME, for example model:anthropic/claude-sonnet-4-5; further "
+            "ones after a comma are asked when it fails",
+        )
+    return Spec(kind="model", argv=models)
+
+
 def _nearest(kind: str) -> str:
-    close = get_close_matches(kind, [*KINDS, *LATER], n=1)
+    close = get_close_matches(kind, [*KINDS], n=1)
     return f"did you mean {close[0]}? known are {KNOWN}" if close else f"known are {KNOWN}"
 
 

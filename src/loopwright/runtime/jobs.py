@@ -7,16 +7,13 @@ from loopwright.agents.judging import compose_judge
 from loopwright.agents.prompt import NOTHING, Shown, compose
 from loopwright.kernel.calls import AgentCall, CommandCall, ModelCall, ToolCall
 from loopwright.kernel.facts import Failure
-from loopwright.kernel.frames import LeafBody, Owner, PassOwner
+from loopwright.kernel.frames import LeafBody, PassOwner
 from loopwright.kernel.state import (
     Pending,
     State,
-    chain,
-    enclosing_pass,
     enclosing_step,
-    limits_of,
 )
-from loopwright.kernel.texts import fill, hidden_word, missing_value, request_text
+from loopwright.kernel.texts import fill, missing_value, request_text
 from loopwright.model.actions import AskPerson, CallAgent, Rework, RunScript
 from loopwright.model.checks import Goal, Judge, Leaf, Script, leaves
 from loopwright.model.ids import last_id
@@ -24,6 +21,7 @@ from loopwright.model.plan import Agent
 from loopwright.model.template import Template
 from loopwright.ports import Answer, Failed, Job
 from loopwright.runtime.answering import defect
+from loopwright.runtime.bounds import hidden_from, idle_limit
 from loopwright.runtime.senses import Texts
 from loopwright.runtime.turns import turn_job
 
@@ -75,9 +73,9 @@ def job_for(state: State, pending: Pending, texts: Texts, token: str) -> Job | A
         session=shown.session,
         session_used=shown.session_used,
         files=shown.files,
-        idle_ms=_idle_limit(state, owner, agent),
+        idle_ms=idle_limit(state, owner, agent),
         env=_values(state, pending, texts),
-        hidden=_hidden(owner),
+        hidden=hidden_from(owner),
         wall_ms=agent.wall_ms if agent else None,
         used=used,
     )
@@ -137,12 +135,6 @@ def _prompt(body: LeafBody) -> Template:
             return ()
 
 
-def _hidden(owner: Owner) -> str | None:
-    """The signal that is for the loop around a call, and not for those who look on."""
-    inside = enclosing_pass(owner)
-    return hidden_word(inside) if inside is not None else None
-
-
 def _values(state: State, pending: Pending, texts: Texts) -> dict[str, str]:
     """What a script is given: templates filled now, so that no large value is ever in a fact."""
     env = _environment(pending)
@@ -171,12 +163,3 @@ def _used(state: State, name: str, agent: Agent) -> AbstractSet[int]:
     if len(same) == 1:
         return state.marks[same[0]]
     return frozenset().union(*(state.marks[n] for n in same))
-
-
-def _idle_limit(state: State, owner: Owner, agent: Agent | None) -> int | None:
-    """The tightest limit on silence among the agent's own and those of the places around."""
-    own = agent.idle_ms if agent else None
-    if not state.has_idle:
-        return own
-    around = (limits_of(state, place).idle_ms for place in chain(owner))
-    return min((ms for ms in (own, *around) if ms is not None), default=None)

@@ -7,6 +7,7 @@ from loopwright.kernel.state import Pending, State, chain, enclosing_step, limit
 from loopwright.model.ids import last_id
 from loopwright.model.plan import Agent
 from loopwright.ports import Job
+from loopwright.runtime.bounds import hidden_from, idle_limit
 from loopwright.runtime.senses import Texts
 
 
@@ -27,7 +28,8 @@ def turn_job(state: State, pending: Pending, agent: Agent, texts: Texts, token: 
         token=token,
         step=last_id(step.path) if step else owner.path,
         agent=agent,
-        idle_ms=agent.idle_ms,
+        idle_ms=idle_limit(state, owner, agent),
+        hidden=hidden_from(owner.parent.owner),
         wall_ms=agent.wall_ms,
         budgeted=any(limits_of(state, place).usd is not None for place in chain(owner)),
     )

@@ -1,0 +1,155 @@
+"""Grants: from what a definition says about an agent's tools to what the agent may really use.
+
+Nothing is granted that is not named, but for the file tools of an agent that names none at all:
+they reach no further than the workspace. A name that means no tool is an error before the run.
+"""
+
+from collections.abc import Iterator, Mapping
+
+from loopwright.errors import LoopwrightError
+from loopwright.model.plan import Agent
+from loopwright.model.record import JsonValue
+from loopwright.tools import (
+    Grant,
+    HttpServer,
+    Limit,
+    ServerGrant,
+    ShellRules,
+    StdioServer,
+    grant_problem,
+)
+from loopwright.tools.toolbox import NATIVE
+
+FILE_TOOLS = ("fs.read", "fs.list", "fs.search", "fs.write", "fs.edit")
+_WRITING = ("fs.write", "fs.edit")
+_FILES = "fs."
+Server = StdioServer | HttpServer
+
+
+def grant_of(agent: Agent, servers: Mapping[str, Server]) -> Grant:
+    """What an agent may use; LoopwrightError when it names something that is not there."""
+    native, foreign = _named(agent)
+    denied = agent.deny_tools
+    options = agent.options
+    granted = tuple(_servers(options, foreign, denied, servers))
+    commands = _mapping(options.get("commands"))
+    protected = _words(options.get("protected_paths"))
+    grant = Grant(
+        native=tuple(name for name in native if _is_reached(name, options, denied)),
+        servers=granted,
+        commands=ShellRules(
+            allow=_words(commands.get("allow")),
+            deny=_words(commands.get("deny")),
+            pass_env=agent.pass_env,
+        ),
+        limits=dict(_limits(options)),
+        **({"protected": protected} if protected else {}),
+    )
+    problem = grant_problem(grant)
+    if problem is not None:
+        raise LoopwrightError(problem, code="bad-tool", hint="see docs/reference/tools.md")
+    return grant
+
+
+def _named(agent: Agent) -> tuple[list[str], dict[str, list[str]]]:
+    """The built-in tools that are named, and by server those of others. A built-in one may be
+    named as if a server had it (`files.fs.read`): what runs is the tool of that name.
+    """
+    if agent.tools is None:
+        return list(FILE_TOOLS), {}
+    native: list[str] = []
+    foreign: dict[str, list[str]] = {}
+    for name in agent.tools:
+        own = next((one for one in NATIVE if name == one or name.endswith(f".{one}")), None)
+        server, dot, tool = name.partition(".")
+        if own is not None:
+            native += [own] if own not in native else []
+        elif dot and server and tool:
+            foreign.setdefault(server, []).append(tool)
+        else:
+            native.append(name)  # there is no such tool; told by name below
+    return native, foreign
+
+
+def _is_reached(name: str, options: Mapping[str, JsonValue], denied: tuple[str, ...]) -> bool:
+    """Whether neither a deny list nor the rights of the agent keep it from a built-in tool."""
+    if any(name == one or name.endswith(f".{one}") or one.endswith(f".{name}") for one in denied):
+        return False
+    files = _mapping(options.get("permissions")).get("filesystem")
+    if files == "none" and name.startswith(_FILES):
+        return False
+    return not (files == "repo-readonly" and name in _WRITING)
+
+
+def _servers(
+    options: Mapping[str, JsonValue],
+    foreign: Mapping[str, list[str]],
+    denied: tuple[str, ...],
+    known: Mapping[str, Server],
+) -> Iterator[ServerGrant]:
+    own = {
+        str(one.get("server")): spec
+        for one in map(_mapping, _list(options.get("mcp")))
+        if (spec := server_of(one)) is not None
+    }
+    for name, tools in foreign.items():
+        spec = own.get(name) or known.get(name)
+        if spec is None:
+            there = ", ".join(sorted({*own, *known})) or "none"
+            raise LoopwrightError(
+                f"there is no MCP server {name!r} (there are: {there})",
+                code="unknown-server",
+                hint=f"describe it in loopwright.toml under [mcp.{name}] with command or url",
+            )
+        allow = tuple(t for t in tools if f"{name}.{t}" not in denied and t not in denied)
+        yield ServerGrant(name=name, spec=spec, allow=allow)
+
+
+def servers_of(written: Mapping[str, Mapping[str, JsonValue]]) -> dict[str, Server]:
+    """The servers of the settings."""
+    found = {name: server_of(one) for name, one in written.items()}
+    return {name: spec for name, spec in found.items() if spec is not None}
+
+
+def server_of(value: Mapping[str, JsonValue]) -> Server | None:
+    """A server as somebody wrote it down: a command, or an address."""
+    command, url = value.get("command"), value.get("url")
+    words = (command,) if isinstance(command, str) else _words(command)
+    argv = (*words, *_words(value.get("args")))
+    if argv:
+        return StdioServer(argv=argv, pass_env=_words(value.get("pass_env")))
+    if not isinstance(url, str) or not url:
+        return None
+    bearer = value.get("bearer_env")
+    headers = _mapping(value.get("header_env"))
+    return HttpServer(
+        url=url,
+        bearer_env=bearer if isinstance(bearer, str) else None,
+        header_env=tuple((header, str(variable)) for header, variable in headers.items()),
+    )
+
+
+def _limits(options: Mapping[str, JsonValue]) -> Iterator[tuple[str, Limit]]:
+    for tool, value in _mapping(options.get("tool_limits")).items():
+        said = _mapping(value)
+        seconds, at_once = said.get("seconds"), said.get("at_once")
+        yield (
+            tool,
+            Limit(
+                seconds=float(seconds) if isinstance(seconds, int | float) else Limit().seconds,
+                at_once=at_once if isinstance(at_once, int) else None,
+                exclusive=said.get("exclusive") is True,
+            ),
+        )
+
+
+def _mapping(value: JsonValue) -> dict[str, JsonValue]:
+    return value if isinstance(value, dict) else {}
+
+
+def _list(value: JsonValue) -> list[JsonValue]:
+    return value if isinstance(value, list) else []
+
+
+def _words(value: JsonValue) -> tuple[str, ...]:
+    return tuple(one for one in _list(value) if isinstance(one, str))

@@ -1,0 +1,112 @@
+"""Between jobs and exchanges: what a job asks of a model, and what an exchange comes to."""
+
+from collections.abc import Mapping
+
+from loopwright.kernel.facts import Failure, Usage
+from loopwright.model.exchange import (
+    Attempt,
+    CallLimits,
+    Decoding,
+    ModelFailure,
+    ModelFailureKind,
+    ModelRequest,
+    PricePolicy,
+    Pricing,
+    total_usage,
+)
+from loopwright.model.messages import ToolSpec
+from loopwright.model.plan import CHAT, Agent
+from loopwright.model.policy import FailureKind
+from loopwright.model.record import JsonValue
+from loopwright.ports import Job
+
+DEFAULT_WALL_MS = 900_000
+
+_POLICIES: dict[str, PricePolicy] = {"allow": "allow", "deny": "deny"}
+_KINDS: dict[ModelFailureKind, FailureKind] = {
+    "auth": "not_signed_in",
+    "bad_answer": "overloaded",
+    "bad_request": "bad_input",
+    "first_token_timeout": "idle_timeout",
+    "idle_timeout": "idle_timeout",
+    "network": "overloaded",
+    "no_model": "not_found",
+    "no_price": "budget_limit",
+    "overflow": "overflow",
+    "overloaded": "overloaded",
+    "quota": "budget_limit",
+    "rate_limited": "rate_limited",
+    "refused": "agent",
+    "server": "overloaded",
+    "wall_timeout": "wall_timeout",
+}
+
+
+def models_of(agent: Agent) -> tuple[str, ...]:
+    """The models of an agent, in the order in which they are asked."""
+    named = (agent.spec or "").removeprefix(CHAT)
+    return tuple(name.strip() for name in named.split(",") if name.strip())
+
+
+def request_of(job: Job, tools: tuple[ToolSpec, ...]) -> ModelRequest:
+    """What is asked of the model for a job."""
+    agent = job.agent or Agent()
+    idle = job.idle_ms or CallLimits().idle_ms
+    return ModelRequest(
+        models=models_of(agent),
+        messages=job.messages,
+        system=agent.system if job.system is None else job.system,
+        tools=tools,
+        decoding=Decoding(
+            temperature=agent.temperature,
+            max_output_tokens=_whole(agent.options.get("max_output_tokens")),
+            seed=_whole(agent.options.get("seed")),
+        ),
+        limits=CallLimits(
+            first_token_ms=idle, idle_ms=idle, total_ms=job.wall_ms or DEFAULT_WALL_MS
+        ),
+        pricing=_pricing(agent.options, budgeted=job.budgeted),
+        key=f"{job.run}/{job.effect}",
+    )
+
+
+def _whole(value: JsonValue) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
+
+
+def _pricing(options: Mapping[str, JsonValue], *, budgeted: bool) -> Pricing:
+    """What is done about an unknown price. Where money is limited and nobody said otherwise, such
+    a model is not asked: a limit that counts nothing is none.
+    """
+    said = options.get("unknown_price")
+    default: PricePolicy = "deny" if budgeted else "allow"
+    if isinstance(said, dict):
+        return Pricing(
+            unknown="assume",
+            input_usd=_number(said.get("input_usd")),
+            output_usd=_number(said.get("output_usd")),
+        )
+    return Pricing(unknown=_POLICIES.get(said, default) if isinstance(said, str) else default)
+
+
+def _number(value: JsonValue) -> float:
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else 0.0
+
+
+def usage_of(attempts: tuple[Attempt, ...]) -> Usage:
+    """What all attempts have used; a price that nobody knows is counted as such, never as zero."""
+    whole = total_usage(attempts)
+    return Usage(
+        input_tokens=whole.input_tokens,
+        output_tokens=whole.output_tokens,
+        usd=round(sum(one.usage.usd or 0.0 for one in attempts), 9),
+        unpriced=sum(one.usage.usd is None for one in attempts),
+    )
+
+
+def failure_of(failure: ModelFailure) -> Failure:
+    """Why there is no turn, in the engine's words."""
+    kind = _KINDS[failure.kind]
+    until = failure.retry_at_ms if kind == "rate_limited" else None
+    model = f"{failure.model}: " if failure.model and failure.model not in failure.detail else ""
+    return Failure(type=kind, detail=f"{model}{failure.detail or failure.kind}", resets_at=until)

@@ -1,0 +1,215 @@
+"""Turns: asks a chat model for the next step of a conversation, and does the tools that it wants.
+
+The engine decides what becomes of a turn; here it is only put into words that the engine knows.
+A call whose end nobody saw is done again only where that cannot hurt.
+"""
+
+from collections.abc import Callable
+from contextlib import aclosing
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from loopwright.agents.conversation import HAND_IN, SEND, submit_tool
+from loopwright.errors import LoopwrightError
+from loopwright.gateway.asking import failure_of, request_of, usage_of
+from loopwright.kernel.calls import AgentCall, ModelCall, ToolCall
+from loopwright.kernel.checks import last_json_object
+from loopwright.kernel.cycles import SUBMIT
+from loopwright.kernel.facts import Failure, Usage
+from loopwright.model.exchange import (
+    Answered,
+    AttemptFailed,
+    CallDelta,
+    ModelEnd,
+    ModelRequest,
+    TextDelta,
+    Unanswered,
+)
+from loopwright.model.messages import CallPart, UserMessage
+from loopwright.model.record import JsonValue
+from loopwright.model.turns import Turn, WantedCall, encode_turn
+from loopwright.ports import Answer, Bus, Delta, Done, Failed, Job, ModelClient, Tools
+
+ToolsOf: TypeAlias = Callable[[Job], Tools]
+SchemaProblem: TypeAlias = Callable[[dict[str, JsonValue], JsonValue], str | None]
+
+INTERRUPTED = (
+    "the call was interrupted, and nobody knows whether it had an effect; look before you do it "
+    "again"
+)
+NOT_HANDED_IN = f"the model gave no result: it has to call {SUBMIT}"
+
+
+class Turns:
+    """A performer of everything that agents do which are chat models."""
+
+    def __init__(
+        self, client: ModelClient, tools_of: ToolsOf, bus: Bus, schema_problem: SchemaProblem
+    ) -> None:
+        self._client = client
+        self._tools_of = tools_of
+        self._bus = bus
+        self._schema_problem = schema_problem
+
+    async def perform(self, job: Job) -> Answer:
+        try:
+            match job.call:
+                case ModelCall(role="summary"):
+                    return await self._summary(job)
+                case ModelCall():
+                    return await self._turn(job)
+                case ToolCall() as call:
+                    return await self._tool(job, call)
+                case _:
+                    return await self._answer(job)
+        except LoopwrightError as error:  # of what the agent is granted
+            words = f"{error.message}; {error.hint}" if error.hint else error.message
+            return Failed(error=Failure(type="not_found", detail=words))
+
+    # -- the model -----------------------------------------------------------------------------
+
+    async def _turn(self, job: Job) -> Answer:
+        """The next turn of a conversation."""
+        tools = self._tools_of(job)
+        offered = () if job.forced else (await tools.specs()).tools
+        end = await self._ask(job, request_of(job, (*offered, *job.offers)))
+        if isinstance(end, Unanswered):
+            return _unanswered(end)
+        usage = usage_of(end.attempts)
+        calls = [await self._wanted(job, tools, call) for call in end.message.calls]
+        if not calls and _wants_result(job):
+            return Failed(
+                error=Failure(type="bad_result", detail=NOT_HANDED_IN),
+                output=end.message.text,
+                usage=usage,
+            )
+        turn = Turn(message=end.message, calls=tuple(calls), finish=end.finish, model=end.model)
+        return Done(output=end.message.text, result=encode_turn(turn), usage=usage)
+
+    async def _summary(self, job: Job) -> Answer:
+        end = await self._ask(job, request_of(job, ()))
+        if isinstance(end, Unanswered):
+            return _unanswered(end)
+        return Done(output=end.message.text, usage=usage_of(end.attempts))
+
+    async def _answer(self, job: Job) -> Answer:
+        """A single answer: of a judge, a coordinator, or whoever works on what was rejected."""
+        assert isinstance(job.call, AgentCall)
+        job.messages = (UserMessage(text=job.prompt),)
+        spent: list[Usage] = []
+        tools = (submit_tool(job.schema),) if job.schema is not None else ()
+        said = ""
+        for attempt in range(2):
+            end = await self._ask(job, request_of(job, tools))
+            if isinstance(end, Unanswered):
+                return _unanswered(end, spent)
+            spent.append(usage_of(end.attempts))
+            said, result = end.message.text, _handed_in(end)
+            if job.schema is None:
+                return Done(output=said, usage=_sum(spent))
+            problem = self._unfit(job.schema, result)
+            if problem is None:
+                return Done(output=said, result=result, usage=_sum(spent))
+            if attempt == 0:
+                told = f"{problem}\n\n{HAND_IN}"
+                job.messages = (*job.messages, UserMessage(text=told))
+        return Failed(
+            error=Failure(type="bad_result", detail=problem or NOT_HANDED_IN),
+            output=said,
+            usage=_sum(spent),
+        )
+
+    def _unfit(self, schema: dict[str, JsonValue], result: str | None) -> str | None:
+        if result is None:
+            return NOT_HANDED_IN
+        try:
+            value: JsonValue = msgspec.json.decode(result)
+        except (msgspec.DecodeError, RecursionError) as error:
+            return f"the result is not JSON: {error}"
+        return self._schema_problem(schema, value)
+
+    async def _ask(self, job: Job, request: ModelRequest) -> ModelEnd:
+        async with aclosing(self._client.stream(request)) as events:
+            async for event in events:
+                match event:
+                    case TextDelta(text=text):
+                        self._tell(job, "text", text)
+                    case CallDelta(tool=tool) if tool:
+                        self._tell(job, "tool", tool)
+                    case AttemptFailed(attempt=attempt, wait_ms=wait) if wait is not None:
+                        failure = attempt.failure
+                        words = failure.detail if failure is not None else ""
+                        self._tell(job, "note", f"{attempt.model}: {words}; trying again")
+                    case Answered() | Unanswered():
+                        return event
+                    case _:
+                        pass
+        raise AssertionError("an exchange ends with an answer or a failure")
+
+    def _tell(self, job: Job, kind: Literal["text", "tool", "note"], text: str) -> None:
+        self._bus.publish(Delta(run=job.run, effect=job.effect, kind=kind, text=text))
+
+    # -- its tools -----------------------------------------------------------------------------
+
+    async def _wanted(self, job: Job, tools: Tools, call: CallPart) -> WantedCall:
+        """A call as the engine is to see it."""
+        own = next((spec for spec in job.offers if spec.name == call.tool), None)
+        if own is None:
+            return await tools.resolve(call)
+        try:
+            value: JsonValue = msgspec.json.decode(call.args.strip() or "{}")
+        except (msgspec.DecodeError, RecursionError) as error:
+            problem = f"the arguments are no JSON: {error}"
+            return WantedCall(id=call.id, tool=call.tool, problem=problem)
+        unfit = self._schema_problem(own.schema, value)
+        problem = f"the arguments do not fit: {unfit}" if unfit is not None else ""
+        return WantedCall(id=call.id, tool=call.tool, arguments=value, problem=problem, paths=())
+
+    async def _tool(self, job: Job, call: ToolCall) -> Answer:
+        arguments: JsonValue = msgspec.json.decode(job.arguments)
+        if call.tool == SEND.name:
+            return await _sent(job, arguments)
+        tools = self._tools_of(job)
+        if job.again and not tools.repeatable(call.tool):
+            return Failed(error=Failure(type="interrupted", detail=INTERRUPTED))
+        self._tell(job, "tool", call.tool)
+        end = await tools.run(call.tool, arguments, approved=job.approved)
+        if end.error:
+            return Failed(
+                error=Failure(type="tool", detail=end.text[:400]), output=end.text, code=end.code
+            )
+        return Done(output=end.text, code=end.code)
+
+
+async def _sent(job: Job, arguments: JsonValue) -> Answer:
+    if job.talk is None:
+        return Failed(error=Failure(type="tool", detail="there is nobody to write to"))
+    told = await job.talk.use(SEND.name, arguments)
+    if told.ok:
+        return Done(output=told.text)
+    return Failed(error=Failure(type="tool", detail=told.text), output=told.text)
+
+
+def _wants_result(job: Job) -> bool:
+    return any(spec.name == SUBMIT for spec in job.offers)
+
+
+def _handed_in(end: Answered) -> str | None:
+    """The result as JSON text: by the tool, or else in the words."""
+    call = next((call for call in end.message.calls if call.tool == SUBMIT), None)
+    return call.args if call is not None else last_json_object(end.message.text)
+
+
+def _unanswered(end: Unanswered, spent: list[Usage] | None = None) -> Failed:
+    usage = _sum([*(spent or ()), usage_of(end.attempts)])
+    return Failed(error=failure_of(end.failure), usage=usage)
+
+
+def _sum(spent: list[Usage]) -> Usage:
+    return Usage(
+        input_tokens=sum(one.input_tokens for one in spent),
+        output_tokens=sum(one.output_tokens for one in spent),
+        usd=sum(one.usd for one in spent),
+        unpriced=sum(one.unpriced for one in spent),
+    )

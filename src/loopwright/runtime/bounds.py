@@ -1,0 +1,21 @@
+"""What the places around a call say about it: how long it may be silent, and what is hidden."""
+
+from loopwright.kernel.frames import Owner
+from loopwright.kernel.state import State, chain, enclosing_pass, limits_of
+from loopwright.kernel.texts import hidden_word
+from loopwright.model.plan import Agent
+
+
+def hidden_from(owner: Owner) -> str | None:
+    """The signal that is for the loop around a call, and not for those who look on."""
+    inside = enclosing_pass(owner)
+    return hidden_word(inside) if inside is not None else None
+
+
+def idle_limit(state: State, owner: Owner, agent: Agent | None) -> int | None:
+    """The tightest limit on silence among the agent's own and those of the places around."""
+    own = agent.idle_ms if agent else None
+    if not state.has_idle:
+        return own
+    around = (limits_of(state, place).idle_ms for place in chain(owner))
+    return min((ms for ms in (own, *around) if ms is not None), default=None)
