@@ -87,7 +87,7 @@ def test_a_coordinator_of_the_plan_is_bound(tmp_path: Path) -> None:
     ("default", "named", "code", "words"),
     [
         pytest.param(None, {}, "no-agent", "--agent SPEC", id="nothing behind it"),
-        pytest.param("model:x/y", {}, "bad-agent", "command:PROGRAM", id="not in this version"),
+        pytest.param("model:x", {}, "bad-agent", "model:PROVIDER/NAME", id="no model"),
         pytest.param("comand:x", {}, "bad-agent", "did you mean command?", id="typo"),
         pytest.param("script:none.yaml", {}, "bad-agent", "none.yaml", id="no script"),
         pytest.param(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from loopwright.programs.specs import LATER, BadSpec, Spec, parse_spec
+from loopwright.programs.specs import BadSpec, Spec, parse_spec
 
 
 @pytest.mark.parametrize(
@@ -55,11 +55,21 @@ def test_a_wrong_spec_is_answered_with_the_fix(text: str, message: str, hint: st
     assert hint in bad.hint
 
 
-@pytest.mark.parametrize("kind", LATER)
-def test_agents_of_later_versions_are_named_as_such(kind: str) -> None:
-    """A spec that exists, but not here, is told apart from one that never existed."""
-    for text in (kind, f"{kind}:x"):
-        bad = parse_spec(text)
-        assert isinstance(bad, BadSpec)
-        assert "not available in this version" in bad.message
-        assert "command:PROGRAM" in bad.hint
+@pytest.mark.parametrize(
+    ("text", "models"),
+    [
+        pytest.param("model:openai/gpt-5", ("openai/gpt-5",), id="one"),
+        pytest.param("model: a/b , c/d/e", ("a/b", "c/d/e"), id="failover, names with a slash"),
+    ],
+)
+def test_chat_models(text: str, models: tuple[str, ...]) -> None:
+    """Models are named by provider and name; further ones are asked when the first fails."""
+    assert parse_spec(text) == Spec(kind="model", argv=models)
+
+
+@pytest.mark.parametrize("text", ["model:", "model:gpt", "model:/x", "model:a/", "model:a/b,,c/d"])
+def test_a_spec_that_names_no_model(text: str) -> None:
+    """What is missing is told with an example."""
+    bad = parse_spec(text)
+    assert isinstance(bad, BadSpec)
+    assert "model:" in bad.hint

@@ -79,8 +79,8 @@ class LocalPerformer:
                 return self._agent(job, job.agent or Agent())
             case CommandCall() as call:
                 return self._command(job, call)
-            case ModelCall() | ToolCall() if self._models is not None:
-                return self._models.perform(with_files(job))
+            case ModelCall() | ToolCall():
+                return self._models.perform(with_files(job)) if self._models else _no_models()
             case other:
                 detail = f"this driver cannot perform {type(other).__name__}"
                 return Failed(error=Failure(type="internal", detail=detail))
@@ -94,8 +94,8 @@ class LocalPerformer:
         if not job.prompt.strip():
             return Failed(error=Failure(type="bad_input", detail="the prompt is empty"))
         job = with_files(job)
-        if spec.kind == "model" and self._models is not None:
-            return self._models.perform(job)
+        if spec.kind == "model":
+            return self._models.perform(job) if self._models is not None else _no_models()
         if spec.kind == "script":
             return self._from_script(job, spec.file)
         if spec.kind in CLIS:
@@ -241,6 +241,11 @@ class LocalPerformer:
         if end.how == "signalled":
             return Done(output=output, code=128 + (end.signal or 0), note=failure.detail)
         return Failed(error=failure, output=output)
+
+
+def _no_models() -> Failed:
+    detail = "there are no chat models here; use command:PROGRAM or a coding CLI"
+    return Failed(error=Failure(type="not_found", detail=detail))
 
 
 def _step_output(end: ProgramEnd) -> str:

@@ -48,7 +48,6 @@ RETRY_STORAGE_MS = (1_000, 2_000, 5_000, 10_000, 30_000)
 UNSTORABLE = frozenset({"bad-append", "bad-fact", "bad-number", "bad-text", "too-large"})
 
 _TALKING = (AgentCall, ToolCall)
-
 Incoming: TypeAlias = EffectDone | EffectFailed | GateOpened
 Shown: TypeAlias = tuple[RunStatus, int | None]
 
@@ -201,9 +200,10 @@ class Actor:
             if type(fact) is EffectRequested and fact.effect in pending:
                 asked = pending[fact.effect]
                 if type(asked.call) is not SleepCall:
-                    self._ahead[fact.effect] = prepared(
-                        self.state, asked, self.texts, self.around.token
-                    )
+                    self._ahead[fact.effect] = self._job(asked)
+
+    def _job(self, pending: Pending) -> Job | Answer:
+        return prepared(self.state, pending, self.texts, self.around.token)
 
     def _changed_headline(self) -> Headline | None:
         """The headline when a list would show something else than before."""
@@ -324,9 +324,7 @@ class Actor:
             wake = clock.call_at(pending.call.until, lambda: self.answer(pending, Done()))
             self.under_way[pending.effect] = wake
             return
-        job = self._ahead.pop(pending.effect, None) or prepared(
-            self.state, pending, self.texts, self.around.token
-        )
+        job = self._ahead.pop(pending.effect, None) or self._job(pending)
         if isinstance(job, Job):
             job.again = again
             job.talk = self.talks.open(pending) if isinstance(pending.call, _TALKING) else None
