@@ -36,7 +36,7 @@ def test_shell_signs_stay_words(sign: str) -> None:
 @pytest.mark.parametrize(
     ("text", "message", "hint"),
     [
-        pytest.param("", "unknown agent ''", "known are command:PROGRAM", id="nothing"),
+        pytest.param("", "unknown agent ''", "known are model:PROVIDER", id="nothing"),
         pytest.param("cat", "unknown agent 'cat'", "known are", id="no kind"),
         pytest.param("comand:x", "unknown agent 'comand:x'", "did you mean command?", id="typo"),
         pytest.param("command", "unknown agent 'command'", "command:PROGRAM", id="no colon"),

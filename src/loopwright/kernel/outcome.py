@@ -26,6 +26,9 @@ MAX_PARALLEL_ITEMS = 100
 """The most passes over items that are under way at once when the definition names no number."""
 
 
+NO_ANSWER = Failure("empty_answer", "the agent answered with nothing at all")
+
+
 def outcome(state: State, body: Body, senses: Senses) -> Result | None:
     """How a body has ended, or None."""
     match body:
@@ -65,8 +68,7 @@ def leaf_outcome(state: State, body: LeafBody) -> Result | None:
     answer = body.answer
     if answer is not None:
         if _says_nothing(body.action, answer):
-            error = Failure("empty_answer", "the agent answered with nothing at all")
-            return Result("failed", "error", error=error)
+            return Result("failed", "error", error=NO_ANSWER)
         return Result("completed", "done", output=answer.output, result=answer.result)
     if body.pending is not None:
         return None
@@ -182,6 +184,8 @@ def repeat_outcome(state: State, body: RepeatBody, senses: Senses) -> Result | N
     if body.active or body.last is None:
         return None
     last = body.last
+    if body.last_done and body.call is not None:
+        return _call_ended(body, body.call, senses)
     if body.last_done:
         return _ended(body, senses, "completed", last.reason)
     if last.status != "completed":
@@ -199,6 +203,15 @@ def repeat_outcome(state: State, body: RepeatBody, senses: Senses) -> Result | N
     if spent is not None:
         return _ended(body, senses, "exhausted", "budget", Failure("budget", spent))
     return None
+
+
+def _call_ended(body: RepeatBody, call: CallAgent, senses: Senses) -> Result:
+    """A conversation came to its end: that is the answer of a call, like any other."""
+    assert body.last is not None
+    needed = call.on_empty == "fail" and body.last.result is None
+    if needed and not senses.read(body.last.output).strip():
+        return _ended(body, senses, "failed", "error", NO_ANSWER)
+    return _ended(body, senses, "completed", "done")
 
 
 def _broken_words(body: RepeatBody, senses: Senses) -> str:

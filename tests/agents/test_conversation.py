@@ -1,0 +1,169 @@
+"""What a chat model is sent: the task on top, then the conversation, then what is new."""
+
+from __future__ import annotations
+
+import pytest
+
+from loopwright.agents.conversation import (
+    BEFORE,
+    HAND_IN,
+    SEND,
+    SUMMARY_SYSTEM,
+    converse,
+    summarise,
+)
+from loopwright.agents.pairing import is_paired
+from loopwright.kernel.facts import MessageSent
+from loopwright.kernel.frames import Entry, PassOwner, ToolSaid
+from loopwright.model.actions import Action, CallAgent, Cycle, Repeat, Step
+from loopwright.model.checks import Cap, Contains
+from loopwright.model.memory import History, ProgressLog
+from loopwright.model.messages import AssistantMessage, CallPart, TextPart, ToolMessage, UserMessage
+from loopwright.model.plan import Agent, Coordinator, Plan
+from loopwright.model.template import Lit
+from loopwright.model.turns import Turn, WantedCall, encode_turn
+from tests.kernel.driving import Driver, Fail, Reply
+
+CHAT = Agent(spec="model:local/tiny", system="You are brief.")
+SCHEMA = {"type": "object"}
+ASK = (Lit(text="Mend it."),)
+
+
+def begun(action: Action, *, lead: bool = False) -> Driver:
+    agents = {"coder": CHAT, **({"lead": Agent(spec="command:x")} if lead else {})}
+    plan = Plan(
+        name="t",
+        steps=(Step(id="main", action=action),),
+        agents=agents,
+        coordinator=Coordinator(agent="lead") if lead else None,
+    )
+    return Driver(plan).start()
+
+
+def place(run: Driver, path: str = "main.0") -> PassOwner:
+    owner = run.state.owners[path]
+    assert isinstance(owner, PassOwner)
+    return owner
+
+
+def texts(run: Driver, path: str = "main.0") -> list[str]:
+    sent = converse(run.state, place(run, path), CHAT, run.texts).messages
+    return [one.text for one in sent if isinstance(one, UserMessage)]
+
+
+def turn(text: str, *ids: str) -> Reply:
+    parts = (TextPart(text=text), *(CallPart(id=one, tool="fs.read") for one in ids))
+    calls = tuple(WantedCall(id=one, tool="fs.read", arguments={}, paths=()) for one in ids)
+    message = AssistantMessage(parts=parts)
+    return Reply(text, result=encode_turn(Turn(message=message, calls=calls)))
+
+
+def test_a_first_turn() -> None:
+    """The author's words to the model, and the task as any agent would be shown it."""
+    run = begun(CallAgent(agent="coder", prompt=ASK))
+    talk = converse(run.state, place(run), CHAT, run.texts)
+    assert talk.system == "You are brief."
+    assert talk.messages == (UserMessage(text="Mend it."),)
+    assert (talk.tools, talk.forced) == ((), False)
+
+
+def test_a_later_turn_has_everything_before_it() -> None:
+    """Turns and results follow in their order, each call with its result."""
+    run = begun(CallAgent(agent="coder", prompt=ASK))
+    run.answer("main.0/model#1", turn("I look.", "c1", "c2"))
+    run.answer("main.0/tool2#1", "two")
+    run.answer("main.0/tool1#1", Fail("tool", text="no such file"))
+    sent = converse(run.state, place(run, "main.1"), CHAT, run.texts).messages
+    assert is_paired(sent)
+    assert [type(one) for one in sent] == [UserMessage, AssistantMessage, ToolMessage]
+    results = sent[2]
+    assert isinstance(results, ToolMessage)
+    assert [(one.id, one.text, one.error) for one in results.results] == [
+        ("c1", "no such file", True),
+        ("c2", "two", False),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("schema", "lead", "names"),
+    [
+        pytest.param(None, False, [], id="none"),
+        pytest.param(SCHEMA, False, ["submit_result"], id="result"),
+        pytest.param(None, True, [SEND.name], id="coordinator"),
+        pytest.param(SCHEMA, True, ["submit_result", SEND.name], id="both"),
+    ],
+)
+def test_tools_of_the_run(schema: dict[str, object] | None, lead: bool, names: list[str]) -> None:
+    """A result is handed in by a tool, and a coordinator is written to by one."""
+    run = begun(CallAgent(agent="coder", prompt=ASK, schema=schema), lead=lead)  # type: ignore[arg-type]
+    talk = converse(run.state, place(run), CHAT, run.texts)
+    assert [tool.name for tool in talk.tools] == names
+    assert "JSON object" not in talk.messages[0].text  # type: ignore[union-attr]
+
+
+def test_a_missing_result_is_demanded() -> None:
+    """After a turn that handed nothing in, the model is told to, and may do nothing else."""
+    run = begun(CallAgent(agent="coder", prompt=ASK, schema=SCHEMA))
+    run.answer("main.0/model#1", Fail("bad_result"))
+    talk = converse(run.state, place(run), CHAT, run.texts)
+    assert talk.forced
+    assert texts(run) == ["Mend it.", HAND_IN]
+
+
+def test_a_loop_around_shows_what_its_passes_left() -> None:
+    """The second pass begins a new conversation, with the memory of the loop in its task."""
+    body = CallAgent(agent="coder", prompt=ASK)
+    until = Contains(text="DONE")
+    run = begun(Repeat(body=body, max=3, until=until, memory=ProgressLog()))
+    run.answer("main.0.0/model#1", turn("Not yet."))
+    [task] = texts(run, "main.1.0")
+    assert task.startswith("Mend it.")
+    assert "Progress Log" in task
+
+
+def test_a_chat_is_gone_on_with() -> None:
+    """A cycle of its own takes over a chat that the message holds."""
+    chat = '{"messages":[{"role":"user","content":"hi"},{"role":"assistant","content":"ho"}]}'
+    cycle = Cycle(agent="coder", prompt=(Lit(text=chat),))
+    run = begun(Repeat(body=cycle, max=2, until=Cap(), memory=History(window=9_000)))
+    sent = converse(run.state, place(run), CHAT, run.texts).messages
+    assert [type(one) for one in sent] == [UserMessage, AssistantMessage]
+
+
+def test_messages_stand_where_they_came() -> None:
+    """What others wrote is told with who wrote it, between the turns."""
+    run = begun(CallAgent(agent="coder", prompt=ASK), lead=True)
+    run.answer("main.0/model#1", turn("I look.", "c1"))
+    run.append(
+        MessageSent(at=run.clock, path="", to="main", text="Hurry.", message="m1", sender="lead")
+    )
+    run.answer("main.0/tool1#1", "one")
+    assert texts(run, "main.1") == ["Mend it.", "[lead]: Hurry."]
+
+
+def test_a_summary_stands_for_what_was_dropped() -> None:
+    """It is told as one, after the task."""
+    run = begun(CallAgent(agent="coder", prompt=ASK))
+    place(run).parent.history.append(Entry(kind="summary", text="a.py is fine."))
+    assert texts(run) == ["Mend it.", f"{BEFORE}\n\na.py is fine."]
+
+
+def test_what_a_summary_is_made_of() -> None:
+    """The dropped part goes to the model as a text with who said what, and nothing of it asks."""
+    run = begun(CallAgent(agent="coder", prompt=ASK))
+    said = turn("I look.", "c1").result
+    assert said is not None
+    results = Entry(kind="tools", said=(ToolSaid("c1", "fs.read", "print(1)"),))
+    place(run).parent.history += [
+        Entry(kind="user", text="Careful."),
+        Entry(kind="model", text=said),
+        results,
+        *[Entry(kind="model", text=said), results] * 2,
+    ]
+    talk = summarise(place(run), run.texts)
+    assert talk.system == SUMMARY_SYSTEM
+    [told] = talk.messages
+    assert isinstance(told, UserMessage)
+    assert told.text == (
+        "[user]\nCareful.\n\n[agent]\nI look.\n(calls fs.read {})\n\n[result of fs.read]\nprint(1)"
+    )
