@@ -5,6 +5,8 @@ from pathlib import Path
 
 import msgspec
 
+from loopwright.app.granting import check_tools
+from loopwright.app.models_fit import check_models, fit_windows
 from loopwright.errors import DefinitionError, LoopwrightError
 from loopwright.model.actions import (
     Action,
@@ -58,7 +60,8 @@ def bind_agents(
         bound[name] = _fit(name, msgspec.structs.replace(agent, spec=_checked(name, spec, place)))
     for name in _conversing(plan):
         _check_chat(name, bound[name])
-    return msgspec.structs.replace(plan, agents=bound)
+    bound_plan = msgspec.structs.replace(plan, agents=bound)
+    return fit_windows(bound_plan) if any(one.is_chat for one in bound.values()) else bound_plan
 
 
 def _checked(name: str, text: str | None, place: Path) -> str:
@@ -88,6 +91,9 @@ def _fit(name: str, agent: Agent) -> Agent:
     problem = unfit_agent(spec, agent)
     if problem is not None:
         raise LoopwrightError(f"agent {name!r}: {problem}", code="bad-agent")
+    if agent.is_chat:
+        check_models(name, agent)
+        check_tools(name, agent)
     return agent
 
 

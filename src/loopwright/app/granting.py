@@ -5,6 +5,7 @@ they reach no further than the workspace. A name that means no tool is an error 
 """
 
 from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
 
 from loopwright.errors import LoopwrightError
 from loopwright.model.plan import Agent
@@ -23,6 +24,7 @@ from loopwright.tools.toolbox import NATIVE
 FILE_TOOLS = ("fs.read", "fs.list", "fs.search", "fs.write", "fs.edit")
 _WRITING = ("fs.write", "fs.edit")
 _FILES = "fs."
+_OURS = frozenset(name.partition(".")[0] for name in NATIVE)
 Server = StdioServer | HttpServer
 
 
@@ -51,6 +53,19 @@ def grant_of(agent: Agent, servers: Mapping[str, Server]) -> Grant:
     return grant
 
 
+def check_tools(name: str, agent: Agent) -> None:
+    """Every built-in tool that an agent names is there. Servers are known when the run begins."""
+    unknown = [one for one in _named(agent)[0] if one not in NATIVE]
+    if unknown:
+        near = get_close_matches(unknown[0], NATIVE, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(sorted(NATIVE))}"
+        raise LoopwrightError(
+            f"agent {name!r} names a tool that is not there: {unknown[0]!r}",
+            code="bad-tool",
+            hint=hint,
+        )
+
+
 def _named(agent: Agent) -> tuple[list[str], dict[str, list[str]]]:
     """The built-in tools that are named, and by server those of others. A built-in one may be
     named as if a server had it (`files.fs.read`): what runs is the tool of that name.
@@ -64,7 +79,7 @@ def _named(agent: Agent) -> tuple[list[str], dict[str, list[str]]]:
         server, dot, tool = name.partition(".")
         if own is not None:
             native += [own] if own not in native else []
-        elif dot and server and tool:
+        elif dot and server and tool and server not in _OURS:
             foreign.setdefault(server, []).append(tool)
         else:
             native.append(name)  # there is no such tool; told by name below

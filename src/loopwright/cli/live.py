@@ -180,6 +180,8 @@ class Live:
         if usage.usd or limits.usd is not None:
             of = f" of {money(limits.usd)}" if limits.usd is not None else ""
             parts.append(f"{money(usage.usd)}{of}")
+        if usage.unpriced:
+            parts.append(f"{usage.unpriced} calls of unknown price")
         if used or limits.tokens is not None:
             of = f" of {tokens(limits.tokens)}" if limits.tokens is not None else ""
             parts.append(f"{tokens(used)}{of} tokens")

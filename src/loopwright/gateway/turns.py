@@ -38,6 +38,7 @@ INTERRUPTED = (
     "the call was interrupted, and nobody knows whether it had an effect; look before you do it "
     "again"
 )
+CUT_OFF = "the answer was cut off here, so the call may not be whole; say it in smaller parts"
 NOT_HANDED_IN = f"the model gave no result: it has to call {SUBMIT}"
 
 
@@ -78,6 +79,8 @@ class Turns:
             return _unanswered(end)
         usage = usage_of(end.attempts)
         calls = [await self._wanted(job, tools, call) for call in end.message.calls]
+        if calls and end.finish == "length":
+            calls[-1] = msgspec.structs.replace(calls[-1], problem=CUT_OFF)
         if not calls and _wants_result(job):
             return Failed(
                 error=Failure(type="bad_result", detail=NOT_HANDED_IN),

@@ -45,6 +45,7 @@ def run_item(service: Service, row: RunRow) -> dict[str, JsonValue]:
             "input_tokens": usage.input_tokens,
             "output_tokens": usage.output_tokens,
             "usd": usage.usd,
+            "unpriced_calls": usage.unpriced,
         },
         "gates": len(state.gates) if state else 0,
         "damaged": damage,

@@ -5,8 +5,9 @@ from typing import Literal, TypeAlias
 
 from loopwright.app.views.correspondence import written
 from loopwright.app.views.summary import ReadText
+from loopwright.app.views.turns import compressed_words, is_turn
 from loopwright.app.views.words import check_label, headline, seen_output
-from loopwright.kernel.calls import AgentCall, CommandCall
+from loopwright.kernel.calls import AgentCall, CommandCall, ModelCall, ToolCall
 from loopwright.kernel.facts import (
     AnyFact,
     CheckVerdict,
@@ -15,6 +16,7 @@ from loopwright.kernel.facts import (
     EffectRequested,
     GateAnswered,
     GateOpened,
+    HistoryCompressed,
     RunFinished,
 )
 from loopwright.kernel.fold import apply
@@ -23,7 +25,9 @@ from loopwright.model.plan import Plan
 from loopwright.model.record import JsonValue
 from loopwright.ports import Numbered
 
-Kind: TypeAlias = Literal["agent", "command", "check", "person", "message", "end"]
+ARGUMENT_CHARS = 200
+
+Kind: TypeAlias = Literal["agent", "command", "tool", "check", "person", "message", "end"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,9 +87,13 @@ class Logbook:
                 return None
             case EffectDone() | EffectFailed():
                 return self._answered(fact)
+            case CheckVerdict() if is_turn(self._state, fact.path):
+                return None
             case CheckVerdict():
                 label = check_label(self._state, fact.path, fact.index, fact.check)
                 return "check", f"{label}: {fact.verdict}", self._read(fact.evidence)
+            case HistoryCompressed():
+                return "message", "conversation", compressed_words(fact)
             case GateOpened():
                 return "person", f"asked ({fact.gate})", fact.message
             case GateAnswered():
@@ -96,7 +104,7 @@ class Logbook:
 
     def _answered(
         self, fact: EffectDone | EffectFailed
-    ) -> tuple[Literal["agent", "command"], str, str] | None:
+    ) -> tuple[Literal["agent", "command", "tool"], str, str] | None:
         asked = self._calls.pop(fact.effect, None)
         output = seen_output(self._state, fact, self._read)
         problem = fact.error if isinstance(fact, EffectFailed) else None
@@ -104,8 +112,10 @@ class Logbook:
             output = "\n".join(text for text in (output, problem.detail) if text)
         failed = f" failed ({problem.type})" if problem else ""
         match asked.call if asked else None:
-            case AgentCall(agent=agent):
+            case AgentCall(agent=agent) | ModelCall(agent=agent):
                 return "agent", f"agent {agent}{failed}", output
+            case ToolCall(tool=tool, arguments=arguments):
+                return "tool", f"{tool} {self._read(arguments)[:ARGUMENT_CHARS]}{failed}", output
             case CommandCall(argv=argv) if "/check" not in fact.effect:
                 return "command", f"{' '.join(argv)}{failed}", output
             case _:

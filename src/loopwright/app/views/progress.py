@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 
 from loopwright.app.views.correspondence import written
 from loopwright.app.views.summary import ReadText, current_loop
+from loopwright.app.views.turns import compressed_words, is_turn, turn_words
 from loopwright.app.views.words import check_label, headline, passes_text, seen_output
-from loopwright.kernel.calls import AgentCall, CommandCall, SleepCall
+from loopwright.kernel.calls import AgentCall, CommandCall, ModelCall, SleepCall, ToolCall
 from loopwright.kernel.facts import (
     AnyFact,
     CancelRequested,
@@ -19,6 +20,7 @@ from loopwright.kernel.facts import (
     EffectRequested,
     GateAnswered,
     GateOpened,
+    HistoryCompressed,
     IterationFinished,
     IterationStarted,
     MessageDropped,
@@ -30,6 +32,7 @@ from loopwright.kernel.facts import (
     StepFinished,
     StepSkipped,
     StepStarted,
+    TurnTaken,
     Verdict,
 )
 from loopwright.kernel.fold import apply
@@ -41,7 +44,7 @@ from loopwright.ports import Delta, Numbered
 SAID_CHARS = 8_000
 EVIDENCE_CHARS = 2_000
 LEARNING_CHARS = 300
-WORK = ("agent", "command", "script")  # what a pass is about; a judge only speaks of it
+WORK = ("agent", "command", "model", "script")  # what a pass is about; a judge only speaks of it
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +113,7 @@ class Progress:
 
     def _before(self, fact: AnyFact) -> Line | None:
         match fact:
-            case CheckVerdict():
+            case CheckVerdict() if not is_turn(self.state, fact.path):
                 return self._verdict(fact)
             case EffectDone() | EffectFailed():
                 return self._answered(fact)
@@ -165,6 +168,10 @@ class Progress:
             case RunStarted():
                 self.started_at = fact.at
                 return Line(f"{fact.run} started: {fact.name}")
+            case IterationStarted() if is_turn(self.state, fact.path):
+                return None
+            case TurnTaken() | HistoryCompressed():
+                return self._conversed(fact)
             case IterationStarted():
                 self.said = ""
                 seen = PassSeen(fact.path, fact.iteration or 0)
@@ -180,6 +187,15 @@ class Progress:
                 return Line(f"answered{_by(fact.by)}: {fact.decision}", detail=fact.text)
             case _:
                 return self._step_or_run(fact)
+
+    def _conversed(self, fact: TurnTaken | HistoryCompressed) -> Line | None:
+        if isinstance(fact, HistoryCompressed):
+            return Line(f"{fact.path}: {compressed_words(fact)}")
+        words = turn_words(self.state, fact, self._read)
+        turn = is_turn(self.state, fact.path)
+        place = f"turn {fact.iteration}" if turn else self._pass_label(fact.path, fact.iteration)
+        step = f"step {fact.path.rpartition('.')[0]}, " if turn and self._has_steps else ""
+        return Line(f"{step}{place}: {words}") if words else None
 
     def _step_or_run(self, fact: AnyFact) -> Line | None:
         match fact:
@@ -217,9 +233,11 @@ class Progress:
             case SleepCall(until=until) if "/backoff#" in fact.effect:
                 wait = (until - fact.at) / 1_000
                 return Line(f"{fact.path}: tried again in {wait:g} s")
-            case AgentCall(agent=agent):
+            case AgentCall(agent=agent) | ModelCall(agent=agent):
                 self._calls[fact.effect] = f"agent {agent}"
                 self.said = ""
+            case ToolCall(tool=tool):
+                self._calls[fact.effect] = tool
             case CommandCall(argv=argv):
                 self._calls[fact.effect] = " ".join(argv)
         return None

@@ -34,6 +34,7 @@ def summary(state: State, read: ReadText) -> dict[str, JsonValue]:
             "input_tokens": state.usage.input_tokens,
             "output_tokens": state.usage.output_tokens,
             "usd": state.usage.usd,
+            "unpriced_calls": state.usage.unpriced,
         },
         "gates": [
             {"id": gate.gate, "path": gate.path, "message": gate.message, "digest": gate.digest}

@@ -1,0 +1,93 @@
+"""Whether the models behind an agent fit what its author asks, told before anything is sent."""
+
+import os
+from collections.abc import Mapping
+from ipaddress import ip_address
+from urllib.parse import urlsplit
+
+import msgspec
+
+from loopwright.errors import LoopwrightError
+from loopwright.gateway import Catalogue
+from loopwright.gateway.asking import models_of
+from loopwright.gateway.specs import Endpoint, endpoint_of
+from loopwright.model.actions import Action, Cycle, Repeat, Step, Steps
+from loopwright.model.memory import History
+from loopwright.model.plan import Agent, Plan
+from loopwright.ports import ModelCatalogue
+
+WINDOW = "context_window"
+
+
+def check_models(name: str, agent: Agent, env: Mapping[str, str] | None = None) -> None:
+    """Each model can be asked from here, and is allowed to see what the agent is given."""
+    env = os.environ if env is None else env
+    for model in models_of(agent):
+        to = endpoint_of(model, env)
+        if not isinstance(to, Endpoint):
+            raise LoopwrightError(f"agent {name!r}: {to.detail}", code="bad-agent")
+        if agent.options.get("privacy_tier") == "sensitive" and not _is_here(to.url):
+            raise LoopwrightError(
+                f"agent {name!r} handles sensitive data, and {model} is not on this machine",
+                code="bad-agent",
+                hint="give it a local model, for example --agent model:ollama/NAME",
+            )
+
+
+def _is_here(url: str) -> bool:
+    host = urlsplit(url).hostname or ""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def fit_windows(plan: Plan, catalogue: ModelCatalogue | None = None) -> Plan:
+    """The plan with windows that the models behind its agents really have. A number that its
+    author wrote is kept where it is the smaller one.
+    """
+    known = catalogue or Catalogue()
+    windows = {
+        name: window
+        for name, agent in plan.agents.items()
+        if agent.is_chat and (window := _window(agent, known)) is not None
+    }
+    if not windows:
+        return plan
+    agents = {
+        name: _with_window(agent, windows[name]) if name in windows else agent
+        for name, agent in plan.agents.items()
+    }
+    steps = tuple(_fit_step(step, windows) for step in plan.steps)
+    return msgspec.structs.replace(plan, agents=agents, steps=steps)
+
+
+def _window(agent: Agent, known: ModelCatalogue) -> int | None:
+    """The smallest window among the models: any of them may have to answer."""
+    found = [known.window(model) for model in models_of(agent)]
+    return min((one for one in found if one is not None), default=None)
+
+
+def _with_window(agent: Agent, window: int) -> Agent:
+    said = agent.options.get(WINDOW)
+    least = min(said, window) if isinstance(said, int) and said > 0 else window
+    return msgspec.structs.replace(agent, options={**agent.options, WINDOW: least})
+
+
+def _fit_step(step: Step, windows: Mapping[str, int]) -> Step:
+    return msgspec.structs.replace(step, action=_fit(step.action, windows))
+
+
+def _fit(action: Action, windows: Mapping[str, int]) -> Action:
+    match action:
+        case Repeat(body=Cycle(agent=agent), memory=History() as memory) if agent in windows:
+            least = min(memory.window, windows[agent])
+            fitted = msgspec.structs.replace(memory, window=least)
+            return msgspec.structs.replace(action, memory=fitted)
+        case Repeat(body=body):
+            return msgspec.structs.replace(action, body=_fit(body, windows))
+        case Steps(steps=steps):
+            inner = tuple(_fit_step(step, windows) for step in steps)
+            return msgspec.structs.replace(action, steps=inner)
+        case _:
+            return action

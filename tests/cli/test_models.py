@@ -1,0 +1,266 @@
+"""Chat models from the command line, over a real wire: turns, tools, results, crashes, limits."""
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from loopwright.testing.wires import Call, Fault, Script, Turn, Usage, WireServer
+from tests.cli.conftest import Place, until
+
+MODEL = "model:local/tiny"
+Serve = Callable[..., WireServer]
+
+FLOW = """
+name: work
+agents:
+  coder:
+    description: codes
+    prompt: You write code.
+    {more}
+steps:
+  - id: fix
+    agent: coder
+    instructions: Mend calc.py
+"""
+
+
+@pytest.fixture
+def serve(lw: Place, monkeypatch: pytest.MonkeyPatch) -> Iterator[Serve]:
+    """A server with a script, at the address that the command line asks."""
+    with ExitStack() as stack:
+
+        def begin(*turns: Turn, **more: Any) -> WireServer:
+            server = stack.enter_context(WireServer(Script(turns=turns, **more)))
+            lw.env["LOOPWRIGHT_MODEL_BASE_URL"] = f"{server.url}/v1"
+            monkeypatch.setenv("LOOPWRIGHT_MODEL_BASE_URL", f"{server.url}/v1")
+            return server
+
+        yield begin
+
+
+def flow(lw: Place, more: str = "") -> str:
+    file = lw.folder / "work.yaml"
+    file.write_text(FLOW.replace("{more}", more))
+    return str(file)
+
+
+def edit(old: str = "a - b", new: str = "a + b", path: str = "calc.py") -> Call:
+    return Call(name="fs_edit", args={"path": path, "old": old, "new": new})
+
+
+def read(path: str = "calc.py") -> Call:
+    return Call(name="fs_read", args={"path": path})
+
+
+def calc(lw: Place) -> Path:
+    file = lw.folder / "calc.py"
+    file.write_text("def add(a, b): return a - b\n")
+    return file
+
+
+@pytest.mark.item("aldo-8", "aldo-10", "aldo-12")
+def test_a_model_works_in_the_workspace(lw: Place, serve: Serve) -> None:
+    """Two calls of one turn are done, each result is under its id, and the file is mended."""
+    file = calc(lw)
+    server = serve(
+        Turn(text="I look.", calls=(read(), Call(name="fs_list", args={}))),
+        Turn(text="I mend.", calls=(edit(),)),
+        Turn(text="It adds now."),
+    )
+    told = lw.real("run", flow(lw), "go", "--agent", MODEL, "--json")
+    assert (told.code, told.json["status"], told.json["output"]) == (0, "completed", "It adds now.")
+    assert file.read_text() == "def add(a, b): return a + b\n"
+    assert told.json["iterations"] == 0 or told.json["usage"]["input_tokens"] > 0
+    last = server.requests[-1].body
+    roles = [message["role"] for message in last["messages"]]
+    assert roles == ["system", "user", "assistant", "tool", "tool", "assistant", "tool"]
+    ids = [call["id"] for call in last["messages"][2]["tool_calls"]]
+    assert ids == [message["tool_call_id"] for message in last["messages"][3:5]]
+    offered = {tool["function"]["name"] for tool in server.requests[0].body["tools"]}
+    assert {"fs_read", "fs_edit", "fs_write", "fs_list", "fs_search"} <= offered
+    assert "shell_exec" not in offered
+
+
+def test_turns_are_told_as_they_come(lw: Place, serve: Serve) -> None:
+    """Each turn is a line with its words and its tools; the log has what each tool said."""
+    calc(lw)
+    serve(Turn(text="I look.", calls=(read(),)), Turn(text="Fine."))
+    told = lw.real("run", flow(lw), "go", "--agent", MODEL)
+    assert "turn 1: I look. [fs.read calc.py]" in told.err
+    assert "turn 2: Fine." in told.err
+    run = lw("ls", "--json").json["runs"][0]["run"]
+    log = lw.real("logs", run).out
+    assert 'fs.read {"path":"calc.py"}' in log
+    assert "return a - b" in log
+
+
+@pytest.mark.item("aldo-28", "aldo-30")
+def test_what_goes_wrong_is_told_to_the_model(lw: Place, serve: Serve) -> None:
+    """A tool that is not there, arguments that do not fit, a path outside: results, no failures."""
+    server = serve(
+        Turn(
+            calls=(
+                Call(name="fs_reed", args={"path": "a"}),
+                Call(name="fs_read", args={"file": "a"}),
+                Call(name="fs_read", raw='{"path": '),
+                Call(name="fs_read", args={"path": "../../etc/passwd"}),
+                Call(name="shell_exec", args={"argv": ["ls"]}),
+            )
+        ),
+        Turn(text="I see."),
+    )
+    told = lw.real("run", flow(lw), "go", "--agent", MODEL, "--json")
+    assert told.json["status"] == "completed"
+    results = [m["content"] for m in server.requests[-1].body["messages"] if m["role"] == "tool"]
+    assert len(results) == 5
+    for words, result in zip(
+        ("there is no tool", "do not fit", "no JSON", "leads out", "there is no tool"),
+        results,
+        strict=True,
+    ):
+        assert words in result
+
+
+@pytest.mark.parametrize("wire", ["anthropic", "openai", "openai-responses"])
+def test_a_result_with_a_form_on_each_wire(lw: Place, serve: Serve, wire: str) -> None:
+    """A result that does not fit is refused by its reason, and the next one counts."""
+    more = "resultSchema: {type: object, properties: {n: {type: integer}}, required: [n]}"
+    server = serve(
+        Turn(calls=(Call(name="submit_result", args={"n": "three"}),)),
+        Turn(calls=(Call(name="submit_result", args={"n": 3}),)),
+    )
+    told = lw.real("run", flow(lw, more), "go", "--agent", f"model:{wire}/tiny", "--json")
+    assert told.code == 0, told.err
+    assert told.json["steps"]["fix"]["result"] == {"n": 3}
+    assert len(server.requests) == 2
+
+
+def test_a_result_that_never_comes(lw: Place, serve: Serve) -> None:
+    """Words alone are asked once more for the result, with no other tool; then the step fails."""
+    more = "resultSchema: {type: object, properties: {n: {type: integer}}, required: [n]}"
+    server = serve(Turn(text="Done!", times=None))
+    told = lw.real("run", flow(lw, more), "go", "--agent", MODEL, "--json")
+    assert (told.code, told.json["status"]) == (3, "failed")
+    assert told.json["steps"]["fix"]["error"]["type"] == "bad_result"
+    forced = [tool["function"]["name"] for tool in server.requests[-1].body["tools"]]
+    assert (len(server.requests), forced) == (2, ["submit_result"])
+
+
+def test_a_judge_and_a_loop(lw: Place, serve: Serve) -> None:
+    """A chat model works and another judges; each pass is a conversation of its own."""
+    file = lw.folder / "loop.yaml"
+    file.write_text(
+        """
+name: judged
+agents:
+  coder: {description: codes}
+  judge:
+    description: judges
+    resultSchema: {type: object, required: [done], properties: {done: {type: boolean}}}
+steps:
+  - id: work
+    agent: coder
+    instructions: Write it.
+    loop: {maxIterations: 3, untilAgent: judge}
+"""
+    )
+    serve(
+        Turn(text="First."),
+        Turn(calls=(Call(name="submit_result", args={"done": False, "reason": "thin"}),)),
+        Turn(text="Second."),
+        Turn(calls=(Call(name="submit_result", args={"done": True}),)),
+    )
+    told = lw.real("run", str(file), "go", "--agent", MODEL, "--json")
+    assert (told.code, told.json["status"]) == (0, "completed"), told.err
+    assert told.json["output"] == "Second."
+    assert told.json["steps"]["work"]["iterations"] == 2
+
+
+@pytest.mark.item("aldo-20")
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        pytest.param(Fault(status=401), "not_signed_in", id="key"),
+        pytest.param(Fault(status=404), "not_found", id="model"),
+    ],
+)
+def test_a_model_that_cannot_be_asked(lw: Place, serve: Serve, fault: Fault, words: str) -> None:
+    """The run fails by a name that says what to do, and not by a trace."""
+    serve(Turn(fault=fault, times=None))
+    told = lw.real("run", flow(lw), "go", "--agent", MODEL, "--json")
+    assert told.code == 3
+    assert told.json["steps"]["fix"]["error"]["type"] == words
+    assert "Traceback" not in told.err
+
+
+def test_money_is_limited(lw: Place, serve: Serve) -> None:
+    """A model whose price nobody knows is not asked where money is limited: fail closed."""
+    server = serve(Turn(text="Hi."))
+    told = lw.real("loop", "write", "--agent", MODEL, "--max", "2", "--budget", "usd=1", "--json")
+    assert told.json["status"] == "failed"
+    assert "price" in told.json["error"]["detail"]
+    assert server.requests == []
+
+
+def test_an_unknown_price_is_not_zero(lw: Place, serve: Serve) -> None:
+    """Without a limit the model is asked, and the bill says that it does not know."""
+    calc(lw)
+    serve(Turn(text="Hi.", usage=Usage(input=10, output=2)))
+    told = lw.real("run", flow(lw), "go", "--agent", MODEL, "--json")
+    assert told.json["usage"] == {
+        "input_tokens": 10,
+        "output_tokens": 2,
+        "usd": 0.0,
+        "unpriced_calls": 1,
+    }
+
+
+def test_killed_in_the_middle_of_a_turn(lw: Place, serve: Serve) -> None:
+    """What was done is not done again: the file is mended once, and the model goes on."""
+    file = calc(lw)
+    server = serve(
+        Turn(text="I mend.", calls=(edit(),)),
+        Turn(text="", stall_after=0),
+        Turn(text="It adds now."),
+    )
+    process = lw.start("run", flow(lw), "go", "--agent", MODEL)
+    until(lambda: len(server.requests) == 2)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    server.release()
+    told = lw.real("resume", "all", "--json")
+    assert told.code == 0, told.err
+    assert file.read_text() == "def add(a, b): return a + b\n"
+    run = lw("ls", "--json").json["runs"][0]
+    assert run["status"] == "completed"
+    facts = lw("events", run["run"]).lines
+    asked = [f["effect"] for f in facts if f["kind"] == "effect.requested"]
+    assert len(asked) == len(set(asked))
+    assert sum(f["call"]["do"] == "tool" for f in facts if f["kind"] == "effect.requested") == 1
+
+
+@pytest.mark.parametrize(
+    ("spec", "code", "words"),
+    [
+        pytest.param("model:tiny", 2, "model:PROVIDER/NAME", id="no provider"),
+        pytest.param("model:nobody/x", 2, "names no model", id="unknown provider"),
+    ],
+)
+def test_a_spec_that_is_wrong(lw: Place, spec: str, code: int, words: str) -> None:
+    """Told before anything begins, with the fix."""
+    told = lw.real("run", flow(lw), "go", "--agent", spec)
+    assert told.code == code
+    assert words in told.err
+
+
+def test_a_tool_that_is_not_there(lw: Place, serve: Serve) -> None:
+    """A definition that names it is refused before the run, with the nearest one."""
+    serve()
+    told = lw.real("run", flow(lw, "tools: [fs.reed]"), "go", "--agent", MODEL)
+    assert told.code == 2
+    assert "did you mean fs.read?" in told.err
