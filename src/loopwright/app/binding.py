@@ -5,7 +5,7 @@ from pathlib import Path
 
 import msgspec
 
-from loopwright.app.granting import check_tools
+from loopwright.app.granting import asking, check_tools
 from loopwright.app.models_fit import check_models, fit_windows
 from loopwright.errors import DefinitionError, LoopwrightError
 from loopwright.model.actions import (
@@ -94,6 +94,7 @@ def _fit(name: str, agent: Agent) -> Agent:
     if agent.is_chat:
         check_models(name, agent)
         check_tools(name, agent)
+        return asking(agent)
     return agent
 
 

@@ -7,8 +7,10 @@ they reach no further than the workspace. A name that means no tool is an error 
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 
+import msgspec
+
 from loopwright.errors import LoopwrightError
-from loopwright.model.plan import Agent
+from loopwright.model.plan import Agent, ApprovalRule
 from loopwright.model.record import JsonValue
 from loopwright.tools import (
     Grant,
@@ -22,7 +24,9 @@ from loopwright.tools import (
 from loopwright.tools.toolbox import NATIVE
 
 FILE_TOOLS = ("fs.read", "fs.list", "fs.search", "fs.write", "fs.edit")
+_READING = ("fs.read", "fs.list", "fs.search")
 _WRITING = ("fs.write", "fs.edit")
+READ_ONLY = "read-only"
 _FILES = "fs."
 _OURS = frozenset(name.partition(".")[0] for name in NATIVE)
 Server = StdioServer | HttpServer
@@ -37,8 +41,8 @@ def grant_of(agent: Agent, servers: Mapping[str, Server]) -> Grant:
     commands = _mapping(options.get("commands"))
     protected = _words(options.get("protected_paths"))
     grant = Grant(
-        native=tuple(name for name in native if _is_reached(name, options, denied)),
-        servers=granted,
+        native=tuple(name for name in native if _is_reached(name, agent)),
+        servers=() if agent.permission == READ_ONLY else granted,
         commands=ShellRules(
             allow=_words(commands.get("allow")),
             deny=_words(commands.get("deny")),
@@ -86,11 +90,25 @@ def _named(agent: Agent) -> tuple[list[str], dict[str, list[str]]]:
     return native, foreign
 
 
-def _is_reached(name: str, options: Mapping[str, JsonValue], denied: tuple[str, ...]) -> bool:
+def asking(agent: Agent) -> Agent:
+    """The agent with a person asked about every change, where that is its permission."""
+    if agent.permission != "default":
+        return agent
+    native, foreign = _named(agent)
+    names = [one for one in native if one not in _READING]
+    names += [f"{server}.{tool}" for server, tools in foreign.items() for tool in tools]
+    rules: dict[str, ApprovalRule] = {name: "always" for name in names}
+    return msgspec.structs.replace(agent, approvals={**agent.approvals, **rules})
+
+
+def _is_reached(name: str, agent: Agent) -> bool:
     """Whether neither a deny list nor the rights of the agent keep it from a built-in tool."""
+    denied = agent.deny_tools
     if any(name == one or name.endswith(f".{one}") or one.endswith(f".{name}") for one in denied):
         return False
-    files = _mapping(options.get("permissions")).get("filesystem")
+    if agent.permission == READ_ONLY and name not in _READING:
+        return False
+    files = _mapping(agent.options.get("permissions")).get("filesystem")
     if files == "none" and name.startswith(_FILES):
         return False
     return not (files == "repo-readonly" and name in _WRITING)

@@ -28,6 +28,10 @@ KNOWN = (
 )
 
 
+PERMISSIONS = ("read-only", "default", "acceptEdits", "bypassPermissions")
+"""What a chat model may be allowed: to read, to ask about changes, to make them."""
+
+
 @dataclass(frozen=True, slots=True)
 class Spec:
     """A spec, taken apart. Of a coding CLI, `argv` are the arguments that its author adds."""
@@ -85,4 +89,7 @@ def unfit_agent(spec: Spec, agent: Agent) -> str | None:
     """What an agent is given that the program behind it cannot be held to, in words."""
     if spec.kind in CLIS:
         return arguments.unfit(spec.kind, agent)
+    if spec.kind == "model" and agent.permission not in (None, *PERMISSIONS):
+        known = ", ".join(PERMISSIONS)
+        return f"a chat model knows no permission {agent.permission!r}; it has {known}"
     return acp.unfit(agent) if spec.kind == "acp" else None

@@ -1,0 +1,158 @@
+"""From the words of a definition to what an agent may really use."""
+
+import pytest
+
+from loopwright.app.granting import asking, check_tools, grant_of, server_of, servers_of
+from loopwright.errors import LoopwrightError
+from loopwright.model.plan import Agent
+from loopwright.model.record import JsonValue
+from loopwright.tools import HttpServer, StdioServer
+
+FILES = ("fs.read", "fs.list", "fs.search", "fs.write", "fs.edit")
+READING = ("fs.read", "fs.list", "fs.search")
+SERVERS = {"issues": StdioServer(argv=("issue-server",))}
+
+
+def native(**more: object) -> tuple[str, ...]:
+    return grant_of(Agent(spec="model:a/b", **more), SERVERS).native  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("more", "expected"),
+    [
+        pytest.param({}, FILES, id="nothing named"),
+        pytest.param({"tools": ()}, (), id="none"),
+        pytest.param({"tools": ("fs.read", "fs.read")}, ("fs.read",), id="twice"),
+        pytest.param(
+            {"tools": ("aldo-fs.fs.write", "x.shell.exec")},
+            ("fs.write", "shell.exec"),
+            id="as of a server",
+        ),
+        pytest.param(
+            {"deny_tools": ("fs.write", "edit")}, READING, id="denied, also by short name"
+        ),
+        pytest.param(
+            {"deny_tools": ("any.fs.edit", "fs.write")}, READING, id="denied by long name"
+        ),
+        pytest.param({"permission": "read-only"}, READING, id="read only"),
+        pytest.param(
+            {"options": {"permissions": {"filesystem": "repo-readonly"}}}, READING, id="read rights"
+        ),
+        pytest.param({"options": {"permissions": {"filesystem": "none"}}}, (), id="no files"),
+        pytest.param(
+            {"options": {"permissions": {"filesystem": "repo-readwrite"}}}, FILES, id="write rights"
+        ),
+    ],
+)
+@pytest.mark.item("aldo-30")
+def test_built_in_tools(more: dict[str, object], expected: tuple[str, ...]) -> None:
+    """What is named, less what is denied or beyond the rights of the agent."""
+    assert native(**more) == expected
+
+
+def test_programs_need_an_allow_list() -> None:
+    """Without one the tool is there and starts nothing."""
+    agent = Agent(spec="model:a/b", tools=("shell.exec",), pass_env=("HOME",))
+    assert grant_of(agent, {}).commands.allow == ()
+    options: dict[str, JsonValue] = {"commands": {"allow": ["make"], "deny": ["-k", 3]}}
+    allowed = grant_of(Agent(spec="model:a/b", options=options, pass_env=("HOME",)), {}).commands
+    assert (allowed.allow, allowed.deny, allowed.pass_env) == (("make",), ("-k",), ("HOME",))
+
+
+def test_servers() -> None:
+    """A tool of a server needs the server; what is denied of it is not granted."""
+    agent = Agent(
+        spec="model:a/b", tools=("issues.create", "issues.close"), deny_tools=("issues.close",)
+    )
+    [granted] = grant_of(agent, SERVERS).servers
+    assert (granted.name, granted.allow) == ("issues", ("create",))
+    own: dict[str, JsonValue] = {"mcp": [{"server": "own", "url": "http://127.0.0.1:1"}]}
+    [mine] = grant_of(Agent(spec="model:a/b", tools=("own.do",), options=own), {}).servers
+    assert mine.spec == HttpServer(url="http://127.0.0.1:1")
+    reading = Agent(spec="model:a/b", tools=("issues.create",), permission="read-only")
+    assert grant_of(reading, SERVERS).servers == ()
+
+
+@pytest.mark.parametrize(
+    ("tools", "words"),
+    [
+        pytest.param(("fs.reed",), "did you mean fs.read?", id="typo"),
+        pytest.param(("zzz",), "there are fs.edit", id="nothing like it"),
+    ],
+)
+def test_a_tool_that_is_not_there(tools: tuple[str, ...], words: str) -> None:
+    """It is told before the run, with the nearest one."""
+    agent = Agent(spec="model:a/b", tools=tools)
+    with pytest.raises(LoopwrightError, match="not there") as refused:
+        check_tools("coder", agent)
+    assert words in str(refused.value)
+    with pytest.raises(LoopwrightError, match="there is no tool"):
+        grant_of(agent, {})
+
+
+def test_a_server_that_is_not_there() -> None:
+    """It is told with how to describe it."""
+    agent = Agent(spec="model:a/b", tools=("jira.create",))
+    check_tools("coder", agent)
+    with pytest.raises(LoopwrightError, match="no MCP server 'jira'") as refused:
+        grant_of(agent, SERVERS)
+    assert "[mcp.jira]" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("written", "expected"),
+    [
+        pytest.param({"command": "s", "args": ["-x"]}, StdioServer(argv=("s", "-x")), id="command"),
+        pytest.param(
+            {"command": ["s"], "pass_env": ["T"]},
+            StdioServer(argv=("s",), pass_env=("T",)),
+            id="env",
+        ),
+        pytest.param(
+            {"url": "http://h", "bearer_env": "T", "header_env": {"X-A": "V"}},
+            HttpServer(url="http://h", bearer_env="T", header_env=(("X-A", "V"),)),
+            id="address",
+        ),
+        pytest.param(
+            {"url": "http://h", "bearer_env": 3}, HttpServer(url="http://h"), id="no name"
+        ),
+        pytest.param({}, None, id="nothing"),
+        pytest.param({"url": ""}, None, id="no address"),
+    ],
+)
+def test_how_a_server_is_written(
+    written: dict[str, JsonValue], expected: StdioServer | HttpServer | None
+) -> None:
+    """A program or an address; secrets by the names of their variables alone."""
+    assert server_of(written) == expected
+    assert servers_of({"x": written}) == ({"x": expected} if expected else {})
+
+
+def test_limits_of_tools() -> None:
+    """Times, numbers at once and exclusiveness are the author's; nonsense changes nothing."""
+    options: dict[str, JsonValue] = {
+        "tool_limits": {
+            "fs.read": {"seconds": 3, "at_once": 2, "exclusive": True},
+            "fs.list": {"seconds": "x"},
+        }
+    }
+    limits = grant_of(Agent(spec="model:a/b", options=options), {}).limits
+    assert (limits["fs.read"].seconds, limits["fs.read"].at_once) == (3.0, 2)
+    assert limits["fs.read"].exclusive
+    assert limits["fs.list"].seconds == 60.0
+
+
+def test_protected_paths_can_be_replaced() -> None:
+    """The author's list counts instead of ours."""
+    options: dict[str, JsonValue] = {"protected_paths": ["secret/**"]}
+    agent = Agent(spec="model:a/b", options=options)
+    assert grant_of(agent, {}).protected == ("secret/**",)
+
+
+def test_asking_about_every_change() -> None:
+    """With the permission `default` a person is asked about all that does more than read."""
+    tools = ("fs.read", "fs.edit", "shell.exec", "issues.create")
+    agent = Agent(spec="model:a/b", tools=tools, permission="default")
+    held = asking(agent).approvals
+    assert held == dict.fromkeys(("fs.edit", "shell.exec", "issues.create"), "always")
+    assert asking(Agent(spec="model:a/b", tools=tools)).approvals == {}
