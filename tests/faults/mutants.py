@@ -207,7 +207,7 @@ IN_SIMULATION: dict[str, Mutant] = {
     ),
     "cap off by one": Mutant(limits.cap, "max + body.extra", "max + body.extra + 1"),
     "budget ignored": Mutant(
-        limits._used_up, "spent.tokens >= limits.tokens", "spent.tokens > 10**9"
+        limits.used_up, "spent.tokens >= limits.tokens", "spent.tokens > 10**9"
     ),
     "failed calls cost nothing": Mutant(
         answers._agent_answered,
