@@ -30,7 +30,7 @@ class _Found(NamedTuple):
 
 def env_names(made: Outline) -> EnvNames:
     """The names under which scripts of a workflow find their values."""
-    return EnvNames([node.id for node in made.nodes if node.id], made.inputs)
+    return EnvNames([node.id for node in made.nodes if node.id], made.inputs, made.item)
 
 
 def references(document: Document, made: Outline, files: Files) -> Iterator[Diagnostic]:
@@ -50,7 +50,7 @@ def _of_site(site: Site, made: Outline, names: EnvNames) -> Iterator[tuple[int, 
     if site.kind == "when":
         yield from _of_condition(site, made)
         return
-    for mark in marks(site.text):
+    for mark in marks(site.text, site.item):
         found = None if mark.escaped else _read(mark, site, made)
         if found and not _is_foreign(site, found):
             yield mark.at, mark.written, found
@@ -71,7 +71,7 @@ def _is_foreign(site: Site, found: _Found) -> bool:
 
 
 def _of_condition(site: Site, made: Outline) -> Iterator[tuple[int, str, _Found]]:
-    for clause in [one for every in clauses(site.text) for one in every]:
+    for clause in [one for every in clauses(site.text, site.item) for one in every]:
         if clause.problem:
             message = f"{clause.problem}: {clause.written[:60] or 'nothing'}"
             hint = "the node will be left out; write $ID.output == 'text'"
@@ -145,6 +145,9 @@ def _of_node(ref: Ref, site: Site) -> _Found | None:
 
 
 def _undeclared(ref: Ref, target: NodeAt) -> _Found | None:
+    if ref.field and "fan_out" in target.value:
+        message = f"{ref.name} is a list, it has no field {ref.field}"
+        return _Found("unknown-reference", message, f"read ${ref.name}.output as a whole")
     properties = target.part("output_format").get("properties")
     if not ref.field or not isinstance(properties, dict) or target.kind not in _SCHEMA_KINDS:
         return None

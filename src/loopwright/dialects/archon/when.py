@@ -7,25 +7,34 @@ not when a clause in front of it has decided.
 
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import NamedTuple, cast
 
-from loopwright.dialects.archon.variables import ID_PATTERN
+from loopwright.dialects.archon.variables import FIELD_PATTERN, ID_PATTERN
 from loopwright.model.expr import Compare, Condition, EveryOf, Operator, SomeOf
 from loopwright.model.record import JsonValue
 from loopwright.model.template import Ref
 
-_FIELD = r"[A-Za-z_][A-Za-z0-9_]*"
-_CLAUSE = re.compile(
-    rf"""\s*(?P<subject>
-        \$INPUTS\.(?P<input>{ID_PATTERN})
-      | \$LOOP_PREV\.(?P<before>{ID_PATTERN})\.output(?:\.{_FIELD})?
-      | \$(?P<node>{ID_PATTERN})\.output(?:\.(?P<field>{_FIELD}))?
-      | \$(?P<short>{ID_PATTERN})\.(?P<short_field>{_FIELD})
+
+@lru_cache(maxsize=256)
+def _pattern(item: str | None) -> "re.Pattern[str]":
+    """What a clause looks like where the item of a list has this name."""
+    own = rf"{item}(?![A-Za-z0-9_-])(?:\.(?P<item_field>{FIELD_PATTERN}))?" if item else "(?!)"
+    return re.compile(
+        rf"""\s*(?P<subject>
+            \$INPUTS\.(?P<input>{ID_PATTERN})
+          | \$LOOP_PREV\.(?P<before>{ID_PATTERN})\.output(?:\.{FIELD_PATTERN})?
+          | \$(?P<item>{own})
+          | \$(?P<node>{ID_PATTERN})\.output(?:\.(?P<field>{FIELD_PATTERN}))?
+          | \$(?P<short>{ID_PATTERN})\.(?P<short_field>{FIELD_PATTERN})
+        )
+        \s*(?P<op>==|!=|<=|>=|<|>)\s*
+        (?:'(?P<text>[^']*)' | (?P<number>[-+]?(?:\d+(?:\.\d+)?|\.\d+))
+          | (?P<word>true|false))\s*""",
+        re.VERBOSE,
     )
-    \s*(?P<op>==|!=|<=|>=|<|>)\s*
-    (?:'(?P<text>[^']*)' | (?P<number>[-+]?(?:\d+(?:\.\d+)?|\.\d+)) | (?P<word>true|false))\s*""",
-    re.VERBOSE,
-)
+
+
 _NUMBER = re.compile(r"\s*[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?\s*")
 
 
@@ -39,17 +48,17 @@ class Clause(NamedTuple):
     compare: Compare | None = None
 
 
-def clauses(text: str) -> list[list[Clause]]:
+def clauses(text: str, item: str | None = None) -> list[list[Clause]]:
     """The clauses: the inner lists must hold as a whole, one of the outer ones is enough."""
     return [
-        [_clause(part, at) for part, at in _split(some, "&&", start)]
+        [_clause(part, at, item) for part, at in _split(some, "&&", start)]
         for some, start in _split(text, "||", 0)
     ]
 
 
-def condition(text: str) -> Condition:
+def condition(text: str, item: str | None = None) -> Condition:
     """The condition that the engine evaluates."""
-    some = [_joined([_evaluable(one) for one in every]) for every in clauses(text)]
+    some = [_joined([_evaluable(one) for one in every]) for every in clauses(text, item)]
     return some[0] if len(some) == 1 else SomeOf(parts=tuple(some))
 
 
@@ -78,10 +87,10 @@ def _split(text: str, sign: str, start: int) -> Iterator[tuple[str, int]]:
     yield text[begin:], start + begin
 
 
-def _clause(part: str, at: int) -> Clause:
+def _clause(part: str, at: int, item: str | None) -> Clause:
     written = part.strip()
     place = at + len(part) - len(part.lstrip())
-    found = _CLAUSE.fullmatch(part)
+    found = _pattern(item).fullmatch(part)
     if found is None:
         return Clause(written, place, problem="it is no comparison")
     if found["before"]:
@@ -97,6 +106,8 @@ def _clause(part: str, at: int) -> Clause:
 def _ref(found: "re.Match[str]") -> Ref:
     if found["input"]:
         return Ref(of="input", name=found["input"])
+    if found["item"]:
+        return Ref(of="item", field=found.groupdict().get("item_field"))
     if found["short"]:
         return Ref(of="result", name=found["short"], field=found["short_field"])
     field = found["field"]
