@@ -35,7 +35,7 @@ class Agents:
         return self._named(DEFAULT if plain else node.id, agent)
 
     def below(self, flow: Workflow) -> "Agents":
-        """The agents of another workflow that is run here: where it names none, they are the same."""
+        """The agents of another workflow that is run here; where it names none, the same."""
         if not (flow.provider or flow.model):
             shared = {"provider": self.flow.provider, "model": self.flow.model}
             flow = flow.model_copy(update=shared)

@@ -1,5 +1,5 @@
-"""Files that a workflow asks for: commands, scripts, other workflows. The project's come first, then
-the person's.
+"""Files that a workflow asks for: commands, scripts and other workflows; the project's come first,
+then the person's.
 
 A path counts from the project's folder, one that begins with `~/` from the person's own. Asked for
 `names`, the reader answers with the names of the files in a folder, one on each line.

@@ -43,6 +43,7 @@ from loopwright.model.actions import (
     Stop,
 )
 from loopwright.model.checks import AnyOf, Check, ResultField, Script, Signal
+from loopwright.model.expr import Condition
 from loopwright.model.policy import NO_LIMITS, FailureKind, Limits, Retry, SessionMode
 from loopwright.model.record import JsonValue
 from loopwright.model.template import Items, ItemsFrom, Ref, Template, literal
@@ -134,7 +135,7 @@ class Lowering:
             id=node.id,
             action=self._action(node, path, group),
             needs=tuple(dict.fromkeys(node.depends_on)),
-            when=None if node.when is None else condition(node.when, self.names.item),
+            when=None if node.when is None else self._condition(node.when),
             when_error="fail" if node.when is None else "skip",
             join=node.trigger_rule,
             retry=_retry(node),
@@ -164,6 +165,10 @@ class Lowering:
             schema=node.output_format,
             session=_session(node, group),
         )
+
+    def _condition(self, text: str) -> Condition:
+        known = {node.id for node in self.unit.made.nodes}
+        return condition(text, self.names.item, known=known)
 
     # -- texts -------------------------------------------------------------------------------------
 

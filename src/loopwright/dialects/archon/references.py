@@ -12,7 +12,7 @@ from loopwright.dialects.archon.shell_commands import CODE
 from loopwright.dialects.archon.variables import Mark, marks
 from loopwright.dialects.archon.when import clauses
 from loopwright.model.template import Ref
-from loopwright.syntax import Diagnostic, Document, Position
+from loopwright.syntax import Diagnostic, Document, Position, suggest
 from loopwright.syntax.graphs import ended_before
 
 _WARNINGS = ("unordered-reference", "empty-reference", "bad-condition")
@@ -78,9 +78,22 @@ def _of_condition(site: Site, made: Outline) -> Iterator[tuple[int, str, _Found]
             yield clause.at, clause.written, _Found("bad-condition", message, hint)
         if clause.ref:
             mark = Mark(clause.written.split()[0], clause.at, clause.ref)
-            found = _read(mark, site, made)
+            found = _item_of_another(mark, made) or _read(mark, site, made)
             if found:
                 yield clause.at, clause.written, found
+
+
+def _item_of_another(mark: Mark, made: Outline) -> _Found | None:
+    """A workflow may be meant for the items of a list: read alone, it does not say how such an item
+    is called, so what looks like no node's name may be that.
+    """
+    name, names = mark.ref.name or "", [node.id for node in made.nodes]
+    if mark.ref.of != "result" or f"${name}.output" in mark.written or name in names:
+        return None
+    if made.item is not None or suggest(name, names):
+        return None
+    hint = f"the node will be left out, unless a fan_out runs this workflow with as: {name}"
+    return _Found("bad-condition", f"no node here is called {name}", hint)
 
 
 # -- whether there is a value ----------------------------------------------------------------------

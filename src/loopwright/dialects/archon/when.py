@@ -6,7 +6,7 @@ not when a clause in front of it has decided.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from functools import lru_cache
 from typing import NamedTuple, cast
 
@@ -56,9 +56,11 @@ def clauses(text: str, item: str | None = None) -> list[list[Clause]]:
     ]
 
 
-def condition(text: str, item: str | None = None) -> Condition:
-    """The condition that the engine evaluates."""
-    some = [_joined([_evaluable(one) for one in every]) for every in clauses(text, item)]
+def condition(
+    text: str, item: str | None = None, *, known: Collection[str] | None = None
+) -> Condition:
+    """The condition that the engine evaluates; `known` are the nodes there are."""
+    some = [_joined([_evaluable(one, known) for one in every]) for every in clauses(text, item)]
     return some[0] if len(some) == 1 else SomeOf(parts=tuple(some))
 
 
@@ -66,10 +68,16 @@ def _joined(every: list[Condition]) -> Condition:
     return every[0] if len(every) == 1 else EveryOf(parts=tuple(every))
 
 
-def _evaluable(clause: Clause) -> Condition:
+def _evaluable(clause: Clause, known: Collection[str] | None) -> Condition:
+    compare = clause.compare
+    if compare is not None and (compare.ref.of != "result" or _is_there(compare.ref, known)):
+        return compare
     # An order needs numbers: a text in its place is an error whenever it is looked at.
-    broken = Compare(ref=Ref(of="run"), op="<", value=f"unreadable: {clause.written}")
-    return clause.compare or broken
+    return Compare(ref=Ref(of="run"), op="<", value=f"unreadable: {clause.written}")
+
+
+def _is_there(ref: Ref, known: Collection[str] | None) -> bool:
+    return known is None or ref.name in known
 
 
 def _split(text: str, sign: str, start: int) -> Iterator[tuple[str, int]]:
