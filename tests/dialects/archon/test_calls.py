@@ -240,5 +240,5 @@ def test_rubbish_is_told(written: str) -> None:
     if document is not None:
         _, problems = lowered_with(flow(node), {"say": SAY})
     assert [one.severity for one in problems] == ["error"]
-    _, problems = lowered_with(flow("{id: a, workflow: o}"), {"o": "inputs: [3]\nnodes: 3\n"})
+    _, problems = lowered_with(flow("{id: a, workflow: o}"), {"o": "inputs: {x: 3}\nnodes: 3\n"})
     assert {one.file for one in problems} == {".archon/workflows/o.yaml"}

@@ -128,6 +128,6 @@ def _inputs(document: Document, node: NodeAt, below: Unit) -> Iterator[Diagnosti
 
 def _is_needed(entry: object) -> bool:
     if not isinstance(entry, dict):
-        return entry is None
+        return False
     required = entry.get("required")
     return entry.get("default") is None if required is None else required is True

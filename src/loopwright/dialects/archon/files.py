@@ -15,6 +15,11 @@ MAX_FILE_BYTES = 1_048_576
 MAX_SCRIPT_CHARS = 100_000
 MAX_WORKFLOW_BYTES = 262_144
 _PLACES = ("", "~/")
+_UNKNOWN = {
+    "command": "unknown-command",
+    "script": "unknown-script",
+    "workflow": "unknown-workflow",
+}
 
 
 class Wanted(NamedTuple):
@@ -114,7 +119,7 @@ def find(named: Named, files: Files) -> FoundText | NotFound:
     known = sorted({name for place in _PLACES for name in _names(files, place, named)})
     shown = f"known are {', '.join(known[:12])}" if known else f"write {named.paths()[0]}"
     message = f"no {named.what} is called {named.name}"
-    return NotFound(f"unknown-{named.what}", message, did_you_mean(named.name, known) or shown)
+    return NotFound(_UNKNOWN[named.what], message, did_you_mean(named.name, known) or shown)
 
 
 def _is_absent(path: str, problem: FileProblem) -> bool:
