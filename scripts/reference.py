@@ -45,6 +45,7 @@ _SECTIONS = {
     "MemorySpec": "memory",
     "ForEachSpec": "for_each",
     "StepSpec": "steps",
+    "GivenSpec": "given",
     "WhenSpec": "when",
     "LoopGateSpec": "gate",
     "GateStepSpec": "gate of a step",

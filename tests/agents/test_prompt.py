@@ -4,7 +4,7 @@ import pytest
 
 from loopwright.agents.prompt import EVIDENCE_CHARS, OUTPUT_CHARS, Shown, compose
 from loopwright.kernel.facts import AgentChanged, Usage
-from loopwright.model.actions import CallAgent, Each, Gate, Repeat, Step, Steps
+from loopwright.model.actions import CallAgent, Each, Gate, Given, Repeat, Step, Steps
 from loopwright.model.checks import Cap, Check, Command, Regex, Signal
 from loopwright.model.memory import Memory, NoMemory, PreviousOutput, ProgressLog, SameSession
 from loopwright.model.plan import Agent
@@ -270,6 +270,19 @@ def test_a_placed_item_is_not_added_again() -> None:
     """A prompt that names the item gets nothing more."""
     text = shown(each((Lit(text="Deploy "), Ref(of="item", field="name")))).text
     assert text == "Deploy a"
+
+
+def test_a_workflow_of_its_own_gets_what_it_was_given_and_no_item() -> None:
+    """What a workflow is told is all that its agents are shown, in a loop inside of it as well."""
+    told = Given(message=(Lit(text="On "), Ref(of="item", field="name")))
+    inner = Repeat(body=call(), max=2, memory=NoMemory())
+    body = Steps(steps=(Step(id="in", action=inner),), given=told)
+    items = Each(items=Items(values=({"name": "a"},)))
+    assert shown(started(Repeat(body=body, each=items))).text == "On a"
+    needing = call(literal("Go."), show_needs=True)
+    body = Steps(steps=(Step(id="in", action=needing),), given=told)
+    driver = started(Repeat(body=body, each=items))
+    assert shown(driver).text == "Go.\n\n## Flow Context\n\nOn a"
 
 
 # -- sessions --------------------------------------------------------------------------------------

@@ -95,13 +95,17 @@ YAML = [
 
 
 @pytest.mark.parametrize("block", YAML)
-def test_definitions_are_valid(block: Block) -> None:
-    """A definition on a page is accepted, unless it is called wrong.yaml."""
+def test_definitions_are_valid(block: Block, tmp_path: Path) -> None:
+    """A definition on a page is accepted beside the page's others, unless it is wrong.yaml."""
     text = block.text
     if block.key == "part of":
         text = whole(block)
+    for other in [one for one in blocks(block.page) if one.value.startswith(".archon/")]:
+        file = tmp_path / other.value
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(other.text, encoding="utf-8")
     try:
-        parse_definition(text.encode(), file=block.place)
+        parse_definition(text.encode(), file=block.place, folder=tmp_path)
     except DefinitionError as error:
         found = [p.render() for p in error.problems if isinstance(p, Diagnostic)]
         assert block.value == "wrong.yaml", found
@@ -195,6 +199,7 @@ _SPEAKERS = {
 }
 # Codes that are told by way of a name or a table.
 _BY_NAME = {"unordered-reference", "full", "read-only", "io"}
+_BY_NAME |= {f"unknown-{what}" for what in ("command", "script", "workflow")}
 _KEYWORDS = {"code", "twice", "unknown"}
 _ONE_WORD = {"cycle", "encoding"}
 

@@ -73,10 +73,11 @@ def test_a_long_list_is_begun_in_parts() -> None:
     [
         pytest.param("stop", ("failed", "error", "ok"), 2, id="stop"),
         pytest.param("continue", ("completed", "items", "ok"), 4, id="continue"),
+        pytest.param("fail", ("failed", "error", "ok"), 4, id="fail"),
     ],
 )
 def test_failing_items(policy: str, ended: object, begun: int) -> None:
-    """A failing item ends the loop, or is one row among the others."""
+    """A failing item ends the loop, at once or after the others, or is one row among them."""
     plan = over(*"abcd", parallel=1, on_item_error=policy)
     run = drive(plan, by_effect({"main[1]/agent#1": Fail("agent", "broke")}))
     assert run.ended == ended
@@ -134,10 +135,57 @@ def test_bad_lists(items: object, reason: str, detail: str) -> None:
     assert run.of(IterationStarted) == []
 
 
+@pytest.mark.parametrize(
+    ("ref", "inputs"),
+    [
+        pytest.param(Ref(of="input", name="list"), {"list": "[1, 2]"}, id="short"),
+        pytest.param(Ref(of="message"), {}, id="stored"),
+    ],
+)
+def test_a_text_that_is_a_list(ref: Ref, inputs: dict[str, object]) -> None:
+    """A list that was written down as JSON is that list."""
+    message = f"[1, 2]{' ' * 500}"
+    plan = plan_of(Repeat(body=WORK, each=Each(items=ItemsFrom(ref=ref))))
+    run = drive(plan, inputs=inputs, message=message)
+    assert [row["item"] for row in rows(run)] == [1, 2]
+
+
+SAID = [
+    pytest.param("plain", '"plain"', id="text"),
+    pytest.param('{"a": [1]}', '{"a":[1]}', id="an object"),
+    pytest.param("[1, 2]", "[1,2]", id="a list"),
+    pytest.param("12", '"12"', id="a number is text"),
+    pytest.param("", '""', id="nothing"),
+    pytest.param(Reply("said", result="7"), "7", id="a result"),
+    pytest.param(Reply("said", result="no json"), '"no json"', id="a result that is none"),
+    pytest.param(Fail("agent", "broke"), '{"error":"broke","status":"failed"}', id="a failure"),
+    pytest.param(Fail("agent", ""), '{"error":"failed","status":"failed"}', id="without words"),
+]
+
+
+@pytest.mark.parametrize(("said", "element"), SAID)
+def test_a_list_of_what_was_said(said: object, element: str) -> None:
+    """Each item is an element in its order: what it said, as JSON if it is, or why it failed."""
+    plan = over("x", "y", output="list", on_item_error="continue")
+    run = drive(plan, by_effect({"main[0]/agent#1": said}, default="end"))
+    assert run.ended == ("completed", "items", f'[{element},"end"]')
+    assert run.end.result is None
+    assert broken_laws(run.facts) == []
+
+
+def test_a_list_of_which_not_all_was_begun() -> None:
+    """What was never begun is an element too."""
+    plan = over("x", "y", output="list", parallel=1)
+    run = drive(plan, by_effect({}, default=Fail("agent", "broke")))
+    left = '{"error":"cancelled","status":"cancelled"}'
+    assert run.ended == ("failed", "error", f'[{{"error":"broke","status":"failed"}},{left}]')
+
+
 def test_empty_list() -> None:
     """Nothing to do is done."""
     run = drive(over())
     assert run.ended == ("completed", "items", "")
+    assert drive(over(output="list")).ended == ("completed", "items", "[]")
     assert rows(run) == []
 
 

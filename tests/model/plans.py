@@ -123,7 +123,7 @@ def any_repeats(body: SearchStrategy[Action]) -> SearchStrategy[Repeat]:
             Each,
             items=ITEM_SOURCES,
             parallel=st.none() | COUNTS,
-            on_item_error=st.sampled_from(["stop", "continue"]),
+            on_item_error=st.sampled_from(policy.OnItemError.__args__),
         ),
         until=check_trees(ANY_LEAF),
         memory=MEMORIES,
@@ -169,6 +169,12 @@ def any_actions() -> SearchStrategy[Action]:
                 steps=step_graphs(inner, most=3),
                 on_failure=st.sampled_from(policy.OnFailure.__args__),
                 parallel=st.none() | COUNTS,
+                given=st.none()
+                | st.builds(
+                    actions.Given,
+                    message=TEMPLATES,
+                    inputs=st.dictionaries(IDS, TEMPLATES, max_size=2),
+                ),
             )
         ),
         max_leaves=3,
@@ -305,13 +311,13 @@ def runnable_repeats(body: SearchStrategy[Action], *, items: bool) -> SearchStra
         )
         | st.sampled_from([template.ItemsExpr(expr="[1, 2]"), template.ItemsExpr(expr="'none'")]),
         parallel=st.none() | st.integers(1, 2),
-        on_item_error=st.sampled_from(["stop", "continue"]),
+        on_item_error=st.sampled_from(policy.OnItemError.__args__),
     )
     over_items = st.builds(
         Repeat,
         body=body,
         each=each,
-        output=st.sampled_from(["last", "all"]),
+        output=st.sampled_from(["last", "all", "list"]),
         limits=SMALL_LIMITS,
     )
     return counted | over_items
@@ -365,6 +371,7 @@ def _some_actions(*, sequential: bool) -> SearchStrategy[Action]:
                 Steps,
                 steps=_runnable_steps(inner, chain=sequential),
                 on_failure=st.sampled_from(policy.OnFailure.__args__),
+                given=st.sampled_from([None, None, actions.Given()]),
             )
         ),
         max_leaves=3,

@@ -20,8 +20,9 @@ from loopwright.kernel.frames import (
     StepsBody,
 )
 from loopwright.kernel.limits import cap
-from loopwright.kernel.state import Senses, State, enclosing_pass, session_key
-from loopwright.kernel.texts import request_text
+from loopwright.kernel.scopes import pass_in_scope
+from loopwright.kernel.state import Senses, State, session_key
+from loopwright.kernel.texts import request_text, told_message
 from loopwright.model.actions import CallAgent
 from loopwright.model.memory import NoMemory, PreviousOutput, ProgressLog, SameSession
 from loopwright.model.record import JsonValue
@@ -65,11 +66,11 @@ def _composed(
 ) -> Shown:
     schema = action.schema
     asked = [request_text(state, owner, action.prompt, senses)]
-    inside = enclosing_pass(owner)
+    inside = pass_in_scope(owner)
     heard = read_out(state.mail.heard.get(owner.inside, ()), senses)
     if not heard and _is_plain(action, inside):
         return Shown(text=asked[0], schema=None, session=None)
-    asked += [*_occasion(state, action, senses), *form]
+    asked += [*_occasion(state, owner, action, senses), *form]
     after = [*_item(inside, action.prompt), *_memory(inside, action, senses)] if inside else []
     after += heard
     text = _joined([*asked, *after])
@@ -95,13 +96,16 @@ def _is_plain(action: CallAgent, inside: PassOwner | None) -> bool:
     repeat = inside.parent
     carries = repeat.last_checks or repeat.feedback or repeat.action.each is not None
     forgets = type(repeat.action.memory) is NoMemory and action.session == "fresh"
-    return forgets and not carries and enclosing_pass(repeat.owner) is None
+    return forgets and not carries and pass_in_scope(repeat.owner) is None
 
 
-def _occasion(state: State, action: CallAgent, senses: Senses) -> list[str]:
+def _occasion(state: State, owner: Owner, action: CallAgent, senses: Senses) -> list[str]:
     """What the run was started with, for a step of a graph that has a prompt of its own."""
-    told = action.show_needs and action.prompt and state.started
-    message = senses.read(state.started.message) if told and state.started else ""
+    if not (action.show_needs and action.prompt):
+        return []
+    message = told_message(state, owner, senses)
+    if message is None:
+        message = senses.read(state.started.message) if state.started else ""
     return [f"## Flow Context\n\n{message}"] if message else []
 
 
@@ -153,7 +157,7 @@ def _item(inside: PassOwner, template: Template) -> list[str]:
         return []
     place: PassOwner | None = inside
     while place is not None and place.parent.items is None:  # a counted loop does not hide it
-        place = enclosing_pass(place.parent.owner)
+        place = pass_in_scope(place.parent.owner)
     if place is None or place.parent.items is None:
         return []
     value = msgspec.json.encode(place.parent.items[place.number]).decode()

@@ -7,6 +7,8 @@ nothing is called, run, asked or stored.
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from itertools import count
 
 import msgspec
 
@@ -19,6 +21,7 @@ from loopwright.kernel.facts import (
     AnyFact,
     EffectDone,
     EffectFailed,
+    EffectRequested,
     Failure,
     GateAnswered,
     IterationStarted,
@@ -207,6 +210,8 @@ class _Stage:
         self._stored: dict[str, bytes] = {}
         self._texts = Texts(self._stored.__getitem__, schema_problem)
         self._now = 0
+        self._sleeps: list[tuple[int, int, str]] = []  # when each is over, in which order begun
+        self._order = count()
 
     def play(self) -> Ending:
         self._append(RunStarted(at=0, run="run_rehearsal", plan="", name=self.state.plan.name))
@@ -222,20 +227,30 @@ class _Stage:
         for new in settle(self.state, self._texts, self._now):
             passes = isinstance(new, IterationStarted) and (new.iteration or 0) > 0
             self.ending.passes += passes
+            if isinstance(new, EffectRequested) and isinstance(new.call, SleepCall):
+                heappush(self._sleeps, (new.call.until, next(self._order), new.effect))
         self._stored.update(self._texts.take_fresh())
 
     def _next(self) -> AnyFact | None:
         state = self.state
-        working = [p for p in state.pending.values() if not isinstance(p.call, SleepCall)]
-        if working and not self.story.late:
-            return self._answer(working[0])
+        working = self._working()
+        if working is not None and not self.story.late:
+            return self._answer(working)
         if state.gates and not self.story.late:
             return self._decide()
-        if not state.timers:
-            return self._answer(working[0]) if working else None
-        effect, due = min(state.timers.items(), key=lambda timer: timer[1])
-        self._now = max(self._now, due)
-        return self._done(state.pending[effect])
+        while self._sleeps:
+            due, _, effect = heappop(self._sleeps)
+            if effect in state.timers:
+                self._now = max(self._now, due)
+                return self._done(state.pending[effect])
+        return self._answer(working) if working is not None else None
+
+    def _working(self) -> Pending | None:
+        """The first that is at work, of what may be a long list of those that sleep."""
+        pending = self.state.pending
+        if len(pending) == len(self.state.timers):
+            return None
+        return next((p for p in pending.values() if not isinstance(p.call, SleepCall)), None)
 
     def _decide(self) -> AnyFact:
         gate = next(iter(self.state.gates.values()))

@@ -24,7 +24,8 @@ def each_outcome(state: State, body: RepeatBody, senses: Senses) -> Result | Non
     if body.spoiled is not None and each.on_item_error == "stop":
         return _each_result(body, items, senses, body.spoiled)
     if body.finished >= len(items):
-        return _each_result(body, items, senses, Result("completed", "items"))
+        failed = body.spoiled if each.on_item_error == "fail" else None
+        return _each_result(body, items, senses, failed or Result("completed", "items"))
     spent = loop_over_budget(state, body)
     if spent is not None:
         error = Failure("budget", spent)
@@ -33,6 +34,11 @@ def each_outcome(state: State, body: RepeatBody, senses: Senses) -> Result | Non
 
 
 def _each_result(body: RepeatBody, items: list[JsonValue], senses: Senses, ended: Result) -> Result:
+    if body.action.output == "list":
+        said = [_element(body, index, senses) for index in range(len(items))]
+        output = senses.keep(msgspec.json.encode(said).decode())
+        made = body.finished + len(body.active)
+        return msgspec.structs.replace(ended, output=output, result=None, iterations=made)
     rows = []
     last: Text | None = None
     parts: list[str] = []
@@ -60,3 +66,20 @@ def _each_result(body: RepeatBody, items: list[JsonValue], senses: Senses, ended
         error=ended.error,
         iterations=body.finished + len(body.active),
     )
+
+
+def _element(body: RepeatBody, index: int, senses: Senses) -> object:
+    """What an item came to, as an element of a list: its result, else what it said, and of one that
+    did not complete, why. A text that is a JSON object or array stands there as such.
+    """
+    done = body.item_results[index] if index < len(body.item_results) else None
+    if done is None or done.status != "completed":
+        why = done.error.detail if done is not None and done.error is not None else ""
+        status = done.status if done is not None else "cancelled"
+        return {"error": why or status, "status": status}
+    text = senses.read(done.output if done.result is None else done.result)
+    try:
+        value: JsonValue = msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError):
+        return text
+    return value if isinstance(value, dict | list) or done.result is not None else text

@@ -42,11 +42,17 @@ def _steps_result(body: StepsBody) -> Result:
     output = speaker.output if speaker is not None else None
     result = speaker.result if speaker is not None else None
     worst = _worst(body)
+    if worst is None and body.index.action.given is not None and not _has_completed(body):
+        return _nothing_completed(Result("failed"))
     if worst is None:
         return Result("completed", _completed_reason(body), output=output, result=result)
     keep = worst.output if len(body.index.action.steps) == 1 else output
     kept = worst.result if len(body.index.action.steps) == 1 else result
     return Result(worst.status, worst.reason, output=keep, result=kept, error=worst.error)
+
+
+def _has_completed(body: StepsBody) -> bool:
+    return any(result.status == "completed" for result in body.results.values())
 
 
 def _completed_reason(body: StepsBody) -> str:
@@ -78,8 +84,10 @@ def run_result(plan: Plan, body: StepsBody, ended: Result) -> Result:
     if plan.outcome == "partial" and bad:
         return msgspec.structs.replace(ended, status="failed")
     if plan.outcome == "some_completed" and not bad and "completed" not in statuses:
-        error = Failure("nothing_completed", "no step completed")
-        return msgspec.structs.replace(
-            ended, status="failed", reason="nothing_completed", error=error
-        )
+        return _nothing_completed(ended)
     return ended
+
+
+def _nothing_completed(ended: Result) -> Result:
+    error = Failure("nothing_completed", "no step completed")
+    return msgspec.structs.replace(ended, status="failed", reason="nothing_completed", error=error)

@@ -12,24 +12,26 @@ import msgspec
 
 from loopwright.kernel.facts import Failure
 from loopwright.kernel.frames import LeafBody, Owner, PassOwner, RepeatBody, Result, StepsBody
+from loopwright.kernel.scopes import graphs, hidden_word, pass_in_scope, told
 from loopwright.kernel.signal import without_signal
 from loopwright.kernel.state import Senses, State, enclosing_pass
 from loopwright.model.actions import Each
-from loopwright.model.checks import AllOf, AnyOf, Signal, leaves
 from loopwright.model.record import Blob, JsonValue, Text
 from loopwright.model.template import Items, ItemsExpr, ItemsFrom, Lit, Ref, Template
 
 
-def fill(state: State, owner: Owner, template: Template, senses: Senses) -> str:
-    """A template as text."""
+def fill(
+    state: State, owner: Owner, template: Template, senses: Senses, *, outside: bool = False
+) -> str:
+    """A template as text; `outside`: as it is seen from around the place."""
     return "".join(
-        part.text if isinstance(part, Lit) else _filled(state, owner, part, senses)
+        part.text if isinstance(part, Lit) else _filled(state, owner, part, senses, outside=outside)
         for part in template
     )
 
 
-def _filled(state: State, owner: Owner, ref: Ref, senses: Senses) -> str:
-    value = resolve(state, owner, ref, senses)
+def _filled(state: State, owner: Owner, ref: Ref, senses: Senses, *, outside: bool) -> str:
+    value = resolve(state, owner, ref, senses, outside=outside)
     if not ref.json:
         return _as_text(value, senses)
     plain = senses.read(value) if isinstance(value, Blob) else value
@@ -40,8 +42,17 @@ def request_text(state: State, owner: Owner, template: Template, senses: Senses)
     """What is asked at a place: its own prompt, else the run's message, else the plan's."""
     if template:
         return fill(state, owner, template, senses)
+    told_so = told_message(state, owner, senses)
+    if told_so is not None:
+        return told_so
     message = senses.read(state.started.message) if state.started else ""
     return message or fill(state, owner, state.plan.message, senses)
+
+
+def told_message(state: State, owner: Owner, senses: Senses) -> str | None:
+    """What the workflow around a place is asked, unless that is the run itself."""
+    given = told(owner, Ref(of="message")) if state.started else None
+    return fill(state, *given, senses, outside=True) if given is not None else None
 
 
 def _as_text(value: JsonValue | Blob, senses: Senses) -> str:
@@ -50,14 +61,14 @@ def _as_text(value: JsonValue | Blob, senses: Senses) -> str:
     return "" if value is None else msgspec.json.encode(value).decode()
 
 
-def resolve(state: State, owner: Owner, ref: Ref, senses: Senses) -> JsonValue | Blob:
+def resolve(
+    state: State, owner: Owner, ref: Ref, senses: Senses, *, outside: bool = False
+) -> JsonValue | Blob:
     """What a reference points at from a place; None when there is nothing there."""
     started = state.started
     match ref.of:
-        case "message":
-            return _message(state, owner, senses)
-        case "input":
-            return _field(started.inputs.get(ref.name or "") if started else None, ref.field)
+        case "message" | "input":
+            return _asked(state, owner, ref, senses, outside=outside)
         case "run":
             return state.run
         case "setting":
@@ -67,16 +78,31 @@ def resolve(state: State, owner: Owner, ref: Ref, senses: Senses) -> JsonValue |
         case "workspace":
             return started.workspace if started else ""
         case "output":
-            steps = _steps_with(owner, ref.name or "")
+            steps = _steps_with(owner, ref.name or "", outside=outside)
             return _shown(steps.owner, steps.results[ref.name or ""], senses) if steps else None
         case "result":
-            found = step_result(owner, ref.name or "")
+            found = step_result(owner, ref.name or "", outside=outside)
             return _result_field(found, ref.field, senses) if found else None
-        case _:
+        case "item" | "index" | "iteration" | "max":
             inside = enclosing_pass(owner)
-            for _ in range(ref.up):
-                inside = enclosing_pass(inside.parent.owner) if inside is not None else None
-            return _of_pass(state, inside, ref, senses) if inside is not None else None
+        case _:
+            inside = pass_in_scope(owner)
+    for _ in range(ref.up):
+        inside = enclosing_pass(inside.parent.owner) if inside is not None else None
+    return _of_pass(state, inside, ref, senses) if inside is not None else None
+
+
+def _asked(
+    state: State, owner: Owner, ref: Ref, senses: Senses, *, outside: bool
+) -> JsonValue | Blob:
+    """The message or an input: of the workflow around a place, else of the run."""
+    started = state.started
+    given = told(owner, ref, outside=outside) if started else None
+    if given is not None:
+        return fill(state, *given, senses, outside=True)
+    if ref.of == "message":
+        return _message(state, owner, senses)
+    return _field(started.inputs.get(ref.name or "") if started else None, ref.field)
 
 
 def _message(state: State, owner: Owner, senses: Senses) -> Text:
@@ -111,7 +137,7 @@ def _feedback(inside: PassOwner) -> str:
     """What a person said at the gate of the nearest loop that asks one."""
     place: PassOwner | None = inside
     while place is not None and place.parent.action.gate is None:
-        place = enclosing_pass(place.parent.owner)
+        place = pass_in_scope(place.parent.owner)
     return (place or inside).parent.feedback
 
 
@@ -132,7 +158,7 @@ def _pass_with(inside: PassOwner, step: str) -> PassOwner | None:
     while place is not None:
         if isinstance(place.body, StepsBody) and step in place.body.index.at:
             break
-        place = enclosing_pass(place.parent.owner)
+        place = pass_in_scope(place.parent.owner)
     return place
 
 
@@ -144,43 +170,52 @@ def _shown(owner: Owner, found: Result, senses: Senses) -> Text | None:
     return without_signal(senses.read(found.output), word)
 
 
-def hidden_word(owner: Owner) -> str | None:
-    """The signal by which a pass tells its loop, and nobody else, that all is done."""
-    if not isinstance(owner, PassOwner):
-        return None
-    until = owner.parent.action.until
-    if type(until) is Signal:  # the usual case, without a walk
-        return until.word if until.anywhere else None
-    if not isinstance(until, AnyOf | AllOf):
-        return None
-    found = (leaf for leaf in leaves(until) if isinstance(leaf, Signal) and leaf.anywhere)
-    return next((leaf.word for leaf in found), None)
-
-
 # -- values that are not there ---------------------------------------------------------------------
 
 
-def missing_value(state: State, owner: Owner, template: Template, senses: Senses) -> str | None:
+def missing_value(
+    state: State, owner: Owner, template: Template, senses: Senses, *, outside: bool = False
+) -> str | None:
     """Why a text cannot be filled, in words, where the plan does not take nothing for a value."""
     if state.plan.missing == "empty":
         return None
     refs = (part for part in template if isinstance(part, Ref))
-    found = (_missing(state, owner, ref, senses) for ref in refs)
+    found = (_missing(state, owner, ref, senses, outside=outside) for ref in refs)
     return next((why for why in found if why is not None), None)
 
 
-def _missing(state: State, owner: Owner, ref: Ref, senses: Senses) -> str | None:
-    if ref.of == "setting":
-        name = ref.name or ""
-        return None if state.plan.settings.get(name) else f"no {name.replace('_', ' ')} is known"
+def _missing(state: State, owner: Owner, ref: Ref, senses: Senses, *, outside: bool) -> str | None:
+    match ref.of:
+        case "setting":
+            name = (ref.name or "").replace("_", " ")
+            return None if state.plan.settings.get(ref.name or "") else f"no {name} is known"
+        case "message" | "input":
+            given = told(owner, ref, outside=outside)
+            return missing_value(state, *given, senses, outside=True) if given else None
+        case "item" if ref.field:
+            return _missing_in_item(state, owner, ref, senses)
+        case "result" | "previous_result":
+            return _missing_in_step(owner, ref, senses, outside=outside)
+        case _:
+            return None
+
+
+def _missing_in_item(state: State, owner: Owner, ref: Ref, senses: Senses) -> str | None:
+    item = resolve(state, owner, Ref(of="item"), senses)
+    if not isinstance(item, dict):
+        return f"the item has no field {ref.field}: it is no JSON object"
+    if ref.field not in item:
+        return f"the item has no field {ref.field}; it has {', '.join(list(item)[:12])}"
+    return None
+
+
+def _missing_in_step(owner: Owner, ref: Ref, senses: Senses, *, outside: bool) -> str | None:
     if ref.of == "result":
-        found = step_result(owner, ref.name or "")
-    elif ref.of == "previous_result":
-        inside = enclosing_pass(owner)
+        found = step_result(owner, ref.name or "", outside=outside)
+    else:
+        inside = pass_in_scope(owner)
         place = _pass_with(inside, ref.name or "") if inside is not None else None
         found = place.parent.last_steps.get(ref.name or "") if place is not None else None
-    else:
-        return None
     if found is None or found.status == "skipped" or found.result is not None:
         return None  # what has not run has said nothing; a declared form says what may be absent
     said = _read_json(found.output, senses)
@@ -227,7 +262,7 @@ def _find_items(
         case Items(values=values):
             found: JsonValue | Blob = list(values)
         case ItemsFrom(ref=ref):
-            found = resolve(state, owner, ref, senses)
+            found = _list_in(resolve(state, owner, ref, senses), senses)
         case ItemsExpr(expr=expr):
             said = senses.evaluate(expr, scope_at(state, owner, senses), wants="list")
             if said.problem:
@@ -243,28 +278,27 @@ def _find_items(
     return found
 
 
+def _list_in(found: JsonValue | Blob, senses: Senses) -> JsonValue | Blob:
+    """A text that is a list in JSON is taken for that list."""
+    said = _read_json(found, senses) if isinstance(found, Blob | str) else None
+    return said if isinstance(said, list) else found
+
+
 def enclosing_repeat(owner: Owner) -> RepeatBody | None:
     """The innermost loop around a place."""
     inside = enclosing_pass(owner)
     return inside.parent if inside else None
 
 
-def step_result(owner: Owner, step: str) -> Result | None:
+def step_result(owner: Owner, step: str, *, outside: bool = False) -> Result | None:
     """Result of a step that ended, looked for from the inside out."""
-    steps = _steps_with(owner, step)
+    steps = _steps_with(owner, step, outside=outside)
     return steps.results[step] if steps is not None else None
 
 
-def _steps_with(owner: Owner, step: str) -> StepsBody | None:
+def _steps_with(owner: Owner, step: str, *, outside: bool = False) -> StepsBody | None:
     """The nearest graph in which a step of this name has ended."""
-    place: Owner | None = owner
-    while place is not None:
-        if isinstance(place.parent, StepsBody) and step in place.parent.results:
-            return place.parent
-        if isinstance(place.body, StepsBody) and step in place.body.results:
-            return place.body
-        place = place.parent.owner if place.parent is not None else None
-    return None
+    return next((one for one in graphs(owner, outside=outside) if step in one.results), None)
 
 
 def _result_field(found: Result, dotted: str | None, senses: Senses) -> JsonValue:
@@ -312,7 +346,7 @@ class Scope:
 
 def scope_at(state: State, owner: Owner, senses: Senses, said: Result | None = None) -> Scope:
     """What can be seen from a place; `said` is what the pass under judgement came to."""
-    inside = enclosing_pass(owner)
+    inside = pass_in_scope(owner)
     last = inside.parent.last if inside is not None else None
     about = said or last
     return Scope(
@@ -332,15 +366,7 @@ def scope_at(state: State, owner: Owner, senses: Senses, said: Result | None = N
 
 def _visible(owner: Owner) -> list[str]:
     """Ids of all steps around a place, whether they have ended or not."""
-    names: list[str] = []
-    place: Owner | None = owner
-    while place is not None:
-        if isinstance(place.body, StepsBody):
-            names += place.body.index.at
-        if isinstance(place.parent, StepsBody):
-            names += place.parent.index.at
-        place = place.parent.owner if place.parent is not None else None
-    return names
+    return [name for graph in graphs(owner) for name in graph.index.at]
 
 
 def _as_seen(found: Result, senses: Senses) -> dict[str, JsonValue]:

@@ -13,6 +13,7 @@ from loopwright.model.policy import (
     Limits,
     OnError,
     OnFailure,
+    OnItemError,
     OutputMode,
     Retry,
     SessionMode,
@@ -103,6 +104,16 @@ class Cycle(Record, frozen=True, kw_only=True, tag="cycle", tag_field="do"):
     schema: dict[str, JsonValue] | None = None
 
 
+class Given(Record, frozen=True, kw_only=True):
+    """What a graph of steps is told that is a workflow of its own: it sees nothing else of what is
+    around it but the item that it is made for. Without a message it has the one around it. Where
+    none of its steps completes, it has failed.
+    """
+
+    message: Template = ()
+    inputs: dict[str, Template] = {}
+
+
 class Steps(Record, frozen=True, kw_only=True, tag="steps", tag_field="do"):
     """Steps that form a graph by what they need. What they come to is the output of the last that
     completed, or a JSON list of the outputs of all, in their order.
@@ -112,6 +123,7 @@ class Steps(Record, frozen=True, kw_only=True, tag="steps", tag_field="do"):
     on_failure: OnFailure = "cascade"
     parallel: int | None = None
     output: GraphOutput = "last"
+    given: Given | None = None
 
 
 class Each(Record, frozen=True, kw_only=True):
@@ -120,7 +132,7 @@ class Each(Record, frozen=True, kw_only=True):
     items: ItemSource
     parallel: int | None = None
     max_items: int = 1_000
-    on_item_error: Literal["stop", "continue"] = "stop"
+    on_item_error: OnItemError = "stop"
 
 
 class Gate(Record, frozen=True, kw_only=True):

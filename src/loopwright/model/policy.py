@@ -66,9 +66,20 @@ Join: TypeAlias = Literal[
     "all_done",  # every one ended, however
 ]
 OnFailure: TypeAlias = Literal["cascade", "skip", "abort"]
+OnItemError: TypeAlias = Literal[
+    "stop",  # no further item is begun, and the loop has failed
+    "continue",  # the loop completes all the same
+    "fail",  # all others are worked on, and then the loop has failed
+]
 OnError: TypeAlias = Literal["fail", "continue"]
 AtCap: TypeAlias = Literal["exhaust", "complete", "fail", "ask"]
-OutputMode: TypeAlias = Literal["last", "all", "learning", "result"]
+OutputMode: TypeAlias = Literal[
+    "last",  # what the last pass said
+    "all",  # what every pass said, each under a heading
+    "learning",  # the learning of the last pass, unless the check has passed
+    "result",  # the structured result of the last pass
+    "list",  # of a loop over a list: what each item came to, as a JSON array in its order
+]
 GraphOutput: TypeAlias = Literal[
     "last",  # of the last step that completed
     "sink",  # of the first completed step, as written, that no other needs and that said something

@@ -1,8 +1,8 @@
 """What the places around a call say about it: how long it may be silent, and what is hidden."""
 
 from loopwright.kernel.frames import Owner
+from loopwright.kernel.scopes import hidden_word
 from loopwright.kernel.state import State, chain, enclosing_pass, limits_of
-from loopwright.kernel.texts import hidden_word
 from loopwright.model.plan import Agent
 
 

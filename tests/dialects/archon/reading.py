@@ -1,5 +1,6 @@
 """How the tests of this folder get from text to findings; files stand beside the corpus."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -40,6 +41,21 @@ def lowered(text: str | bytes, *, file: str = "flow.yaml") -> tuple[Plan | None,
     """What becomes of a text, with the findings of reading and of lowering."""
     document, problems = read(text if isinstance(text, bytes) else text.encode(), file=file)
     return (None, problems) if document is None else lower_with_files(document)
+
+
+def lowered_with(
+    text: str, others: Mapping[str, str], *, file: str = "flow.yaml"
+) -> tuple[Plan | None, list[Diagnostic]]:
+    """What becomes of a workflow beside these others, by their names."""
+    document, problems = read(text.encode(), file=file)
+    assert document is not None
+    assert problems == []
+    there = {f".archon/workflows/{name}.yaml": text.encode() for name, text in others.items()}
+    files: dict[str, bytes | Problem] = {}
+    while missing := archon.wanted(document, files):
+        absent = Problem("not-found", "no such file")
+        files |= {one.path: there.get(one.path, absent) for one in missing}
+    return archon.lower(document, files)
 
 
 def flow(*nodes: str, head: str = "") -> str:

@@ -4,7 +4,7 @@ import os
 import subprocess
 from pathlib import Path
 
-from loopwright.model.actions import Repeat, RunScript, Step
+from loopwright.model.actions import Repeat, RunScript, Step, Steps
 from loopwright.model.checks import Script, leaves
 from loopwright.model.plan import Plan
 
@@ -34,11 +34,14 @@ SPECIAL_PAYLOADS = {
 
 def scripts_of(step: Step) -> list[RunScript | Script]:
     """What a step runs in a shell, itself or as a check."""
-    if isinstance(step.action, RunScript):
-        return [step.action]
-    if isinstance(step.action, Repeat):
-        return [one for one in leaves(step.action.until) if isinstance(one, Script)]
-    return []
+    action = step.action
+    if isinstance(action, RunScript):
+        return [action]
+    if isinstance(action, Repeat) and action.each is None:
+        return [one for one in leaves(action.until) if isinstance(one, Script)]
+    inside = action.body if isinstance(action, Repeat) else action
+    steps = inside.steps if isinstance(inside, Steps) else ()
+    return [one for inner in steps for one in scripts_of(inner)]
 
 
 def last_script(plan: Plan) -> RunScript | Script:

@@ -7,9 +7,19 @@ import pytest
 
 from loopwright.dialects.archon.environment import Environment, EnvNames
 from loopwright.dialects.archon.shell import rewrite
-from loopwright.model.actions import CallAgent, Repeat, RunScript
+from loopwright.model.actions import CallAgent, Repeat, RunScript, Steps
 from loopwright.model.template import Lit, Ref
-from tests.dialects.archon.reading import flow, lowered, plan_of
+from tests.dialects.archon.readers import (
+    READERS,
+    Reader,
+    named,
+    of_arguments,
+    of_item,
+    of_node,
+    of_whole_item,
+    source,
+)
+from tests.dialects.archon.reading import lowered, plan_of
 from tests.dialects.archon.running import PAYLOADS, SPECIAL_PAYLOADS, last_script, run
 
 ALL_PAYLOADS = PAYLOADS | SPECIAL_PAYLOADS
@@ -22,10 +32,6 @@ def shell_node(text: str) -> str:
 def check_node(text: str) -> str:
     loop = f"{{prompt: Go, until_bash: {json.dumps(text)}, max_iterations: 1}}"
     return f"{{id: use, depends_on: [src], loop: {loop}}}"
-
-
-def source(node: str) -> str:
-    return flow("{id: src, bash: ls}", node)
 
 
 # The ten templates: those that are taken print the value between brackets.
@@ -53,10 +59,16 @@ PROMPT = (
 @pytest.mark.item("C1", "archon-24")
 @pytest.mark.parametrize("payload", PAYLOADS)
 @pytest.mark.parametrize("template", TAKEN)
-def test_values_arrive_whole_and_nothing_runs(template: str, payload: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("reader", READERS, ids=named)
+def test_values_arrive_whole_and_nothing_runs(
+    reader: Reader, template: str, payload: str, tmp_path: Path
+) -> None:
     """Whatever quotes stand around it, a script gets the value as it is and runs nothing of it."""
     value = PAYLOADS[payload]
-    said, ran = run(last_script(plan_of(source(TAKEN[template]))), value, tmp_path)
+    plan, problems = reader(TAKEN[template])
+    assert problems == []
+    assert plan is not None
+    said, ran = run(last_script(plan), value, tmp_path)
     assert not ran
     end = {"in-here-document": "\n", "in-substitution": "."}.get(template, "")
     assert said == f"[{value}{end}]"
@@ -64,23 +76,37 @@ def test_values_arrive_whole_and_nothing_runs(template: str, payload: str, tmp_p
 
 @pytest.mark.item("C1")
 @pytest.mark.parametrize("template", REFUSED)
-def test_values_in_code_are_refused(template: str) -> None:
+@pytest.mark.parametrize("reader", READERS, ids=named)
+def test_values_in_code_are_refused(reader: Reader, template: str) -> None:
     """Where a value would be code, the workflow is refused, so that no payload can ever run."""
     text, code = REFUSED[template]
-    plan, problems = lowered(source(text))
+    plan, problems = reader(text)
     assert plan is None
     assert [one.code for one in problems] == [code]
     assert len(TAKEN) + len(REFUSED) + 1 == 10
     assert len(PAYLOADS) == 7
 
 
+IN_PROMPTS = [
+    pytest.param(of_node, Ref(of="output", name="src"), id="of_node"),
+    pytest.param(of_item, Ref(of="item", field="value"), id="of_item"),
+    pytest.param(of_whole_item, Ref(of="item"), id="of_whole_item"),
+    pytest.param(of_arguments, Ref(of="message"), id="of_arguments"),
+]
+
+
 @pytest.mark.item("C1", "archon-19")
-def test_values_in_a_prompt_stay_apart() -> None:
+@pytest.mark.parametrize(("reader", "ref"), IN_PROMPTS)
+def test_values_in_a_prompt_stay_apart(reader: Reader, ref: Ref) -> None:
     """In a prompt the value is a place to fill, which nobody scans again."""
-    repeat = plan_of(source(PROMPT)).steps[1].action
+    plan, _ = reader(PROMPT)
+    assert plan is not None
+    outer = plan.steps[-1].action
+    inside = outer.body if isinstance(outer, Repeat) and outer.each else outer
+    repeat = inside.steps[-1].action if isinstance(inside, Steps) else inside
     assert isinstance(repeat, Repeat)
     assert isinstance(repeat.body, CallAgent)
-    assert repeat.body.prompt == (Lit(text="a "), Ref(of="output", name="src"), Lit(text=" b"))
+    assert repeat.body.prompt == (Lit(text="a "), ref, Lit(text=" b"))
 
 
 @pytest.mark.item("archon-25")

@@ -132,3 +132,38 @@ def test_values_are_given_by_name(text: str, more: dict[str, Ref]) -> None:
     message, run = Ref(of="message"), Ref(of="run")
     always = {"ARGUMENTS": message, "USER_MESSAGE": message, "WORKFLOW_ID": run}
     assert EnvNames(["a"], ["in"]).mentioned(text) == always | more
+
+
+# -- the item of a list ----------------------------------------------------------------------------
+
+ITEMS = [
+    ("$it", [Ref(of="item")]),
+    ("$it.path", [Ref(of="item", field="path")]),
+    ("$it.output", [Ref(of="item", field="output")]),
+    ("$it-x $it.", [Ref(of="item"), Ref(of="item")]),
+    ("$it-x.output", [Ref(of="output", name="it-x")]),
+    ("$item $its $it_x $It", []),
+    ("$ARGUMENTS", [Ref(of="message")]),
+]
+
+
+@pytest.mark.parametrize(("text", "refs"), ITEMS, ids=[text for text, _ in ITEMS])
+def test_the_item_has_a_name(text: str, refs: list[Ref]) -> None:
+    """Where a workflow is run for an item, its name is a variable, with or without a field."""
+    assert [mark.ref for mark in marks(text, "it")] == refs
+    assert not any(mark.ref.of == "item" for mark in marks(text))
+
+
+def test_names_of_an_item() -> None:
+    """A script finds it under its name; a node whose variable is the same comes first."""
+    names = EnvNames(["it-x", "a"], ["z"], "it")
+    assert names.name(Ref(of="item")) == "LW_IT"
+    assert names.name(Ref(of="item", field="aB")) == "LW_IT_AB"
+    found = names.mentioned("LW_IT LW_IT_PATH LW_IT_X_OUTPUT LW_ITEM LW_A_OUTPUT LW_INPUT_Z")
+    assert {name: ref for name, ref in found.items() if name.startswith("LW_")} == {
+        "LW_IT": Ref(of="item"),
+        "LW_IT_PATH": Ref(of="item", field="path"),
+        "LW_IT_X_OUTPUT": Ref(of="output", name="it-x"),
+        "LW_A_OUTPUT": Ref(of="output", name="a"),
+        "LW_INPUT_Z": Ref(of="input", name="z"),
+    }

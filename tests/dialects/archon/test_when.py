@@ -94,3 +94,18 @@ def test_clauses_know_their_place() -> None:
     """Every clause remembers where it begins."""
     found = clauses("$a.output == 'x' &&  $b.n > 3 || bad")
     assert [[one.at for one in every] for every in found] == [[0, 21], [33]]
+
+
+def test_the_item_of_a_list() -> None:
+    """It is compared as a whole or by a field; without a list its name is that of a node."""
+    assert condition("$it == 'x'", "it") == same(Ref(of="item"), "x")
+    assert condition("$it.n > 3", "it") == same(Ref(of="item", field="n"), 3, ">")
+    assert condition("$it-x.n == 3", "it") == same(Ref(of="result", name="it-x", field="n"), 3)
+    assert condition("$it.n == 3") == same(Ref(of="result", name="it", field="n"), 3)
+
+
+def test_a_node_that_is_not_there_is_nothing_to_compare() -> None:
+    """Where the nodes are known, a field of no node cannot be evaluated, whatever is asked."""
+    assert condition("$a.n != 'x'", known=["a"]) == same(N, "x", "!=")
+    assert "unreadable: $a.n != 'x'" in str(condition("$a.n != 'x'", known=["b"]))
+    assert condition("$a.output != 'x'", known=["b"]) == same(A, "x", "!=")

@@ -6,9 +6,9 @@ import msgspec
 
 from loopwright.kernel.facts import Failure
 from loopwright.kernel.frames import Owner, RepeatBody, Result, StepOwner
+from loopwright.kernel.scopes import hidden_word
 from loopwright.kernel.signal import without_signal
 from loopwright.kernel.state import State, enclosing_pass
-from loopwright.kernel.texts import hidden_word
 from loopwright.model.plan import only_repeat
 from loopwright.model.record import JsonValue, Text
 from loopwright.runtime.headline import status_of

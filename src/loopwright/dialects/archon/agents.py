@@ -34,6 +34,13 @@ class Agents:
         plain = agent == self._agent(None, None)
         return self._named(DEFAULT if plain else node.id, agent)
 
+    def below(self, flow: Workflow) -> "Agents":
+        """The agents of another workflow that is run here; where it names none, the same."""
+        if not (flow.provider or flow.model):
+            shared = {"provider": self.flow.provider, "model": self.flow.model}
+            flow = flow.model_copy(update=shared)
+        return Agents(flow, self.made)
+
     def _named(self, name: str, agent: Agent) -> str:
         for known, other in self.made.items():
             if other == agent:

@@ -20,7 +20,10 @@ _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 class EnvNames:
     """The names of one workflow: each node has its own, the same everywhere."""
 
-    def __init__(self, ids: Iterable[str], inputs: Iterable[str] = ()) -> None:
+    def __init__(
+        self, ids: Iterable[str], inputs: Iterable[str] = (), item: str | None = None
+    ) -> None:
+        self.item = item
         self._nodes: dict[str, str] = {}
         self._inputs: dict[str, str] = {}
         for table, names in ((self._nodes, ids), (self._inputs, inputs)):
@@ -34,11 +37,17 @@ class EnvNames:
         if variable:
             return variable
         own = ref.name or ""
+        if ref.of == "item":
+            return self._of_item(ref.field)
         if ref.of == "input":
             return f"{OWN}INPUT_{self._inputs.get(own) or _upper(own)}"
         prefix = f"{OWN}PREV_" if ref.of.startswith("previous_") else OWN
         field = f"_{_upper(ref.field)}" if ref.field else ""
         return f"{prefix}{self._nodes.get(own) or _upper(own)}_OUTPUT{field}"
+
+    def _of_item(self, field: str | None) -> str:
+        name = f"{OWN}{_upper(self.item or '')}"
+        return f"{name}_{_upper(field)}" if field else name
 
     def mentioned(self, text: str) -> dict[str, Ref]:
         """The values that a text asks for by their names."""
@@ -54,6 +63,10 @@ class EnvNames:
             ref = Ref(of="input", name=name)
             if self.name(ref) in own:
                 found[self.name(ref)] = ref
+        for word in own if self.item else ():
+            if word not in found and f"{word}_".startswith(f"{self._of_item(None)}_"):
+                field = word.removeprefix(self._of_item(None))[1:].lower()
+                found[word] = Ref(of="item", field=field or None)
         return found
 
 
@@ -72,6 +85,7 @@ class Environment:
     """The values of one script, under names of which each has one meaning."""
 
     def __init__(self, names: EnvNames, text: str) -> None:
+        self.item = names.item
         self._names = names
         self._values = names.mentioned(text)
 

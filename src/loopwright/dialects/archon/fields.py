@@ -13,7 +13,7 @@ from pydantic import (
     WithJsonSchema,
 )
 
-from loopwright.dialects.archon.variables import ID_PATTERN, RESERVED_IDS
+from loopwright.dialects.archon.variables import FIELD_PATTERN, ID_PATTERN, RESERVED_IDS
 from loopwright.syntax.fields import HIDE, fault, visible
 
 _ID = re.compile(ID_PATTERN)
@@ -54,11 +54,11 @@ def _id(text: str) -> str:
     raise fault("bad-id", f'"{shown}" cannot be an id', hint=hint)
 
 
-def _file_name(text: str) -> str:
+def _file_name(text: str, info: ValidationInfo) -> str:
     visible(text)
     if not is_file_name(text):
-        message = f'"{text[:60]}" cannot be the name of a command'
-        hint = "name a file in .archon/commands without its ending: review-code"
+        message = f'"{text[:60]}" cannot be the name of a {info.field_name}'
+        hint = f"name a file in .archon/{info.field_name}s without its ending: review-code"
         raise fault("bad-name", message, hint=hint)
     return text
 
@@ -75,6 +75,10 @@ Line: TypeAlias = Annotated[str, Field(max_length=200), AfterValidator(_line)]
 Prose: TypeAlias = Annotated[str, Field(max_length=100_000), AfterValidator(_filled)]
 ScriptText: TypeAlias = Annotated[Prose, AfterValidator(visible)]
 CommandName: TypeAlias = Annotated[str, AfterValidator(_file_name)]
+WorkflowName: TypeAlias = Annotated[str, AfterValidator(_file_name)]
+FieldName: TypeAlias = Annotated[
+    str, AfterValidator(visible), Field(pattern=f"^{FIELD_PATTERN}$", max_length=_LONGEST_ID)
+]
 ToolName: TypeAlias = Annotated[str, Field(min_length=1), AfterValidator(visible)]
 InputName: TypeAlias = Annotated[
     str, AfterValidator(visible), Field(pattern=f"^{ID_PATTERN}$", max_length=_LONGEST_ID)

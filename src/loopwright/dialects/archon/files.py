@@ -1,4 +1,5 @@
-"""Files that a workflow asks for: commands and scripts, of the project first, then of the person.
+"""Files that a workflow asks for: commands, scripts and other workflows; the project's come first,
+then the person's.
 
 A path counts from the project's folder, one that begins with `~/` from the person's own. Asked for
 `names`, the reader answers with the names of the files in a folder, one on each line.
@@ -12,7 +13,13 @@ from loopwright.syntax import Position, did_you_mean
 PROJECT_FOLDER = ".archon"
 MAX_FILE_BYTES = 1_048_576
 MAX_SCRIPT_CHARS = 100_000
+MAX_WORKFLOW_BYTES = 262_144
 _PLACES = ("", "~/")
+_UNKNOWN = {
+    "command": "unknown-command",
+    "script": "unknown-script",
+    "workflow": "unknown-workflow",
+}
 
 
 class Wanted(NamedTuple):
@@ -38,11 +45,12 @@ Files: TypeAlias = Mapping[str, bytes | FileProblem]
 
 
 class Named(NamedTuple):
-    """A command or a script by its name: where it may stand."""
+    """A command, a script or a workflow by its name: where it may stand."""
 
-    what: Literal["command", "script"]
+    what: Literal["command", "script", "workflow"]
     name: str
     endings: tuple[str, ...]
+    limit: int = MAX_FILE_BYTES
 
     @property
     def folder(self) -> str:
@@ -84,18 +92,24 @@ def script(name: str, runtime: str) -> Named:
     return Named("script", name, ("",) if name.endswith(endings) else endings)
 
 
+def workflow(name: str) -> Named:
+    """Another workflow in a file."""
+    endings = (".yaml", ".yml")
+    return Named("workflow", name, ("",) if name.endswith(endings) else endings, MAX_WORKFLOW_BYTES)
+
+
 def missing(named: Named, files: Files, where: Position) -> Iterator[Wanted]:
     """What must still be read to find it, or to say what it may have been meant to be."""
     paths = named.paths()
     if any(isinstance(files.get(path), bytes) for path in paths):
         return
-    unread = [Wanted(path, where, "text") for path in paths if path not in files]
+    unread = [Wanted(path, where, "text", named.limit) for path in paths if path not in files]
     folders = [f"{place}{named.folder}" for place in _PLACES]
     yield from unread or [Wanted(one, where, "names") for one in folders if one not in files]
 
 
 def find(named: Named, files: Files) -> FoundText | NotFound:
-    """The text of a command or script."""
+    """The text of a file."""
     for path in named.paths():
         data = files.get(path)
         if isinstance(data, bytes):
@@ -105,7 +119,7 @@ def find(named: Named, files: Files) -> FoundText | NotFound:
     known = sorted({name for place in _PLACES for name in _names(files, place, named)})
     shown = f"known are {', '.join(known[:12])}" if known else f"write {named.paths()[0]}"
     message = f"no {named.what} is called {named.name}"
-    return NotFound(f"unknown-{named.what}", message, did_you_mean(named.name, known) or shown)
+    return NotFound(_UNKNOWN[named.what], message, did_you_mean(named.name, known) or shown)
 
 
 def _is_absent(path: str, problem: FileProblem) -> bool:

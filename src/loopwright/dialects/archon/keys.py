@@ -40,9 +40,15 @@ _HONOURED: dict[str, tuple[str, ...]] = {
     "cancel": (),
     "loop": ("provider", "model", "maxBudgetUsd", "idle_timeout"),
     "loop_group": ("provider", "model", "maxBudgetUsd", "idle_timeout"),
+    "workflow": ("maxBudgetUsd", "arguments", "input", "inputs", "fan_out"),
 }
 # These belong to some kinds, and elsewhere they are a mistake.
-_BELONGS = {"timeout": "bash and script", "runtime": "script", "deps": "script"}
+_BELONGS = {
+    "timeout": "bash and script",
+    "runtime": "script",
+    "deps": "script",
+    **dict.fromkeys(("arguments", "input", "inputs", "fan_out"), "workflow"),
+}
 
 
 class _Finding(NamedTuple):
@@ -82,6 +88,9 @@ def _of_node(document: Document, node: NodeAt, kind: str) -> Iterator[Diagnostic
             message = "retry is not possible on a loop: it has iterations of its own"
             hint = "raise max_iterations, or let a node of a loop_group have it"
             yield _refused(document, path, _Finding("unsupported-here", message, hint))
+        elif key == "retry" and kind == "workflow":
+            message = "retry is not possible on a workflow: its nodes have tries of their own"
+            yield _refused(document, path, _Finding("unsupported-here", message, None))
         elif key in (*_AGENT_KEYS, *_NO_EFFECT, "retry", "idle_timeout"):
             found = _ignored(node, kind, key)
             if found:
@@ -108,6 +117,8 @@ def _ignored(node: NodeAt, kind: str, key: str) -> _Finding | None:
     hint = hints.get(key) if kind == "loop" else None
     if hint is None and kind in _LOOPS and key in _AGENT_KEYS:
         hint = "set it on a prompt node inside of a loop_group"
+    if kind == "workflow" and (key in _AGENT_KEYS or key == "idle_timeout"):
+        hint = "set it in that workflow"
     what = "a loop" if kind in _LOOPS else f"{kind} nodes"
     return _Finding("ignored-here", f"{key} has no effect on {what}", hint)
 
@@ -115,6 +126,8 @@ def _ignored(node: NodeAt, kind: str, key: str) -> _Finding | None:
 def _cannot_enforce(key: str, kind: str | None) -> _Finding:
     if kind in _LOOPS and key in ("allowed_tools", "denied_tools"):
         hint = f"use a loop_group whose prompt node has {key}"
+    elif kind == "workflow" and key in ("allowed_tools", "denied_tools"):
+        hint = "set it on the nodes of that workflow"
     elif key in ("hooks", "sandbox"):
         hint = "leave it out and use an agent that is confined by itself"
     else:

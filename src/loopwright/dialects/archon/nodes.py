@@ -4,27 +4,36 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+import msgspec
+
 from loopwright.dialects.archon import files as named
 from loopwright.dialects.archon.agents import Agents
+from loopwright.dialects.archon.calls import list_ref
 from loopwright.dialects.archon.environment import Environment, EnvNames
 from loopwright.dialects.archon.fields import is_file_name
 from loopwright.dialects.archon.files import Files, FoundText
+from loopwright.dialects.archon.references import env_names
 from loopwright.dialects.archon.shell import rewrite
 from loopwright.dialects.archon.surface import (
+    MAX_ITEMS,
     ApprovalSpec,
     GroupSpec,
     LoopControl,
     LoopSpec,
     NodeSpec,
     RetrySpec,
+    Workflow,
 )
+from loopwright.dialects.archon.units import Unit
 from loopwright.dialects.archon.variables import template
 from loopwright.dialects.archon.when import condition
 from loopwright.model.actions import (
     Action,
     AskPerson,
     CallAgent,
+    Each,
     Gate,
+    Given,
     Origin,
     Repeat,
     Rework,
@@ -34,9 +43,10 @@ from loopwright.model.actions import (
     Stop,
 )
 from loopwright.model.checks import AnyOf, Check, ResultField, Script, Signal
+from loopwright.model.expr import Condition
 from loopwright.model.policy import NO_LIMITS, FailureKind, Limits, Retry, SessionMode
-from loopwright.model.template import Ref, Template
-from loopwright.syntax import Document
+from loopwright.model.record import JsonValue
+from loopwright.model.template import Items, ItemsFrom, Ref, Template, literal
 
 Path: TypeAlias = tuple[str | int, ...]
 
@@ -110,7 +120,7 @@ class Lowering:
     agents: Agents
     names: EnvNames
     files: Files
-    document: Document
+    unit: Unit
     uses: Uses = field(default_factory=Uses)
 
     def steps(
@@ -120,12 +130,12 @@ class Lowering:
         return tuple(self._step(node, (*path, number), group) for number, node in enumerate(nodes))
 
     def _step(self, node: NodeSpec, path: Path, group: NodeSpec | None) -> Step:
-        place = self.document.at(path)
+        place = self.unit.document.at(path)
         return Step(
             id=node.id,
             action=self._action(node, path, group),
             needs=tuple(dict.fromkeys(node.depends_on)),
-            when=None if node.when is None else condition(node.when),
+            when=None if node.when is None else self._condition(node.when),
             when_error="fail" if node.when is None else "skip",
             join=node.trigger_rule,
             retry=_retry(node),
@@ -134,6 +144,8 @@ class Lowering:
         )
 
     def _action(self, node: NodeSpec, path: Path, group: NodeSpec | None) -> Action:
+        if node.workflow is not None:
+            return self._workflow(node, self.unit.below[path])
         if node.loop is not None:
             return self._loop(node, node.loop, group)
         if node.loop_group is not None:
@@ -154,10 +166,14 @@ class Lowering:
             session=_session(node, group),
         )
 
+    def _condition(self, text: str) -> Condition:
+        known = {node.id for node in self.unit.made.nodes}
+        return condition(text, self.names.item, known=known)
+
     # -- texts -------------------------------------------------------------------------------------
 
-    def _text(self, text: str) -> Template:
-        made = template(text)
+    def _text(self, text: str, item: str | None = None) -> Template:
+        made = template(text, item or self.names.item)
         self.uses.note([made])
         return made
 
@@ -192,6 +208,45 @@ class Lowering:
             timeout_ms=timeout,
             env=env,
         )
+
+    # -- other workflows ---------------------------------------------------------------------------
+
+    def _workflow(self, node: NodeSpec, below: Unit) -> Action:
+        """The nodes of another workflow, once or for each item of a list."""
+        assert below.flow is not None
+        inside = Lowering(
+            agents=self.agents.below(below.flow),
+            names=env_names(below.made),
+            files=self.files,
+            unit=below,
+            uses=self.uses,
+        )
+        fan = node.fan_out
+        body = Steps(
+            steps=inside.steps(below.flow.nodes, ("nodes",)),
+            on_failure="skip",
+            output="sink",
+            given=self._given(node, below.flow, fan.as_ if fan else None),
+        )
+        if fan is None:
+            return body
+        listed = list_ref(fan.items, self.names.item) if isinstance(fan.items, str) else None
+        each = Each(
+            items=ItemsFrom(ref=listed) if listed else Items(values=tuple(fan.items)),
+            parallel=fan.max_parallel,
+            max_items=MAX_ITEMS,
+            on_item_error="continue" if fan.join == "all_done" else "fail",
+        )
+        return Repeat(body=body, each=each, output="list")
+
+    def _given(self, node: NodeSpec, flow: Workflow, item: str | None) -> Given:
+        """What the other workflow is told: every input that it has gets a value here."""
+        text = node.arguments or node.input
+        inputs = {name: _plain(spec.default) for name, spec in flow.inputs.items()}
+        for name, value in (node.inputs or {}).items():
+            inputs[name] = self._text(value, item) if isinstance(value, str) else _plain(value)
+        alone: Template = (Ref(of="item"),) if item else ()
+        return Given(message=self._text(text, item) if text else alone, inputs=inputs)
 
     # -- people ------------------------------------------------------------------------------------
 
@@ -260,6 +315,13 @@ class Lowering:
         )
 
 
+def _plain(value: JsonValue) -> Template:
+    """A value that is taken as it is."""
+    if value is None:
+        return ()
+    return literal(value if isinstance(value, str) else msgspec.json.encode(value).decode())
+
+
 def _session(node: NodeSpec, group: NodeSpec | None) -> SessionMode:
     """In a group, a session goes on from pass to pass."""
     control = group.loop_group if group is not None else None
@@ -274,6 +336,8 @@ def _ms(given: float | None, default: int) -> int:
 def _limits(node: NodeSpec) -> Limits:
     if node.approval is not None or node.cancel is not None:
         return NO_LIMITS
+    if node.workflow is not None:  # its nodes have limits of their own, silence is one of them
+        return Limits(usd=node.max_budget_usd)
     runs_script = node.bash is not None or node.script is not None
     in_loop = node.loop is not None or node.loop_group is not None
     default = None if runs_script else IDLE_MS

@@ -3,12 +3,14 @@
 Rules between keys work on this, so that one wrong value does not hide all other problems.
 """
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, TypeAlias
 
 from loopwright.dialects.archon import files
 from loopwright.dialects.archon.fields import is_file_name
+from loopwright.dialects.archon.variables import FIELD_PATTERN
 from loopwright.syntax.graphs import needs_of
 
 Path: TypeAlias = tuple[str | int, ...]
@@ -23,9 +25,12 @@ KINDS = (
     "cancel",
     "loop",
     "loop_group",
+    "workflow",
 )
-LATER_KINDS = ("workflow", "include", "wait")
+LATER_KINDS = ("include", "wait")
+DEFAULT_ITEM = "item"
 _LOOPS = ("loop", "loop_group")
+_NAME = re.compile(FIELD_PATTERN)
 
 
 @dataclass(slots=True)
@@ -80,6 +85,7 @@ class Site(NamedTuple):
     in_pass: bool = False  # it is filled anew in each pass of the node's own loop
     rejects: bool = False  # it is for the work after a rejection
     file: str | None = None
+    item: str | None = None  # how the item of a list is called in it
 
 
 @dataclass(slots=True)
@@ -87,6 +93,7 @@ class Outline:
     """All of it."""
 
     top: Mapping
+    item: str | None = None  # how the item is called for which the workflow is run
     graphs: list[GraphAt] = field(default_factory=list)
 
     @property
@@ -101,9 +108,9 @@ class Outline:
         return found if isinstance(found, dict) else {}
 
 
-def outline(value: object) -> Outline:
+def outline(value: object, item: str | None = None) -> Outline:
     """The outline of a document."""
-    made = Outline(value if isinstance(value, dict) else {})
+    made = Outline(value if isinstance(value, dict) else {}, item)
     todo: list[tuple[GraphAt, Path, object]] = [(GraphAt(), ("nodes",), made.top.get("nodes"))]
     for graph, path, nodes in todo:  # grows while it is walked
         made.graphs.append(graph)
@@ -130,8 +137,30 @@ def sites(made: Outline, given: files.Files) -> Iterator[Site]:
             if isinstance(text, str):
                 in_pass = path[0] in _LOOPS and len(path) > 1
                 rejects = "on_reject" in path
-                yield Site((*node.path, *path), text, node, kind, in_pass, rejects)
-        yield from _file_sites(node, given)
+                where = (*node.path, *path)
+                yield Site(where, text, node, kind, in_pass, rejects, item=made.item)
+        yield from _told_sites(node, made)
+        yield from _file_sites(node, given, made)
+
+
+def _told_sites(node: NodeAt, made: Outline) -> Iterator[Site]:
+    """What another workflow is told; where it is run for each item, these have the item."""
+    item = item_name(node) or made.item
+    told: list[tuple[tuple[str, ...], object]] = [
+        ((key,), node.value.get(key)) for key in ("arguments", "input")
+    ]
+    told += [(("inputs", name), one) for name, one in node.part("inputs").items()]
+    for path, text in told:
+        if isinstance(text, str):
+            yield Site((*node.path, *path), text, node, "prose", item=item)
+
+
+def item_name(node: NodeAt) -> str | None:
+    """How the item is called where a node runs a workflow for each item of a list."""
+    if "fan_out" not in node.value:
+        return None
+    name = node.part("fan_out").get("as", DEFAULT_ITEM)
+    return name if isinstance(name, str) and _NAME.fullmatch(name) else DEFAULT_ITEM
 
 
 def _below(holder: Mapping, path: tuple[str, ...]) -> Mapping:
@@ -154,6 +183,7 @@ _PLACES: tuple[tuple[tuple[str, ...], Literal["prose", "shell", "script", "when"
     (("loop", "until_bash"), "shell"),
     (("loop_group", "gate_message"), "prose"),
     (("loop_group", "until_bash"), "shell"),
+    (("fan_out", "items"), "prose"),
 )
 
 
@@ -167,11 +197,15 @@ def named_files(node: NodeAt) -> Iterator[tuple[Path, files.Named]]:
     text, runtime = node.value.get("script"), node.value.get("runtime")
     if isinstance(text, str) and is_file_name(text) and runtime in ("uv", "bun"):
         yield (*node.path, "script"), files.script(text, str(runtime))
+    name = node.value.get("workflow")
+    if isinstance(name, str) and is_file_name(name):
+        yield (*node.path, "workflow"), files.workflow(name)
 
 
-def _file_sites(node: NodeAt, given: files.Files) -> Iterator[Site]:
+def _file_sites(node: NodeAt, given: files.Files, made: Outline) -> Iterator[Site]:
     for path, named in named_files(node):
         found = files.find(named, given)
-        if isinstance(found, files.FoundText):
+        if isinstance(found, files.FoundText) and named.what != "workflow":
             kind: Literal["prose", "script"] = "prose" if named.what == "command" else "script"
-            yield Site(path, found.text, node, kind, "loop" in path, file=found.path)
+            in_pass = "loop" in path
+            yield Site(path, found.text, node, kind, in_pass, file=found.path, item=made.item)

@@ -12,7 +12,7 @@ from loopwright.dialects.archon.shell_commands import CODE
 from loopwright.dialects.archon.variables import Mark, marks
 from loopwright.dialects.archon.when import clauses
 from loopwright.model.template import Ref
-from loopwright.syntax import Diagnostic, Document, Position
+from loopwright.syntax import Diagnostic, Document, Position, suggest
 from loopwright.syntax.graphs import ended_before
 
 _WARNINGS = ("unordered-reference", "empty-reference", "bad-condition")
@@ -30,7 +30,7 @@ class _Found(NamedTuple):
 
 def env_names(made: Outline) -> EnvNames:
     """The names under which scripts of a workflow find their values."""
-    return EnvNames([node.id for node in made.nodes if node.id], made.inputs)
+    return EnvNames([node.id for node in made.nodes if node.id], made.inputs, made.item)
 
 
 def references(document: Document, made: Outline, files: Files) -> Iterator[Diagnostic]:
@@ -50,7 +50,7 @@ def _of_site(site: Site, made: Outline, names: EnvNames) -> Iterator[tuple[int, 
     if site.kind == "when":
         yield from _of_condition(site, made)
         return
-    for mark in marks(site.text):
+    for mark in marks(site.text, site.item):
         found = None if mark.escaped else _read(mark, site, made)
         if found and not _is_foreign(site, found):
             yield mark.at, mark.written, found
@@ -71,16 +71,29 @@ def _is_foreign(site: Site, found: _Found) -> bool:
 
 
 def _of_condition(site: Site, made: Outline) -> Iterator[tuple[int, str, _Found]]:
-    for clause in [one for every in clauses(site.text) for one in every]:
+    for clause in [one for every in clauses(site.text, site.item) for one in every]:
         if clause.problem:
             message = f"{clause.problem}: {clause.written[:60] or 'nothing'}"
             hint = "the node will be left out; write $ID.output == 'text'"
             yield clause.at, clause.written, _Found("bad-condition", message, hint)
         if clause.ref:
             mark = Mark(clause.written.split()[0], clause.at, clause.ref)
-            found = _read(mark, site, made)
+            found = _item_of_another(mark, made) or _read(mark, site, made)
             if found:
                 yield clause.at, clause.written, found
+
+
+def _item_of_another(mark: Mark, made: Outline) -> _Found | None:
+    """A workflow may be meant for the items of a list: read alone, it does not say how such an item
+    is called, so what looks like no node's name may be that.
+    """
+    name, names = mark.ref.name or "", [node.id for node in made.nodes]
+    if mark.ref.of != "result" or f"${name}.output" in mark.written or name in names:
+        return None
+    if made.item is not None or suggest(name, names):
+        return None
+    hint = f"the node will be left out, unless a fan_out runs this workflow with as: {name}"
+    return _Found("bad-condition", f"no node here is called {name}", hint)
 
 
 # -- whether there is a value ----------------------------------------------------------------------
@@ -145,6 +158,9 @@ def _of_node(ref: Ref, site: Site) -> _Found | None:
 
 
 def _undeclared(ref: Ref, target: NodeAt) -> _Found | None:
+    if ref.field and "fan_out" in target.value:
+        message = f"{ref.name} is a list, it has no field {ref.field}"
+        return _Found("unknown-reference", message, f"read ${ref.name}.output as a whole")
     properties = target.part("output_format").get("properties")
     if not ref.field or not isinstance(properties, dict) or target.kind not in _SCHEMA_KINDS:
         return None

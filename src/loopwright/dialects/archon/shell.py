@@ -52,7 +52,7 @@ class Rewritten:
 
 def rewrite(text: str, env: Environment) -> Rewritten:
     """The text for the shell; the values it needs are added to its environment."""
-    found = marks(text)
+    found = marks(text, env.item)
     if not found and not _names_a_value(text):
         return Rewritten(text)
     reader = _Reader(text, found, env)

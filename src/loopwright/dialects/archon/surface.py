@@ -10,6 +10,7 @@ from pydantic import Field, JsonValue
 
 from loopwright.dialects.archon.fields import (
     CommandName,
+    FieldName,
     Id,
     InputName,
     Line,
@@ -20,6 +21,7 @@ from loopwright.dialects.archon.fields import (
     ScriptText,
     Surface,
     ToolName,
+    WorkflowName,
 )
 from loopwright.syntax.fields import Maybe
 
@@ -29,6 +31,7 @@ TriggerRule: TypeAlias = Literal[
 JsonObject: TypeAlias = dict[str, JsonValue]
 
 MAX_ITERATIONS = 1_000
+MAX_ITEMS = 1_000
 
 
 class RetrySpec(Surface):
@@ -111,6 +114,25 @@ class ApprovalSpec(Surface):
     on_reject: Maybe[OnReject] = Field(default=None, description="Default: the run is cancelled.")
 
 
+class FanOutSpec(Surface):
+    """One run of the other workflow for each item of a list."""
+
+    items: Line | Annotated[list[JsonValue], Field(max_length=MAX_ITEMS)] = Field(
+        description="A list, or a variable that leads to one.", examples=["$list.output"]
+    )
+    as_: FieldName = Field(
+        default="item", alias="as", description="How the other workflow calls its item."
+    )
+    max_parallel: Maybe[Annotated[int, Field(ge=1, le=1000)]] = Field(
+        default=None, description="The most of them at once. Default 100."
+    )
+    join: Literal["all_done", "all_success"] = Field(
+        default="all_success",
+        description="all_success: the node fails, when all have ended, if one of them failed. "
+        "all_done: it completes, and one that failed is an error in its output.",
+    )
+
+
 class AgentKeys(Surface):
     """Which agent does the work, and what it may do."""
 
@@ -158,10 +180,22 @@ class NodeSpec(AgentKeys):
     cancel: Maybe[Prose] = Field(default=None, description="The run ends, for this reason.")
     loop: Maybe[LoopSpec] = Field(default=None, description="A prompt, again and again.")
     loop_group: Maybe[GroupSpec] = Field(default=None, description="Nodes, again and again.")
-    workflow: NotYet = None
+    workflow: Maybe[WorkflowName] = Field(
+        default=None, description="Another workflow is run: a file in .archon/workflows."
+    )
     include: NotYet = None
     wait: NotYet = None
-    fan_out: NotYet = None
+
+    arguments: Maybe[Prose] = Field(
+        default=None, description="With workflow: its message. Default: the message of this one."
+    )
+    input: Maybe[Prose] = Field(default=None, description="Another word for arguments.")
+    inputs: Maybe[dict[InputName, JsonValue]] = Field(
+        default=None, description="With workflow: its inputs by name."
+    )
+    fan_out: Maybe[FanOutSpec] = Field(
+        default=None, description="With workflow: run it for each item of a list."
+    )
 
     runtime: Maybe[Literal["bun", "uv"]] = Field(
         default=None, description="With script: bun for JavaScript, uv for Python."

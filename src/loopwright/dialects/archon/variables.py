@@ -2,15 +2,17 @@
 
 All of them are found in one pass, each with a boundary behind it, and what is filled in is never
 looked at again. `$$` in front of a variable is a plain `$`: `$$USER_MESSAGE` gives `$USER_MESSAGE`.
+A workflow that is run for each item of a list has one variable more, by the name that the item has.
 """
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 
 from loopwright.model.template import Lit, Ref, Template
 
 ID_PATTERN = r"[A-Za-z_][A-Za-z0-9_]*(?:-+[A-Za-z0-9_]+)*"
-_FIELD = r"[A-Za-z_][A-Za-z0-9_]*"
+FIELD_PATTERN = r"[A-Za-z_][A-Za-z0-9_]*"
 
 _CONTEXT = Ref(of="input", name="context")
 VARIABLES: dict[str, Ref] = {
@@ -30,18 +32,26 @@ VARIABLES: dict[str, Ref] = {
 RESERVED_IDS = frozenset({*VARIABLES, "INPUTS", "LOOP_PREV"})
 
 _END = r"(?![A-Za-z0-9_])"
-_OUTPUT = rf"\.output{_END}(?:\.(?P<{{}}>{_FIELD}))?"
-_MARK = re.compile(
-    rf"""
-    (?P<escape>\$)?\$(?:
-        (?P<variable>{"|".join(VARIABLES)}){_END}
-      | INPUTS\.(?P<input>{ID_PATTERN})
-      | LOOP_PREV\.(?P<before>{ID_PATTERN}){_OUTPUT.format("before_field")}
-      | (?P<node>{ID_PATTERN}){_OUTPUT.format("field")}
+_OUTPUT = rf"\.output{_END}(?:\.(?P<{{}}>{FIELD_PATTERN}))?"
+_NOBODY = r"(?!)"
+
+
+@lru_cache(maxsize=256)
+def _pattern(item: str | None) -> "re.Pattern[str]":
+    """What a variable looks like where the item of a list has this name."""
+    own = rf"{item}{_END}(?!-[A-Za-z0-9_-]*\.output{_END})" if item else _NOBODY
+    return re.compile(
+        rf"""
+        (?P<escape>\$)?\$(?:
+            (?P<variable>{"|".join(VARIABLES)}){_END}
+          | INPUTS\.(?P<input>{ID_PATTERN})
+          | LOOP_PREV\.(?P<before>{ID_PATTERN}){_OUTPUT.format("before_field")}
+          | (?P<item>{own})(?:\.(?P<item_field>{FIELD_PATTERN}))?
+          | (?P<node>{ID_PATTERN}){_OUTPUT.format("field")}
+        )
+        """,
+        re.VERBOSE,
     )
-    """,
-    re.VERBOSE,
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,13 +70,15 @@ class Mark:
         return self.at + len(self.written)
 
 
-def marks(text: str) -> list[Mark]:
-    """Every variable of a text in order, also those that are escaped."""
+def marks(text: str, item: str | None = None) -> list[Mark]:
+    """Every variable of a text in order, also those that are escaped; `item` is the name of the
+    item where there is one.
+    """
     if "$" not in text:
         return []
     return [
         Mark(found[0], found.start(), _ref(found), found["variable"], bool(found["escape"]))
-        for found in _MARK.finditer(text)
+        for found in _pattern(item).finditer(text)
     ]
 
 
@@ -75,6 +87,8 @@ def _ref(found: "re.Match[str]") -> Ref:
         return VARIABLES[found["variable"]]
     if found["input"]:
         return Ref(of="input", name=found["input"])
+    if found["item"]:
+        return Ref(of="item", field=found["item_field"])
     if found["before"]:
         field = found["before_field"]
         return Ref(
@@ -84,11 +98,11 @@ def _ref(found: "re.Match[str]") -> Ref:
     return Ref(of="result" if field else "output", name=found["node"], field=field)
 
 
-def template(text: str) -> Template:
+def template(text: str, item: str | None = None) -> Template:
     """The text with its places to fill."""
     parts: list[Lit | Ref] = []
     literal, at = "", 0
-    for mark in marks(text):
+    for mark in marks(text, item):
         literal += text[at : mark.at]
         at = mark.end
         if mark.escaped:

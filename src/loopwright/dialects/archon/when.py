@@ -6,26 +6,35 @@ not when a clause in front of it has decided.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from functools import lru_cache
 from typing import NamedTuple, cast
 
-from loopwright.dialects.archon.variables import ID_PATTERN
+from loopwright.dialects.archon.variables import FIELD_PATTERN, ID_PATTERN
 from loopwright.model.expr import Compare, Condition, EveryOf, Operator, SomeOf
 from loopwright.model.record import JsonValue
 from loopwright.model.template import Ref
 
-_FIELD = r"[A-Za-z_][A-Za-z0-9_]*"
-_CLAUSE = re.compile(
-    rf"""\s*(?P<subject>
-        \$INPUTS\.(?P<input>{ID_PATTERN})
-      | \$LOOP_PREV\.(?P<before>{ID_PATTERN})\.output(?:\.{_FIELD})?
-      | \$(?P<node>{ID_PATTERN})\.output(?:\.(?P<field>{_FIELD}))?
-      | \$(?P<short>{ID_PATTERN})\.(?P<short_field>{_FIELD})
+
+@lru_cache(maxsize=256)
+def _pattern(item: str | None) -> "re.Pattern[str]":
+    """What a clause looks like where the item of a list has this name."""
+    own = rf"{item}(?![A-Za-z0-9_-])(?:\.(?P<item_field>{FIELD_PATTERN}))?" if item else "(?!)"
+    return re.compile(
+        rf"""\s*(?P<subject>
+            \$INPUTS\.(?P<input>{ID_PATTERN})
+          | \$LOOP_PREV\.(?P<before>{ID_PATTERN})\.output(?:\.{FIELD_PATTERN})?
+          | \$(?P<item>{own})
+          | \$(?P<node>{ID_PATTERN})\.output(?:\.(?P<field>{FIELD_PATTERN}))?
+          | \$(?P<short>{ID_PATTERN})\.(?P<short_field>{FIELD_PATTERN})
+        )
+        \s*(?P<op>==|!=|<=|>=|<|>)\s*
+        (?:'(?P<text>[^']*)' | (?P<number>[-+]?(?:\d+(?:\.\d+)?|\.\d+))
+          | (?P<word>true|false))\s*""",
+        re.VERBOSE,
     )
-    \s*(?P<op>==|!=|<=|>=|<|>)\s*
-    (?:'(?P<text>[^']*)' | (?P<number>[-+]?(?:\d+(?:\.\d+)?|\.\d+)) | (?P<word>true|false))\s*""",
-    re.VERBOSE,
-)
+
+
 _NUMBER = re.compile(r"\s*[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?\s*")
 
 
@@ -39,17 +48,19 @@ class Clause(NamedTuple):
     compare: Compare | None = None
 
 
-def clauses(text: str) -> list[list[Clause]]:
+def clauses(text: str, item: str | None = None) -> list[list[Clause]]:
     """The clauses: the inner lists must hold as a whole, one of the outer ones is enough."""
     return [
-        [_clause(part, at) for part, at in _split(some, "&&", start)]
+        [_clause(part, at, item) for part, at in _split(some, "&&", start)]
         for some, start in _split(text, "||", 0)
     ]
 
 
-def condition(text: str) -> Condition:
-    """The condition that the engine evaluates."""
-    some = [_joined([_evaluable(one) for one in every]) for every in clauses(text)]
+def condition(
+    text: str, item: str | None = None, *, known: Collection[str] | None = None
+) -> Condition:
+    """The condition that the engine evaluates; `known` are the nodes there are."""
+    some = [_joined([_evaluable(one, known) for one in every]) for every in clauses(text, item)]
     return some[0] if len(some) == 1 else SomeOf(parts=tuple(some))
 
 
@@ -57,10 +68,16 @@ def _joined(every: list[Condition]) -> Condition:
     return every[0] if len(every) == 1 else EveryOf(parts=tuple(every))
 
 
-def _evaluable(clause: Clause) -> Condition:
+def _evaluable(clause: Clause, known: Collection[str] | None) -> Condition:
+    compare = clause.compare
+    if compare is not None and (compare.ref.of != "result" or _is_there(compare.ref, known)):
+        return compare
     # An order needs numbers: a text in its place is an error whenever it is looked at.
-    broken = Compare(ref=Ref(of="run"), op="<", value=f"unreadable: {clause.written}")
-    return clause.compare or broken
+    return Compare(ref=Ref(of="run"), op="<", value=f"unreadable: {clause.written}")
+
+
+def _is_there(ref: Ref, known: Collection[str] | None) -> bool:
+    return known is None or ref.name in known
 
 
 def _split(text: str, sign: str, start: int) -> Iterator[tuple[str, int]]:
@@ -78,10 +95,10 @@ def _split(text: str, sign: str, start: int) -> Iterator[tuple[str, int]]:
     yield text[begin:], start + begin
 
 
-def _clause(part: str, at: int) -> Clause:
+def _clause(part: str, at: int, item: str | None) -> Clause:
     written = part.strip()
     place = at + len(part) - len(part.lstrip())
-    found = _CLAUSE.fullmatch(part)
+    found = _pattern(item).fullmatch(part)
     if found is None:
         return Clause(written, place, problem="it is no comparison")
     if found["before"]:
@@ -97,6 +114,8 @@ def _clause(part: str, at: int) -> Clause:
 def _ref(found: "re.Match[str]") -> Ref:
     if found["input"]:
         return Ref(of="input", name=found["input"])
+    if found["item"]:
+        return Ref(of="item", field=found.groupdict().get("item_field"))
     if found["short"]:
         return Ref(of="result", name=found["short"], field=found["short_field"])
     field = found["field"]

@@ -31,6 +31,7 @@ from loopwright.model.actions import (
     CallAgent,
     Each,
     Gate,
+    Given,
     Repeat,
     Rework,
     RunCommand,
@@ -164,6 +165,8 @@ def _body(action: Action, step: str) -> Made:
             put(made, "on_failure", action.on_failure, unless="cascade")
             put(made, "parallel", action.parallel, unless=None)
             put(made, "speaker", action.output, unless="last")
+            if action.given is not None:
+                made["given"] = _given(action.given)
         case _:
             tag = type(action).__struct_config__.tag
             raise no_words(f"a {tag} as the body of {step}")
@@ -197,6 +200,13 @@ def _gate(gate: Gate) -> Made:
     put(made, "approve_continues", gate.approve_continues, unless=False)
     put(made, "grants", gate.grants, unless=False)
     put(made, "reject", gate.reject, unless="fail")
+    return made
+
+
+def _given(given: Given) -> Made:
+    made: Made = {}
+    put(made, "message", write(given.message), unless="")
+    put(made, "inputs", write_env(given.inputs), unless={})
     return made
 
 

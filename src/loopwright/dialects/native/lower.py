@@ -31,6 +31,7 @@ from loopwright.dialects.native.surface import (
     BodySpec,
     Definition,
     ForEachSpec,
+    GivenSpec,
     RepeatSpec,
     StepSpec,
 )
@@ -42,6 +43,7 @@ from loopwright.model.actions import (
     CallAgent,
     Each,
     Gate,
+    Given,
     Repeat,
     Rework,
     RunCommand,
@@ -185,6 +187,7 @@ class _Lowering:
                 on_failure=on_failure,
                 parallel=spec.parallel,
                 output=spec.speaker or "last",
+                given=_given(spec.given),
             )
         if spec.run is not None:
             timeout_ms = spec.timeout or COMMAND_MS
@@ -261,6 +264,12 @@ def _gate(spec: LoopGateSpec) -> Gate:
         grants=spec.grants,
         reject=spec.reject,
     )
+
+
+def _given(spec: GivenSpec | None) -> Given | None:
+    if spec is None:
+        return None
+    return Given(message=template(spec.message or ""), inputs=templates(spec.inputs))
 
 
 def _each(spec: ForEachSpec) -> Each:

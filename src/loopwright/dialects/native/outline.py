@@ -28,7 +28,7 @@ CALL_KEYS = (
 )
 RUN_KEYS = ("run", "timeout", "env")
 SCRIPT_KEYS = ("script", "interpreter", "flags", "by_stdin", "timeout", "env")
-STEPS_KEYS = ("steps", "on_failure", "parallel", "speaker")
+STEPS_KEYS = ("steps", "on_failure", "parallel", "speaker", "given")
 BODY_KEYS = tuple(dict.fromkeys((*CALL_KEYS, *RUN_KEYS, *SCRIPT_KEYS, *STEPS_KEYS)))
 # At the top these are about all that is inside.
 DEFAULTS = ("agent", "prompt", "on_failure", "parallel", "speaker")
@@ -59,7 +59,9 @@ class Scope:
     """What can be seen from a place: the loops around it, and the graphs with the step it is in.
 
     A step of None is a place after all steps of that graph, such as the check of a loop. `passed`
-    is the graph that the innermost loop repeats, if it repeats one.
+    is the graph that the innermost loop repeats, if it repeats one. Inside of steps that are a
+    workflow of their own, `inputs` are those they were given, and `has_item` is whether they are
+    made for the items of a list.
     """
 
     loops: tuple[Literal["count", "each"], ...] = ()
@@ -67,6 +69,8 @@ class Scope:
     passed: GraphAt | None = None
     is_goal: bool = False
     is_rejected: bool = False
+    inputs: tuple[str, ...] = ()
+    has_item: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -158,7 +162,7 @@ def _container(made: Outline, value: Mapping, path: Path, scope: Scope) -> Scope
 def _loop(made: Outline, repeat: Mapping, path: Path, scope: Scope) -> Scope:
     """Note a loop. Returns the scope of its body."""
     kind: Literal["count", "each"] = "each" if "for_each" in repeat else "count"
-    inside = Scope((*scope.loops, kind), scope.graphs)
+    inside = replace(scope, loops=(*scope.loops, kind), passed=None)
     made.loops.append(LoopAt(path, repeat, scope, len(inside.loops)))
     each = repeat.get("for_each")
     _expression(made, _mapping(each), (*path, "for_each"), scope, wants="list")
@@ -180,10 +184,25 @@ def _graph(made: Outline, body: BodyAt, *, is_repeated: bool) -> GraphAt | None:
         graph.steps.append(step)
         if step_id:
             graph.by_id.setdefault(step_id, step)
-    passed = graph if is_repeated else body.scope.passed
+    around = _sealed(made, body)
+    passed = graph if is_repeated and around is body.scope else around.passed
     for step in graph.steps:
-        _step(made, step, Scope(body.scope.loops, (*body.scope.graphs, (graph, step)), passed))
+        _step(made, step, replace(around, graphs=(*around.graphs, (graph, step)), passed=passed))
     return graph
+
+
+def _sealed(made: Outline, body: BodyAt) -> Scope:
+    """What the steps of a body see of what is around them."""
+    given = body.value.get("given")
+    if not isinstance(given, dict):
+        return body.scope
+    scope, path = body.scope, body.keys["given"]
+    _text(made, given, "message", path, scope)
+    _texts(made, given.get("inputs"), (*path, "inputs"), scope)
+    return Scope(
+        inputs=(*scope.inputs, *_mapping(given.get("inputs"))),
+        has_item=scope.has_item or "each" in scope.loops,
+    )
 
 
 def _step(made: Outline, step: StepAt, scope: Scope) -> None:
@@ -218,7 +237,7 @@ def _after_pass(
 ) -> None:
     """What is looked at when the body of a pass is done: the gate and the check."""
     graphs = (*inside.graphs, (graph, None)) if graph else inside.graphs
-    scope = Scope(inside.loops, graphs, graph)
+    scope = replace(inside, graphs=graphs, passed=graph)
     _text(made, _mapping(repeat.get("gate")), "message", (*path, "gate"), scope)
     until = repeat.get("until")
     if not isinstance(until, dict):

@@ -99,7 +99,7 @@ def _value(text: str, scope: Scope, given: _Given) -> _Found | None:
 
 def _list(source: str, scope: Scope, given: _Given) -> _Found | None:
     ref = parse_ref(source)
-    if ref is not None and ref.of in ("result", "input", "item", "previous_result"):
+    if ref is not None and ref.of in ("result", "input", "item", "message", "previous_result"):
         return _read(ref, scope, given)
     hint = "write steps.ID.result.FIELD or input.NAME, or use expr"
     code = "unknown-reference" if ref is None else "not-a-list"
@@ -124,7 +124,7 @@ def _read(ref: Ref, scope: Scope, given: _Given) -> _Found | None:
         case "previous_output" | "previous_result":
             found = _of_step_before(ref, scope)
         case "input":
-            return _known(ref, given.inputs, "define it under inputs:")
+            return _known(ref, [*given.inputs, *scope.inputs], "define it under inputs:")
         case "setting":
             return _known(ref, given.settings, "define it under settings:")
         case "rejection" if not scope.is_rejected:
@@ -156,9 +156,10 @@ def _without_value(ref: Ref, scope: Scope) -> str | None:
         case "run" | "workspace" | "rejection":
             return None
         case "item":
-            return None if "each" in scope.loops else "no loop around it is a for_each"
+            listed = scope.has_item or "each" in scope.loops
+            return None if listed else "no loop around it is a for_each"
         case "index" | "iteration":
-            return None if inner else "there is no loop around it"
+            return None if inner or scope.has_item else "there is no loop around it"
         case _:
             return None if inner == "count" else "there is no loop with passes one after another"
 

@@ -111,7 +111,8 @@ def _body(document: Document, body: BodyAt) -> Iterator[Diagnostic]:
         yield _on_key(document, keys[last], "mutually-exclusive", message, hint=hint)
         return
     kind = next(iter(kinds), "call")
-    for key in [key for key in BODY_KEYS if key in keys and key not in groups[kind]]:
+    fits = [key for key in groups[kind] if keys.get(key) != ("given",)]  # a run is given its own
+    for key in [key for key in BODY_KEYS if key in keys and key not in fits]:
         message = f"{key} has no use here"
         yield _on_key(document, keys[key], "unsupported-here", message, hint=_USE[key])
     yield from _values(document, body, kind)
@@ -152,6 +153,7 @@ _USE = {
     "env": "it goes with run or script; for an agent it stands in agents: {NAME: {env: …}}",
     "on_failure": "it goes with steps",
     "speaker": "it goes with steps",
+    "given": "it goes with steps of a step or of a loop",
     "parallel": "it goes with steps; a list has for_each: {parallel: …}",
 }
 
@@ -194,6 +196,9 @@ def _loop(document: Document, loop: LoopAt) -> Iterator[Diagnostic]:
     value = loop.value
     if "for_each" in value:
         yield from _each(document, loop)
+    elif value.get("output") == "list":
+        message = "output: list goes with for_each"
+        yield document.error("unsupported-here", message, at=(*loop.path, "output"))
     elif "max" not in value and not misspelt(value, _LOOP_KEYS, "max", "for_each"):
         message = "a loop needs max, the most passes it may make"
         yield _on_key(document, loop.path, "cap-required", message, hint="max: 10")

@@ -45,6 +45,7 @@ from loopwright.model.policy import (
     Join,
     OnError,
     OnFailure,
+    OnItemError,
     OutputMode,
     SessionMode,
 )
@@ -57,6 +58,15 @@ MemoryKind: TypeAlias = Literal["none", "progress-log", "previous-output", "sess
 
 
 # -- what is done ----------------------------------------------------------------------------------
+
+
+class GivenSpec(Surface):
+    """What steps are told that are a workflow of their own."""
+
+    message: Maybe[Prose] = Field(
+        default=None, description="What they are asked. Default: the message around them."
+    )
+    inputs: dict[InputName, str] = Field(default={}, description="Their inputs by name.")
 
 
 class BodySpec(Surface):
@@ -125,6 +135,11 @@ class BodySpec(Surface):
         description="With steps: whose output is the output of all. `last` (default): of the last "
         "that completed. `sink`: of the first that completed with words and that none needs.",
     )
+    given: Maybe[GivenSpec] = Field(
+        default=None,
+        description="With steps: they are a workflow of their own and see nothing of what is "
+        "around them but this, and the item of a list; it has failed when none of them completed.",
+    )
 
     tools: OnAgentOnly = None
     deny_tools: OnAgentOnly = None
@@ -157,8 +172,10 @@ class ForEachSpec(Surface):
     max_items: Annotated[int, Field(ge=1, le=100_000)] = Field(
         default=1_000, description="A longer list is refused."
     )
-    on_item_error: Literal["stop", "continue"] = Field(
-        default="stop", description="What a failed item means for the others."
+    on_item_error: OnItemError = Field(
+        default="stop",
+        description="What a failed item means. `stop`: no other is begun. `continue`: it is one "
+        "row of the results. `fail`: all others are worked on, then the loop has failed.",
     )
 
 
@@ -197,7 +214,11 @@ class RepeatSpec(BodySpec):
         description="What it means that all passes are made. Default: exhaust with an until or a "
         "gate, complete without.",
     )
-    output: OutputMode = Field(default="last", description="What the loop gives back.")
+    output: OutputMode = Field(
+        default="last",
+        description="What the loop gives back. `list`, with for_each: what each item came to, as "
+        "a JSON array in its order.",
+    )
     delay: Maybe[Duration] = Field(default=None, description="Wait between passes.")
     gate: Maybe[Gate] = Field(
         default=None, description="Ask a person after each pass that did not end the loop."
