@@ -72,7 +72,7 @@ def test_a_model_works_in_the_workspace(lw: Place, serve: Serve) -> None:
         Turn(text="I mend.", calls=(edit(),)),
         Turn(text="It adds now."),
     )
-    told = lw.real("run", flow(lw), "go", "--agent", MODEL, "--json")
+    told = lw.real("run", flow(lw), "go", "--allow", "all", "--agent", MODEL, "--json")
     assert (told.code, told.json["status"], told.json["output"]) == (0, "completed", "It adds now.")
     assert file.read_text() == "def add(a, b): return a + b\n"
     assert told.json["iterations"] == 0 or told.json["usage"]["input_tokens"] > 0
@@ -90,7 +90,7 @@ def test_turns_are_told_as_they_come(lw: Place, serve: Serve) -> None:
     """Each turn is a line with its words and its tools; the log has what each tool said."""
     calc(lw)
     serve(Turn(text="I look.", calls=(read(),)), Turn(text="Fine."))
-    told = lw.real("run", flow(lw), "go", "--agent", MODEL)
+    told = lw.real("run", flow(lw), "go", "--allow", "all", "--agent", MODEL)
     assert "turn 1: I look. [fs.read calc.py]" in told.err
     assert "turn 2: Fine." in told.err
     run = lw("ls", "--json").json["runs"][0]["run"]
@@ -114,7 +114,7 @@ def test_what_goes_wrong_is_told_to_the_model(lw: Place, serve: Serve) -> None:
         ),
         Turn(text="I see."),
     )
-    told = lw.real("run", flow(lw), "go", "--agent", MODEL, "--json")
+    told = lw.real("run", flow(lw), "go", "--allow", "all", "--agent", MODEL, "--json")
     assert told.json["status"] == "completed"
     results = [m["content"] for m in server.requests[-1].body["messages"] if m["role"] == "tool"]
     assert len(results) == 5
@@ -134,7 +134,9 @@ def test_a_result_with_a_form_on_each_wire(lw: Place, serve: Serve, wire: str) -
         Turn(calls=(Call(name="submit_result", args={"n": "three"}),)),
         Turn(calls=(Call(name="submit_result", args={"n": 3}),)),
     )
-    told = lw.real("run", flow(lw, more), "go", "--agent", f"model:{wire}/tiny", "--json")
+    told = lw.real(
+        "run", flow(lw, more), "go", "--allow", "all", "--agent", f"model:{wire}/tiny", "--json"
+    )
     assert told.code == 0, told.err
     assert told.json["steps"]["fix"]["result"] == {"n": 3}
     assert len(server.requests) == 2
@@ -144,7 +146,7 @@ def test_a_result_that_never_comes(lw: Place, serve: Serve) -> None:
     """Words alone are asked once more for the result, with no other tool; then the step fails."""
     more = "resultSchema: {type: object, properties: {n: {type: integer}}, required: [n]}"
     server = serve(Turn(text="Done!", times=None))
-    told = lw.real("run", flow(lw, more), "go", "--agent", MODEL, "--json")
+    told = lw.real("run", flow(lw, more), "go", "--allow", "all", "--agent", MODEL, "--json")
     assert (told.code, told.json["status"]) == (3, "failed")
     assert told.json["steps"]["fix"]["error"]["type"] == "bad_result"
     forced = [tool["function"]["name"] for tool in server.requests[-1].body["tools"]]
@@ -175,7 +177,7 @@ steps:
         Turn(text="Second."),
         Turn(calls=(Call(name="submit_result", args={"done": True}),)),
     )
-    told = lw.real("run", str(file), "go", "--agent", MODEL, "--json")
+    told = lw.real("run", str(file), "go", "--allow", "all", "--agent", MODEL, "--json")
     assert (told.code, told.json["status"]) == (0, "completed"), told.err
     assert told.json["output"] == "Second."
     assert told.json["steps"]["work"]["iterations"] == 2
@@ -192,7 +194,7 @@ steps:
 def test_a_model_that_cannot_be_asked(lw: Place, serve: Serve, fault: Fault, words: str) -> None:
     """The run fails by a name that says what to do, and not by a trace."""
     serve(Turn(fault=fault, times=None))
-    told = lw.real("run", flow(lw), "go", "--agent", MODEL, "--json")
+    told = lw.real("run", flow(lw), "go", "--allow", "all", "--agent", MODEL, "--json")
     assert told.code == 3
     assert told.json["steps"]["fix"]["error"]["type"] == words
     assert "Traceback" not in told.err
@@ -211,7 +213,7 @@ def test_an_unknown_price_is_not_zero(lw: Place, serve: Serve) -> None:
     """Without a limit the model is asked, and the bill says that it does not know."""
     calc(lw)
     serve(Turn(text="Hi.", usage=Usage(input=10, output=2)))
-    told = lw.real("run", flow(lw), "go", "--agent", MODEL, "--json")
+    told = lw.real("run", flow(lw), "go", "--allow", "all", "--agent", MODEL, "--json")
     assert told.json["usage"] == {
         "input_tokens": 10,
         "output_tokens": 2,
@@ -228,7 +230,7 @@ def test_killed_in_the_middle_of_a_turn(lw: Place, serve: Serve) -> None:
         Turn(text="", stall_after=0),
         Turn(text="It adds now."),
     )
-    process = lw.start("run", flow(lw), "go", "--agent", MODEL)
+    process = lw.start("run", flow(lw), "go", "--allow", "all", "--agent", MODEL)
     until(lambda: len(server.requests) == 2)
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
@@ -242,6 +244,58 @@ def test_killed_in_the_middle_of_a_turn(lw: Place, serve: Serve) -> None:
     asked = [f["effect"] for f in facts if f["kind"] == "effect.requested"]
     assert len(asked) == len(set(asked))
     assert sum(f["call"]["do"] == "tool" for f in facts if f["kind"] == "effect.requested") == 1
+
+
+EXEC = Call(name="shell_exec", args={"argv": ["touch", "made"]})
+
+
+@pytest.mark.item("zenflow-71")
+@pytest.mark.parametrize(
+    ("flags", "reads", "runs"),
+    [
+        pytest.param((), False, False, id="nothing said"),
+        pytest.param(("--allow", "fs.read"), True, False, id="one"),
+        pytest.param(("--allow", "all"), True, True, id="all"),
+        pytest.param(("--allow", "fs.read,exec"), True, True, id="two, by short name"),
+        pytest.param(("--allow", "all", "--deny", "shell.exec"), True, False, id="denied"),
+        pytest.param(("--sandbox",), True, False, id="sandbox"),
+    ],
+)
+def test_away_from_a_terminal_tools_are_denied(
+    lw: Place, serve: Serve, flags: tuple[str, ...], reads: bool, runs: bool
+) -> None:
+    """Where a definition asks about every tool and nobody is there, only what was allowed runs."""
+    calc(lw)
+    server = serve(Turn(calls=(read(), EXEC)), Turn(text="I see."))
+    file = lw.folder / "flow.yaml"
+    file.write_text(FLOW.replace("{more}", "tools: [fs.read, shell.exec]"))
+    told = lw.real("run", str(file), "go", "--agent", MODEL, "--json", *flags)
+    assert told.json["status"] == "completed"
+    one, two = [m["content"] for m in server.requests[-1].body["messages"] if m["role"] == "tool"]
+    assert ("return a - b" in one) == reads
+    assert ("denied" in one and "--allow fs.read" in one) != reads
+    assert not (lw.folder / "made").exists(), "no program is on the allow list of the agent"
+    assert ("not-allowed" in two) == runs
+
+
+def test_a_sandbox_excludes_allowing(lw: Place) -> None:
+    """One of the two was not meant, and which is not guessed."""
+    told = lw.real("run", flow(lw), "go", "--agent", "command:x", "--sandbox", "--allow", "all")
+    assert (told.code, "exclude each other" in told.err) == (2, True)
+
+
+@pytest.mark.item("zenflow-71")
+def test_at_a_terminal_a_person_is_asked(lw: Place, serve: Serve) -> None:
+    """Each call is a question; the answer lets this one run."""
+    calc(lw)
+    serve(Turn(calls=(read(),)), Turn(text="I see."))
+    with lw.terminal("run", flow(lw), "go", "--agent", MODEL) as screen:
+        seen = screen.wait_for("[l]eave it: ")
+        assert "Run fs.read?" in seen
+        assert "calc.py" in seen
+        screen.type("a\n")
+        screen.wait_for("I see.")
+        assert screen.leave() == 0
 
 
 @pytest.mark.parametrize(
@@ -261,6 +315,6 @@ def test_a_spec_that_is_wrong(lw: Place, spec: str, code: int, words: str) -> No
 def test_a_tool_that_is_not_there(lw: Place, serve: Serve) -> None:
     """A definition that names it is refused before the run, with the nearest one."""
     serve()
-    told = lw.real("run", flow(lw, "tools: [fs.reed]"), "go", "--agent", MODEL)
+    told = lw.real("run", flow(lw, "tools: [fs.reed]"), "go", "--allow", "all", "--agent", MODEL)
     assert told.code == 2
     assert "did you mean fs.read?" in told.err

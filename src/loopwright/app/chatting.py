@@ -4,16 +4,52 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import msgspec
+
 from loopwright.app.granting import Server, grant_of
+from loopwright.app.rights import DENIED
 from loopwright.app.schemas import schema_problem
 from loopwright.app.toolroom import open_workshop
+from loopwright.errors import LoopwrightError
 from loopwright.gateway import Gateway
 from loopwright.gateway.turns import Turns
+from loopwright.model.messages import CallPart
 from loopwright.model.plan import Agent, encode_agent
-from loopwright.ports import Bus, Clock, Job, Tools
+from loopwright.model.record import JsonValue
+from loopwright.model.turns import WantedCall
+from loopwright.ports import Bus, Clock, Job, Offered, ToolEnd, Tools
 from loopwright.tools import FolderShelf, Workshop
 
 MOST_TOOLBOXES = 256
+
+
+NOBODY = "denied: nobody is here to be asked about {tool}; whoever starts the run allows it with "
+NOBODY += "--allow {tool}"
+
+
+class Denying:
+    """Tools some of which are refused, each time and with the reason: nobody can be asked."""
+
+    def __init__(self, tools: Tools, denied: frozenset[str]) -> None:
+        self._tools = tools
+        self._denied = denied
+
+    async def specs(self) -> Offered:
+        return await self._tools.specs()
+
+    async def resolve(self, call: CallPart) -> WantedCall:
+        wanted = await self._tools.resolve(call)
+        if wanted.tool not in self._denied:
+            return wanted
+        return msgspec.structs.replace(wanted, problem=NOBODY.format(tool=wanted.tool))
+
+    async def run(self, tool: str, arguments: JsonValue, *, approved: bool = False) -> ToolEnd:
+        if tool in self._denied:  # never asked for, as a call with a problem is not run
+            raise LoopwrightError(NOBODY.format(tool=tool), code="denied-tool")
+        return await self._tools.run(tool, arguments, approved=approved)
+
+    def repeatable(self, tool: str) -> bool:
+        return self._tools.repeatable(tool)
 
 
 @dataclass(slots=True)
@@ -41,15 +77,17 @@ class Chats:
         """The tools of an agent in a run; they stay the same from turn to turn."""
         agent = job.agent or Agent()
         key = job.run, job.workspace, encode_agent(agent)
-        box = self._boxes.get(key)
-        if box is None:
+        if key not in self._boxes:
             grant = grant_of(agent, self.servers)
             shelf = FolderShelf(self.results / job.run)
-            box = self._workshop.toolbox(job.workspace, grant, shelf)
+            box: Tools = self._workshop.toolbox(job.workspace, grant, shelf)
+            denied = agent.options.get(DENIED)
+            if isinstance(denied, list):
+                box = Denying(box, frozenset(one for one in denied if isinstance(one, str)))
             while len(self._boxes) >= MOST_TOOLBOXES:
                 self._boxes.pop(next(iter(self._boxes)))
             self._boxes[key] = box
-        return box
+        return self._boxes[key]
 
     async def close(self) -> None:
         """End servers and connections."""

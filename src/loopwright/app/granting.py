@@ -57,6 +57,12 @@ def grant_of(agent: Agent, servers: Mapping[str, Server]) -> Grant:
     return grant
 
 
+def granted_names(agent: Agent) -> list[str]:
+    """Every tool that an agent is given, by its own name."""
+    native, foreign = _named(agent)
+    return [*native, *(f"{server}.{tool}" for server, tools in foreign.items() for tool in tools)]
+
+
 def check_tools(name: str, agent: Agent) -> None:
     """Every built-in tool that an agent names is there. Servers are known when the run begins."""
     unknown = [one for one in _named(agent)[0] if one not in NATIVE]
@@ -94,10 +100,8 @@ def asking(agent: Agent) -> Agent:
     """The agent with a person asked about every change, where that is its permission."""
     if agent.permission != "default":
         return agent
-    native, foreign = _named(agent)
-    names = [one for one in native if one not in _READING]
-    names += [f"{server}.{tool}" for server, tools in foreign.items() for tool in tools]
-    rules: dict[str, ApprovalRule] = {name: "always" for name in names}
+    changing = [name for name in granted_names(agent) if name not in _READING]
+    rules: dict[str, ApprovalRule] = dict.fromkeys(changing, "always")
     return msgspec.structs.replace(agent, approvals={**agent.approvals, **rules})
 
 

@@ -11,6 +11,7 @@ import msgspec
 from loopwright.app.binding import bind_agents, bind_inputs, check_message
 from loopwright.app.dialects import Definition, parse_definition, read_definition
 from loopwright.app.repository import with_surroundings
+from loopwright.app.rights import Rights, with_rights
 from loopwright.app.service import Start, current_user
 from loopwright.dialects.native.templates import write
 from loopwright.errors import DefinitionError, LoopwrightError
@@ -43,6 +44,7 @@ class Wish:
     base_branch: str | None = None
     name: str | None = None
     default_agent: str | None = None
+    rights: Rights = field(default_factory=Rights)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +100,7 @@ def _prepare(definition: Definition, wish: Wish, *, base: Path) -> Start:
         cwd=Path.cwd(),
         fallback=wish.default_agent,
     )
+    plan = with_rights(plan, wish.rights)
     if wish.budget:
         plan = msgspec.structs.replace(plan, limits=tightened(plan.limits, wish.budget))
     if wish.parallel is not None:

@@ -58,6 +58,26 @@ _OPTIONS = [
         type=click.IntRange(1, 1_000),
         help="How many agents work at once, where the definition names no number.",
     ),
+    click.option(
+        "--allow",
+        multiple=True,
+        metavar="TOOL",
+        help="A tool that chat models may use without being asked about, where the definition asks "
+        "about every one; `all` is all. Away from a terminal the others are denied. May be given "
+        "more than once.",
+    ),
+    click.option(
+        "--deny",
+        multiple=True,
+        metavar="TOOL",
+        help="A tool that chat models may not use. May be given more than once.",
+    ),
+    click.option(
+        "--sandbox",
+        is_flag=True,
+        help="Chat models have the file tools of the workspace and nothing else: no program is "
+        "started, whatever else is allowed.",
+    ),
     click.option("--name", metavar="NAME", help="What the run is called in lists."),
     click.option(
         "--exit-codes",
@@ -95,6 +115,7 @@ def launch(
     """Start a run as the options say, and answer with the exit code."""
     from loopwright.app.dialects import exit_codes  # noqa: PLC0415 - help stays quick
     from loopwright.app.preparing import Wish  # noqa: PLC0415 - help stays quick
+    from loopwright.app.rights import Rights  # noqa: PLC0415 - help stays quick
     from loopwright.cli.driving import Manner  # noqa: PLC0415 - help stays quick
 
     door = door_of(ctx)
@@ -105,8 +126,14 @@ def launch(
     dry = bool(options.pop("dry_run"))
     if dry:
         options |= {"agents": (NO_AGENT,), "message": options["message"] or NO_MESSAGE}
+    rights = Rights(
+        allow=_names(options.pop("allow")),
+        deny=_names(options.pop("deny")),
+        sandbox=bool(options.pop("sandbox")),
+        attended=door.can_ask and not (no_wait or detach),
+    )
     given = cast("_Given", options)  # click has seen to their kinds
-    wish = Wish(default_agent=door.settings.agent, **given)
+    wish = Wish(default_agent=door.settings.agent, rights=rights, **given)
     start, definition = prepare(wish)
     for warning in definition.warnings:
         door.say(warning.render(), tone="warn")
@@ -116,6 +143,12 @@ def launch(
         return _start_detached(door, start)
     codes = exit_codes(definition.dialect) if foreign else {}
     return _start_here(door, start, Manner(no_wait=no_wait, jsonl=jsonl, codes=codes))
+
+
+def _names(given: object) -> tuple[str, ...]:
+    """Names that were given one by one or with commas."""
+    texts = cast("tuple[str, ...]", given)
+    return tuple(name.strip() for text in texts for name in text.split(",") if name.strip())
 
 
 def _rehearse(door: Door, start: "Start") -> int:

@@ -164,11 +164,16 @@ def test_a_condition() -> None:
     assert plan_of(text.replace("CEL", cel)).steps[1].when == Cel(text=cel, missing="false")
 
 
+ASK = {"tools": "ask"}
+
+
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        pytest.param("{}", {"parallel": 5, "settings": {"parallel": "default"}}, id="defaults"),
-        pytest.param("{maxConcurrency: 9}", {"parallel": 9, "settings": {}}, id="file"),
+        pytest.param(
+            "{}", {"parallel": 5, "settings": {**ASK, "parallel": "default"}}, id="defaults"
+        ),
+        pytest.param("{maxConcurrency: 9}", {"parallel": 9, "settings": ASK}, id="file"),
         pytest.param("{maxConcurrency: 0}", {"parallel": 5}, id="unset"),
         pytest.param("{onStepFailure: cascade}", {"on_failure": "cascade"}, id="cascade"),
         pytest.param("{onStepFailure: skip-dependents}", {"on_failure": "skip"}, id="skip"),
@@ -177,11 +182,11 @@ def test_a_condition() -> None:
         pytest.param("{timeout: 0s}", {"limits": NO_LIMITS}, id="no-timeout"),
         pytest.param(
             "{scheduler: least-busy, isolation: vm, maxConcurrency: 1}",
-            {"settings": {"scheduler": "least-busy", "isolation": "vm"}},
+            {"settings": {**ASK, "scheduler": "least-busy", "isolation": "vm"}},
             id="kept",
         ),
         pytest.param(
-            "{scheduler: dependency-first, maxConcurrency: 1}", {"settings": {}}, id="usual-order"
+            "{scheduler: dependency-first, maxConcurrency: 1}", {"settings": ASK}, id="usual-order"
         ),
     ],
 )

@@ -87,7 +87,9 @@ class _Lowering:
     def plan(self, unit: Unit) -> Plan:
         scope = self._scope(unit)
         flow, options = scope.flow, scope.options
-        settings = {} if options.max_concurrency else {"parallel": "default"}
+        settings = {"tools": "ask"}  # a person is asked about every tool, and nobody is a no
+        if not options.max_concurrency:
+            settings["parallel"] = "default"
         if options.isolation:
             settings["isolation"] = options.isolation
         if options.scheduler not in (None, "dependency-first"):

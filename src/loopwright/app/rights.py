@@ -1,0 +1,67 @@
+"""Rights: what whoever starts a run lets its chat models do, on top of what the definition says.
+
+Some definitions come from systems where a person is asked about every tool, and where with nobody
+to ask the answer is no. Their plans say so (`tools: ask`); the options of a start answer it.
+"""
+
+from dataclasses import dataclass
+
+import msgspec
+
+from loopwright.app.granting import FILE_TOOLS, granted_names
+from loopwright.errors import LoopwrightError
+from loopwright.model.plan import Agent, ApprovalRule, Plan
+
+ALL = "all"
+ASK = "ask"
+DENIED = "denied_tools"
+"""Where an agent's options name the tools that are refused by a word of its own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rights:
+    """What was said at the start; `attended`: somebody is there to be asked."""
+
+    allow: tuple[str, ...] = ()
+    deny: tuple[str, ...] = ()
+    sandbox: bool = False
+    attended: bool = False
+
+
+def with_rights(plan: Plan, rights: Rights) -> Plan:
+    """The plan with the rights that this start gives."""
+    if rights.sandbox and rights.allow:
+        raise LoopwrightError(
+            "--sandbox and --allow exclude each other",
+            code="bad-flag",
+            hint="a sandbox allows the file tools, and nothing else",
+        )
+    asks = plan.settings.get("tools") == ASK
+    if not asks and not rights.deny and not rights.sandbox:
+        return plan
+    agents = {
+        name: _with_rights(agent, rights, asks=asks) if agent.is_chat else agent
+        for name, agent in plan.agents.items()
+    }
+    return msgspec.structs.replace(plan, agents=agents)
+
+
+def _with_rights(agent: Agent, rights: Rights, *, asks: bool) -> Agent:
+    names = granted_names(agent)
+    denied = [name for name in names if _is_named(name, rights.deny)]
+    if rights.sandbox:
+        denied += [name for name in names if name not in FILE_TOOLS]
+    agent = msgspec.structs.replace(agent, deny_tools=(*agent.deny_tools, *denied))
+    if not asks or rights.sandbox or ALL in rights.allow:
+        return agent
+    open_to_ask = [n for n in names if n not in denied and not _is_named(n, rights.allow)]
+    if rights.attended:
+        rules: dict[str, ApprovalRule] = dict.fromkeys(open_to_ask, "always")
+        return msgspec.structs.replace(agent, approvals={**agent.approvals, **rules})
+    options = {**agent.options, DENIED: list(open_to_ask)}
+    return msgspec.structs.replace(agent, options=options)
+
+
+def _is_named(tool: str, names: tuple[str, ...]) -> bool:
+    """Whether a tool is one of these, by its own name or the last part of it."""
+    return any(name == tool or tool.endswith(f".{name}") for name in names)

@@ -1,0 +1,76 @@
+"""What whoever starts a run lets its chat models do."""
+
+import pytest
+
+from loopwright.app.rights import ASK, DENIED, Rights, with_rights
+from loopwright.errors import LoopwrightError
+from loopwright.model.actions import CallAgent, Step
+from loopwright.model.plan import Agent, Plan
+
+TOOLS = ("fs.read", "shell.exec", "issues.create")
+
+
+def given(rights: Rights, *, asks: bool, spec: str = "model:a/b") -> Agent:
+    plan = Plan(
+        name="t",
+        steps=(Step(id="a", action=CallAgent(agent="coder")),),
+        agents={"coder": Agent(spec=spec, tools=TOOLS)},
+        settings={"tools": ASK} if asks else {},
+    )
+    return with_rights(plan, rights).agents["coder"]
+
+
+@pytest.mark.parametrize(
+    ("rights", "held", "refused", "denied"),
+    [
+        pytest.param(Rights(), (), TOOLS, (), id="nobody there"),
+        pytest.param(Rights(attended=True), TOOLS, (), (), id="somebody there"),
+        pytest.param(
+            Rights(allow=("read",), attended=True),
+            ("shell.exec", "issues.create"),
+            (),
+            (),
+            id="one allowed, by its short name",
+        ),
+        pytest.param(Rights(allow=("all",)), (), (), (), id="all allowed"),
+        pytest.param(
+            Rights(allow=("all",), deny=("create",)), (), (), ("issues.create",), id="one denied"
+        ),
+        pytest.param(Rights(sandbox=True), (), (), ("shell.exec", "issues.create"), id="sandbox"),
+    ],
+)
+@pytest.mark.item("zenflow-71")
+def test_a_definition_that_asks(
+    rights: Rights, held: tuple[str, ...], refused: tuple[str, ...], denied: tuple[str, ...]
+) -> None:
+    """A tool that was not allowed is asked about, or refused where nobody is there."""
+    agent = given(rights, asks=True)
+    assert tuple(agent.approvals) == held
+    assert tuple(agent.options.get(DENIED, ())) == refused  # type: ignore[arg-type]
+    assert agent.deny_tools == denied
+
+
+@pytest.mark.parametrize(
+    ("rights", "denied"),
+    [
+        pytest.param(Rights(), (), id="nothing said"),
+        pytest.param(Rights(deny=("fs.read",)), ("fs.read",), id="denied"),
+        pytest.param(Rights(sandbox=True), ("shell.exec", "issues.create"), id="sandbox"),
+    ],
+)
+def test_a_definition_that_does_not_ask(rights: Rights, denied: tuple[str, ...]) -> None:
+    """Its agents have what it gives them; a start can only take from that."""
+    agent = given(rights, asks=False)
+    assert (agent.deny_tools, agent.approvals, agent.options) == (denied, {}, {})
+
+
+def test_programs_are_not_concerned() -> None:
+    """Nobody could hold them to it; their own options are for that."""
+    agent = given(Rights(deny=("fs.read",)), asks=True, spec="claude")
+    assert (agent.deny_tools, agent.options) == ((), {})
+
+
+def test_a_sandbox_is_all_there_is() -> None:
+    """With an allow list besides it, one of the two was not meant."""
+    with pytest.raises(LoopwrightError, match="exclude each other"):
+        given(Rights(sandbox=True, allow=("fs.read",)), asks=True)
