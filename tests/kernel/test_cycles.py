@@ -440,3 +440,63 @@ def test_cut_anywhere_and_taken_up_again() -> None:
         )
         again.start().run()
         assert kinds(again.facts) == kinds(whole.facts)
+
+
+# -- decisions -------------------------------------------------------------------------------------
+
+
+@pytest.mark.item("aldo-35", "aldo-36", "aldo-37")
+@pytest.mark.parametrize(
+    ("decision", "more", "runs_with"),
+    [
+        pytest.param("approve", {}, '{"path":"a"}', id="approve"),
+        pytest.param("approve", {"text": "fine"}, '{"path":"a"}', id="approve with words"),
+        pytest.param("approve", {"arguments": '{"path":"b"}'}, '{"path":"b"}', id="edited"),
+        pytest.param("approve", {"remember": True}, '{"path":"a"}', id="remembered"),
+        pytest.param("reject", {"text": "no"}, None, id="reject"),
+        pytest.param("reject", {}, None, id="reject without words"),
+        pytest.param("reject", {"arguments": '{"path":"b"}'}, None, id="reject with arguments"),
+        pytest.param("reject", {"remember": True, "text": "no"}, None, id="reject and remember"),
+        pytest.param("continue", {}, None, id="continue"),
+        pytest.param("continue", {"text": "go on", "remember": True}, None, id="continue, words"),
+        pytest.param("yes", {"text": "approve"}, None, id="a word that is none"),
+        pytest.param("", {}, None, id="no word"),
+    ],
+)
+def test_an_approval_alone_runs_a_held_call(
+    decision: str, more: dict[str, object], runs_with: str | None
+) -> None:
+    """Any other word is a rejection that the model is told about, and nothing is remembered."""
+    wanted = turn("", call("c1", "shell.exec"))
+    run = begun(plan(approvals=HELD), wanted)
+    run.answer("main.0/model#1", wanted)
+    [gate] = [fact for fact in run.facts if isinstance(fact, GateOpened)]
+    run.append(answer(gate, decision, **more))
+    asked = {request.effect: request.call for request in run.requests()}
+    assert bool(run.state.remembered) is (runs_with is not None and "remember" in more)
+    if runs_with is None:
+        assert list(asked) == ["main.1/model#1"]
+        [_, told] = loop_of(run).history
+        assert told.said[0].error
+        assert '"rejected":true' in str(told.said[0].text)
+        assert '"reason":""' not in str(told.said[0].text)
+    else:
+        tool = asked["main.0/tool1#1"]
+        assert isinstance(tool, ToolCall)
+        assert tool.arguments == runs_with
+
+
+@pytest.mark.item("aldo-36")
+@pytest.mark.parametrize("second", ["approve", "reject", "continue"])
+def test_a_second_word_changes_nothing(second: str) -> None:
+    """The first decision counts: a call that was rejected is not run by a later approval."""
+    wanted = turn("", call("c1", "shell.exec"))
+    run = begun(plan(approvals=HELD), wanted)
+    run.answer("main.0/model#1", wanted)
+    [gate] = [fact for fact in run.facts if isinstance(fact, GateOpened)]
+    run.append(answer(gate, "reject", text="no"))
+    before = len(effects(run))
+    run.append(answer(gate, second, arguments='{"path":"b"}', remember=True))
+    assert "main.0/tool1#1" not in effects(run)
+    assert len(effects(run)) == before
+    assert not run.state.remembered

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal, TypeAlias
 
+from loopwright.app.deciding import AS_ASKED, CallAnswer, check_answer, which_gate
 from loopwright.app.keeping import key_of, taken
 from loopwright.app.moments import timestamp
 from loopwright.app.repository import with_artifacts
@@ -28,6 +29,7 @@ from loopwright.model.actions import Decision
 from loopwright.model.plan import Agent, Plan, encode_plan
 from loopwright.model.record import JsonValue, Text
 from loopwright.ports import (
+    NO_BLOBS,
     OPEN_STATUSES,
     Append,
     Clock,
@@ -86,7 +88,7 @@ class Service:
             raise LoopwrightError(
                 f"no folder {start.workspace}", code="no-workspace", hint="give --workspace DIR"
             )
-        run, now = f"run_{_sortable(self.clock.now_ms())}", self.clock.now_ms()
+        run, now = f"run_{sortable_id(self.clock.now_ms())}", self.clock.now_ms()
         bound = with_artifacts(start.plan, self.artifacts, run)
         plan = encode_plan(bound)
         message, blobs = stored_text(start.message)
@@ -188,11 +190,13 @@ class Service:
         text: str = "",
         by: str = "",
         digest: str | None = None,
+        call: CallAnswer = AS_ASKED,
     ) -> str:
         """Answer a gate, once. The reference is a gate, or a run with exactly one open gate."""
         gate = self._gate(reference)  # once: the next gate of a run was never shown to anybody
         opened = self._opened(gate)
-        _check_answer(opened, decision, digest)
+        check_answer(opened, decision, text=text, digest=digest, call=call)
+        arguments, blobs = stored_text(call.arguments or "")
         for _ in range(CAS_TRIES):
             version = self.log.version(gate.run)
             if gate.gate not in {row.gate for row in self.log.gates(gate.run)}:
@@ -205,9 +209,13 @@ class Service:
                 decision=decision,
                 text=text,
                 by=by,
+                arguments=None if call.arguments is None else arguments,
+                remember=call.remember,
             )
             try:
-                await self._tell(gate.run, fact, expected=version, closes=gate.gate, status=None)
+                await self._tell(
+                    gate.run, fact, expected=version, closes=gate.gate, status=None, blobs=blobs
+                )
             except VersionConflict:
                 continue
             return gate.run
@@ -226,8 +234,7 @@ class Service:
         if len(found) == 1:
             return found[0]
         if found:
-            names = ", ".join(gate.gate for gate in found)
-            raise Conflict(f"{run} waits at {len(found)} gates: {names}", code="ambiguous")
+            raise which_gate(run, found)
         row = self.log.row(run)
         how = "has ended" if row_ended(row) else "does not wait for anybody"
         raise Conflict(f"{run} {how}: {row.headline.status}", code="no-longer-waiting")
@@ -319,6 +326,7 @@ class Service:
         expected: int,
         status: Shown | None,
         closes: str | None = None,
+        blobs: Mapping[str, bytes] = NO_BLOBS,
     ) -> None:
         """Append a fact from outside the driver, and let whoever drives the run see it. Without
         a status of its own the fact gives a waiting run work, and leaves a paused one paused.
@@ -338,6 +346,7 @@ class Service:
                 run=run,
                 expected=expected,
                 facts=[fact],
+                blobs=blobs,
                 headline=headline,
                 gates_closed=[closes] if closes else [],
             )
@@ -364,16 +373,7 @@ def row_ended(row: RunRow) -> bool:
     return row.headline.status not in OPEN_STATUSES
 
 
-def _check_answer(opened: GateOpened, decision: Decision, digest: str | None) -> None:
-    if decision not in opened.answers:
-        raise Conflict(
-            f"{opened.gate} takes {', '.join(opened.answers)}, not {decision}", code="bad-decision"
-        )
-    if digest is not None and digest != opened.digest:
-        raise Conflict(f"{opened.gate} has changed since it was shown", code="changed-since-shown")
-
-
-def _sortable(now_ms: int) -> str:
+def sortable_id(now_ms: int) -> str:
     """48 bits of time and 80 of chance, so that ids sort by age and never meet."""
     number = (now_ms << 80) | int.from_bytes(secrets.token_bytes(10), "big")
     digits = []

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -22,18 +22,43 @@ _DRIVING = (
 )
 
 
+_ABOUT_CALLS: list[Callable[[Any], Any]] = [
+    click.option(
+        "--remember",
+        is_flag=True,
+        help="Of a tool call: do not ask about this tool again in this run.",
+    ),
+    click.option(
+        "--arguments",
+        metavar="JSON|@FILE",
+        help="Of a tool call: what the tool is given instead, a JSON object.",
+    ),
+]
+
+
 def _verb(
     name: "Decision", summary: str, *, examples: list[Example], needs_text: bool = False
 ) -> click.Command:
-    def answer(ctx: click.Context, /, *, reference: str, text: str | None, no_drive: bool) -> int:
+    def answer(
+        ctx: click.Context,
+        /,
+        *,
+        reference: str,
+        text: str | None,
+        no_drive: bool,
+        arguments: str | None = None,
+        remember: bool = False,
+    ) -> int:
         if needs_text and not (text or "").strip():
             if not no_drive and _has_ended(door_of(ctx), reference):
                 return _go_on(door_of(ctx), reference)
             raise click.UsageError(f"{name} needs TEXT: say what should be different", ctx)
-        return _answer(door_of(ctx), reference, name, text=text or "", go_on=not no_drive)
+        said = _Said(decision=name, text=text or "", arguments=arguments, remember=remember)
+        return _answer(door_of(ctx), reference, said, go_on=not no_drive)
 
     decorate: list[Callable[[Any], Any]] = [
         click.pass_context,
+        *(_ABOUT_CALLS if name == "approve" else ()),
         click.option("--no-drive", is_flag=True, help="Only record the answer; drive nothing."),
         click.argument("text", metavar="TEXT" if needs_text else "[TEXT]", required=False),
         click.argument("reference", metavar="ID", shell_complete=complete_gates),
@@ -46,11 +71,26 @@ def _verb(
     return command
 
 
-def _answer(door: Door, reference: str, decision: "Decision", *, text: str, go_on: bool) -> int:
+class _Said(NamedTuple):
+    """A decision as it was written on the command line."""
+
+    decision: "Decision"
+    text: str
+    arguments: str | None
+    remember: bool
+
+
+def _answer(door: Door, reference: str, said: _Said, *, go_on: bool) -> int:
+    from loopwright.app.deciding import CallAnswer, read_arguments  # noqa: PLC0415 - quick help
     from loopwright.app.service import current_user  # noqa: PLC0415 - help stays quick
 
+    arguments = None if said.arguments is None else read_arguments(said.arguments)
+    call = CallAnswer(arguments=arguments, remember=said.remember)
+
     async def decide(service: "Service") -> str:
-        return await service.answer(reference, decision, text=text, by=current_user())
+        return await service.answer(
+            reference, said.decision, text=said.text, by=current_user(), call=call
+        )
 
     if not go_on:
         return _record(door, decide)
@@ -98,12 +138,17 @@ VERBS = {
     "approve": _verb(
         "approve",
         "Accept what a gate asks about. ID is a gate, or a run with one open gate.",
-        examples=[("loopwright approve gate_5f", ""), ('loopwright approve run_01 "Good"', "")],
+        examples=[
+            ("loopwright approve gate_5f", ""),
+            ('loopwright approve run_01 "Good"', ""),
+            ("loopwright approve gate_5f --remember", "a tool call, and this tool from now on"),
+            ("loopwright approve gate_5f --arguments @fixed.json", "with other arguments"),
+        ],
     ),
     "reject": _verb(
         "reject",
         "Refuse what a gate asks about, which fails the step. ID is a gate, or a run with one "
-        "open gate.",
+        "open gate. About a tool call TEXT must say why: the model is told, and goes on.",
         examples=[('loopwright reject gate_5f "Not what I meant"', "")],
     ),
     "continue": _verb(

@@ -1,18 +1,24 @@
 """Asking a person at a gate, on a terminal."""
 
 import asyncio
+import json
 import os
 import sys
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
+from loopwright.app.deciding import AS_ASKED, CallAnswer, read_arguments
+from loopwright.cli.calls import arguments_lines
 from loopwright.cli.door import Door
 from loopwright.cli.texts import last_lines, one_line
+from loopwright.errors import LoopwrightError
 from loopwright.kernel.facts import GateOpened
 from loopwright.model.actions import Decision
 
 OUTPUT_LINES = 15
 _KEYS: dict[str, Decision] = {"a": "approve", "r": "reject", "c": "continue"}
+_REMEMBER, _EDIT = ("m", "remember"), ("e", "edit")
+_NEEDED = {"continue": "what should be different? ", "reject": "why not? The model is told: "}
 ReadLine = Callable[[], Awaitable[str | None]]
 
 
@@ -21,6 +27,7 @@ class Reply(NamedTuple):
 
     decision: Decision
     text: str
+    call: CallAnswer = AS_ASKED
 
 
 async def ask(
@@ -29,24 +36,54 @@ async def ask(
     """Show what is to be decided and wait for an answer; None when the person leaves."""
     read_line = read_line or terminal_line
     _show(door, gate, output)
-    choices = ", ".join(f"[{decision[0]}]{decision[1:]}" for decision in gate.answers)
     while True:
-        _prompt(f"{choices} or [l]eave it: ")
+        _prompt(_choices(gate))
         typed = await read_line()
         word, _, rest = (typed or "").strip().partition(" ")
         if typed is None or word.lower() in ("l", "leave", "q"):
             return None
+        if gate.call is not None and word.lower() in (*_REMEMBER, *_EDIT):
+            call = await _about_call(door, word.lower(), rest, read_line)
+            if call is not None:
+                return Reply("approve", "" if word.lower() in _EDIT else rest.strip(), call)
+            continue
         decision = _decision(word.lower(), gate)
         if decision is None:
             continue
         text = rest.strip()
-        while decision == "continue" and not text:
-            _prompt("what should be different? ")
+        while _needs_text(decision, gate) and not text:
+            _prompt(_NEEDED[decision])
             more = await read_line()
             if more is None:
                 return None
             text = more.strip()
         return Reply(decision, text)
+
+
+def _choices(gate: GateOpened) -> str:
+    choices = [f"[{decision[0]}]{decision[1:]}" for decision in gate.answers]
+    if gate.call is not None:
+        choices += ["approve and re[m]ember", "[e]dit the arguments"]
+    return f"{', '.join(choices)} or [l]eave it: "
+
+
+def _needs_text(decision: Decision, gate: GateOpened) -> bool:
+    return decision == "continue" or (decision == "reject" and gate.call is not None)
+
+
+async def _about_call(door: Door, word: str, rest: str, read_line: ReadLine) -> CallAnswer | None:
+    """What is said with an approval of a tool call; None when that cannot be understood."""
+    if word in _REMEMBER:
+        return CallAnswer(remember=True)
+    given = rest.strip()
+    if not given:
+        _prompt("arguments, as a JSON object or @FILE: ")
+        given = (await read_line() or "").strip()
+    try:
+        return CallAnswer(arguments=read_arguments(given))
+    except LoopwrightError as error:
+        door.tell(str(error), tone="warn")
+        return None
 
 
 def _decision(word: str, gate: GateOpened) -> Decision | None:
@@ -57,13 +94,21 @@ def _decision(word: str, gate: GateOpened) -> Decision | None:
 def _show(door: Door, gate: GateOpened, output: str) -> None:
     door.tell("")
     door.tell(f"A person is asked: {one_line(gate.message)}", tone="bold")
+    if gate.call is not None:
+        for line in arguments_lines(json.loads(output)):
+            door.tell(f"  {line}")
+    else:
+        _show_output(door, output)
+    door.tell(f"  {gate.gate} · {gate.path} · digest {gate.digest[:16]}", tone="dim")
+
+
+def _show_output(door: Door, output: str) -> None:
     lines = last_lines(output, OUTPUT_LINES)
     total = len([line for line in output.splitlines() if line.strip()])
     if total > len(lines):
         door.tell(f"  … {total - len(lines)} lines before", tone="dim")
     for line in lines:
         door.tell(f"  {line}")
-    door.tell(f"  {gate.gate} · {gate.path} · digest {gate.digest[:16]}", tone="dim")
 
 
 def _prompt(text: str) -> None:

@@ -152,7 +152,12 @@ class Attendance:
             return False
         try:
             await self._here.service.answer(
-                gate.gate, reply.decision, text=reply.text, by=current_user(), digest=gate.digest
+                gate.gate,
+                reply.decision,
+                text=reply.text,
+                by=current_user(),
+                digest=gate.digest,
+                call=reply.call,
             )
         except Conflict as conflict:
             door.tell(str(conflict), tone="warn")

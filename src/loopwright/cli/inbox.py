@@ -3,13 +3,18 @@
 import sys
 import time
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 import click
 
+from loopwright.cli.calls import arguments_line
 from loopwright.cli.cells import duration, table
 from loopwright.cli.looking import looking, terminal_width
 from loopwright.cli.texts import one_line
 from loopwright.cli.verb import Verb, door_of
+
+if TYPE_CHECKING:
+    from loopwright.model.record import JsonValue
 
 
 @click.command(
@@ -24,9 +29,9 @@ def inbox(ctx: click.Context, /) -> None:
     """What waits for a person, oldest first."""
     door = door_of(ctx)
     with looking(door) as service:
-        from loopwright.app.views.listing import gate_item  # noqa: PLC0415 - help stays quick
+        from loopwright.app.views.listing import inbox_items  # noqa: PLC0415 - help stays quick
 
-        items = [gate_item(service, gate) for gate in service.gates()]
+        items = inbox_items(service)
     if door.as_json:
         door.put_json({"gates": items})
         return
@@ -37,13 +42,19 @@ def inbox(ctx: click.Context, /) -> None:
     for item in items:
         opened = datetime.fromisoformat(str(item["opened_at"])).timestamp()
         age = duration(int((time.time() - opened) * 1_000))
-        what = one_line(f"{item['name']} {item['path']}: {item['message']}")
+        what = one_line(f"{item['name']} {item['path']}: {item['message']}{_given(item)}")
         rows.append([str(item["id"]), str(item["run"]), age, what])
     head, *lines = table(rows, terminal_width())
     door.put(door.painted(head, "dim", sys.stdout))
     for line in lines:
         door.put(line)
     door.say("`loopwright show RUN` shows what it is about; approve, reject or continue decides")
+
+
+def _given(item: "dict[str, JsonValue]") -> str:
+    """What a tool would be given, on the same line."""
+    call = item.get("call")
+    return f" {arguments_line(call['arguments'])}" if isinstance(call, dict) else ""
 
 
 VERBS = {"inbox": inbox}

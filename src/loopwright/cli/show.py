@@ -5,18 +5,20 @@ from typing import TYPE_CHECKING
 
 import click
 
+from loopwright.cli.calls import call_lines
 from loopwright.cli.cells import STATUS_TONES, money, status_cell, tokens
 from loopwright.cli.completing import complete_runs
 from loopwright.cli.door import Door, Tone
 from loopwright.cli.drawing import draw, node_of
 from loopwright.cli.looking import looking, terminal_width
-from loopwright.cli.texts import cut, last_lines, one_line
+from loopwright.cli.texts import cut, last_lines, one_line, width
 from loopwright.cli.verb import Verb, door_of
 
 if TYPE_CHECKING:
     from loopwright.model.record import JsonValue
 
 EVIDENCE_LINES = 3
+NARROWEST = 40
 DRAWN_CELLS = 100  # wider is not easier to read, also where nobody looks at columns
 
 
@@ -116,6 +118,18 @@ class _Sheet:
         for gate in _list(detail["gates"]):
             assert isinstance(gate, dict)
             self._line(f"waits  {gate['id']}  {one_line(str(gate['message']))}", "warn")
+            call = gate.get("call")
+            for line in call_lines(call) if isinstance(call, dict) else ():
+                self._whole_line(f"       {line}")
+
+    def _whole_line(self, text: str) -> None:
+        """Something that is decided about: broken over lines where it is long, never cut."""
+        room = max(self._width, NARROWEST)
+        while width(text) > room:
+            head = cut(text, room + 1)[:-1]
+            self._door.put(head)
+            text = f"         {text[len(head) :]}"
+        self._door.put(text)
 
     def _line(self, text: str, tone: Tone = "plain") -> None:
         self._door.put(self._door.painted(cut(text, self._width), tone, sys.stdout))

@@ -39,6 +39,19 @@ def one_line(text: str, cells: int | None = None) -> str:
     return flat if cells is None else cut(flat, cells)
 
 
+def exact_lines(text: str) -> list[str]:
+    """Every line of something that is decided about: blanks stay, and what cannot be seen is shown
+    by its code, escape sequences too.
+    """
+    lines = _LINE_ENDS.sub("\n", text).expandtabs(4).split("\n")
+    return ["".join(map(_seen, line)) for line in lines]
+
+
+def _seen(char: str) -> str:
+    hidden = char in _SELECTORS or unicodedata.category(char) in ("Cf", "Cn", "Co")
+    return _coded(char) if hidden else _shown(char)
+
+
 def _shown(char: str) -> str:
     if char in "\n\t":
         return char

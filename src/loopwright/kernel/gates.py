@@ -52,13 +52,12 @@ def about_call(
     state: State, owner: Owner, call: int, message: str, arguments: str, senses: Senses
 ) -> GateOpened:
     """The fact that asks a person about one tool call of a turn."""
-    identity = f"{state.run}\n{owner.inside}\ntool\n{call}"
     output = senses.keep(arguments)
     return GateOpened(
         at=state.now,
         path=owner.inside,
         iteration=owner.iteration,
-        gate=f"gate_{blake2b(identity.encode(), digest_size=10).hexdigest()}",
+        gate=call_gate(state.run, owner.inside, call),
         digest=_digest(message, output),
         message=message,
         answers=("approve", "reject"),
@@ -66,6 +65,12 @@ def about_call(
         output=output,
         call=call,
     )
+
+
+def call_gate(run: str, path: str, call: int) -> str:
+    """Id of the question about one tool call of a turn."""
+    identity = f"{run}\n{path}\ntool\n{call}"
+    return f"gate_{blake2b(identity.encode(), digest_size=10).hexdigest()}"
 
 
 def _asked_before(owner: Owner, about: About) -> int:

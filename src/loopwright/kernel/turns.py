@@ -17,6 +17,7 @@ from loopwright.kernel.retry import parked_until
 from loopwright.kernel.state import Pending, State
 from loopwright.model.record import Text
 
+NOT_APPROVED = "a person did not approve it"
 _CYCLE = ("model", "summary", "backoff")
 
 
@@ -79,11 +80,11 @@ def _count(body: CycleBody, fact: EffectDone) -> None:
 
 
 def decided(state: State, body: CycleBody, number: int, fact: GateAnswered) -> None:
-    """A person has decided about one call of a turn."""
+    """A person has decided about one call of a turn. An approval runs it, and nothing else does."""
     assert body.turn is not None
     note = body.turn.calls[number - 1]
-    if fact.decision == "reject":
-        body.said[number] = rejected(note, fact.text, fact.by)
+    if fact.decision != "approve":
+        body.said[number] = rejected(note, fact.text or NOT_APPROVED, fact.by)
         return
     body.approved[number] = note.arguments if fact.arguments is None else fact.arguments
     if fact.remember:

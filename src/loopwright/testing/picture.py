@@ -11,6 +11,7 @@ import msgspec
 from loopwright.kernel.frames import (
     Body,
     CheckNote,
+    GateState,
     ItemResult,
     LeafBody,
     Owner,
@@ -78,7 +79,11 @@ def _names(thing: State | Owner | Body) -> tuple[str, ...]:
 
 
 def _value(value: object) -> object:
-    """Notes and results of items are frames too, and compare by identity."""
+    """Notes, results of items and gates are frames too, and compare by identity."""
+    if isinstance(value, dict):
+        return {name: _value(one) for name, one in value.items()}
+    if isinstance(value, GateState):
+        return value.gate, value.digest, value.decision
     if isinstance(value, list):
         return [_value(one) for one in value]
     if isinstance(value, ItemResult | CheckNote):

@@ -3,6 +3,7 @@
 from loopwright.app.moments import timestamp
 from loopwright.app.opening import owner_alive
 from loopwright.app.service import Service
+from loopwright.app.views.asked import asked_call
 from loopwright.app.views.graph import graph
 from loopwright.app.views.progress import PassSeen, Progress
 from loopwright.app.views.summary import iterations, summary
@@ -59,8 +60,31 @@ def run_item(service: Service, row: RunRow) -> dict[str, JsonValue]:
     }
 
 
-def gate_item(service: Service, gate: OpenGate) -> dict[str, JsonValue]:
-    """A row of the inbox."""
+def inbox_items(service: Service) -> list[dict[str, JsonValue]]:
+    """The rows of the inbox, oldest first; a question about a tool call with that call."""
+    states: dict[str, State | None] = {}
+    items: list[dict[str, JsonValue]] = []
+    for gate in service.gates():
+        if gate.run not in states:
+            states[gate.run] = _whole_state(service, gate.run)
+        state = states[gate.run]
+        found = state.gates.get(gate.gate) if state is not None else None
+        call = asked_call(found, service.read_text) if found is not None else None
+        items.append({**_gate_item(service, gate), **({"call": call} if call else {})})
+    return items
+
+
+def _whole_state(service: Service, run: str) -> State | None:
+    """The state of a run; one that is damaged must not hide the questions of the others."""
+    try:
+        return service.state(run)
+    except StorageError as error:
+        if error.code != "damaged":
+            raise
+        return None
+
+
+def _gate_item(service: Service, gate: OpenGate) -> dict[str, JsonValue]:
     return {
         "id": gate.gate,
         "run": gate.run,

@@ -6,7 +6,7 @@ from typing import Literal, TypeAlias
 from loopwright.app.views.correspondence import written
 from loopwright.app.views.summary import ReadText
 from loopwright.app.views.turns import compressed_words, is_turn
-from loopwright.app.views.words import check_label, headline, seen_output
+from loopwright.app.views.words import check_label, decided, headline, seen_output
 from loopwright.kernel.calls import AgentCall, CommandCall, ModelCall, ToolCall
 from loopwright.kernel.facts import (
     AnyFact,
@@ -95,9 +95,10 @@ class Logbook:
             case HistoryCompressed():
                 return "message", "conversation", compressed_words(fact)
             case GateOpened():
-                return "person", f"asked ({fact.gate})", fact.message
+                about = f"\n{self._read(fact.output)}" if fact.call is not None else ""
+                return "person", f"asked ({fact.gate})", f"{fact.message}{about}"
             case GateAnswered():
-                return "person", f"{fact.decision} by {fact.by or 'somebody'}", fact.text
+                return "person", f"{decided(fact)} by {fact.by or 'somebody'}", fact.text
             case _:
                 told = written(fact, self._read)
                 return None if told is None else ("message", *told)

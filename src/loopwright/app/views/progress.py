@@ -9,7 +9,13 @@ from dataclasses import dataclass, field
 from loopwright.app.views.correspondence import written
 from loopwright.app.views.summary import ReadText, current_loop
 from loopwright.app.views.turns import compressed_words, is_turn, turn_words
-from loopwright.app.views.words import check_label, headline, passes_text, seen_output
+from loopwright.app.views.words import (
+    check_label,
+    decided,
+    headline,
+    passes_text,
+    seen_output,
+)
 from loopwright.kernel.calls import AgentCall, CommandCall, ModelCall, SleepCall, ToolCall
 from loopwright.kernel.facts import (
     AnyFact,
@@ -184,7 +190,7 @@ class Progress:
                 self.asked[fact.gate] = fact
                 return Line(f"waits for a person: {fact.message}", detail=fact.gate)
             case GateAnswered():
-                return Line(f"answered{_by(fact.by)}: {fact.decision}", detail=fact.text)
+                return Line(f"answered{_by(fact.by)}: {decided(fact)}", detail=fact.text)
             case _:
                 return self._step_or_run(fact)
 

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from loopwright.app.views.asked import gate_view
 from loopwright.kernel.facts import Failure
 from loopwright.kernel.frames import Owner, RepeatBody, Result, StepOwner
 from loopwright.kernel.scopes import hidden_word
@@ -36,10 +37,7 @@ def summary(state: State, read: ReadText) -> dict[str, JsonValue]:
             "usd": state.usage.usd,
             "unpriced_calls": state.usage.unpriced,
         },
-        "gates": [
-            {"id": gate.gate, "path": gate.path, "message": gate.message, "digest": gate.digest}
-            for gate in state.gates.values()
-        ],
+        "gates": [gate_view(gate, read) for gate in state.gates.values()],
         "error": _error(finished.error if finished else None),
     }
 

@@ -1,12 +1,12 @@
 """A run in words: how it stands, why it ended, what can be done next."""
 
 from loopwright.app.views.summary import ReadText, current_loop, iterations, seen_text
-from loopwright.kernel.facts import EffectDone, EffectFailed
-from loopwright.kernel.frames import RepeatBody
+from loopwright.kernel.facts import EffectDone, EffectFailed, GateAnswered
+from loopwright.kernel.frames import GateState, RepeatBody
 from loopwright.kernel.limits import cap
 from loopwright.kernel.reopening import REOPENED
 from loopwright.kernel.state import State
-from loopwright.model.actions import Repeat
+from loopwright.model.actions import Decision, Repeat
 from loopwright.model.checks import leaves
 from loopwright.model.plan import only_repeat
 from loopwright.runtime.headline import status_of
@@ -108,6 +108,12 @@ def seen_output(state: State, fact: EffectDone | EffectFailed, read: ReadText) -
     return text if owner is None else seen_text(owner, text)
 
 
+def decided(fact: GateAnswered) -> str:
+    """A decision in words: `approve with other arguments`."""
+    edited = " with other arguments" if fact.arguments is not None else ""
+    return f"{fact.decision}{edited}{', and from now on' if fact.remember else ''}"
+
+
 def check_label(state: State, path: str, index: int, fallback: str) -> str:
     """A check by what it asks, for people: `command: pytest -q`."""
     owner = state.owners.get(path.rpartition(".")[0])
@@ -128,12 +134,19 @@ def _label(loop: Repeat, index: int) -> str:
     return f"{name}: {detail}" if detail else name
 
 
+def _words_for(verb: Decision, gate: GateState) -> str:
+    """What must be said with a decision."""
+    if verb == "reject" and gate.call is not None:
+        return " REASON"
+    return " TEXT" if verb == "continue" else ""
+
+
 def next_commands(state: State) -> list[str]:
     """What a person may want to do with a run now."""
     status, run = status_of(state), state.run
     if status == "waiting":
         return [
-            f"loopwright {verb} {gate.gate}{' TEXT' if verb == 'continue' else ''}"
+            f"loopwright {verb} {gate.gate}{_words_for(verb, gate)}"
             for gate in state.gates.values()
             for verb in gate.answers
         ]

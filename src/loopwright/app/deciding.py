@@ -1,0 +1,108 @@
+"""Decisions at gates: what may be said with them, checked before anything is recorded."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from loopwright.errors import Conflict, LoopwrightError
+from loopwright.kernel.facts import GateOpened
+from loopwright.model.actions import Decision
+from loopwright.model.record import JsonValue
+from loopwright.ports import OpenGate
+
+MAX_ARGUMENTS_BYTES = 1_000_000
+_EXAMPLE = """--arguments '{"path": "notes.txt"}', or --arguments @FILE"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallAnswer:
+    """What an approval of a tool call may say besides: other arguments, as the JSON text of an
+    object, and that the tool is not asked about again in this run.
+    """
+
+    arguments: str | None = None
+    remember: bool = False
+
+    def __bool__(self) -> bool:
+        return self.arguments is not None or self.remember
+
+
+AS_ASKED = CallAnswer()
+
+
+def check_answer(
+    opened: GateOpened, decision: Decision, *, text: str, digest: str | None, call: CallAnswer
+) -> None:
+    """Refuse what a gate does not take; the gate stays open then."""
+    if decision not in opened.answers:
+        raise Conflict(
+            f"{opened.gate} takes {', '.join(opened.answers)}, not {decision}", code="bad-decision"
+        )
+    if digest is not None and digest != opened.digest:
+        raise Conflict(f"{opened.gate} has changed since it was shown", code="changed-since-shown")
+    if call and opened.call is None:
+        raise LoopwrightError(
+            f"{opened.gate} is not about a tool call of a model: it has no arguments, and nothing "
+            "to remember",
+            code="no-tool-call",
+            hint="leave out --arguments and --remember",
+        )
+    if call and decision != "approve":
+        raise LoopwrightError(
+            f"other arguments and remembering belong to an approval, not to {decision}",
+            code="bad-decision",
+        )
+    if opened.call is not None and decision == "reject" and not text.strip():
+        raise LoopwrightError(
+            f"{opened.gate} is about a tool call: a rejection needs a reason, which the model is "
+            "told",
+            code="reason-needed",
+            hint=f'loopwright reject {opened.gate} "what is wrong with it"',
+        )
+
+
+def read_arguments(given: str) -> str:
+    """Arguments of a tool from the command line: JSON, or `@FILE` with JSON in it. An object it
+    must be; whether it fits the tool is looked at when the tool is run.
+    """
+    text = _file_text(given[1:]) if given.startswith("@") else given
+    if len(text.encode(errors="replace")) > MAX_ARGUMENTS_BYTES:
+        raise _unfit(f"they have more than {MAX_ARGUMENTS_BYTES:,} bytes")
+    try:
+        value: JsonValue = msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
+        raise _unfit(f"they are no JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise _unfit("they must be a JSON object, with the arguments by their names")
+    return msgspec.json.encode(value).decode()
+
+
+def _file_text(name: str) -> str:
+    path = Path(name)
+    try:
+        if path.stat().st_size > MAX_ARGUMENTS_BYTES:
+            raise _unfit(f"{name} has more than {MAX_ARGUMENTS_BYTES:,} bytes")
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise _unfit(f"{name} is no UTF-8") from error
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or str(error)
+        raise _unfit(f"{name} cannot be read: {why}") from error
+
+
+def _unfit(why: str) -> LoopwrightError:
+    return LoopwrightError(
+        f"--arguments: {why}", code="bad-arguments", hint=f"write {_EXAMPLE}, or leave it out"
+    )
+
+
+def which_gate(run: str, gates: Sequence[OpenGate]) -> Conflict:
+    """A run that waits at several gates: each is answered alone, so one must be named."""
+    listed = "; ".join(f"{gate.gate} ({gate.path}: {gate.message})" for gate in gates)
+    return Conflict(
+        f"{run} waits at {len(gates)} gates: {listed}",
+        code="ambiguous",
+        hint=f"name one of them: loopwright approve {gates[0].gate}",
+    )

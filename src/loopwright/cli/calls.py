@@ -1,0 +1,60 @@
+"""A tool call as a person reads it before deciding: nothing hidden, nothing too long."""
+
+import json
+from typing import TYPE_CHECKING
+
+from loopwright.cli.texts import cut, exact_lines, one_line
+
+if TYPE_CHECKING:
+    from loopwright.model.record import JsonValue
+
+LINE_CELLS = 300
+MOST_LINES = 30
+VALUE_CELLS = 1_000
+
+
+def arguments_line(arguments: "JsonValue") -> str:
+    """Arguments on one line, cut where they are long."""
+    return cut(" ".join(exact_lines(_json(arguments))), LINE_CELLS)
+
+
+def call_lines(call: "dict[str, JsonValue]") -> list[str]:
+    """Tool, why it was held, what the model says about it, and its arguments one below the other.
+
+    What is left out is told, so that nobody takes a part for the whole.
+    """
+    lines = [f"tool       {one_line(str(call['tool']))}"]
+    lines += [f"held       {one_line(str(call['held']))}"] if call["held"] else []
+    lines += [f"its words  {one_line(str(call['reason']), VALUE_CELLS)}"] if call["reason"] else []
+    return [*lines, *arguments_lines(call["arguments"])]
+
+
+def arguments_lines(arguments: "JsonValue") -> list[str]:
+    """Arguments one below the other."""
+    if not isinstance(arguments, dict) or not arguments:
+        return [f"arguments  {arguments_line(arguments)}"]
+    lines = ["arguments"]
+    shown = [line for name, value in arguments.items() for line in _argument(name, value)]
+    lines += [f"  {line}" for line in shown[:MOST_LINES]]
+    if len(shown) > MOST_LINES:
+        lines.append(f"  … {len(shown) - MOST_LINES} more lines; --json shows all of them")
+    return lines
+
+
+def _argument(name: str, value: "JsonValue") -> list[str]:
+    """A text keeps its lines; everything else is JSON."""
+    label = one_line(name)
+    first, *more = exact_lines(value if isinstance(value, str) else _json(value))
+    if not more:
+        return [f"{label}: {_kept(first)}"]
+    return [f"{label}:", *(f"  {_kept(line)}" for line in (first, *more))]
+
+
+def _kept(line: str) -> str:
+    """A line; of one that is too long its beginning, and how much there is."""
+    short = cut(line, VALUE_CELLS)
+    return short if short == line else f"{short} ({len(line)} characters in all)"
+
+
+def _json(value: "JsonValue") -> str:
+    return json.dumps(value, ensure_ascii=False)

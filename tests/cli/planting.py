@@ -1,0 +1,48 @@
+"""Runs that no command has started: facts of a scripted driver, written into the data directory."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import closing
+
+from loopwright.app.opening import open_log
+from loopwright.app.settings import load_settings
+from loopwright.kernel.facts import AnyFact, RunStarted
+from loopwright.kernel.fold import fold
+from loopwright.model.plan import Plan, encode_plan
+from loopwright.ports import Append
+from loopwright.runtime.headline import gate_changes, headline_of
+from loopwright.runtime.senses import content_hash
+from tests.kernel.driving import START, Texts
+
+INLINE = 1_000_000
+
+
+def texts() -> Texts:
+    """Texts that all stand in the facts themselves."""
+    return Texts(inline=INLINE)
+
+
+def first_fact(plan: Plan, run: str, workspace: str = "/") -> RunStarted:
+    """How a run begins that can be planted."""
+    name = content_hash(encode_plan(plan))
+    return RunStarted(
+        at=START, run=run, plan=name, name=plan.name, message="Do it.", workspace=workspace
+    )
+
+
+def plant(plan: Plan, facts: list[AnyFact]) -> str:
+    """Write a run into the data directory that the environment names; its id."""
+    state = fold(plan, facts)
+    plan_text = encode_plan(plan)
+    append = Append(
+        run=state.run,
+        expected=0,
+        facts=facts,
+        blobs={content_hash(plan_text): plan_text},
+        headline=headline_of(state),
+        gates_opened=gate_changes(state.run, facts)[0],
+    )
+    with closing(open_log(load_settings().settings)) as log:
+        asyncio.run(log.append(append))
+    return state.run
