@@ -9,9 +9,9 @@ from typing import TypeAlias
 
 import msgspec
 
-from loopwright.kernel.facts import DropReason
 from loopwright.kernel.frames import Owner, RepeatBody, Result, StepOwner, StepsBody
 from loopwright.kernel.mail import Directory, Reader
+from loopwright.kernel.reasons import DropReason
 from loopwright.kernel.state import State
 from loopwright.model.actions import Action, CallAgent, Repeat, Step, Steps
 from loopwright.model.ids import child_path, item_path, last_id, logical_path

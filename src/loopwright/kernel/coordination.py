@@ -16,7 +16,6 @@ from loopwright.kernel.close import withdraw
 from loopwright.kernel.facts import (
     AnyFact,
     CoordinatorNarrated,
-    DropReason,
     EffectDone,
     EffectFailed,
     EffectRequested,
@@ -25,6 +24,7 @@ from loopwright.kernel.facts import (
 from loopwright.kernel.limits import over_budget
 from loopwright.kernel.mail import COORDINATOR, Message, Notice, Undeliverable
 from loopwright.kernel.messages import closed_box, delivered, dropped, tell
+from loopwright.kernel.reasons import DropReason
 from loopwright.kernel.retry import after_failure
 from loopwright.kernel.state import Pending, Senses, State
 from loopwright.kernel.tools import Caller, Refused, use

@@ -10,6 +10,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from loopwright.kernel.calls import AnyCall, CallNote
+from loopwright.kernel.reasons import DropReason, Intent
 from loopwright.model.actions import Decision
 from loopwright.model.plan import Agent
 from loopwright.model.policy import FailureKind, Limits
@@ -18,25 +19,6 @@ from loopwright.model.record import JsonValue, Text
 Outcome: TypeAlias = Literal["completed", "exhausted", "failed", "cancelled"]
 StepStatus: TypeAlias = Literal["completed", "exhausted", "failed", "cancelled", "skipped"]
 Verdict: TypeAlias = Literal["pass", "fail", "error", "timed_out", "rejected"]
-Intent: TypeAlias = Literal["info", "context_update", "cancel", "reply"]
-DropReason: TypeAlias = Literal[
-    "unknown-step",  # no step has this id
-    "ambiguous",  # a bare name that fits more than one step
-    "container",  # a loop or a graph of steps, which reads nothing itself
-    "not-an-agent",  # a command, a gate, a wait
-    "not-running",  # only a step under way can be cancelled
-    "target-terminal",  # the step has ended and is not called again
-    "no-transcript",  # the step has ended without ever having spoken
-    "max-wake-cycles",  # called again often enough
-    "mailbox-full",
-    "mailbox-closed-by-finalize",
-    "no-coordinator",
-    "coordinator-failed",
-    "budget",
-    "hold-timeout",
-    "workflow-cancelled",
-    "run-ended",
-]
 
 
 class Usage(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
@@ -134,6 +116,17 @@ class RunReopened(Fact, frozen=True, kw_only=True, tag="run.reopened"):
 
     by: str = ""
     limits: Limits | None = None
+
+
+class RunForked(Fact, frozen=True, kw_only=True, tag="run.forked"):
+    """What stands before was copied from another run, up to the end of `place`; from here on this
+    run is its own. `text` is what a person says to the next pass of the loop there.
+    """
+
+    parent: str
+    place: str
+    text: str = ""
+    by: str = ""
 
 
 class AgentChanged(Fact, frozen=True, kw_only=True, tag="agent.changed"):
@@ -371,6 +364,7 @@ AnyFact: TypeAlias = (
     | AgentChanged
     | RunFinished
     | RunReopened
+    | RunForked
     | StepStarted
     | StepRetried
     | StepFinished

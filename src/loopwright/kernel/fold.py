@@ -41,6 +41,7 @@ from loopwright.kernel.facts import (
     MessageDropped,
     MessageSent,
     RunFinished,
+    RunForked,
     RunPaused,
     RunReopened,
     RunResumed,
@@ -51,6 +52,7 @@ from loopwright.kernel.facts import (
     StepStarted,
     TurnTaken,
 )
+from loopwright.kernel.forking import run_forked
 from loopwright.kernel.frames import (
     CheckNote,
     CycleBody,
@@ -71,7 +73,7 @@ from loopwright.kernel.messages import (
     note,
 )
 from loopwright.kernel.outcome import leaf_output
-from loopwright.kernel.reopening import name_at_the_top, run_reopened
+from loopwright.kernel.reopening import keep_conversation, name_at_the_top, run_reopened
 from loopwright.kernel.state import (
     State,
     make_body,
@@ -208,6 +210,7 @@ def _step_finished(state: State, fact: StepFinished) -> None:
         iterations=fact.iterations,
     )
     owner.parent.active.pop(owner.step.id, None)
+    keep_conversation(state, owner, fact.status)
     _settle_step(state, owner.parent, owner.step.id, result)
 
 
@@ -368,6 +371,7 @@ _APPLY: dict[type[Fact], Callable[..., None]] = {
     AgentChanged: _agent_changed,
     RunFinished: _run_finished,
     RunReopened: run_reopened,
+    RunForked: run_forked,
     StepStarted: _step_started,
     StepRetried: _step_retried,
     StepFinished: _step_finished,

@@ -226,10 +226,23 @@ class RepeatBody:
     checked_first: bool = False
     call: CallAgent | None = None  # what this is a conversation with, if it is one
     history: list[Entry] = field(default_factory=list)
+    turns: int = 0  # passes whose turn has entered the conversation
     summaries: int = 0
     counted: int = 0  # tokens of the conversation, as the provider counted them last
     counted_entries: int = 0  # how many entries that count was about
     task_chars: int = 0
+
+
+class Conversation(msgspec.Struct):
+    """What is kept of a conversation that did not complete, for when the run is reopened."""
+
+    turns: int
+    last: Result | None
+    history: list[Entry]
+    summaries: int
+    extra: int
+    spent: Spent
+    spent_by_step: Spent
 
 
 class CheckNote(msgspec.Struct, eq=False, gc=False):

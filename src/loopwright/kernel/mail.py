@@ -9,7 +9,8 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from loopwright.kernel.facts import DropReason, EffectDone, Failure, Intent
+from loopwright.kernel.facts import EffectDone, Failure
+from loopwright.kernel.reasons import DropReason, Intent
 from loopwright.model.record import Text
 
 COORDINATOR = "coordinator"

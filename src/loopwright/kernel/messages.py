@@ -19,7 +19,6 @@ from loopwright.kernel.facts import (
     CheckVerdict,
     CoordinatorFinalized,
     CoordinatorNarrated,
-    DropReason,
     EffectDone,
     EffectFailed,
     IterationFinished,
@@ -33,6 +32,7 @@ from loopwright.kernel.facts import (
 )
 from loopwright.kernel.frames import CycleBody, Entry, LeafBody, Owner, PassOwner, Result
 from loopwright.kernel.mail import COORDINATOR, Message, Notice, Said, Undeliverable
+from loopwright.kernel.reasons import DropReason
 from loopwright.kernel.state import State
 from loopwright.model.ids import logical_path
 

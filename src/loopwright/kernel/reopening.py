@@ -4,6 +4,9 @@ Steps of the plan that completed keep their results, and everything that was spe
 others begin anew as a whole, a loop with its first pass, and a condition is looked at again. What
 begins a second time goes by a name of its own inside (`build~2`), so no effect and no gate has the
 name of an earlier one.
+
+A conversation with a chat model is the exception: it goes on with its next turn, and its turns and
+what they cost stay counted. Only a turn that was never taken to its end is taken again.
 """
 
 from collections import deque
@@ -11,11 +14,18 @@ from collections.abc import Mapping
 
 import msgspec
 
-from loopwright.kernel.facts import Outcome, RunReopened
-from loopwright.kernel.frames import Result, StepOwner
+from loopwright.kernel.facts import Outcome, RunReopened, StepStatus
+from loopwright.kernel.frames import (
+    Body,
+    Conversation,
+    RepeatBody,
+    Result,
+    Spent,
+    StepOwner,
+)
 from loopwright.kernel.messages import mail_reopened
 from loopwright.kernel.state import State
-from loopwright.model.actions import Step
+from loopwright.model.actions import Cycle, Step
 
 REOPENED: tuple[Outcome, ...] = ("failed", "exhausted")
 """How a run must have ended to go on; one that somebody stopped has ended for good."""
@@ -30,6 +40,8 @@ def run_reopened(state: State, fact: RunReopened) -> None:
     state.paused = False
     state.reopened += 1
     state.slots.clear()
+    for talk in state.talks.values() if fact.limits is not None else ():
+        talk.spent, talk.spent_by_step = Spent(), Spent()  # the new budget is of the whole run
     if fact.limits is not None:
         state.plan = msgspec.structs.replace(state.plan, limits=fact.limits)
         state.note_limits()
@@ -63,3 +75,39 @@ def name_at_the_top(state: State, owner: StepOwner) -> None:
         owner.tries = owner.first_try = count
         owner.inside = f"{owner.path}~{count}"
         state.owners[owner.inside] = owner
+        _go_on(owner, state.talks.pop(owner.path, None))
+
+
+def keep_conversation(state: State, owner: StepOwner, status: StepStatus) -> None:
+    """Keep a conversation at the top of the plan that ended without completing."""
+    body = owner.body
+    if owner.parent.owner is not state.root or not _is_conversation(body):
+        return
+    if status == "completed":
+        state.talks.pop(owner.path, None)
+        return
+    assert isinstance(body, RepeatBody)
+    last = body.last if body.turns else None
+    state.talks[owner.path] = Conversation(
+        turns=body.turns,
+        last=Result("completed", output=last.output, result=last.result) if last else None,
+        history=list(body.history),
+        summaries=body.summaries,
+        extra=body.extra,
+        spent=msgspec.structs.replace(body.spent),
+        spent_by_step=msgspec.structs.replace(owner.spent),
+    )
+
+
+def _is_conversation(body: Body) -> bool:
+    return isinstance(body, RepeatBody) and isinstance(body.action.body, Cycle)
+
+
+def _go_on(owner: StepOwner, talk: Conversation | None) -> None:
+    body = owner.body
+    if talk is None or not isinstance(body, RepeatBody) or not _is_conversation(body):
+        return
+    body.started = body.finished = body.turns = talk.turns
+    body.last, body.history = talk.last, list(talk.history)
+    body.summaries, body.extra = talk.summaries, talk.extra
+    body.spent, owner.spent = talk.spent, talk.spent_by_step

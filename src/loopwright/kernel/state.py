@@ -24,6 +24,7 @@ from loopwright.kernel.facts import (
 )
 from loopwright.kernel.frames import (
     Body,
+    Conversation,
     CycleBody,
     GateState,
     LeafBody,
@@ -117,6 +118,7 @@ class State:
     cancel: CancelRequested | None = None
     paused: bool = False
     reopened: int = 0
+    talks: dict[str, Conversation] = field(default_factory=dict)  # that did not complete, by step
     version: int = 0
     calls: int = 0
     usage: Usage = field(default_factory=Usage)

@@ -15,13 +15,13 @@ from loopwright.kernel.facts import (
     AnyFact,
     CoordinatorFinalized,
     CoordinatorNarrated,
-    Intent,
     MessageSent,
 )
 from loopwright.kernel.frames import PassOwner
 from loopwright.kernel.mail import COORDINATOR
 from loopwright.kernel.masking import mask_tokens
 from loopwright.kernel.messages import deliver
+from loopwright.kernel.reasons import Intent
 from loopwright.kernel.state import Pending, Senses, State
 from loopwright.model.record import JsonValue
 

@@ -131,6 +131,7 @@ def remember_turn(repeat: RepeatBody, body: CycleBody, *, done: bool) -> None:
     """
     if body.answer is None or body.turn is None:
         return
+    repeat.turns = repeat.finished
     if body.answer.result is not None:
         repeat.history.append(Entry(kind="model", text=body.answer.result))
     if body.turn.calls:

@@ -31,7 +31,7 @@ from loopwright.model.actions import Repeat
 from loopwright.model.ids import parent_path, pass_number
 from loopwright.model.plan import Plan
 from loopwright.testing.letters import letters
-from loopwright.testing.openings import Names, has_ended
+from loopwright.testing.openings import Names, Turns, has_ended
 from loopwright.testing.order import asked_again, begins_in_order, verdicts
 from loopwright.testing.spending import spending
 from loopwright.testing.tries import tries
@@ -177,8 +177,16 @@ def _passes(plan: Plan, facts: Sequence[AnyFact]) -> Iterator[str]:
     count: Counter[str] = Counter()
     granted: Counter[str] = Counter()
     asked_at_cap: set[str] = set()
+    names, turns = Names(), Turns()
     for fact in facts:
-        if isinstance(fact, GateOpened) and fact.about == "cap":
+        names.take(fact)
+        turns.take(fact)
+        if isinstance(fact, StepStarted) and not parent_path(fact.path):
+            path, before = names.inside(fact.path), names.before(fact.path)
+            if turns.counted[before]:  # a conversation goes on where it was
+                count[path] = turns.counted[path] = turns.counted[before]
+                granted[path] = granted[before]
+        elif isinstance(fact, GateOpened) and fact.about == "cap":
             asked_at_cap.add(fact.gate)
         elif isinstance(fact, GateAnswered):
             granted[fact.path] += fact.gate in asked_at_cap and fact.decision == "continue"

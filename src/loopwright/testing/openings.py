@@ -5,19 +5,40 @@ from collections.abc import Sequence
 
 from loopwright.kernel.facts import (
     AnyFact,
+    IterationFinished,
     RunFinished,
     RunReopened,
     StepFinished,
     StepRetried,
     StepStarted,
+    TurnTaken,
 )
-from loopwright.model.ids import parent_path
+from loopwright.model.ids import parent_path, pass_number
 
 
 def has_ended(facts: Sequence[AnyFact]) -> bool:
     """Whether the newest opening of a run has come to its end."""
     marks = [fact for fact in facts if isinstance(fact, RunFinished | RunReopened)]
     return bool(marks) and isinstance(marks[-1], RunFinished)
+
+
+class Turns:
+    """How many passes of each conversation with a chat model count when its run is reopened: those
+    whose turn was taken to its end.
+    """
+
+    def __init__(self) -> None:
+        self._taken: set[str] = set()
+        self.counted: Counter[str] = Counter()
+
+    def take(self, fact: AnyFact) -> None:
+        if isinstance(fact, TurnTaken):
+            self._taken.add(fact.path)
+        elif isinstance(fact, IterationFinished) and self._counts(fact):
+            self.counted[parent_path(fact.path)] = pass_number(fact.path) + 1
+
+    def _counts(self, fact: IterationFinished) -> bool:
+        return fact.path in self._taken and fact.status != "cancelled"
 
 
 class Names:
@@ -47,6 +68,11 @@ class Names:
     def tries(self, path: str) -> int:
         """How often a step has been tried since the run was last reopened."""
         return self._begun[path] - self._first.get(path, 1) + 1
+
+    def before(self, path: str) -> str:
+        """The name that places inside a step went by when it began the last time."""
+        count = self._begun[path] - 1
+        return f"{path}~{count}" if count > 1 else path
 
     def may_begin_again(self, path: str) -> bool:
         """Whether a reopened run may begin this place a second time."""
