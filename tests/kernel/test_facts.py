@@ -141,6 +141,7 @@ def test_new_fields_have_defaults() -> None:
         "cancel.requested": ["at"],
         "run.finished": ["at", "outcome", "reason"],
         "run.reopened": ["at"],
+        "run.forked": ["at", "parent", "place"],
         "agent.changed": ["at", "agent", "becomes"],
         "step.started": ["at", "path"],
         "step.retried": ["at", "path", "attempt"],

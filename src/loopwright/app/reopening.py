@@ -12,6 +12,7 @@ from loopwright.errors import Conflict, VersionConflict
 from loopwright.kernel.facts import AgentChanged, AnyFact, RunReopened
 from loopwright.kernel.reopening import REOPENED
 from loopwright.kernel.state import State
+from loopwright.model.plan import Plan
 from loopwright.ports import Append, RunRow
 
 
@@ -80,14 +81,19 @@ def _check(row: RunRow) -> None:
 def _facts(state: State, *, at: int, by: str, changes: Changes) -> list[AnyFact]:
     plan = state.plan
     limits = tightened(plan.limits, changes.budget) if changes.budget else None
-    facts: list[AnyFact] = [RunReopened(at=at, by=by, limits=limits)]
-    default, named = agent_choices(changes.agents)
-    if default or named:
-        here = Path.cwd()
-        bound = bind_agents(plan, default=default, named=named, base=here, cwd=here)
-        facts += [
-            AgentChanged(at=at, agent=name, becomes=agent, by=by)
-            for name, agent in bound.agents.items()
-            if agent != plan.agents.get(name)
-        ]
-    return facts
+    opened = RunReopened(at=at, by=by, limits=limits)
+    return [opened, *changed_agents(plan, changes.agents, at=at, by=by)]
+
+
+def changed_agents(plan: Plan, given: Sequence[str], *, at: int, by: str) -> list[AnyFact]:
+    """Agents that have something else behind them from now on: `SPEC` for all, or `NAME=SPEC`."""
+    default, named = agent_choices(given)
+    if not default and not named:
+        return []
+    here = Path.cwd()
+    bound = bind_agents(plan, default=default, named=named, base=here, cwd=here)
+    return [
+        AgentChanged(at=at, agent=name, becomes=agent, by=by)
+        for name, agent in bound.agents.items()
+        if agent != plan.agents.get(name)
+    ]

@@ -10,7 +10,7 @@ from loopwright.model.plan import Plan
 from loopwright.syntax.characters import escaped
 from loopwright.syntax.refs import ref_problem
 
-_ARTIFACTS = "artifacts"
+ARTIFACTS = "artifacts"
 _BASE = "base_branch"
 _USUAL = ("main", "master")
 _SECONDS = 10
@@ -42,14 +42,14 @@ def _check(branch: str) -> None:
 
 def with_artifacts(plan: Plan, place: Path | None, run: str) -> Plan:
     """The plan with the folder that its texts speak of, made before anything starts."""
-    if place is None or _ARTIFACTS not in plan.settings:
+    if place is None or ARTIFACTS not in plan.settings:
         return plan
     folder = place / run
     try:
         folder.mkdir(parents=True, mode=0o700)
     except OSError as error:
         raise StorageError(f"{folder} cannot be made: {error.strerror or error}") from error
-    return msgspec.structs.replace(plan, settings={**plan.settings, _ARTIFACTS: str(folder)})
+    return msgspec.structs.replace(plan, settings={**plan.settings, ARTIFACTS: str(folder)})
 
 
 def base_branch(workspace: Path) -> str | None:

@@ -46,6 +46,7 @@ COMMANDS: dict[str, Entry] = {
     "continue": Entry("answers", _DECIDING, "ask for another pass, with feedback"),
     "pause": Entry("control", _DECIDING, "let a run hold before its next pass"),
     "resume": Entry("control", _DECIDING, "let it go on, also after a crash"),
+    "fork": Entry("fork", _DECIDING, "a new run from a finished place of another"),
     "stop": Entry("control", _DECIDING, "end a run now"),
     "validate": Entry("validate", _WRITING, "find what is wrong with definitions"),
     "convert": Entry("convert", _WRITING, "any dialect to a native definition"),

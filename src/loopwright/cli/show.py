@@ -73,6 +73,7 @@ class _Sheet:
             "workspace": str(detail["workspace"]),
             "dialect": str(detail["dialect"]),
             "spent": f"{money(float(str(usage['usd'])))}, {tokens(used)} tokens",
+            "forked": _origin(detail["forked"]),
             "started": str(detail["started_at"]),
             "ended": str(detail["finished_at"] or ""),
             "driven by": f"process {driver}" if driver else "",
@@ -133,6 +134,10 @@ class _Sheet:
 
     def _line(self, text: str, tone: Tone = "plain") -> None:
         self._door.put(self._door.painted(cut(text, self._width), tone, sys.stdout))
+
+
+def _origin(forked: "JsonValue") -> str:
+    return f"from {forked['run']} after {forked['at']}" if isinstance(forked, dict) else ""
 
 
 def _loop_of(path: str) -> str:

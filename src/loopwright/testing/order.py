@@ -11,6 +11,7 @@ from loopwright.kernel.facts import (
     EffectFailed,
     EffectRequested,
     GateAnswered,
+    GateOpened,
     IterationFinished,
     RunReopened,
     StepFinished,
@@ -63,6 +64,7 @@ def verdicts(plan: Plan, facts: Sequence[AnyFact]) -> Iterator[str]:
     """Each check of a loop speaks at most once about a pass, and together they decide it."""
     said: dict[str, dict[int, str]] = {}
     approved: set[str] = set()
+    tools = _about_tools(facts)
     for fact in facts:
         if isinstance(fact, CheckVerdict):
             about = said.setdefault(fact.path, {})
@@ -70,12 +72,17 @@ def verdicts(plan: Plan, facts: Sequence[AnyFact]) -> Iterator[str]:
                 yield f"check {fact.index} speaks twice about {fact.path}"
             about[fact.index] = fact.verdict
         elif isinstance(fact, GateAnswered) and fact.decision == "approve":
-            approved.add(fact.path)
+            approved |= {fact.path} if fact.gate not in tools else set()
         elif isinstance(fact, IterationFinished) and fact.done and fact.path not in approved:
             repeat = action_at(plan, parent_path(fact.path)).action
             assert isinstance(repeat, Repeat)
             if not _holds(repeat.until, said.get(fact.path, {}), 0):
                 yield f"{fact.path} is done, and its checks said {said.get(fact.path, {})}"
+
+
+def _about_tools(facts: Sequence[AnyFact]) -> set[str]:
+    """Gates about what an agent wants to do: a decision there is none about the place."""
+    return {fact.gate for fact in facts if isinstance(fact, GateOpened) and fact.about == "tool"}
 
 
 def _holds(check: Check, said: dict[int, str], first: int) -> bool:
@@ -95,10 +102,10 @@ def asked_again(plan: Plan, facts: Sequence[AnyFact]) -> Iterator[str]:
     rejected: Counter[str] = Counter()
     decided: dict[str, str] = {}
     parked: Counter[str] = Counter()
-    names = Names()
+    names, tools = Names(), _about_tools(facts)
     for fact in facts:
         names.take(fact)
-        if isinstance(fact, GateAnswered):
+        if isinstance(fact, GateAnswered) and fact.gate not in tools:
             decided[fact.path] = fact.decision
             rejected[fact.path] += fact.decision == "reject"
         elif isinstance(fact, StepFinished | IterationFinished):

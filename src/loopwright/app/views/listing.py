@@ -9,7 +9,7 @@ from loopwright.app.views.progress import PassSeen, Progress
 from loopwright.app.views.summary import iterations, summary
 from loopwright.app.views.words import goal, headline, most_passes, next_commands
 from loopwright.errors import StorageError
-from loopwright.kernel.facts import Usage
+from loopwright.kernel.facts import RunForked, Usage
 from loopwright.kernel.state import State
 from loopwright.model.record import JsonValue
 from loopwright.ports import OpenGate, RunRow
@@ -104,8 +104,10 @@ def run_detail(service: Service, run: str) -> dict[str, JsonValue]:
         progress.take(numbered)
     state = progress.state
     drawn = graph(state.plan, [numbered.fact for numbered in facts])
+    forked = [n.fact for n in facts if isinstance(n.fact, RunForked)]
     return {
         **summary(state, service.read_text),
+        "forked": {"run": forked[-1].parent, "at": forked[-1].place} if forked else None,
         "name": row.headline.name,
         "headline": headline(state),
         "goal": goal(state),

@@ -31,6 +31,7 @@ from loopwright.kernel.facts import (
     IterationStarted,
     MessageDropped,
     RunFinished,
+    RunForked,
     RunPaused,
     RunReopened,
     RunResumed,
@@ -219,6 +220,9 @@ class Progress:
                 return Line("goes on")
             case RunReopened():
                 return Line(f"goes on with what did not complete{_by(fact.by)}")
+            case RunForked():
+                text = f"forked{_by(fact.by)} from {fact.parent} after {fact.place}"
+                return Line(text, detail=fact.text)
             case CancelRequested():
                 return Line(f"is being stopped: {fact.reason}")
             case RunFinished():

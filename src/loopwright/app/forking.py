@@ -1,0 +1,220 @@
+"""Forking: a new run that goes on from a finished place of another, which stays as it is."""
+
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import msgspec
+
+from loopwright.app.keeping import key_of, taken
+from loopwright.app.reopening import changed_agents
+from loopwright.app.repository import ARTIFACTS, with_artifacts
+from loopwright.app.schemas import schema_problem
+from loopwright.app.service import Service, sortable_id
+from loopwright.errors import Conflict, LoopwrightError, NotFound
+from loopwright.kernel.decide import settle
+from loopwright.kernel.facts import AgentChanged, AnyFact, RunForked, RunStarted
+from loopwright.kernel.fold import fold
+from loopwright.kernel.forking import Standing, copied, end_of, places
+from loopwright.kernel.frames import RepeatBody
+from loopwright.kernel.masking import mask_tokens
+from loopwright.kernel.state import State
+from loopwright.model.ids import parent_path
+from loopwright.model.plan import Plan, encode_plan
+from loopwright.ports import Append
+from loopwright.runtime.headline import gate_changes, headline_of
+from loopwright.runtime.senses import Texts, content_hash
+from loopwright.syntax import suggest
+
+CHAT = "model:"
+MOST_NAMED = 12
+MAX_EDIT_BYTES = 100_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fork:
+    """Where a run is forked, and what shall be different from there on."""
+
+    at: str | None
+    model: str | None = None
+    edit: str | None = None
+    agents: Sequence[str] = ()
+    workspace: Path | None = None
+
+
+async def fork(service: Service, run: str, wish: Fork, *, by: str = "") -> tuple[str, int]:
+    """Make the new run; its id, and how many of its facts are those of the other one."""
+    facts = [numbered.fact for numbered in service.facts(run)]
+    first, plan = facts[0], service.plan(facts[0])
+    assert isinstance(first, RunStarted)
+    place = _place(run, facts, wish.at)
+    prefix = facts[: end_of(facts, place)]
+    now = service.clock.now_ms()
+    begins = _begins(first, wish, run=f"run_{sortable_id(now)}", plan=plan, by=by)
+    known = copied(prefix, begins, now)
+    edit = _edit(fold(plan, known), place, wish.edit)
+    new: list[AnyFact] = [RunForked(at=now, parent=run, place=place, text=edit, by=by)]
+    new += _agents(fold(plan, known), wish, at=now, by=by)
+    _check_goes_on(service, plan, [*known, *new], place)
+    bound = _with_artifacts(service, plan, begins.run)
+    text = encode_plan(bound)
+    known[0] = replaced = msgspec.structs.replace(begins, plan=content_hash(text))
+    await _create(service, bound, [*known, *new], {replaced.plan: text})
+    return begins.run, len(known)
+
+
+# -- where -----------------------------------------------------------------------------------------
+
+
+def _place(run: str, facts: Sequence[AnyFact], wanted: str | None) -> str:
+    found = places(facts)
+    good = [place for place, how in found.items() if how == "completed"]
+    if wanted in good:
+        return wanted
+    if wanted is None:
+        raise LoopwrightError("say where: --at PATH", code="no-place", hint=_named(good))
+    if wanted not in found:
+        near = suggest(wanted, good)
+        hint = f"did you mean {near}? {_named(good)}" if near else _named(good)
+        raise NotFound(f"{run} has no place {wanted!r}", code="unknown-place", hint=hint)
+    raise Conflict(
+        f"{run} cannot be forked at {wanted}: {_standing(found[wanted])}",
+        code="not-finished",
+        hint=_named(good),
+    )
+
+
+def _standing(how: Standing) -> str:
+    match how:
+        case "running":
+            return "it has not ended"
+        case "cancelled":
+            return "it was cut short"
+        case "skipped":
+            return "nothing of it was run"
+        case _:
+            return f"it did not complete, it is {how}"
+
+
+def _named(good: Sequence[str]) -> str:
+    """The places that would do, the newest of many."""
+    if not good:
+        return "nothing of it has completed yet: start a new run"
+    more = "… " if len(good) > MOST_NAMED else ""
+    return f"there are: {more}{', '.join(good[-MOST_NAMED:])}"
+
+
+# -- what ------------------------------------------------------------------------------------------
+
+
+def _begins(first: RunStarted, wish: Fork, *, run: str, plan: Plan, by: str) -> RunStarted:
+    """How the new run begins. It keeps the time of the other's start, since what it has done
+    before the fork was done then.
+    """
+    folder = wish.workspace or Path(first.workspace)
+    if not folder.is_dir():
+        raise LoopwrightError(
+            f"no folder {folder}", code="no-workspace", hint="give --workspace DIR"
+        )
+    own_key = first.key if plan.exclusive is None else None
+    return msgspec.structs.replace(
+        first,
+        run=run,
+        parent=first.run,
+        by=by,
+        workspace=str(folder.absolute()),
+        key=key_of(plan, folder, own_key),
+    )
+
+
+def _edit(state: State, place: str, text: str | None) -> str:
+    """What a person says to the next pass, as a fact may have it."""
+    if text is None:
+        return ""
+    if not text.strip() or len(text.encode(errors="replace")) > MAX_EDIT_BYTES:
+        hint = f"it has 1 to {MAX_EDIT_BYTES:,} bytes"
+        raise LoopwrightError("--edit cannot be that", code="bad-edit", hint=hint)
+    around = state.owners.get(parent_path(place))
+    body = around.body if around is not None else None
+    if not isinstance(body, RepeatBody) or body.action.each is not None:
+        raise LoopwrightError(
+            f"--edit is for the next pass of a loop, and {place} is no pass of one",
+            code="no-next-pass",
+            hint="name a pass with --at, such as main.0",
+        )
+    return mask_tokens(text)
+
+
+def _agents(state: State, wish: Fork, *, at: int, by: str) -> list[AnyFact]:
+    plan = state.plan
+    facts = changed_agents(plan, wish.agents, at=at, by=by)
+    if wish.model is None:
+        return facts
+    spec = f"{CHAT}{wish.model.removeprefix(CHAT).strip()}"
+    if spec == CHAT:
+        raise LoopwrightError("--model names none", code="bad-model", hint="write PROVIDER/NAME")
+    now = {**plan.agents, **{f.agent: f.becomes for f in facts if isinstance(f, AgentChanged)}}
+    chats = [name for name, agent in now.items() if (agent.spec or "").startswith(CHAT)]
+    if not chats:
+        raise LoopwrightError(
+            "--model: no agent of this run is a chat model",
+            code="no-chat-model",
+            hint=f"give --agent NAME={spec}; it has {', '.join(sorted(now))}",
+        )
+    facts += [
+        AgentChanged(
+            at=at, agent=name, becomes=msgspec.structs.replace(now[name], spec=spec), by=by
+        )
+        for name in chats
+        if now[name].spec != spec
+    ]
+    return facts
+
+
+def _check_goes_on(service: Service, plan: Plan, facts: list[AnyFact], place: str) -> None:
+    """A fork that would end at once is a misunderstanding; nobody would read what is new in it."""
+    state = fold(plan, facts)
+    settle(state, Texts(service.log.blob, schema_problem), service.clock.now_ms())
+    end = state.finished
+    if end is not None:
+        raise Conflict(
+            f"nothing follows {place}: the run would end at once, {end.outcome} ({end.reason})",
+            code="nothing-left",
+            hint="name an earlier place, or say with --edit what is missing",
+        )
+
+
+# -- making it -------------------------------------------------------------------------------------
+
+
+def _with_artifacts(service: Service, plan: Plan, run: str) -> Plan:
+    """The plan with a folder of its own for what its steps make, as it is now in the other run."""
+    before = plan.settings.get(ARTIFACTS)
+    bound = with_artifacts(plan, service.artifacts, run)
+    made = bound.settings.get(ARTIFACTS)
+    if before and made and made != before and Path(before).is_dir():
+        shutil.copytree(before, made, symlinks=True, dirs_exist_ok=True)
+    return bound
+
+
+async def _create(
+    service: Service, plan: Plan, facts: list[AnyFact], blobs: dict[str, bytes]
+) -> None:
+    state = fold(plan, facts)
+    headline = replace(headline_of(state), status="running")
+    append = Append(
+        run=state.run,
+        expected=0,
+        facts=facts,
+        blobs=blobs,
+        headline=headline,
+        gates_opened=gate_changes(state.run, facts)[0],
+        owner=service.driver.owner if service.driver is not None else None,
+    )
+    try:
+        await service.log.append(append)
+    except Conflict as refusal:
+        raise taken(service.log, headline.key or "", refusal) from refusal
+    if service.driver is not None:
+        service.look(state.run)

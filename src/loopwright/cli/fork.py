@@ -1,0 +1,88 @@
+"""`fork`: a new run from a finished place of another."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, TypedDict, Unpack
+
+import click
+
+from loopwright.cli.completing import complete_runs
+from loopwright.cli.verb import Verb, door_of
+
+if TYPE_CHECKING:
+    from loopwright.app.wiring import Local
+    from loopwright.cli.driving import Taken
+
+
+class _Given(TypedDict):
+    """What a fork is made with."""
+
+    at: str | None
+    model: str | None
+    edit: str | None
+    agents: tuple[str, ...]
+    workspace: Path | None
+
+
+@click.command(
+    cls=Verb,
+    examples=[
+        ("loopwright fork run_01 --at main.2", "everything through pass main.2 is kept"),
+        ("loopwright fork run_01 --at main.2 --model anthropic/claude-sonnet-5", "another model"),
+        ('loopwright fork run_01 --at main.2 --edit "Use the old parser"', "told to the next pass"),
+        ("loopwright fork run_01 --at build --agent shipper=command:./ship", "another agent"),
+    ],
+)
+@click.argument("run", metavar="RUN", shell_complete=complete_runs)
+@click.option("--at", metavar="PATH", help="A step or a pass that completed, as facts name it.")
+@click.option("--model", metavar="MODEL", help="The chat model from then on: PROVIDER/NAME.")
+@click.option("--edit", metavar="TEXT", help="Said to the next pass of the loop there.")
+@click.option(
+    "--agent",
+    "agents",
+    multiple=True,
+    metavar="SPEC",
+    help="What stands behind the agents from then on, or NAME=SPEC.",
+)
+@click.option(
+    "--workspace",
+    metavar="DIR",
+    type=click.Path(path_type=Path),
+    help="Work in this folder; else in that of RUN.",
+)
+@click.option("--no-wait", is_flag=True, help="Leave with exit code 5 at a gate, do not ask here.")
+@click.option("--jsonl", is_flag=True, help="Facts on stdout as they come, one JSON per line.")
+@click.pass_context
+def fork(
+    ctx: click.Context,
+    /,
+    *,
+    run: str,
+    no_wait: bool,
+    jsonl: bool,
+    **given: Unpack[_Given],
+) -> int:
+    """Make a new run that begins with what RUN has recorded up to the end of a place, and drive it
+    here until it rests. RUN stays as it is.
+
+    Passes, tokens and money up to there count in the new run too. What was under way elsewhere at
+    that point is asked for anew; nothing that has an answer is repeated. Files are not put back:
+    the workspace is as it is now.
+    """
+    from loopwright.app.forking import Fork  # noqa: PLC0415 - help stays quick
+    from loopwright.app.forking import fork as make  # noqa: PLC0415 - help stays quick
+    from loopwright.app.service import current_user  # noqa: PLC0415 - help stays quick
+    from loopwright.cli.driving import Manner, Taken, drive  # noqa: PLC0415 - help stays quick
+
+    door = door_of(ctx)
+    if jsonl and door.as_json:
+        raise click.UsageError("--jsonl excludes --json", ctx)
+    wish = Fork(**given)
+
+    async def begin(here: "Local") -> "list[Taken]":
+        service = here.service
+        return [Taken(*await make(service, service.find(run), wish, by=current_user()))]
+
+    return drive(door, begin, Manner(no_wait=no_wait, jsonl=jsonl))
+
+
+VERBS = {"fork": fork}
