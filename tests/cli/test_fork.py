@@ -1,0 +1,90 @@
+"""`fork`: going on from a finished place, with something different."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.cli.conftest import Place
+
+
+def made(lw: Place) -> str:
+    file = lw.loop(lw.probe(), max=4, memory="previous-output", at_cap="exhaust")
+    run: str = lw("run", file, "--json").json["run"]
+    return run
+
+
+@pytest.mark.item("aldo-48", "aldo-49")
+def test_a_fork_goes_on_from_a_pass(lw: Place) -> None:
+    """Only the passes after it are made, the next one is told the words; both runs are whole."""
+    run = made(lw)
+    before = lw.facts(run)
+    told = lw("fork", run, "--at", "main.1", "--edit", "Use the old parser", "--json")
+    assert (told.code, told.json["status"], told.json["iterations"]) == (4, "exhausted", 4)
+    new = told.json["run"]
+    assert new != run
+    assert lw.facts(run) == before
+    calls = lw.calls()
+    assert [call["env"]["LOOPWRIGHT_ITERATION"] for call in calls] == list("123434")
+    assert [call["env"]["LOOPWRIGHT_RUN"] for call in calls] == [run] * 4 + [new] * 2
+    assert "Use the old parser" in calls[4]["prompt"]
+    assert "Use the old parser" not in calls[5]["prompt"]
+    shown = lw("show", new, "--json").json
+    assert shown["forked"] == {"run": run, "at": "main.1"}
+    assert f"from {run} after main.1" in lw("show", new).out
+    assert lw("show", run, "--json").json["forked"] is None
+    assert lw("doctor", "--deep", "--json").json["ok"] is True
+
+
+def test_only_what_is_new_is_told(lw: Place) -> None:
+    """On stderr and as facts: first that it was forked, then what follows."""
+    run = made(lw)
+    told = lw("fork", run, "--at", "main.2", "--jsonl")
+    kinds = [json.loads(line)["kind"] for line in told.out.splitlines()]
+    assert kinds[:2] == ["run.forked", "iteration.started"]
+    assert f"forked by tester from {run} after main.2" in told.err
+    assert "pass 3" not in told.err
+
+
+def test_another_agent_and_another_folder(lw: Place) -> None:
+    """The calls of the fork are made of the other agent, in the other folder."""
+    run = made(lw)
+    (lw.folder / "elsewhere").mkdir()
+    agent = lw.probe({"say": "from the other"}, name="others")
+    told = lw("fork", run, "--at", "main.2", "--agent", agent, "--workspace", "elsewhere", "--json")
+    assert told.json["output"] == "from the other"
+    [call] = lw.calls("others")
+    assert call["env"]["LOOPWRIGHT_WORKSPACE"] == str(lw.folder / "elsewhere")
+    assert lw("show", told.json["run"], "--json").json["workspace"].endswith("elsewhere")
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "told"),
+    [
+        pytest.param([], 2, "say where: --at PATH", id="nowhere"),
+        pytest.param(["--at", "main.9"], 2, "has no place 'main.9'", id="unknown place"),
+        pytest.param(["--at", "main"], 8, "it did not complete", id="not completed"),
+        pytest.param(["--at", "main.3"], 8, "nothing follows main.3", id="nothing left"),
+        pytest.param(["--at", "main.1", "--model", "a/b"], 2, "no agent of this run", id="model"),
+        pytest.param(["--at", "main.1", "--model", " "], 2, "--model names none", id="no model"),
+        pytest.param(["--at", "main.1", "--agent", "x=claude"], 2, "no agent 'x'", id="agent"),
+        pytest.param(["--at", "main.1", "--edit", ""], 2, "--edit cannot be that", id="no words"),
+        pytest.param(["--at", "main.1", "--workspace", "x"], 2, "no folder x", id="no folder"),
+        pytest.param(["--at", "main.1", "--json", "--jsonl"], 2, "--jsonl", id="two forms"),
+    ],
+)
+def test_refusals(lw: Place, words: list[str], code: int, told: str) -> None:
+    """Each says what to do, and no run is made."""
+    run = made(lw)
+    said = lw("fork", run, *words)
+    assert said.code == code
+    assert told in said.err + said.out
+    if "--at" not in words or "main.9" in words:
+        assert "main.0, main.1, main.2, main.3" in said.err
+    assert len(lw("ls", "--json").json["runs"]) == 1
+
+
+def test_no_such_run(lw: Place) -> None:
+    """As everywhere."""
+    assert lw("fork", "run_nothing", "--at", "main").code == 2
