@@ -8,26 +8,26 @@ from pathlib import Path
 import msgspec
 
 from loopwright.app.keeping import key_of, taken
+from loopwright.app.preparing import agent_choices
 from loopwright.app.reopening import changed_agents
 from loopwright.app.repository import ARTIFACTS, with_artifacts
 from loopwright.app.schemas import schema_problem
 from loopwright.app.service import Service, sortable_id
 from loopwright.errors import Conflict, LoopwrightError, NotFound
 from loopwright.kernel.decide import settle
-from loopwright.kernel.facts import AgentChanged, AnyFact, RunForked, RunStarted
+from loopwright.kernel.facts import AnyFact, RunForked, RunStarted
 from loopwright.kernel.fold import fold
 from loopwright.kernel.forking import Standing, copied, end_of, places
 from loopwright.kernel.frames import RepeatBody
 from loopwright.kernel.masking import mask_tokens
 from loopwright.kernel.state import State
 from loopwright.model.ids import parent_path
-from loopwright.model.plan import Plan, encode_plan
+from loopwright.model.plan import CHAT, Plan, encode_plan
 from loopwright.ports import Append
 from loopwright.runtime.headline import gate_changes, headline_of
 from loopwright.runtime.senses import Texts, content_hash
 from loopwright.syntax import suggest
 
-CHAT = "model:"
 MOST_NAMED = 12
 MAX_EDIT_BYTES = 100_000
 
@@ -147,29 +147,26 @@ def _edit(state: State, place: str, text: str | None) -> str:
 
 
 def _agents(state: State, wish: Fork, *, at: int, by: str) -> list[AnyFact]:
-    plan = state.plan
-    facts = changed_agents(plan, wish.agents, at=at, by=by)
-    if wish.model is None:
-        return facts
-    spec = f"{CHAT}{wish.model.removeprefix(CHAT).strip()}"
-    if spec == CHAT:
+    """Other agents and another model, held to all that a run is held to when it starts."""
+    plan, given = state.plan, list(wish.agents)
+    if wish.model is not None:
+        given += _asked_instead(plan, wish.agents, wish.model.removeprefix(CHAT).strip())
+    return changed_agents(plan, given, at=at, by=by)
+
+
+def _asked_instead(plan: Plan, agents: Sequence[str], model: str) -> list[str]:
+    """The choice of another model for every agent that is one and has no choice of its own."""
+    if not model:
         raise LoopwrightError("--model names none", code="bad-model", hint="write PROVIDER/NAME")
-    now = {**plan.agents, **{f.agent: f.becomes for f in facts if isinstance(f, AgentChanged)}}
-    chats = [name for name, agent in now.items() if (agent.spec or "").startswith(CHAT)]
+    _, named = agent_choices(agents)
+    chats = [name for name, agent in plan.agents.items() if agent.is_chat and name not in named]
     if not chats:
         raise LoopwrightError(
             "--model: no agent of this run is a chat model",
             code="no-chat-model",
-            hint=f"give --agent NAME={spec}; it has {', '.join(sorted(now))}",
+            hint=f"give --agent NAME={CHAT}{model}; it has {', '.join(sorted(plan.agents))}",
         )
-    facts += [
-        AgentChanged(
-            at=at, agent=name, becomes=msgspec.structs.replace(now[name], spec=spec), by=by
-        )
-        for name in chats
-        if now[name].spec != spec
-    ]
-    return facts
+    return [f"{name}={CHAT}{model}" for name in chats]
 
 
 def _check_goes_on(service: Service, plan: Plan, facts: list[AnyFact], place: str) -> None:

@@ -7,7 +7,7 @@ mistake of the engine cannot hide itself.
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
-from loopwright.kernel.calls import AgentCall, SleepCall
+from loopwright.kernel.calls import AgentCall, ModelCall, SleepCall
 from loopwright.kernel.facts import (
     AnyFact,
     CancelRequested,
@@ -27,7 +27,6 @@ from loopwright.kernel.facts import (
     StepSkipped,
     StepStarted,
 )
-from loopwright.model.actions import Repeat
 from loopwright.model.ids import parent_path, pass_number
 from loopwright.model.plan import Plan
 from loopwright.testing.letters import letters
@@ -35,7 +34,7 @@ from loopwright.testing.openings import Names, Turns, has_ended
 from loopwright.testing.order import asked_again, begins_in_order, verdicts
 from loopwright.testing.spending import spending
 from loopwright.testing.tries import tries
-from loopwright.testing.whereabouts import action_at
+from loopwright.testing.whereabouts import loop_at
 
 _REOPENED = ("failed", "exhausted")
 _BEGINNINGS = (StepStarted, StepRetried, IterationStarted, EffectRequested, GateOpened)
@@ -201,8 +200,7 @@ def _passes(plan: Plan, facts: Sequence[AnyFact]) -> Iterator[str]:
 
 
 def _most_passes(plan: Plan, path: str) -> int | None:
-    repeat = action_at(plan, path).action
-    assert isinstance(repeat, Repeat)
+    repeat = loop_at(plan, path)
     return repeat.max if repeat.each is None else repeat.each.max_items
 
 
@@ -228,10 +226,9 @@ def _side_by_side(plan: Plan, facts: Sequence[AnyFact]) -> Iterator[str]:
 
 def _takes_a_place(fact: EffectRequested) -> bool:
     """The coordinator listens beside the others."""
-    return isinstance(fact.call, AgentCall) and fact.call.role != "coordinator"
+    return isinstance(fact.call, AgentCall | ModelCall) and fact.call.role != "coordinator"
 
 
 def _most_at_once(plan: Plan, path: str) -> int:
-    repeat = action_at(plan, path).action
-    assert isinstance(repeat, Repeat)
+    repeat = loop_at(plan, path)
     return 1 if repeat.each is None else repeat.each.parallel or repeat.each.max_items

@@ -18,12 +18,12 @@ from loopwright.kernel.facts import (
     StepSkipped,
     StepStarted,
 )
-from loopwright.model.actions import AskPerson, Repeat, Step
+from loopwright.model.actions import AskPerson, Step
 from loopwright.model.checks import AllOf, AnyOf, Cap, Check, Goal, Judge, leaves
 from loopwright.model.ids import child_path, parent_path
 from loopwright.model.plan import Plan
 from loopwright.testing.openings import Names
-from loopwright.testing.whereabouts import action_at
+from loopwright.testing.whereabouts import action_at, loop_at
 
 JUDGE_TRIES = 2
 
@@ -74,8 +74,7 @@ def verdicts(plan: Plan, facts: Sequence[AnyFact]) -> Iterator[str]:
         elif isinstance(fact, GateAnswered) and fact.decision == "approve":
             approved |= {fact.path} if fact.gate not in tools else set()
         elif isinstance(fact, IterationFinished) and fact.done and fact.path not in approved:
-            repeat = action_at(plan, parent_path(fact.path)).action
-            assert isinstance(repeat, Repeat)
+            repeat = loop_at(plan, parent_path(fact.path))
             if not _holds(repeat.until, said.get(fact.path, {}), 0):
                 yield f"{fact.path} is done, and its checks said {said.get(fact.path, {})}"
 
@@ -132,7 +131,6 @@ def _rework(plan: Plan, path: str, number: int, rejected: int) -> Iterator[str]:
 
 
 def _tries(plan: Plan, path: str, purpose: str) -> int:
-    repeat = action_at(plan, parent_path(path)).action
-    assert isinstance(repeat, Repeat)
+    repeat = loop_at(plan, parent_path(path))
     leaf = leaves(repeat.until)[int(purpose.removeprefix("check"))]
     return JUDGE_TRIES if isinstance(leaf, Judge | Goal) else 1

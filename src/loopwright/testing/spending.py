@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from loopwright.kernel.calls import AgentCall
+from loopwright.kernel.calls import AgentCall, ModelCall
 from loopwright.kernel.facts import (
     AnyFact,
     EffectDone,
@@ -71,14 +71,16 @@ def spending(plan: Plan, facts: Sequence[AnyFact]) -> Iterator[str]:
         sums.take(fact)
         if isinstance(fact, RunReopened) and fact.limits is not None:
             plan = msgspec.structs.replace(plan, limits=fact.limits)
-        if not isinstance(fact, EffectRequested) or not isinstance(fact.call, AgentCall):
-            continue
-        if fact.call.role != "worker":
+        if not isinstance(fact, EffectRequested) or not _is_work(fact):
             continue
         for place in _around(fact.path):
             for limits, used in sums.budgets(plan, place):
                 if _is_used_up(limits, used):
                     yield f"{fact.effect} begins when the budget of {place or 'the run'} is used up"
+
+
+def _is_work(fact: EffectRequested) -> bool:
+    return isinstance(fact.call, AgentCall | ModelCall) and fact.call.role in ("worker", "turn")
 
 
 def _is_used_up(limits: Limits, used: Usage) -> bool:

@@ -3,8 +3,9 @@
 import re
 from typing import NamedTuple
 
-from loopwright.model.actions import Action, Repeat, Step, Steps
-from loopwright.model.plan import Plan
+from loopwright.kernel.conversing import conversation
+from loopwright.model.actions import Action, CallAgent, Repeat, Step, Steps
+from loopwright.model.plan import Agent, Plan
 
 _PARTS = re.compile(r"([a-z][a-z0-9_-]*)(?:~\d+)?|(?:^|\.)-?\d+|\[\d+\]")
 
@@ -25,6 +26,18 @@ def action_at(plan: Plan, path: str) -> Whereabouts:
             [inner] = [step for step in found.action.steps if step.id == part[1]]
             found = Whereabouts(inner.action, inner)
         else:
-            assert isinstance(found.action, Repeat), path
-            found = Whereabouts(found.action.body, found.step)
+            found = Whereabouts(_loop(plan, found.action).body, found.step)
     return found
+
+
+def loop_at(plan: Plan, path: str) -> Repeat:
+    """The loop at a place."""
+    return _loop(plan, action_at(plan, path).action)
+
+
+def _loop(plan: Plan, action: Action) -> Repeat:
+    """A loop as it was written, or the conversation that a call of a chat model is."""
+    if isinstance(action, CallAgent):
+        return conversation(plan.agents.get(action.agent, Agent()), action)
+    assert isinstance(action, Repeat), action
+    return action
