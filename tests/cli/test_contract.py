@@ -47,6 +47,7 @@ def command_lines(names: dict[str, str]) -> dict[str, list[str]]:
         "pause": ["pause", "all"],
         "resume": ["resume", "all"],
         "stop": ["stop", "all"],
+        "fork": ["fork", "nothing", "--at", "main"],
         "validate": ["validate", "loop.yaml"],
         "convert": ["convert", "loop.yaml"],
         "schema": ["schema"],
