@@ -46,9 +46,10 @@ test-deep: setup ## the tests that take minutes: long simulations, every crash p
 CLIS := .cache/agents
 test-agents: setup ## real coding CLIs, installed from npm, against a local server (needs node 20+)
 	@command -v npm >/dev/null || { echo "make test-agents needs npm (Node 20 or newer)" >&2; exit 1; }
-	@mkdir -p $(CLIS) && cp requirements/agents/package.json requirements/agents/package-lock.json $(CLIS)/
-	@test -x $(CLIS)/node_modules/.bin/claude && cmp -s $(CLIS)/package-lock.json $(CLIS)/.installed || \
-	  { npm ci --prefix $(CLIS) --no-audit --no-fund --loglevel error && cp $(CLIS)/package-lock.json $(CLIS)/.installed; }
+	@mkdir -p $(CLIS) && cmp -s requirements/agents/package-lock.json $(CLIS)/.installed || \
+	  { cp requirements/agents/package.json requirements/agents/package-lock.json $(CLIS)/ && \
+	    npm install --prefix $(CLIS) --no-audit --no-fund --loglevel error && \
+	    cp requirements/agents/package-lock.json $(CLIS)/.installed; }
 	LOOPWRIGHT_TEST_CLIS="$(CURDIR)/$(CLIS)/node_modules/.bin" $(PY) -m pytest -n $(JOBS) -m real_cli tests/real_clis
 
 check: setup ## format, lint, types, import contracts, house rules

@@ -288,17 +288,16 @@ class Actor:
         pending, under_way = self.state.pending, self.under_way
         batch, self._batch = self._batch, []
         again, self._fresh_state = self._fresh_state, False
-        if again:
-            asked, ended = list(pending), list(under_way)
-        else:
-            asked = [f.effect for f in batch if isinstance(f, EffectRequested)]
-            ended = [f.effect for f in batch if isinstance(f, EffectFailed)]
+        new = [f.effect for f in batch if isinstance(f, EffectRequested)]
+        asked = list(pending) if again else new
+        ended = list(under_way) if again else [f.effect for f in batch if type(f) is EffectFailed]
+        mine = frozenset(new) if again else frozenset()
         for effect in ended:
             if effect in under_way and effect not in pending:
                 under_way.pop(effect)()
         for effect in asked:
             if effect in pending and effect not in under_way:
-                self._begin(pending[effect], again=again)
+                self._begin(pending[effect], again=again and effect not in mine)
         self.asking.tell(self.state)
         if not self.busy:
             self._go_on()
