@@ -29,6 +29,7 @@ from loopwright.model.actions import (
     Action,
     AskPerson,
     CallAgent,
+    Cycle,
     Each,
     Gate,
     Given,
@@ -86,7 +87,7 @@ def _coordinator(coordinator: Coordinator) -> Made:
 def _is_plain(step: Step) -> bool:
     """Whether a step needs no entry of its own: the definition is just this action."""
     plain = step == Step(id=MAIN, action=step.action, retry=DEFAULT_RETRY, origin=step.origin)
-    return plain and isinstance(step.action, CallAgent | RunCommand | RunScript | Repeat)
+    return plain and isinstance(step.action, CallAgent | Cycle | RunCommand | RunScript | Repeat)
 
 
 # -- steps and actions -----------------------------------------------------------------------------
@@ -149,6 +150,8 @@ def _body(action: Action, step: str) -> Made:
             put(made, "show_needs", action.show_needs, unless=False)
             put(made, "on_idle", action.on_idle, unless="fail")
             put(made, "on_empty", action.on_empty, unless="answer")
+        case Cycle():
+            made["cycle"] = _cycle(action)
         case RunCommand():
             made["run"] = list(action.argv)
             put(made, "timeout", write_time(action.timeout_ms), unless=write_time(COMMAND_MS))
@@ -173,6 +176,14 @@ def _body(action: Action, step: str) -> Made:
     return made
 
 
+def _cycle(action: Cycle) -> Made:
+    made: Made = {"agent": action.agent}
+    put(made, "prompt", write(action.prompt), unless="")
+    put(made, "nudge", action.nudge, unless=None)
+    put(made, "schema", action.schema, unless=None)
+    return made
+
+
 def _repeat(action: Repeat, step: str) -> Made:
     made: Made = {}
     put(made, "max", action.max, unless=None)
@@ -180,7 +191,8 @@ def _repeat(action: Repeat, step: str) -> Made:
         made["for_each"] = _each(action.each)
     if action.until != Cap():
         made["until"] = write_check(action.until)
-    put(made, "memory", write_memory(action.memory), unless="none")
+    usual = "history" if isinstance(action.body, Cycle) else "none"
+    put(made, "memory", write_memory(action.memory), unless=usual)
     if action.gate is not None:
         made["gate"] = _gate(action.gate) or True
     counted = action.each is None and action.gate is None and action.until == Cap()

@@ -1,6 +1,7 @@
 """Names that must exist: steps that are needed, agents that are called."""
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from loopwright.dialects.native.checks import GoalSpec, JudgeSpec
 from loopwright.dialects.native.outline import BodyAt, Outline, Path, StepAt
@@ -22,6 +23,7 @@ from loopwright.syntax.words import misspelt
 
 _BODY_KEYS = keys_of(RepeatSpec) | keys_of(StepSpec) | keys_of(Definition)
 _JUDGE_KEYS = keys_of(JudgeSpec) | keys_of(GoalSpec)
+_OTHERS = {"run", "script", "steps", "cycle"}
 _WORDS = Wording("needs", twice="bad-id", unknown="unknown-step", edges="needs")
 
 
@@ -42,9 +44,10 @@ def agents(document: Document, made: Outline) -> Iterator[Diagnostic]:
     """Agents that nobody has defined, or that cannot be what they should be."""
     written = made.top.get("agents")
     defined = written if isinstance(written, dict) else {}
+    uses = _uses(made, list(defined))
     for name, entry in defined.items():
         if isinstance(entry, dict):
-            yield from _defined(document, entry, ("agents", name))
+            yield from _defined(document, entry, ("agents", name), uses)
     default = made.top.get("agent")
     if isinstance(default, str):
         yield from _named(document, default, ("agent",), list(defined))
@@ -63,6 +66,26 @@ def agents(document: Document, made: Outline) -> Iterator[Diagnostic]:
             yield _which(document, path, list(defined))
 
 
+class _Uses(NamedTuple):
+    """The names of agents that are called as a whole, and of those whose turns are taken here."""
+
+    calls: set[object]
+    cycles: set[object]
+
+
+def _uses(made: Outline, defined: list[str]) -> _Uses:
+    usual = made.top.get("agent", defined[0] if defined else None)
+    calls = {
+        body.value.get("agent", usual)
+        for body in made.bodies
+        if _is_call(body, made) or ("agent" in body.value and not _OTHERS & set(body.value))
+    }
+    cycles: set[object] = set()
+    for path, value in made.calls:
+        (cycles if path[-1] == "cycle" else calls).add(value.get("agent", usual))
+    return _Uses(calls, cycles)
+
+
 def _which(document: Document, path: Path, defined: list[str]) -> Diagnostic:
     message = f"agent is required here: {' or '.join(defined)}"
     return document.error("missing-field", message, at=path)
@@ -70,7 +93,7 @@ def _which(document: Document, path: Path, defined: list[str]) -> Diagnostic:
 
 def _is_call(body: BodyAt, made: Outline) -> bool:
     """Whether a body is a call of nobody: no program, no steps, no gate or the like."""
-    if {"agent", "run", "script", "steps"} & set(body.value):
+    if "agent" in body.value or _OTHERS & set(body.value):
         return False
     steps = {step.path: step.value for graph in made.graphs for step in graph.steps}
     written = steps.get(body.path, made.top)
@@ -93,7 +116,14 @@ def _named(document: Document, name: str, path: Path, defined: list[str]) -> Ite
     yield document.error("unknown-agent", message, at=path, hint=hint)
 
 
-def _defined(document: Document, entry: dict[str, object], path: Path) -> Iterator[Diagnostic]:
+def _defined(
+    document: Document, entry: dict[str, object], path: Path, uses: _Uses
+) -> Iterator[Diagnostic]:
+    if entry.get("approvals") and path[-1] in uses.calls:
+        message = "approvals are asked for in a cycle only, and this agent is called as a whole"
+        way_out = "call it by cycle:, or give that call an agent of its own"
+        at = (*path, "approvals")
+        yield document.error("unsupported-here", message, at=at, on_key=True, hint=way_out)
     spec = entry.get("use")
     if not isinstance(spec, str) or not spec:
         return
@@ -105,7 +135,8 @@ def _defined(document: Document, entry: dict[str, object], path: Path) -> Iterat
         yield document.error("unknown-agent", message, at=place, hint=hint)
         return
     yield from _spec(document, spec, place)
-    if not governs(spec):
+    in_cycles = path[-1] in uses.cycles and path[-1] not in uses.calls
+    if not governs(spec) and not in_cycles:
         for key in (key for key in GOVERNING_KEYS if key in entry):
             message = f"{key} cannot be enforced on a plain program"
             hint = "remove it, or use an agent that obeys it, such as claude"
