@@ -12,10 +12,11 @@ from itertools import count
 
 import msgspec
 
+from loopwright.app.ceilings import ceilings
 from loopwright.app.schemas import schema_problem
-from loopwright.app.stubs import STUB, STUB_ITEMS, Stubs, sample
+from loopwright.app.stubs import STUB, STUB_ITEMS, Stubs, asked_tools, can_break, sample, stub_turn
 from loopwright.app.views.graph import graph
-from loopwright.kernel.calls import AgentCall, CommandCall, SleepCall
+from loopwright.kernel.calls import AgentCall, CommandCall, ModelCall, SleepCall, ToolCall
 from loopwright.kernel.decide import settle
 from loopwright.kernel.facts import (
     AnyFact,
@@ -29,14 +30,25 @@ from loopwright.kernel.facts import (
     Usage,
 )
 from loopwright.kernel.fold import apply
-from loopwright.kernel.frames import LeafBody, PassOwner
+from loopwright.kernel.frames import CycleBody, LeafBody, PassOwner
 from loopwright.kernel.retry import after_failure
 from loopwright.kernel.state import Pending, State
-from loopwright.model.actions import Action, AskPerson, CallAgent, Decision, Repeat, Step, Steps
+from loopwright.model.actions import (
+    Action,
+    AskPerson,
+    CallAgent,
+    Cycle,
+    Decision,
+    Repeat,
+    Step,
+    Steps,
+)
 from loopwright.model.checks import Cap, Person, leaves
+from loopwright.model.memory import History
 from loopwright.model.plan import Plan, all_limits
 from loopwright.model.record import JsonValue
 from loopwright.model.template import Items
+from loopwright.model.turns import encode_turn
 from loopwright.runtime.senses import Texts
 
 MOST_ANSWERS = 20_000
@@ -98,7 +110,7 @@ class Rehearsal:
     assumed: tuple[str, ...]
 
     def as_dict(self) -> dict[str, JsonValue]:
-        limits = self.plan.limits
+        most = ceilings(self.plan)
         return {
             "name": self.plan.name,
             "dialect": self.plan.dialect,
@@ -108,9 +120,9 @@ class Rehearsal:
                 "iterations": self.worst.passes,
                 "calls": dict(self.worst.calls),
                 "complete": self.worst.outcome != "unfinished",
-                "usd": limits.usd,
-                "tokens": limits.tokens,
-                "wall_ms": limits.wall_ms,
+                "usd": most.usd,
+                "tokens": most.tokens,
+                "wall_ms": self.plan.limits.wall_ms,
             },
             "assumed": list(self.assumed),
         }
@@ -138,8 +150,9 @@ def _stories(plan: Plan) -> Iterator[Story]:
     yield Story(name="everything works")
     if checked:
         yield Story(name="no check ever passes", checks=False, person=_GO_ON)
+    if any(can_break(loop.until) for loop in checked):
         yield Story(name="no check can be asked", broken=True, person=_GO_ON)
-    if _asks(actions):
+    if _asks(actions) or _has_approvals(plan, actions):
         yield Story(name="a person rejects", person=("reject",), checks=False)
         yield Story(name="a person asks for more", person=("continue", "approve"))
     for step in steps:
@@ -184,12 +197,22 @@ def _asks(actions: list[Action]) -> bool:
     )
 
 
+def _has_approvals(plan: Plan, actions: list[Action]) -> bool:
+    """Whether a person may be asked about a tool of a chat model."""
+    agents = [plan.agents.get(one.agent) for one in actions if isinstance(one, Cycle)]
+    return any(asked_tools(agent) for agent in agents if agent is not None)
+
+
 def _assumed(plan: Plan) -> Iterator[str]:
     for step in _all_steps(plan.steps):
         for action in _actions(step.action):
-            each = action.each if isinstance(action, Repeat) else None
+            if not isinstance(action, Repeat):
+                continue
+            each, memory = action.each, action.memory
             if each is not None and not isinstance(each.items, Items):
                 yield f"{step.id}: a list of {STUB_ITEMS} items, of at most {each.max_items}"
+            if isinstance(memory, History) and memory.strategy == "periodic-summary":
+                yield f"{step.id}: no summary is needed, of at most {memory.summaries} more calls"
 
 
 # -- playing a story -------------------------------------------------------------------------------
@@ -212,6 +235,7 @@ class _Stage:
         self._now = 0
         self._sleeps: list[tuple[int, int, str]] = []  # when each is over, in which order begun
         self._order = count()
+        self._reason = ""  # what the check that was asked last stands for
 
     def play(self) -> Ending:
         self._append(RunStarted(at=0, run="run_rehearsal", plan="", name=self.state.plan.name))
@@ -268,8 +292,10 @@ class _Stage:
 
     def _answer(self, pending: Pending) -> AnyFact:
         story, call = self.story, pending.call
-        if isinstance(call, AgentCall):
+        if isinstance(call, AgentCall | ModelCall):
             self.ending.calls[call.agent] += 1
+        if isinstance(call, ToolCall):
+            return self._done(pending, code=0)
         if pending.purpose.startswith("check"):
             return self._check(pending)
         step = story.fails
@@ -277,12 +303,23 @@ class _Stage:
             return self._failed(pending, "agent", "stub")
         if story.tries and self._tried_again(pending):
             return self._failed(pending, "overloaded", "stub")
+        if isinstance(call, ModelCall):
+            return self._turn(pending, call)
         return self._done(pending, code=0)
+
+    def _turn(self, pending: Pending, call: ModelCall) -> AnyFact:
+        """What a chat model says; until its loop may end, it asks for a tool."""
+        body = pending.owner.body
+        assert isinstance(body, CycleBody)
+        agent = self.state.plan.agents.get(call.agent)
+        text = f"stub {self.ending.passes}"
+        turn = stub_turn(agent, text, body.action.schema, ends=self._passes(pending))
+        return self._said(pending, text, result=encode_turn(turn))
 
     def _tried_again(self, pending: Pending) -> bool:
         """Whether a failure now would be followed by another try."""
         body = pending.owner.body
-        if not isinstance(body, LeafBody):
+        if not isinstance(body, LeafBody | CycleBody):
             return False
         failure = Failure("overloaded", "stub")
         return after_failure(body.retry, pending.attempt, failure) is not None
@@ -295,8 +332,10 @@ class _Stage:
                 return self._failed(pending, "agent", "stub")
             return self._done(pending, result=verdict)
         assert isinstance(pending.call, CommandCall)
-        if story.broken and pending.call.argv[0] != STUB:
+        stubbed = pending.call.argv[0] == STUB
+        if story.broken and not stubbed:
             return self._failed(pending, "not_found", "stub")
+        self._reason = pending.call.argv[1] if stubbed else ""
         return self._done(pending, code=0 if self._passes(pending) else 1)
 
     def _passes(self, pending: Pending) -> bool:
@@ -311,16 +350,22 @@ class _Stage:
         schema = _schema(pending)
         value = sample(schema) if schema is not None and result is None else result
         text = None if value is None else msgspec.json.encode(value).decode()
+        output = f"stub {len(self.ending.calls)}.{self.ending.passes}"
+        return self._said(pending, output, result=text, code=code)
+
+    def _said(
+        self, pending: Pending, output: str, *, result: str | None, code: int | None = None
+    ) -> AnyFact:
         usage = Usage(input_tokens=10**9, usd=1e6) if self.story.dear else None
         return EffectDone(
             at=self._now,
             path=pending.owner.path,
             iteration=pending.owner.iteration,
             effect=pending.effect,
-            output=f"stub {len(self.ending.calls)}.{self.ending.passes}",
-            result=None if text is None else self._texts.keep(text),
+            output=output,
+            result=None if result is None else self._texts.keep(result),
             code=code,
-            usage=usage if isinstance(pending.call, AgentCall) else None,
+            usage=usage if isinstance(pending.call, AgentCall | ModelCall) else None,
         )
 
     def _failed(self, pending: Pending, kind: str, detail: str) -> AnyFact:
@@ -335,7 +380,9 @@ class _Stage:
     def _ended(self) -> Ending:
         finished = self.state.finished
         if finished is not None:
-            self.ending.outcome, self.ending.reason = finished.outcome, finished.reason
+            stands_for = self._reason if finished.reason == "command" else ""
+            self.ending.outcome = finished.outcome
+            self.ending.reason = stands_for or finished.reason
         results = self.state.root.body.results
         self.ending.steps = {name: results[name].status for name in results}
         return self.ending

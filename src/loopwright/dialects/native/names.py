@@ -1,7 +1,6 @@
 """Names that must exist: steps that are needed, agents that are called."""
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from loopwright.dialects.native.checks import GoalSpec, JudgeSpec
 from loopwright.dialects.native.outline import BodyAt, Outline, Path, StepAt
@@ -9,10 +8,11 @@ from loopwright.dialects.native.specs import (
     GOVERNING_KEYS,
     PROGRAMS,
     governs,
+    is_chat,
     is_spec,
     spec_fault,
 )
-from loopwright.dialects.native.surface import Definition, RepeatSpec, StepSpec
+from loopwright.dialects.native.surface import CycleSpec, Definition, RepeatSpec, StepSpec
 from loopwright.syntax import Diagnostic, Document, did_you_mean
 from loopwright.syntax.fields import keys_of
 from loopwright.syntax.graphs import Wording, graph_problems, known_names, near_or_known
@@ -22,8 +22,9 @@ from loopwright.syntax.words import misspelt
 
 
 _BODY_KEYS = keys_of(RepeatSpec) | keys_of(StepSpec) | keys_of(Definition)
-_JUDGE_KEYS = keys_of(JudgeSpec) | keys_of(GoalSpec)
+_JUDGE_KEYS = keys_of(JudgeSpec) | keys_of(GoalSpec) | keys_of(CycleSpec)
 _OTHERS = {"run", "script", "steps", "cycle"}
+_CHAT = "use model:PROVIDER/NAME"
 _WORDS = Wording("needs", twice="bad-id", unknown="unknown-step", edges="needs")
 
 
@@ -44,10 +45,9 @@ def agents(document: Document, made: Outline) -> Iterator[Diagnostic]:
     """Agents that nobody has defined, or that cannot be what they should be."""
     written = made.top.get("agents")
     defined = written if isinstance(written, dict) else {}
-    uses = _uses(made, list(defined))
     for name, entry in defined.items():
         if isinstance(entry, dict):
-            yield from _defined(document, entry, ("agents", name), uses)
+            yield from _defined(document, entry, ("agents", name))
     default = made.top.get("agent")
     if isinstance(default, str):
         yield from _named(document, default, ("agent",), list(defined))
@@ -64,26 +64,20 @@ def agents(document: Document, made: Outline) -> Iterator[Diagnostic]:
             yield from _named(document, name, (*path, "agent"), list(defined))
         elif is_open and "agent" not in value and not misspelt(value, _JUDGE_KEYS, "agent"):
             yield _which(document, path, list(defined))
+    yield from _chats(document, made, defined)
 
 
-class _Uses(NamedTuple):
-    """The names of agents that are called as a whole, and of those whose turns are taken here."""
-
-    calls: set[object]
-    cycles: set[object]
-
-
-def _uses(made: Outline, defined: list[str]) -> _Uses:
-    usual = made.top.get("agent", defined[0] if defined else None)
-    calls = {
-        body.value.get("agent", usual)
-        for body in made.bodies
-        if _is_call(body, made) or ("agent" in body.value and not _OTHERS & set(body.value))
-    }
-    cycles: set[object] = set()
+def _chats(document: Document, made: Outline, defined: dict[str, object]) -> Iterator[Diagnostic]:
+    """Only a chat model can be asked turn by turn."""
+    usual = made.top.get("agent", next(iter(defined), None))
     for path, value in made.calls:
-        (cycles if path[-1] == "cycle" else calls).add(value.get("agent", usual))
-    return _Uses(calls, cycles)
+        name = value.get("agent", usual)
+        entry = defined.get(str(name))
+        spec = entry.get("use") if isinstance(entry, dict) else name
+        if path[-1] != "cycle" or not isinstance(spec, str) or not is_spec(spec) or is_chat(spec):
+            continue
+        message = f"a cycle is a turn of a chat model, which {spec[:60]} is not"
+        yield document.error("unsupported-here", message, at=path, on_key=True, hint=_CHAT)
 
 
 def _which(document: Document, path: Path, defined: list[str]) -> Diagnostic:
@@ -116,14 +110,7 @@ def _named(document: Document, name: str, path: Path, defined: list[str]) -> Ite
     yield document.error("unknown-agent", message, at=path, hint=hint)
 
 
-def _defined(
-    document: Document, entry: dict[str, object], path: Path, uses: _Uses
-) -> Iterator[Diagnostic]:
-    if entry.get("approvals") and path[-1] in uses.calls:
-        message = "approvals are asked for in a cycle only, and this agent is called as a whole"
-        way_out = "call it by cycle:, or give that call an agent of its own"
-        at = (*path, "approvals")
-        yield document.error("unsupported-here", message, at=at, on_key=True, hint=way_out)
+def _defined(document: Document, entry: dict[str, object], path: Path) -> Iterator[Diagnostic]:
     spec = entry.get("use")
     if not isinstance(spec, str) or not spec:
         return
@@ -135,8 +122,11 @@ def _defined(
         yield document.error("unknown-agent", message, at=place, hint=hint)
         return
     yield from _spec(document, spec, place)
-    in_cycles = path[-1] in uses.cycles and path[-1] not in uses.calls
-    if not governs(spec) and not in_cycles:
+    if entry.get("approvals") and not is_chat(spec):
+        message, hint = "approvals are asked for by a chat model only", _CHAT
+        at = (*path, "approvals")
+        yield document.error("unsupported-here", message, at=at, on_key=True, hint=hint)
+    if not governs(spec):
         for key in (key for key in GOVERNING_KEYS if key in entry):
             message = f"{key} cannot be enforced on a plain program"
             hint = "remove it, or use an agent that obeys it, such as claude"

@@ -115,7 +115,7 @@ class AgentSpec(Surface):
     wall: Maybe[Duration] = Field(default=None, description="Longest time of one call.")
     approvals: dict[Line, ApprovalRule] = Field(
         default={},
-        description="By tool, whether a person is asked before a call of a cycle: `never` "
+        description="Of a chat model, by tool, whether a person is asked before a call: `never` "
         "(default), `always`, or `protected_paths` for calls that touch one. The short name of a "
         "tool stands for its long one too.",
         examples=[{"shell.exec": "always"}],
