@@ -19,6 +19,7 @@ from loopwright.app.evaluations import JUDGED, Case, Evaluation, Evaluator, read
 from loopwright.app.preparing import Wish, prepare_file
 from loopwright.app.schemas import schema_problem
 from loopwright.app.service import Service, Start, current_user
+from loopwright.app.views.words import goal
 from loopwright.app.wiring import Local
 from loopwright.errors import LoopwrightError
 from loopwright.model.actions import CallAgent, Step
@@ -140,8 +141,9 @@ def look_at(service: Service, run: str, case: str = "") -> Evaluated:
 
 def input_of(service: Service, run: str) -> str:
     """What a run was asked."""
-    first = service.facts(run)[0].fact
-    return service.read_text(getattr(first, "message", ""))
+    state = service.state(run)
+    given = state.started.message if state.started is not None else ""
+    return service.read_text(given) or goal(state)
 
 
 def _terminated_by(service: Service, run: str) -> str:
