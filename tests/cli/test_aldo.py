@@ -126,7 +126,7 @@ def test_a_gated_call_waits_and_is_rejected(lw: Place, monkeypatch: pytest.Monke
     assert result["result"] == {"rejected": True, "reason": "not today", "approver": "tester"}
 
 
-@pytest.mark.item("aldo-47", "aldo-51")
+@pytest.mark.item("aldo-47")
 def test_events_from_a_number_on(lw: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """A late reader gets the same events, and `--after` leaves out those of earlier facts."""
     file = write(lw)
@@ -149,7 +149,7 @@ def test_a_dialect_without_events_says_so(lw: Place) -> None:
     assert f"loopwright events {run}" in refused.err
 
 
-@pytest.mark.item("aldo-52", "aldo-54", "aldo-56")
+@pytest.mark.item("aldo-52", "aldo-56")
 def test_a_composite_runs_its_children(lw: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """Children with loops of their own run as loops, and the composite is drawn with them."""
     write(lw, name="one")
@@ -216,3 +216,108 @@ def test_a_dry_run_of_cycles(lw: Place) -> None:
     )
     assert told.code == 0, told.err
     assert [line.rstrip() for line in told.out.splitlines()] == DRAWN.splitlines()
+
+
+@pytest.mark.item("aldo-23")
+def test_a_text_rule_minds_case_and_the_cycle(lw: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other letters do not match, and what an earlier cycle said does not count again."""
+    rules = [
+        {"kind": "tool-result", "tool": "list", "match": {"contains": "no such word"}},
+        {"kind": "text-includes", "text": DONE},
+    ]
+    loop = agent()["iteration"] | {"termination_conditions": rules}
+    turns = (says(DONE.upper()), asks("fs.list", "going on", path="."), says(f"now {DONE}"))
+    with model(monkeypatch, *turns):
+        done = lw("run", write(lw, iteration=loop), "Do it.", "--agent", MODEL, "--json")
+    assert (done.json["status"], done.json["iterations"]) == ("completed", 3)
+
+
+@pytest.mark.item("aldo-24", "aldo-25")
+def test_a_tool_result_rule(lw: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The short name stands for the tool, every result of the cycle is looked at, and the event
+    names the one that matched.
+    """
+    rule = {"kind": "tool-result", "tool": "list", "match": {"contains": "needle"}}
+    loop = agent()["iteration"] | {"termination_conditions": [rule]}
+    lw.write("needle.txt", "")
+    both = Turn(
+        calls=(
+            Call(name="fs_list", args={"path": "no"}, id="c1"),
+            Call(name="fs_list", args={"path": "."}, id="c2"),
+        )
+    )
+    with model(monkeypatch, both):
+        done = lw("run", write(lw, iteration=loop), "Do it.", "--agent", MODEL, "--json")
+    assert (done.json["status"], done.json["reason"]) == ("completed", "tool-result")
+    (ended,) = only(told(lw, done.json["run"]), "run.terminated_by")
+    assert ended["detail"] == {"tool": "fs.list", "callId": "c2", "match": {"contains": "needle"}}
+
+
+@pytest.mark.item("aldo-32", "aldo-33")
+def test_two_held_calls_need_two_decisions(lw: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each waits alone while the free one runs, and who decided what is told."""
+    tools = agent()["tools"] | {"approvals": {"write": "always"}}
+    wants = Turn(
+        calls=(
+            Call(name="fs_write", args={"path": "a.txt", "content": "a"}, id="c1"),
+            Call(name="fs_list", args={"path": "."}, id="c2"),
+            Call(name="fs_write", args={"path": "b.txt", "content": "b"}, id="c3"),
+        )
+    )
+    with model(monkeypatch, wants, says(DONE)):
+        waiting = lw(
+            "run", write(lw, tools=tools), "Do it.", "--agent", MODEL, "--json", "--no-wait"
+        )
+        first, second = waiting.json["gates"]
+        run = waiting.json["run"]
+        assert [one["callId"] for one in only(told(lw, run), "tool_result")] == ["c2"]
+        lw("approve", first["id"])
+        assert not (lw.folder / "b.txt").exists()
+        lw("reject", second["id"], "one is enough")
+    assert lw("show", run, "--json").json["status"] == "completed"
+    assert not (lw.folder / "b.txt").exists()
+    resolved = only(told(lw, run), "tool.approval_resolved")
+    assert [(one["callId"], one["kind"], one["approver"]) for one in resolved] == [
+        ("c1", "approved", "tester"),
+        ("c3", "rejected", "tester"),
+    ]
+
+
+@pytest.mark.item("aldo-54")
+def test_at_most_eight_children_at_once(lw: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of ten children side by side eight are asked at once, all are waited for, and the outputs
+    stand in the order in which they were written.
+    """
+    write(lw, name="child")
+    subagents = [{"agent": "child", "as": f"child-{n}"} for n in range(10)]
+    composite = {"strategy": "parallel", "subagents": subagents}
+    file = write(lw, name="team", iteration=None, tools=None, composite=composite)
+    with model(monkeypatch, Turn(text=DONE, times=10)):
+        done = lw("run", file, "Do it.", "--agent", MODEL, "--json")
+    assert done.json["status"] == "completed", done.err
+    assert json.loads(done.json["output"]) == [DONE] * 10
+    most, open_calls = 0, set()
+    for fact in lw.facts(done.json["run"]):
+        if fact["kind"] == "effect.requested" and fact["call"]["do"] == "model":
+            open_calls.add(fact["effect"])
+        elif fact["kind"] == "effect.done":
+            open_calls.discard(fact["effect"])
+        most = max(most, len(open_calls))
+    assert most == 8
+
+
+@pytest.mark.item("aldo-36")
+@pytest.mark.xfail(
+    strict=True,
+    reason="a driver that takes up a run takes what it asks for itself as interrupted",
+)
+def test_an_approved_call_is_done(lw: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a person lets through from another process is done, once."""
+    tools = agent()["tools"] | {"approvals": {"fs.write": "always"}}
+    wants = asks("fs.write", path="a.txt", content="a")
+    with model(monkeypatch, wants, says(DONE)):
+        waiting = lw(
+            "run", write(lw, tools=tools), "Do it.", "--agent", MODEL, "--json", "--no-wait"
+        )
+        lw("approve", waiting.json["gates"][0]["id"])
+    assert (lw.folder / "a.txt").read_text() == "a"

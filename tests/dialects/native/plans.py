@@ -346,7 +346,7 @@ TALKS = st.builds(
     memory=HISTORIES | st.just(NoMemory()),
     at_cap=st.sampled_from(["exhaust", "complete"]),
 )
-INNER = st.one_of(SIMPLE, CYCLES, TALKS, repeats(CALLS | RUNS), inner_graphs(SIMPLE))
+INNER = st.one_of(SIMPLE, TALKS, repeats(CALLS | RUNS), inner_graphs(SIMPLE))
 ACTIONS = st.one_of(INNER, repeats(inner_graphs(INNER)), inner_graphs(INNER))
 AGENTS = st.builds(
     Agent,

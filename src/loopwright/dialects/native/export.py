@@ -87,7 +87,7 @@ def _coordinator(coordinator: Coordinator) -> Made:
 def _is_plain(step: Step) -> bool:
     """Whether a step needs no entry of its own: the definition is just this action."""
     plain = step == Step(id=MAIN, action=step.action, retry=DEFAULT_RETRY, origin=step.origin)
-    return plain and isinstance(step.action, CallAgent | Cycle | RunCommand | RunScript | Repeat)
+    return plain and isinstance(step.action, CallAgent | RunCommand | RunScript | Repeat)
 
 
 # -- steps and actions -----------------------------------------------------------------------------
@@ -118,6 +118,8 @@ def _action(step: Step) -> Made:
             return {"stop": write(reason)}
         case Repeat():
             return {"repeat": _repeat(action, step.id)}
+        case Cycle():
+            raise no_words(f"a cycle of {step.id} that is no pass of a loop")
         case _:
             return _body(action, step.id)
 

@@ -108,6 +108,11 @@ def structure(document: Document, made: Outline) -> Iterator[Diagnostic]:
         for step in graph.steps:
             yield from _step(document, step.path, step.value)
     bodies = {(*body.path, "repeat"): body for body in made.bodies}
+    looped = {loop.path for loop in made.loops}
+    for path, body in bodies.items():
+        if "cycle" in body.keys and path not in looped:
+            message, hint = "a cycle is a pass of a loop", "repeat: {max: 10, cycle: …}"
+            yield _on_key(document, body.keys["cycle"], "unsupported-here", message, hint=hint)
     converted = "converted_from" in made.top
     for loop in made.loops:
         yield from _loop(document, loop, most=None if converted else MAX_DEPTH)

@@ -120,7 +120,8 @@ class BodySpec(Surface):
         default=None, description="Whether saying nothing at all is an answer (default)."
     )
     cycle: Maybe[CycleSpec] = Field(
-        default=None, description="One turn of a chat model and its tools; inside repeat, a loop."
+        default=None,
+        description="Inside repeat: each pass is a turn of a chat model with its tools.",
     )
     run: Maybe[Argv] = Field(default=None, description="A program, run without a shell.")
     script: Maybe[ScriptText] = Field(
