@@ -5,7 +5,6 @@ nothing is called, run, asked or stored.
 """
 
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from itertools import count
@@ -14,7 +13,8 @@ import msgspec
 
 from loopwright.app.ceilings import ceilings
 from loopwright.app.schemas import schema_problem
-from loopwright.app.stubs import STUB, STUB_ITEMS, Stubs, asked_tools, can_break, sample, stub_turn
+from loopwright.app.stories import WORST, Story, assumed, stories
+from loopwright.app.stubs import STUB, Stubs, sample, stub_turn
 from loopwright.app.views.graph import graph
 from loopwright.kernel.calls import AgentCall, CommandCall, ModelCall, SleepCall, ToolCall
 from loopwright.kernel.decide import settle
@@ -34,42 +34,15 @@ from loopwright.kernel.frames import CycleBody, LeafBody, PassOwner
 from loopwright.kernel.retry import after_failure
 from loopwright.kernel.state import Pending, State
 from loopwright.model.actions import (
-    Action,
-    AskPerson,
     CallAgent,
-    Cycle,
-    Decision,
-    Repeat,
-    Step,
-    Steps,
 )
-from loopwright.model.checks import Cap, Person, leaves
-from loopwright.model.memory import History
-from loopwright.model.plan import Plan, all_limits
+from loopwright.model.plan import Plan
 from loopwright.model.record import JsonValue
-from loopwright.model.template import Items
 from loopwright.model.turns import encode_turn
 from loopwright.runtime.senses import Texts
 
 MOST_ANSWERS = 20_000
 """A rehearsal that is longer than this is told as such."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Story:
-    """How the world answers."""
-
-    name: str
-    checks: bool = True  # whether checks pass
-    at_last: bool = False  # checks pass in the last pass that is allowed, and not before
-    broken: bool = False  # checks cannot be asked
-    fails: str | None = None  # the step whose agent or program fails
-    tries: bool = False  # every call works with its last try only
-    person: tuple[Decision, ...] = ("approve",)  # the first of these that a gate takes
-    conditions: bool = True
-    long_lists: bool = False  # lists that are computed are as long as they may be
-    late: bool = False  # nothing answers, only time passes
-    dear: bool = False  # calls use up every budget
 
 
 @dataclass(slots=True, kw_only=True)
@@ -130,89 +103,9 @@ class Rehearsal:
 
 def rehearse(plan: Plan) -> Rehearsal:
     """Play every story that this plan can have."""
-    worst = max((_played(plan, story) for story in _WORST), key=lambda ending: ending.size)
-    endings = tuple(_played(plan, story) for story in _stories(plan))
-    return Rehearsal(plan=plan, endings=endings, worst=worst, assumed=tuple(_assumed(plan)))
-
-
-_GO_ON: tuple[Decision, ...] = ("continue", "approve")
-_WORST = (
-    Story(name="at worst", checks=False, tries=True, person=_GO_ON, long_lists=True),
-    Story(name="at worst", at_last=True, tries=True, person=_GO_ON, long_lists=True),
-)
-
-
-def _stories(plan: Plan) -> Iterator[Story]:
-    steps = list(_all_steps(plan.steps))
-    actions = [action for step in steps for action in _actions(step.action)]
-    loops = [action for action in actions if isinstance(action, Repeat)]
-    checked = [loop for loop in loops if not isinstance(loop.until, Cap)]
-    yield Story(name="everything works")
-    if checked:
-        yield Story(name="no check ever passes", checks=False, person=_GO_ON)
-    if any(can_break(loop.until) for loop in checked):
-        yield Story(name="no check can be asked", broken=True, person=_GO_ON)
-    if _asks(actions) or _has_approvals(plan, actions):
-        yield Story(name="a person rejects", person=("reject",), checks=False)
-        yield Story(name="a person asks for more", person=("continue", "approve"))
-    for step in steps:
-        if not any(isinstance(one, Steps | AskPerson) for one in _actions(step.action)):
-            yield Story(name=f"{step.id} fails", fails=step.id)
-    if any(step.when is not None for step in steps):
-        yield Story(name="no condition holds", conditions=False)
-    limits = all_limits(plan)
-    if any(one.wall_ms is not None or one.pass_wall_ms is not None for one in limits):
-        yield Story(name="the time runs out", late=True)
-    if any(one.usd is not None or one.tokens is not None for one in limits):
-        yield Story(name="the budget runs out", dear=True, checks=False, person=_GO_ON)
-
-
-def _all_steps(steps: tuple[Step, ...]) -> Iterator[Step]:
-    for step in steps:
-        yield step
-        for action in _actions(step.action):
-            if isinstance(action, Steps):
-                yield from _all_steps(action.steps)
-
-
-def _actions(action: Action) -> Iterator[Action]:
-    """An action and the bodies of its loops; steps inside are steps of their own."""
-    yield action
-    if isinstance(action, Repeat):
-        yield from _actions(action.body)
-
-
-def _asks(actions: list[Action]) -> bool:
-    return any(
-        isinstance(one, AskPerson)
-        or (
-            isinstance(one, Repeat)
-            and (
-                one.gate is not None
-                or one.at_cap == "ask"
-                or any(isinstance(leaf, Person) for leaf in leaves(one.until))
-            )
-        )
-        for one in actions
-    )
-
-
-def _has_approvals(plan: Plan, actions: list[Action]) -> bool:
-    """Whether a person may be asked about a tool of a chat model."""
-    agents = [plan.agents.get(one.agent) for one in actions if isinstance(one, Cycle)]
-    return any(asked_tools(agent) for agent in agents if agent is not None)
-
-
-def _assumed(plan: Plan) -> Iterator[str]:
-    for step in _all_steps(plan.steps):
-        for action in _actions(step.action):
-            if not isinstance(action, Repeat):
-                continue
-            each, memory = action.each, action.memory
-            if each is not None and not isinstance(each.items, Items):
-                yield f"{step.id}: a list of {STUB_ITEMS} items, of at most {each.max_items}"
-            if isinstance(memory, History) and memory.strategy == "periodic-summary":
-                yield f"{step.id}: no summary is needed, of at most {memory.summaries} more calls"
+    worst = max((_played(plan, story) for story in WORST), key=lambda ending: ending.size)
+    endings = tuple(_played(plan, story) for story in stories(plan))
+    return Rehearsal(plan=plan, endings=endings, worst=worst, assumed=tuple(assumed(plan)))
 
 
 # -- playing a story -------------------------------------------------------------------------------
