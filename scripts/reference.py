@@ -38,7 +38,9 @@ _PART = re.compile(r"(<!-- generated: (?P<name>\w+) -->\n).*?(<!-- end -->)", re
 
 _SECTIONS = {
     "RepeatSpec": "repeat",
+    "CycleSpec": "cycle",
     "CheckSpec": "until",
+    "ToolSpec": "tool",
     "JudgeSpec": "judge",
     "GoalSpec": "goal",
     "PersonSpec": "person",

@@ -16,6 +16,7 @@ from loopwright.model.messages import (
 )
 
 
+@pytest.mark.item("aldo-18")
 @pytest.mark.parametrize(
     "message",
     ["Do it.", "{not json", "[1]", '{"task": "x"}', '{"messages": "none"}', "[" * 100_000],
@@ -26,6 +27,7 @@ def test_anything_else_is_the_task(message: str) -> None:
     assert seeded(message, "Be brief.") == Seed("Be brief.", (UserMessage(text=message),))
 
 
+@pytest.mark.item("aldo-18")
 def test_a_chat_goes_on() -> None:
     """Its messages are taken over in their order, with calls and results; the unknown is left."""
     chat = {

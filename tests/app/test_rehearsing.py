@@ -4,10 +4,30 @@ import pytest
 
 from loopwright.app.rehearsing import Ending, rehearse
 from loopwright.app.stubs import sample
-from loopwright.model.actions import AskPerson, CallAgent, Each, Gate, Repeat, Step, Steps
-from loopwright.model.checks import AllOf, Command, Judge, Regex, Signal
+from loopwright.model.actions import (
+    AskPerson,
+    CallAgent,
+    Cycle,
+    Each,
+    Gate,
+    Repeat,
+    Step,
+    Steps,
+    Wait,
+)
+from loopwright.model.checks import (
+    AllOf,
+    AnyOf,
+    Command,
+    Judge,
+    Regex,
+    Signal,
+    Spend,
+    ToolResult,
+)
 from loopwright.model.expr import Cel
-from loopwright.model.plan import Plan
+from loopwright.model.memory import History
+from loopwright.model.plan import Agent, Plan
 from loopwright.model.policy import Limits, Retry
 from loopwright.model.record import JsonValue
 from loopwright.model.template import Items, ItemsExpr
@@ -169,3 +189,108 @@ def test_results_fit_their_schema() -> None:
 def test_samples(schema: JsonValue, value: JsonValue) -> None:
     """A small value for every kind of schema."""
     assert sample(schema) == value
+
+
+TALK = Repeat(
+    body=Cycle(agent="coder", nudge="Go on."),
+    max=5,
+    until=AnyOf(parts=(ToolResult(tool="shell.exec", exit_code=0), Spend(usd=0.5))),
+    memory=History(window=1_000, strategy="periodic-summary"),
+)
+
+
+def talk(**more: object) -> Plan:
+    agents = {"coder": Agent(spec="model:a/b", tools=("fs.read",), **more)}  # type: ignore[arg-type]
+    return plan_of(Step(id="main", action=TALK, limits=Limits(usd=2)), agents=agents)
+
+
+def test_turns_of_a_chat_model() -> None:
+    """Every turn is a call; stop rules, the cap, a failure and the money end the loop."""
+    found = endings(talk())
+    assert {name: told(ending) for name, ending in found.items()} == {
+        "everything works": ("completed", "tool-result", 1),
+        "no check ever passes": ("exhausted", "max_iterations", 5),
+        "main fails": ("failed", "error", 1),
+        "the budget runs out": ("exhausted", "budget", 1),
+    }
+    assert found["no check ever passes"].calls == {"coder": 5}
+    made = rehearse(talk())
+    assert made.worst.size == (5, 5)
+    assert made.assumed == ("main: no summary is needed, of at most 3 more calls",)
+
+
+def test_people_who_are_asked_about_tools() -> None:
+    """A tool that a person must see first is asked about once in each turn that is not the last."""
+    found = endings(talk(approvals={"fs.read": "always"}))
+    assert found["a person rejects"].gates == 5
+    assert told(found["a person rejects"]) == ("exhausted", "max_iterations", 5)
+    assert "a person rejects" not in endings(talk(approvals={"fs.read": "never"}))
+
+
+def test_a_result_that_a_model_hands_in() -> None:
+    """A cycle with a schema has a result of its form, so that what reads it can go on."""
+    schema: dict[str, JsonValue] = {"type": "object", "properties": {"n": {"type": "integer"}}}
+    cycle = Step(id="a", action=Cycle(agent="coder", schema=schema))
+    after = Step(id="b", action=CALL, needs=("a",))
+    found = endings(plan_of(cycle, after, agents={"coder": Agent()}))
+    assert found["everything works"].steps == {"a": "completed", "b": "completed"}
+
+
+def test_a_chat_model_behind_a_call_is_one_call() -> None:
+    """What stands behind an agent does not change what a plan can come to."""
+    plan = plan_of(Step(id="a", action=CALL), agents={"worker": Agent(spec="model:a/b")})
+    assert endings(plan)["everything works"].calls == {"worker": 1}
+
+
+@pytest.mark.parametrize(
+    ("plan", "usd"),
+    [
+        pytest.param(plan_of(Step(id="a", action=CALL)), None, id="nothing"),
+        pytest.param(plan_of(Step(id="a", action=CALL), limits=Limits(usd=5)), 5, id="the run"),
+        pytest.param(talk(), 2, id="its step"),
+        pytest.param(
+            plan_of(
+                Step(id="a", action=CALL, limits=Limits(usd=1)),
+                Step(id="b", action=CALL, limits=Limits(usd=2)),
+                Step(id="c", action=Wait(ms=1)),
+            ),
+            3,
+            id="the sum of steps",
+        ),
+        pytest.param(
+            plan_of(Step(id="a", action=CALL, limits=Limits(usd=1)), Step(id="b", action=CALL)),
+            None,
+            id="one that is not limited",
+        ),
+        pytest.param(
+            plan_of(
+                Step(
+                    id="a",
+                    action=Repeat(
+                        body=Steps(steps=(Step(id="b", action=CALL, limits=Limits(usd=1)),)), max=4
+                    ),
+                )
+            ),
+            4,
+            id="as often as a loop is made",
+        ),
+        pytest.param(
+            plan_of(
+                Step(
+                    id="a",
+                    action=Repeat(
+                        body=CALL, limits=Limits(usd=7), each=Each(items=Items(values=()))
+                    ),
+                    limits=Limits(usd=9),
+                )
+            ),
+            7,
+            id="the least around it",
+        ),
+    ],
+)
+def test_the_most_that_may_be_spent(plan: Plan, usd: float | None) -> None:
+    """It is read off the limits, wherever they stand."""
+    worst = rehearse(plan).as_dict()["worst"]
+    assert isinstance(worst, dict)
+    assert worst["usd"] == usd

@@ -40,6 +40,7 @@ def command_lines(names: dict[str, str]) -> dict[str, list[str]]:
         "show": ["show", names["done"]],
         "events": ["events", names["done"]],
         "logs": ["logs", names["done"]],
+        "eval": ["eval", names["done"]],
         "inbox": ["inbox"],
         "approve": ["approve", names["gate"]],
         "reject": ["reject", "gate_none"],

@@ -96,14 +96,16 @@ YAML = [
 
 @pytest.mark.parametrize("block", YAML)
 def test_definitions_are_valid(block: Block, tmp_path: Path) -> None:
-    """A definition on a page is accepted beside the page's others, unless it is wrong.yaml."""
+    """A definition on a page is accepted, with the files beside it, unless it is called
+    wrong.yaml.
+    """
     text = block.text
     if block.key == "part of":
         text = whole(block)
-    for other in [one for one in blocks(block.page) if one.value.startswith(".archon/")]:
-        file = tmp_path / other.value
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(other.text, encoding="utf-8")
+    for file in (one for one in blocks(block.page) if one.key == "file"):
+        target = tmp_path / file.value
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(file.text, encoding="utf-8")
     try:
         parse_definition(text.encode(), file=block.place, folder=tmp_path)
     except DefinitionError as error:

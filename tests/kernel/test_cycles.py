@@ -136,6 +136,7 @@ def test_a_call_with_a_problem_is_never_run() -> None:
     assert "no tool fs.reed" in str(told.said[0].text)
 
 
+@pytest.mark.item("aldo-14", "aldo-24", "aldo-25", "aldo-26")
 @pytest.mark.parametrize(
     ("until", "ended"),
     [
@@ -227,6 +228,7 @@ def test_which_calls_wait_for_a_person(
     assert ("main.0/tool1#1" in run.state.pending) is not held
 
 
+@pytest.mark.item("aldo-33")
 def test_each_held_call_is_its_own_gate() -> None:
     """Two held calls need two decisions; a free sibling runs meanwhile; edited arguments count."""
     wanted = turn("", call("c1", "shell.exec"), call("c2"), call("c3", "shell.exec"))
@@ -259,6 +261,7 @@ def answer(gate: GateOpened, decision: str, **more: object) -> GateAnswered:
     )
 
 
+@pytest.mark.item("aldo-35")
 def test_a_rejection_is_told_to_the_model() -> None:
     """It is an error result with the reason and who gave it, and the loop goes on."""
     run = begun(plan(approvals=HELD), turn("", call("c1", "shell.exec")))
@@ -284,6 +287,7 @@ def test_an_approval_may_be_remembered() -> None:
     assert not run.state.gates
 
 
+@pytest.mark.item("aldo-38")
 def test_a_stop_while_a_person_is_asked() -> None:
     """The question is withdrawn, the running sibling ended, the held tool never run."""
     wanted = turn("", call("c1", "shell.exec"), call("c2"))
@@ -304,12 +308,14 @@ def compressed(run: Driver) -> list[HistoryCompressed]:
     return [fact for fact in run.facts if isinstance(fact, HistoryCompressed)]
 
 
+@pytest.mark.item("aldo-42")
 def test_nothing_is_cut_below_the_mark() -> None:
     """A conversation that fits is left alone."""
     run = begun(plan(most=4), turn("short", call("c1"))).run()
     assert compressed(run) == []
 
 
+@pytest.mark.item("aldo-42", "aldo-43", "aldo-44")
 @pytest.mark.parametrize("strategy", ["rolling-window", "periodic-summary"])
 def test_old_turns_go_and_the_last_two_stay(strategy: str) -> None:
     """At the mark it is cut once before the next turn: the last two turns stay with their results,
@@ -343,6 +349,7 @@ def test_long_old_results_are_cut_before_turns_are_dropped() -> None:
     assert first.trimmed
 
 
+@pytest.mark.item("aldo-46")
 def test_a_summary_that_fails_costs_nobody_the_run() -> None:
     """The middle is dropped instead, and the fact says why there is no summary."""
 

@@ -21,6 +21,7 @@ from loopwright.model.actions import (
     Repeat,
     Rework,
     RunCommand,
+    Steps,
 )
 from loopwright.model.checks import Goal, Judge
 from loopwright.model.plan import Plan
@@ -28,6 +29,7 @@ from loopwright.model.policy import Limits
 from loopwright.model.template import Items
 from tests.kernel.driving import (
     Driver,
+    Fail,
     Reply,
     by_effect,
     decisions,
@@ -171,3 +173,77 @@ def test_every_call_of_an_agent_needs_a_place(action: Action) -> None:
     assert calls_at_once(run.facts) == 1
     assert set(statuses(run).values()) <= {"completed", "failed"}
     assert len(run.of(EffectRequested)) >= 3
+
+
+def graph(*names: str, parallel: int | None = None, **actions: Action) -> Steps:
+    """Steps that need nothing of one another."""
+    return Steps(
+        steps=tuple(step(name, action=actions.get(name, WORK)) for name in names),
+        parallel=parallel,
+    )
+
+
+def inside_at_once(facts: list[AnyFact], place: str) -> int:
+    """The most calls that were under way inside of a place."""
+    return calls_at_once([f for f in facts if getattr(f, "path", "").startswith(f"{place}.")])
+
+
+@pytest.mark.parametrize("parallel", [1, 2])
+def test_a_graph_inside_has_a_cap_of_its_own(parallel: int) -> None:
+    """At most so many are called at once inside of it; what is outside does not wait for that."""
+    names = ["a", "b", "c"]
+    capped = step("capped", action=graph(*names, parallel=parallel))
+    run = drive(plan_of_steps(capped, step("free", action=graph("d", "e", "f"))))
+    assert inside_at_once(run.facts, "capped") == parallel
+    assert inside_at_once(run.facts, "free") == 3
+    assert set(statuses(run).values()) == {"completed"}
+    asked = [f.path for f in run.of(EffectRequested) if f.path.startswith("capped.")]
+    assert asked == [f"capped.{name}" for name in names]
+
+
+@pytest.mark.parametrize(
+    ("plan_cap", "outer", "inner", "most"),
+    [
+        pytest.param(None, 2, 3, 2, id="the graph around"),
+        pytest.param(None, 3, 1, 1, id="the inner one"),
+        pytest.param(1, 3, 3, 1, id="the plan"),
+    ],
+)
+def test_the_least_cap_around_counts(
+    plan_cap: int | None, outer: int, inner: int, most: int
+) -> None:
+    """A call needs a place in every graph around it, and in the plan."""
+    nested = graph("x", "y", "z", parallel=inner)
+    plan = plan_of_steps(
+        step("all", action=graph("more", parallel=outer, more=nested)), parallel=plan_cap
+    )
+    run = drive(plan)
+    assert inside_at_once(run.facts, "all") == most
+    assert run.ended[:2] == ("completed", "done")
+
+
+def test_who_waits_inside_holds_up_nobody_outside() -> None:
+    """The first in the queue may not fit where another does: that one goes first."""
+    plan = plan_of_steps(
+        step("tight", action=graph("a", "b", "c", parallel=1)),
+        step("d"),
+        step("e"),
+        parallel=2,
+    )
+    run = drive(plan)
+    asked = [f.path for f in run.of(EffectRequested)]
+    assert asked.index("d") < asked.index("tight.c")
+    assert calls_at_once(run.facts) == 2
+    assert inside_at_once(run.facts, "tight") == 1
+    assert set(statuses(run).values()) == {"completed"}
+
+
+def test_every_pass_has_the_places_of_its_own_graph() -> None:
+    """A graph that is repeated is capped in each pass, and a failed call gives its place back."""
+    body = graph("a", "b", parallel=1)
+    run = Driver(
+        plan_of_steps(step("loop", action=Repeat(body=body, max=2))),
+        script=by_effect({"loop.0.a/agent#1": Fail("agent", "no")}),
+    ).run()
+    assert inside_at_once(run.facts, "loop") == 1
+    assert {f.path for f in run.of(EffectRequested)} >= {"loop.0.a", "loop.0.b"}

@@ -2,7 +2,8 @@
 
 import pytest
 
-from loopwright.programs.specs import BadSpec, Spec, parse_spec
+from loopwright.model.plan import Agent
+from loopwright.programs.specs import BadSpec, Spec, parse_spec, unfit_agent
 
 
 @pytest.mark.parametrize(
@@ -73,3 +74,17 @@ def test_a_spec_that_names_no_model(text: str) -> None:
     bad = parse_spec(text)
     assert isinstance(bad, BadSpec)
     assert "model:" in bad.hint
+
+
+@pytest.mark.parametrize("spec", ["command:x", "jsonl:x", "script:x.yaml", "claude", "acp:x"])
+def test_approvals_need_a_chat_model(spec: str) -> None:
+    """Behind any other agent nobody would be asked, so it is refused; `never` asks nobody."""
+    parsed = parse_spec(spec)
+    assert isinstance(parsed, Spec)
+    asked = unfit_agent(parsed, Agent(approvals={"fs.read": "never", "shell.exec": "always"}))
+    assert asked is not None
+    assert "shell.exec" in asked
+    assert unfit_agent(parsed, Agent(approvals={"shell.exec": "never"})) is None
+    chat = parse_spec("model:a/b")
+    assert isinstance(chat, Spec)
+    assert unfit_agent(chat, Agent(approvals={"shell.exec": "always"})) is None

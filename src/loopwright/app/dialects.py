@@ -1,10 +1,10 @@
 """The dialects by name, and how a definition's own is found: by what it says, not by its name."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Protocol, TypeAlias, cast
+from typing import Any, Protocol, TypeAlias, cast
 
 from loopwright.app.fetching import Places, Wanted, fetch, project_of
 from loopwright.errors import DefinitionError
@@ -17,7 +17,7 @@ Files: TypeAlias = Mapping[str, bytes | FileProblem]
 
 MAX_BYTES = 262_144
 DEEPEST = 32  # files that name files
-NAMES = ("native", "rondoflow", "zenflow", "archon")
+NAMES = ("native", "rondoflow", "zenflow", "archon", "aldo")
 ONE_AT_A_TIME = ("rondoflow",)
 """Dialects whose definition is one worker: it has at most one run under way."""
 
@@ -53,6 +53,35 @@ class ReadsFiles(Protocol):
         """The plan of a document and its files, and everything that was found wrong."""
 
 
+class Event(Protocol):
+    """Something that happened, as the system of a dialect tells it."""
+
+    @property
+    def type(self) -> str: ...
+
+    @property
+    def payload(self) -> dict[str, JsonValue]: ...
+
+    @property
+    def at(self) -> int: ...
+
+    @property
+    def path(self) -> str: ...
+
+
+class Rendering(Protocol):
+    """Follows a run fact by fact, in the words of a dialect."""
+
+    def events(self, fact: Mapping[str, Any]) -> Iterable[Event]:
+        """What the next fact is in those words."""
+
+
+class Tells(Protocol):
+    """What a dialect exports that has events of its own."""
+
+    def Rendering(self, plan: Plan, read: Callable[[JsonValue], str]) -> Rendering: ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Definition:
     """A definition that was read without an error."""
@@ -68,6 +97,14 @@ class Definition:
 def exit_codes(name: str) -> Mapping[str, int]:
     """How the system of a dialect tells the end of a run; nothing where it is not known."""
     return EXIT_CODES.get(name, {})
+
+
+def rendering(name: str, plan: Plan, read: Callable[[JsonValue], str]) -> Rendering | None:
+    """How a dialect tells a run; None when it has no events of its own."""
+    language = dialect(name)
+    if not hasattr(language, "Rendering"):
+        return None
+    return cast(Tells, language).Rendering(plan, read)
 
 
 def dialect(name: str) -> Dialect:

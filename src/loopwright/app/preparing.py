@@ -45,6 +45,7 @@ class Wish:
     name: str | None = None
     default_agent: str | None = None
     rights: Rights = field(default_factory=Rights)
+    unbound: bool = False  # nobody is called, so nothing needs to stand behind the agents
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,15 +92,8 @@ def _prepare(definition: Definition, wish: Wish, *, base: Path) -> Start:
     workspace = Path(wish.workspace) if wish.workspace else Path.cwd()
     plan = with_surroundings(definition.plan, workspace, wish.base_branch)
     message = check_message(plan, wish.message)
-    default, named = agent_choices(wish.agents)
-    plan = bind_agents(
-        plan,
-        default=default,
-        named=named,
-        base=base,
-        cwd=Path.cwd(),
-        fallback=wish.default_agent,
-    )
+    if not wish.unbound:
+        plan = _bound(plan, wish, base)
     plan = with_rights(plan, wish.rights)
     if wish.budget:
         plan = msgspec.structs.replace(plan, limits=tightened(plan.limits, wish.budget))
@@ -117,6 +111,18 @@ def _prepare(definition: Definition, wish: Wish, *, base: Path) -> Start:
         inputs=bind_inputs(plan, _input_values(plan, wish.inputs)),
         by=current_user(),
         key=definition.key,
+    )
+
+
+def _bound(plan: Plan, wish: Wish, base: Path) -> Plan:
+    default, named = agent_choices(wish.agents)
+    return bind_agents(
+        plan,
+        default=default,
+        named=named,
+        base=base,
+        cwd=Path.cwd(),
+        fallback=wish.default_agent,
     )
 
 

@@ -5,17 +5,18 @@ nothing is called, run, asked or stored.
 """
 
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from itertools import count
 
 import msgspec
 
+from loopwright.app.ceilings import ceilings
 from loopwright.app.schemas import schema_problem
-from loopwright.app.stubs import STUB, STUB_ITEMS, Stubs, sample
+from loopwright.app.stories import WORST, Story, assumed, stories
+from loopwright.app.stubs import STUB, Stubs, sample, stub_turn
 from loopwright.app.views.graph import graph
-from loopwright.kernel.calls import AgentCall, CommandCall, SleepCall
+from loopwright.kernel.calls import AgentCall, CommandCall, ModelCall, SleepCall, ToolCall
 from loopwright.kernel.decide import settle
 from loopwright.kernel.facts import (
     AnyFact,
@@ -29,35 +30,19 @@ from loopwright.kernel.facts import (
     Usage,
 )
 from loopwright.kernel.fold import apply
-from loopwright.kernel.frames import LeafBody, PassOwner
+from loopwright.kernel.frames import CycleBody, LeafBody, PassOwner
 from loopwright.kernel.retry import after_failure
 from loopwright.kernel.state import Pending, State
-from loopwright.model.actions import Action, AskPerson, CallAgent, Decision, Repeat, Step, Steps
-from loopwright.model.checks import Cap, Person, leaves
-from loopwright.model.plan import Plan, all_limits
+from loopwright.model.actions import (
+    CallAgent,
+)
+from loopwright.model.plan import Plan
 from loopwright.model.record import JsonValue
-from loopwright.model.template import Items
+from loopwright.model.turns import encode_turn
 from loopwright.runtime.senses import Texts
 
 MOST_ANSWERS = 20_000
 """A rehearsal that is longer than this is told as such."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Story:
-    """How the world answers."""
-
-    name: str
-    checks: bool = True  # whether checks pass
-    at_last: bool = False  # checks pass in the last pass that is allowed, and not before
-    broken: bool = False  # checks cannot be asked
-    fails: str | None = None  # the step whose agent or program fails
-    tries: bool = False  # every call works with its last try only
-    person: tuple[Decision, ...] = ("approve",)  # the first of these that a gate takes
-    conditions: bool = True
-    long_lists: bool = False  # lists that are computed are as long as they may be
-    late: bool = False  # nothing answers, only time passes
-    dear: bool = False  # calls use up every budget
 
 
 @dataclass(slots=True, kw_only=True)
@@ -98,7 +83,7 @@ class Rehearsal:
     assumed: tuple[str, ...]
 
     def as_dict(self) -> dict[str, JsonValue]:
-        limits = self.plan.limits
+        most = ceilings(self.plan)
         return {
             "name": self.plan.name,
             "dialect": self.plan.dialect,
@@ -108,9 +93,9 @@ class Rehearsal:
                 "iterations": self.worst.passes,
                 "calls": dict(self.worst.calls),
                 "complete": self.worst.outcome != "unfinished",
-                "usd": limits.usd,
-                "tokens": limits.tokens,
-                "wall_ms": limits.wall_ms,
+                "usd": most.usd,
+                "tokens": most.tokens,
+                "wall_ms": self.plan.limits.wall_ms,
             },
             "assumed": list(self.assumed),
         }
@@ -118,78 +103,9 @@ class Rehearsal:
 
 def rehearse(plan: Plan) -> Rehearsal:
     """Play every story that this plan can have."""
-    worst = max((_played(plan, story) for story in _WORST), key=lambda ending: ending.size)
-    endings = tuple(_played(plan, story) for story in _stories(plan))
-    return Rehearsal(plan=plan, endings=endings, worst=worst, assumed=tuple(_assumed(plan)))
-
-
-_GO_ON: tuple[Decision, ...] = ("continue", "approve")
-_WORST = (
-    Story(name="at worst", checks=False, tries=True, person=_GO_ON, long_lists=True),
-    Story(name="at worst", at_last=True, tries=True, person=_GO_ON, long_lists=True),
-)
-
-
-def _stories(plan: Plan) -> Iterator[Story]:
-    steps = list(_all_steps(plan.steps))
-    actions = [action for step in steps for action in _actions(step.action)]
-    loops = [action for action in actions if isinstance(action, Repeat)]
-    checked = [loop for loop in loops if not isinstance(loop.until, Cap)]
-    yield Story(name="everything works")
-    if checked:
-        yield Story(name="no check ever passes", checks=False, person=_GO_ON)
-        yield Story(name="no check can be asked", broken=True, person=_GO_ON)
-    if _asks(actions):
-        yield Story(name="a person rejects", person=("reject",), checks=False)
-        yield Story(name="a person asks for more", person=("continue", "approve"))
-    for step in steps:
-        if not any(isinstance(one, Steps | AskPerson) for one in _actions(step.action)):
-            yield Story(name=f"{step.id} fails", fails=step.id)
-    if any(step.when is not None for step in steps):
-        yield Story(name="no condition holds", conditions=False)
-    limits = all_limits(plan)
-    if any(one.wall_ms is not None or one.pass_wall_ms is not None for one in limits):
-        yield Story(name="the time runs out", late=True)
-    if any(one.usd is not None or one.tokens is not None for one in limits):
-        yield Story(name="the budget runs out", dear=True, checks=False, person=_GO_ON)
-
-
-def _all_steps(steps: tuple[Step, ...]) -> Iterator[Step]:
-    for step in steps:
-        yield step
-        for action in _actions(step.action):
-            if isinstance(action, Steps):
-                yield from _all_steps(action.steps)
-
-
-def _actions(action: Action) -> Iterator[Action]:
-    """An action and the bodies of its loops; steps inside are steps of their own."""
-    yield action
-    if isinstance(action, Repeat):
-        yield from _actions(action.body)
-
-
-def _asks(actions: list[Action]) -> bool:
-    return any(
-        isinstance(one, AskPerson)
-        or (
-            isinstance(one, Repeat)
-            and (
-                one.gate is not None
-                or one.at_cap == "ask"
-                or any(isinstance(leaf, Person) for leaf in leaves(one.until))
-            )
-        )
-        for one in actions
-    )
-
-
-def _assumed(plan: Plan) -> Iterator[str]:
-    for step in _all_steps(plan.steps):
-        for action in _actions(step.action):
-            each = action.each if isinstance(action, Repeat) else None
-            if each is not None and not isinstance(each.items, Items):
-                yield f"{step.id}: a list of {STUB_ITEMS} items, of at most {each.max_items}"
+    worst = max((_played(plan, story) for story in WORST), key=lambda ending: ending.size)
+    endings = tuple(_played(plan, story) for story in stories(plan))
+    return Rehearsal(plan=plan, endings=endings, worst=worst, assumed=tuple(assumed(plan)))
 
 
 # -- playing a story -------------------------------------------------------------------------------
@@ -212,6 +128,7 @@ class _Stage:
         self._now = 0
         self._sleeps: list[tuple[int, int, str]] = []  # when each is over, in which order begun
         self._order = count()
+        self._reason = ""  # what the check that was asked last stands for
 
     def play(self) -> Ending:
         self._append(RunStarted(at=0, run="run_rehearsal", plan="", name=self.state.plan.name))
@@ -268,8 +185,10 @@ class _Stage:
 
     def _answer(self, pending: Pending) -> AnyFact:
         story, call = self.story, pending.call
-        if isinstance(call, AgentCall):
+        if isinstance(call, AgentCall | ModelCall):
             self.ending.calls[call.agent] += 1
+        if isinstance(call, ToolCall):
+            return self._done(pending, code=0)
         if pending.purpose.startswith("check"):
             return self._check(pending)
         step = story.fails
@@ -277,12 +196,23 @@ class _Stage:
             return self._failed(pending, "agent", "stub")
         if story.tries and self._tried_again(pending):
             return self._failed(pending, "overloaded", "stub")
+        if isinstance(call, ModelCall):
+            return self._turn(pending, call)
         return self._done(pending, code=0)
+
+    def _turn(self, pending: Pending, call: ModelCall) -> AnyFact:
+        """What a chat model says; until its loop may end, it asks for a tool."""
+        body = pending.owner.body
+        assert isinstance(body, CycleBody)
+        agent = self.state.plan.agents.get(call.agent)
+        text = f"stub {self.ending.passes}"
+        turn = stub_turn(agent, text, body.action.schema, ends=self._passes(pending))
+        return self._said(pending, text, result=encode_turn(turn))
 
     def _tried_again(self, pending: Pending) -> bool:
         """Whether a failure now would be followed by another try."""
         body = pending.owner.body
-        if not isinstance(body, LeafBody):
+        if not isinstance(body, LeafBody | CycleBody):
             return False
         failure = Failure("overloaded", "stub")
         return after_failure(body.retry, pending.attempt, failure) is not None
@@ -295,8 +225,10 @@ class _Stage:
                 return self._failed(pending, "agent", "stub")
             return self._done(pending, result=verdict)
         assert isinstance(pending.call, CommandCall)
-        if story.broken and pending.call.argv[0] != STUB:
+        stubbed = pending.call.argv[0] == STUB
+        if story.broken and not stubbed:
             return self._failed(pending, "not_found", "stub")
+        self._reason = pending.call.argv[1] if stubbed else ""
         return self._done(pending, code=0 if self._passes(pending) else 1)
 
     def _passes(self, pending: Pending) -> bool:
@@ -311,16 +243,22 @@ class _Stage:
         schema = _schema(pending)
         value = sample(schema) if schema is not None and result is None else result
         text = None if value is None else msgspec.json.encode(value).decode()
+        output = f"stub {len(self.ending.calls)}.{self.ending.passes}"
+        return self._said(pending, output, result=text, code=code)
+
+    def _said(
+        self, pending: Pending, output: str, *, result: str | None, code: int | None = None
+    ) -> AnyFact:
         usage = Usage(input_tokens=10**9, usd=1e6) if self.story.dear else None
         return EffectDone(
             at=self._now,
             path=pending.owner.path,
             iteration=pending.owner.iteration,
             effect=pending.effect,
-            output=f"stub {len(self.ending.calls)}.{self.ending.passes}",
-            result=None if text is None else self._texts.keep(text),
+            output=output,
+            result=None if result is None else self._texts.keep(result),
             code=code,
-            usage=usage if isinstance(pending.call, AgentCall) else None,
+            usage=usage if isinstance(pending.call, AgentCall | ModelCall) else None,
         )
 
     def _failed(self, pending: Pending, kind: str, detail: str) -> AnyFact:
@@ -335,7 +273,9 @@ class _Stage:
     def _ended(self) -> Ending:
         finished = self.state.finished
         if finished is not None:
-            self.ending.outcome, self.ending.reason = finished.outcome, finished.reason
+            stands_for = self._reason if finished.reason == "command" else ""
+            self.ending.outcome = finished.outcome
+            self.ending.reason = stands_for or finished.reason
         results = self.state.root.body.results
         self.ending.steps = {name: results[name].status for name in results}
         return self.ending

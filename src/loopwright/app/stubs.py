@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from loopwright.kernel.cycles import SUBMIT
 from loopwright.model.actions import Action, Each, Repeat, Step, Steps
 from loopwright.model.checks import (
     AllOf,
@@ -15,19 +16,25 @@ from loopwright.model.checks import (
     Cap,
     Check,
     Command,
+    Expr,
     Goal,
     Judge,
     Person,
     Script,
+    Spend,
+    leaves,
 )
 from loopwright.model.expr import Cel
-from loopwright.model.plan import Plan
+from loopwright.model.messages import AssistantMessage, CallPart, TextPart
+from loopwright.model.plan import Agent, Plan
 from loopwright.model.record import JsonValue
 from loopwright.model.template import Items
+from loopwright.model.turns import Turn, WantedCall
 
 STUB_ITEMS = 2
 STUB = "stub-check"
-_ASKED = (Cap, Command, Script, Judge, Goal, Person)
+_ASKED = (Cap, Command, Script, Judge, Goal, Person, Spend)
+_BREAKABLE = (Command, Script, Judge, Goal, Expr)
 _BY_TYPE: dict[str, JsonValue] = {
     "string": "text",
     "integer": 1,
@@ -47,7 +54,12 @@ class Stubs:
 
     def plan(self, plan: Plan) -> Plan:
         """The plan as it can be rehearsed."""
-        return msgspec.structs.replace(plan, steps=tuple(map(self._step, plan.steps)))
+        # Whatever stands behind an agent, a call of it is one call here.
+        agents = {
+            name: msgspec.structs.replace(one, spec=None) for name, one in plan.agents.items()
+        }
+        steps = tuple(map(self._step, plan.steps))
+        return msgspec.structs.replace(plan, steps=steps, agents=agents)
 
     def _step(self, step: Step) -> Step:
         when = step.when
@@ -84,6 +96,40 @@ def _check(check: Check) -> Check:
             return check
         case _:
             return Command(argv=(STUB, str(type(check).__struct_config__.tag)))
+
+
+def can_break(check: Check) -> bool:
+    """Whether something of it may not be askable; what only reads a text always is."""
+    return any(isinstance(leaf, _BREAKABLE) for leaf in leaves(check))
+
+
+def stub_turn(agent: Agent | None, text: str, schema: JsonValue, *, ends: bool) -> Turn:
+    """A turn of a chat model. One that does not end the conversation asks for a tool, if there is
+    one that a person must see first for that; a result that is wanted is handed in.
+    """
+    wanted: list[WantedCall] = []
+    if schema is not None and ends:
+        wanted.append(WantedCall(id="stub-result", tool=SUBMIT, arguments=sample(schema)))
+    tool = None if ends else _tool(agent)
+    if tool is not None:
+        wanted.append(WantedCall(id="stub", tool=tool, arguments={}, paths=None))
+    parts = [
+        CallPart(id=one.id, tool=one.tool, args=msgspec.json.encode(one.arguments).decode())
+        for one in wanted
+    ]
+    message = AssistantMessage(parts=(TextPart(text=text), *parts))
+    return Turn(message=message, calls=tuple(wanted), model=STUB)
+
+
+def asked_tools(agent: Agent) -> list[str]:
+    """The tools of an agent that a person must see before they are used."""
+    return [tool for tool, rule in agent.approvals.items() if rule != "never"]
+
+
+def _tool(agent: Agent | None) -> str | None:
+    if agent is None:
+        return STUB
+    return next(iter([*asked_tools(agent), *(agent.tools or ()), STUB]))
 
 
 def sample(schema: JsonValue) -> JsonValue:

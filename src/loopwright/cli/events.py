@@ -1,5 +1,8 @@
 """`events`: the facts of a run, one JSON object per line."""
 
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
 import click
 
 from loopwright.cli.completing import complete_runs
@@ -7,34 +10,57 @@ from loopwright.cli.door import as_json
 from loopwright.cli.looking import looking
 from loopwright.cli.verb import Verb, door_of
 
+if TYPE_CHECKING:
+    from loopwright.app.service import Service
+    from loopwright.model.record import JsonValue
+
 
 @click.command(
     cls=Verb,
     examples=[
         ("loopwright events run_01 | jq .kind", ""),
         ("loopwright events run_01 --after 40 --follow", "go on from a number, live"),
+        ("loopwright events run_01 --dialect", "as the system of its definition tells it"),
     ],
 )
 @click.argument("run", metavar="RUN", shell_complete=complete_runs)
 @click.option("--after", type=click.IntRange(0), default=0, metavar="SEQ", help="Skip up to this.")
 @click.option("--follow", "-f", is_flag=True, help="Go on until the run has ended.")
+@click.option(
+    "--dialect",
+    "in_dialect",
+    is_flag=True,
+    help="The events of the system that the definition was written for, in the place of facts.",
+)
 @click.pass_context
-def events(ctx: click.Context, /, *, run: str, after: int, follow: bool) -> None:
+def events(ctx: click.Context, /, *, run: str, after: int, follow: bool, in_dialect: bool) -> None:
     """The facts of a run as JSON lines (with --json: one object that holds them all)."""
-    from loopwright.app.following import follow as following  # noqa: PLC0415 - help stays quick
-    from loopwright.app.views.wire import fact_on_wire  # noqa: PLC0415 - help stays quick
-
     door = door_of(ctx)
     if follow and door.as_json:
         raise click.UsageError("--json is one object and --follow has no end: leave one out", ctx)
     with looking(door) as service:
         run = service.find(run)
-        facts = following(service, run, after) if follow else iter(service.facts(run, after=after))
+        told = _told(service, run, after, follow=follow, in_dialect=in_dialect)
         if door.as_json:
-            door.put_json({"run": run, "events": [fact_on_wire(run, one) for one in facts]})
+            door.put_json({"run": run, "events": list(told)})
             return
-        for one in facts:
-            door.put(as_json(fact_on_wire(run, one)))
+        for one in told:
+            door.put(as_json(one))
+
+
+def _told(
+    service: "Service", run: str, after: int, *, follow: bool, in_dialect: bool
+) -> "Iterator[dict[str, JsonValue]]":
+    from loopwright.app.following import follow as following  # noqa: PLC0415 - help stays quick
+    from loopwright.app.views.telling import told  # noqa: PLC0415 - help stays quick
+    from loopwright.app.views.wire import fact_on_wire  # noqa: PLC0415 - help stays quick
+
+    # An event may stand for facts before it, so all of them are looked at.
+    first = 0 if in_dialect else after
+    facts = following(service, run, first) if follow else iter(service.facts(run, after=first))
+    if in_dialect:
+        return told(service, run, facts, after)
+    return (fact_on_wire(run, one) for one in facts)
 
 
 VERBS = {"events": events}

@@ -40,6 +40,7 @@ COMMANDS: dict[str, Entry] = {
     "show": Entry("show", _LOOKING, "one run in words"),
     "events": Entry("events", _LOOKING, "the facts of a run as JSON lines"),
     "logs": Entry("logs", _LOOKING, "what agents and checks said"),
+    "eval": Entry("evaluate", _LOOKING, "whether runs came to what was expected"),
     "inbox": Entry("inbox", _DECIDING, "what waits for a person"),
     "approve": Entry("answers", _DECIDING, "accept what a gate asks about"),
     "reject": Entry("answers", _DECIDING, "refuse it"),

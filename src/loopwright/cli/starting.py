@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 _Function = TypeVar("_Function", bound=Callable[..., object])
 
-# In a dry run nobody is called and nothing is asked for.
-NO_AGENT, NO_MESSAGE = "command:nobody", "(dry run)"
+# In a dry run nothing is asked for.
+NO_MESSAGE = "(dry run)"
 
 
 class _Given(TypedDict):
@@ -125,7 +125,7 @@ def launch(
         raise click.UsageError("--json and --jsonl exclude each other", ctx)
     dry = bool(options.pop("dry_run"))
     if dry:
-        options |= {"agents": (NO_AGENT,), "message": options["message"] or NO_MESSAGE}
+        options["message"] = options["message"] or NO_MESSAGE
     rights = Rights(
         allow=_names(options.pop("allow")),
         deny=_names(options.pop("deny")),
@@ -133,7 +133,7 @@ def launch(
         attended=door.can_ask and not (no_wait or detach),
     )
     given = cast("_Given", options)  # click has seen to their kinds
-    wish = Wish(default_agent=door.settings.agent, rights=rights, **given)
+    wish = Wish(default_agent=door.settings.agent, rights=rights, unbound=dry, **given)
     start, definition = prepare(wish)
     for warning in definition.warnings:
         door.say(warning.render(), tone="warn")

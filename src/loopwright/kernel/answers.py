@@ -34,7 +34,9 @@ from loopwright.kernel.state import (
     Pending,
     State,
     chain,
+    count_call,
     enclosing_pass,
+    is_full,
     limits_of,
     note_request,
     session_key,
@@ -103,7 +105,8 @@ def effect_answered(state: State, fact: _Answer) -> None:
 
 def _agent_answered(state: State, pending: Pending, fact: EffectDone | EffectFailed) -> None:
     assert isinstance(pending.call, AgentCall | ModelCall)
-    state.calls -= pending.call.role != "coordinator"
+    if pending.call.role != "coordinator":
+        count_call(state, pending.owner, -1)
     free_slot(state)
     if fact.mark is not None:
         state.marks.setdefault(pending.call.agent, set()).add(fact.mark)
@@ -125,12 +128,19 @@ def _remember(pending: Pending, session: str, used: Usage) -> None:
 
 
 def free_slot(state: State) -> None:
-    """Let the next call that waits for a place among the parallel ones be looked at."""
-    while state.slots:
-        _, owner = state.slots.popitem(last=False)
-        if not owner.closed:
+    """Let the next call that waits for a place among the parallel ones be looked at, if there is
+    one that fits. Where nothing but the plan is capped, the first one fits or none does.
+    """
+    done: list[str] = []
+    for name, owner in state.slots.items():
+        fits = owner.closed or not is_full(state, owner)
+        if fits:
+            done.append(name)
             state.touch(owner)
-            return
+        if not owner.closed and (fits or not state.has_caps):
+            break
+    for name in done:
+        del state.slots[name]
 
 
 def _spend(state: State, owner: Owner, usage: Usage) -> None:

@@ -56,7 +56,7 @@ def cycle_outcome(state: State, body: CycleBody) -> Result | None:
         if failure.error.type == "cancelled":
             return Result("cancelled", failure.error.detail)
         return Result("failed", "error", output=failure.output or None, error=failure.error)
-    if is_full(state) or not state.has_budget:
+    if is_full(state, body.owner) or not state.has_budget:
         return None
     spent = over_budget(state, body.owner)
     if spent is None:

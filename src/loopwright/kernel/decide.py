@@ -19,7 +19,7 @@ from loopwright.kernel.outcome import outcome
 from loopwright.kernel.passes import decide_pass
 from loopwright.kernel.proceed import proceed
 from loopwright.kernel.retry import is_retried
-from loopwright.kernel.state import Senses, State, is_full
+from loopwright.kernel.state import Senses, State
 
 
 def settle(state: State, senses: Senses, at: int = 0) -> list[AnyFact]:
@@ -44,8 +44,6 @@ def _use_free_slot(state: State) -> bool:
 
     Whoever was looked at before may have had no use for the place.
     """
-    if is_full(state):
-        return False
     free_slot(state)
     return bool(state.agenda)
 

@@ -131,6 +131,7 @@ class StepsBody:
     active: dict[str, "StepOwner"] = field(default_factory=dict)
     results: dict[str, Result] = field(default_factory=dict)
     failed: str | None = None
+    calls: int = 0  # of agents, under way anywhere inside; counted where it is capped
 
 
 class ToolSaid(msgspec.Struct, frozen=True, gc=False):

@@ -7,7 +7,7 @@ looked at twice has nothing new to say.
 """
 
 from collections import OrderedDict, deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
@@ -38,7 +38,7 @@ from loopwright.kernel.frames import (
 )
 from loopwright.kernel.mail import Directory, Mail
 from loopwright.model.actions import Action, CallAgent, Cycle, Repeat, Steps
-from loopwright.model.plan import Plan, all_limits
+from loopwright.model.plan import Plan, all_limits, has_capped_graph
 from loopwright.model.policy import NO_LIMITS, Limits, Retry
 from loopwright.model.record import JsonValue, Text
 
@@ -127,6 +127,7 @@ class State:
     mail: Mail = field(default_factory=Mail)
     directory: Directory | None = None  # of the plan's steps, made when a message needs it
     has_budget: bool = False  # whether any place of the plan limits money or tokens
+    has_caps: bool = False  # whether a graph inside limits how many agents are called at once
     has_idle: bool = False  # whether any place limits silence
     has_wall: bool = False  # whether any place limits time
 
@@ -141,6 +142,7 @@ class State:
         self.has_budget = chats or any(
             one.usd is not None or one.tokens is not None for one in limits
         )
+        self.has_caps = has_capped_graph(self.plan)
         self.has_idle = any(one.idle_ms is not None for one in limits)
         self.has_wall = any(
             one.wall_ms is not None or one.pass_wall_ms is not None for one in limits
@@ -157,16 +159,36 @@ class State:
             self.agenda.append(owner)
 
 
-def is_full(state: State) -> bool:
-    """Whether as many agents are called as the plan allows at once."""
-    return state.plan.parallel is not None and state.calls >= state.plan.parallel
+def is_full(state: State, owner: Owner) -> bool:
+    """Whether as many agents are called at once as the plan allows, or a graph around a place."""
+    if state.plan.parallel is not None and state.calls >= state.plan.parallel:
+        return True
+    return any(graph.calls >= most for graph, most in capped_graphs(state, owner))
+
+
+def capped_graphs(state: State, owner: Owner) -> Iterator[tuple[StepsBody, int]]:
+    """The graphs around a place that say how many agents may be called at once, and how many."""
+    place = owner if state.has_caps else state.root
+    while place.parent is not None:
+        body = place.parent
+        most = body.index.action.parallel if isinstance(body, StepsBody) else None
+        if isinstance(body, StepsBody) and most is not None:
+            yield body, most
+        place = body.owner
+
+
+def count_call(state: State, owner: Owner, more: int) -> None:
+    """Count a call that begins, or that has ended, wherever that is limited."""
+    state.calls += more
+    for graph, _ in capped_graphs(state, owner):
+        graph.calls += more
 
 
 def has_to_wait(state: State, owner: Owner) -> bool:
     """Whether a call at a place must wait for its turn; then it is noted, once, for when one of
     the calls under way is answered.
     """
-    if not is_full(state):
+    if not is_full(state, owner):
         return False
     state.slots.setdefault(owner.inside, owner)
     return True
@@ -281,7 +303,8 @@ def note_request(state: State, fact: EffectRequested, owner: Owner) -> Pending:
     )
     state.pending[fact.effect] = entry
     if isinstance(fact.call, AgentCall | ModelCall):
-        state.calls += fact.call.role != "coordinator"  # it listens, and takes nobody's place
+        if fact.call.role != "coordinator":  # it listens, and takes nobody's place
+            count_call(state, owner, 1)
         agent = state.plan.agents.get(fact.call.agent)
         entry.spec = (agent.spec or "") if agent is not None else ""
     elif isinstance(fact.call, SleepCall):

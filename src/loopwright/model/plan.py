@@ -129,6 +129,19 @@ def _unplaced_action(action: Action) -> Action:
     return action
 
 
+def has_capped_graph(plan: Plan) -> bool:
+    """Whether steps inside of others say how many agents may be called at once."""
+    return any(_is_capped(step.action) for step in plan.steps)
+
+
+def _is_capped(action: Action) -> bool:
+    while isinstance(action, Repeat):
+        action = action.body
+    if not isinstance(action, Steps):
+        return False
+    return action.parallel is not None or any(_is_capped(step.action) for step in action.steps)
+
+
 def all_limits(plan: Plan) -> list[Limits]:
     """Every limits record that is written anywhere in a plan."""
     found = [plan.limits]

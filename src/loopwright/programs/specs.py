@@ -87,6 +87,9 @@ def _nearest(kind: str) -> str:
 
 def unfit_agent(spec: Spec, agent: Agent) -> str | None:
     """What an agent is given that the program behind it cannot be held to, in words."""
+    asked = sorted(tool for tool, rule in agent.approvals.items() if rule != "never")
+    if asked and spec.kind != "model":
+        return f"nobody would be asked before {asked[0]}: only a chat model has approvals"
     if spec.kind in CLIS:
         return arguments.unfit(spec.kind, agent)
     if spec.kind == "model" and agent.permission not in (None, *PERMISSIONS):

@@ -110,6 +110,7 @@ def test_the_ceiling() -> None:
     assert [(one["cycle"], one["messages"]) for one in starts] == [(1, 2), (2, 4), (3, 6)]
 
 
+@pytest.mark.item("aldo-15", "aldo-26")
 @pytest.mark.parametrize(
     ("text", "speak", "reason", "detail", "finish"),
     [
@@ -211,6 +212,7 @@ GATED = spec(
 )
 
 
+@pytest.mark.item("aldo-33", "aldo-34", "aldo-36")
 def test_each_held_call_is_told_and_resolved_on_its_own() -> None:
     """A free sibling goes on meanwhile; a rejection is a result with its reason."""
     wanted = turn(
@@ -307,6 +309,7 @@ def test_a_turn_of_nothing_has_no_message() -> None:
 # -- ends that are none of the agent's -------------------------------------------------------------
 
 
+@pytest.mark.item("aldo-19")
 def test_a_stop_is_told_once_and_last() -> None:
     """No event comes after it."""
     stage = Stage(plan_of(GATED), lambda *_: turn("", call("c1")), people=lambda _: None)
@@ -327,6 +330,7 @@ def test_a_model_that_cannot_answer() -> None:
     assert only(told, "usage")["provider"] == ""
 
 
+@pytest.mark.item("aldo-45")
 @pytest.mark.parametrize("strategy", ["rolling-window", "periodic-summary"])
 def test_a_conversation_that_was_made_shorter(strategy: str) -> None:
     """It belongs to the cycle before, and stands before the next one begins."""
@@ -445,6 +449,7 @@ def test_facts_of_other_places_are_none_of_ours() -> None:
         assert list(rendering.events({**place, "kind": kind, **more})) == []
 
 
+@pytest.mark.item("aldo-58")
 def test_a_stop_of_a_team() -> None:
     """Children that were stopped have neither completed nor failed."""
     plan = plan_of(composite("parallel", "a"), a=spec(name="a"))

@@ -8,6 +8,7 @@ from loopwright.model.actions import (
     Action,
     AskPerson,
     CallAgent,
+    Cycle,
     Each,
     Gate,
     Repeat,
@@ -29,15 +30,19 @@ from loopwright.model.checks import (
     Expr,
     Goal,
     Judge,
+    NoCalls,
     OutputSchema,
     Person,
     Regex,
     ResultField,
+    ResultPath,
     Script,
     Signal,
+    Spend,
+    ToolResult,
 )
 from loopwright.model.expr import Cel, Compare, Condition, EveryOf, SomeOf
-from loopwright.model.memory import NoMemory, PreviousOutput, ProgressLog, SameSession
+from loopwright.model.memory import History, NoMemory, PreviousOutput, ProgressLog, SameSession
 from loopwright.model.plan import Agent, Coordinator, Input, Plan
 from loopwright.model.policy import Limits, Retry
 from loopwright.model.template import Items, ItemsExpr, ItemsFrom, Lit, Ref, Template
@@ -77,11 +82,18 @@ ANYWHERE = st.one_of(
     st.sampled_from(["message", "run", "workspace"]).map(lambda of: Ref(of=of)),  # type: ignore[arg-type]
     st.builds(Ref, of=st.just("input"), name=st.just("in_1"), field=FIELDS),
     st.just(Ref(of="setting", name="base_branch")),
+    st.just(Ref(of="message", json=True)),
 )
 EVERY_REF = st.one_of(
     ANYWHERE,
     st.sampled_from(["index", "iteration", "max", "previous", "feedback", "rejection"]).map(
         lambda of: Ref(of=of)  # type: ignore[arg-type]
+    ),
+    st.builds(
+        Ref,
+        of=st.sampled_from(["index", "iteration", "max", "previous"]),
+        up=st.integers(0, 9),
+        json=st.booleans(),
     ),
     st.builds(Ref, of=st.just("item"), field=FIELDS),
     st.builds(Ref, of=st.just("output"), name=IDS),
@@ -138,6 +150,8 @@ LEAVES: st.SearchStrategy[Check] = st.one_of(
     st.builds(Script, text=SCRIPTS, interpreter=INTERPRETERS, timeout_ms=MS, env=VARIABLES),
     st.builds(Expr, text=TRUTHS, on_error=st.sampled_from(["fail", "count"])),
     st.builds(ResultField, field=st.sampled_from(["done", "ok"])),
+    st.builds(ResultPath, path=st.lists(WORDS | st.integers(0, 9), max_size=3).map(tuple)),
+    st.builds(Spend, usd=st.floats(0, 900)),
     st.builds(
         Judge,
         agent=WORKERS,
@@ -146,6 +160,15 @@ LEAVES: st.SearchStrategy[Check] = st.one_of(
         on_error=st.sampled_from(["continue", "fail"]),
     ),
     st.builds(Goal, agent=WORKERS, prompt=TEXTS),
+)
+OF_CYCLES: st.SearchStrategy[Check] = st.one_of(
+    st.just(NoCalls()),
+    st.builds(
+        ToolResult,
+        tool=WORDS,
+        exit_code=st.none() | st.integers(0, 255),
+        contains=st.none() | WORDS,
+    ),
 )
 PEOPLE = st.builds(Person, message=TEXTS, answers=ANSWERS, rejected=WORDS)
 CHECKS: st.SearchStrategy[Check] = st.recursive(
@@ -188,6 +211,14 @@ MEMORIES = st.one_of(
     st.builds(ProgressLog, chars=st.integers(1, 10_000)),
     st.builds(PreviousOutput, by_step=st.booleans()),
     st.just(SameSession()),
+)
+
+HISTORIES = st.builds(
+    History,
+    window=st.just(128_000) | st.integers(1, 10**6),
+    strategy=st.sampled_from(["rolling-window", "periodic-summary"]),
+    at=st.just(0.8) | st.floats(0.1, 1),
+    summaries=st.integers(0, 5),
 )
 
 # -- actions ---------------------------------------------------------------------------------------
@@ -291,10 +322,31 @@ def graphs(draw: st.DrawFn, actions: st.SearchStrategy[Action]) -> tuple[Step, .
 
 def inner_graphs(actions: st.SearchStrategy[Action]) -> st.SearchStrategy[Action]:
     policies = st.sampled_from(["cascade", "skip", "abort"])
-    return st.builds(Steps, steps=graphs(actions), on_failure=policies, parallel=st.none() | COUNTS)
+    return st.builds(
+        Steps,
+        steps=graphs(actions),
+        on_failure=policies,
+        parallel=st.none() | COUNTS,
+        output=st.sampled_from(["last", "sink", "list"]),
+    )
 
 
-INNER = st.one_of(SIMPLE, repeats(CALLS | RUNS), inner_graphs(SIMPLE))
+CYCLES: st.SearchStrategy[Action] = st.builds(
+    Cycle,
+    agent=st.just("talker"),
+    prompt=TEXTS,
+    nudge=st.none() | PROSE,
+    schema=st.none() | SCHEMAS,
+)
+TALKS = st.builds(
+    Repeat,
+    body=CYCLES,
+    max=COUNTS,
+    until=st.builds(AnyOf, parts=st.tuples(OF_CYCLES, LEAVES)) | OF_CYCLES | st.just(Cap()),
+    memory=HISTORIES | st.just(NoMemory()),
+    at_cap=st.sampled_from(["exhaust", "complete"]),
+)
+INNER = st.one_of(SIMPLE, TALKS, repeats(CALLS | RUNS), inner_graphs(SIMPLE))
 ACTIONS = st.one_of(INNER, repeats(inner_graphs(INNER)), inner_graphs(INNER))
 AGENTS = st.builds(
     Agent,
@@ -312,6 +364,14 @@ AGENTS = st.builds(
     wall_ms=st.none() | MS,
     options=st.dictionaries(WORDS, JSON, max_size=2),
 )
+TALKERS = st.builds(
+    Agent,
+    spec=st.none() | st.just("model:a/b"),
+    tools=st.none() | st.lists(WORDS, max_size=2).map(tuple),
+    approvals=st.dictionaries(
+        WORDS, st.sampled_from(["never", "always", "protected_paths"]), max_size=2
+    ),
+)
 INPUTS = st.builds(Input, description=PROSE, required=st.booleans(), default=JSON)
 MAIN_ONLY = st.builds(
     lambda action: (Step(id="main", action=action, retry=Retry(attempts=3)),), ACTIONS
@@ -320,7 +380,7 @@ PLANS = st.builds(
     Plan,
     name=WORDS,
     steps=graphs(ACTIONS) | MAIN_ONLY,
-    agents=st.fixed_dictionaries({"worker": AGENTS, "other": AGENTS}),
+    agents=st.fixed_dictionaries({"worker": AGENTS, "other": AGENTS, "talker": TALKERS}),
     inputs=st.fixed_dictionaries({"in_1": INPUTS}),
     message=GOALS,
     description=PROSE,

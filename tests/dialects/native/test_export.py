@@ -64,7 +64,7 @@ def loop(**changes: object) -> Repeat:
 @pytest.mark.parametrize(
     ("action", "says"),
     [
-        pytest.param(Cycle(agent="a"), "a cycle as the body of main", id="cycle"),
+        pytest.param(Cycle(agent="a"), "a cycle of main that is no pass", id="cycle"),
         pytest.param(loop(body=loop()), "a repeat as the body of main", id="loop-as-body"),
         pytest.param(loop(body=Wait(ms=1)), "a wait as the body of main", id="wait-as-body"),
         pytest.param(loop(until=Approval()), "the check approval", id="approval"),

@@ -31,7 +31,7 @@ from loopwright.model.actions import (
     Stop,
     Wait,
 )
-from loopwright.model.checks import Cap, Check, Leaf, leaves
+from loopwright.model.checks import Cap, Check, Leaf, ResultPath, Spend, leaves
 from loopwright.model.plan import Plan
 from loopwright.model.record import JsonValue
 from loopwright.model.template import Items
@@ -203,7 +203,11 @@ def _leaf(leaf: Leaf) -> str:
     argv = getattr(leaf, "argv", None)
     if argv:
         return f"{name} {argv[0]}"
-    for what in ("pattern", "word", "text", "agent", "field"):
+    if isinstance(leaf, Spend):
+        return f"{name} {leaf.usd:g} USD"
+    if isinstance(leaf, ResultPath):
+        return f"{name} {'.'.join(map(str, leaf.path))}".rstrip()
+    for what in ("pattern", "word", "text", "agent", "field", "tool"):
         detail = getattr(leaf, what, "")
         if detail:
             return f"{name} {' '.join(str(detail).split())}"

@@ -7,9 +7,19 @@ what happened in the words of this dialect, for its own door.
 May import: syntax, model, errors. Start at `surface.py`, then `lower.py`.
 """
 
+from loopwright.dialects.aldo.events import Rendering
 from loopwright.dialects.aldo.files import FileProblem, Wanted
 from loopwright.dialects.aldo.lower import NAME, lower, wanted
 from loopwright.dialects.aldo.recognise import recognise
 from loopwright.dialects.aldo.schema import json_schema
 
-__all__ = ["NAME", "FileProblem", "Wanted", "json_schema", "lower", "recognise", "wanted"]
+__all__ = [
+    "NAME",
+    "FileProblem",
+    "Rendering",
+    "Wanted",
+    "json_schema",
+    "lower",
+    "recognise",
+    "wanted",
+]

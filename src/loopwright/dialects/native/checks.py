@@ -68,6 +68,27 @@ class JudgeSpec(GoalSpec):
     )
 
 
+class ToolSpec(Surface):
+    """What a tool must have answered; all that is given has to hold."""
+
+    name: Line = Field(description="The tool; a short name stands for its long one too.")
+    exit_code: Maybe[Annotated[int, Field(ge=-255, le=255)]] = Field(
+        default=None, description="The code that it ended with."
+    )
+    contains: Maybe[Annotated[str, AfterValidator(_something)]] = Field(
+        default=None, description="A text in its answer."
+    )
+
+
+def _name_is_tool(value: object) -> object:
+    return {"name": value} if isinstance(value, str) else value
+
+
+Tool: TypeAlias = Annotated[
+    ToolSpec, BeforeValidator(_name_is_tool, json_schema_input_type=ToolSpec | str)
+]
+
+
 class CheckSpec(Surface):
     """What ends a loop: exactly one kind of check, or `any` or `all` of several."""
 
@@ -129,6 +150,24 @@ class CheckSpec(Surface):
     result_schema: Maybe[JsonSchema] = Field(
         default=None, alias="schema", description="A JSON Schema that the result fits."
     )
+    result_path: Maybe[list[str | Annotated[int, Field(ge=0)]]] = Field(
+        default=None,
+        description="What stands at these keys and places of the answer is there and is not "
+        "false, 0, null or an empty text.",
+        examples=[["review", "done"]],
+    )
+    tool: Maybe[Tool] = Field(
+        default=None,
+        description="With a cycle: a tool of this pass answered so.",
+        examples=[{"name": "shell.exec", "exit_code": 0}],
+    )
+    no_calls: Maybe[Literal[True]] = Field(
+        default=None, description="With a cycle: the model asked for no tool."
+    )
+    spend: Maybe[Annotated[float, Field(ge=0, le=1_000_000, allow_inf_nan=False)]] = Field(
+        default=None,
+        description="The loop has spent so many USD and ends as exhausted; 0 is never.",
+    )
     person: Maybe[Person] = Field(default=None, description="A person approves.")
     manual: Maybe[Person] = Field(default=None, description="Another word for person.")
     cap: Maybe[Literal[True]] = Field(default=None, description="Only the number of passes.")
@@ -139,7 +178,6 @@ class CheckSpec(Surface):
         default=None, description="All of these pass."
     )
     approval: NotYet = None
-    tool: NotYet = None
 
 
 # -- when ------------------------------------------------------------------------------------------

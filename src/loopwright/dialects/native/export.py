@@ -29,6 +29,7 @@ from loopwright.model.actions import (
     Action,
     AskPerson,
     CallAgent,
+    Cycle,
     Each,
     Gate,
     Given,
@@ -117,6 +118,8 @@ def _action(step: Step) -> Made:
             return {"stop": write(reason)}
         case Repeat():
             return {"repeat": _repeat(action, step.id)}
+        case Cycle():
+            raise no_words(f"a cycle of {step.id} that is no pass of a loop")
         case _:
             return _body(action, step.id)
 
@@ -149,6 +152,8 @@ def _body(action: Action, step: str) -> Made:
             put(made, "show_needs", action.show_needs, unless=False)
             put(made, "on_idle", action.on_idle, unless="fail")
             put(made, "on_empty", action.on_empty, unless="answer")
+        case Cycle():
+            made["cycle"] = _cycle(action)
         case RunCommand():
             made["run"] = list(action.argv)
             put(made, "timeout", write_time(action.timeout_ms), unless=write_time(COMMAND_MS))
@@ -173,6 +178,14 @@ def _body(action: Action, step: str) -> Made:
     return made
 
 
+def _cycle(action: Cycle) -> Made:
+    made: Made = {"agent": action.agent}
+    put(made, "prompt", write(action.prompt), unless="")
+    put(made, "nudge", action.nudge, unless=None)
+    put(made, "schema", action.schema, unless=None)
+    return made
+
+
 def _repeat(action: Repeat, step: str) -> Made:
     made: Made = {}
     put(made, "max", action.max, unless=None)
@@ -180,7 +193,8 @@ def _repeat(action: Repeat, step: str) -> Made:
         made["for_each"] = _each(action.each)
     if action.until != Cap():
         made["until"] = write_check(action.until)
-    put(made, "memory", write_memory(action.memory), unless="none")
+    usual = "history" if isinstance(action.body, Cycle) else "none"
+    put(made, "memory", write_memory(action.memory), unless=usual)
     if action.gate is not None:
         made["gate"] = _gate(action.gate) or True
     counted = action.each is None and action.gate is None and action.until == Cap()

@@ -3,8 +3,10 @@
 What equals its default is left out.
 """
 
+from typing import assert_never
+
 from loopwright.dialects.native.lower_checks import COMMAND_MS, OPERATORS, SCRIPT_MS
-from loopwright.dialects.native.lower_parts import DEFAULT_RETRY
+from loopwright.dialects.native.lower_parts import DEFAULT_RETRY, HISTORY
 from loopwright.dialects.native.templates import write, write_ref
 from loopwright.errors import LoopwrightError
 from loopwright.model.actions import Decision
@@ -18,15 +20,26 @@ from loopwright.model.checks import (
     Expr,
     Goal,
     Judge,
+    NoCalls,
     OutputSchema,
     Person,
     Regex,
     ResultField,
+    ResultPath,
     Script,
     Signal,
+    Spend,
+    ToolResult,
 )
 from loopwright.model.expr import Cel, Compare, Condition, EveryOf
-from loopwright.model.memory import Memory, NoMemory, PreviousOutput, ProgressLog, SameSession
+from loopwright.model.memory import (
+    History,
+    Memory,
+    NoMemory,
+    PreviousOutput,
+    ProgressLog,
+    SameSession,
+)
 from loopwright.model.plan import Agent, Input
 from loopwright.model.policy import Limits, Retry
 from loopwright.model.record import JsonValue
@@ -89,6 +102,7 @@ def write_agent(agent: Agent) -> Made:
         made["idle"] = write_time(agent.idle_ms)
     if agent.wall_ms is not None:
         made["wall"] = write_time(agent.wall_ms)
+    put(made, "approvals", dict(agent.approvals), unless={})
     put(made, "options", agent.options, unless={})
     return made
 
@@ -140,8 +154,17 @@ def write_memory(memory: Memory) -> JsonValue:
             return "previous-output"
         case SameSession():
             return "session"
+        case History():
+            return _history(memory)
         case _:
             raise no_words(f"the memory {type(memory).__struct_config__.tag}")
+
+
+def _history(memory: History) -> JsonValue:
+    made: Made = {"kind": "history"}
+    for name in History.__struct_fields__:
+        put(made, name, getattr(memory, name), unless=getattr(HISTORY, name))
+    return made if len(made) > 1 else "history"
 
 
 # -- checks ----------------------------------------------------------------------------------------
@@ -169,6 +192,8 @@ def write_check(check: Check) -> Made:
             return _judge(check)
         case Command() | Script():
             return _program_check(check)
+        case ToolResult() | NoCalls() | Spend():
+            return _cycle_check(check)
         case _:
             return _text_check(check)
 
@@ -198,6 +223,21 @@ def _program_check(check: Command | Script) -> Made:
     return made
 
 
+def _cycle_check(check: ToolResult | NoCalls | Spend) -> Made:
+    match check:
+        case NoCalls():
+            return {"no_calls": True}
+        case Spend(usd=usd):
+            return {"spend": usd}
+        case ToolResult(tool=tool):
+            made: Made = {"name": tool}
+            put(made, "exit_code", check.exit_code, unless=None)
+            put(made, "contains", check.contains, unless=None)
+            return {"tool": made if len(made) > 1 else tool}
+        case never:
+            assert_never(never)
+
+
 def _text_check(check: Check) -> Made:
     made: Made = {}
     match check:
@@ -208,6 +248,8 @@ def _text_check(check: Check) -> Made:
             put(made, "anywhere", check.anywhere, unless=False)
         case ResultField(field=field):
             made["result_field"] = field
+        case ResultPath(path=path):
+            made["result_path"] = list(path)
         case OutputSchema(schema=schema):
             made["schema"] = schema
         case Expr():

@@ -29,6 +29,7 @@ from loopwright.dialects.native.rules import structure
 from loopwright.dialects.native.specs import name_for
 from loopwright.dialects.native.surface import (
     BodySpec,
+    CycleSpec,
     Definition,
     ForEachSpec,
     GivenSpec,
@@ -41,6 +42,7 @@ from loopwright.model.actions import (
     Action,
     AskPerson,
     CallAgent,
+    Cycle,
     Each,
     Gate,
     Given,
@@ -189,6 +191,8 @@ class _Lowering:
                 output=spec.speaker or "last",
                 given=_given(spec.given),
             )
+        if spec.cycle is not None:
+            return self._cycle(spec.cycle)
         if spec.run is not None:
             timeout_ms = spec.timeout or COMMAND_MS
             return RunCommand(argv=tuple(spec.run), timeout_ms=timeout_ms, env=spec.env or {})
@@ -211,6 +215,15 @@ class _Lowering:
             show_needs=spec.show_needs or False,
             on_idle=spec.on_idle or "fail",
             on_empty=spec.on_empty or "answer",
+        )
+
+    def _cycle(self, spec: CycleSpec) -> Cycle:
+        prompt = self.top.prompt if spec.prompt is None else spec.prompt
+        return Cycle(
+            agent=self._agent(spec.agent),
+            prompt=template(prompt or ""),
+            nudge=spec.nudge,
+            schema=spec.result_schema,
         )
 
     def _agent(self, named: str | None) -> str:
@@ -244,7 +257,7 @@ def _repeat(spec: RepeatSpec, body: Action, until: Check) -> Repeat:
         max=spec.max,
         each=_each(spec.for_each) if spec.for_each else None,
         until=until,
-        memory=lower_memory(spec.memory),
+        memory=lower_memory(spec.memory, "history" if isinstance(body, Cycle) else "none"),
         gate=_gate(spec.gate) if spec.gate else None,
         at_cap=spec.at_cap or default_cap,
         output=spec.output,

@@ -16,12 +16,16 @@ from loopwright.model.checks import (
     Expr,
     Goal,
     Judge,
+    NoCalls,
     OutputSchema,
     Person,
     Regex,
     ResultField,
+    ResultPath,
     Script,
     Signal,
+    Spend,
+    ToolResult,
 )
 from loopwright.model.expr import Cel, Compare, Condition, EveryOf, Operator, SomeOf
 from loopwright.model.template import Ref, Template
@@ -65,7 +69,7 @@ def lower_check(spec: CheckSpec, agent: NameAgent) -> Check:
         return _judge(spec.judge, agent)
     if spec.goal is not None:
         return Goal(agent=agent(spec.goal.agent), prompt=template(spec.goal.prompt))
-    return _program_check(spec) or _text_check(spec)
+    return _program_check(spec) or _cycle_check(spec) or _text_check(spec)
 
 
 def _judge(spec: JudgeSpec, agent: NameAgent) -> Judge:
@@ -95,6 +99,18 @@ def _program_check(spec: CheckSpec) -> Check | None:
     return None
 
 
+def _cycle_check(spec: CheckSpec) -> Check | None:
+    """What a turn, its tools and its price are looked at for."""
+    if spec.tool is not None:
+        one = spec.tool
+        return ToolResult(tool=one.name, exit_code=one.exit_code, contains=one.contains)
+    if spec.no_calls is not None:
+        return NoCalls()
+    if spec.spend is not None:
+        return Spend(usd=spec.spend)
+    return None
+
+
 def _text_check(spec: CheckSpec) -> Check:
     if spec.signal is not None:
         return Signal(word=spec.signal, anywhere=spec.anywhere)
@@ -106,6 +122,8 @@ def _text_check(spec: CheckSpec) -> Check:
         return Expr(text=spec.expr, on_error=spec.on_error or "fail")
     if spec.result_field is not None:
         return ResultField(field=spec.result_field)
+    if spec.result_path is not None:
+        return ResultPath(path=tuple(spec.result_path))
     if spec.result_schema is not None:
         return OutputSchema(schema=spec.result_schema)
     return Cap()

@@ -1,5 +1,7 @@
 """From the parts of a definition to the parts of a plan: agents, inputs, limits, memory."""
 
+import msgspec
+
 from loopwright.dialects.native.parts import (
     AgentSpec,
     BudgetSpec,
@@ -7,13 +9,23 @@ from loopwright.dialects.native.parts import (
     LoopLimitsSpec,
     RetrySpec,
 )
-from loopwright.dialects.native.surface import MemorySpec
-from loopwright.model.memory import Memory, NoMemory, PreviousOutput, ProgressLog, SameSession
+from loopwright.dialects.native.surface import MemoryKind, MemorySpec
+from loopwright.model.memory import (
+    History,
+    Memory,
+    NoMemory,
+    PreviousOutput,
+    ProgressLog,
+    SameSession,
+)
 from loopwright.model.plan import Agent, Input
 from loopwright.model.policy import NO_LIMITS, RETRYABLE, Limits, Retry
 
 DEFAULT_RETRY = Retry(attempts=3)
 """A provider that asks to come back later does not end a run."""
+
+HISTORY = History(window=128_000)
+"""A conversation of which nothing else is said."""
 
 
 def lower_agent(spec: AgentSpec) -> Agent:
@@ -31,6 +43,7 @@ def lower_agent(spec: AgentSpec) -> Agent:
         pass_env=tuple(spec.pass_env),
         idle_ms=spec.idle,
         wall_ms=spec.wall,
+        approvals=dict(spec.approvals),
         options=spec.options,
     )
 
@@ -67,13 +80,22 @@ def lower_retry(spec: RetrySpec | None) -> Retry:
     )
 
 
-def lower_memory(spec: MemorySpec | None) -> Memory:
-    match spec.kind if spec else "none":
+def lower_memory(spec: MemorySpec | None, usual: MemoryKind) -> Memory:
+    """What is carried on; `usual` is what a loop of this kind carries when nothing is said."""
+    match spec.kind if spec else usual:
         case "progress-log":
             return ProgressLog(chars=(spec and spec.chars) or 300)
         case "previous-output":
             return PreviousOutput(by_step=spec is not None and spec.by_step)
         case "session":
             return SameSession()
+        case "history":
+            return _history(spec)
         case _:
             return NoMemory()
+
+
+def _history(spec: MemorySpec | None) -> History:
+    said = spec.model_dump(include=set(History.__struct_fields__)) if spec else {}
+    given = {name: value for name, value in said.items() if value is not None}
+    return msgspec.structs.replace(HISTORY, **given)

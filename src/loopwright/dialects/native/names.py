@@ -8,10 +8,11 @@ from loopwright.dialects.native.specs import (
     GOVERNING_KEYS,
     PROGRAMS,
     governs,
+    is_chat,
     is_spec,
     spec_fault,
 )
-from loopwright.dialects.native.surface import Definition, RepeatSpec, StepSpec
+from loopwright.dialects.native.surface import CycleSpec, Definition, RepeatSpec, StepSpec
 from loopwright.syntax import Diagnostic, Document, did_you_mean
 from loopwright.syntax.fields import keys_of
 from loopwright.syntax.graphs import Wording, graph_problems, known_names, near_or_known
@@ -21,7 +22,9 @@ from loopwright.syntax.words import misspelt
 
 
 _BODY_KEYS = keys_of(RepeatSpec) | keys_of(StepSpec) | keys_of(Definition)
-_JUDGE_KEYS = keys_of(JudgeSpec) | keys_of(GoalSpec)
+_JUDGE_KEYS = keys_of(JudgeSpec) | keys_of(GoalSpec) | keys_of(CycleSpec)
+_OTHERS = {"run", "script", "steps", "cycle"}
+_CHAT = "use model:PROVIDER/NAME"
 _WORDS = Wording("needs", twice="bad-id", unknown="unknown-step", edges="needs")
 
 
@@ -61,6 +64,20 @@ def agents(document: Document, made: Outline) -> Iterator[Diagnostic]:
             yield from _named(document, name, (*path, "agent"), list(defined))
         elif is_open and "agent" not in value and not misspelt(value, _JUDGE_KEYS, "agent"):
             yield _which(document, path, list(defined))
+    yield from _chats(document, made, defined)
+
+
+def _chats(document: Document, made: Outline, defined: dict[str, object]) -> Iterator[Diagnostic]:
+    """Only a chat model can be asked turn by turn."""
+    usual = made.top.get("agent", next(iter(defined), None))
+    for path, value in made.calls:
+        name = value.get("agent", usual)
+        entry = defined.get(str(name))
+        spec = entry.get("use") if isinstance(entry, dict) else name
+        if path[-1] != "cycle" or not isinstance(spec, str) or not is_spec(spec) or is_chat(spec):
+            continue
+        message = f"a cycle is a turn of a chat model, which {spec[:60]} is not"
+        yield document.error("unsupported-here", message, at=path, on_key=True, hint=_CHAT)
 
 
 def _which(document: Document, path: Path, defined: list[str]) -> Diagnostic:
@@ -70,7 +87,7 @@ def _which(document: Document, path: Path, defined: list[str]) -> Diagnostic:
 
 def _is_call(body: BodyAt, made: Outline) -> bool:
     """Whether a body is a call of nobody: no program, no steps, no gate or the like."""
-    if {"agent", "run", "script", "steps"} & set(body.value):
+    if "agent" in body.value or _OTHERS & set(body.value):
         return False
     steps = {step.path: step.value for graph in made.graphs for step in graph.steps}
     written = steps.get(body.path, made.top)
@@ -105,6 +122,10 @@ def _defined(document: Document, entry: dict[str, object], path: Path) -> Iterat
         yield document.error("unknown-agent", message, at=place, hint=hint)
         return
     yield from _spec(document, spec, place)
+    if entry.get("approvals") and not is_chat(spec):
+        message, hint = "approvals are asked for by a chat model only", _CHAT
+        at = (*path, "approvals")
+        yield document.error("unsupported-here", message, at=at, on_key=True, hint=hint)
     if not governs(spec):
         for key in (key for key in GOVERNING_KEYS if key in entry):
             message = f"{key} cannot be enforced on a plain program"

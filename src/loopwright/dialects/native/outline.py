@@ -29,7 +29,9 @@ CALL_KEYS = (
 RUN_KEYS = ("run", "timeout", "env")
 SCRIPT_KEYS = ("script", "interpreter", "flags", "by_stdin", "timeout", "env")
 STEPS_KEYS = ("steps", "on_failure", "parallel", "speaker", "given")
-BODY_KEYS = tuple(dict.fromkeys((*CALL_KEYS, *RUN_KEYS, *SCRIPT_KEYS, *STEPS_KEYS)))
+CYCLE_KEYS = ("cycle",)
+BODY_KEYS = tuple(dict.fromkeys((*CALL_KEYS, *RUN_KEYS, *SCRIPT_KEYS, *STEPS_KEYS, *CYCLE_KEYS)))
+MAIN_KEYS = ("agent", "prompt", "run", "script", "steps", "cycle")
 # At the top these are about all that is inside.
 DEFAULTS = ("agent", "prompt", "on_failure", "parallel", "speaker")
 
@@ -154,6 +156,8 @@ def _container(made: Outline, value: Mapping, path: Path, scope: Scope) -> Scope
         _after_pass(made, repeat, (*path, "repeat"), inside, graph)
     if "prompt" in keys:
         _text(made, merged, "prompt", keys["prompt"][:-1], inside)
+    if "cycle" in keys:
+        _call(made, merged, "cycle", keys["cycle"][:-1], inside)
     if "script" in keys and "env" in keys:
         _texts(made, merged["env"], keys["env"], inside)
     return inside
@@ -239,10 +243,7 @@ def _after_pass(
     graphs = (*inside.graphs, (graph, None)) if graph else inside.graphs
     scope = replace(inside, graphs=graphs, passed=graph)
     _text(made, _mapping(repeat.get("gate")), "message", (*path, "gate"), scope)
-    until = repeat.get("until")
-    if not isinstance(until, dict):
-        return
-    for place, check in _checks(until, (*path, "until")):
+    for place, check in checks_of(repeat.get("until"), (*path, "until")):
         made.checks.append((place, check))
         for key in ("person", "manual"):
             _text(made, _mapping(check.get(key)), "message", (*place, key), scope)
@@ -253,13 +254,15 @@ def _after_pass(
             _texts(made, check.get("env"), (*place, "env"), scope)
 
 
-def _checks(check: Mapping, path: Path) -> Iterator[tuple[Path, Mapping]]:
+def checks_of(check: object, path: Path) -> Iterator[tuple[Path, Mapping]]:
+    """A check and all that it is made of."""
+    if not isinstance(check, dict):
+        return
     yield path, check
     for key in ("any", "all"):
         parts = check.get(key)
         for number, part in enumerate(parts if isinstance(parts, list) else ()):
-            if isinstance(part, dict):
-                yield from _checks(part, (*path, key, number))
+            yield from checks_of(part, (*path, key, number))
 
 
 def _call(made: Outline, value: Mapping, key: str, path: Path, scope: Scope) -> None:

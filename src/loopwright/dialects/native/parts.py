@@ -15,6 +15,7 @@ from loopwright.dialects.native.fields import (
     Tokens,
     Usd,
 )
+from loopwright.model.plan import ApprovalRule
 from loopwright.syntax.fields import Maybe, fault, leads_away
 from loopwright.syntax.patterns import pattern_fault
 
@@ -112,6 +113,13 @@ class AgentSpec(Surface):
     )
     idle: Maybe[Duration] = Field(default=None, description="Longest silence in one call.")
     wall: Maybe[Duration] = Field(default=None, description="Longest time of one call.")
+    approvals: dict[Line, ApprovalRule] = Field(
+        default={},
+        description="Of a chat model, by tool, whether a person is asked before a call: `never` "
+        "(default), `always`, or `protected_paths` for calls that touch one. The short name of a "
+        "tool stands for its long one too.",
+        examples=[{"shell.exec": "always"}],
+    )
     options: dict[str, JsonValue] = Field(
         default={}, description="Handed on as it is, to programs in LOOPWRIGHT_OPTIONS."
     )

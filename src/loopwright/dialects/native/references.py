@@ -144,12 +144,13 @@ def _known(ref: Ref, names: list[str], otherwise: str) -> _Found | None:
 
 def _of_pass(ref: Ref, scope: Scope) -> _Found | None:
     hint = _without_value(ref, scope)
-    return _Found("unknown-reference", f"{ref.of} has no value here", hint) if hint else None
+    name = "outer." * ref.up + ref.of
+    return _Found("unknown-reference", f"{name} has no value here", hint) if hint else None
 
 
 def _without_value(ref: Ref, scope: Scope) -> str | None:
     """Why a reference to the run or its pass has no value, or None."""
-    inner = scope.loops[-1] if scope.loops else None
+    inner = scope.loops[-1 - ref.up] if ref.up < len(scope.loops) else None
     match ref.of:
         case "message":
             return "the goal is the message" if scope.is_goal else None
@@ -159,7 +160,8 @@ def _without_value(ref: Ref, scope: Scope) -> str | None:
             listed = scope.has_item or "each" in scope.loops
             return None if listed else "no loop around it is a for_each"
         case "index" | "iteration":
-            return None if inner or scope.has_item else "there is no loop around it"
+            around = f"there is no {'outer ' * bool(ref.up)}loop around it"
+            return None if inner or scope.has_item else around
         case _:
             return None if inner == "count" else "there is no loop with passes one after another"
 

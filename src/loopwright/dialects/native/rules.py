@@ -8,7 +8,9 @@ from loopwright.dialects.native.lower_checks import OPERATORS
 from loopwright.dialects.native.outline import (
     BODY_KEYS,
     CALL_KEYS,
+    CYCLE_KEYS,
     DEFAULTS,
+    MAIN_KEYS,
     RUN_KEYS,
     SCRIPT_KEYS,
     STEPS_KEYS,
@@ -17,6 +19,7 @@ from loopwright.dialects.native.outline import (
     Mapping,
     Outline,
     Path,
+    checks_of,
 )
 from loopwright.dialects.native.surface import ForEachSpec, RepeatSpec
 from loopwright.dialects.native.templates import parse
@@ -37,14 +40,18 @@ _CHECKS = (
     "judge",
     "goal",
     "result_field",
+    "result_path",
     "schema",
+    "tool",
+    "no_calls",
+    "spend",
     "person",
     "manual",
     "cap",
     "any",
     "all",
 )
-_LATER_CHECKS = ("approval", "tool")
+_LATER_CHECKS = ("approval",)
 _CHECK_OPTIONS = {
     "ignore_case": ("regex", "contains"),
     "invalid": ("regex",),
@@ -72,7 +79,23 @@ _EACH_KEYS = keys_of(ForEachSpec)
 _CHECK_KEYS = keys_of(CheckSpec)
 _STEP_KINDS = ("repeat", "gate", "wait", "stop")
 _STEP_KEYS = ("id", "needs", "join", "retry", "limits", "on_error", "when", "when_error")
-_OF_MEMORY = {"chars": "progress-log", "by_step": "previous-output"}
+_OF_MEMORY = {
+    "chars": "progress-log",
+    "by_step": "previous-output",
+    "window": "history",
+    "at": "history",
+    "strategy": "history",
+    "summaries": "history",
+}
+_OF_CYCLES = ("tool", "no_calls")
+_INSIDE = {"steps": "name it in the steps inside", "cycle": "write it inside of cycle"}
+_KINDS = {
+    "call": CALL_KEYS,
+    "run": RUN_KEYS,
+    "script": SCRIPT_KEYS,
+    "steps": STEPS_KEYS,
+    "cycle": CYCLE_KEYS,
+}
 
 
 def structure(document: Document, made: Outline) -> Iterator[Diagnostic]:
@@ -84,8 +107,16 @@ def structure(document: Document, made: Outline) -> Iterator[Diagnostic]:
     for graph in made.graphs:
         for step in graph.steps:
             yield from _step(document, step.path, step.value)
+    bodies = {(*body.path, "repeat"): body for body in made.bodies}
+    looped = {loop.path for loop in made.loops}
+    for path, body in bodies.items():
+        if "cycle" in body.keys and path not in looped:
+            message, hint = "a cycle is a pass of a loop", "repeat: {max: 10, cycle: …}"
+            yield _on_key(document, body.keys["cycle"], "unsupported-here", message, hint=hint)
+    converted = "converted_from" in made.top
     for loop in made.loops:
-        yield from _loop(document, loop)
+        yield from _loop(document, loop, most=None if converted else MAX_DEPTH)
+        yield from _conversation(document, loop, bodies[loop.path])
     for path, check in made.checks:
         yield from _check(document, path, check)
         yield from _words(document, (*path, "command"), check.get("command"))
@@ -98,20 +129,19 @@ def structure(document: Document, made: Outline) -> Iterator[Diagnostic]:
 
 def _body(document: Document, body: BodyAt) -> Iterator[Diagnostic]:
     """One kind of body, and only options of that kind."""
-    groups = {"call": CALL_KEYS, "run": RUN_KEYS, "script": SCRIPT_KEYS, "steps": STEPS_KEYS}
     keys = dict(body.keys)
     if body.is_top:
         keys = {key: path for key, path in keys.items() if path[:-1] or key not in DEFAULTS}
-    main = [key for key in ("agent", "prompt", "run", "script", "steps") if key in keys]
+    main = [key for key in MAIN_KEYS if key in keys]
     kinds = dict.fromkeys("call" if key in ("agent", "prompt") else key for key in main)
     if len(kinds) > 1:
         last = main[-1]
         message = f"{main[0]} and {last} exclude each other"
-        hint = "name it in the steps inside" if last == "steps" else "make two steps of them"
+        hint = _INSIDE.get(last, "make two steps of them")
         yield _on_key(document, keys[last], "mutually-exclusive", message, hint=hint)
         return
     kind = next(iter(kinds), "call")
-    fits = [key for key in groups[kind] if keys.get(key) != ("given",)]  # a run is given its own
+    fits = [key for key in _KINDS[kind] if keys.get(key) != ("given",)]  # a run is given its own
     for key in [key for key in BODY_KEYS if key in keys and key not in fits]:
         message = f"{key} has no use here"
         yield _on_key(document, keys[key], "unsupported-here", message, hint=_USE[key])
@@ -163,9 +193,10 @@ def _step(document: Document, path: Path, value: Mapping) -> Iterator[Diagnostic
     body = [key for key in BODY_KEYS if key in value]
     if "when_error" in value and "when" not in value:
         yield _useless(document, (*path, "when_error"), ("when",))
-    if not kinds and not {"agent", "prompt", "run", "script", "steps"} & set(body):
+    if not kinds and not set(MAIN_KEYS) & set(body):
         if set(value) <= {*_STEP_KEYS, *body}:
-            message = "a step needs agent, prompt, run, script, repeat, steps, gate, wait or stop"
+            words = "agent, prompt, run, script, cycle, repeat, steps, gate, wait or stop"
+            message = f"a step needs {words}"
             yield document.error("missing-field", message, at=path)
         return
     alone = [key for key in kinds if key != "repeat"]
@@ -189,9 +220,9 @@ def _words(document: Document, path: Path, command: object) -> Iterator[Diagnost
 # -- loops -----------------------------------------------------------------------------------------
 
 
-def _loop(document: Document, loop: LoopAt) -> Iterator[Diagnostic]:
-    if loop.depth > MAX_DEPTH:
-        message = f"loops are nested more than {MAX_DEPTH} deep"
+def _loop(document: Document, loop: LoopAt, *, most: int | None) -> Iterator[Diagnostic]:
+    if most is not None and loop.depth > most:
+        message = f"loops are nested more than {most} deep"
         yield _on_key(document, loop.path, "too-nested", message)
     value = loop.value
     if "for_each" in value:
@@ -208,6 +239,27 @@ def _loop(document: Document, loop: LoopAt) -> Iterator[Diagnostic]:
             if key in memory and memory.get("kind") != kind:
                 yield _useless(document, (*loop.path, "memory", key), (f"kind: {kind}",))
     yield from _people(document, loop)
+
+
+def _conversation(document: Document, loop: LoopAt, body: BodyAt) -> Iterator[Diagnostic]:
+    """A conversation and what is looked at in it go with a cycle, and a cycle has no other way to
+    remember.
+    """
+    written, place = loop.value.get("memory"), (*loop.path, "memory")
+    kind = written.get("kind") if isinstance(written, dict) else written
+    if "cycle" in body.value:
+        if kind in ("progress-log", "previous-output", "session"):
+            hint = "a cycle goes on with the conversation: memory: history"
+            message = f"{kind} has no use here"
+            yield document.error("unsupported-here", message, at=place, hint=hint)
+        return
+    if kind == "history":
+        message, hint = "history has no use here", "it goes with cycle"
+        yield document.error("unsupported-here", message, at=place, hint=hint)
+    for path, check in checks_of(loop.value.get("until"), (*loop.path, "until")):
+        yield from (
+            _useless(document, (*path, key), ("cycle",)) for key in _OF_CYCLES if key in check
+        )
 
 
 def _people(document: Document, loop: LoopAt) -> Iterator[Diagnostic]:

@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 from loopwright.dialects.native.commands import split_command
+from loopwright.model.plan import CHAT
 
 PROGRAMS = ("claude", "codex", "gemini", "opencode")
 PREFIXES = ("acp", "command", "jsonl", "model", "script")
@@ -44,6 +45,11 @@ def spec_fault(text: str) -> SpecFault | None:
 def governs(spec: str) -> bool:
     """Whether what stands behind an agent can be held to rules about tools and turns."""
     return spec.partition(":")[0] not in _UNGOVERNED
+
+
+def is_chat(spec: str) -> bool:
+    """Whether it is a chat model, whose turns and tools the engine has in its own hands."""
+    return spec.startswith(CHAT)
 
 
 def name_for(spec: str) -> str:

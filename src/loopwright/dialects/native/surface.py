@@ -20,7 +20,6 @@ from loopwright.dialects.native.fields import (
     Id,
     InputName,
     Line,
-    NotYet,
     OnAgentOnly,
     Prose,
     ScriptText,
@@ -54,7 +53,7 @@ from loopwright.syntax.fields import Maybe, fault
 VERSION = 1
 
 Outcome: TypeAlias = Literal["worst", "some_completed", "partial"]
-MemoryKind: TypeAlias = Literal["none", "progress-log", "previous-output", "session"]
+MemoryKind: TypeAlias = Literal["none", "progress-log", "previous-output", "session", "history"]
 
 
 # -- what is done ----------------------------------------------------------------------------------
@@ -69,8 +68,29 @@ class GivenSpec(Surface):
     inputs: dict[InputName, str] = Field(default={}, description="Their inputs by name.")
 
 
+class CycleSpec(Surface):
+    """One turn of a chat model, with all the tools that it asks for."""
+
+    agent: Maybe[SpecLine] = Field(
+        default=None, description="Name of an agent, or what stands behind it."
+    )
+    prompt: Maybe[Prose] = Field(
+        default=None, description="What the model is told first. Default: the goal."
+    )
+    nudge: Maybe[Prose] = Field(
+        default=None,
+        description="What it is told after a turn that asked for no tool and did not end the loop.",
+        examples=["Go on. If you have finished, say DONE."],
+    )
+    result_schema: Maybe[JsonSchema] = Field(
+        default=None,
+        alias="schema",
+        description="A JSON Schema of the result, which it hands in by a tool of its own.",
+    )
+
+
 class BodySpec(Surface):
-    """What is done once: a call of an agent, a program, or steps."""
+    """What is done once: a call of an agent, a cycle of a chat model, a program, or steps."""
 
     agent: Maybe[SpecLine] = Field(
         default=None, description="Name of an agent, or what stands behind it."
@@ -98,6 +118,10 @@ class BodySpec(Surface):
     )
     on_empty: Maybe[Literal["answer", "fail"]] = Field(
         default=None, description="Whether saying nothing at all is an answer (default)."
+    )
+    cycle: Maybe[CycleSpec] = Field(
+        default=None,
+        description="Inside repeat: each pass is a turn of a chat model with its tools.",
     )
     run: Maybe[Argv] = Field(default=None, description="A program, run without a shell.")
     script: Maybe[ScriptText] = Field(
@@ -133,7 +157,8 @@ class BodySpec(Surface):
     speaker: Maybe[GraphOutput] = Field(
         default=None,
         description="With steps: whose output is the output of all. `last` (default): of the last "
-        "that completed. `sink`: of the first that completed with words and that none needs.",
+        "that completed. `sink`: of the first that completed with words and that none needs. "
+        "`list`: a JSON list of the outputs of all, in their order.",
     )
     given: Maybe[GivenSpec] = Field(
         default=None,
@@ -148,7 +173,7 @@ class BodySpec(Surface):
     max_usd: OnAgentOnly = None
     system: OnAgentOnly = None
     model: OnAgentOnly = None
-    cycle: NotYet = None
+    approvals: OnAgentOnly = None
 
 
 class ForEachSpec(Surface):
@@ -195,6 +220,23 @@ class MemorySpec(Surface):
         description="With previous-output: what each step of the pass before came to, and the "
         "judge's last words.",
     )
+    window: Maybe[Annotated[int, Field(ge=1, le=1_000_000_000)]] = Field(
+        default=None,
+        description="With history: the tokens that the model can read. Default 128000.",
+    )
+    at: Maybe[Annotated[float, Field(gt=0, le=1)]] = Field(
+        default=None,
+        description="With history: the part of the window that may be full before the "
+        "conversation is made shorter. Default 0.8.",
+    )
+    strategy: Maybe[Literal["rolling-window", "periodic-summary"]] = Field(
+        default=None,
+        description="With history: old turns go (default), or a summary takes their place.",
+    )
+    summaries: Maybe[Annotated[int, Field(ge=0, le=1000)]] = Field(
+        default=None,
+        description="With periodic-summary: the most summaries; then old turns go. Default 3.",
+    )
 
 
 Memory: TypeAlias = Annotated[
@@ -208,7 +250,7 @@ class RepeatSpec(BodySpec):
     max: Maybe[Count] = Field(default=None, description="The most passes.", examples=[10])
     until: Maybe[CheckSpec] = Field(default=None, description="The check that ends it.")
     for_each: Maybe[ForEachSpec] = Field(default=None, description="Instead of max and until.")
-    memory: Maybe[Memory] = Field(default=None, description="Default none.")
+    memory: Maybe[Memory] = Field(default=None, description="Default none; for a cycle, history.")
     at_cap: Maybe[AtCap] = Field(
         default=None,
         description="What it means that all passes are made. Default: exhaust with an until or a "

@@ -1,4 +1,5 @@
-r"""Texts with places to fill: `{{input.branch}}`, `{{steps.plan.output}}`, `{{iteration}}` …
+r"""Texts with places to fill: `{{input.branch}}`, `{{steps.plan.output}}`, `{{iteration}}`,
+`{{outer.iteration}}`, `{{previous | json}}` …
 
 `\{{` is a literal `{{`. In a run of more than two braces the last two open the reference, and
 backslashes right before braces are doubled, so that every text can be written.
@@ -8,6 +9,8 @@ import re
 from dataclasses import dataclass
 from itertools import zip_longest
 from typing import cast, get_args
+
+import msgspec
 
 from loopwright.model.ids import is_id
 from loopwright.model.template import Lit, Ref, Source, Template
@@ -29,7 +32,10 @@ _FORMS = (
     "steps.ID.output",
     "steps.ID.result.FIELD",
     "previous.steps.ID.output",
+    "outer.iteration",
 )
+_OUTER = re.compile(r"(?P<up>(?:outer\.){0,9})(?P<of>index|iteration|max|previous)")
+_AS_JSON = re.compile(r"(?P<ref>.*?)\s*\|\s*json", re.DOTALL)
 # An id that is written otherwise than an id of ours stands in brackets.
 _STEP = re.compile(
     r"steps(?:\.(?P<id>[^.\[\]]+)|\['(?P<quoted>[A-Za-z0-9_-]{1,64})'\])\.(?P<rest>.+)"
@@ -90,7 +96,18 @@ def explain(written: str) -> tuple[str, str]:
 
 
 def parse_ref(text: str) -> Ref | None:
-    """A reference without its braces, if it has the form of one."""
+    """A reference without its braces, if it has the form of one. `outer.` in front of what is said
+    of a pass is the pass of the loop around, and `| json` behind it fills the value in as JSON.
+    """
+    filled = _AS_JSON.fullmatch(text)
+    ref = _parse_plain(filled["ref"] if filled else text)
+    return msgspec.structs.replace(ref, json=True) if ref is not None and filled else ref
+
+
+def _parse_plain(text: str) -> Ref | None:
+    outer = _OUTER.fullmatch(text)
+    if outer:
+        return Ref(of=cast("Source", outer["of"]), up=outer["up"].count("."))
     head, _, rest = text.partition(".")
     if text in PLAIN:
         return Ref(of=cast("Source", text))
@@ -163,4 +180,5 @@ def write_ref(ref: Ref) -> str:
         "previous_output": f"previous.{step}.output",
         "previous_result": f"previous.{step}.result",
     }
-    return head.get(ref.of, ref.of) + (f".{ref.field}" if ref.field else "")
+    written = head.get(ref.of, ref.of) + (f".{ref.field}" if ref.field else "")
+    return "outer." * ref.up + written + (" | json" if ref.json else "")

@@ -1,0 +1,46 @@
+"""A run in the words of the system that its definition was written for."""
+
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from loopwright.app.dialects import rendering
+from loopwright.app.moments import timestamp
+from loopwright.app.service import Service
+from loopwright.errors import LoopwrightError
+from loopwright.model.record import Blob, JsonValue
+from loopwright.ports import Numbered
+
+
+def told(
+    service: Service, run: str, facts: Iterable[Numbered], after: int
+) -> Iterator[dict[str, JsonValue]]:
+    """The events of a run, of which `facts` are all from the first; those up to `after` are left
+    out. `seq` is the number of the fact that an event tells.
+    """
+    plan = service.plan(service.facts(run)[0].fact)
+    rendered = rendering(plan.dialect, plan, lambda text: service.read_text(_text(text)))
+    if rendered is None:
+        raise LoopwrightError(
+            f"the dialect {plan.dialect} has no events of its own",
+            code="no-events",
+            hint=f"loopwright events {run} shows the facts",
+        )
+    for numbered in facts:
+        events = list(rendered.events(msgspec.to_builtins(numbered.fact)))
+        if numbered.seq <= after:
+            continue
+        for event in events:
+            yield {
+                "run": run,
+                "seq": numbered.seq,
+                "at": timestamp(event.at),
+                "type": event.type,
+                "path": event.path,
+                "payload": event.payload,
+            }
+
+
+def _text(value: JsonValue) -> str | Blob | None:
+    """A text as it stands in a fact."""
+    return msgspec.convert(value, Blob) if isinstance(value, dict) else str(value or "")
