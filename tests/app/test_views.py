@@ -198,7 +198,7 @@ def test_a_summary_has_the_same_keys_in_every_state(status: str) -> None:
     assert list(told) == KEYS
     assert (told["status"], told["reason"]) == (status, reason)
     assert (told["output"], told["iterations"]) == (output, iterations)
-    assert told["usage"] == {"input_tokens": 0, "output_tokens": 0, "usd": 0.0}
+    assert told["usage"] == {"input_tokens": 0, "output_tokens": 0, "usd": 0.0, "unpriced_calls": 0}
     steps = told["steps"]
     assert isinstance(steps, dict)
     assert list(steps) == ["main"]
@@ -247,7 +247,12 @@ def test_usage_is_the_sum_of_all_calls() -> None:
     driver.answer("main.0/agent#1", Reply("x", usage=usage))
     driver.answer("main.1/agent#1", Fail(usage=usage))
     told = summary(driver.state, driver.texts.read)
-    assert told["usage"] == {"input_tokens": 10, "output_tokens": 4, "usd": 0.5}
+    assert told["usage"] == {
+        "input_tokens": 10,
+        "output_tokens": 4,
+        "usd": 0.5,
+        "unpriced_calls": 0,
+    }
 
 
 def test_a_long_output_is_shown_whole() -> None:

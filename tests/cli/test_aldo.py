@@ -307,10 +307,6 @@ def test_at_most_eight_children_at_once(lw: Place, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.item("aldo-36")
-@pytest.mark.xfail(
-    strict=True,
-    reason="a driver that takes up a run takes what it asks for itself as interrupted",
-)
 def test_an_approved_call_is_done(lw: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """What a person lets through from another process is done, once."""
     tools = agent()["tools"] | {"approvals": {"fs.write": "always"}}
