@@ -37,6 +37,10 @@ def given(rights: Rights, *, asks: bool, spec: str = "model:a/b") -> Agent:
             Rights(allow=("all",), deny=("create",)), (), (), ("issues.create",), id="one denied"
         ),
         pytest.param(Rights(sandbox=True), (), (), ("shell.exec", "issues.create"), id="sandbox"),
+        pytest.param(
+            Rights(ask=("exec",)), ("shell.exec",), ("fs.read", "issues.create"), (), id="one asked"
+        ),
+        pytest.param(Rights(ask=("all",)), TOOLS, (), (), id="all asked"),
     ],
 )
 @pytest.mark.item("zenflow-71")

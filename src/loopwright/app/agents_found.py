@@ -17,7 +17,7 @@ import msgspec
 from loopwright.agents.clis.loose import at
 from loopwright.agents.clis.table import CLIS, Cli
 
-ASK_SECONDS = 20.0
+ASK_SECONDS = 40.0
 
 SignedIn = Literal["yes", "no", "unknown"]
 

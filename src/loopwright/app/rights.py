@@ -24,6 +24,7 @@ class Rights:
 
     allow: tuple[str, ...] = ()
     deny: tuple[str, ...] = ()
+    ask: tuple[str, ...] = ()
     sandbox: bool = False
     attended: bool = False
 
@@ -37,7 +38,7 @@ def with_rights(plan: Plan, rights: Rights) -> Plan:
             hint="a sandbox allows the file tools, and nothing else",
         )
     asks = plan.settings.get("tools") == ASK
-    if not asks and not rights.deny and not rights.sandbox:
+    if not asks and not (rights.deny or rights.ask or rights.sandbox):
         return plan
     agents = {
         name: _with_rights(agent, rights, asks=asks) if agent.is_chat else agent
@@ -51,10 +52,18 @@ def _with_rights(agent: Agent, rights: Rights, *, asks: bool) -> Agent:
     denied = [name for name in names if _is_named(name, rights.deny)]
     if rights.sandbox:
         denied += [name for name in names if name not in FILE_TOOLS]
-    agent = msgspec.structs.replace(agent, deny_tools=(*agent.deny_tools, *denied))
+    held: dict[str, ApprovalRule] = {
+        name: "always" for name in names if ALL in rights.ask or _is_named(name, rights.ask)
+    }
+    agent = msgspec.structs.replace(
+        agent,
+        deny_tools=(*agent.deny_tools, *denied),
+        approvals={**agent.approvals, **held},
+    )
     if not asks or rights.sandbox or ALL in rights.allow:
         return agent
-    open_to_ask = [n for n in names if n not in denied and not _is_named(n, rights.allow)]
+    settled = (*denied, *held)
+    open_to_ask = [n for n in names if n not in settled and not _is_named(n, rights.allow)]
     if rights.attended:
         rules: dict[str, ApprovalRule] = dict.fromkeys(open_to_ask, "always")
         return msgspec.structs.replace(agent, approvals={**agent.approvals, **rules})

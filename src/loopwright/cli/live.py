@@ -18,6 +18,7 @@ from loopwright.app.views.words import goal, most_passes, passes_text
 from loopwright.cli.cells import duration, money, tokens
 from loopwright.cli.door import Door
 from loopwright.cli.texts import cut, last_lines, one_line
+from loopwright.kernel.facts import TurnTaken
 from loopwright.ports import Delta, Numbered
 from loopwright.runtime.headline import status_of
 
@@ -66,6 +67,9 @@ class Live:
 
     def fact(self, numbered: Numbered, line: Line | None) -> None:
         self._print_finished()
+        if line is not None and isinstance(numbered.fact, TurnTaken) and self._area is not None:
+            text = Text(cut(one_line(line.text), self._console.width))
+            self._console.print(text, overflow="crop", no_wrap=True)
         self._draw()
 
     def said(self, delta: Delta) -> None:

@@ -73,6 +73,13 @@ _OPTIONS = [
         help="A tool that chat models may not use. May be given more than once.",
     ),
     click.option(
+        "--ask",
+        multiple=True,
+        metavar="TOOL",
+        help="A tool of which every call waits for a person, here or by `approve`; `all` is all. "
+        "May be given more than once.",
+    ),
+    click.option(
         "--sandbox",
         is_flag=True,
         help="Chat models have the file tools of the workspace and nothing else: no program is "
@@ -129,6 +136,7 @@ def launch(
     rights = Rights(
         allow=_names(options.pop("allow")),
         deny=_names(options.pop("deny")),
+        ask=_names(options.pop("ask")),
         sandbox=bool(options.pop("sandbox")),
         attended=door.can_ask and not (no_wait or detach),
     )

@@ -1,0 +1,145 @@
+"""What people and scripts see of chat models, and what they say before a run and in the middle."""
+
+import sys
+
+import pytest
+
+from loopwright.testing.wires import Call, Turn, Usage
+from tests.cli.conftest import Place
+from tests.cli.test_models import MODEL, Serve, calc, edit, read, serve
+
+__all__ = ["serve"]
+
+MEET = """
+import sys, time
+from pathlib import Path
+
+mine, other = map(Path, sys.argv[1:])
+mine.touch()
+end = time.monotonic() + 10
+while not other.exists():
+    if time.monotonic() > end:
+        sys.exit("nobody came")
+    time.sleep(0.01)
+print("met")
+"""
+
+
+def native(lw: Place, **agent: object) -> str:
+    """A native definition with one call of a chat model."""
+    return lw.loop(
+        "coder", name="work.json", top={"agents": {"coder": {"use": MODEL, **agent}}}, max=1
+    )
+
+
+@pytest.mark.item("aldo-11")
+def test_tools_of_one_turn_are_done_side_by_side(lw: Place, serve: Serve) -> None:
+    """Two programs that wait for each other both come to their end."""
+    lw.write("meet.py", MEET)
+    python = sys.executable
+    calls = tuple(
+        Call(name="shell_exec", args={"argv": [python, "meet.py", one, other]})
+        for one, other in (("a", "b"), ("b", "a"))
+    )
+    server = serve(Turn(calls=calls), Turn(text="They met."))
+    file = native(lw, tools=["shell.exec"], options={"commands": {"allow": [python]}})
+    told = lw.real("run", file, "--json")
+    assert told.json["output"] == "They met.", told.err
+    results = [m["content"] for m in server.requests[-1].body["messages"] if m["role"] == "tool"]
+    assert ["met" in result for result in results] == [True, True]
+
+
+@pytest.mark.item("aldo-50")
+def test_a_tool_that_is_stopped_at(lw: Place, serve: Serve) -> None:
+    """With `--ask` each call of a tool waits and shows what is next; one answer is one step, and
+    with `--remember` the rest goes on.
+    """
+    file = calc(lw)
+    serve(
+        Turn(text="First.", calls=(edit("a - b", "a + b"),)),
+        Turn(text="Second.", calls=(edit("a + b", "b + a"),)),
+        Turn(text="Third.", calls=(edit("b + a", "a + b"),)),
+        Turn(text="Done."),
+    )
+    told = lw.real("run", native(lw), "--ask", "fs.edit", "--json")
+    assert (told.code, told.json["status"]) == (5, "waiting")
+    [gate] = lw("inbox", "--json").json["gates"]
+    assert "fs.edit" in gate["message"]
+    assert "a - b" in file.read_text()
+    told = lw.real("approve", gate["id"], "--json")
+    assert (told.code, file.read_text()) == (5, "def add(a, b): return a + b\n")
+    [gate] = lw("inbox", "--json").json["gates"]
+    told = lw.real("approve", gate["id"], "--remember", "--json")
+    assert (told.code, told.json["output"]) == (0, "Done.")
+    assert file.read_text() == "def add(a, b): return a + b\n"
+
+
+@pytest.mark.item("aldo-55")
+def test_what_was_used_adds_up(lw: Place, serve: Serve) -> None:
+    """The sum of a run is that of its calls, however often it is looked at."""
+    calc(lw)
+    serve(
+        Turn(calls=(read(),), usage=Usage(input=100, output=10)),
+        Turn(text="Done.", usage=Usage(input=130, output=20)),
+    )
+    told = lw.real("run", native(lw), "--json").json
+    used = {"input_tokens": 230, "output_tokens": 30, "usd": 0.0, "unpriced_calls": 2}
+    assert told["usage"] == used
+    facts = lw("events", told["run"]).lines
+    calls = [f["usage"] for f in facts if f["kind"] == "effect.done" and "usage" in f]
+    assert sum(one["input_tokens"] for one in calls) == 230
+    assert lw("show", told["run"], "--json").json["usage"] == used
+    assert lw("ls", "--json").json["runs"][0]["usage"] == used
+
+
+@pytest.mark.item("aldo-59")
+def test_without_a_terminal_there_are_lines_for_scripts(lw: Place, serve: Serve) -> None:
+    """Facts as JSON lines from the start to the end, and an exit code that tells how it went."""
+    calc(lw)
+    serve(Turn(calls=(read(),)), Turn(text="Done."))
+    told = lw.real("run", native(lw), "--jsonl")
+    kinds = [line["kind"] for line in told.lines]
+    assert (kinds[0], kinds[-1]) == ("run.started", "run.finished")
+    assert kinds.count("turn.taken") == 2
+    assert told.code == 0
+    empty = lw.real("run", native(lw), "", "--jsonl")
+    assert (empty.code, empty.out) == (2, "")
+
+
+@pytest.mark.item("aldo-60")
+@pytest.mark.parametrize(
+    ("flags", "offered"),
+    [
+        pytest.param((), {"fs_read", "fs_list"}, id="as written"),
+        pytest.param(("--deny", "fs.list"), {"fs_read"}, id="narrowed"),
+        pytest.param(("--allow", "shell.exec"), {"fs_read", "fs_list"}, id="never widened"),
+        pytest.param(("--deny", "nonsense"), {"fs_read", "fs_list"}, id="nothing that is there"),
+    ],
+)
+def test_flags_only_narrow(
+    lw: Place, serve: Serve, flags: tuple[str, ...], offered: set[str]
+) -> None:
+    """No option gives an agent a tool that its definition does not."""
+    server = serve(Turn(text="Done."))
+    lw.real("run", native(lw, tools=["fs.read", "fs.list"]), *flags)
+    names = {tool["function"]["name"] for tool in server.requests[0].body["tools"]}
+    assert names - {"result_more"} == offered
+
+
+@pytest.mark.item("aldo-62")
+def test_a_terminal_shows_turns_as_they_come(lw: Place, serve: Serve) -> None:
+    """Turns with their tools in order, then what it all came to, with tokens."""
+    calc(lw)
+    serve(
+        Turn(text="I look.", calls=(read(),), usage=Usage(input=1_000, output=10)),
+        Turn(text="I mend.", calls=(edit(),), usage=Usage(input=1_000, output=10)),
+        Turn(text="It adds.", usage=Usage(input=1_000, output=10), first_token_ms=600),
+    )
+    with lw.terminal("run", native(lw), size=(30, 100)) as screen:
+        screen.wait_for("turn 1: I look. [fs.read calc.py]")
+        screen.wait_for("turn 2: I mend. [fs.edit calc.py]")
+        screen.wait_for("tokens")
+        screen.wait_for("turn 3: It adds.")
+        screen.leave()
+    order = [screen.seen.index(f"turn {number}:") for number in (1, 2, 3)]
+    assert order == sorted(order)
