@@ -12,6 +12,7 @@ import time
 from collections.abc import Awaitable
 from pathlib import Path
 
+import models
 import protocol
 import workflows
 
@@ -21,7 +22,8 @@ from loopwright.app.wiring import owner_alive, this_owner
 from loopwright.model.actions import AskPerson, CallAgent, Each, Repeat, Step
 from loopwright.model.plan import Agent, Plan
 from loopwright.model.template import Items, literal
-from loopwright.ports import Answer, Done, Job
+from loopwright.ports import Answer, Done, Job, Performer
+from loopwright.programs.performer import LocalPerformer
 from loopwright.runtime.clock import SystemClock
 from loopwright.runtime.driver import LocalDriver
 from loopwright.stores import SqliteLog, open_sqlite_log
@@ -50,7 +52,7 @@ class Noop:
 class Engine:
     """The engine as a process would have it."""
 
-    def __init__(self, folder: Path, performer: Noop) -> None:
+    def __init__(self, folder: Path, performer: Performer) -> None:
         self.log: SqliteLog = open_sqlite_log(folder / "loopwright.db", alive=owner_alive)
         self.driver = LocalDriver(
             self.log,
@@ -85,7 +87,12 @@ def each_plan(items: int) -> Plan:
     return Plan(name="each", steps=(Step(id="main", action=action),), agents={"noop": Agent()})
 
 
-PLANS = {"foreach": each_plan, "dag": workflows.dag_plan, "inner": workflows.inner_plan}
+PLANS = {
+    "cycles": models.cycles_plan,
+    "dag": workflows.dag_plan,
+    "foreach": each_plan,
+    "inner": workflows.inner_plan,
+}
 
 
 def gate_plan() -> Plan:
@@ -94,9 +101,9 @@ def gate_plan() -> Plan:
 
 async def throughput(options: argparse.Namespace) -> None:
     """``sequential``, ``concurrent``, ``passes``, ``foreach``, ``dag``, ``inner``."""
-    engine = Engine(options.dir, Noop())
+    engine = Engine(options.dir, models.Chatter() if options.workload == "cycles" else Noop())
     database = options.dir / "loopwright.db"
-    await engine.run(loop_plan(20))
+    await engine.run(models.cycles_plan(20) if options.workload == "cycles" else loop_plan(20))
     before = protocol.stored_bytes(database)
     counted = "SELECT count(*) FROM segment"
     rows = protocol.count_rows(database, counted)
@@ -182,6 +189,46 @@ def cel(options: argparse.Namespace) -> None:
     protocol.emit("cel", steps=options.n, meter=meter)
 
 
+async def tools(options: argparse.Namespace) -> None:
+    """Turns with two tools of 200 ms each."""
+    engine = Engine(options.dir, models.Chatter(models.TOOL_SECONDS))
+    await engine.run(models.cycles_plan(1))
+    with protocol.Meter() as meter:
+        await engine.run(models.cycles_plan(options.n))
+    await engine.close()
+    protocol.emit("tools", steps=options.n, meter=meter)
+
+
+def requests(options: argparse.Namespace) -> None:
+    with protocol.Meter() as meter:
+        cost = models.request_cost()
+    protocol.emit("requests", steps=options.n, meter=meter, cost_ms=cost)
+
+
+async def streams(options: argparse.Namespace) -> None:
+    """Runs with a model that streams, all at once, and how long the event loop was away."""
+    from loopwright.app.chatting import Chats  # noqa: PLC0415 - the others are measured without it
+    from loopwright.runtime.bus import LiveBus  # noqa: PLC0415 - as above
+
+    with models.server(options.dir, characters=800) as url:
+        environment = {**os.environ, "LOOPWRIGHT_MODEL_BASE_URL": f"{url}/v1"}
+        chats = Chats(
+            environment=environment, clock=SystemClock(), token="bench", results=options.dir
+        )
+        engine = Engine(
+            options.dir,
+            LocalPerformer(LiveBus(), schema_problem, models=chats.performer),
+        )
+        await engine.run(models.talk_plan())
+        with protocol.Meter() as meter, models.Lag() as lag:
+            await asyncio.gather(*(engine.run(models.talk_plan()) for _ in range(options.n)))
+        done = [row.headline.status for row in engine.log.rows()]
+        await engine.close()
+        await chats.close()
+    assert done == ["completed"] * (options.n + 1), done
+    protocol.emit("streams", steps=options.n, meter=meter, worst_ms=lag.worst)
+
+
 def _rss() -> int:
     with open("/proc/self/statm", encoding="ascii") as file:
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
@@ -219,24 +266,24 @@ def help_cost(options: argparse.Namespace) -> None:
 
 def main() -> None:
     own = ["waiting", "foreach", "passes", "dag", "inner", "load", "cel", "help"]
+    own += ["cycles", "tools", "requests", "streams"]
     options = protocol.arguments(["sequential", "concurrent", "recovery", *own])
-    match options.workload:
-        case "recovery":
-            protocol.recovery(__file__, options)
-        case "recovery-victim":
-            asyncio.run(victim(options))
-        case "recovery-survivor":
-            asyncio.run(survivor(options))
-        case "waiting":
-            asyncio.run(waiting(options))
-        case "load":
-            load(options)
-        case "cel":
-            cel(options)
-        case "help":
-            help_cost(options)
-        case _:
-            asyncio.run(throughput(options))
+    if options.workload == "recovery":
+        protocol.recovery(__file__, options)
+    elif options.workload in PLAIN:
+        PLAIN[options.workload](options)
+    else:
+        asyncio.run(PLAYED.get(options.workload, throughput)(options))
+
+
+PLAIN = {"cel": cel, "help": help_cost, "load": load, "requests": requests}
+PLAYED = {
+    "recovery-survivor": survivor,
+    "recovery-victim": victim,
+    "streams": streams,
+    "tools": tools,
+    "waiting": waiting,
+}
 
 
 if __name__ == "__main__":

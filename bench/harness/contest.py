@@ -87,6 +87,10 @@ FULL = (
     Workload("inner-1000", "inner", 1_000),
     Workload("load", "load", 100),
     Workload("cel", "cel", 20_000),
+    Workload("cycles", "cycles", 500),
+    Workload("tools", "tools", 10, rounds={"ours": 2}),
+    Workload("requests", "requests", 300, rounds={"ours": 2}),
+    Workload("streams", "streams", 100, rounds={"ours": 3}),
     Workload("help", "help", 1),
 )
 """The workloads the targets are about."""
@@ -105,6 +109,10 @@ QUICK = (
     Workload("inner-1000", "inner", 200),
     Workload("load", "load", 100),
     Workload("cel", "cel", 2_000),
+    Workload("cycles", "cycles", 100),
+    Workload("tools", "tools", 3, rounds={"ours": 1}),
+    Workload("requests", "requests", 300, rounds={"ours": 1}),
+    Workload("streams", "streams", 20, rounds={"ours": 1}),
     Workload("help", "help", 1),
 )
 """The same, small: to see that everything works, not to be quoted."""

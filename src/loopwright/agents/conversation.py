@@ -1,6 +1,7 @@
 """What a chat model is sent: its task, pinned to the top, and the conversation that followed."""
 
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 
 import msgspec
 
@@ -84,7 +85,7 @@ def _messages(entries: Iterable[Entry], senses: Senses) -> Iterator[AnyMessage]:
             case "summary":
                 yield UserMessage(text=f"{BEFORE}\n\n{senses.read(entry.text)}")
             case "model":
-                yield decode_turn(senses.read(entry.text)).message
+                yield _message_of(senses.read(entry.text))
             case "tools":
                 yield ToolMessage(
                     results=tuple(
@@ -97,6 +98,12 @@ def _messages(entries: Iterable[Entry], senses: Senses) -> Iterator[AnyMessage]:
                         for said in entry.said
                     )
                 )
+
+
+@lru_cache(maxsize=2_048)
+def _message_of(turn: str) -> AssistantMessage:
+    """What the model said in a turn. A conversation is sent again with every turn of it."""
+    return decode_turn(turn).message
 
 
 def summarise(owner: PassOwner, senses: Senses) -> Conversation:
