@@ -16,7 +16,9 @@ from loopwright.kernel.facts import (
 )
 from loopwright.model.actions import CallAgent, Gate, Repeat, Step, Wait
 from loopwright.model.checks import Cap, Spend
-from loopwright.model.plan import Plan
+from loopwright.model.messages import AssistantMessage, CallPart
+from loopwright.model.plan import Agent, Plan
+from loopwright.model.turns import Turn, WantedCall, encode_turn
 from loopwright.ports import Answer, Append, Done, Job
 from loopwright.runtime.actor import RETRY_STORAGE_MS
 from loopwright.testing import ScriptedPerformer, by_effect, fact_problems, never
@@ -408,6 +410,42 @@ def test_the_same_log_gives_the_same_job() -> None:
         assert after.token != before.token
         requested = [f for f in again.facts(name) if isinstance(f, EffectRequested)]
         assert len(requested) == 1
+
+    run(body())
+
+
+def wants(*tools: str) -> Done:
+    """A turn of a chat model that asks for these tools."""
+    calls = tuple(WantedCall(id=f"c{n}", tool=tool) for n, tool in enumerate(tools))
+    parts = tuple(CallPart(id=call.id, tool=call.tool) for call in calls)
+    turn = Turn(message=AssistantMessage(parts=parts), calls=calls)
+    return Done(result=encode_turn(turn))
+
+
+def test_a_call_whose_end_nobody_saw_is_told_from_one_that_is_new() -> None:
+    """After a restart a tool that was under way is marked so; one that is asked for only now,
+    since somebody let it through while nothing drove the run, is not.
+    """
+
+    async def body() -> None:
+        world = World()
+        first = {"main.0/model#1": wants("fs.read", "shell.exec")}
+        process = world.process(by_effect(first, None))
+        coder = Agent(spec="model:fake", approvals={"shell.exec": "always"})
+        talk = Step(id="main", action=CallAgent(agent="coder"))
+        name = await process.start(Plan(name="x", steps=(talk,), agents={"coder": coder}))
+        await quiet()
+        assert [job.again for job in process.scripted.jobs] == [False, False]
+        world.kill(process)
+        [gate] = process.log.gates(name)
+        again = world.process(never())
+        await again.looker.answer(gate.gate, "approve")
+        again.service.recover()
+        await quiet()
+        assert {job.effect: job.again for job in again.scripted.jobs} == {
+            "main.0/tool1#1": True,
+            "main.0/tool2#1": False,
+        }
 
     run(body())
 

@@ -290,6 +290,7 @@ def gate_answered(state: State, fact: GateAnswered) -> None:
         body.extra += 1
         body.feedback = fact.text
         body.cap_gate = None
+        turns.granted(body, fact.text)
     state.touch(gate.owner)
 
 

@@ -21,7 +21,7 @@ from loopwright.kernel.facts import (
 )
 from loopwright.kernel.frames import CycleBody, PassOwner, RepeatBody, Result, ToolSaid
 from loopwright.kernel.gates import about_call
-from loopwright.kernel.histories import Strategy, cut, is_too_long
+from loopwright.kernel.histories import Cut, Strategy, cut, is_too_long
 from loopwright.kernel.limits import over_budget
 from loopwright.kernel.messages import deliver
 from loopwright.kernel.retry import after_failure, parked_until
@@ -65,8 +65,8 @@ def cycle_outcome(state: State, body: CycleBody) -> Result | None:
 
 
 def _is_tried_again(body: CycleBody, failure: EffectFailed) -> bool:
-    if _overflows(failure) and not body.shortened and _conversation(body) is not None:
-        return True
+    if _overflows(failure):
+        return _cut_after(body, failure) is not None  # as it is, it would not fit again
     if body.backoff >= body.attempt:
         return True  # the wait for the next try is over
     if parked_until(failure.error, parks=body.parks, now=0) is not None:
@@ -91,11 +91,11 @@ def proceed_cycle(state: State, body: CycleBody, senses: Senses) -> list[AnyFact
         return []
     if body.failure is not None and not _overflows(body.failure) and body.backoff < body.attempt:
         return _back_off(state, body, body.failure)
+    if has_to_wait(state, body.owner):  # a summary is a call too
+        return []
     shorter = _shorten(state, body)
     if shorter:
         return shorter
-    if has_to_wait(state, body.owner):
-        return []
     asked = _request(state, body, "model", body.attempt + 1, ModelCall(agent=body.action.agent))
     return [*deliver(state, body.owner, asked.effect), asked]
 
@@ -197,18 +197,27 @@ def _conversation(body: CycleBody) -> tuple[RepeatBody, History] | None:
     return (owner.parent, memory) if isinstance(memory, History) else None
 
 
-def _shorten(state: State, body: CycleBody) -> list[AnyFact]:
-    """Before the model is asked: once when it fills up, and once more when it did not fit."""
+def _cut_after(body: CycleBody, failure: EffectFailed | None) -> Cut | None:
+    """How the conversation is made shorter before the next call: once when it fills up, if that is
+    possible, and once more when the provider found it too long, whatever there is to cut.
+    """
     found = _conversation(body)
     if found is None:
+        return None
+    repeat, memory = found
+    overflow = failure is not None and _overflows(failure)
+    due = not body.overflowed if overflow else not body.shortened and is_too_long(repeat, memory)
+    one = cut(repeat, memory, keep_middle=not overflow) if due else None
+    return one if one is not None and (one.dropped or one.trimmed or overflow) else None
+
+
+def _shorten(state: State, body: CycleBody) -> list[AnyFact]:
+    """What makes the conversation fit before the model is asked; nothing when it does."""
+    found, one = _conversation(body), _cut_after(body, body.failure)
+    if found is None or one is None:
         return []
     repeat, memory = found
     overflow = body.failure is not None and _overflows(body.failure)
-    if (body.shortened and not overflow) or (overflow and body.overflowed):
-        return []
-    if not overflow and not is_too_long(repeat, memory):
-        return []
-    one = cut(repeat, memory, keep_middle=not overflow)
     wants_summary = memory.strategy == "periodic-summary" and repeat.summaries < memory.summaries
     if one.dropped and wants_summary and body.summary is None and not overflow:
         call = ModelCall(agent=body.action.agent, role="summary")

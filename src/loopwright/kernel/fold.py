@@ -148,6 +148,7 @@ def _agent_changed(state: State, fact: AgentChanged) -> None:
     if before is not None and before.spec != fact.becomes.spec:
         _leave_marks(state, fact.agent, before.spec)
     state.plan = msgspec.structs.replace(state.plan, agents=agents)
+    state.note_limits()
 
 
 def _leave_marks(state: State, name: str, spec: str | None) -> None:

@@ -15,6 +15,7 @@ from loopwright.kernel.frames import CycleBody, Entry, PassOwner, RepeatBody, To
 from loopwright.kernel.histories import shortened
 from loopwright.kernel.retry import parked_until
 from loopwright.kernel.state import Pending, State
+from loopwright.model.actions import Cycle
 from loopwright.model.record import Text
 
 NOT_APPROVED = "a person did not approve it"
@@ -91,6 +92,12 @@ def decided(state: State, body: CycleBody, number: int, fact: GateAnswered) -> N
         state.remembered.add(note.tool)
 
 
+def granted(repeat: RepeatBody, text: str) -> None:
+    """A person lets a loop go on beyond its cap; what they say belongs to the conversation."""
+    if text and isinstance(repeat.action.body, Cycle):
+        repeat.history.append(Entry(kind="user", text=text))
+
+
 def turn_taken(state: State, fact: TurnTaken) -> None:
     owner = state.owners[fact.path]
     body = owner.body
@@ -118,10 +125,9 @@ def history_compressed(state: State, fact: HistoryCompressed) -> None:
         repeat.history.insert(0, Entry(kind="summary", text=fact.summary))
     repeat.summaries += body.summary is not None
     repeat.counted = 0  # the provider has not seen it like this
-    body.overflowed = body.shortened or body.failure is not None
     body.shortened, body.summary = True, None
     if body.failure is not None and body.failure.error.type == "overflow":
-        body.failure = None
+        body.overflowed, body.failure = True, None
     state.touch(owner)
 
 
@@ -132,7 +138,7 @@ def remember_turn(repeat: RepeatBody, body: CycleBody, *, done: bool) -> None:
     if body.answer is None or body.turn is None:
         return
     repeat.turns = repeat.finished
-    if body.answer.result is not None:
+    if body.answer.result is not None and (body.answer.output or body.turn.calls):
         repeat.history.append(Entry(kind="model", text=body.answer.result))
     if body.turn.calls:
         said = tuple(body.said[number] for number in sorted(body.said))

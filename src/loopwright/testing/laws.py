@@ -29,11 +29,13 @@ from loopwright.kernel.facts import (
 )
 from loopwright.model.ids import parent_path, pass_number
 from loopwright.model.plan import Plan
+from loopwright.testing.histories import histories
 from loopwright.testing.letters import letters
 from loopwright.testing.openings import Names, Turns, has_ended
 from loopwright.testing.order import asked_again, begins_in_order, verdicts
 from loopwright.testing.spending import spending
 from loopwright.testing.tries import tries
+from loopwright.testing.turns import turns
 from loopwright.testing.whereabouts import loop_at
 
 _REOPENED = ("failed", "exhausted")
@@ -57,6 +59,8 @@ def fact_problems(plan: Plan, facts: Sequence[AnyFact]) -> list[str]:
         *verdicts(plan, facts),
         *asked_again(plan, facts),
         *letters(facts, ended=ended),
+        *turns(plan, facts),
+        *histories(plan, facts),
     ]
 
 
@@ -176,14 +180,14 @@ def _passes(plan: Plan, facts: Sequence[AnyFact]) -> Iterator[str]:
     count: Counter[str] = Counter()
     granted: Counter[str] = Counter()
     asked_at_cap: set[str] = set()
-    names, turns = Names(), Turns()
+    names, taken = Names(), Turns()
     for fact in facts:
         names.take(fact)
-        turns.take(fact)
+        taken.take(fact)
         if isinstance(fact, StepStarted) and not parent_path(fact.path):
             path, before = names.inside(fact.path), names.before(fact.path)
-            if turns.counted[before]:  # a conversation goes on where it was
-                count[path] = turns.counted[path] = turns.counted[before]
+            if taken.counted[before]:  # a conversation goes on where it was
+                count[path] = taken.counted[path] = taken.counted[before]
                 granted[path] = granted[before]
         elif isinstance(fact, GateOpened) and fact.about == "cap":
             asked_at_cap.add(fact.gate)

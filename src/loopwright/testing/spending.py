@@ -20,11 +20,11 @@ from loopwright.kernel.facts import (
     RunReopened,
     Usage,
 )
-from loopwright.model.actions import Repeat
+from loopwright.model.actions import Action, CallAgent, Repeat
 from loopwright.model.ids import last_id, parent_path
 from loopwright.model.plan import Plan
 from loopwright.model.policy import Limits
-from loopwright.testing.whereabouts import action_at
+from loopwright.testing.whereabouts import action_at, loop_at
 
 _DECIMALS = 9  # of a dollar, as the engine counts them
 _TRY = re.compile(r"~\d+")
@@ -60,8 +60,8 @@ class Sums:
         action, step = action_at(plan, place)
         if step is not None and _TRY.sub("", last_id(place)) == step.id:
             yield step.limits, self._of_steps[_TRY.sub("", place)]
-        if isinstance(action, Repeat):
-            yield action.limits, self._used[place]
+        if isinstance(action, Repeat) or _is_conversation(plan, action):
+            yield loop_at(plan, place).limits, self._used[place]
 
 
 def spending(plan: Plan, facts: Sequence[AnyFact]) -> Iterator[str]:
@@ -80,7 +80,15 @@ def spending(plan: Plan, facts: Sequence[AnyFact]) -> Iterator[str]:
 
 
 def _is_work(fact: EffectRequested) -> bool:
-    return isinstance(fact.call, AgentCall | ModelCall) and fact.call.role in ("worker", "turn")
+    if isinstance(fact.call, AgentCall):
+        return fact.call.role == "worker"
+    return isinstance(fact.call, ModelCall)
+
+
+def _is_conversation(plan: Plan, action: Action) -> bool:
+    if not isinstance(action, CallAgent) or action.agent not in plan.agents:
+        return False
+    return plan.agents[action.agent].is_chat
 
 
 def _is_used_up(limits: Limits, used: Usage) -> bool:
@@ -95,6 +103,7 @@ def _sum(one: Usage, other: Usage) -> Usage:
         input_tokens=one.input_tokens + other.input_tokens,
         output_tokens=one.output_tokens + other.output_tokens,
         usd=round(one.usd + other.usd, _DECIMALS),
+        unpriced=one.unpriced + other.unpriced,
     )
 
 
