@@ -12,12 +12,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import mmap
 import os
 import signal
 import sys
 from pathlib import Path
 from typing import Any
 
+from loopwright.app.schemas import schema_problem
 from loopwright.app.service import Service, Start
 from loopwright.app.wiring import owner_alive, this_owner
 from loopwright.kernel.encoding import encode_facts
@@ -29,22 +31,30 @@ from loopwright.runtime.senses import content_hash
 from loopwright.stores import SqliteLog, open_sqlite_log
 from loopwright.testing import ScriptedPerformer
 from tests.faults import mutants
+from tests.faults.chatting import NOTES, Chat
 from tests.faults.scenarios import SCENARIOS, Scenario
 
-NOTES = "notes"
 LOG = "log.db"
 LONGEST_S = 20
+AT_REST = 3  # how a child ends that leaves a run which waits for a person
 
 
 class Death:
-    """Kills this process when a point is met the n-th time; 0 is never."""
+    """Kills a process when a point is met the n-th time; 0 is never. All children of one order
+    count together.
+    """
 
     def __init__(self, hit: int) -> None:
-        self.left = hit
+        self._left = mmap.mmap(-1, 8)
+        self._write(hit)
+
+    def _write(self, left: int) -> None:
+        self._left[:] = left.to_bytes(8, "big", signed=True)
 
     def __call__(self, _point: str) -> None:
-        self.left -= 1
-        if self.left == 0:
+        left = int.from_bytes(self._left, "big", signed=True) - 1
+        self._write(left)
+        if left == 0:
             os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -61,8 +71,11 @@ class Notes:
 class Recorder(ScriptedPerformer):
     """Notes each effect when it is begun and when it is done; the points to die are around it."""
 
-    def __init__(self, scenario: Scenario, log: SqliteLog, notes: Notes, death: Death) -> None:
+    def __init__(
+        self, scenario: Scenario, home: Path, log: SqliteLog, notes: Notes, death: Death
+    ) -> None:
         super().__init__(scenario.script)
+        self.chat = scenario.chat(home) if scenario.chat is not None else None
         self.scenario = scenario
         self.log = log
         self.notes = notes
@@ -73,10 +86,17 @@ class Recorder(ScriptedPerformer):
         facts = [numbered.fact for numbered in self.log.read(job.run)]
         asked = any(isinstance(f, EffectRequested) and f.effect == job.effect for f in facts)
         self.notes.add("begun" if asked else "unasked", job.effect)
+        if self.chat is not None:
+            return self._chatted(self.chat, job)
         answer = self.script(job)
         assert answer is not None
         if self.scenario.slow is not None:
             return self._later(job, answer)
+        self.death("perform.after")
+        return answer
+
+    async def _chatted(self, chat: Chat, job: Job) -> Answer:
+        answer = await chat.perform(job)
         self.death("perform.after")
         return answer
 
@@ -91,15 +111,28 @@ def no_schema(schema: object, value: object) -> None:
     """No scenario has a schema."""
 
 
-async def live(home: Path, scenario: Scenario, death: Death) -> None:
-    """One life: take up what is there, or begin, and go on to the end of the run."""
+async def decide(home: Path, scenario: Scenario, death: Death) -> int:
+    """The life of a person, who decides what is open and drives nothing."""
+    log = open_sqlite_log(
+        home / LOG, alive=owner_alive, durability=scenario.durability, killpoint=death
+    )
+    [row] = log.rows()
+    await scenario.person(Service(log, SystemClock(), None), row.run)
+    log.close()
+    return 0
+
+
+async def live(home: Path, scenario: Scenario, death: Death) -> int:
+    """One life: take up what is there, or begin, and go on to the end of the run, or to where it
+    waits for a person in another process.
+    """
     notes, clock = Notes(home / NOTES), SystemClock()
     log = open_sqlite_log(
         home / LOG, alive=owner_alive, durability=scenario.durability, killpoint=death
     )
     driver = LocalDriver(
         log,
-        Recorder(scenario, log, notes, death),
+        Recorder(scenario, home, log, notes, death),
         clock=clock,
         owner=this_owner(),
         check_schema=no_schema,
@@ -125,39 +158,59 @@ async def live(home: Path, scenario: Scenario, death: Death) -> None:
     else:
         await service.start(Start(plan=scenario.plan, workspace=home))
     [row] = log.rows()
+    code = 0
     while row.headline.status in OPEN_STATUSES or known < row.version:
         news.clear()
-        if row.headline.status in OPEN_STATUSES:
+        if scenario.apart:
+            at_rest = row.headline.status == "waiting" and not driver.is_driving(row.run)
+            if at_rest and known == row.version:
+                code = AT_REST
+                break
+        elif row.headline.status in OPEN_STATUSES:
             await scenario.person(service, row.run)
         if known < log.version(row.run) or log.row(row.run).headline.status in OPEN_STATUSES:
             await news.wait()
         row = log.row(row.run)
     await driver.close()
     log.close()
+    return code
 
 
-def obey(order: dict[str, Any]) -> None:
-    """The whole life of a child."""
+def obey(order: dict[str, Any], death: Death, *, person: bool) -> int:
+    """The whole life of a child, who drives or decides."""
     signal.alarm(LONGEST_S)
     if order["mutant"]:
         mutants.apply(order["mutant"])
-    asyncio.run(live(Path(order["home"]), SCENARIOS[order["scenario"]], Death(order["kill"])))
+    home, scenario = Path(order["home"]), SCENARIOS[order["scenario"]]
+    for name, content in scenario.files.items():
+        if not (home / name).exists():
+            (home / name).write_text(content)
+    return asyncio.run((decide if person else live)(home, scenario, death))
+
+
+def lived(order: dict[str, Any], death: Death, *, person: bool = False) -> int:
+    """How a child ended that was made for an order."""
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            code = obey(order, death, person=person)
+        finally:
+            sys.stderr.flush()
+            os._exit(code)
+    _, status = os.waitpid(child, 0)
+    return os.waitstatus_to_exitcode(status)
 
 
 def main() -> None:
+    schema_problem({}, None)  # loads what each child would have to load
     for line in sys.stdin:
         order = json.loads(line)
-        child = os.fork()
-        if child == 0:
-            code = 1
-            try:
-                obey(order)
-                code = 0
-            finally:
-                sys.stderr.flush()
-                os._exit(code)
-        _, status = os.waitpid(child, 0)
-        sys.stdout.write(f"{os.waitstatus_to_exitcode(status)}\n")
+        death = Death(order["kill"])
+        ended = lived(order, death)
+        while ended == AT_REST:
+            ended = lived(order, death, person=True) or lived(order, death)
+        sys.stdout.write(f"{ended}\n")
         sys.stdout.flush()
 
 

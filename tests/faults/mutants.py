@@ -17,18 +17,24 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from loopwright.agents import conversation
 from loopwright.app.service import Service
+from loopwright.gateway.turns import Turns
 from loopwright.kernel import (
     answers,
+    approvals,
     checks,
     close,
+    cycles,
     decide,
     fold,
+    histories,
     limits,
     outcome,
     passes,
     proceed,
     state,
+    turns,
 )
 from loopwright.ports import Append
 from loopwright.runtime import headline
@@ -83,7 +89,7 @@ class Mutant:
 
 def apply(name: str) -> None:
     """Plant a bug in this process for good."""
-    for_good.enter_context(BEFORE_DEATH[name].planted())
+    for_good.enter_context({**BEFORE_DEATH, **BEFORE_DEATH_WITH_TOOLS}[name].planted())
 
 
 # -- those that an edit cannot make ----------------------------------------------------------------
@@ -275,3 +281,108 @@ BEFORE_DEATH: dict[str, Mutant] = {
     ],
 }
 """Caught by the kill walk."""
+
+IN_CONVERSATIONS: dict[str, Mutant] = {
+    "nothing is held": Mutant(
+        approvals.held_for, "match rule_for(call.tool, rules):", 'match "never":'
+    ),
+    "paths that nobody knows are free": Mutant(
+        approvals.held_for,
+        'case "protected_paths" if call.paths is None:',
+        'case "protected_paths" if call.protected and call.paths is None:',
+    ),
+    "short names fall under no rule": Mutant(
+        approvals._same,
+        'name == tool or tool.endswith(f".{name}") or name.endswith(f".{tool}")',
+        "name == tool",
+    ),
+    "a rejected call is run": Mutant(
+        turns.decided, 'if fact.decision != "approve":', 'if fact.decision == "continue":'
+    ),
+    "a held call does not wait": Mutant(
+        cycles._take_turn,
+        "elif not note.problem and note.tool != SUBMIT:",
+        "if not note.problem and note.tool != SUBMIT:",
+    ),
+    "a held call is asked about by nobody": Mutant(
+        cycles._take_turn,
+        "facts.append(_ask(state, body, number, note, senses))",
+        "pass",
+    ),
+    "every approval is for good": Mutant(turns.decided, "if fact.remember:", "if fact.at:"),
+    "too much is remembered": Mutant(
+        turns.decided,
+        "state.remembered.add(note.tool)",
+        "state.remembered.update(one.tool for one in body.turn.calls)",
+    ),
+    "arguments of a person are ignored": Mutant(
+        turns.decided,
+        "note.arguments if fact.arguments is None else fact.arguments",
+        "note.arguments",
+    ),
+    "a call with a problem is run": Mutant(
+        cycles._take_turn,
+        "elif not note.problem and note.tool != SUBMIT:",
+        "elif note.tool != SUBMIT:",
+    ),
+    "the last result that is handed in counts": Mutant(
+        turns.turn_taken,
+        "elif note.tool == SUBMIT and body.submitted is None:",
+        "elif note.tool == SUBMIT:",
+    ),
+    "a turn ends before its tools": Mutant(
+        cycles.cycle_outcome,
+        "if len(body.said) < len(body.turn.calls):",
+        "if not body.said and body.turn.calls:",
+    ),
+    "a cut parts a call from its result": Mutant(
+        histories._middle, "turns[-KEPT_TURNS] if", "turns[-KEPT_TURNS] + 1 if"
+    ),
+    "a cut that changes nothing is noted": Mutant(
+        cycles._cut_after, "(one.dropped or one.trimmed or overflow)", "repeat.history"
+    ),
+    "it is cut for as long as it does not fit": Mutant(
+        cycles._cut_after, "not body.overflowed if overflow", "True if overflow"
+    ),
+    "the task is not first": Mutant(
+        conversation.converse,
+        "[*seed.messages, *_messages(repeat.history, senses)]",
+        "[*_messages(repeat.history, senses), *seed.messages]",
+    ),
+    "a turn that says nothing is remembered": Mutant(
+        turns.remember_turn, "and (body.answer.output or body.turn.calls)", ""
+    ),
+    "models do not wait for a place": Mutant(
+        cycles.proceed_cycle, "if has_to_wait(state, body.owner):", "if state.version < 0:"
+    ),
+    "a model is asked again without a wait": Mutant(
+        cycles.proceed_cycle, "and body.backoff < body.attempt:", "and state.version < 0:"
+    ),
+    "tools stay open at a stop": Mutant(
+        close._close_body, "for effect in body.asked.values():", "for effect in ():"
+    ),
+    "questions about tools stay open at a stop": Mutant(
+        close._close_body, "for gate in body.gates.values():", "for gate in ():"
+    ),
+    "a tool is begun again as if it were new": Mutant(
+        Actor.perform, "again=fresh and effect not in new", "again=False"
+    ),
+    "a new tool is taken for one that was begun": Mutant(
+        Actor.perform, "again=fresh and effect not in new", "again=fresh"
+    ),
+}
+"""Caught by the simulation with chat models."""
+
+BEFORE_DEATH_WITH_TOOLS: dict[str, Mutant] = {
+    "a tool that must not be repeated is": Mutant(
+        Turns._tool, "if job.again and not tools.repeatable(call.tool):", "if job.run == '':"
+    ),
+    "a new tool is taken for one that was begun": IN_CONVERSATIONS[
+        "a new tool is taken for one that was begun"
+    ],
+    "nothing is repeated": Mutant(
+        Turns._tool, "if job.again and not tools.repeatable(call.tool):", "if job.again:"
+    ),
+    "a rejected call is run": IN_CONVERSATIONS["a rejected call is run"],
+}
+"""Caught by the kill walk with chat models and real tools."""

@@ -8,6 +8,7 @@ from loopwright.kernel.calls import AgentCall
 from loopwright.kernel.facts import Failure, Usage
 from loopwright.model.record import JsonValue
 from loopwright.ports import Answer, Done, Failed, Job
+from tests.faults.talking import talking_answer, talks
 
 FAILURES = ("overloaded", "overloaded", "rate_limited", "agent", "idle_timeout", "bad_result")
 LONG = "a line of an output that is too long to stand in a fact\n" * 30
@@ -31,6 +32,8 @@ VERDICTS = (
 
 def random_answer(dice: Random, job: Job) -> Answer:
     """Mostly good, sometimes long, sometimes a failure that may be tried again."""
+    if talks(job):
+        return talking_answer(dice, job)
     if not isinstance(job.call, AgentCall):
         return _program(dice)
     usage = Usage(input_tokens=10, output_tokens=5, usd=0.01) if dice.random() < 0.3 else None

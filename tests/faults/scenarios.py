@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal
 
 from loopwright.app.dialects import parse_definition
 from loopwright.app.service import Service
 from loopwright.kernel.calls import AgentCall
-from loopwright.kernel.facts import GateOpened, IterationStarted, RunPaused
+from loopwright.kernel.facts import AnyFact, GateOpened, IterationStarted, RunPaused
 from loopwright.model.actions import (
     AskPerson,
     CallAgent,
@@ -30,7 +31,15 @@ from loopwright.model.plan import Plan
 from loopwright.model.policy import Retry
 from loopwright.model.template import Items, ItemsExpr, Ref
 from loopwright.ports import Answer, Done, Job
-from loopwright.testing.performer import Script, failed
+from loopwright.testing.performer import Script, always, failed
+from tests.faults.chatting import (
+    FILES,
+    TIDYING,
+    WORKING,
+    Chat,
+    decide_apart,
+    judge_files,
+)
 
 CHECK = Command(argv=("check",))
 WORKER = CallAgent(agent="worker")
@@ -42,12 +51,18 @@ Person = Callable[[Service, str], Awaitable[None]]
 @dataclass(frozen=True, kw_only=True)
 class Scenario:
     """A plan, what performers answer (`slow`: after so many seconds), and what a person does
-    whenever something is new.
+    whenever something is new, or from another process when a run is at rest (`apart`). `chat`
+    makes the performer of chat models instead; `files` is the workspace before the first life, and
+    `judge` looks at what has become of it.
     """
 
     plan: Plan
-    script: Script
     person: Person
+    script: Script = field(default_factory=always)
+    apart: bool = False
+    chat: Callable[[Path], Chat] | None = None
+    files: Mapping[str, str] = field(default_factory=dict)
+    judge: Callable[[Path, Sequence[AnyFact]], Iterable[str]] = lambda home, facts: ()
     slow: Callable[[Job], float] | None = None
     durability: Literal["full", "normal"] = "normal"
 
@@ -287,7 +302,18 @@ JUDGED = Scenario(
     person=_reject_the_first,
 )
 
+# -- chat models with real tools -------------------------------------------------------------------
+
+WORKING_CHAT = Scenario(
+    plan=WORKING, person=decide_apart, apart=True, chat=Chat, files=FILES, judge=judge_files
+)
+TIDYING_CHAT = Scenario(
+    plan=TIDYING, person=decide_apart, apart=True, chat=Chat, files=FILES, judge=judge_files
+)
+
 SCENARIOS = {
+    "working": WORKING_CHAT,
+    "tidying": TIDYING_CHAT,
     "workflow": WORKFLOW,
     "sequential": SEQUENTIAL,
     "parallel": PARALLEL,

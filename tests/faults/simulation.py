@@ -1,7 +1,8 @@
 """Random histories of several processes in one thread: who goes on next is decided by dice.
 
 First everything may go wrong; then faults are off, everything that died is started again, and
-every run has to come to its end. `python -m tests.faults.simulation SEED` tells one story.
+every run has to come to its end. `python -m tests.faults.simulation [talking] SEED` tells one
+story.
 """
 
 from __future__ import annotations
@@ -12,19 +13,20 @@ from collections.abc import Callable
 from functools import partial
 
 from loopwright.app.reopening import reopen
-from loopwright.model.plan import Agent, Plan
+from loopwright.model.plan import Plan
 from tests.faults.chance import random_plan
 from tests.faults.replies import random_answer
-from tests.faults.world import NOBODY, Process, World
+from tests.faults.talking import talking_plan
+from tests.faults.world import NOBODY, Plans, Process, World
 
 TROUBLED_STEPS = (60, 140)
 CALM_TICKS = 600
 MOST_MAIL = 50
 
 
-async def simulate(seed: int, plan: Plan | None = None) -> World:
+async def simulate(seed: int, plan: Plan | None = None, *, plans: Plans = random_plan) -> World:
     """One history; what is wrong with it stands in `problems`."""
-    world = World(seed)
+    world = World(seed, plans)
     asyncio.get_running_loop().set_exception_handler(
         lambda loop, context: world.complain(f"in the background: {context}")
     )
@@ -41,7 +43,7 @@ async def _history(world: World, plan: Plan | None) -> None:
     dice = world.dice
     world.boot(0)
     for _ in range(dice.choice((1, 1, 2))):
-        world.start(world.running()[0][1], plan or random_plan(dice))
+        world.start(world.running()[0][1], plan or world.plans(dice))
     for _ in range(dice.randint(*TROUBLED_STEPS)):
         _trouble(world)
         await settled()
@@ -141,7 +143,7 @@ def _decide(world: World, place: int, process: Process) -> None:
 
 
 def _start(world: World, place: int, process: Process) -> None:
-    world.start(process, random_plan(world.dice))
+    world.start(process, world.plans(world.dice))
 
 
 def _command(world: World, place: int, process: Process) -> None:
@@ -156,8 +158,7 @@ def _command(world: World, place: int, process: Process) -> None:
     elif what == "reopen":
         world.ask(process, lambda: reopen(process.service, run, by="somebody"))
     elif what == "edit":
-        agent = Agent(system=f"at {world.now}")
-        world.ask(process, lambda: process.service.change_agent(run, "worker", agent))
+        world.edit(process, run)
     else:
         request = getattr(process.service, what)
         world.ask(process, lambda: request(run, by="somebody"))
@@ -230,13 +231,15 @@ def _people_go_on(world: World) -> None:
         world.ask(process, partial(process.service.resume, row.run, by="somebody"))
 
 
-def problems_of(seeds: range, plan: Plan | None = None) -> dict[int, list[str]]:
+def problems_of(
+    seeds: range, plan: Plan | None = None, *, plans: Plans = random_plan
+) -> dict[int, list[str]]:
     """The seeds among these whose history went wrong, with what was wrong."""
 
     async def all_of_them() -> dict[int, list[str]]:
         found: dict[int, list[str]] = {}
         for seed in seeds:
-            world = await simulate(seed, plan)
+            world = await simulate(seed, plan, plans=plans)
             if world.problems:
                 found[seed] = world.problems
         return found
@@ -245,9 +248,10 @@ def problems_of(seeds: range, plan: Plan | None = None) -> dict[int, list[str]]:
 
 
 def main(arguments: list[str]) -> None:
-    """Tell the story of each of these seeds."""
-    for number in map(int, arguments):
-        world = asyncio.run(simulate(number))
+    """Tell the story of each of these seeds, after the word `talking` with chat models."""
+    plans = talking_plan if arguments[:1] == ["talking"] else random_plan
+    for number in map(int, arguments[plans is talking_plan :]):
+        world = asyncio.run(simulate(number, plans=plans))
         sys.stdout.write("\n".join([f"seed {number}", *world.story, *world.problems, ""]))
 
 

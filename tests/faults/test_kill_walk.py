@@ -8,7 +8,8 @@ from random import Random
 
 import pytest
 
-from tests.faults.walking import Children, compare, judge, stumble, walk
+from loopwright.kernel.facts import GateAnswered, HistoryCompressed
+from tests.faults.walking import Children, compare, facts_of, judge, stumble, walk
 
 CHUNKS = 4
 MOST_POINTS = 2_000
@@ -56,6 +57,37 @@ def test_a_workflow_is_whole_wherever_it_dies(
     assert kills > 25
 
 
+@pytest.mark.item("inv-1", "inv-4", "inv-11", "inv-12", "inv-13", "aldo-33", "aldo-36")
+def test_a_chat_model_and_its_tools_die_everywhere(
+    children: Callable[[str], Children], tmp_path: Path
+) -> None:
+    """Tools side by side, calls that a person in another process decides about, a history that is
+    cut: no tool is run twice, none that is not approved, each decision counts once.
+    """
+    points = range(1, MOST_POINTS, 13)
+    kills = 0
+    for problems in walk(children("working"), tmp_path, "end", points):
+        assert problems == [], f"kill {points[kills - 1]}"
+        kills += 1
+    assert kills > 10
+    whole = facts_of(tmp_path / "undisturbed")
+    assert sum(isinstance(fact, HistoryCompressed) for fact in whole) == 2
+    assert sum(isinstance(fact, GateAnswered) for fact in whole) == 2
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("scenario", ["working", "tidying"])
+def test_chat_models_die_at_every_point(
+    scenario: str, children: Callable[[str], Children], tmp_path: Path
+) -> None:
+    """The same at every point, and for a loop of cycles with summaries."""
+    kills = 0
+    for problems in walk(children(scenario), tmp_path, "end", range(1, MOST_POINTS)):
+        assert problems == [], f"kill {kills}"
+        kills += 1
+    assert kills > 100
+
+
 @pytest.mark.deep
 @pytest.mark.parametrize(
     ("scenario", "kind"),
@@ -86,12 +118,12 @@ def again_and_again(children: Children, folder: Path, scenario: str, seed: int) 
         assert children.live(reference) == 0
     died = stumble(children, home, Random(seed), most=20)
     assert children.live(home) == 0
-    assert judge(home) == [], f"{scenario}, seed {seed}, {died} deaths"
+    assert judge(home, scenario) == [], f"{scenario}, seed {seed}, {died} deaths"
     if scenario in ("sequential", "judged"):
         assert compare("facts", reference, home) == [], f"seed {seed}, {died} deaths"
 
 
-@pytest.mark.parametrize(("scenario", "seeds"), [("sequential", 8), ("judged", 4)])
+@pytest.mark.parametrize(("scenario", "seeds"), [("sequential", 8), ("judged", 4), ("working", 2)])
 def test_a_run_dies_again_and_again(
     scenario: str, seeds: int, children: Callable[[str], Children], tmp_path: Path
 ) -> None:
@@ -102,7 +134,7 @@ def test_a_run_dies_again_and_again(
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize("scenario", ["sequential", "parallel", "interfered", "judged"])
+@pytest.mark.parametrize("scenario", ["sequential", "parallel", "interfered", "judged", "tidying"])
 def test_many_runs_die_again_and_again(
     scenario: str, children: Callable[[str], Children], tmp_path: Path
 ) -> None:

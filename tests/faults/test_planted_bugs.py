@@ -10,8 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.mutants import BEFORE_DEATH, IN_SIMULATION, NEWS_LOST
+from tests.faults.mutants import (
+    BEFORE_DEATH,
+    BEFORE_DEATH_WITH_TOOLS,
+    IN_CONVERSATIONS,
+    IN_SIMULATION,
+    NEWS_LOST,
+)
 from tests.faults.simulation import problems_of
+from tests.faults.talking import talking_plan
 from tests.faults.test_news import decided_while_the_news_is_on_its_way
 from tests.faults.walking import Children, walk
 
@@ -25,12 +32,29 @@ def test_the_simulation_catches(name: str) -> None:
         assert any(problems_of(range(seed, seed + 1)) for seed in range(SEEDS))
 
 
+@pytest.mark.parametrize("name", IN_CONVERSATIONS)
+def test_the_simulation_of_conversations_catches(name: str) -> None:
+    """The same for what is particular about chat models."""
+    with IN_CONVERSATIONS[name].planted():
+        assert any(problems_of(range(seed, seed + 1), plans=talking_plan) for seed in range(SEEDS))
+
+
 @pytest.mark.parametrize("name", BEFORE_DEATH)
 def test_the_kill_walk_catches(name: str, tmp_path: Path) -> None:
     """A bug that shows when a process dies at the wrong moment is found by the walk."""
     children = Children("sequential", name)
     try:
         assert any(walk(children, tmp_path, "facts", range(1, 400)))
+    finally:
+        children.close()
+
+
+@pytest.mark.parametrize("name", BEFORE_DEATH_WITH_TOOLS)
+def test_the_kill_walk_with_tools_catches(name: str, tmp_path: Path) -> None:
+    """A tool that is repeated, or that is not run although it was never begun, is found too."""
+    children = Children("working", name)
+    try:
+        assert any(walk(children, tmp_path, "end", range(1, 400, 2)))
     finally:
         children.close()
 
@@ -44,7 +68,8 @@ def test_a_definite_order_catches_lost_news(planted: bool) -> None:
 
 def test_a_bug_is_gone_after_its_test() -> None:
     """Planting is undone: afterwards the function is the one it was."""
-    for mutant in (*IN_SIMULATION.values(), *BEFORE_DEATH.values()):
+    lists = (IN_SIMULATION, IN_CONVERSATIONS, BEFORE_DEATH, BEFORE_DEATH_WITH_TOOLS)
+    for mutant in (mutant for one in lists for mutant in one.values()):
         before = mutant.function.__code__
         with mutant.planted():
             assert mutant.function.__code__ is not before

@@ -7,16 +7,20 @@ import asyncio
 import pytest
 
 from tests.faults.simulation import main, problems_of, simulate
+from tests.faults.talking import talking_plan
 
 CHUNKS = 8
 SEEDS = 2_000
+TALKING_CHUNKS = 4
+TALKING_SEEDS = 600
+DEEP_TALKING_SEEDS = 20_000
 DEEP_CHUNKS = 20
 DEEP_SEEDS = 100_000
 
 
-def told(found: dict[int, list[str]]) -> str:
+def told(found: dict[int, list[str]], kind: str = "") -> str:
     """How to see the story of each seed that failed."""
-    lines = [f"python -m tests.faults.simulation {seed}: {found[seed][0]}" for seed in found]
+    lines = [f"python -m tests.faults.simulation {kind}{seed}: {found[seed][0]}" for seed in found]
     return "\n".join(lines)
 
 
@@ -32,6 +36,23 @@ def test_no_history_breaks_an_invariant(chunk: int) -> None:
     """With crashes, stalls, clock jumps, late and double answers, failing disks: all is well."""
     found = problems_of(seeds(chunk, SEEDS, CHUNKS))
     assert not found, told(found)
+
+
+@pytest.mark.parametrize("chunk", range(TALKING_CHUNKS))
+@pytest.mark.item("inv-4", "inv-10", "inv-11", "inv-12", "inv-13", "inv-14", "inv-26")
+@pytest.mark.item("aldo-32", "aldo-33", "aldo-38", "aldo-40", "aldo-41", "aldo-43")
+def test_no_conversation_breaks_an_invariant(chunk: int) -> None:
+    """The same for plans with chat models: turns, tools, approvals, histories that are cut."""
+    found = problems_of(seeds(chunk, TALKING_SEEDS, TALKING_CHUNKS), plans=talking_plan)
+    assert not found, told(found, "talking ")
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("chunk", range(DEEP_CHUNKS))
+def test_no_conversation_breaks_an_invariant_deep(chunk: int) -> None:
+    """And with many more seeds."""
+    found = problems_of(seeds(chunk, DEEP_TALKING_SEEDS, DEEP_CHUNKS), plans=talking_plan)
+    assert not found, told(found, "talking ")
 
 
 @pytest.mark.deep
@@ -53,6 +74,19 @@ def test_no_history_breaks_an_invariant_deep(chunk: int) -> None:
 def test_a_history_that_once_went_wrong(seed: int) -> None:
     """Found by the deep lane, and mended."""
     assert problems_of(range(seed, seed + 1)) == {}
+
+
+@pytest.mark.parametrize(
+    "seed",
+    [
+        pytest.param(0, id="a tool is taken for one that was begun, a cut changes nothing"),
+        pytest.param(19, id="a summary beside the only call that is allowed"),
+        pytest.param(32, id="a model that says nothing at all"),
+    ],
+)
+def test_a_conversation_that_once_went_wrong(seed: int) -> None:
+    """Found by the simulation, and mended."""
+    assert problems_of(range(seed, seed + 1), plans=talking_plan) == {}
 
 
 def test_a_seed_is_one_history() -> None:

@@ -17,7 +17,9 @@ from loopwright.kernel.facts import AnyFact, EffectDone, EffectFailed, RunFinish
 from loopwright.runtime.senses import content_hash
 from loopwright.stores import open_sqlite_log
 from loopwright.testing import check_invariants
-from tests.faults.child import LOG, NOTES
+from tests.faults.chatting import NOTES
+from tests.faults.child import LOG
+from tests.faults.scenarios import SCENARIOS
 
 ROOT = Path(__file__).resolve().parents[2]
 KILLED = -9
@@ -75,8 +77,10 @@ def plain(facts: Iterable[AnyFact], home: Path) -> list[str]:
     ]
 
 
-def judge(home: Path) -> list[str]:
-    """What is wrong with a log whose run has ended, and with what the children noted."""
+def judge(home: Path, scenario: str) -> list[str]:
+    """What is wrong with a log whose run has ended, with what the children noted, and with the
+    files that they worked on.
+    """
     log = open_sqlite_log(home / LOG, alive=lambda owner: False)
     try:
         rows = log.rows()
@@ -88,7 +92,8 @@ def judge(home: Path) -> list[str]:
         log.close()
     if not facts or not isinstance(facts[-1], RunFinished):
         problems.append("the run has not ended")
-    return [*problems, *_notes((home / NOTES).read_text().splitlines(), facts)]
+    files = SCENARIOS[scenario].judge(home, facts)
+    return [*problems, *_notes((home / NOTES).read_text().splitlines(), facts), *files]
 
 
 def _notes(lines: list[str], facts: list[AnyFact]) -> Iterator[str]:
@@ -164,7 +169,7 @@ def _remains(home: Path) -> list[str]:
 
 def _last_life(children: Children, home: Path) -> list[str]:
     ended = children.live(home)
-    return judge(home) if ended == 0 else [f"the last child ended with {ended}"]
+    return judge(home, children.scenario) if ended == 0 else [f"the last child ended with {ended}"]
 
 
 def stumble(children: Children, home: Path, dice: Random, most: int) -> int:

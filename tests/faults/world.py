@@ -23,18 +23,26 @@ from loopwright.kernel.facts import (
     EffectFailed,
     EffectRequested,
     RunReopened,
+    RunStarted,
 )
 from loopwright.kernel.fold import fold
-from loopwright.model.plan import Plan
+from loopwright.model.plan import Agent, Plan, decode_plan
 from loopwright.ports import OPEN_STATUSES, Answer, Append, Job, Owner
 from loopwright.runtime.actor import Actor
 from loopwright.runtime.driver import LocalDriver
+from loopwright.runtime.senses import Texts
 from loopwright.stores import MemoryLog, MemoryStore
 from loopwright.stores.edge import Entry
 from loopwright.testing import FakeClock, ScriptedPerformer, check_invariants, picture
+from tests.faults.chance import random_plan
+from tests.faults.listening import holdings, overheard
+from tests.faults.people import answer_call, question
 from tests.faults.replies import random_answer, schema_problem
+from tests.faults.talking import edited, edited_arguments
 
 HERE = Path(__file__).parent
+
+Plans = Callable[[Random], Plan]
 
 
 class WatchedLog(MemoryLog):
@@ -47,6 +55,7 @@ class WatchedLog(MemoryLog):
         self.world = world
         self.fault: str | None = None
         self.in_doubt = False
+        self.doubted = False  # ever
 
     def submit(self, append: Append, done: Callable[[Exception | None], None]) -> None:
         fault, self.fault = self.fault, None
@@ -58,7 +67,7 @@ class WatchedLog(MemoryLog):
             if error is None:
                 self.world.acknowledged.append(append)
                 if fault == "after":
-                    self.in_doubt = True
+                    self.in_doubt = self.doubted = True
                     error = StorageError("the disk went away", code="io")
             done(error)
 
@@ -126,7 +135,8 @@ NOBODY = Process(Owner(pid=0, start=0, boot="", token="nobody"))
 class World:
     """The store, the processes, and everything that was found wrong."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, plans: Plans = random_plan) -> None:
+        self.plans = plans
         self.dice = Random(seed)
         self.store = MemoryStore()
         self.now = 1_700_000_000_000
@@ -135,7 +145,7 @@ class World:
         self.acknowledged: list[Append] = []
         self.decided: Counter[str] = Counter()
         self.lives = 0
-        self.requested: set[tuple[str, str]] = set()
+        self.requested: dict[tuple[str, str], str | None] = {}  # with whoever did so
         self.answered: set[tuple[str, str]] = set()
         self.performed: dict[tuple[str, str], Process] = {}
         self.keys: dict[str, str] = {}
@@ -175,11 +185,12 @@ class World:
         if run is None and append.headline is not None and append.headline.key:
             self._new_key(append.headline.key, append.run)
         for fact in append.facts:
-            self._watch_fact(append.run, fact)
+            self._watch_fact(append, fact)
 
-    def _watch_fact(self, run: str, fact: AnyFact) -> None:
+    def _watch_fact(self, append: Append, fact: AnyFact) -> None:
+        run = append.run
         if isinstance(fact, EffectRequested):
-            self.requested.add((run, fact.effect))
+            self.requested[run, fact.effect] = append.token
         elif isinstance(fact, EffectDone | EffectFailed):
             self.answered.add((run, fact.effect))
             if isinstance(fact, EffectFailed) and fact.error.type == "internal":
@@ -202,6 +213,9 @@ class World:
         if not process.believed_alive:
             return  # a ghost that was not told yet; its answer will be refused
         other = self.performed.get(key)
+        own = self.requested.get(key) == process.owner.token and not process.log.doubted
+        for problem in overheard(job, begun_before=other is not None, own_request=own):
+            self.complain(problem)
         if other is process:
             self.complain(f"{key} is begun twice by one process")
         elif other is not None and self.alive(other.owner):
@@ -286,15 +300,49 @@ class World:
         """Answer a gate; who was told to have decided it is remembered."""
         self.people += 1
         by = f"person{self.people}"
+        asked = question(process.service, gate)
+        if asked is not None and asked.call is not None:
+            self._decide_call(process, gate, by)
+            return
         decision = self.dice.choice(
             ("approve", "reject") if calm else ("approve", "reject", "continue")
         )
 
+        text = "" if self.plans is random_plan else self.dice.choice(("", "look again"))
+
         async def answer() -> None:
-            await process.service.answer(gate, decision, by=by)
+            await process.service.answer(gate, decision, text=text, by=by)
             self.decided[gate] += 1
 
         self.ask(process, answer)
+
+    def _decide_call(self, process: Process, gate: str, by: str) -> None:
+        """Let a call of a model's turn through, as it is or changed, for once or for good."""
+        approves = self.dice.random() < 0.6
+        arguments = edited_arguments(self.dice) if approves else None
+        remember = approves and self.dice.random() < 0.2
+
+        async def answer() -> None:
+            await answer_call(
+                process.service,
+                gate,
+                "approve" if approves else "reject",
+                by=by,
+                arguments=arguments,
+                remember=remember,
+            )
+            self.decided[gate] += 1
+
+        self.ask(process, answer)
+
+    def edit(self, process: Process, run: str) -> None:
+        """Somebody changes an agent of a run."""
+        name, agent = "worker", Agent(system=f"at {self.now}")
+        if self.plans is not random_plan:
+            plan = process.service.state(run).plan
+            name = self.dice.choice(("worker", "clerk", "coder"))
+            agent = edited(self.dice, plan.agents[name])
+        self.ask(process, lambda: process.service.change_agent(run, name, agent))
 
     def unfinished(self) -> list[str]:
         """The runs that have not ended, with what lists show of them."""
@@ -319,12 +367,21 @@ class World:
             found = [n.fact for n in log.read(append.run, append.expected, len(append.facts))]
             if found != list(append.facts):
                 self.complain(f"{append.run}: facts after {append.expected} were told and are lost")
+        for row in log.rows():
+            self._judge_turns(log, [numbered.fact for numbered in log.read(row.run)])
         for gate, times in self.decided.items():
             if times > 1:
                 self.complain(f"{times} people were told to have decided {gate}")
         for _, process in self.running():
             for actor in process.actors():
                 self._compare(actor, [n.fact for n in log.read(actor.run)])
+
+    def _judge_turns(self, log: MemoryLog, facts: list[AnyFact]) -> None:
+        started = facts[0]
+        assert isinstance(started, RunStarted)
+        plan = decode_plan(log.blob(started.plan))
+        texts = Texts(log.blob, schema_problem)
+        self.problems += holdings(plan, facts, texts.read)
 
     def _compare(self, actor: Actor, facts: list[AnyFact]) -> None:
         if actor.busy or len(facts) != actor.state.version:

@@ -101,6 +101,10 @@ class _Watch:
         last = self._answers.get(f"{path}/model#{self._newest.get(path, 0)}")
         return isinstance(last, EffectFailed) and last.error.type == "overflow"
 
+    def _overflows(self, fact: HistoryCompressed) -> list[int]:
+        """The tries of this pass that were followed by a cut, since they did not fit."""
+        return [number for number in self._cuts[fact.path] if number]
+
     # -- the history ---------------------------------------------------------------------------
 
     def _decides(self, fact: GateAnswered) -> None:
@@ -142,6 +146,8 @@ class _Watch:
         entries = self._entries[loop]
         if fact.dropped + fact.kept != len(entries):
             yield f"{place} has {len(entries)} entries, {fact.dropped} go and {fact.kept} stay"
+        if self._overflowed(fact.path) and self._newest[fact.path] - 1 in self._overflows(fact):
+            yield f"{place} is cut a second time since it did not fit"
         left = entries[fact.dropped :]
         if not fact.dropped and not fact.trimmed and not self._overflowed(fact.path):
             yield f"{place} is cut and stays as it was"

@@ -1,0 +1,106 @@
+"""What is watched of conversations in a simulation: what a model is shown, tools whose call must
+not be made twice, and that exactly those calls are held that the rules speak of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from loopwright.agents.conversation import BEFORE
+from loopwright.agents.pairing import is_paired
+from loopwright.kernel.calls import ModelCall, ToolCall
+from loopwright.kernel.cycles import SUBMIT
+from loopwright.kernel.facts import (
+    AgentChanged,
+    AnyFact,
+    EffectDone,
+    EffectRequested,
+    GateAnswered,
+    GateOpened,
+    TurnTaken,
+)
+from loopwright.model.messages import UserMessage
+from loopwright.model.plan import Agent, Plan
+from loopwright.model.record import Text
+from loopwright.model.turns import WantedCall, decode_turn
+from loopwright.ports import Job
+from tests.faults.talking import TASK
+
+
+def overheard(job: Job, *, begun_before: bool, own_request: bool) -> Iterator[str]:
+    """What is wrong with a job of a conversation when it is begun."""
+    if isinstance(job.call, ModelCall) and job.call.role == "turn":
+        yield from _shown(job)
+    elif isinstance(job.call, ToolCall):
+        if begun_before and not job.again:
+            yield f"{job.effect} is begun again as if for the first time"
+        if own_request and not begun_before and job.again:
+            yield f"{job.effect} is said to have been begun before"
+
+
+def _shown(job: Job) -> Iterator[str]:
+    """Each call has its result, and the task stands first; that of a worker who has become a model
+    may be nothing at all, since its prompts speak of things that are not there.
+    """
+    assert isinstance(job.call, ModelCall)
+    first, *rest = job.messages
+    if not is_paired(rest):
+        yield f"{job.effect} is shown calls without results, or results without calls"
+    task = "" if job.call.agent == "worker" else TASK
+    if not isinstance(first, UserMessage) or task not in first.text or BEFORE in first.text:
+        yield f"{job.effect} is not shown its task first"
+
+
+def holdings(plan: Plan, facts: Sequence[AnyFact], read: Callable[[Text], str]) -> Iterator[str]:
+    """A turn is noted as the model gave it, and what its rules speak of is held, nothing else."""
+    agents = dict(plan.agents)
+    asked: dict[str, str] = {}
+    said: dict[str, Text | None] = {}
+    tools: dict[str, str] = {}  # by gate
+    taken: dict[str, TurnTaken] = {}
+    remembered: set[str] = set()
+    for fact in facts:
+        match fact:
+            case AgentChanged():
+                agents[fact.agent] = fact.becomes
+            case EffectRequested(call=ModelCall(agent=agent)):
+                asked[fact.effect] = agent
+            case EffectDone():
+                said[fact.effect] = fact.result
+            case GateOpened(call=int() as number):
+                tools[fact.gate] = taken[fact.path].calls[number - 1].tool
+            case GateAnswered(remember=True, decision="approve"):
+                remembered.add(tools[fact.gate])
+            case TurnTaken():
+                taken[fact.path] = fact
+                result = said[fact.effect]
+                wanted = decode_turn(read(result)).calls if result is not None else ()
+                agent = agents.get(asked[fact.effect], Agent())
+                yield from _held(fact, wanted, agent, remembered)
+            case _:
+                pass
+
+
+def _held(
+    fact: TurnTaken, wanted: Sequence[WantedCall], agent: Agent, remembered: set[str]
+) -> Iterator[str]:
+    notes = [(note.id, note.tool, note.problem) for note in fact.calls]
+    if notes != [(call.id, call.tool, call.problem) for call in wanted]:
+        yield f"the turn at {fact.path} is noted as {notes}"
+        return
+    for note, call in zip(fact.calls, wanted, strict=True):
+        free = call.problem or call.tool == SUBMIT or call.tool in remembered
+        if bool(note.held) != (not free and _is_asked_about(call, agent)):
+            yield f"{note.id} at {fact.path} is held for {note.held!r}"
+
+
+def _is_asked_about(call: WantedCall, agent: Agent) -> bool:
+    """The same rules as the engine's, in the words of their documentation."""
+    found = {
+        rule
+        for name, rule in agent.approvals.items()
+        if {name, call.tool} & {name.partition(".")[2], call.tool.partition(".")[2]}
+        or name == call.tool
+    }
+    touchy = call.protected or call.paths is None
+    return "always" in found or ("protected_paths" in found and touchy)

@@ -1,0 +1,66 @@
+"""What a model is shown at every turn of simulated histories, read from the facts alone."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+
+from loopwright.agents.conversation import BEFORE, converse
+from loopwright.agents.pairing import is_paired
+from loopwright.kernel.calls import ModelCall
+from loopwright.kernel.facts import AnyFact, EffectRequested, HistoryCompressed, RunStarted
+from loopwright.kernel.fold import apply
+from loopwright.kernel.frames import PassOwner
+from loopwright.kernel.state import State
+from loopwright.model.messages import UserMessage
+from loopwright.model.plan import Plan, decode_plan
+from loopwright.runtime.senses import Texts
+from loopwright.stores import MemoryLog
+from tests.faults.replies import schema_problem
+from tests.faults.simulation import simulate
+from tests.faults.talking import TASK, talking_plan
+
+SEEDS = 60
+
+
+def turns_shown(plan: Plan, facts: list[AnyFact], texts: Texts) -> Iterator[str]:
+    """What is wrong with the history of each turn, at the moment when it was asked for."""
+    state = State(plan)
+    for fact in facts:
+        apply(state, fact)
+        if not isinstance(fact, EffectRequested) or not isinstance(fact.call, ModelCall):
+            continue
+        if fact.call.role != "turn" or fact.call.agent == "worker":
+            continue
+        owner = state.owners[fact.path]
+        assert isinstance(owner, PassOwner)
+        shown = converse(state, owner, state.plan.agents[fact.call.agent], texts).messages
+        if not is_paired(shown):
+            yield f"{fact.effect}: {shown}"
+        if not isinstance(shown[0], UserMessage) or TASK not in shown[0].text:
+            yield f"{fact.effect} has {shown[0]} first"
+        if any(BEFORE in one.text for one in shown[2:] if isinstance(one, UserMessage)):
+            yield f"{fact.effect} has a summary behind the second place"
+
+
+@pytest.mark.item("aldo-43", "aldo-47")
+def test_every_turn_is_shown_a_history_that_a_service_accepts() -> None:
+    """Whatever was cut, crashed or rejected: each call has its result, and the task is first."""
+    cuts = asked = 0
+    for seed in range(SEEDS):
+        world = asyncio.run(simulate(seed, plans=talking_plan))
+        log = MemoryLog(alive=world.alive, store=world.store, deliver=lambda call: None)
+        for row in log.rows():
+            facts = [numbered.fact for numbered in log.read(row.run)]
+            assert isinstance(facts[0], RunStarted)
+            plan = decode_plan(log.blob(facts[0].plan))
+            problems = list(turns_shown(plan, facts, Texts(log.blob, schema_problem)))
+            assert problems == [], f"talking {seed}"
+            cuts += sum(isinstance(fact, HistoryCompressed) for fact in facts)
+            asked += sum(
+                isinstance(f, EffectRequested) and isinstance(f.call, ModelCall) for f in facts
+            )
+    assert cuts > SEEDS / 4
+    assert asked > SEEDS
