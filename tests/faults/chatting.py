@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from loopwright.app.deciding import CallAnswer
 from loopwright.app.granting import grant_of
 from loopwright.app.schemas import schema_problem
 from loopwright.app.service import Service
@@ -24,8 +25,6 @@ from loopwright.kernel.facts import (
     EffectFailed,
     EffectRequested,
     GateAnswered,
-    GateOpened,
-    HistoryCompressed,
 )
 from loopwright.model.actions import CallAgent, Cycle, Repeat, Step
 from loopwright.model.checks import NoCalls
@@ -38,7 +37,7 @@ from loopwright.runtime.bus import LiveBus
 from loopwright.testing.models import ScriptedModel
 from loopwright.testing.wires import Call, Script, Turn, Usage
 from loopwright.tools import FolderShelf
-from tests.faults.people import answer_call
+from tests.faults.people import question
 
 NOTES = "notes"  # beside the log: what the children did
 LEDGER = "ledger.txt"
@@ -141,19 +140,20 @@ class Chat:
 # -- the person ------------------------------------------------------------------------------------
 
 
+CHANGED = CallAnswer(arguments='{"path":"approved.txt","content":"as the person wants\\n"}')
+
+
 async def decide_apart(service: Service, run: str) -> None:
     """Answers what is open, from a process that drives nothing; a second answer is refused."""
     for row in service.log.gates(run):
-        facts = [numbered.fact for numbered in service.facts(run)]
-        [asked] = [f for f in facts if isinstance(f, GateOpened) and f.gate == row.gate]
-        kept = service.read_text(asked.output)
-        changed = '{"path":"approved.txt","content":"as the person wants\\n"}'
-        if "no.txt" in kept:
-            await answer_call(service, row.gate, "reject", by="ann")
+        asked = question(service, row.gate)
+        assert asked is not None
+        if "no.txt" in service.read_text(asked.output):
+            await service.answer(row.gate, "reject", text="not this one", by="ann")
         else:
-            await answer_call(service, row.gate, "approve", by="ann", arguments=changed)
+            await service.answer(row.gate, "approve", by="ann", call=CHANGED)
         try:
-            await answer_call(service, row.gate, "approve", by="bob")
+            await service.answer(row.gate, "approve", by="bob")
         except Conflict:
             continue
         raise AssertionError(f"{row.gate} was decided twice")
@@ -234,11 +234,6 @@ def _decided(home: Path, facts: Sequence[AnyFact], interrupted: set[str]) -> Ite
         yield "what was approved was not done"
     if approved.exists() and approved.read_text() != "as the person wants\n":
         yield "what was approved was done otherwise"
-
-
-def is_whole(facts: Sequence[AnyFact]) -> bool:
-    """Whether an undisturbed run shows everything that the walk is about."""
-    return any(isinstance(fact, HistoryCompressed) for fact in facts)
 
 
 # -- plans -----------------------------------------------------------------------------------------

@@ -365,10 +365,10 @@ IN_CONVERSATIONS: dict[str, Mutant] = {
         close._close_body, "for gate in body.gates.values():", "for gate in ():"
     ),
     "a tool is begun again as if it were new": Mutant(
-        Actor.perform, "again=fresh and effect not in new", "again=False"
+        Actor.perform, "again=again and effect not in mine", "again=False"
     ),
     "a new tool is taken for one that was begun": Mutant(
-        Actor.perform, "again=fresh and effect not in new", "again=fresh"
+        Actor.perform, "again=again and effect not in mine", "again=again"
     ),
 }
 """Caught by the simulation with chat models."""

@@ -15,6 +15,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from loopwright.app.deciding import CallAnswer
 from loopwright.app.service import Service, Start
 from loopwright.errors import Conflict, LoopwrightError, StorageError
 from loopwright.kernel.facts import (
@@ -36,7 +37,7 @@ from loopwright.stores.edge import Entry
 from loopwright.testing import FakeClock, ScriptedPerformer, check_invariants, picture
 from tests.faults.chance import random_plan
 from tests.faults.listening import holdings, overheard
-from tests.faults.people import answer_call, question
+from tests.faults.people import question
 from tests.faults.replies import random_answer, schema_problem
 from tests.faults.talking import edited, edited_arguments
 
@@ -323,13 +324,12 @@ class World:
         remember = approves and self.dice.random() < 0.2
 
         async def answer() -> None:
-            await answer_call(
-                process.service,
+            await process.service.answer(
                 gate,
                 "approve" if approves else "reject",
+                text="" if approves else "not like this",
                 by=by,
-                arguments=arguments,
-                remember=remember,
+                call=CallAnswer(arguments=arguments, remember=remember),
             )
             self.decided[gate] += 1
 

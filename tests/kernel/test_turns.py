@@ -121,9 +121,33 @@ def test_only_an_approval_lets_a_call_through() -> None:
     assert effects(run)[-1] == "main.1/model#1"
 
 
-def test_a_budget_that_is_given_to_a_model_later_holds() -> None:
-    """In a run that had no limit before: what a failed call has used up is not spent again."""
-    chat = Agent(spec="model:fake")
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        pytest.param({}, {"max_usd": 0.1}, id="given later"),
+        pytest.param({"max_usd": 0.1}, {"max_usd": 0.1, "system": "Be brief."}, id="kept"),
+    ],
+)
+def test_a_budget_of_a_model_that_is_edited_holds(
+    before: dict[str, float], after: dict[str, float]
+) -> None:
+    """What a failed call has used up is not spent again, whether or not the run had a limit."""
+    run = _edited_while_waiting(before, after)
+    run.answer("first/agent#1", Reply("ok"))
+    run.answer("talk.0/model#1", Fail("overloaded", usage=Usage(usd=0.2)))
+    assert run.ended[:2] == ("exhausted", "budget")
+
+
+def test_a_conversation_keeps_its_budget_when_its_agent_becomes_a_program() -> None:
+    """Edits are for what begins later."""
+    run = _edited_while_waiting({"max_usd": 0.1}, {"max_usd": 0.1})
+    run.answer("first/agent#1", Reply("ok"))
+    run.append(AgentChanged(at=run.clock, agent="coder", becomes=Agent()))
+    run.answer("talk.0/model#1", Fail("overloaded", usage=Usage(usd=0.2)))
+    assert run.ended[:2] == ("exhausted", "budget")
+
+
+def _edited_while_waiting(before: dict[str, float], after: dict[str, float]) -> Driver:
     first = Step(id="first", action=CallAgent(agent="worker"))
     talk = Step(
         id="talk",
@@ -131,9 +155,8 @@ def test_a_budget_that_is_given_to_a_model_later_holds() -> None:
         needs=("first",),
         retry=Retry(attempts=3, base_ms=1),
     )
-    agents = {"coder": chat, "worker": Agent()}
+    chat = Agent(spec="model:fake")
+    agents = {"coder": replace(chat, **before), "worker": Agent()}
     run = Driver(Plan(name="x", steps=(first, talk), agents=agents)).start()
-    run.append(AgentChanged(at=run.clock, agent="coder", becomes=replace(chat, max_usd=0.1)))
-    run.answer("first/agent#1", Reply("ok"))
-    run.answer("talk.0/model#1", Fail("overloaded", usage=Usage(usd=0.2)))
-    assert run.ended[:2] == ("exhausted", "budget")
+    run.append(AgentChanged(at=run.clock, agent="coder", becomes=replace(chat, **after)))
+    return run

@@ -148,7 +148,8 @@ def _agent_changed(state: State, fact: AgentChanged) -> None:
     if before is not None and before.spec != fact.becomes.spec:
         _leave_marks(state, fact.agent, before.spec)
     state.plan = msgspec.structs.replace(state.plan, agents=agents)
-    state.note_limits()
+    if fact.becomes.is_chat and fact.becomes.max_usd is not None:
+        state.has_budget = True
 
 
 def _leave_marks(state: State, name: str, spec: str | None) -> None:
