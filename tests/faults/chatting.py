@@ -214,7 +214,8 @@ def _told(home: Path, facts: Sequence[AnyFact], interrupted: dict[str, str]) -> 
         loop, _, number = effect.partition("/")[0].rpartition(".")
         following = f"{loop}.{int(number) + 1}"
         asked = [f for f in facts if isinstance(f, EffectRequested) and f.path == following]
-        model = next((f.effect for f in asked if isinstance(f.call, ModelCall)), None)
+        turns = [f for f in asked if isinstance(f.call, ModelCall) and f.call.role == "turn"]
+        model = turns[0].effect if turns else None
         if model is not None and name not in shown[model]:
             yield f"the model is not told about {effect} in {model}"
 
