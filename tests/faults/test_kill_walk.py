@@ -136,11 +136,14 @@ def test_a_run_dies_again_and_again(
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize("scenario", ["sequential", "parallel", "interfered", "judged", "tidying"])
+@pytest.mark.parametrize(
+    ("scenario", "seeds"),
+    [("sequential", 70), ("parallel", 70), ("interfered", 70), ("judged", 70), ("tidying", 20)],
+)
 def test_many_runs_die_again_and_again(
-    scenario: str, children: Callable[[str], Children], tmp_path: Path
+    scenario: str, seeds: int, children: Callable[[str], Children], tmp_path: Path
 ) -> None:
-    """Seventy more of each kind."""
+    """Many more of each kind."""
     program = children(scenario)
-    for seed in range(70):
+    for seed in range(seeds):
         again_and_again(program, tmp_path, scenario, seed)
