@@ -100,7 +100,12 @@ def test_a_loop_with_a_coding_cli(lw: Place, fake: FakeCli) -> None:
     told = lw.real("loop", "go", "--agent", "claude", "--max", "2", "--json")
     assert told.json["iterations"] == 2
     assert told.json["output"] == "DONE. File written."
-    assert told.json["usage"] == {"input_tokens": 4000, "output_tokens": 80, "usd": 0.0176}
+    assert told.json["usage"] == {
+        "input_tokens": 4000,
+        "output_tokens": 80,
+        "usd": 0.0176,
+        "unpriced_calls": 0,
+    }
 
 
 def test_a_used_up_allowance_parks_the_run(lw: Place, fake: FakeCli) -> None:

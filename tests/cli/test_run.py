@@ -158,7 +158,7 @@ def test_message_inputs_name_workspace_and_budget(lw: Place) -> None:
         pytest.param(["--agent", "wrker=script:replies.yaml"], "no agent", id="unknown agent"),
         pytest.param(["--agent", "comand:x"], "did you mean command", id="spec"),
         pytest.param(["--agent", "script:none.yaml"], "no file", id="script"),
-        pytest.param(["--agent", "model:x/y"], "not available", id="agent of later"),
+        pytest.param(["--agent", "model:x/y"], "names no model", id="no such provider"),
         pytest.param(["--dialect", "nativ"], "did you mean native", id="dialect"),
         pytest.param(["--name", " "], "--name", id="name"),
         pytest.param(["  "], "empty", id="blank message"),

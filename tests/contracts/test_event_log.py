@@ -104,7 +104,7 @@ def test_facts_are_numbered_without_a_gap(world: World, log: Log, sizes: list[in
                 at=3,
                 path="x",
                 effect="x/tool#1",
-                call=ToolCall(tool="t", arguments={"deep": [[[None]]]}),
+                call=ToolCall(agent="a", tool="t", arguments='{"deep": [[[null]]]}'),
             ),
             id="tool call",
         ),
