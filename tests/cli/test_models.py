@@ -233,7 +233,7 @@ def test_killed_in_the_middle_of_a_turn(lw: Place, serve: Serve) -> None:
     process = lw.start("run", flow(lw), "go", "--allow", "all", "--agent", MODEL)
     until(lambda: len(server.requests) == 2)
     os.kill(process.pid, signal.SIGKILL)
-    process.wait()
+    process.communicate()
     server.release()
     told = lw.real("resume", "all", "--json")
     assert told.code == 0, told.err
