@@ -7,7 +7,7 @@ closed, is counted as ignored and changes nothing else.
 from typing import TypeVar
 
 from loopwright.kernel import coordination, turns
-from loopwright.kernel.calls import AgentCall, ModelCall
+from loopwright.kernel.calls import CALLED
 from loopwright.kernel.facts import (
     NO_USAGE,
     EffectDone,
@@ -94,7 +94,7 @@ def effect_answered(state: State, fact: _Answer) -> None:
     state.timers.pop(fact.effect, None)
     if pending.gates:
         state.stale.update((name, gate) for name, gate in pending.gates.items() if gate.open)
-    if isinstance(pending.call, AgentCall | ModelCall):
+    if isinstance(pending.call, CALLED):
         _agent_answered(state, pending, fact)
     if pending.purpose in coordination.PURPOSES:
         coordination.answered(state, pending, fact)
@@ -104,7 +104,7 @@ def effect_answered(state: State, fact: _Answer) -> None:
 
 
 def _agent_answered(state: State, pending: Pending, fact: EffectDone | EffectFailed) -> None:
-    assert isinstance(pending.call, AgentCall | ModelCall)
+    assert isinstance(pending.call, CALLED)
     if pending.call.role != "coordinator":
         count_call(state, pending.owner, -1)
     free_slot(state)

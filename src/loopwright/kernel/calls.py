@@ -68,4 +68,7 @@ class CallNote(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc
     problem: str = ""
 
 
+CALLED = (AgentCall, ModelCall)
+"""Calls of an agent, for the checks of every pass: a tuple is looked at quicker than a union."""
+
 AnyCall: TypeAlias = AgentCall | CommandCall | SleepCall | ModelCall | ToolCall | SnapshotCall

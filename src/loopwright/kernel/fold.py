@@ -54,10 +54,10 @@ from loopwright.kernel.facts import (
 )
 from loopwright.kernel.forking import run_forked
 from loopwright.kernel.frames import (
+    SINGLE,
     CheckNote,
     CycleBody,
     ItemResult,
-    LeafBody,
     PassOwner,
     RepeatBody,
     Result,
@@ -272,7 +272,7 @@ def _iteration_finished(state: State, fact: IterationFinished) -> None:
         return
     repeat.finished += 1
     output, result = fact.output, fact.result
-    if isinstance(owner.body, LeafBody | CycleBody):
+    if isinstance(owner.body, SINGLE):
         said, result = leaf_output(owner.body)
         output = said if output is None else output  # the fact has it where others see less
     ended = Result(

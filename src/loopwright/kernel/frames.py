@@ -255,6 +255,9 @@ class CheckNote(msgspec.Struct, eq=False, gc=False):
     evidence: Text
 
 
+SINGLE = (LeafBody, CycleBody)
+"""Bodies that have an answer of their own; see `calls.CALLED`."""
+
 Body: TypeAlias = LeafBody | CycleBody | StepsBody | RepeatBody
 
 

@@ -28,7 +28,7 @@ from loopwright.kernel.facts import (
     Failure,
     IterationFinished,
 )
-from loopwright.kernel.frames import CycleBody, LeafBody, PassOwner, Result
+from loopwright.kernel.frames import SINGLE, PassOwner, Result
 from loopwright.kernel.gates import open_gate
 from loopwright.kernel.messages import stop_delivered, stopped
 from loopwright.kernel.outcome import leaf_output, outcome
@@ -89,8 +89,8 @@ def _finish_pass(state: State, owner: PassOwner, ended: Result, settled: Settled
         detail = f"spent {owner.parent.spent.usd:.4f} USD"
         status, error, reason = "exhausted", Failure(type="budget", detail=detail), "budget"
     body = owner.body
-    leaf = isinstance(body, LeafBody | CycleBody)
-    same = isinstance(body, LeafBody | CycleBody) and ended.output == leaf_output(body)[0]
+    leaf = isinstance(body, SINGLE)
+    same = isinstance(body, SINGLE) and ended.output == leaf_output(body)[0]
     silent = not reason and ended.reason == "idle_timeout"
     facts.append(
         IterationFinished(

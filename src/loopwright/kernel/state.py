@@ -13,7 +13,7 @@ from typing import Literal, Protocol
 
 import msgspec
 
-from loopwright.kernel.calls import AgentCall, AnyCall, ModelCall, SleepCall
+from loopwright.kernel.calls import CALLED, AnyCall, SleepCall
 from loopwright.kernel.conversing import conversation
 from loopwright.kernel.facts import (
     CancelRequested,
@@ -38,7 +38,7 @@ from loopwright.kernel.frames import (
 )
 from loopwright.kernel.mail import Directory, Mail
 from loopwright.model.actions import Action, CallAgent, Cycle, Repeat, Steps
-from loopwright.model.plan import Plan, all_limits, has_capped_graph
+from loopwright.model.plan import Plan, all_limits, graphs_inside
 from loopwright.model.policy import NO_LIMITS, Limits, Retry
 from loopwright.model.record import JsonValue, Text
 
@@ -128,6 +128,7 @@ class State:
     directory: Directory | None = None  # of the plan's steps, made when a message needs it
     has_budget: bool = False  # whether any place of the plan limits money or tokens
     has_caps: bool = False  # whether a graph inside limits how many agents are called at once
+    has_given: bool = False  # whether a graph inside is a workflow of its own
     has_idle: bool = False  # whether any place limits silence
     has_wall: bool = False  # whether any place limits time
 
@@ -142,7 +143,9 @@ class State:
         self.has_budget = chats or any(
             one.usd is not None or one.tokens is not None for one in limits
         )
-        self.has_caps = has_capped_graph(self.plan)
+        graphs = list(graphs_inside(self.plan))
+        self.has_caps = any(graph.parallel is not None for graph in graphs)
+        self.has_given = any(graph.given is not None for graph in graphs)
         self.has_idle = any(one.idle_ms is not None for one in limits)
         self.has_wall = any(
             one.wall_ms is not None or one.pass_wall_ms is not None for one in limits
@@ -302,7 +305,7 @@ def note_request(state: State, fact: EffectRequested, owner: Owner) -> Pending:
         requested_at=fact.at,
     )
     state.pending[fact.effect] = entry
-    if isinstance(fact.call, AgentCall | ModelCall):
+    if isinstance(fact.call, CALLED):
         if fact.call.role != "coordinator":  # it listens, and takes nobody's place
             count_call(state, owner, 1)
         agent = state.plan.agents.get(fact.call.agent)

@@ -51,7 +51,7 @@ def request_text(state: State, owner: Owner, template: Template, senses: Senses)
 
 def told_message(state: State, owner: Owner, senses: Senses) -> str | None:
     """What the workflow around a place is asked, unless that is the run itself."""
-    given = told(owner, Ref(of="message")) if state.started else None
+    given = told(owner, Ref(of="message")) if state.started and state.has_given else None
     return fill(state, *given, senses, outside=True) if given is not None else None
 
 
@@ -97,7 +97,7 @@ def _asked(
 ) -> JsonValue | Blob:
     """The message or an input: of the workflow around a place, else of the run."""
     started = state.started
-    given = told(owner, ref, outside=outside) if started else None
+    given = told(owner, ref, outside=outside) if started and state.has_given else None
     if given is not None:
         return fill(state, *given, senses, outside=True)
     if ref.of == "message":

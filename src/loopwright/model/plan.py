@@ -1,5 +1,6 @@
 """The Plan: what a definition of any dialect becomes, and all the engine ever sees."""
 
+from collections.abc import Iterator
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -129,17 +130,19 @@ def _unplaced_action(action: Action) -> Action:
     return action
 
 
-def has_capped_graph(plan: Plan) -> bool:
-    """Whether steps inside of others say how many agents may be called at once."""
-    return any(_is_capped(step.action) for step in plan.steps)
+def graphs_inside(plan: Plan) -> Iterator[Steps]:
+    """The graphs of steps that stand inside of steps."""
+    for step in plan.steps:
+        yield from _graphs(step.action)
 
 
-def _is_capped(action: Action) -> bool:
+def _graphs(action: Action) -> Iterator[Steps]:
     while isinstance(action, Repeat):
         action = action.body
-    if not isinstance(action, Steps):
-        return False
-    return action.parallel is not None or any(_is_capped(step.action) for step in action.steps)
+    if isinstance(action, Steps):
+        yield action
+        for step in action.steps:
+            yield from _graphs(step.action)
 
 
 def all_limits(plan: Plan) -> list[Limits]:

@@ -48,6 +48,7 @@ RETRY_STORAGE_MS = (1_000, 2_000, 5_000, 10_000, 30_000)
 UNSTORABLE = frozenset({"bad-append", "bad-fact", "bad-number", "bad-text", "too-large"})
 
 _TALKING = (AgentCall, ToolCall)
+_ANSWERS = (Done, Failed)
 Incoming: TypeAlias = EffectDone | EffectFailed | GateOpened
 Shown: TypeAlias = tuple[RunStatus, int | None]
 
@@ -328,7 +329,7 @@ class Actor:
             job.again = again
             job.talk = self.talks.open(pending) if isinstance(pending.call, _TALKING) else None
         answer = answering.begun(self.around.performer, job)
-        if not isinstance(answer, Done | Failed):
+        if not isinstance(answer, _ANSWERS):
             task = asyncio.ensure_future(self._wait_for(pending, answer))
             self.ending.add(task)
             task.add_done_callback(self._ended)

@@ -27,6 +27,7 @@ from loopwright.runtime.turns import turn_job
 
 NONE_USED: AbstractSet[int] = frozenset()
 UNKNOWN = Agent()
+_OF_TURNS = (ModelCall, ToolCall)
 
 
 def prepared(state: State, pending: Pending, texts: Texts, token: str) -> Job | Answer:
@@ -50,12 +51,12 @@ def job_for(state: State, pending: Pending, texts: Texts, token: str) -> Job | A
     agent: Agent | None = None
     shown = NOTHING
     used = NONE_USED
-    if isinstance(pending.call, AgentCall | ModelCall | ToolCall):
+    if isinstance(pending.call, AgentCall):
         agent = state.plan.agents.get(pending.call.agent, UNKNOWN)
-    if agent is not None and isinstance(pending.call, AgentCall):
         shown = _shown(state, pending, texts)
         used = _used(state, pending.call.agent, agent)
-    if agent is not None and isinstance(pending.call, ModelCall | ToolCall):
+    elif isinstance(pending.call, _OF_TURNS):
+        agent = state.plan.agents.get(pending.call.agent, UNKNOWN)
         return turn_job(state, pending, agent, texts, token)
     return Job(
         run=started.run,
