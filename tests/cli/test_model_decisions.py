@@ -96,7 +96,9 @@ def test_edited_arguments_are_what_runs(lw: Place, serve: Serve) -> None:
 
 
 def test_edited_arguments_are_checked_like_any(lw: Place, serve: Serve) -> None:
-    """Ones that do not fit the tool, or lead out of the workspace, are an error for the model."""
+    """Ones that do not fit the tool are refused and the gate stays open; ones that lead out of the
+    workspace are an error for the model.
+    """
     file = calc(lw)
     outside = lw.folder.parent / "outside.py"
     outside.write_text("a - b")
@@ -106,11 +108,15 @@ def test_edited_arguments_are_checked_like_any(lw: Place, serve: Serve) -> None:
     name = run(lw).json["run"]
     first, second = (gate["id"] for gate in lw("inbox", "--json").json["gates"])
     away = json.dumps({"path": "../outside.py", "old": "a - b", "new": "x"})
-    assert lw("approve", first, "--arguments", '{"file": "calc.py"}', "--no-drive").code == 0
+    told = lw("approve", first, "--arguments", '{"file": "calc.py"}', "--no-drive")
+    assert (told.code, "do not fit fs.edit" in told.err) == (2, True)
+    assert len(lw("inbox", "--json").json["gates"]) == 2
+    missing = json.dumps({"path": "no.py", "old": "a", "new": "b"})
+    assert lw("approve", first, "--arguments", missing, "--no-drive").code == 0
     told = lw("approve", second, "--arguments", away, "--json")
     assert told.json["status"] == "completed", told.err
-    unfit, astray = map(str, results(server))
-    assert "do not fit" in unfit
+    nowhere, astray = map(str, results(server))
+    assert "not-found" in nowhere
     assert "leads out" in astray
     assert "a - b" in file.read_text()
     assert outside.read_text() == "a - b"

@@ -58,7 +58,6 @@ def test_sessions_go_as_shown(page: Path, tmp_path: Path) -> None:
                 file = tmp_path / block.value
                 file.parent.mkdir(parents=True, exist_ok=True)
                 file.write_text(block.text, encoding="utf-8")
-                file.chmod(0o755)
             elif block.language in ("console", "sh"):
                 play(terminal, block)
 

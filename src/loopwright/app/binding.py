@@ -69,7 +69,8 @@ def _checked(name: str, text: str | None, place: Path) -> str:
         raise LoopwrightError(
             f"agent {name!r} has nothing behind it",
             code="no-agent",
-            hint="give --agent SPEC, for example --agent claude, command:./my-agent or script:FILE",
+            hint="give --agent SPEC, for example --agent claude, model:PROVIDER/NAME or "
+            "command:./my-agent; or name it in the file, or as `agent` in the settings",
         )
     spec = parse_spec(text)
     if isinstance(spec, BadSpec):

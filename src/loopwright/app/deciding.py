@@ -69,13 +69,13 @@ def read_arguments(given: str) -> str:
     """
     text = _file_text(given[1:]) if given.startswith("@") else given
     if len(text.encode(errors="replace")) > MAX_ARGUMENTS_BYTES:
-        raise _unfit(f"they have more than {MAX_ARGUMENTS_BYTES:,} bytes")
+        raise unfit(f"they have more than {MAX_ARGUMENTS_BYTES:,} bytes")
     try:
         value: JsonValue = msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
-        raise _unfit(f"they are no JSON: {error}") from error
+        raise unfit(f"they are no JSON: {error}") from error
     if not isinstance(value, dict):
-        raise _unfit("they must be a JSON object, with the arguments by their names")
+        raise unfit("they must be a JSON object, with the arguments by their names")
     return msgspec.json.encode(value).decode()
 
 
@@ -83,16 +83,17 @@ def _file_text(name: str) -> str:
     path = Path(name)
     try:
         if path.stat().st_size > MAX_ARGUMENTS_BYTES:
-            raise _unfit(f"{name} has more than {MAX_ARGUMENTS_BYTES:,} bytes")
+            raise unfit(f"{name} has more than {MAX_ARGUMENTS_BYTES:,} bytes")
         return path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
-        raise _unfit(f"{name} is no UTF-8") from error
+        raise unfit(f"{name} is no UTF-8") from error
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or str(error)
-        raise _unfit(f"{name} cannot be read: {why}") from error
+        raise unfit(f"{name} cannot be read: {why}") from error
 
 
-def _unfit(why: str) -> LoopwrightError:
+def unfit(why: str) -> LoopwrightError:
+    """Arguments that cannot be taken, with how they are written."""
     return LoopwrightError(
         f"--arguments: {why}", code="bad-arguments", hint=f"write {_EXAMPLE}, or leave it out"
     )

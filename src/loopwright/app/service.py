@@ -4,6 +4,7 @@ import os
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from importlib import import_module
 from pathlib import Path
 from typing import Literal, TypeAlias
 
@@ -196,6 +197,9 @@ class Service:
         gate = self._gate(reference)  # once: the next gate of a run was never shown to anybody
         opened = self._opened(gate)
         check_answer(opened, decision, text=text, digest=digest, call=call)
+        if call.arguments is not None:
+            fit = import_module("loopwright.app.tool_arguments")
+            fit.check_arguments(self.log.read(gate.run), opened, call.arguments)
         arguments, blobs = stored_text(call.arguments or "")
         for _ in range(CAS_TRIES):
             version = self.log.version(gate.run)

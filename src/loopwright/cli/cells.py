@@ -2,6 +2,7 @@
 
 from loopwright.cli.door import Tone
 from loopwright.cli.texts import padded, width
+from loopwright.model.record import JsonValue
 
 STATUS_SIGNS = {
     "running": ("▶", ">"),
@@ -46,6 +47,16 @@ def duration(ms: int) -> str:
 def money(usd: float) -> str:
     """USD with as many digits as the amount deserves."""
     return f"${usd:.2f}" if usd >= 0.1 or usd == 0 else f"${usd:.4f}"
+
+
+def bill(usage: dict[str, JsonValue], *, short: bool = False) -> str:
+    """What was spent. Calls whose price nobody knows are told: they were not free of charge."""
+    spent, unknown = money(float(str(usage["usd"]))), int(str(usage["unpriced_calls"]))
+    if not unknown:
+        return spent
+    if short:
+        return f"{spent}+?"
+    return f"{spent} and {unknown} call{'s' if unknown > 1 else ''} of unknown price"
 
 
 def tokens(count: int) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 from click.shell_completion import CompletionItem
 
-from loopwright.cli.cells import STATUS_SIGNS, STATUS_TONES, duration, money, status_cell, table
+from loopwright.cli.cells import STATUS_SIGNS, STATUS_TONES, bill, duration, status_cell, table
 from loopwright.cli.door import Door
 from loopwright.cli.looking import looking, terminal_width
 from loopwright.cli.texts import one_line
@@ -90,7 +90,7 @@ def _row(item: "dict[str, JsonValue]", *, signs: bool) -> list[str]:
         status,
         str(item["run"]),
         f"{item['iterations']}{most}",
-        money(float(str(usage["usd"]))),
+        bill(usage, short=True),
         duration(int((time.time() - started) * 1_000)),
         one_line(str(item["name"])),
     ]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import click
 
 from loopwright.cli.calls import call_lines
-from loopwright.cli.cells import STATUS_TONES, money, status_cell, tokens
+from loopwright.cli.cells import STATUS_TONES, bill, status_cell, tokens
 from loopwright.cli.completing import complete_runs
 from loopwright.cli.door import Door, Tone
 from loopwright.cli.drawing import draw, node_of
@@ -72,7 +72,7 @@ class _Sheet:
             "goal": str(detail["goal"]),
             "workspace": str(detail["workspace"]),
             "dialect": str(detail["dialect"]),
-            "spent": f"{money(float(str(usage['usd'])))}, {tokens(used)} tokens",
+            "spent": f"{bill(usage)}, {tokens(used)} tokens",
             "forked": _origin(detail["forked"]),
             "started": str(detail["started_at"]),
             "ended": str(detail["finished_at"] or ""),

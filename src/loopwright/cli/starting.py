@@ -39,8 +39,9 @@ _OPTIONS = [
         "agents",
         multiple=True,
         metavar="SPEC",
-        help="What stands behind every agent (command:PROGRAM, jsonl:PROGRAM, script:FILE), or "
-        "behind one: NAME=SPEC. May be given more than once.",
+        help="What stands behind every agent (claude, codex, opencode, gemini, "
+        "model:PROVIDER/NAME, acp:PROGRAM, command:PROGRAM, jsonl:PROGRAM, script:FILE), or behind "
+        "one: NAME=SPEC. May be given more than once.",
     ),
     click.option("--workspace", metavar="DIR", help="Where agents work. Default: here."),
     click.option(

@@ -160,7 +160,11 @@ class Gateway:
         if isinstance(to, ModelFailure):
             return Fallen(failure=to, usage=NOTHING_USED)
         if not await self._affordable(spec, request):
-            detail = f"the price of {spec} is not known, and unknown prices are denied"
+            detail = (
+                f"the price of {spec} is not known, and where money is limited such a model is not "
+                "asked; say what it costs with options.unknown_price of the agent ({input_usd, "
+                "output_usd} for a million tokens), or `allow`"
+            )
             failure = ModelFailure(kind="no_price", model=spec, detail=detail)
             return Fallen(failure=failure, usage=NOTHING_USED)
         speaker = await self._library()

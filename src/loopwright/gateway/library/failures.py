@@ -48,9 +48,16 @@ def failure_of(error: Exception, at: Endpoint, now_ms: int) -> ModelFailure:
         kind=_kind(error, status),
         model=at.spec,
         status=status,
-        detail=without_keys(_detail(error), [at.key]),
+        detail=without_keys(_told_where(error, at), [at.key]),
         retry_at_ms=now_ms + round(pause * 1000) if timed and pause is not None else None,
     )
+
+
+def _told_where(error: Exception, at: Endpoint) -> str:
+    """What went wrong; of a service that does not answer, where it was looked for."""
+    if isinstance(error, told.ModelConnectionError) and error.phase in ("pool", "connect"):
+        return f"nothing answers at {at.url}: is it running, and is that its address?"
+    return _detail(error)
 
 
 def reached_nothing(error: Exception) -> bool:
