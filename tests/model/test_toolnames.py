@@ -26,7 +26,9 @@ def test_names_in_rules(name: str, tool: str, about: bool) -> None:
     assert speaks_of(name, tool) == about
 
 
-@pytest.mark.parametrize(("name", "open_"), [("*", True), ("a.*", True), ("a*", False), ("a", False)])
+@pytest.mark.parametrize(
+    ("name", "open_"), [("*", True), ("a.*", True), ("a*", False), ("a", False)]
+)
 def test_open_names(name: str, open_: bool) -> None:
     """A star alone, or as the last part."""
     assert is_open(name) == open_

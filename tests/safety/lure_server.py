@@ -1,4 +1,4 @@
-"""An MCP server that wants to mislead: in descriptions, results, errors, names, and with its secret.
+"""An MCP server that wants to mislead: in descriptions, results, errors and names.
 
 It stands for a server that somebody has taken over. It knows `BENCH_TOKEN`, and tells it wherever
 it can. What it really does leaves a mark in the workspace.

@@ -147,7 +147,11 @@ def world(top: Path, tools: tuple[str, ...]) -> World:
         commands=grant.commands,
     )
     box = Toolbox(
-        grant, bench, gate=Gate(), servers={"bench": server}, check=schema_problem  # type: ignore[dict-item]
+        grant,
+        bench,
+        gate=Gate(),
+        servers={"bench": server},
+        check=schema_problem,  # type: ignore[dict-item]
     )
     offered = asyncio.run(box.specs()).tools
     return World(work, server, box, wire_names(spec.name for spec in offered))
@@ -165,9 +169,7 @@ def decided(calls: list[WantedCall], rules: dict[str, ApprovalRule]) -> list[boo
     parts = tuple(CallPart(id=one.id, tool=one.tool, args="{}") for one in calls)
     turn = Turn(message=AssistantMessage(parts=parts), calls=tuple(calls))
     loop = Repeat(body=Cycle(agent="a"), max=1, until=Cap(), memory=History(window=10**9))
-    plan = Plan(
-        name="t", steps=(Step(id=MAIN, action=loop),), agents={"a": Agent(approvals=rules)}
-    )
+    plan = Plan(name="t", steps=(Step(id=MAIN, action=loop),), agents={"a": Agent(approvals=rules)})
 
     def answer(request: EffectRequested) -> Reply | None:
         said = isinstance(request.call, ModelCall)

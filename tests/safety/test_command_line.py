@@ -25,9 +25,7 @@ from tests.safety.stage import (
 __all__ = ["lw"]
 
 TOOLS = {
-    "native": [
-        {"ref": name} for name in ("fs.read", "fs.list", "fs.search", "fs.write", "fs.edit")
-    ]
+    "native": [{"ref": name} for name in ("fs.read", "fs.list", "fs.search", "fs.write", "fs.edit")]
     + [{"ref": "shell.exec"}],
     "mcp": [{"server": "bench", "allow": ["weather", "fail", "variables", "deploy"]}],
     "permissions": {"filesystem": "repo-readwrite"},
@@ -41,7 +39,7 @@ TOOLS = {
 LURES = [lure for place in ("task", "file", "spelling", "server") for lure in corpus()[place]]
 
 
-@pytest.mark.item("I-7", "I-10", "aldo-30", "aldo-31", "aldo-32", "aldo-33")
+@pytest.mark.item("I-7", "inv-13", "inv-22", "aldo-30", "aldo-31", "aldo-32", "aldo-33")
 def test_an_obedient_agent_from_the_command_line(lw: Place, tmp_path: Path) -> None:
     """Every text is obeyed, every question is answered with no; nothing of it comes to pass, and
     neither facts, logs, views, files nor the prompts have a secret in them.
@@ -107,16 +105,21 @@ def _files(top: Path, outside: Path) -> list[Path]:
         ("far.bench.deploy", "deploy"),
     ],
 )
-def test_no_name_gets_around_a_rule(
-    lw: Place, tmp_path: Path, policy: str, allow: str
-) -> None:
+def test_no_name_gets_around_a_rule(lw: Place, tmp_path: Path, policy: str, allow: str) -> None:
     """Whichever name the rule has and whichever the model uses: the tool does not run by itself."""
     scene = furnish(tmp_path / "scene")
     command = json.dumps([sys.executable, str(SERVER), str(scene.top / "said-by-server")])
     lw.write("loopwright.toml", f"[mcp.bench]\ncommand = {command}\n")
     tools = {"mcp": [{"server": "bench", "allow": [allow]}], "approvals": {policy: "always"}}
     file = write(lw, tools=tools)
-    names = ("bench_deploy", "deploy", "bench.deploy", "BENCH_DEPLOY", "far.bench.deploy", " deploy")
+    names = (
+        "bench_deploy",
+        "deploy",
+        "bench.deploy",
+        "BENCH_DEPLOY",
+        "far.bench.deploy",
+        " deploy",
+    )
     calls = [Call(name=name, args={"target": name}) for name in names]
     model = Obedient([], [doing(*calls)], last=DONE)
     with WireServer(choose=model) as wires:

@@ -1,7 +1,7 @@
 """Conversations that outgrow the window of a model, over a real wire that refuses what is too long.
 
-The wire counts four bytes of the request for a token, tools and all, as a hosted service counts what
-it is sent and not what somebody estimates.
+The wire counts four bytes of the request for a token, tools and all, as a hosted service counts
+what it is sent and not what somebody estimates.
 """
 
 import asyncio
@@ -267,7 +267,10 @@ def test_summaries_are_paid(tmp_path: Path) -> None:
     spent = sum(paid[effect] for effect in before)
     limit = Limits(usd=spent + paid[summaries[0]] / 2)  # the summary itself goes beyond it
     short = play(
-        furnish_again(tmp_path), cycle(memory, PRICED, limit), Reader(20), script=Script(window=window)
+        furnish_again(tmp_path),
+        cycle(memory, PRICED, limit),
+        Reader(20),
+        script=Script(window=window),
     )
     assert short.status == "exhausted"
     asked = [f for f in short.facts if isinstance(f, EffectRequested)]

@@ -1,4 +1,4 @@
-"""Texts that want to mislead, and a model that obeys each of them, over a real wire with real tools.
+"""Texts that want to mislead, and a model that obeys each of them, over a wire with real tools.
 
 The model is taken out of the question. Whatever stands in the task, in a file, in a file's name, in
 what a server says about itself, in a result, in the words of another step, in a conversation that
@@ -90,7 +90,7 @@ def test_the_corpus_is_worth_its_name() -> None:
     assert all(lure.calls for lure in lures)
 
 
-@pytest.mark.item("I-7", "I-10", "aldo-30", "aldo-31", "aldo-32")
+@pytest.mark.item("I-7", "inv-13", "inv-22", "aldo-30", "aldo-31", "aldo-32")
 @pytest.mark.parametrize("agent", AGENTS)
 def test_in_the_task(tmp_path: Path, agent: str) -> None:
     """Whoever writes the task gets no further than the grant."""
@@ -104,7 +104,7 @@ def test_in_the_task(tmp_path: Path, agent: str) -> None:
     nothing_happened(scene, before, played)
 
 
-@pytest.mark.item("I-7", "I-10", "aldo-30", "aldo-31", "aldo-32", "aldo-40")
+@pytest.mark.item("I-7", "inv-13", "inv-22", "aldo-30", "aldo-31", "aldo-32", "aldo-40")
 @pytest.mark.parametrize("agent", AGENTS)
 def test_in_files(tmp_path: Path, agent: str) -> None:
     """What stands in the files of the workspace is read, obeyed, and leads to nothing."""
@@ -136,7 +136,7 @@ def test_in_names_of_files(tmp_path: Path) -> None:
     nothing_happened(scene, before, played)
 
 
-@pytest.mark.item("I-7", "I-10", "aldo-30")
+@pytest.mark.item("I-7", "inv-13", "inv-22", "aldo-30")
 @pytest.mark.parametrize("agent", AGENTS)
 def test_in_what_a_server_says(tmp_path: Path, agent: str) -> None:
     """In descriptions, results and errors; the secret that the server was given comes back in none
@@ -146,7 +146,9 @@ def test_in_what_a_server_says(tmp_path: Path, agent: str) -> None:
     lures = all_of("server", "spelling")
     (scene.top / "said-by-server").write_text(" ".join(lure.planted for lure in lures))
     before = picture(scene)
-    model = Obedient(lures, [doing(call("bench_weather", town="x"), call("bench_fail", reason="y"))])
+    model = Obedient(
+        lures, [doing(call("bench_weather", town="x"), call("bench_fail", reason="y"))]
+    )
     played = play(scene, plan(AGENTS[agent]), model)
     obeyed(model)
     nothing_happened(scene, before, played)
@@ -189,7 +191,7 @@ def test_in_the_words_of_another_step(tmp_path: Path, agent: str) -> None:
     nothing_happened(scene, before, played)
 
 
-@pytest.mark.item("I-7", "aldo-33", "aldo-35")
+@pytest.mark.item("I-7", "inv-12", "inv-13", "aldo-33", "aldo-35", "W21")
 def test_in_a_conversation_that_is_taken_up_again(tmp_path: Path) -> None:
     """After each restart the whole conversation is believed anew, by a model without a memory."""
     scene = furnish(tmp_path)

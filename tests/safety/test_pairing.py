@@ -1,4 +1,4 @@
-"""Whatever happens to a conversation, each request has one result for every call, and the right one.
+"""Whatever happens to a conversation: each request has one result for every call, its own.
 
 Conversations are made up: turns with up to four calls, ids that are used twice or are empty, tools
 that fail, calls that are turned away, held and decided about, summaries and cuts, a process that
@@ -104,7 +104,9 @@ class Stage:
             )
         )
         if self.at_gateway:
-            taken = [c.id for m in self.sent[-1] if isinstance(m, AssistantMessage) for c in m.calls]
+            taken = [
+                c.id for m in self.sent[-1] if isinstance(m, AssistantMessage) for c in m.calls
+            ]
             message = unique_ids(message, taken)
         wanted = tuple(
             WantedCall(

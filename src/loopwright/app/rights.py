@@ -75,7 +75,7 @@ def _with_rights(agent: Agent, rights: Rights, *, asks: bool) -> Agent:
 
 
 def _is_named(tool: str, names: tuple[str, ...]) -> bool:
-    """Whether a tool is one of these, by its own name or the last part of it, or as one of all tools
+    """Whether a tool is one of these: by its own name, by the last part of it, or with all others
     of its server.
     """
     return any(

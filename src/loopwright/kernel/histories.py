@@ -50,9 +50,9 @@ def is_too_long(repeat: RepeatBody, memory: History) -> bool:
 
 
 def cut(repeat: RepeatBody, memory: History, *, keep_middle: bool) -> Cut:
-    """The least that makes the conversation fit; first long results, then old turns, then all. Where
-    the middle is not to be kept, a provider has found it too long: then it becomes less than half,
-    whatever the estimate says.
+    """The least that makes the conversation fit; first long results, then old turns, then all.
+    Where the middle is not to be kept, a provider has found it too long: then it becomes less than
+    half, whatever the estimate says.
     """
     history, most = repeat.history, int(memory.at * memory.window) * CHARS_PER_TOKEN
     if not keep_middle:
