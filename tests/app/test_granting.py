@@ -1,9 +1,11 @@
 """From the words of a definition to what an agent may really use."""
 
+import msgspec
 import pytest
 
 from loopwright.app.granting import asking, check_tools, grant_of, server_of, servers_of
 from loopwright.errors import LoopwrightError
+from loopwright.kernel.approvals import rule_for
 from loopwright.model.plan import Agent
 from loopwright.model.record import JsonValue
 from loopwright.tools import HttpServer, StdioServer
@@ -156,3 +158,25 @@ def test_asking_about_every_change() -> None:
     held = asking(agent).approvals
     assert held == dict.fromkeys(("fs.edit", "shell.exec", "issues.create"), "always")
     assert asking(Agent(spec="model:a/b", tools=tools)).approvals == {}
+
+
+OPEN = Agent(spec="model:a/b", tools=("issues.*", "fs.read"))
+
+
+@pytest.mark.item("aldo-30", "aldo-41")
+@pytest.mark.parametrize("denied", ["issues.close", "close", "else.issues.close"])
+def test_what_is_denied_of_a_whole_server(denied: str) -> None:
+    """A grant of all tools of a server is one of all but those, by whichever name."""
+    agent = msgspec.structs.replace(OPEN, deny_tools=(denied,))
+    [granted] = grant_of(agent, SERVERS).servers
+    assert (granted.allow, granted.deny) == (("*",), (denied,))
+    whole = msgspec.structs.replace(OPEN, deny_tools=("issues.*",))
+    assert grant_of(whole, SERVERS).servers[0].allow == ()
+
+
+@pytest.mark.item("aldo-32", "aldo-41")
+def test_asking_about_a_whole_server() -> None:
+    """Tools that only the server lists are asked about too."""
+    rules = asking(msgspec.structs.replace(OPEN, permission="default")).approvals
+    assert rule_for("issues.close", rules) == "always"
+    assert rule_for("fs.read", rules) == "never"

@@ -1,11 +1,16 @@
 """What whoever starts a run lets its chat models do."""
 
+import asyncio
+
 import pytest
 
+from loopwright.app.chatting import Denying
 from loopwright.app.rights import ASK, DENIED, Rights, with_rights
 from loopwright.errors import LoopwrightError
 from loopwright.model.actions import CallAgent, Step
+from loopwright.model.messages import CallPart
 from loopwright.model.plan import Agent, Plan
+from loopwright.model.turns import WantedCall
 
 TOOLS = ("fs.read", "shell.exec", "issues.create")
 
@@ -78,3 +83,44 @@ def test_a_sandbox_is_all_there_is() -> None:
     """With an allow list besides it, one of the two was not meant."""
     with pytest.raises(LoopwrightError, match="exclude each other"):
         given(Rights(sandbox=True, allow=("fs.read",)), asks=True)
+
+
+WHOLE = Plan(
+    name="t",
+    steps=(Step(id="a", action=CallAgent(agent="coder")),),
+    agents={"coder": Agent(spec="model:a/b", tools=("issues.*",))},
+    settings={"tools": ASK},
+)
+
+
+@pytest.mark.item("aldo-30", "zenflow-71")
+@pytest.mark.parametrize("word", ["issues.close", "close"])
+def test_denying_one_of_a_whole_server(word: str) -> None:
+    """What only the server lists can be denied by name."""
+    agent = with_rights(WHOLE, Rights(allow=("all",), deny=(word,))).agents["coder"]
+    assert agent.deny_tools == (word,)
+
+
+@pytest.mark.item("zenflow-71")
+def test_allowing_a_whole_server() -> None:
+    """All of it is allowed by the name that grants it; one of its tools alone allows nothing."""
+    whole = with_rights(WHOLE, Rights(allow=("issues.*",))).agents["coder"]
+    assert whole.options.get(DENIED, []) == []
+    one = with_rights(WHOLE, Rights(allow=("issues.create",))).agents["coder"]
+    assert one.options[DENIED] == ["issues.*"]
+
+
+@pytest.mark.item("zenflow-71")
+def test_nobody_is_there_for_a_whole_server() -> None:
+    """Each of its tools is refused, whatever it is called; others are not."""
+
+    class Any:
+        async def resolve(self, call: CallPart) -> WantedCall:
+            return WantedCall(id=call.id, tool=call.tool)
+
+    tools = Denying(Any(), frozenset({"issues.*"}))  # type: ignore[arg-type]
+    for tool, refused in (("issues.close", True), ("issuesx.close", False), ("fs.read", False)):
+        wanted = asyncio.run(tools.resolve(CallPart(id="1", tool=tool, args="{}")))
+        assert bool(wanted.problem) == refused
+    with pytest.raises(LoopwrightError, match="denied"):
+        asyncio.run(tools.run("issues.close", {}))

@@ -72,7 +72,7 @@ def test_what_the_model_sees(lw: Place, monkeypatch: pytest.MonkeyPatch) -> None
     assert sorted(second.results_of) == ["c1", "c2"]
 
 
-@pytest.mark.item("aldo-16", "aldo-17")
+@pytest.mark.item("aldo-16", "aldo-17", "W17")
 def test_the_ceiling_of_cycles(lw: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """A model that only talks is nudged, and stopped after the last cycle, which is told."""
     file = write(lw)

@@ -83,7 +83,7 @@ def test_an_approved_call_is_run(lw: Place, serve: Serve) -> None:
     assert "a + b" in file.read_text()
 
 
-@pytest.mark.item("aldo-36")
+@pytest.mark.item("aldo-36", "W29")
 def test_edited_arguments_are_what_runs(lw: Place, serve: Serve) -> None:
     """The person's path is written, the model's is not, and the model is told what was done."""
     file, other = calc(lw), calc(lw, "other.py")
@@ -155,7 +155,7 @@ def test_a_tool_that_is_remembered(lw: Place, serve: Serve) -> None:
     assert run(lw, "run_two").json["status"] == "waiting"
 
 
-@pytest.mark.item("aldo-48", "aldo-49", "aldo-66")
+@pytest.mark.item("aldo-48", "aldo-49", "aldo-66", "W12")
 def test_a_fork_with_another_model_and_words(lw: Place, serve: Serve) -> None:
     """The other model is asked, knows the turns before, and is told what the person says."""
     calc(lw)

@@ -54,6 +54,7 @@ def refused(events: list[ModelEvent]) -> Unanswered:
     return last
 
 
+@pytest.mark.item("W28")
 def test_a_text_arrives_in_pieces_and_whole(opener: Opener) -> None:
     """The first event starts the attempt, the deltas make up the text, the last one has it all."""
 
@@ -72,6 +73,7 @@ def test_a_text_arrives_in_pieces_and_whole(opener: Opener) -> None:
     run(work())
 
 
+@pytest.mark.item("W2")
 def test_two_calls_of_one_turn_and_their_results(opener: Opener) -> None:
     """Parallel calls come with our names and whole arguments, and the next request is accepted
     with a result for each, by a server that refuses anything else.
@@ -118,6 +120,7 @@ def test_an_interrupted_history_is_mended(opener: Opener) -> None:
     run(work())
 
 
+@pytest.mark.item("W19")
 def test_call_ids_are_unique_in_the_history(opener: Opener) -> None:
     """A server that uses an id again gets it renamed before anybody relies on it."""
 
@@ -172,6 +175,7 @@ def test_an_overflow_is_told_at_once(opener: Opener) -> None:
     run(work())
 
 
+@pytest.mark.item("W13")
 def test_a_passing_failure_is_tried_again(opener: Opener) -> None:
     """After 529 and 500 the third try answers; each attempt is told and counted."""
 
@@ -228,6 +232,7 @@ def test_a_long_pause_is_not_waited_for(opener: Opener) -> None:
     run(work())
 
 
+@pytest.mark.item("W13")
 def test_the_next_model_of_the_list_answers(opener: Opener) -> None:
     """A model whose key is refused gives way to the next one without a pause."""
 
@@ -258,6 +263,7 @@ def test_closing_closes_the_connection(opener: Opener) -> None:
     run(work())
 
 
+@pytest.mark.item("W14")
 def test_cancelling_closes_the_connection(opener: Opener) -> None:
     """A task that is cancelled while it waits for the model leaves nothing behind."""
 

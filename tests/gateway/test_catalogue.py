@@ -28,6 +28,7 @@ def test_prices(model: str, pricing: Pricing, usd: float | None, price: str) -> 
     assert asked == (None if usd is None else pytest.approx(usd))
 
 
+@pytest.mark.item("W27")
 def test_cached_tokens_are_paid_once() -> None:
     """Tokens from a cache are a part of the input: cheaper than others, not on top of them."""
     plain = Catalogue().priced("openai/gpt-4o", MILLION, Pricing()).usd
@@ -54,6 +55,7 @@ def test_what_was_not_measured_has_no_price() -> None:
         pytest.param("nobody/x", None, id="no provider"),
     ],
 )
+@pytest.mark.item("W30")
 def test_windows(model: str, window: int | None) -> None:
     """The context window of a listed model, and no guess for another one."""
     assert Catalogue().window(model) == window

@@ -41,6 +41,7 @@ def test_a_name_that_nobody_gave_stays() -> None:
 
 
 @given(st.lists(st.text(max_size=90), max_size=8, unique=True))
+@pytest.mark.item("W3")
 def test_every_set_of_names_can_be_mapped(tools: list[str]) -> None:
     """Names on the wire are allowed, differ, lead back, and do not depend on the order."""
     names, other = wire_names(tools), wire_names(list(reversed(tools)))

@@ -138,6 +138,7 @@ def failed(answer: Answer) -> Failed:
     return answer
 
 
+@pytest.mark.item("W28")
 def test_a_turn_with_two_calls() -> None:
     """Text, calls under the tools' own names and usage reach the engine; those who look on too."""
     here = room(

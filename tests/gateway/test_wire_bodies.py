@@ -183,6 +183,7 @@ MESSAGES = st.one_of(
 
 
 @pytest.mark.parametrize("name", MODELS)
+@pytest.mark.item("W2")
 def test_every_call_has_exactly_one_result(name: str) -> None:
     """Whatever the history, crashes and doubled ids included: a server that checks each call for
     its one result, right after its turn, accepts every request.

@@ -33,6 +33,7 @@ EXPECTED = {
     "coqui": numbered("coqui-", 70),
     "invariants": numbered("inv-", 28),
     "rondoflow": numbered("rondoflow-", 62),
+    "weaknesses": numbered("W", 30),
     "zenflow": numbered("zenflow-", 72),
 }
 

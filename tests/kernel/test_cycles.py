@@ -228,7 +228,7 @@ def test_which_calls_wait_for_a_person(
     assert ("main.0/tool1#1" in run.state.pending) is not held
 
 
-@pytest.mark.item("aldo-33")
+@pytest.mark.item("aldo-33", "W29")
 def test_each_held_call_is_its_own_gate() -> None:
     """Two held calls need two decisions; a free sibling runs meanwhile; edited arguments count."""
     wanted = turn("", call("c1", "shell.exec"), call("c2"), call("c3", "shell.exec"))
@@ -261,7 +261,7 @@ def answer(gate: GateOpened, decision: str, **more: object) -> GateAnswered:
     )
 
 
-@pytest.mark.item("aldo-35")
+@pytest.mark.item("aldo-35", "W29")
 def test_a_rejection_is_told_to_the_model() -> None:
     """It is an error result with the reason and who gave it, and the loop goes on."""
     run = begun(plan(approvals=HELD), turn("", call("c1", "shell.exec")))
@@ -274,6 +274,7 @@ def test_a_rejection_is_told_to_the_model() -> None:
     assert effects(run)[-1] == "main.1/model#1"
 
 
+@pytest.mark.item("W29")
 def test_an_approval_may_be_remembered() -> None:
     """The tool is not asked about again in this run."""
     wanted = turn("", call("c1", "shell.exec"))
@@ -379,6 +380,7 @@ def test_a_provider_that_finds_it_too_long_is_asked_once_more() -> None:
     assert run.ended[0] == "failed"
 
 
+@pytest.mark.item("W30")
 def test_the_providers_count_is_believed() -> None:
     """What it says it has read counts for more than an estimate."""
     memory = History(window=1_000)
@@ -507,3 +509,20 @@ def test_a_second_word_changes_nothing(second: str) -> None:
     assert "main.0/tool1#1" not in effects(run)
     assert len(effects(run)) == before
     assert not run.state.remembered
+
+
+@pytest.mark.item("W7", "W13")
+def test_an_overflow_is_believed_over_the_estimate() -> None:
+    """Where all seems to fit and the provider says that it does not, something really goes."""
+
+    def answer(request: EffectRequested) -> Said:
+        if isinstance(request.call, ToolCall):
+            return Reply("x" * 5_000)
+        if request.iteration == 1:
+            return turn("looking", call("c1"))
+        return Fail("overflow", "too long") if request.effect.endswith("#1") else turn("done")
+
+    run = Driver(plan(NoCalls(), memory=History(window=100_000)), script=answer).run()
+    [shorter] = [fact for fact in run.facts if isinstance(fact, HistoryCompressed)]
+    assert (shorter.strategy, shorter.dropped, shorter.trimmed) == ("trim", 0, (1,))
+    assert run.ended == ("completed", "no-calls", "done")

@@ -391,7 +391,7 @@ def test_a_conversation_that_failed_goes_on() -> None:
     assert run.state.usage.usd == pytest.approx(0.3)
 
 
-@pytest.mark.item("aldo-48")
+@pytest.mark.item("aldo-48", "W12")
 def test_a_conversation_at_its_cap_has_no_more_cycles() -> None:
     """Resuming it does not hand out the cycles a second time."""
     run = begun(cycle_plan(most=2), turn("more", call("c1"))).run()
@@ -403,7 +403,7 @@ def test_a_conversation_at_its_cap_has_no_more_cycles() -> None:
     assert run.texts.read(run.end.output) == "more"
 
 
-@pytest.mark.item("aldo-48")
+@pytest.mark.item("aldo-48", "W12")
 def test_a_budget_of_a_conversation_is_not_spent_twice() -> None:
     """Without another budget it has ended; with one it goes on from the next turn."""
     said = turn("more", call("c1"), usage=PAID)

@@ -61,7 +61,7 @@ def grant(request: pytest.FixtureRequest) -> Grant:
     return http(request.getfixturevalue("http_port"))
 
 
-@pytest.mark.item("aldo-28", "aldo-29", "aldo-30")
+@pytest.mark.item("aldo-28", "aldo-29", "aldo-30", "W5")
 def test_both_wires_keep_the_contract(tmp_path: Path, grant: Grant) -> None:
     """Listing, names, allow list, structured answers, errors as data, and cancellation."""
 

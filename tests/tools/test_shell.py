@@ -29,7 +29,7 @@ def python(folder: Path, code: str, **more: Any) -> ToolOutcome:
     return shell(folder, str(PYTHON), "-c", code, **more)
 
 
-@pytest.mark.item("aldo-31")
+@pytest.mark.item("aldo-31", "W26")
 @pytest.mark.parametrize(
     ("argv", "why"),
     [
@@ -110,6 +110,7 @@ def test_it_starts_inside_the_workspace(tmp_path: Path, cwd: str) -> None:
     }  # fmt: skip
 
 
+@pytest.mark.item("W25")
 def test_what_is_allowed_runs_without_a_shell(tmp_path: Path) -> None:
     """Words arrive as they are, in the folder that was named; a listed script of its own works."""
     work = furnish(tmp_path)
@@ -184,6 +185,7 @@ def test_a_limit_of_the_author_is_stricter_than_a_wish(tmp_path: Path) -> None:
     assert time.monotonic() - began < 20
 
 
+@pytest.mark.item("W14")
 def test_cancelling_ends_the_whole_tree(tmp_path: Path) -> None:
     """Whoever gives up a call leaves no process behind."""
 
@@ -217,6 +219,7 @@ def test_programs_get_no_secret(tmp_path: Path) -> None:
     assert "[BUILD_TOKEN]" in text
 
 
+@pytest.mark.item("W25")
 def test_nothing_is_allowed_by_itself(tmp_path: Path) -> None:
     """Without an allow list no program is started."""
     grant = replace(ALL, commands=ShellRules())

@@ -79,7 +79,7 @@ def test_an_empty_grant_has_nothing(tmp_path: Path) -> None:
     assert inside(tmp_path, play) == Offer(tools=())
 
 
-@pytest.mark.item("I-3", "I-4")
+@pytest.mark.item("I-3", "I-4", "W15")
 @pytest.mark.parametrize(
     ("args", "says"),
     [
@@ -178,6 +178,7 @@ def test_a_tool_that_throws_is_data(tmp_path: Path) -> None:
     assert outcome.text == '{"error":"ZeroDivisionError: no such luck","type":"tool-error"}'
 
 
+@pytest.mark.item("W15")
 def test_a_time_limit_is_data(tmp_path: Path) -> None:
     """A call that takes too long is told so."""
     grant = replace(ALL, limits={"fs.search": Limit(seconds=0)})

@@ -77,7 +77,7 @@ OUTSIDE = [
 ]
 
 
-@pytest.mark.item("D1", "D2", "D6")
+@pytest.mark.item("D1", "D2", "D6", "W25")
 @pytest.mark.parametrize("name", OUTSIDE)
 def test_nothing_leads_out(tree: Tree, tmp_path: Path, name: str) -> None:
     """Whatever the way, a place outside is neither read nor written, and nothing appears there."""

@@ -39,17 +39,20 @@ class Denying:
 
     async def resolve(self, call: CallPart) -> WantedCall:
         wanted = await self._tools.resolve(call)
-        if wanted.tool not in self._denied:
+        if not self._is_denied(wanted.tool):
             return wanted
         return msgspec.structs.replace(wanted, problem=NOBODY.format(tool=wanted.tool))
 
     async def run(self, tool: str, arguments: JsonValue, *, approved: bool = False) -> ToolEnd:
-        if tool in self._denied:  # never asked for, as a call with a problem is not run
+        if self._is_denied(tool):  # never asked for, as a call with a problem is not run
             raise LoopwrightError(NOBODY.format(tool=tool), code="denied-tool")
         return await self._tools.run(tool, arguments, approved=approved)
 
     def repeatable(self, tool: str) -> bool:
         return self._tools.repeatable(tool)
+
+    def _is_denied(self, tool: str) -> bool:
+        return tool in self._denied or f"{tool.partition('.')[0]}.*" in self._denied
 
 
 @dataclass(slots=True)

@@ -12,6 +12,7 @@ import msgspec
 from loopwright.errors import LoopwrightError
 from loopwright.model.plan import Agent, ApprovalRule
 from loopwright.model.record import JsonValue
+from loopwright.model.toolnames import speaks_of
 from loopwright.tools import (
     Grant,
     HttpServer,
@@ -107,8 +108,7 @@ def asking(agent: Agent) -> Agent:
 
 def _is_reached(name: str, agent: Agent) -> bool:
     """Whether neither a deny list nor the rights of the agent keep it from a built-in tool."""
-    denied = agent.deny_tools
-    if any(name == one or name.endswith(f".{one}") or one.endswith(f".{name}") for one in denied):
+    if any(speaks_of(one, name) for one in agent.deny_tools):
         return False
     if agent.permission == READ_ONLY and name not in _READING:
         return False
@@ -138,8 +138,8 @@ def _servers(
                 code="unknown-server",
                 hint=f"describe it in loopwright.toml under [mcp.{name}] with command or url",
             )
-        allow = tuple(t for t in tools if f"{name}.{t}" not in denied and t not in denied)
-        yield ServerGrant(name=name, spec=spec, allow=allow)
+        allow = tuple(t for t in tools if not any(speaks_of(d, f"{name}.{t}") for d in denied))
+        yield ServerGrant(name=name, spec=spec, allow=allow, deny=denied)
 
 
 def servers_of(written: Mapping[str, Mapping[str, JsonValue]]) -> dict[str, Server]:

@@ -11,6 +11,7 @@ import msgspec
 from loopwright.app.granting import FILE_TOOLS, granted_names
 from loopwright.errors import LoopwrightError
 from loopwright.model.plan import Agent, ApprovalRule, Plan
+from loopwright.model.toolnames import is_open, speaks_of
 
 ALL = "all"
 ASK = "ask"
@@ -49,7 +50,9 @@ def with_rights(plan: Plan, rights: Rights) -> Plan:
 
 def _with_rights(agent: Agent, rights: Rights, *, asks: bool) -> Agent:
     names = granted_names(agent)
-    denied = [name for name in names if _is_named(name, rights.deny)]
+    denied = [name for name in names if any(speaks_of(one, name) for one in rights.deny)]
+    if any(map(is_open, names)):
+        denied += rights.deny  # they may name what only the server lists
     if rights.sandbox:
         denied += [name for name in names if name not in FILE_TOOLS]
     held: dict[str, ApprovalRule] = {
@@ -72,5 +75,10 @@ def _with_rights(agent: Agent, rights: Rights, *, asks: bool) -> Agent:
 
 
 def _is_named(tool: str, names: tuple[str, ...]) -> bool:
-    """Whether a tool is one of these, by its own name or the last part of it."""
-    return any(name == tool or tool.endswith(f".{name}") for name in names)
+    """Whether a tool is one of these: by its own name, by the last part of it, or with all others
+    of its server.
+    """
+    return any(
+        name == tool or tool.endswith(f".{name}") or (is_open(name) and speaks_of(name, tool))
+        for name in names
+    )

@@ -1,12 +1,14 @@
 """Which tool calls a person must see first. Decided on the tool's own name, never on the model's.
 
 A policy may name a tool by its long name (`server.tool`) or its short one; both mean the same tool,
-whichever of the two the tool itself has. Of several that fit, the strictest counts.
+whichever of the two the tool itself has; `SERVER.*` means all of a server. Of several that fit, the
+strictest counts.
 """
 
 from collections.abc import Mapping
 
 from loopwright.model.plan import ApprovalRule
+from loopwright.model.toolnames import speaks_of
 from loopwright.model.turns import WantedCall
 
 _STRICTNESS: dict[ApprovalRule, int] = {"never": 0, "protected_paths": 1, "always": 2}
@@ -14,7 +16,7 @@ _STRICTNESS: dict[ApprovalRule, int] = {"never": 0, "protected_paths": 1, "alway
 
 def rule_for(tool: str, rules: Mapping[str, ApprovalRule]) -> ApprovalRule:
     """The strictest rule that speaks of a tool; `never` when none does."""
-    found = [rule for name, rule in rules.items() if _same(name, tool)]
+    found = [rule for name, rule in rules.items() if speaks_of(name, tool)]
     return max(found, key=_STRICTNESS.__getitem__, default="never")
 
 
@@ -29,7 +31,3 @@ def held_for(call: WantedCall, rules: Mapping[str, ApprovalRule]) -> str:
             return "it would touch a protected path"
         case _:
             return ""
-
-
-def _same(name: str, tool: str) -> bool:
-    return name == tool or tool.endswith(f".{name}") or name.endswith(f".{tool}")

@@ -50,8 +50,13 @@ def is_too_long(repeat: RepeatBody, memory: History) -> bool:
 
 
 def cut(repeat: RepeatBody, memory: History, *, keep_middle: bool) -> Cut:
-    """The least that makes the conversation fit; first long results, then old turns, then all."""
+    """The least that makes the conversation fit; first long results, then old turns, then all.
+    Where the middle is not to be kept, a provider has found it too long: then it becomes less than
+    half, whatever the estimate says.
+    """
     history, most = repeat.history, int(memory.at * memory.window) * CHARS_PER_TOKEN
+    if not keep_middle:
+        most = min(most, _left(repeat, Cut(0, ())) // 2)
     old = tuple(n for n in _trimmable(history) if n < len(history) - 1)
     if keep_middle and _left(repeat, Cut(0, old)) < most and old:
         return Cut(0, old)

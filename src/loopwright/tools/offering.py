@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from loopwright.model.record import JsonValue
+from loopwright.model.toolnames import speaks_of
 from loopwright.tools.outcome import Refusal
 from loopwright.tools.servers import Listed, Server
 
@@ -35,7 +36,9 @@ def server_name_problem(name: str) -> str | None:
     return None
 
 
-async def offered(name: str, server: Server, allow: Sequence[str]) -> dict[str, McpTool] | Refusal:
+async def offered(
+    name: str, server: Server, allow: Sequence[str], deny: Sequence[str] = ()
+) -> dict[str, McpTool] | Refusal:
     """What a server offers of what is granted, by our own names; Refusal if it cannot be asked."""
     try:
         listed = await server.tools()
@@ -43,6 +46,8 @@ async def offered(name: str, server: Server, allow: Sequence[str]) -> dict[str, 
         return refusal
     found: dict[str, McpTool] = {}
     for tool in listed:
-        if _TOOL.fullmatch(tool.name) and (tool.name in allow or "*" in allow):
-            found.setdefault(f"{name}.{tool.name}", McpTool(name, tool))
+        own = f"{name}.{tool.name}"
+        granted = (tool.name in allow or "*" in allow) and not any(speaks_of(d, own) for d in deny)
+        if granted and _TOOL.fullmatch(tool.name):
+            found.setdefault(own, McpTool(name, tool))
     return found

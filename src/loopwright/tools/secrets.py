@@ -1,7 +1,10 @@
-"""Secrets that a tool was given by name do not come back in what it says."""
+"""Secrets that a tool was given by name do not come back in what it says, or says about itself."""
 
 from collections.abc import Iterable, Iterator
 
+import msgspec
+
+from loopwright.model.record import JsonValue
 from loopwright.tools.native import ShellRules
 from loopwright.tools.outcome import as_json
 from loopwright.tools.processes import Programs
@@ -31,6 +34,15 @@ class Blotter:
         for form, name in self._forms:
             text = text.replace(form, f"[{name}]")
         return text
+
+    def blot_json(self, value: dict[str, JsonValue]) -> dict[str, JsonValue]:
+        """The same for what is no text; what holds no secret is given back as it is."""
+        text = as_json(value)
+        blotted = self.blot(text)
+        if blotted == text:
+            return value
+        found: dict[str, JsonValue] = msgspec.json.decode(blotted)
+        return found
 
 
 def _names(spec: ServerSpec) -> Iterator[str]:

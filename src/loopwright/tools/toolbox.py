@@ -41,11 +41,14 @@ SchemaCheck: TypeAlias = Callable[[dict[str, JsonValue], JsonValue], str | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerGrant:
-    """An MCP server and which of its tools are granted; `*` stands for all of them."""
+    """An MCP server and which of its tools are granted; `*` stands for all of them but those that
+    are denied.
+    """
 
     name: str
     spec: ServerSpec
     allow: tuple[str, ...]
+    deny: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,19 +115,25 @@ class Toolbox:
         tools, problems = await self._mcp_tools()
         native = [tool.spec for tool in self._native.values()]
         foreign = [
-            ToolSpec(name=name, description=tool.listed.description, schema=tool.listed.schema)
+            ToolSpec(
+                name=name,
+                description=self._blotter.blot(tool.listed.description),
+                schema=self._blotter.blot_json(tool.listed.schema),
+            )
             for name, tool in tools.items()
         ]
         return Offer(tools=(*native, *foreign), problems=problems)
 
     async def _mcp_tools(self) -> tuple[dict[str, McpTool], tuple[str, ...]]:
         asked = [
-            offered(one.name, self._servers[one.name], one.allow) for one in self._grant.servers
+            offered(one.name, self._servers[one.name], one.allow, one.deny)
+            for one in self._grant.servers
         ]
         tools: dict[str, McpTool] = {}
         problems: list[str] = []
         for answer in await asyncio.gather(*asked):
-            tools |= answer if isinstance(answer, dict) else {}
+            listed = answer if isinstance(answer, dict) else {}
+            tools |= {name: t for name, t in listed.items() if self._blotter.blot(name) == name}
             problems += [answer.message] if isinstance(answer, Refusal) else []
         return tools, tuple(map(self._blotter.blot, problems))
 
@@ -145,7 +154,8 @@ class Toolbox:
         try:
             arguments = self._fitting(name, _parsed(call.args), tools)
         except Refusal as refusal:
-            return WantedCall(id=call.id, tool=name, problem=refusal.message)
+            problem = self._blotter.blot(refusal.message)
+            return WantedCall(id=call.id, tool=name, problem=problem)
         return self._touching(WantedCall(id=call.id, tool=name, arguments=arguments), arguments)
 
     def _fitting(self, name: str, value: JsonValue, tools: Mapping[str, McpTool]) -> Arguments:
@@ -211,7 +221,7 @@ class Toolbox:
     async def _do_mcp(self, tool: str, arguments: JsonValue) -> ToolOutcome:
         server = tool.partition(".")[0]
         [granted] = [one for one in self._grant.servers if one.name == server]
-        tools = await offered(server, self._servers[server], granted.allow)
+        tools = await offered(server, self._servers[server], granted.allow, granted.deny)
         if isinstance(tools, Refusal):
             raise tools
         if tool not in tools:

@@ -327,7 +327,7 @@ def test_a_round_knows_the_one_before_even_from_inside_a_loop() -> None:
     ]
 
 
-@pytest.mark.item("aldo-56")
+@pytest.mark.item("aldo-56", "W22")
 def test_a_child_at_its_ceiling_counts_as_done() -> None:
     """It loops; the one after it gets what it said last."""
     plan = plan_of(composite("sequential", "a", "b"), a=spec(LOOP, name="a"), b=spec(name="b"))
@@ -374,7 +374,7 @@ def test_too_many_agents_are_refused() -> None:
     assert {one.code for one in problems} == {"too-many-agents"}
 
 
-@pytest.mark.item("aldo-57")
+@pytest.mark.item("aldo-57", "W22")
 @pytest.mark.parametrize(
     ("parent", "child", "runs_at"),
     [

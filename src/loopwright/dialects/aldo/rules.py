@@ -7,6 +7,7 @@ the values themselves. Whatever has the wrong type is left out here: `surface.py
 from collections.abc import Iterator
 
 from loopwright.dialects.aldo.files import Path
+from loopwright.model.toolnames import speaks_of
 from loopwright.syntax import Diagnostic, Document, did_you_mean
 
 _ONE_AGENT = "the agents of a composite have tools and a model of their own"
@@ -75,8 +76,10 @@ def _approvals(document: Document, tools: dict[str, object]) -> Iterator[Diagnos
 
 
 def same_tool(one: str, other: str) -> bool:
-    """Whether two names mean the same tool; a short name stands for its long one."""
-    return one == other or one.endswith(f".{other}") or other.endswith(f".{one}")
+    """Whether two names mean the same tool; a short name stands for its long one, and either may
+    be one that stands for all tools of a server.
+    """
+    return speaks_of(one, other) or speaks_of(other, one)
 
 
 def _budget(document: Document, value: dict[str, object]) -> Iterator[Diagnostic]:
