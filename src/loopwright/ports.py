@@ -253,6 +253,7 @@ class Job(msgspec.Struct, kw_only=True, gc=False):
     forced: bool = False  # a chat model may do nothing but hand in its result
     again: bool = False  # begun in an earlier life of the driver, and nobody knows how it ended
     budgeted: bool = False  # what it costs counts against a limit in USD
+    counted: bool = False  # what it uses counts against some limit
 
 
 class Done(msgspec.Struct, kw_only=True, gc=False):

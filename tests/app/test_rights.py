@@ -73,9 +73,11 @@ def test_a_definition_that_does_not_ask(rights: Rights, denied: tuple[str, ...])
     assert (agent.deny_tools, agent.approvals, agent.options) == (denied, {}, {})
 
 
-def test_programs_are_not_concerned() -> None:
-    """Nobody could hold them to it; their own options are for that."""
-    agent = given(Rights(deny=("fs.read",)), asks=True, spec="claude")
+def test_programs_cannot_be_held_to_it() -> None:
+    """A start that denies something to a program is refused; one that allows is not concerned."""
+    with pytest.raises(LoopwrightError, match="chat models alone"):
+        given(Rights(deny=("fs.read",)), asks=True, spec="claude")
+    agent = given(Rights(allow=("all",)), asks=True, spec="claude")
     assert (agent.deny_tools, agent.options) == ((), {})
 
 

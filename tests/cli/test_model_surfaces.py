@@ -113,7 +113,6 @@ def test_without_a_terminal_there_are_lines_for_scripts(lw: Place, serve: Serve)
         pytest.param((), {"fs_read", "fs_list"}, id="as written"),
         pytest.param(("--deny", "fs.list"), {"fs_read"}, id="narrowed"),
         pytest.param(("--allow", "shell.exec"), {"fs_read", "fs_list"}, id="never widened"),
-        pytest.param(("--deny", "nonsense"), {"fs_read", "fs_list"}, id="nothing that is there"),
     ],
 )
 def test_flags_only_narrow(
@@ -124,6 +123,81 @@ def test_flags_only_narrow(
     lw.real("run", native(lw, tools=["fs.read", "fs.list"]), *flags)
     names = {tool["function"]["name"] for tool in server.requests[0].body["tools"]}
     assert names - {"result_more"} == offered
+
+
+@pytest.mark.parametrize(
+    ("flags", "agent", "words"),
+    [
+        pytest.param(("--deny", "fs.wirte"), MODEL, "did you mean fs.write?", id="mistyped"),
+        pytest.param(("--ask", "zzz"), MODEL, "there is no tool 'zzz'", id="no tool"),
+        pytest.param(("--deny", "fs.read"), "command:true", "chat models alone", id="a program"),
+        pytest.param(("--sandbox",), "script:none.yaml", "no file", id="a script that is missing"),
+        pytest.param(("--sandbox",), "command:touch made", "chat models alone", id="sandbox"),
+    ],
+)
+def test_rights_that_cannot_be_kept(
+    lw: Place, flags: tuple[str, ...], agent: str, words: str
+) -> None:
+    """A right that nobody could be held to, or that names nothing, is refused before the run."""
+    lw.env["LOOPWRIGHT_MODEL_BASE_URL"] = "http://127.0.0.1:9/v1"
+    told = lw.real("loop", "hi", "--agent", agent, "--max", "1", *flags)
+    assert (told.code, words in told.err) == (2, True), told.err
+    assert not (lw.folder / "made").exists()
+
+
+def test_rights_outlast_a_change_of_agent(lw: Place, serve: Serve) -> None:
+    """What a start denied, and what the definition asks about, holds for whoever comes later."""
+    serve(
+        Turn(calls=(Call(name="fs_write", args={"path": "a.txt", "content": "hi"}),)),
+        Turn(text="done"),
+    )
+    lw.write(
+        "flow.yaml",
+        "name: z\nagents: {coder: {description: d}}\nsteps:\n"
+        "  - {id: a0, agent: coder, instructions: go}\n",
+    )
+    assert lw.real("run", "flow.yaml", "go", "--agent", "command:false").code == 3
+    told = lw.real("resume", "last", "--agent", MODEL, "--no-wait", "--json")
+    assert told.json["status"] == "completed"
+    assert not (lw.folder / "a.txt").exists()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param({"unknown_price": {"input_usd": -3, "output_usd": -15}}, id="negative"),
+        pytest.param({"unknown_price": {"input": 3, "output": 15}}, id="other words"),
+        pytest.param({"unknown_price": {"input_usd": "3", "output_usd": "15"}}, id="texts"),
+        pytest.param({"unknown_price": "alow"}, id="mistyped"),
+        pytest.param({"tool_limits": {"fs.list": {"seconds": -5}}}, id="time"),
+        pytest.param({"tool_limits": {"fs.list": {"secs": 5}}}, id="word"),
+        pytest.param({"tool_limits": 5}, id="no limits"),
+    ],
+)
+def test_options_that_switch_a_limit_off(lw: Place, serve: Serve, options: object) -> None:
+    """They are refused before the run: a budget that counts nothing is none."""
+    serve()
+    told = lw.real("run", native(lw, options=options))
+    assert (told.code, "options." in told.err) == (2, True), told.err
+
+
+def test_a_service_that_does_not_count(lw: Place, serve: Serve) -> None:
+    """Where tokens are limited it is asked once, and then the run fails by that limit."""
+    server = serve(Turn(text="hm", calls=(read(),), report_usage=False, times=None))
+    told = lw.real("run", native(lw), "--budget", "tokens=1k", "--json")
+    assert told.json["error"]["type"] == "budget_limit"
+    assert len(server.requests) == 1
+    assert lw.real("run", native(lw, max_turns=2), "--json").json["error"]["type"] != "budget_limit"
+
+
+def test_a_server_that_is_not_there(lw: Place, serve: Serve) -> None:
+    """A model is not asked without the tools that its author gave it."""
+    server = serve(Turn(text="I have created the issue."))
+    lw.write("loopwright.toml", '[mcp.issues]\ncommand = ["no-such-program-xyz"]\n')
+    told = lw.real("run", native(lw, tools=["issues.create"]), "--json")
+    assert (told.code, told.json["error"]["type"]) == (3, "not_found")
+    assert "no-such-program-xyz" in told.json["error"]["detail"]
+    assert server.requests == []
 
 
 @pytest.mark.item("aldo-62")

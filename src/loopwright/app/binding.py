@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 
 from loopwright.app.granting import asking, check_tools
-from loopwright.app.models_fit import check_models, fit_windows
+from loopwright.app.models_fit import check_models, check_options, fit_windows
 from loopwright.errors import DefinitionError, LoopwrightError
 from loopwright.model.actions import (
     Action,
@@ -93,6 +93,7 @@ def _fit(name: str, agent: Agent) -> Agent:
     if problem is not None:
         raise LoopwrightError(f"agent {name!r}: {problem}", code="bad-agent")
     if agent.is_chat:
+        check_options(name, agent)
         check_models(name, agent)
         check_tools(name, agent)
         return asking(agent)

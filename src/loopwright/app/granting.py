@@ -29,7 +29,7 @@ _READING = ("fs.read", "fs.list", "fs.search")
 _WRITING = ("fs.write", "fs.edit")
 READ_ONLY = "read-only"
 _FILES = "fs."
-_OURS = frozenset(name.partition(".")[0] for name in NATIVE)
+OURS = frozenset(name.partition(".")[0] for name in NATIVE)
 Server = StdioServer | HttpServer
 
 
@@ -90,7 +90,7 @@ def _named(agent: Agent) -> tuple[list[str], dict[str, list[str]]]:
         server, dot, tool = name.partition(".")
         if own is not None:
             native += [own] if own not in native else []
-        elif dot and server and tool and server not in _OURS:
+        elif dot and server and tool and server not in OURS:
             foreign.setdefault(server, []).append(tool)
         else:
             native.append(name)  # there is no such tool; told by name below

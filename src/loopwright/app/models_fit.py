@@ -3,6 +3,7 @@
 import os
 from collections.abc import Mapping
 from ipaddress import ip_address
+from math import isfinite
 from urllib.parse import urlsplit
 
 import msgspec
@@ -14,9 +15,49 @@ from loopwright.gateway.specs import Endpoint, endpoint_of
 from loopwright.model.actions import Action, Cycle, Repeat, Step, Steps
 from loopwright.model.memory import History
 from loopwright.model.plan import Agent, Plan
+from loopwright.model.record import JsonValue
 from loopwright.ports import ModelCatalogue
 
 WINDOW = "context_window"
+
+
+def check_options(name: str, agent: Agent) -> None:
+    """What the engine itself reads of an agent's options is as it can be read. A price that is
+    none would switch a budget off.
+    """
+    problem = _price_problem(agent.options.get("unknown_price"))
+    limits = agent.options.get("tool_limits")
+    if problem is None and limits is not None:
+        problem = _limits_problem(limits)
+    if problem is not None:
+        raise LoopwrightError(f"agent {name!r}: options.{problem}", code="bad-option")
+
+
+def _price_problem(said: JsonValue) -> str | None:
+    if said is None or said in ("allow", "deny"):
+        return None
+    if not isinstance(said, dict) or set(said) != {"input_usd", "output_usd"}:
+        return "unknown_price must be allow, deny, or {input_usd, output_usd} for a million tokens"
+    wrong = [one for one in said.values() if not _is_amount(one)]
+    return f"unknown_price: {wrong[0]!r} is no price" if wrong else None
+
+
+def _limits_problem(limits: JsonValue) -> str | None:
+    if not isinstance(limits, dict):
+        return "tool_limits must be limits by the name of a tool"
+    for tool, said in limits.items():
+        if not isinstance(said, dict) or not set(said) <= {"seconds", "at_once", "exclusive"}:
+            return f"tool_limits: {tool} may have seconds, at_once and exclusive"
+        seconds, at_once = said.get("seconds", 1), said.get("at_once", 1)
+        if not _is_amount(seconds) or not seconds or not isinstance(at_once, int) or at_once < 1:
+            return f"tool_limits: {tool} needs seconds above 0 and at_once of at least 1"
+    return None
+
+
+def _is_amount(value: JsonValue) -> bool:
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return False
+    return isfinite(value) and value >= 0
 
 
 def check_models(name: str, agent: Agent, env: Mapping[str, str] | None = None) -> None:

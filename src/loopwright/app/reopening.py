@@ -7,6 +7,7 @@ from pathlib import Path
 from loopwright.app.binding import bind_agents
 from loopwright.app.keeping import taken
 from loopwright.app.preparing import agent_choices, tightened
+from loopwright.app.rights import rights_of, with_rights
 from loopwright.app.service import CAS_TRIES, Service, row_ended
 from loopwright.errors import Conflict, VersionConflict
 from loopwright.kernel.facts import AgentChanged, AnyFact, RunReopened
@@ -92,6 +93,7 @@ def changed_agents(plan: Plan, given: Sequence[str], *, at: int, by: str) -> lis
         return []
     here = Path.cwd()
     bound = bind_agents(plan, default=default, named=named, base=here, cwd=here)
+    bound = with_rights(bound, rights_of(plan))
     return [
         AgentChanged(at=at, agent=name, becomes=agent, by=by)
         for name, agent in bound.agents.items()

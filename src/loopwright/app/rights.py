@@ -4,17 +4,20 @@ Some definitions come from systems where a person is asked about every tool, and
 to ask the answer is no. Their plans say so (`tools: ask`); the options of a start answer it.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
 
 import msgspec
 
-from loopwright.app.granting import FILE_TOOLS, granted_names
+from loopwright.app.granting import FILE_TOOLS, OURS, granted_names
 from loopwright.errors import LoopwrightError
 from loopwright.model.plan import Agent, ApprovalRule, Plan
 from loopwright.model.toolnames import is_open, speaks_of
+from loopwright.tools.toolbox import NATIVE
 
 ALL = "all"
 ASK = "ask"
+GIVEN = "rights"
 DENIED = "denied_tools"
 """Where an agent's options name the tools that are refused by a word of its own."""
 
@@ -39,13 +42,55 @@ def with_rights(plan: Plan, rights: Rights) -> Plan:
             hint="a sandbox allows the file tools, and nothing else",
         )
     asks = plan.settings.get("tools") == ASK
-    if not asks and not (rights.deny or rights.ask or rights.sandbox):
+    narrows = bool(rights.deny or rights.ask or rights.sandbox)
+    _check_names(plan, rights)
+    if narrows:
+        _check_held(plan)
+    if not asks and not narrows:
         return plan
     agents = {
         name: _with_rights(agent, rights, asks=asks) if agent.is_chat else agent
         for name, agent in plan.agents.items()
     }
-    return msgspec.structs.replace(plan, agents=agents)
+    settings = {**plan.settings, GIVEN: msgspec.json.encode(rights).decode()}
+    return msgspec.structs.replace(plan, agents=agents, settings=settings)
+
+
+def rights_of(plan: Plan) -> Rights:
+    """What was said when the run of this plan started. It holds for whatever stands behind an
+    agent later, too; whether somebody is there is not known then, so nobody is.
+    """
+    given = plan.settings.get(GIVEN)
+    if given is None:
+        return Rights()
+    return replace(msgspec.json.decode(given, type=Rights), attended=False)
+
+
+def _check_held(plan: Plan) -> None:
+    """Only chat models can be held to it: what a program does nobody sees."""
+    other = next((n for n, agent in plan.agents.items() if not agent.is_chat), None)
+    if other is not None:
+        raise LoopwrightError(
+            f"--deny, --ask and --sandbox hold chat models alone, and agent {other!r} is "
+            f"{plan.agents[other].spec!r}",
+            code="bad-flag",
+            hint="leave them out, or give the agent a model: --agent model:PROVIDER/NAME",
+        )
+
+
+def _check_names(plan: Plan, rights: Rights) -> None:
+    """A name that means no tool at all was not meant; to go on would keep what was to be denied."""
+    chats = [agent for agent in plan.agents.values() if agent.is_chat]
+    known = sorted({name for agent in chats for name in granted_names(agent)} | set(NATIVE))
+    servers = any(is_open(name) for name in known)
+    for name in (*rights.allow, *rights.deny, *rights.ask):
+        if name == ALL or not chats or any(speaks_of(name, one) for one in known):
+            continue
+        if servers and name.partition(".")[0] not in OURS:
+            continue  # of a server whose tools are known when it is asked
+        near = get_close_matches(name, known, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
+        raise LoopwrightError(f"there is no tool {name!r} here", code="bad-tool", hint=hint)
 
 
 def _with_rights(agent: Agent, rights: Rights, *, asks: bool) -> Agent:

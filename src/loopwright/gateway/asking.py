@@ -21,6 +21,7 @@ from loopwright.model.record import JsonValue
 from loopwright.ports import Job
 
 DEFAULT_WALL_MS = 900_000
+MOST_TOKENS = 1_000_000_000_000  # more than that nobody has counted
 
 _POLICIES: dict[str, PricePolicy] = {"allow": "allow", "deny": "deny"}
 _KINDS: dict[ModelFailureKind, FailureKind] = {
@@ -93,13 +94,22 @@ def _number(value: JsonValue) -> float:
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else 0.0
 
 
+def is_measured(attempts: tuple[Attempt, ...]) -> bool:
+    """Whether the service told what every attempt used, in numbers that can be."""
+    return all(one.usage.measured and _is_count(one.usage.output_tokens) for one in attempts)
+
+
+def _is_count(tokens: int) -> bool:
+    return 0 <= tokens < MOST_TOKENS
+
+
 def usage_of(attempts: tuple[Attempt, ...]) -> Usage:
     """What all attempts have used; a price that nobody knows is counted as such, never as zero."""
     whole = total_usage(attempts)
     return Usage(
-        input_tokens=whole.input_tokens,
-        output_tokens=whole.output_tokens,
-        usd=round(sum(one.usage.usd or 0.0 for one in attempts), 9),
+        input_tokens=min(max(whole.input_tokens, 0), MOST_TOKENS),
+        output_tokens=min(max(whole.output_tokens, 0), MOST_TOKENS),
+        usd=round(max(sum(one.usage.usd or 0.0 for one in attempts), 0.0), 9),
         unpriced=sum(one.usage.usd is None for one in attempts),
     )
 

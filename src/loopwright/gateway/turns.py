@@ -12,7 +12,7 @@ import msgspec
 
 from loopwright.agents.conversation import HAND_IN, SEND, submit_tool
 from loopwright.errors import LoopwrightError
-from loopwright.gateway.asking import failure_of, request_of, usage_of
+from loopwright.gateway.asking import failure_of, is_measured, request_of, usage_of
 from loopwright.kernel.calls import AgentCall, ModelCall, ToolCall
 from loopwright.kernel.checks import last_json_object
 from loopwright.kernel.cycles import SUBMIT
@@ -26,7 +26,7 @@ from loopwright.model.exchange import (
     TextDelta,
     Unanswered,
 )
-from loopwright.model.messages import CallPart, UserMessage
+from loopwright.model.messages import AssistantMessage, CallPart, ToolSpec, UserMessage
 from loopwright.model.record import JsonValue
 from loopwright.model.turns import Turn, WantedCall, encode_turn
 from loopwright.ports import Answer, Bus, Delta, Done, Failed, Job, ModelClient, Tools
@@ -37,6 +37,10 @@ SchemaProblem: TypeAlias = Callable[[dict[str, JsonValue], JsonValue], str | Non
 INTERRUPTED = (
     "the call was interrupted, and nobody knows whether it had an effect; look before you do it "
     "again"
+)
+UNMEASURED = (
+    "the service does not tell what it used, and a limit in money or tokens cannot be kept; leave "
+    "the limit out, or ask another service"
 )
 CUT_OFF = "the answer was cut off here, so the call may not be whole; say it in smaller parts"
 NOT_HANDED_IN = f"the model gave no result: it has to call {SUBMIT}"
@@ -73,11 +77,22 @@ class Turns:
     async def _turn(self, job: Job) -> Answer:
         """The next turn of a conversation."""
         tools = self._tools_of(job)
-        offered = () if job.forced else (await tools.specs()).tools
+        offered: tuple[ToolSpec, ...] = ()
+        if not job.forced:
+            offer = await tools.specs()
+            if offer.problems:  # to go on without what the author gave would end in false words
+                return Failed(error=Failure(type="not_found", detail="; ".join(offer.problems)))
+            offered = offer.tools
         end = await self._ask(job, request_of(job, (*offered, *job.offers)))
         if isinstance(end, Unanswered):
             return _unanswered(end)
         usage = usage_of(end.attempts)
+        if job.counted and not is_measured(end.attempts):
+            return Failed(
+                error=Failure(type="budget_limit", detail=UNMEASURED),
+                output=end.message.text,
+                usage=usage,
+            )
         calls = [await self._wanted(job, tools, call) for call in end.message.calls]
         if calls and end.finish == "length":
             calls[-1] = msgspec.structs.replace(calls[-1], problem=CUT_OFF)
@@ -137,14 +152,16 @@ class Turns:
             async for event in events:
                 match event:
                     case TextDelta(text=text):
-                        self._tell(job, "text", text)
+                        self._tell(job, "text", _clean(text))
                     case CallDelta(tool=tool) if tool:
                         self._tell(job, "tool", tool)
                     case AttemptFailed(attempt=attempt, wait_ms=wait) if wait is not None:
                         failure = attempt.failure
                         words = failure.detail if failure is not None else ""
                         self._tell(job, "note", f"{attempt.model}: {words}; trying again")
-                    case Answered() | Unanswered():
+                    case Answered():
+                        return msgspec.structs.replace(event, message=_storable(event.message))
+                    case Unanswered():
                         return event
                     case _:
                         pass
@@ -192,6 +209,21 @@ async def _sent(job: Job, arguments: JsonValue) -> Answer:
     if told.ok:
         return Done(output=told.text)
     return Failed(error=Failure(type="tool", detail=told.text), output=told.text)
+
+
+def _storable(message: AssistantMessage) -> AssistantMessage:
+    """The message without halves of characters, which neither a log nor a wire can carry."""
+    parts = tuple(
+        msgspec.structs.replace(part, args=_clean(part.args))
+        if isinstance(part, CallPart)
+        else msgspec.structs.replace(part, text=_clean(part.text))
+        for part in message.parts
+    )
+    return AssistantMessage(parts=parts)
+
+
+def _clean(text: str) -> str:
+    return text if text.isascii() else text.encode(errors="replace").decode()
 
 
 def _wants_result(job: Job) -> bool:

@@ -17,6 +17,7 @@ def turn_job(state: State, pending: Pending, agent: Agent, texts: Texts, token: 
     assert started is not None
     assert isinstance(owner, PassOwner), "a cycle is the body of a loop"
     step = enclosing_step(owner)
+    limits = [limits_of(state, place) for place in chain(owner)]
     job = Job(
         run=started.run,
         effect=pending.effect,
@@ -31,7 +32,8 @@ def turn_job(state: State, pending: Pending, agent: Agent, texts: Texts, token: 
         idle_ms=idle_limit(state, owner, agent),
         hidden=hidden_from(owner.parent.owner),
         wall_ms=agent.wall_ms,
-        budgeted=any(limits_of(state, place).usd is not None for place in chain(owner)),
+        budgeted=any(one.usd is not None for one in limits),
+        counted=any(one.usd is not None or one.tokens is not None for one in limits),
     )
     if isinstance(call, ToolCall):
         job.arguments = texts.read(call.arguments)

@@ -39,11 +39,15 @@ _STATUSES: dict[int, ModelFailureKind] = {
 }
 
 
+LONGEST_PAUSE_S = 7 * 86_400
+"""A service that asks for more is not parked for: nobody would wait for it knowingly."""
+
+
 def failure_of(error: Exception, at: Endpoint, now_ms: int) -> ModelFailure:
     """What an exception of the library means; one that nobody expects is a bad answer."""
     status = error.status_code if isinstance(error, told.ModelHTTPError) else None
     pause = getattr(error, "retry_after", None)
-    timed = isinstance(pause, int | float) and pause >= 0
+    timed = isinstance(pause, int | float) and 0 < pause <= LONGEST_PAUSE_S
     return ModelFailure(
         kind=_kind(error, status),
         model=at.spec,
