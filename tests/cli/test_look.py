@@ -63,6 +63,24 @@ def test_show(lw: Place) -> None:
     assert detail["headline"] == "Stopped at the cap after 2 of 2 passes"
 
 
+def test_show_of_a_list_with_a_failed_item(lw: Place) -> None:
+    """Its inner steps stand for all items, the failed one is marked, and items are no passes."""
+    folder = lw.folder / ".archon" / "workflows"
+    folder.mkdir(parents=True)
+    child = {"id": "work", "bash": 'test "$ARGUMENTS" != b'}
+    fan = {"id": "fan", "workflow": "child", "fan_out": {"items": ["a", "b", "c"]}}
+    for name, node in (("child", child), ("parent", fan)):
+        text = json.dumps({"name": name, "description": "d", "nodes": [node]})
+        (folder / f"{name}.yaml").write_text(text)
+    assert lw("run", str(folder / "parent.yaml")).code == 3
+    told = lw("show", "last").out
+    assert "Failed after 3 items: the command ended with code 1" in told
+    assert re.search(r"✗ work +failed +2 ok, 1 failed, script", told)
+    marks = re.findall(r"^([✓✗·]) \d  (.*)$", told, re.MULTILINE)
+    assert [mark for mark, _ in marks] == ["✓", "✗", "✓"]
+    assert marks[1][1] == "the command ended with code 1"
+
+
 @pytest.mark.parametrize("verb", ["show", "events", "logs"])
 def test_references(lw: Place, verb: str) -> None:
     """An unknown run leaves with 2 and a hint; so does the beginning of more than one id."""

@@ -139,6 +139,7 @@ def _pass_item(seen: PassSeen) -> dict[str, JsonValue]:
         "status": seen.status,
         "done": seen.done,
         "learning": seen.learning,
+        "error": seen.error or None,
         "checks": [
             {"check": one.label, "verdict": one.verdict, "evidence": one.evidence}
             for one in seen.checks

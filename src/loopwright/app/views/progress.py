@@ -82,6 +82,7 @@ class PassSeen:
     checks: list[CheckSeen] = field(default_factory=list)
     status: str = "running"
     done: bool = False
+    error: str = ""
 
 
 class Progress:
@@ -161,6 +162,7 @@ class Progress:
         if seen is None:
             return None
         seen.status, seen.done = fact.status, fact.done
+        seen.error = fact.error.detail if fact.error is not None else ""
         if fact.output is not None:
             seen.learning = learning_of(fact.output, fact.iteration or 1, LEARNING_CHARS)
         place = self._pass_label(fact.path, fact.iteration)

@@ -66,10 +66,15 @@ def _ended(state: State, passes: str) -> str:
 
 
 def _passes(state: State) -> str:
-    """` after 3 of 10 passes`, for a run that is one loop."""
-    made, most = iterations(state), most_passes(state)
-    if only_repeat(state.plan) is None:
+    """` after 3 of 10 passes`, for a run that is one loop; of a list, its items."""
+    made, most, loop = iterations(state), most_passes(state), only_repeat(state.plan)
+    if loop is None:
         return ""
+    if loop.each is not None:
+        items = f"{made} item{'' if made == 1 else 's'}"
+        if state.finished is not None:
+            return f" after {items}"
+        return f" with {items} begun" if made else ""
     if state.finished is None:
         return f" in pass {made}{f' of {most}' if most else ''}" if made else ""
     of = f" of {most}" if most else ""
