@@ -32,6 +32,7 @@ _FAILED = {
     "rejected": "Failed: a person rejected it",
     "max_iterations": "Failed at the cap",
 }
+_WITH = {" REASON": " with a reason", " TEXT": " with a text"}
 
 
 def headline(state: State) -> str:
@@ -144,6 +145,20 @@ def _words_for(verb: Decision, gate: GateState) -> str:
     if verb == "reject" and gate.call is not None:
         return " REASON"
     return " TEXT" if verb == "continue" else ""
+
+
+def answering(gate: GateState) -> str:
+    """How a gate can be answered, in one line: a command, and what else it takes."""
+    first, *others = gate.answers
+    also = [_in_words(verb, gate) for verb in others]
+    if gate.call is not None:
+        also.insert(0, "with other arguments: --arguments JSON")
+    command = f"loopwright {first} {gate.gate}{_words_for(first, gate)}"
+    return f"{command}   ({', '.join(f'or {one}' for one in also)})" if also else command
+
+
+def _in_words(verb: Decision, gate: GateState) -> str:
+    return f"{verb}{_WITH.get(_words_for(verb, gate), '')}"
 
 
 def next_commands(state: State) -> list[str]:
