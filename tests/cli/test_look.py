@@ -92,6 +92,13 @@ def test_references(lw: Place, verb: str) -> None:
     assert (many.code, many.json["status"]) == (2, 409)
 
 
+@pytest.mark.parametrize("words", [["ls", "--limit"], ["events", "last", "--after"]])
+def test_numbers_without_bounds(lw: Place, words: list[str]) -> None:
+    """A number that no list can have is wrong usage, and the range is named."""
+    told = lw(*words, "9" * 23)
+    assert (told.code, "is not in the range" in told.err) == (2, True)
+
+
 def test_events(lw: Place) -> None:
     """Facts are JSON lines with run, number, time, kind and path; --after skips."""
     run = lw("run", lw.loop(lw.script("x"), max=1), "--json").json["run"]
