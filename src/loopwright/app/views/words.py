@@ -7,7 +7,7 @@ from loopwright.kernel.limits import cap
 from loopwright.kernel.reopening import REOPENED
 from loopwright.kernel.state import State
 from loopwright.model.actions import Decision, Repeat
-from loopwright.model.checks import leaves
+from loopwright.model.checks import Contains, leaves
 from loopwright.model.plan import only_repeat
 from loopwright.runtime.headline import status_of
 
@@ -136,7 +136,10 @@ def _label(loop: Repeat, index: int) -> str:
     leaf = found[index]
     name = str(type(leaf).__struct_config__.tag)
     argv = getattr(leaf, "argv", None)
-    detail = " ".join(argv) if argv else str(getattr(leaf, "pattern", getattr(leaf, "word", "")))
+    if argv:
+        return f"{name}: {' '.join(argv)}"
+    what = leaf.text if isinstance(leaf, Contains) else getattr(leaf, "pattern", "")
+    detail = " ".join(str(what or getattr(leaf, "word", "")).split())
     return f"{name}: {detail}" if detail else name
 
 
