@@ -90,6 +90,10 @@ def test_references(lw: Place, verb: str) -> None:
         lw("run", lw.loop(lw.script("x"), max=1))
     many = lw(verb, "run_", "--json")
     assert (many.code, many.json["status"]) == (2, 409)
+    runs = [row["run"] for row in lw("ls", "--json").json["runs"]]
+    assert all(run in many.json["detail"] for run in runs)
+    assert "`last`" in many.json["hint"]
+    assert "`last`" in lw(verb, "--help").out
 
 
 @pytest.mark.parametrize("words", [["ls", "--limit"], ["events", "last", "--after"]])
