@@ -8,6 +8,9 @@ import pytest
 
 from loopwright.cli.texts import width
 from tests.cli.conftest import Place
+from tests.cli.planting import first_fact, plant, texts
+from tests.kernel.driving import Driver
+from tests.kernel.test_cycles import plan as cycle_plan
 
 
 def test_ls(lw: Place) -> None:
@@ -79,6 +82,18 @@ def test_show_of_a_list_with_a_failed_item(lw: Place) -> None:
     marks = re.findall(r"^([✓✗·]) \d  (.*)$", told, re.MULTILINE)
     assert [mark for mark, _ in marks] == ["✓", "✗", "✓"]
     assert marks[1][1] == "the command ended with code 1"
+
+
+def test_show_of_a_run_that_was_left_behind(lw: Place) -> None:
+    """It says so where it says how the run stands, and how it is taken up."""
+    made = cycle_plan(most=4)
+    driver = Driver(made, texts=texts(), facts=[first_fact(made, "run_alone")]).start()
+    run = plant(made, driver.facts)
+    told = lw("show", run).out.splitlines()
+    assert told[0].startswith("▶ running (left behind)  ")
+    assert told[1] == "Left behind in pass 1 of 4"
+    assert f"  loopwright resume {run}" in told
+    assert lw("ls").out.splitlines()[1].startswith("▶ running (left behind)")
 
 
 @pytest.mark.parametrize("verb", ["show", "events", "logs"])

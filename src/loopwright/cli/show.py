@@ -53,10 +53,10 @@ class _Sheet:
 
     def put(self, detail: "dict[str, JsonValue]") -> None:
         status = str(detail["status"])
-        self._line(
-            f"{status_cell(status, signs=self._signs)}  {one_line(str(detail['name']))}",
-            STATUS_TONES[status],
-        )
+        cell = status_cell(status, signs=self._signs)
+        if detail["left_behind"]:
+            cell += " (left behind)"
+        self._line(f"{cell}  {one_line(str(detail['name']))}", STATUS_TONES[status])
         self._line(one_line(str(detail["headline"])), "bold")
         self._line("")
         self._fields(detail)

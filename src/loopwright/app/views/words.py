@@ -35,8 +35,8 @@ _FAILED = {
 _WITH = {" REASON": " with a reason", " TEXT": " with a text"}
 
 
-def headline(state: State) -> str:
-    """One sentence about a run."""
+def headline(state: State, *, left_behind: bool = False) -> str:
+    """One sentence about a run; `left_behind` says that it should move and nobody moves it."""
     status, passes = status_of(state), _passes(state)
     if status == "waiting":
         count = len(state.gates)
@@ -45,7 +45,7 @@ def headline(state: State) -> str:
     if status == "paused":
         return f"Paused{passes}"
     if status == "running":
-        return f"Under way{passes}"
+        return f"{'Left behind' if left_behind else 'Under way'}{passes}"
     return _ended(state, passes)
 
 
