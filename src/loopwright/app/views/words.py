@@ -74,7 +74,7 @@ def _passes(state: State) -> str:
     if loop.each is not None:
         items = f"{made} item{'' if made == 1 else 's'}"
         if state.finished is not None:
-            return f" after {items}"
+            return f" after {items}" if made or not state.finished.error else ""
         return f" with {items} begun" if made else ""
     if state.finished is None:
         return f" in pass {made}{f' of {most}' if most else ''}" if made else ""
