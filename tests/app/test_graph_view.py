@@ -99,6 +99,26 @@ def test_items_are_counted() -> None:
     assert standing(*facts)["each"] == ("running", "1/3 items")
 
 
+def test_what_is_inside_of_a_list_stands_for_all_items() -> None:
+    """One failed item marks the step, however the last one ended; a new pass of one item leaves
+    the others as they are.
+    """
+    call = Step(id="x", action=CALL)
+    inner = Step(id="loop", action=Repeat(body=Steps(steps=(call,)), max=2))
+    each = Repeat(body=Steps(steps=(call, inner)), each=Each(items=ItemsExpr(expr="x")))
+    plan = Plan(name="p", steps=(Step(id="fan", action=each),))
+    facts: list[AnyFact] = [began("fan"), *[a_pass(f"fan[{n}]", n + 1) for n in range(3)]]
+    facts += [ended("fan[0].x"), ended("fan[1].x", "failed")]
+    facts += [began("fan[0].loop"), a_pass("fan[0].loop.0", 1), ended("fan[0].loop.0.x", "failed")]
+    facts += [began("fan[2].loop"), a_pass("fan[2].loop.0", 1), ended("fan[2].loop.0.x")]
+    [fan] = graph(plan, [*facts, began("fan[2].x")])
+    assert (fan.inner[0].status, fan.inner[0].passes) == ("running", "1 ok, 1 failed, 1 running")
+    [fan] = graph(plan, [*facts, ended("fan[2].x"), a_pass("fan[0].loop.1", 2)])
+    x, loop = fan.inner
+    assert (fan.status, x.status, x.passes) == ("running", "failed", "2 ok, 1 failed")
+    assert (loop.inner[0].status, loop.inner[0].passes) == ("completed", "")
+
+
 def test_questions_and_steps_left_out() -> None:
     """A step at a gate waits until it is answered; a skipped one says so."""
     asked = GateOpened(

@@ -24,12 +24,14 @@ from loopwright.kernel.facts import (
     Usage,
 )
 from loopwright.model.actions import AskPerson, CallAgent, Gate, Repeat, Step
-from loopwright.model.checks import Judge
+from loopwright.model.checks import Contains, Judge
 from loopwright.model.plan import Plan
 from loopwright.model.record import Blob
 from loopwright.model.template import literal
 from loopwright.ports import Numbered
 from tests.kernel.driving import Driver, Fail, Reply, by_pass, drive, kind, plan_of, plan_of_steps
+from tests.kernel.test_cycles import begun, call, turn
+from tests.kernel.test_cycles import plan as cycle_plan
 
 CALL = CallAgent(agent="worker")
 KINDS = typing.get_args(AnyFact)
@@ -302,3 +304,18 @@ def test_what_a_judge_says_is_not_what_the_pass_brought() -> None:
     for seq, fact in enumerate(facts, start=1):
         progress.take(Numbered(seq, fact))
     assert progress.passes[0].learning == "a poem"
+
+
+def test_a_turn_that_is_a_pass_is_told_once() -> None:
+    """With its calls, and not again when the pass ends; its check says which text it looks for."""
+    made = cycle_plan(Contains(text="ALL\nDONE"), most=2)
+    driver = begun(
+        made, turn("I look.", call("c1", arguments={"path": "a.txt"})), turn("I wait.")
+    ).run()
+    progress = Progress(made, driver.texts.read)
+    lines = [progress.take(Numbered(seq, fact)) for seq, fact in enumerate(driver.facts, start=1)]
+    told = [line.text for line in lines if line is not None]
+    assert [text for text in told if "I look." in text] == ["pass 1/2: I look. [fs.read a.txt]"]
+    assert [text for text in told if "I wait." in text] == ["pass 2/2: I wait."]
+    assert "pass 1/2: contains: ALL DONE: fail" in told
+    assert progress.passes[0].learning == "I look."

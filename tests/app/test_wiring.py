@@ -260,7 +260,7 @@ def test_an_agent_that_deletes_its_workspace(
 @pytest.mark.item("A28")
 @pytest.mark.parametrize(
     ("value", "kind"),
-    [('"text"', "str"), ("null", "nothing"), ('{"a": 1}', "dict")],
+    [('"text"', "a text"), ("null", "nothing"), ('{"a": 1}', "an object")],
     ids=["text", "null", "object"],
 )
 def test_items_that_are_no_list_fail_the_step(

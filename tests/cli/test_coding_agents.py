@@ -151,5 +151,5 @@ def test_the_doctor_knows_each_cli(lw: Place, cli: str) -> None:
     lw.env["PATH"] = "/nowhere"
     checks = {c["check"]: c for c in lw.real("doctor", "--json").json["checks"]}
     found = checks[f"agent {cli}"]
-    assert (found["state"], found["why"]) == ("ok", "not installed")
+    assert (found["state"], found["why"]) == ("none", "not installed")
     assert "npm install -g" in found["fix"]

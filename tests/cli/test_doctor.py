@@ -1,5 +1,6 @@
 """`doctor`: at least fifteen looks, each with a reason, and a cure where one is needed."""
 
+import re
 import sqlite3
 from pathlib import Path
 
@@ -21,6 +22,17 @@ def test_a_healthy_place(lw: Place) -> None:
     text = lw("doctor")
     assert len(text.out.splitlines()) >= 15
     assert "invariants" not in text.out
+
+
+def test_what_is_not_here_is_not_in_order(lw: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A coding CLI that is not installed has a mark of its own; --quiet shows problems alone."""
+    monkeypatch.setenv("PATH", str(lw.folder))
+    told = lw("doctor")
+    assert re.search(r"^· none  agent codex +not installed$", told.out, re.MULTILINE)
+    quiet = [line for line in lw("doctor", "-q").out.splitlines() if "fix: " not in line]
+    assert quiet
+    assert {line.split()[1] for line in quiet} <= {"warn", "fail"}
+    assert any("git" in line for line in quiet)
 
 
 def test_looking_changes_nothing(lw: Place) -> None:

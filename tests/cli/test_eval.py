@@ -218,6 +218,16 @@ def test_bad_expectations_are_refused(lw: Place, evaluator: dict[str, Any], says
     assert says in told.err
 
 
+def test_a_definition_is_no_file_of_cases(lw: Place) -> None:
+    """One sentence says so, in the place of a list of unknown keys; other files have theirs."""
+    told = lw("eval", lw.loop(lw.script("x")))
+    assert told.code == 2
+    assert told.err.startswith("error: loop.yaml is a definition (native), not a file of cases\n")
+    assert "definition: loop.yaml" in told.err
+    lw.write("other.yaml", "some: thing\n")
+    assert "cases is required" in lw("eval", "other.yaml").err
+
+
 def test_bad_cases_are_refused(lw: Place) -> None:
     """Two cases of a name, a case without an input, no definition: all are told at once."""
     case = {"id": "a", "input": "x", "evaluators": [{"contains": "x"}]}

@@ -94,6 +94,19 @@ def test_nobody_is_asked_without_a_terminal(lw: Place) -> None:
     assert "TEXT" in missing.err
 
 
+def test_the_hint_names_what_a_gate_takes(lw: Place) -> None:
+    """Only answers that the gate takes are offered; others are wrong usage."""
+    told = lw("run", lw.loop(lw.script("x"), until={"person": True}))
+    assert "   (or reject, or continue with a text)\n" in told.err
+    asks = {"id": "a", "gate": {"message": "Ship?"}}
+    lw.write("asks.yaml", json.dumps({"name": "asks", "steps": [asks]}))
+    told = lw("run", "asks.yaml")
+    gate = lw("inbox", "--json").json["gates"][-1]["id"]
+    assert f"  loopwright approve {gate}   (or reject)\n" in told.err
+    refused = lw("continue", gate, "more")
+    assert (refused.code, f"loopwright approve {gate}" in refused.err) == (2, True)
+
+
 def test_several_gates_need_a_name(lw: Place) -> None:
     """A run that waits at two gates is answered gate by gate."""
     steps = [{"id": name, "gate": {"message": f"{name}?"}} for name in ("a", "b")]

@@ -8,6 +8,9 @@ import pytest
 
 from loopwright.cli.texts import width
 from tests.cli.conftest import Place
+from tests.cli.planting import first_fact, plant, texts
+from tests.kernel.driving import Driver
+from tests.kernel.test_cycles import plan as cycle_plan
 
 
 def test_ls(lw: Place) -> None:
@@ -63,6 +66,36 @@ def test_show(lw: Place) -> None:
     assert detail["headline"] == "Stopped at the cap after 2 of 2 passes"
 
 
+def test_show_of_a_list_with_a_failed_item(lw: Place) -> None:
+    """Its inner steps stand for all items, the failed one is marked, and items are no passes."""
+    folder = lw.folder / ".archon" / "workflows"
+    folder.mkdir(parents=True)
+    child = {"id": "work", "bash": 'test "$ARGUMENTS" != b'}
+    fan = {"id": "fan", "workflow": "child", "fan_out": {"items": ["a", "b", "c"]}}
+    for name, node in (("child", child), ("parent", fan)):
+        text = json.dumps({"name": name, "description": "d", "nodes": [node]})
+        (folder / f"{name}.yaml").write_text(text)
+    assert lw("run", str(folder / "parent.yaml")).code == 3
+    told = lw("show", "last").out
+    assert "Failed after 3 items: the command ended with code 1" in told
+    assert re.search(r"✗ work +failed +2 ok, 1 failed, script", told)
+    marks = re.findall(r"^([✓✗·]) \d  (.*)$", told, re.MULTILINE)
+    assert [mark for mark, _ in marks] == ["✓", "✗", "✓"]
+    assert marks[1][1] == "the command ended with code 1"
+
+
+def test_show_of_a_run_that_was_left_behind(lw: Place) -> None:
+    """It says so where it says how the run stands, and how it is taken up."""
+    made = cycle_plan(most=4)
+    driver = Driver(made, texts=texts(), facts=[first_fact(made, "run_alone")]).start()
+    run = plant(made, driver.facts)
+    told = lw("show", run).out.splitlines()
+    assert told[0].startswith("▶ running (left behind)  ")
+    assert told[1] == "Left behind in pass 1 of 4"
+    assert f"  loopwright resume {run}" in told
+    assert lw("ls").out.splitlines()[1].startswith("▶ running (left behind)")
+
+
 @pytest.mark.parametrize("verb", ["show", "events", "logs"])
 def test_references(lw: Place, verb: str) -> None:
     """An unknown run leaves with 2 and a hint; so does the beginning of more than one id."""
@@ -72,6 +105,17 @@ def test_references(lw: Place, verb: str) -> None:
         lw("run", lw.loop(lw.script("x"), max=1))
     many = lw(verb, "run_", "--json")
     assert (many.code, many.json["status"]) == (2, 409)
+    runs = [row["run"] for row in lw("ls", "--json").json["runs"]]
+    assert all(run in many.json["detail"] for run in runs)
+    assert "`last`" in many.json["hint"]
+    assert "`last`" in lw(verb, "--help").out
+
+
+@pytest.mark.parametrize("words", [["ls", "--limit"], ["events", "last", "--after"]])
+def test_numbers_without_bounds(lw: Place, words: list[str]) -> None:
+    """A number that no list can have is wrong usage, and the range is named."""
+    told = lw(*words, "9" * 23)
+    assert (told.code, "is not in the range" in told.err) == (2, True)
 
 
 def test_events(lw: Place) -> None:

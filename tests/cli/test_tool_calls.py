@@ -201,11 +201,21 @@ def test_each_call_is_answered_alone(lw: Place) -> None:
     assert "already answered: reject by tester" in again.err
 
 
+def test_the_hint_names_what_a_call_takes(lw: Place) -> None:
+    """A command that leaves a call waiting says how it is answered, and with what."""
+    run = held(shell())
+    told = lw("resume", run, "--no-wait")
+    [gate] = gates(lw)
+    assert told.code == 5
+    also = "(or with other arguments: --arguments JSON, or reject with a reason)"
+    assert f"  loopwright approve {gate['id']}   {also}\n" in told.err
+
+
 def test_a_call_takes_no_other_word(lw: Place) -> None:
     """`continue` is for passes: it is refused and the call waits on."""
     run = held(shell())
     told = lw("continue", run, "go on", "--no-drive")
-    assert told.code == 8
+    assert told.code == 2
     assert "takes approve, reject, not continue" in told.err
     assert len(gates(lw)) == 1
 

@@ -8,10 +8,7 @@ from loopwright.kernel.facts import (
     IterationStarted,
     Usage,
 )
-from loopwright.model.actions import (
-    Each,
-    Repeat,
-)
+from loopwright.model.actions import Each, Repeat, Step
 from loopwright.model.policy import Limits
 from loopwright.model.template import Items, ItemsExpr, ItemsFrom, Ref
 from tests.kernel.driving import (
@@ -112,13 +109,16 @@ def test_items_under_way_finish_after_a_failure() -> None:
     ("items", "reason", "detail"),
     [
         pytest.param(
-            ItemsFrom(ref=Ref(of="input", name="text")), "not-a-list", "found str", id="text"
+            ItemsFrom(ref=Ref(of="input", name="text")),
+            "not-a-list",
+            'found a text: "abc"',
+            id="text",
         ),
         pytest.param(
             ItemsFrom(ref=Ref(of="input", name="no")), "not-a-list", "nothing", id="nothing"
         ),
         pytest.param(
-            ItemsFrom(ref=Ref(of="message")), "not-a-list", "found Blob", id="stored text"
+            ItemsFrom(ref=Ref(of="message")), "not-a-list", 'a text: "mmm', id="stored text"
         ),
         pytest.param(ItemsExpr(expr="x"), "not-a-list", "x", id="unknown name"),
         pytest.param(ItemsExpr(expr="1 + 1"), "not-a-list", "list", id="a number"),
@@ -133,6 +133,29 @@ def test_bad_lists(items: object, reason: str, detail: str) -> None:
     assert run.end.error is not None
     assert detail in run.end.error.detail
     assert run.of(IterationStarted) == []
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        pytest.param("none\ntoday", 'found a text: "none\\ntoday"', id="no JSON"),
+        pytest.param('{"a": [1]}', 'found an object: {"a":[1]}', id="object"),
+        pytest.param("7", "found a number: 7", id="number"),
+        pytest.param("true", "found true", id="yes or no"),
+        pytest.param("", "found nothing", id="nothing"),
+        pytest.param("x" * 500, f'found a text: "{"x" * 78}…', id="long"),
+    ],
+)
+def test_what_a_step_said_is_no_list(said: str, words: str) -> None:
+    """The failure shows what was said, cut where it is long."""
+    items = ItemsFrom(ref=Ref(of="result", name="a"))
+    steps = (
+        Step(id="a", action=WORK),
+        Step(id="b", action=Repeat(body=WORK, each=Each(items=items)), needs=("a",)),
+    )
+    run = drive(plan_of_steps(*steps), script=lambda _: Reply(said))
+    assert run.end.error is not None
+    assert run.end.error.detail == f"the items must be a list, {words}"
 
 
 @pytest.mark.parametrize(

@@ -33,8 +33,10 @@ class FoundCli:
     by: str = ""
 
     @property
-    def state(self) -> Literal["ok", "warn"]:
-        return "warn" if self.path and (self.signed_in == "no" or not self.version) else "ok"
+    def state(self) -> Literal["ok", "none", "warn"]:
+        if self.path is None:
+            return "none"
+        return "warn" if self.signed_in == "no" or not self.version else "ok"
 
     @property
     def why(self) -> str:

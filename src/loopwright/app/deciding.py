@@ -38,7 +38,9 @@ def check_answer(
     """Refuse what a gate does not take; the gate stays open then."""
     if decision not in opened.answers:
         raise Conflict(
-            f"{opened.gate} takes {', '.join(opened.answers)}, not {decision}", code="bad-decision"
+            f"{opened.gate} takes {', '.join(opened.answers)}, not {decision}",
+            code="bad-decision",
+            hint=f"loopwright {opened.answers[0]} {opened.gate}",
         )
     if digest is not None and digest != opened.digest:
         raise Conflict(f"{opened.gate} has changed since it was shown", code="changed-since-shown")

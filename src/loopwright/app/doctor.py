@@ -23,7 +23,10 @@ from loopwright.runtime.senses import content_hash
 from loopwright.stores import SqliteLog
 from loopwright.stores.faults import REPLACE
 
-State: TypeAlias = Literal["ok", "warn", "fail"]
+State: TypeAlias = Literal["ok", "none", "warn", "fail"]
+"""`none`: something that is not here, and is needed only by those who want it."""
+
+PROBLEMS: tuple[State, ...] = ("warn", "fail")
 
 MIN_PYTHON = (3, 11)
 MIN_SQLITE = (3, 37, 0)

@@ -10,10 +10,10 @@ from typing import Annotated, Literal, TypeAlias
 
 from pydantic import AfterValidator, Field
 
-from loopwright.app.dialects import MAX_BYTES
+from loopwright.app.dialects import MAX_BYTES, dialect, recognise
 from loopwright.dialects.native.fields import Id, Line, Prose, SpecLine
 from loopwright.dialects.native.parts import JsonSchema, Surface
-from loopwright.errors import DefinitionError
+from loopwright.errors import DefinitionError, LoopwrightError
 from loopwright.model.record import JsonValue
 from loopwright.programs.files import FileProblem, read_regular
 from loopwright.syntax import Diagnostic, Document, read, validate
@@ -38,6 +38,7 @@ JUDGED: tuple[Kind, ...] = ("rubric", "llm_judge")
 Subject: TypeAlias = Literal["text", "composed", "tool"]
 _WHOLE: tuple[Kind, ...] = ("exact", "json_schema")
 MAX_CASES = 1_000
+UNSURE = 10  # of 100: how sure a dialect is of a mapping that nobody else claims
 
 
 def _pattern(pattern: str) -> str:
@@ -116,6 +117,7 @@ class Evaluation(Surface):
 def read_evaluation(file: Path) -> Evaluation:
     """The evaluation in a file; DefinitionError with every problem there is."""
     document = _read(file)
+    _refuse_definition(file, document.value)
     made, problems = validate(Evaluation, document)
     written = document.value.get("cases") if isinstance(document.value, dict) else None
     cases: list[JsonValue] = written if isinstance(written, list) else []
@@ -125,6 +127,20 @@ def read_evaluation(file: Path) -> Evaluation:
     if made is None or problems:
         raise DefinitionError(f"{file} is not a valid evaluation", problems=problems)
     return made
+
+
+def _refuse_definition(file: Path, value: JsonValue) -> None:
+    """A definition is a likely thing to name here; its keys are not wrong, the file is."""
+    if not isinstance(value, dict) or "cases" in value or "definition" in value:
+        return
+    language = recognise(value)
+    if dialect(language).recognise(value) <= UNSURE and "steps" not in value:
+        return
+    raise LoopwrightError(
+        f"{file} is a definition ({language}), not a file of cases",
+        code=DefinitionError.code,
+        hint=f"write a file with `definition: {file.name}` and `cases:`, and evaluate that",
+    )
 
 
 def read_expectation(file: Path) -> Expectation:

@@ -49,6 +49,7 @@ ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 CAS_TRIES = 50
 Shown: TypeAlias = RunStatus | Literal["unchanged"]
 SHORTEST_END = 4  # of an id; the beginnings of ids of one day are all alike
+CANDIDATES = 5  # runs that are named where a reference fits several
 MANY = 1_000
 GATE_FACTS = (GateOpened, GateAnswered, GateClosed)
 
@@ -140,7 +141,7 @@ class Service:
         """A run by its id, by the beginning or the end of one when only one fits, or `last`."""
         found = self.log.rows(limit=1) if reference == "last" else []
         if reference and not found:
-            found = self.log.rows(prefix=reference, limit=3)
+            found = self.log.rows(prefix=reference, limit=CANDIDATES + 1)
         if not found and len(reference) >= SHORTEST_END:
             found = [row for row in self.log.rows(limit=MANY) if row.run.endswith(reference)]
         runs = [row.run for row in found]
@@ -148,7 +149,12 @@ class Service:
             return reference if reference in runs else runs[0]
         if not runs:
             raise NotFound(f"no run {reference!r}", hint="`loopwright ls` lists them")
-        raise Conflict(f"{reference!r} fits more than one run", code="ambiguous")
+        listed = ", ".join(runs[:CANDIDATES]) + (", …" if len(runs) > CANDIDATES else "")
+        raise Conflict(
+            f"{reference!r} fits more than one run: {listed}",
+            code="ambiguous",
+            hint="write more of the id or its end, or `last` for the newest run",
+        )
 
     def rows(self, statuses: tuple[RunStatus, ...] = (), limit: int | None = None) -> list[RunRow]:
         return self.log.rows(statuses=statuses, limit=limit)

@@ -8,8 +8,8 @@ from loopwright.cli.door import Tone
 from loopwright.cli.texts import one_line
 from loopwright.cli.verb import Verb, door_of
 
-_SIGNS = {"ok": ("✓", "+"), "warn": ("!", "!"), "fail": ("✗", "x")}
-_TONES: dict[str, Tone] = {"ok": "good", "warn": "warn", "fail": "bad"}
+_SIGNS = {"ok": ("✓", "+"), "none": ("·", "."), "warn": ("!", "!"), "fail": ("✗", "x")}
+_TONES: dict[str, Tone] = {"ok": "good", "none": "dim", "warn": "warn", "fail": "bad"}
 
 
 @click.command(
@@ -22,8 +22,10 @@ _TONES: dict[str, Tone] = {"ok": "good", "warn": "warn", "fail": "bad"}
 @click.option("--deep", is_flag=True, help="Check every recorded run: numbers, hashes, contents.")
 @click.pass_context
 def doctor(ctx: click.Context, /, *, deep: bool) -> int:
-    """See whether everything is in order. Exit code 1 when something is not."""
-    from loopwright.app.doctor import examine  # noqa: PLC0415 - help stays quick
+    """See whether everything is in order. Exit code 1 when something is not. With --quiet only
+    problems are shown.
+    """
+    from loopwright.app.doctor import PROBLEMS, examine  # noqa: PLC0415 - help stays quick
     from loopwright.app.settings import load_settings  # noqa: PLC0415 - help stays quick
 
     door = door_of(ctx)
@@ -34,6 +36,8 @@ def doctor(ctx: click.Context, /, *, deep: bool) -> int:
         return 1 if failed else 0
     signs = door.has_signs(sys.stdout)
     for one in findings:
+        if door.quiet and one.state not in PROBLEMS:
+            continue
         sign = _SIGNS[one.state][0 if signs else 1]
         line = f"{sign} {one.state:<4}  {one.name:<12} {one_line(one.why)}"
         door.put(door.painted(line, _TONES[one.state], sys.stdout))

@@ -11,7 +11,7 @@ from loopwright.app.service import current_user
 from loopwright.app.views.listing import driver_pid
 from loopwright.app.views.progress import Progress
 from loopwright.app.views.summary import summary
-from loopwright.app.views.words import headline
+from loopwright.app.views.words import answering, headline
 from loopwright.app.wiring import Local, local
 from loopwright.cli.asking import ask
 from loopwright.cli.door import Door, Tone
@@ -308,7 +308,7 @@ def _tell_state(door: Door, one: Attendance) -> None:
     tones: dict[str, Tone] = {"completed": "good", "failed": "bad", "exhausted": "warn"}
     door.say(f"{one.run}: {headline(state)}", tone=tones.get(status, "plain"))
     if status == "waiting":
-        for gate in state.gates:
-            door.say(f"  loopwright approve {gate}   (or reject, or continue with a text)")
+        for gate in state.gates.values():
+            door.say(f"  {answering(gate)}")
     elif status in ("paused", "running"):
         door.say(f"  loopwright resume {one.run}   takes it up again")

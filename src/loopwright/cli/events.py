@@ -24,7 +24,13 @@ if TYPE_CHECKING:
     ],
 )
 @click.argument("run", metavar="RUN", shell_complete=complete_runs)
-@click.option("--after", type=click.IntRange(0), default=0, metavar="SEQ", help="Skip up to this.")
+@click.option(
+    "--after",
+    type=click.IntRange(0, 1_000_000_000),
+    default=0,
+    metavar="SEQ",
+    help="Skip up to this.",
+)
 @click.option("--follow", "-f", is_flag=True, help="Go on until the run has ended.")
 @click.option(
     "--dialect",

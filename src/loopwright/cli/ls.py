@@ -43,7 +43,9 @@ def _complete(
     shell_complete=_complete,
     help=f"Only these: {', '.join(STATUSES)}. May be given more than once.",
 )
-@click.option("--limit", type=click.IntRange(1), default=20, show_default=True, help="At most.")
+@click.option(
+    "--limit", type=click.IntRange(1, 1_000_000), default=20, show_default=True, help="At most."
+)
 @click.option("--all", "everything", is_flag=True, help="No limit.")
 @click.pass_context
 def ls(

@@ -65,6 +65,7 @@ _KINDS: list[tuple[type[LoopwrightError], int, int, str]] = [
     (StorageError, 1, 503, "The data directory cannot be used"),
     (LoopwrightError, 2, 400, "This cannot be done as asked"),
 ]
+_ASKED_WRONGLY = ("ambiguous", "bad-decision")  # the state allows something else that was meant
 
 
 def problem_of(error: Exception) -> Problem:
@@ -112,7 +113,7 @@ def _known(error: LoopwrightError) -> Problem:
     exit_code, status, title = next(
         (code, status, title) for kind, code, status, title in _KINDS if isinstance(error, kind)
     )
-    if error.code == "ambiguous":
+    if error.code in _ASKED_WRONGLY:
         exit_code = 2
     found = [p for p in getattr(error, "problems", ()) if hasattr(p, "render")]
     return Problem(

@@ -19,6 +19,11 @@ if TYPE_CHECKING:
 
 EVIDENCE_LINES = 3
 NARROWEST = 40
+_PASS_SIGNS: "dict[Tone, tuple[str, str]]" = {
+    "good": ("✓", "+"),
+    "bad": ("✗", "x"),
+    "plain": ("·", "-"),
+}
 DRAWN_CELLS = 100  # wider is not easier to read, also where nobody looks at columns
 
 
@@ -48,10 +53,10 @@ class _Sheet:
 
     def put(self, detail: "dict[str, JsonValue]") -> None:
         status = str(detail["status"])
-        self._line(
-            f"{status_cell(status, signs=self._signs)}  {one_line(str(detail['name']))}",
-            STATUS_TONES[status],
-        )
+        cell = status_cell(status, signs=self._signs)
+        if detail["left_behind"]:
+            cell += " (left behind)"
+        self._line(f"{cell}  {one_line(str(detail['name']))}", STATUS_TONES[status])
         self._line(one_line(str(detail["headline"])), "bold")
         self._line("")
         self._fields(detail)
@@ -98,11 +103,11 @@ class _Sheet:
         rows = [one for one in _list(passes) if isinstance(one, dict)]
         many = len({_loop_of(str(one["path"])) for one in rows}) > 1
         for one in rows:
-            good = bool(one["done"])
-            sign = ("✓" if good else "·") if self._signs else ("+" if good else "-")
-            learning = one_line(str(one["learning"]))
+            mark = _mark(one)
+            sign = _PASS_SIGNS[mark][0 if self._signs else 1]
             name = one["path"] if many else one["iteration"]
-            self._line(f"{sign} {name}  {learning}", "good" if good else "plain")
+            said = one_line(str(one["learning"] or one["error"] or ""))
+            self._line(f"{sign} {name}  {said}".rstrip(), mark)
             for check in _list(one["checks"]):
                 assert isinstance(check, dict)
                 self._check(check)
@@ -138,6 +143,14 @@ class _Sheet:
 
 def _origin(forked: "JsonValue") -> str:
     return f"from {forked['run']} after {forked['at']}" if isinstance(forked, dict) else ""
+
+
+def _mark(one: "dict[str, JsonValue]") -> Tone:
+    """How a pass is marked: the one that ended its loop, an item that is done, one that failed."""
+    if one["status"] == "failed":
+        return "bad"
+    item_done = one["status"] == "completed" and str(one["path"]).endswith("]")
+    return "good" if one["done"] or item_done else "plain"
 
 
 def _loop_of(path: str) -> str:

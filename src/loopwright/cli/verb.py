@@ -13,6 +13,7 @@ Example = tuple[str, str]
 
 PROGRAM = "loopwright"
 PROGRAMS = (PROGRAM, "lw")
+RUNS = "A run is named by its id, by the beginning or the end of one, or by `last`: the newest."
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 
@@ -72,7 +73,17 @@ class Verb(click.Command):
 
     def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         super().format_help_text(ctx, formatter)
+        if any(_names_run(param) for param in self.params):
+            formatter.write_paragraph()
+            with formatter.indentation():
+                formatter.write_text(RUNS)
         write_examples(self.examples, formatter)
+
+
+def _names_run(param: click.Parameter) -> bool:
+    """Whether an argument is a run, or a gate in the place of which a run may be named."""
+    named = (param.metavar or "").split("|")
+    return isinstance(param, click.Argument) and ("RUN" in named or "ID" in named)
 
 
 def write_examples(examples: Sequence[Example], formatter: click.HelpFormatter) -> None:

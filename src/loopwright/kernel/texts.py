@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import msgspec
 
 from loopwright.kernel.facts import Failure
+from loopwright.kernel.found import found_words
 from loopwright.kernel.frames import LeafBody, Owner, PassOwner, RepeatBody, Result, StepsBody
 from loopwright.kernel.scopes import graphs, hidden_word, pass_in_scope, told
 from loopwright.kernel.signal import without_signal
@@ -263,14 +264,17 @@ def _find_items(
             found: JsonValue | Blob = list(values)
         case ItemsFrom(ref=ref):
             found = _list_in(resolve(state, owner, ref, senses), senses)
+            if found is None and ref.of == "result" and ref.field is None:
+                ended = step_result(owner, ref.name or "")  # what it said is no JSON at all
+                found = senses.read(ended.output) or None if ended is not None else None
         case ItemsExpr(expr=expr):
             said = senses.evaluate(expr, scope_at(state, owner, senses), wants="list")
             if said.problem:
                 return Failure("not-a-list", said.problem)
             found = said.value
     if isinstance(found, Blob) or not isinstance(found, list):
-        kind = "nothing" if found is None else type(found).__name__
-        return Failure("not-a-list", f"the items must be a list, found {kind}")
+        words = found_words(senses.read(found) if isinstance(found, Blob) else found)
+        return Failure("not-a-list", f"the items must be a list, found {words}")
     if len(found) > each.max_items:
         return Failure(
             "too-many-items", f"{len(found)} items, at most {each.max_items} are allowed"

@@ -1,7 +1,8 @@
 """The steps of a plan as a graph, with how far each has come: what a drawing is made of."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from loopwright.kernel.facts import (
@@ -36,7 +37,18 @@ from loopwright.model.plan import Plan
 from loopwright.model.record import JsonValue
 from loopwright.model.template import Items
 
-_NUMBERS = re.compile(r"~\d+|\.-?\d+(?=\.|\[|~|$)|\[\d+\]")
+_PASSES = re.compile(r"~\d+|\.-?\d+(?=\.|\[|~|$)")
+_ITEMS = re.compile(r"\[\d+\]")
+_LAST_ITEMS = re.compile(r"(?:\[\d+\])+$")
+_OF_ITEMS = {  # what a step is as long as one of its items is that, the first of them counts
+    "running": "running",
+    "waiting": "waiting",
+    "failed": "failed",
+    "exhausted": "exhausted",
+    "cancelled": "cancelled",
+    "completed": "ok",
+    "skipped": "skipped",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,19 +75,27 @@ class Node:
 
 def logical(path: str) -> str:
     """The path of a place without the numbers of passes, items and tries."""
-    return _NUMBERS.sub("", path)
+    return _ITEMS.sub("", _of_item(path))
+
+
+def _of_item(path: str) -> str:
+    """The path of a place with the numbers of items alone: these are under way side by side."""
+    return _PASSES.sub("", path)
 
 
 @dataclass(slots=True)
 class Standing:
-    """How far the steps have come, by the newest pass of each loop."""
+    """How far the steps have come, by the newest pass of each loop; what is inside of a loop over
+    a list has a status for each item.
+    """
 
     status: dict[str, str] = field(default_factory=dict)
     passes: dict[str, int] = field(default_factory=dict)
     done: dict[str, int] = field(default_factory=dict)
 
     def take(self, fact: AnyFact) -> None:
-        path = logical(getattr(fact, "path", ""))
+        place = _of_item(getattr(fact, "path", ""))
+        path = _LAST_ITEMS.sub("", place)
         match fact:
             case StepStarted():
                 self.status[path] = "running"
@@ -87,29 +107,41 @@ class Standing:
                 if self.status.get(path) == "waiting":
                     self.status[path] = "running"
             case IterationStarted():
-                self._pass_begins(path, fact)
+                self._pass_begins(place, fact)
             case IterationFinished():
-                self.done[path] = self.done.get(path, 0) + 1
+                loop = logical(place)
+                self.done[loop] = self.done.get(loop, 0) + 1
             case RunReopened():
                 self._reopened()
             case _:
                 pass
 
-    def _pass_begins(self, loop: str, fact: IterationStarted) -> None:
+    def of_items(self) -> dict[str, list[str]]:
+        """By the path of a step: how each item stands there."""
+        found: dict[str, list[str]] = {}
+        for path, status in self.status.items():
+            found.setdefault(_ITEMS.sub("", path), []).append(status)
+        return found
+
+    def _pass_begins(self, place: str, fact: IterationStarted) -> None:
+        loop = logical(place)
         self.passes[loop] = max(self.passes.get(loop, 0), fact.iteration or 0)
         if not fact.path.endswith("]"):  # items are under way side by side
             self.passes[loop] = fact.iteration or 0
-            self._forget(f"{loop}.")
+            self._forget(place)
 
-    def _forget(self, prefix: str) -> None:
+    def _forget(self, place: str) -> None:
+        """Everything inside of a place."""
         for table in (self.status, self.passes, self.done):
-            for path in [path for path in table if path.startswith(prefix)]:
+            around = place if table is self.status else logical(place)
+            inside = (f"{around}.", f"{around}[")
+            for path in [path for path in table if path.startswith(inside)]:
                 del table[path]
 
     def _reopened(self) -> None:
         again = [p for p, s in self.status.items() if "." not in p and s != "completed"]
         for path in again:
-            self._forget(f"{path}.")
+            self._forget(path)
             for table in (self.status, self.passes, self.done):
                 table.pop(path, None)
 
@@ -119,18 +151,33 @@ def graph(plan: Plan, facts: Iterable[AnyFact] = ()) -> list[Node]:
     standing = Standing()
     for fact in facts:
         standing.take(fact)
-    return [_node(step, step.id, standing) for step in plan.steps]
+    items = standing.of_items()
+    return [_node(step, step.id, standing, items) for step in plan.steps]
 
 
-def _node(step: Step, path: str, standing: Standing) -> Node:
+def _node(step: Step, path: str, standing: Standing, items: Mapping[str, list[str]]) -> Node:
+    here = items.get(path, [])
+    words = (_passes(step.action, path, standing), _counted(here) if len(here) > 1 else "")
     return Node(
         id=step.id,
         kind=kind_of(step.action),
         needs=step.needs,
-        status=standing.status.get(path, ""),
-        passes=_passes(step.action, path, standing),
-        inner=tuple(_node(inner, f"{path}.{inner.id}", standing) for inner in _inside(step.action)),
+        status=next((status for status in _OF_ITEMS if status in here), ""),
+        passes=", ".join(word for word in words if word),
+        inner=tuple(
+            _node(inner, f"{path}.{inner.id}", standing, items) for inner in _inside(step.action)
+        ),
     )
+
+
+def _counted(statuses: list[str]) -> str:
+    """`2 ok, 1 failed`: how the items stand at a step."""
+    counts = Counter(_OF_ITEMS.get(status, status) for status in statuses)
+    return ", ".join(f"{count} {word}" for word, count in sorted(counts.items(), key=_ok_first))
+
+
+def _ok_first(counted: tuple[str, int]) -> tuple[bool, str]:
+    return counted[0] != "ok", counted[0]
 
 
 def _inside(action: Action) -> Sequence[Step]:

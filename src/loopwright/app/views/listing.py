@@ -109,7 +109,7 @@ def run_detail(service: Service, run: str) -> dict[str, JsonValue]:
         **summary(state, service.read_text),
         "forked": {"run": forked[-1].parent, "at": forked[-1].place} if forked else None,
         "name": row.headline.name,
-        "headline": headline(state),
+        "headline": headline(state, left_behind=is_left_behind(row)),
         "goal": goal(state),
         "max": most_passes(state),
         "passes": [_pass_item(seen) for seen in progress.passes],
@@ -139,6 +139,7 @@ def _pass_item(seen: PassSeen) -> dict[str, JsonValue]:
         "status": seen.status,
         "done": seen.done,
         "learning": seen.learning,
+        "error": seen.error or None,
         "checks": [
             {"check": one.label, "verdict": one.verdict, "evidence": one.evidence}
             for one in seen.checks

@@ -82,6 +82,7 @@ class PassSeen:
     checks: list[CheckSeen] = field(default_factory=list)
     status: str = "running"
     done: bool = False
+    error: str = ""
 
 
 class Progress:
@@ -97,6 +98,7 @@ class Progress:
         self._read = read
         self._calls: dict[str, str] = {}
         self._open: dict[str, PassSeen] = {}
+        self._turns_told: set[str] = set()
 
     def take(self, numbered: Numbered) -> Line | None:
         """Fold one fact, which must be the next one, and put it into words."""
@@ -161,10 +163,14 @@ class Progress:
         if seen is None:
             return None
         seen.status, seen.done = fact.status, fact.done
+        seen.error = fact.error.detail if fact.error is not None else ""
         if fact.output is not None:
             seen.learning = learning_of(fact.output, fact.iteration or 1, LEARNING_CHARS)
-        place = self._pass_label(fact.path, fact.iteration)
+        place, told = self._pass_label(fact.path, fact.iteration), fact.path in self._turns_told
+        self._turns_told.discard(fact.path)
         if fact.status == "completed":
+            if told:  # the turn was the pass, and has been told with its calls
+                return None
             return Line(f"{place}: {seen.learning}" if seen.learning else f"{place} ended")
         return Line(f"{place}: {fact.status}", good=False)
 
@@ -202,7 +208,10 @@ class Progress:
         turn = is_turn(self.state, fact.path)
         place = f"turn {fact.iteration}" if turn else self._pass_label(fact.path, fact.iteration)
         step = f"step {fact.path.rpartition('.')[0]}, " if turn and self._has_steps else ""
-        return Line(f"{step}{place}: {words}") if words else None
+        if not words:
+            return None
+        self._turns_told.add(fact.path)
+        return Line(f"{step}{place}: {words}")
 
     def _step_or_run(self, fact: AnyFact) -> Line | None:
         match fact:

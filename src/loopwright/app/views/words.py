@@ -7,7 +7,7 @@ from loopwright.kernel.limits import cap
 from loopwright.kernel.reopening import REOPENED
 from loopwright.kernel.state import State
 from loopwright.model.actions import Decision, Repeat
-from loopwright.model.checks import leaves
+from loopwright.model.checks import Contains, leaves
 from loopwright.model.plan import only_repeat
 from loopwright.runtime.headline import status_of
 
@@ -32,10 +32,11 @@ _FAILED = {
     "rejected": "Failed: a person rejected it",
     "max_iterations": "Failed at the cap",
 }
+_WITH = {" REASON": " with a reason", " TEXT": " with a text"}
 
 
-def headline(state: State) -> str:
-    """One sentence about a run."""
+def headline(state: State, *, left_behind: bool = False) -> str:
+    """One sentence about a run; `left_behind` says that it should move and nobody moves it."""
     status, passes = status_of(state), _passes(state)
     if status == "waiting":
         count = len(state.gates)
@@ -44,7 +45,7 @@ def headline(state: State) -> str:
     if status == "paused":
         return f"Paused{passes}"
     if status == "running":
-        return f"Under way{passes}"
+        return f"{'Left behind' if left_behind else 'Under way'}{passes}"
     return _ended(state, passes)
 
 
@@ -66,10 +67,15 @@ def _ended(state: State, passes: str) -> str:
 
 
 def _passes(state: State) -> str:
-    """` after 3 of 10 passes`, for a run that is one loop."""
-    made, most = iterations(state), most_passes(state)
-    if only_repeat(state.plan) is None:
+    """` after 3 of 10 passes`, for a run that is one loop; of a list, its items."""
+    made, most, loop = iterations(state), most_passes(state), only_repeat(state.plan)
+    if loop is None:
         return ""
+    if loop.each is not None:
+        items = f"{made} item{'' if made == 1 else 's'}"
+        if state.finished is not None:
+            return f" after {items}" if made or not state.finished.error else ""
+        return f" with {items} begun" if made else ""
     if state.finished is None:
         return f" in pass {made}{f' of {most}' if most else ''}" if made else ""
     of = f" of {most}" if most else ""
@@ -130,7 +136,10 @@ def _label(loop: Repeat, index: int) -> str:
     leaf = found[index]
     name = str(type(leaf).__struct_config__.tag)
     argv = getattr(leaf, "argv", None)
-    detail = " ".join(argv) if argv else str(getattr(leaf, "pattern", getattr(leaf, "word", "")))
+    if argv:
+        return f"{name}: {' '.join(argv)}"
+    what = leaf.text if isinstance(leaf, Contains) else getattr(leaf, "pattern", "")
+    detail = " ".join(str(what or getattr(leaf, "word", "")).split())
     return f"{name}: {detail}" if detail else name
 
 
@@ -139,6 +148,20 @@ def _words_for(verb: Decision, gate: GateState) -> str:
     if verb == "reject" and gate.call is not None:
         return " REASON"
     return " TEXT" if verb == "continue" else ""
+
+
+def answering(gate: GateState) -> str:
+    """How a gate can be answered, in one line: a command, and what else it takes."""
+    first, *others = gate.answers
+    also = [_in_words(verb, gate) for verb in others]
+    if gate.call is not None:
+        also.insert(0, "with other arguments: --arguments JSON")
+    command = f"loopwright {first} {gate.gate}{_words_for(first, gate)}"
+    return f"{command}   ({', '.join(f'or {one}' for one in also)})" if also else command
+
+
+def _in_words(verb: Decision, gate: GateState) -> str:
+    return f"{verb}{_WITH.get(_words_for(verb, gate), '')}"
 
 
 def next_commands(state: State) -> list[str]:
