@@ -292,9 +292,7 @@ IN_CONVERSATIONS: dict[str, Mutant] = {
         'case "protected_paths" if call.protected and call.paths is None:',
     ),
     "short names fall under no rule": Mutant(
-        approvals._same,
-        'name == tool or tool.endswith(f".{name}") or name.endswith(f".{tool}")',
-        "name == tool",
+        approvals.rule_for, "if speaks_of(name, tool)", "if name == tool"
     ),
     "a rejected call is run": Mutant(
         turns.decided, 'if fact.decision != "approve":', 'if fact.decision == "continue":'

@@ -26,15 +26,15 @@ from tests.faults.chance import random_plan
 TASK = "make it work"
 SCHEMA = {"required": ["done"]}
 MOST_TURNS = 6
-ONCE_ONLY = ("fs.write", "shell.exec")
+ONCE_ONLY = ("desk.write", "desk.exec")
 """Tools whose call is not made a second time when nobody saw the end of the first."""
-TOOLS = ("fs.read", *ONCE_ONLY)
+TOOLS = ("desk.read", *ONCE_ONLY)
 RULES = (
     {},
-    {"shell.exec": "always"},
-    {"fs.write": "protected_paths", "exec": "always"},
+    {"desk.exec": "always"},
+    {"desk.write": "protected_paths", "exec": "always"},
     {"write": "always", "read": "never"},
-    {"sh.shell.exec": "always", "fs.read": "always", "fs.write": "protected_paths"},
+    {"sh.desk.exec": "always", "desk.read": "always", "desk.write": "protected_paths"},
 )
 FAILURES = ("overloaded", "rate_limited", "rate_limited", "overflow", "overflow", "agent")
 LONG = "a line of a result that is too long to stand in a fact\n" * 60
@@ -172,7 +172,7 @@ def _turn(dice: Random, job: Job, usage: Usage | None) -> Answer:
 
 def _wanted(dice: Random, id: str) -> WantedCall:
     if dice.random() < 0.15:
-        return WantedCall(id=id, tool=dice.choice(("fs.reed", *TOOLS)), problem="not like this")
+        return WantedCall(id=id, tool=dice.choice(("desk.reed", *TOOLS)), problem="not like this")
     paths, protected = dice.choice(((("a",), False), (("a",), True), (None, False)))
     words = dice.choice(("short", LONG))
     touchy = protected or paths is None

@@ -83,7 +83,8 @@ def test_bare_make_lists_the_targets() -> None:
 
 
 def test_ci_runs_what_people_run() -> None:
-    """`.ci/run` can be executed and ends in the command that README names."""
+    """`.ci/run` can be executed and calls the command that README names."""
     script = ROOT / ".ci" / "run"
     assert script.stat().st_mode & 0o111
-    assert re.fullmatch(r"make .*\btest", script.read_text(encoding="utf-8").splitlines()[-1])
+    lines = script.read_text(encoding="utf-8").splitlines()
+    assert any(re.fullmatch(r"make .*\btest", line) for line in lines)
