@@ -203,7 +203,7 @@ IN_SIMULATION: dict[str, Mutant] = {
     ),
     "a failed try ends the pass": Mutant(
         outcome.leaf_outcome,
-        "if _goes_on(body, body.failure.error):",
+        "if goes_on(body, body.failure.error):",
         "if body.attempt > 10**9:",
     ),
     "a failed try counts as a pass": Mutant(

@@ -376,11 +376,14 @@ def test_everything_an_agent_says_about_its_answers() -> None:
     agent = Agent(
         spec="model:a/b, c/d",
         temperature=0.2,
-        options={"max_output_tokens": 99, "seed": True},
+        options={"max_output_tokens": 99, "seed": True, "top_p": 0.5},
     )
     request = request_of(job(agent=agent, idle_ms=5, wall_ms=7), ())
     assert request.models == models_of(agent) == ("a/b", "c/d")
     assert (request.decoding.temperature, request.decoding.max_output_tokens) == (0.2, 99)
-    assert request.decoding.seed is None
+    assert (request.decoding.seed, request.decoding.top_p) == (None, 0.5)
+    for wrong in (True, "x", 2):
+        odd = msgspec.structs.replace(agent, options={"top_p": wrong})
+        assert request_of(job(agent=odd), ()).decoding.top_p is None
     assert (request.limits.first_token_ms, request.limits.total_ms) == (5, 7)
     assert request.key == "run_1/main.0/model#1"

@@ -156,6 +156,19 @@ def decisions(*answers: tuple[Decision, str] | Decision) -> People:
     return people
 
 
+def in_turn(*answers: Decision) -> People:
+    """The n-th gate that is opened gets the n-th decision, however often it is asked for."""
+    left = iter(answers)
+    said: dict[str, Decision] = {}
+
+    def people(gate: GateOpened) -> tuple[Decision, str]:
+        if gate.gate not in said:
+            said[gate.gate] = next(left)
+        return said[gate.gate], ""
+
+    return people
+
+
 # -- the driver ------------------------------------------------------------------------------------
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
-from loopwright.kernel.calls import AgentCall
+from loopwright.kernel.calls import AgentCall, ModelCall
 from loopwright.kernel.decide import settle
 from loopwright.kernel.facts import (
     AnyFact,
@@ -17,6 +18,7 @@ from loopwright.kernel.fold import fold
 from loopwright.model.actions import (
     Action,
     AskPerson,
+    CallAgent,
     Each,
     Repeat,
     Rework,
@@ -24,7 +26,7 @@ from loopwright.model.actions import (
     Steps,
 )
 from loopwright.model.checks import Goal, Judge
-from loopwright.model.plan import Plan
+from loopwright.model.plan import Agent, Plan
 from loopwright.model.policy import Limits
 from loopwright.model.template import Items
 from tests.kernel.driving import (
@@ -34,9 +36,11 @@ from tests.kernel.driving import (
     by_effect,
     decisions,
     drive,
+    in_turn,
     plan_of_steps,
 )
 from tests.kernel.shapes import WORK, over, rows, statuses, step
+from tests.kernel.test_cycles import turn
 
 SPEND = Reply("x", usage=Usage(0, 0, 0.5))
 
@@ -247,3 +251,55 @@ def test_every_pass_has_the_places_of_its_own_graph() -> None:
     ).run()
     assert inside_at_once(run.facts, "loop") == 1
     assert {f.path for f in run.of(EffectRequested)} >= {"loop.0.a", "loop.0.b"}
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "parallel", "order"),
+    [
+        pytest.param("dependency-first", 1, "a1 a2 a3 b1 b2", id="as they came"),
+        pytest.param("round-robin", 1, "a1 b1 a2 b2 a3", id="whoever was called longest ago"),
+        pytest.param("least-busy", 1, "a1 a2 a3 b1 b2", id="nobody is busy"),
+        pytest.param("least-busy", 2, "a1 a2 b1 a3 b2", id="whoever has the least to do"),
+    ],
+)
+def test_who_is_next(scheduler: str, parallel: int, order: str) -> None:
+    """Of those who wait for a place, the plan's scheduler says who has the next one."""
+    names = ("a1", "a2", "a3", "b1", "b2")
+    plan = plan_of_steps(*[step(n, action=CallAgent(agent=n[0])) for n in names])
+    plan = msgspec.structs.replace(plan, parallel=parallel, settings={"scheduler": scheduler})
+    run = Driver(plan).start()
+    for name in order.split():
+        run.answer(f"{name}/agent#1", "done")
+    asked = [f.path for f in run.facts if isinstance(f, EffectRequested)]
+    assert asked == order.split()
+    assert run.ended[0] == "completed"
+
+
+@pytest.mark.parametrize("scheduler", ["round-robin", "least-busy"])
+def test_everybody_has_a_turn(scheduler: str) -> None:
+    """Judges, chat models and what works on a rejection wait like all others, one at a time."""
+    judged = Repeat(body=RunCommand(argv=("x",)), max=1, until=Judge(agent="critic"))
+    asked = AskPerson(on_reject=Rework(agent="fixer", attempts=2))
+    plan = plan_of_steps(
+        step("a"),
+        step("b", action=judged),
+        step("c", action=asked),
+        step("d", action=CallAgent(agent="talker")),
+        step("e"),
+        parallel=1,
+        settings={"scheduler": scheduler},
+        agents={"talker": Agent(spec="model:local/tiny")},
+    )
+    said = {
+        "b.0/check0#1": Reply("", result='{"done":true}'),
+        "d.0/model#1": turn("Fine."),
+    }
+    run = drive(plan, by_effect(said, default="done"), in_turn("reject", "approve"))
+    assert statuses(run) == dict.fromkeys("abcde", "completed")
+    agents = [f.call.agent for f in run.facts if _is_call(f)]
+    assert sorted(agents) == sorted(["a", "a", "critic", "fixer", "talker"])
+    assert calls_at_once(run.facts) == 1
+
+
+def _is_call(fact: AnyFact) -> bool:
+    return isinstance(fact, EffectRequested) and isinstance(fact.call, AgentCall | ModelCall)

@@ -60,6 +60,7 @@ def request_of(job: Job, tools: tuple[ToolSpec, ...]) -> ModelRequest:
         tools=tools,
         decoding=Decoding(
             temperature=agent.temperature,
+            top_p=_share(agent.options.get("top_p")),
             max_output_tokens=_whole(agent.options.get("max_output_tokens")),
             seed=_whole(agent.options.get("seed")),
         ),
@@ -69,6 +70,12 @@ def request_of(job: Job, tools: tuple[ToolSpec, ...]) -> ModelRequest:
         pricing=_pricing(agent.options, budgeted=job.budgeted),
         key=f"{job.run}/{job.effect}",
     )
+
+
+def _share(value: JsonValue) -> float | None:
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return None
+    return float(value) if 0 <= value <= 1 else None
 
 
 def _whole(value: JsonValue) -> int | None:

@@ -29,18 +29,18 @@ from loopwright.kernel.frames import (
     Session,
 )
 from loopwright.kernel.limits import cap, used_up
-from loopwright.kernel.retry import parked_until
+from loopwright.kernel.slots import free_slot
 from loopwright.kernel.state import (
     Pending,
     State,
     chain,
     count_call,
     enclosing_pass,
-    is_full,
     limits_of,
     note_request,
     session_key,
 )
+from loopwright.kernel.trying import waited
 from loopwright.model.actions import RunCommand, RunScript
 
 
@@ -127,35 +127,21 @@ def _remember(pending: Pending, session: str, used: Usage) -> None:
     sessions[key] = Session(id=session, used=_sum(before, used))
 
 
-def free_slot(state: State) -> None:
-    """Let the next call that waits for a place among the parallel ones be looked at, if there is
-    one that fits. Where nothing but the plan is capped, the first one fits or none does.
-    """
-    done: list[str] = []
-    for name, owner in state.slots.items():
-        fits = owner.closed or not is_full(state, owner)
-        if fits:
-            done.append(name)
-            state.touch(owner)
-        if not owner.closed and (fits or not state.has_caps):
-            break
-    for name in done:
-        del state.slots[name]
-
-
 def _spend(state: State, owner: Owner, usage: Usage) -> None:
     state.usage = _sum(state.usage, usage)
-    over = False
-    for place in chain(owner):
-        limits = limits_of(state, place)
-        before = used_up(limits, place.spent)
+    places = chain(owner)
+    watched = [one for one in places if _has_left(state, one)] if state.has_budget else []
+    for place in places:
         place.spent.input_tokens += usage.input_tokens
         place.spent.output_tokens += usage.output_tokens
         place.spent.usd = round(place.spent.usd + usage.usd, 9)
         place.spent.unpriced += usage.unpriced
-        over = over or (before is None and used_up(limits, place.spent) is not None)
-    if over:
+    if not all(_has_left(state, one) for one in watched):
         _wake_sleepers(state)
+
+
+def _has_left(state: State, place: Owner | RepeatBody) -> bool:
+    return used_up(limits_of(state, place), place.spent) is None
 
 
 def _wake_sleepers(state: State) -> None:
@@ -207,10 +193,7 @@ def _route_answer(pending: Pending, fact: EffectDone | EffectFailed) -> None:
 def _answer_leaf(body: LeafBody, pending: Pending, fact: EffectDone | EffectFailed) -> None:
     body.pending = None
     if pending.purpose == "backoff":
-        assert body.failure is not None
-        body.backoff = pending.attempt
-        if parked_until(body.failure.error, parks=body.parks, now=fact.at) is not None:
-            body.parks += 1
+        waited(body, pending.attempt, fact.at)
     elif pending.purpose == "rework" and isinstance(fact, EffectDone):
         body.gate = None  # what was rejected has been worked on: ask again
     elif isinstance(fact, EffectFailed):

@@ -7,7 +7,7 @@ neither. A call that a person has to see waits alone; its siblings go on.
 import msgspec
 
 from loopwright.kernel.approvals import held_for
-from loopwright.kernel.calls import CallNote, ModelCall, SleepCall, ToolCall
+from loopwright.kernel.calls import CallNote, ModelCall, ToolCall
 from loopwright.kernel.checks import Said
 from loopwright.kernel.facts import (
     AnyFact,
@@ -24,10 +24,9 @@ from loopwright.kernel.gates import about_call
 from loopwright.kernel.histories import Cut, Strategy, cut, is_too_long
 from loopwright.kernel.limits import over_budget
 from loopwright.kernel.messages import deliver
-from loopwright.kernel.retry import after_failure, parked_until
 from loopwright.kernel.state import Senses, State, has_to_wait, is_full
+from loopwright.kernel.trying import back_off, goes_on, request
 from loopwright.model.checks import Leaf, NoCalls, Spend, ToolResult
-from loopwright.model.ids import effect_id
 from loopwright.model.memory import History
 from loopwright.model.record import Text
 from loopwright.model.turns import Turn, decode_turn
@@ -67,11 +66,7 @@ def cycle_outcome(state: State, body: CycleBody) -> Result | None:
 def _is_tried_again(body: CycleBody, failure: EffectFailed) -> bool:
     if _overflows(failure):
         return _cut_after(body, failure) is not None  # as it is, it would not fit again
-    if body.backoff >= body.attempt:
-        return True  # the wait for the next try is over
-    if parked_until(failure.error, parks=body.parks, now=0) is not None:
-        return True
-    return after_failure(body.retry, body.tries, failure.error) is not None
+    return goes_on(body, failure.error)
 
 
 def _overflows(failure: EffectFailed) -> bool:
@@ -90,36 +85,16 @@ def proceed_cycle(state: State, body: CycleBody, senses: Senses) -> list[AnyFact
     if body.pending is not None:
         return []
     if body.failure is not None and not _overflows(body.failure) and body.backoff < body.attempt:
-        return _back_off(state, body, body.failure)
+        return [back_off(state, body)]
     if has_to_wait(state, body.owner):  # a summary is a call too
         return []
     shorter = _shorten(state, body)
     if shorter:
         return shorter
-    asked = _request(state, body, "model", body.attempt + 1, ModelCall(agent=body.action.agent))
-    return [*deliver(state, body.owner, asked.effect), asked]
-
-
-def _request(
-    state: State, body: CycleBody, purpose: str, number: int, call: ModelCall | SleepCall | ToolCall
-) -> EffectRequested:
-    owner = body.owner
-    return EffectRequested(
-        at=state.now,
-        path=owner.inside,
-        iteration=owner.iteration,
-        effect=effect_id(owner.inside, purpose, number),
-        call=call,
+    asked = request(
+        state, body.owner, "model", body.attempt + 1, ModelCall(agent=body.action.agent)
     )
-
-
-def _back_off(state: State, body: CycleBody, failure: EffectFailed) -> list[AnyFact]:
-    until = parked_until(failure.error, parks=body.parks, now=state.now)
-    if until is None:
-        wait = after_failure(body.retry, body.tries, failure.error)
-        assert wait is not None, "a failure without a retry is an outcome"
-        until = state.now + wait.ms
-    return [_request(state, body, "backoff", body.attempt, SleepCall(until=until))]
+    return [*deliver(state, body.owner, asked.effect), asked]
 
 
 def _take_turn(state: State, body: CycleBody, answer: EffectDone, senses: Senses) -> list[AnyFact]:
@@ -167,7 +142,7 @@ def _run(
     state: State, body: CycleBody, number: int, note: CallNote, arguments: Text
 ) -> EffectRequested:
     call = ToolCall(agent=body.action.agent, tool=note.tool, arguments=arguments, call=note.id)
-    return _request(state, body, f"tool{number}", 1, call)
+    return request(state, body.owner, f"tool{number}", 1, call)
 
 
 def _ask(state: State, body: CycleBody, number: int, note: CallNote, senses: Senses) -> GateOpened:
@@ -221,7 +196,7 @@ def _shorten(state: State, body: CycleBody) -> list[AnyFact]:
     wants_summary = memory.strategy == "periodic-summary" and repeat.summaries < memory.summaries
     if one.dropped and wants_summary and body.summary is None and not overflow:
         call = ModelCall(agent=body.action.agent, role="summary")
-        return [_request(state, body, "summary", repeat.summaries + 1, call)]
+        return [request(state, body.owner, "summary", repeat.summaries + 1, call)]
     said = body.summary
     summary = said.output if isinstance(said, EffectDone) and said.output else None
     lost = said.error.detail if isinstance(said, EffectFailed) else ""

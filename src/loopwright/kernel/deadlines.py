@@ -6,8 +6,8 @@ from loopwright.kernel.calls import SleepCall
 from loopwright.kernel.facts import AnyFact
 from loopwright.kernel.frames import Owner, PassOwner, Result, RunOwner
 from loopwright.kernel.limits import out_of_time
-from loopwright.kernel.proceed import request
 from loopwright.kernel.state import State, limits_of
+from loopwright.kernel.trying import request
 
 
 def deadline(state: State, owner: Owner) -> list[AnyFact]:

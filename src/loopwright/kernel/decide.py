@@ -6,7 +6,6 @@ say what follows, fold that, and go on until nothing is left to say.
 
 from typing import assert_never
 
-from loopwright.kernel.answers import free_slot
 from loopwright.kernel.close import close_inside, close_stale, close_try
 from loopwright.kernel.coordination import close_mail, correspond, last_words
 from loopwright.kernel.deadlines import deadline, deadline_result
@@ -19,6 +18,7 @@ from loopwright.kernel.outcome import outcome
 from loopwright.kernel.passes import decide_pass
 from loopwright.kernel.proceed import proceed
 from loopwright.kernel.retry import is_retried
+from loopwright.kernel.slots import free_slot
 from loopwright.kernel.state import Senses, State
 
 

@@ -15,9 +15,9 @@ from loopwright.kernel.facts import EffectDone, EffectFailed, Failure
 from loopwright.kernel.frames import Body, CycleBody, LeafBody, RepeatBody, Result, StepsBody
 from loopwright.kernel.graph_outcome import steps_outcome
 from loopwright.kernel.limits import cap, loop_over_budget, out_of_time, over_budget, stalled
-from loopwright.kernel.retry import after_failure, parked_until
 from loopwright.kernel.state import Senses, State, is_full
 from loopwright.kernel.texts import missing_value
+from loopwright.kernel.trying import goes_on
 from loopwright.model.actions import Action, AskPerson, CallAgent
 from loopwright.model.checks import Expr, Goal, Judge, Signal, leaves
 from loopwright.model.record import Text
@@ -75,21 +75,12 @@ def leaf_outcome(state: State, body: LeafBody) -> Result | None:
     if isinstance(body.action, AskPerson):
         return _gate_outcome(body) or _rework_outcome(state, body, body.action)
     if body.failure is not None:
-        if _goes_on(body, body.failure.error):
+        if goes_on(body, body.failure.error):
             return _budget_outcome(state, body)
         if _ended_by_silence(body):
             return Result("completed", "idle_timeout", output=body.failure.output)
         return _failed(body.failure)
     return _budget_outcome(state, body)
-
-
-def _goes_on(body: LeafBody, error: Failure) -> bool:
-    """Whether a failed call is tried again, at once or when an allowance is renewed."""
-    if body.backoff >= body.attempt:
-        return True  # the wait for the next try is over
-    if parked_until(error, parks=body.parks, now=0) is not None:
-        return True
-    return after_failure(body.retry, body.tries, error) is not None
 
 
 def _says_nothing(action: Action, answer: EffectDone) -> bool:

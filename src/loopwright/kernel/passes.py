@@ -32,12 +32,13 @@ from loopwright.kernel.frames import SINGLE, PassOwner, Result
 from loopwright.kernel.gates import open_gate
 from loopwright.kernel.messages import stop_delivered, stopped
 from loopwright.kernel.outcome import leaf_output, outcome
-from loopwright.kernel.proceed import proceed, request
+from loopwright.kernel.proceed import proceed
 from loopwright.kernel.retry import parked_until
 from loopwright.kernel.scopes import hidden_word
 from loopwright.kernel.signal import without_signal
 from loopwright.kernel.state import Senses, State, has_to_wait
 from loopwright.kernel.texts import missing_value, request_text, scope_at
+from loopwright.kernel.trying import request
 from loopwright.model.actions import Action, CallAgent, Gate, Repeat, Steps
 from loopwright.model.checks import (
     Command,

@@ -2,26 +2,25 @@
 
 from typing import assert_never
 
-from loopwright.kernel.calls import AgentCall, AnyCall, CommandCall, SleepCall
+from loopwright.kernel.calls import AgentCall, CommandCall, SleepCall
 from loopwright.kernel.conditions import Holds, evaluate
 from loopwright.kernel.cycles import proceed_cycle
 from loopwright.kernel.facts import (
     AnyFact,
     CancelRequested,
-    EffectRequested,
     Failure,
     IterationStarted,
     StepSkipped,
     StepStarted,
 )
-from loopwright.kernel.frames import Body, CycleBody, LeafBody, Owner, RepeatBody, Result, StepsBody
+from loopwright.kernel.frames import Body, CycleBody, LeafBody, RepeatBody, Result, StepsBody
 from loopwright.kernel.gates import open_gate
 from loopwright.kernel.limits import cap, loop_over_budget
 from loopwright.kernel.messages import deliver
 from loopwright.kernel.outcome import MAX_PARALLEL_ITEMS, is_worked_on
-from loopwright.kernel.retry import after_failure, parked_until
 from loopwright.kernel.state import Senses, State, has_to_wait
 from loopwright.kernel.texts import fill, items_of
+from loopwright.kernel.trying import back_off, request
 from loopwright.model.actions import (
     AskPerson,
     CallAgent,
@@ -52,17 +51,6 @@ def proceed(state: State, body: Body, senses: Senses) -> list[AnyFact]:
             assert_never(body)
 
 
-def request(state: State, owner: Owner, purpose: str, number: int, call: AnyCall) -> AnyFact:
-    """The fact that asks for an effect at a place."""
-    return EffectRequested(
-        at=state.now,
-        path=owner.inside,
-        iteration=owner.iteration,
-        effect=effect_id(owner.inside, purpose, number),
-        call=call,
-    )
-
-
 # -- a single call ---------------------------------------------------------------------------------
 
 
@@ -75,7 +63,7 @@ def proceed_leaf(state: State, body: LeafBody, senses: Senses) -> list[AnyFact]:
         reason = fill(state, body.owner, body.action.reason, senses) or "stopped"
         return [] if state.cancel else [CancelRequested(at=state.now, reason=reason)]
     if body.failure is not None and body.backoff < body.attempt:
-        return _back_off(state, body)
+        return [back_off(state, body)]
     return _next_try(state, body)
 
 
@@ -94,16 +82,6 @@ def _proceed_gate(state: State, body: LeafBody, action: AskPerson, senses: Sense
     if action.reject == "cancel" and state.cancel is None:
         return [CancelRequested(at=state.now, reason="rejected")]
     return []
-
-
-def _back_off(state: State, body: LeafBody) -> list[AnyFact]:
-    assert body.failure is not None
-    until = parked_until(body.failure.error, parks=body.parks, now=state.now)
-    if until is None:
-        wait = after_failure(body.retry, body.tries, body.failure.error)
-        assert wait is not None, "a failure without a retry is an outcome"
-        until = state.now + wait.ms
-    return [request(state, body.owner, "backoff", body.attempt, SleepCall(until=until))]
 
 
 def _next_try(state: State, body: LeafBody) -> list[AnyFact]:

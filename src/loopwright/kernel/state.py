@@ -109,6 +109,7 @@ class State:
     stale: dict[str, GateState] = field(default_factory=dict)  # open, of effects that are answered
     agenda: deque[Owner] = field(default_factory=deque)
     slots: OrderedDict[str, Owner] = field(default_factory=OrderedDict)  # who waits for a place
+    served: dict[str, int] = field(default_factory=dict)  # by agent: which fact called it last
     marks: dict[str, set[int]] = field(default_factory=dict)
     indexes: dict[int, StepsIndex] = field(default_factory=dict)
     begun: dict[str, int] = field(default_factory=dict)  # how often each step of the plan has begun
@@ -308,6 +309,7 @@ def note_request(state: State, fact: EffectRequested, owner: Owner) -> Pending:
     if isinstance(fact.call, CALLED):
         if fact.call.role != "coordinator":  # it listens, and takes nobody's place
             count_call(state, owner, 1)
+            state.served[fact.call.agent] = state.version
         agent = state.plan.agents.get(fact.call.agent)
         entry.spec = (agent.spec or "") if agent is not None else ""
     elif isinstance(fact.call, SleepCall):

@@ -13,8 +13,8 @@ from loopwright.kernel.facts import (
 )
 from loopwright.kernel.frames import CycleBody, Entry, PassOwner, RepeatBody, ToolSaid
 from loopwright.kernel.histories import shortened
-from loopwright.kernel.retry import parked_until
 from loopwright.kernel.state import Pending, State
+from loopwright.kernel.trying import waited
 from loopwright.model.actions import Cycle
 from loopwright.model.record import Text
 
@@ -49,10 +49,7 @@ def answered(body: CycleBody, pending: Pending, fact: EffectDone | EffectFailed)
         return
     body.pending = None
     if pending.purpose == "backoff":
-        assert body.failure is not None
-        body.backoff = pending.attempt
-        if parked_until(body.failure.error, parks=body.parks, now=fact.at) is not None:
-            body.parks += 1
+        waited(body, pending.attempt, fact.at)
     elif pending.purpose == "summary":
         body.summary = fact
     elif isinstance(fact, EffectFailed):

@@ -39,6 +39,7 @@ class Decoding(Record, frozen=True, kw_only=True):
     """
 
     temperature: float | None = None
+    top_p: float | None = None
     max_output_tokens: int | None = None
     seed: int | None = None
     schema: dict[str, JsonValue] | None = None

@@ -132,6 +132,8 @@ def library_settings(decoding: Decoding) -> ModelSettings:
     settings = ModelSettings()
     if decoding.temperature is not None:
         settings["temperature"] = decoding.temperature
+    if decoding.top_p is not None:
+        settings["top_p"] = decoding.top_p
     if decoding.max_output_tokens is not None:
         settings["max_tokens"] = decoding.max_output_tokens
     if decoding.seed is not None:
