@@ -16,6 +16,8 @@ CHAT = "model:"
 """How the spec of an agent begins that is a chat model."""
 
 ApprovalRule: TypeAlias = Literal["never", "always", "protected_paths"]
+Access: TypeAlias = Literal["full", "readonly-shell", "readonly", "minimal"]
+"""How far an agent reaches: all of it, reading and a few commands, reading alone, no files."""
 
 
 class Agent(Record, frozen=True, kw_only=True):
@@ -36,6 +38,8 @@ class Agent(Record, frozen=True, kw_only=True):
     wall_ms: int | None = None
     approvals: dict[str, ApprovalRule] = {}  # by tool; a short name stands for its long one too
     options: dict[str, JsonValue] = {}
+    role: str | None = None  # a role of this machine or project; it is bound when a run starts
+    access: Access | None = None  # what it is held to, whatever else it is given
 
     @property
     def is_chat(self) -> bool:

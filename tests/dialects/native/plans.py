@@ -363,6 +363,8 @@ AGENTS = st.builds(
     idle_ms=st.none() | MS,
     wall_ms=st.none() | MS,
     options=st.dictionaries(WORDS, JSON, max_size=2),
+    role=st.none() | st.just("reviewer"),
+    access=st.none() | st.sampled_from(["full", "readonly-shell", "readonly", "minimal"]),
 )
 TALKERS = st.builds(
     Agent,

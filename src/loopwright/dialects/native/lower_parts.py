@@ -45,6 +45,8 @@ def lower_agent(spec: AgentSpec) -> Agent:
         wall_ms=spec.wall,
         approvals=dict(spec.approvals),
         options=spec.options,
+        role=spec.role,
+        access=spec.access,
     )
 
 

@@ -15,7 +15,7 @@ from loopwright.dialects.native.fields import (
     Tokens,
     Usd,
 )
-from loopwright.model.plan import ApprovalRule
+from loopwright.model.plan import Access, ApprovalRule
 from loopwright.syntax.fields import Maybe, fault, leads_away
 from loopwright.syntax.patterns import pattern_fault
 
@@ -91,6 +91,18 @@ class AgentSpec(Surface):
         default=None,
         description="What stands behind it; when left out, whoever starts the run says it.",
         examples=["claude", "command:./agent.sh"],
+    )
+    role: Maybe[Line] = Field(
+        default=None,
+        description="A role (`loopwright roles` lists them): its instructions, its access and, "
+        "where nothing is said here, its model and its turns.",
+        examples=["reviewer"],
+    )
+    access: Maybe[Access] = Field(
+        default=None,
+        description="How far it reaches, whatever else it is given: `full`, `readonly-shell` "
+        "(reading, and a few commands that only read), `readonly`, or `minimal` (no files). A "
+        "level that it cannot be held to here is refused at the start.",
     )
     system: Prose = Field(default="", description="Standing instructions.")
     model: Maybe[Line] = Field(default=None, description="Model, as the agent names it.")

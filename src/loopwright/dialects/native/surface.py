@@ -166,6 +166,8 @@ class BodySpec(Surface):
         "around them but this, and the item of a list; it has failed when none of them completed.",
     )
 
+    role: OnAgentOnly = None
+    access: OnAgentOnly = None
     tools: OnAgentOnly = None
     deny_tools: OnAgentOnly = None
     permission: OnAgentOnly = None
