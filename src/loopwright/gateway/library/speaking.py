@@ -32,6 +32,7 @@ from loopwright.gateway.library.converting import (
     tool_names,
 )
 from loopwright.gateway.library.failures import failure_of, reached_nothing
+from loopwright.gateway.library.rounds import Rounds
 from loopwright.gateway.names import WireNames, wire_names
 from loopwright.gateway.speaking import Delta, Fallen, Said, Spoken
 from loopwright.gateway.specs import Endpoint, Wire
@@ -71,11 +72,12 @@ class LibrarySpeaker:
         self._clock = clock
         self._models: dict[Endpoint, Model] = {}
         self._loading = asyncio.Lock()
-        self._turnstile = asyncio.Lock()
+        self._rounds = Rounds()
         # A redirect would carry the key to another host.
         self._http = httpx2.AsyncClient(
             timeout=None,
             follow_redirects=False,
+            event_hooks={"response": [self._rounds.pace]},
             limits=httpx2.Limits(
                 max_connections=_MOST_CONNECTIONS, max_keepalive_connections=_MOST_CONNECTIONS // 4
             ),
@@ -99,7 +101,7 @@ class LibrarySpeaker:
             detail = f"{to.provider} needs an extra: pip install 'loopwright[google]' ({missing})"
             failure = ModelFailure(kind="no_model", model=to.spec, detail=detail)
             return Fallen(failure=failure, usage=NOTHING_USED)
-        await self._take_turn()
+        await self._rounds.enter()
         names = wire_names(tool_names(request.tools, request.messages))
         stream: StreamedResponse | None = None
         try:
@@ -114,17 +116,10 @@ class LibrarySpeaker:
                     delta = _delta(event, names)
                     if delta is not None:
                         said(delta)
-                        await asyncio.sleep(0)  # a full buffer holds hundreds; others wait too
+                        await self._rounds.turn()  # a full buffer holds hundreds
         except Exception as error:  # whatever a service or a library may bring is a value here
             return self._fallen(error, to, stream)
         return _spoken(stream, to, names)
-
-    async def _take_turn(self) -> None:
-        """Requests that are to begin at once begin one after the other, with a round of the event
-        loop between them: building one takes milliseconds, a hundred in a row would be a stop.
-        """
-        async with self._turnstile:
-            await asyncio.sleep(0)
 
     async def _model(self, to: Endpoint) -> Model:
         """The library's model for an endpoint; a wire is loaded, in a thread, when first used."""
