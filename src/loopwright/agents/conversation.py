@@ -1,7 +1,8 @@
 """What a chat model is sent: its task, pinned to the top, and the conversation that followed."""
 
 from collections.abc import Iterable, Iterator
-from functools import lru_cache
+from operator import is_
+from weakref import WeakKeyDictionary
 
 import msgspec
 
@@ -9,7 +10,7 @@ from loopwright.agents.letters import said_by
 from loopwright.agents.prompt import compose_call
 from loopwright.agents.seeding import Seed, seeded
 from loopwright.kernel.cycles import SUBMIT
-from loopwright.kernel.frames import CycleBody, Entry, PassOwner
+from loopwright.kernel.frames import CycleBody, Entry, PassOwner, RepeatBody
 from loopwright.kernel.histories import middle_of
 from loopwright.kernel.state import Senses, State
 from loopwright.kernel.texts import request_text
@@ -50,7 +51,7 @@ def converse(state: State, owner: PassOwner, agent: Agent, senses: Senses) -> Co
     body, repeat = owner.body, owner.parent
     assert isinstance(body, CycleBody)
     seed, files = _beginning(state, owner, agent, senses)
-    messages = [*seed.messages, *_messages(repeat.history, senses)]
+    messages = [*seed.messages, *_told_so_far(repeat, senses)]
     forced = body.failure is not None and body.failure.error.type == "bad_result"
     if forced:
         messages.append(UserMessage(text=HAND_IN))
@@ -76,6 +77,28 @@ def _beginning(
     return Seed(agent.system, (UserMessage(text=shown.text),)), shown.files
 
 
+class _Told(msgspec.Struct):
+    """The entries of a conversation that were put into words before, and their words."""
+
+    entries: list[Entry]
+    messages: list[AnyMessage]
+
+
+_TOLD: WeakKeyDictionary[RepeatBody, _Told] = WeakKeyDictionary()
+"""Words are a function of an entry alone. A conversation is sent again with every turn of it, so
+putting all of it into words again would make a long one cost the square of its length."""
+
+
+def _told_so_far(repeat: RepeatBody, senses: Senses) -> list[AnyMessage]:
+    history, told = repeat.history, _TOLD.get(repeat)
+    if told is None or len(told.entries) > len(history) or not all(map(is_, told.entries, history)):
+        told = _TOLD[repeat] = _Told([], [])
+    new = history[len(told.entries) :]
+    told.messages += _messages(new, senses)
+    told.entries += new
+    return told.messages
+
+
 def _messages(entries: Iterable[Entry], senses: Senses) -> Iterator[AnyMessage]:
     for entry in entries:
         match entry.kind:
@@ -85,8 +108,8 @@ def _messages(entries: Iterable[Entry], senses: Senses) -> Iterator[AnyMessage]:
             case "summary":
                 yield UserMessage(text=f"{BEFORE}\n\n{senses.read(entry.text)}")
             case "model":
-                yield _message_of(senses.read(entry.text))
-            case "tools":
+                yield decode_turn(senses.read(entry.text)).message
+            case _:
                 yield ToolMessage(
                     results=tuple(
                         ToolResult(
@@ -98,12 +121,6 @@ def _messages(entries: Iterable[Entry], senses: Senses) -> Iterator[AnyMessage]:
                         for said in entry.said
                     )
                 )
-
-
-@lru_cache(maxsize=2_048)
-def _message_of(turn: str) -> AssistantMessage:
-    """What the model said in a turn. A conversation is sent again with every turn of it."""
-    return decode_turn(turn).message
 
 
 def summarise(owner: PassOwner, senses: Senses) -> Conversation:

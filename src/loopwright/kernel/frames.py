@@ -193,7 +193,7 @@ class ItemResult(msgspec.Struct, eq=False, gc=False):
     error: Failure | None
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, weakref_slot=True)
 class RepeatBody:
     """A loop under way."""
 

@@ -20,6 +20,7 @@ class Rounds:
     def __init__(self, slice_seconds: float = SLICE_SECONDS) -> None:
         self._slice = slice_seconds
         self._until: float | None = None  # the end of this round's portion, once it has begun
+        self._next = asyncio.Event()
         self._door = asyncio.Lock()
 
     async def enter(self) -> None:
@@ -33,13 +34,15 @@ class Rounds:
         """Come back when there is time in a round."""
         loop = asyncio.get_running_loop()
         while self._until is not None and loop.time() > self._until:
-            await asyncio.sleep(0)
+            await self._next.wait()
         if self._until is None:
             self._until = loop.time() + self._slice
             loop.call_soon(self._over)
 
     def _over(self) -> None:
         self._until = None
+        self._next.set()
+        self._next = asyncio.Event()
 
     async def pace(self, response: httpx2.Response) -> None:
         """Have the body of a response read in turns."""
