@@ -1,6 +1,7 @@
 """`show`: one run in words."""
 
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -10,11 +11,13 @@ from loopwright.cli.cells import STATUS_TONES, bill, status_cell, tokens
 from loopwright.cli.completing import complete_runs
 from loopwright.cli.door import Door, Tone
 from loopwright.cli.drawing import draw, node_of
+from loopwright.cli.figures import figure_lines
 from loopwright.cli.looking import looking, terminal_width
 from loopwright.cli.texts import cut, last_lines, one_line, width
 from loopwright.cli.verb import Verb, door_of
 
 if TYPE_CHECKING:
+    from loopwright.app.service import Service
     from loopwright.model.record import JsonValue
 
 EVIDENCE_LINES = 3
@@ -29,18 +32,49 @@ DRAWN_CELLS = 100  # wider is not easier to read, also where nobody looks at col
 
 @click.command(cls=Verb, examples=[("loopwright show run_01", "the beginning of an id is enough")])
 @click.argument("run", metavar="RUN", shell_complete=complete_runs)
+@click.option("--metrics", is_flag=True, help="What every round, stage and role took and cost.")
+@click.option(
+    "--svg",
+    metavar="FILE",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Draw findings and spend of every round into a file ('-' for stdout).",
+)
 @click.pass_context
-def show(ctx: click.Context, /, *, run: str) -> None:
+def show(ctx: click.Context, /, *, run: str, metrics: bool, svg: Path | None) -> None:
     """One run: how it stands, what each pass brought, what it cost, what to do next."""
     door = door_of(ctx)
     with looking(door) as service:
         from loopwright.app.views.listing import run_detail  # noqa: PLC0415 - help stays quick
 
-        detail = run_detail(service, service.find(run))
+        found = service.find(run)
+        if metrics or svg is not None:
+            _put_figures(door, service, found, svg)
+            return
+        detail = run_detail(service, found)
     if door.as_json:
         door.put_json(detail)
     else:
         _Sheet(door).put(detail)
+
+
+def _put_figures(door: Door, service: "Service", run: str, svg: Path | None) -> None:
+    from loopwright.app.views.metrics import metrics_of  # noqa: PLC0415 - help stays quick
+    from loopwright.app.views.picture import picture_of  # noqa: PLC0415 - help stays quick
+
+    told = metrics_of([numbered.fact for numbered in service.facts(run)], service.read_text)
+    if svg is not None:
+        drawn = picture_of(told, title=service.log.row(run).headline.name)
+        if str(svg) == "-":
+            door.put(drawn.rstrip())
+            return
+        svg.write_text(drawn, encoding="utf-8")
+        door.tell(f"drew {svg}")
+    elif not door.as_json:
+        signs = door.has_signs(sys.stdout)
+        for line, tone in figure_lines(told, cells=terminal_width(), signs=signs):
+            door.put(door.painted(line, tone, sys.stdout))
+    if door.as_json:
+        door.put_json({"run": run, **told.as_dict()})
 
 
 class _Sheet:
