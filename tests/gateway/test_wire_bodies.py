@@ -123,6 +123,50 @@ def test_the_recorded_bodies_answer_every_call() -> None:
     assert answered == ["tool_result", "tool_result", "text"]
 
 
+TOLD = '{"error":"no such program","type":"not_found"}'
+REFUSED = '{"rejected":true,"reason":"not today","approver":"ann"}'
+
+
+@pytest.mark.parametrize(
+    ("wire", "text", "seen"),
+    [
+        pytest.param("chat", "no such program", '{"error":"no such program"}', id="chat, words"),
+        pytest.param("chat", '{"error":"no"}', '{"error":"no"}', id="chat, an object"),
+        pytest.param("chat", TOLD, TOLD, id="chat, an object with more"),
+        pytest.param("chat", REFUSED, REFUSED, id="chat, a rejection"),
+        pytest.param("chat", '{"error', '{"error":"{\\"error"}', id="chat, cut off"),
+        pytest.param("responses", '{"error":"no"}', '{"error":"no"}', id="responses, an object"),
+        pytest.param("anthropic", "no such program", "no such program", id="anthropic, words"),
+        pytest.param("anthropic", '{"error":"no"}', "no", id="anthropic, an object"),
+        pytest.param("anthropic", TOLD, TOLD, id="anthropic, an object with more"),
+        pytest.param("anthropic", REFUSED, REFUSED, id="anthropic, a rejection"),
+    ],
+)
+@pytest.mark.item("aldo-28", "aldo-29", "aldo-35", "W5")
+def test_an_error_is_told_once(wire: str, text: str, seen: str) -> None:
+    """Each wire carries an error in its own form, and none of them inside another error."""
+    history = (
+        UserMessage(text="Look."),
+        AssistantMessage(parts=(CallPart(id="c1", tool="fs.read", args="{}"),)),
+        ToolMessage(results=(ToolResult(id="c1", tool="fs.read", text=text, error=True),)),
+    )
+    with WireServer(Script(otherwise=Turn(text="ok"))) as wires:
+        asyncio.run(_told(wires, ModelRequest(models=(MODELS[wire],), messages=history)))
+        [sent] = wires.asked
+    if wire == "responses":
+        assert sent.body["input"][-1]["output"] == seen
+    elif wire == "chat":
+        assert sent.body["messages"][-1]["content"] == seen
+    else:
+        [part] = sent.body["messages"][-1]["content"]
+        assert (part["is_error"], part["content"][0]["text"]) == (True, seen)
+
+
+async def _told(wires: WireServer, request: ModelRequest) -> None:
+    async with Gateway(env=env_of(wires), clock=FakeClock()) as gateway:
+        assert isinstance(await last_event(gateway, request), Answered)
+
+
 async def body(to: Endpoint, client: Any, request: ModelRequest, wires: WireServer) -> bytes:
     """The bytes that a client sends for a request."""
     make = claude.model if to.wire == "anthropic" else chat.model
@@ -131,7 +175,7 @@ async def body(to: Endpoint, client: Any, request: ModelRequest, wires: WireServ
         httpx2.AsyncClient() as http,
         model_request_stream(
             make(to, http, client=client),
-            library_messages(request, names),
+            library_messages(request, names, to.wire),
             model_settings=library_settings(request.decoding),
             model_request_parameters=library_parameters(request, names),
             instrument=False,

@@ -1,5 +1,6 @@
 """Our records as the library's messages, and its answers as our records."""
 
+import json
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import TypeAlias
@@ -24,6 +25,7 @@ from pydantic_ai.tools import ToolDefinition
 from pydantic_core import to_jsonable_python
 
 from loopwright.gateway.names import WireNames
+from loopwright.gateway.specs import Wire
 from loopwright.model.exchange import Decoding, Finish, ModelRequest, ModelUsage
 from loopwright.model.messages import (
     AnyMessage,
@@ -34,6 +36,7 @@ from loopwright.model.messages import (
     TextPart,
     ThoughtPart,
     ToolMessage,
+    ToolResult,
     ToolSpec,
     UserMessage,
 )
@@ -44,14 +47,20 @@ _WHEN = datetime(2020, 1, 1, tzinfo=UTC)
 _NO_ARGUMENTS: dict[str, JsonValue] = {"type": "object", "properties": {}}
 _ANSWER = "answer"
 
+_MARKING: tuple[Wire, ...] = ("anthropic", "google")
+"""Wires that have a place of their own for saying that a result is an error."""
+
 Kept: TypeAlias = LibraryText | LibraryThought | ToolCallPart
 _FIELDS = ("id", "signature", "provider_name", "provider_details")
 
 
-def library_messages(request: ModelRequest, names: WireNames) -> list[ModelMessage]:
+def library_messages(
+    request: ModelRequest, names: WireNames, wire: Wire = "chat"
+) -> list[ModelMessage]:
     """The history. What is not the model's own is gathered into one message between its turns,
     results before words, because one wire wants it so.
     """
+    marks = wire in _MARKING
     made: list[ModelMessage] = []
     waiting: list[ModelRequestPart] = []
     if request.system:
@@ -67,28 +76,50 @@ def library_messages(request: ModelRequest, names: WireNames) -> list[ModelMessa
                 )
             )
         else:
-            waiting += _request_parts(message, names)
+            waiting += _request_parts(message, names, marks=marks)
     if waiting or not made:
         made.append(LibraryRequest(parts=waiting))
     return made
 
 
 def _request_parts(
-    message: SystemMessage | UserMessage | ToolMessage, names: WireNames
+    message: SystemMessage | UserMessage | ToolMessage, names: WireNames, *, marks: bool
 ) -> Iterator[ModelRequestPart]:
     if isinstance(message, ToolMessage):
         for result in message.results:
+            text, failed = _error_text(result.text, marks=marks) if result.error else _fine(result)
             yield ToolReturnPart(
                 tool_name=names.wire(result.tool),
-                content=result.text,
+                content=text,
                 tool_call_id=result.id,
                 timestamp=_WHEN,
-                outcome="failed" if result.error else "success",
+                outcome="failed" if failed else "success",
             )
     elif isinstance(message, UserMessage):
         yield UserPromptPart(message.text, timestamp=_WHEN)
     else:
         yield SystemPromptPart(message.text, timestamp=_WHEN)
+
+
+def _fine(result: ToolResult) -> tuple[str, bool]:
+    return result.text, False
+
+
+def _error_text(text: str, *, marks: bool) -> tuple[str, bool]:
+    """What a wire is to carry of an error, and whether the library shall say that it is one. It
+    wraps the text for a wire without a mark of its own: an object that says it already would be
+    wrapped twice there, and where there is a mark, a wrapping of ours says nothing more.
+    """
+    try:
+        told = json.loads(text) if text.startswith("{") else None
+    except (ValueError, RecursionError):
+        told = None
+    if not isinstance(told, dict):
+        return text, True
+    if not marks:
+        return text, False
+    alone = told.get("error") if len(told) == 1 else None
+    return (alone if isinstance(alone, str) else text), True
 
 
 def _library_part(part: AnyPart, names: WireNames) -> ModelResponsePart:

@@ -107,7 +107,7 @@ class LibrarySpeaker:
         try:
             async with model_request_stream(
                 model,
-                library_messages(request, names),
+                library_messages(request, names, to.wire),
                 model_settings=library_settings(request.decoding),
                 model_request_parameters=library_parameters(request, names),
                 instrument=False,
