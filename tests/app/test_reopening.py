@@ -5,9 +5,11 @@ import asyncio
 import pytest
 
 from loopwright.app.reopening import Changes, reopen
-from loopwright.errors import Conflict
+from loopwright.errors import Conflict, LoopwrightError
 from loopwright.kernel.facts import AgentChanged, EffectRequested, RunReopened, Usage
-from loopwright.model.actions import Stop
+from loopwright.model.actions import CallAgent, Repeat, Step, Stop
+from loopwright.model.checks import Regex
+from loopwright.model.memory import ProgressLog
 from loopwright.model.plan import Agent, Plan
 from loopwright.model.policy import Limits
 from loopwright.ports import Done
@@ -175,6 +177,78 @@ def test_agents_and_limits_may_change() -> None:
             "command:one",
             "command:three",
         ]
+
+    run(body())
+
+
+CAPPED = plan_of(
+    Step(
+        id="main",
+        action=Repeat(
+            body=CallAgent(agent="coder"), max=2, until=Regex(pattern="DONE"), memory=ProgressLog()
+        ),
+    )
+)
+
+
+def test_a_loop_at_its_cap_is_told_and_goes_on_with_more_passes() -> None:
+    """Plain, it is refused with the command that would do; with more passes it goes on, in another
+    process too after the first one died."""
+
+    async def body() -> None:
+        world = World()
+        process = world.process()
+        name = await ended(process, CAPPED)
+        with pytest.raises(Conflict) as refusal:
+            await reopen(process.service, name)
+        assert refusal.value.code == "at-cap"
+        assert f"stopped after 2 of 2 passes; `loopwright resume {name} --max 4`" in str(refusal)
+        for most, made in ((1, 2), (2, 2)):
+            with pytest.raises(LoopwrightError, match=f"--max {most}: {made} passes were made"):
+                await reopen(process.service, name, changes=Changes(passes=most))
+        second = world.process(lambda job: None)
+        world.kill(process)
+        await reopen(second.service, name, changes=Changes(passes=4))
+        await quiet()
+        world.kill(second)
+        other = world.process()
+        assert other.service.recover() == [name]
+        await other.driver.rest(name)
+        assert requests(other, name) == [
+            "main.0/agent#1",
+            "main.1/agent#1",
+            "main~2.2/agent#1",
+            "main~2.3/agent#1",
+        ]
+        assert other.log.row(name).headline.reason == "max_iterations"
+        assert check_invariants(other.log) == []
+
+    run(body())
+
+
+def test_more_passes_are_for_loops_at_their_cap() -> None:
+    """A run that failed in another way has no cap to raise."""
+
+    async def body() -> None:
+        process = World().process(breaks("b/agent#1"))
+        name = await ended(process)
+        with pytest.raises(Conflict, match="none of") as refusal:
+            await reopen(process.service, name, changes=Changes(passes=4))
+        assert refusal.value.code == "not-at-cap"
+
+    run(body())
+
+
+def test_what_failed_beside_a_loop_at_its_cap_is_run_again() -> None:
+    """There is something to do without more passes, so nobody has to give any."""
+
+    async def body() -> None:
+        both = plan_of(*CAPPED.steps, step("b"))
+        process = World().process(breaks("b/agent#1"))
+        name = await ended(process, both)
+        await reopen(process.service, name)
+        await process.driver.rest(name)
+        assert "b~2/agent#1" in requests(process, name)
 
     run(body())
 

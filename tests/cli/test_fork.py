@@ -85,6 +85,21 @@ def test_refusals(lw: Place, words: list[str], code: int, told: str) -> None:
     assert len(lw("ls", "--json").json["runs"]) == 1
 
 
+@pytest.mark.parametrize("at", ["main.1", "2"])
+def test_a_pass_by_its_number(lw: Place, at: str) -> None:
+    """A number alone counts passes as people do; what it is called in facts is told."""
+    told = lw("fork", made(lw), "--at", at, "--json")
+    assert lw("show", told.json["run"], "--json").json["forked"]["at"] == "main.1"
+
+
+def test_a_pass_that_is_none(lw: Place) -> None:
+    """The names of those that there are come with what they mean."""
+    told = lw("fork", made(lw), "--at", "9")
+    assert told.code == 2
+    assert "no pass 9 that completed" in told.err
+    assert "main.0 is pass 1; there are: main.0, main.1" in told.err
+
+
 def test_no_such_run(lw: Place) -> None:
     """As everywhere."""
     assert lw("fork", "run_nothing", "--at", "main").code == 2

@@ -12,7 +12,8 @@ import sys
 from collections.abc import Callable
 from functools import partial
 
-from loopwright.app.reopening import reopen
+from loopwright.app.reopening import NO_CHANGES, Changes, reopen
+from loopwright.kernel.reopening import at_cap
 from loopwright.model.plan import Plan
 from tests.faults.chance import random_plan
 from tests.faults.replies import random_answer
@@ -156,12 +157,20 @@ def _command(world: World, place: int, process: Process) -> None:
     if what == "look":
         process.service.recover()
     elif what == "reopen":
-        world.ask(process, lambda: reopen(process.service, run, by="somebody"))
+        changes = _more_passes(process, run)
+        world.ask(process, lambda: reopen(process.service, run, by="somebody", changes=changes))
     elif what == "edit":
         world.edit(process, run)
     else:
         request = getattr(process.service, what)
         world.ask(process, lambda: request(run, by="somebody"))
+
+
+def _more_passes(process: Process, run: str) -> Changes:
+    """A loop that stopped at its cap goes on only if it may make more passes."""
+    capped = at_cap(process.service.state(run))
+    made = max((kept.passes for kept in capped.values()), default=0)
+    return Changes(passes=made + 1) if made else NO_CHANGES
 
 
 _HAPPEN: dict[str, tuple[float, Callable[[World, int, Process], None]]] = {

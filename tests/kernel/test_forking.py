@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from loopwright.kernel.calls import ModelCall, SleepCall, ToolCall
 from loopwright.kernel.facts import (
+    AgentChanged,
     AnyFact,
     EffectDone,
     EffectFailed,
@@ -28,7 +29,7 @@ from loopwright.kernel.forking import copied, end_of, places
 from loopwright.model.actions import CallAgent, Decision, Repeat, Step
 from loopwright.model.checks import Contains, Person
 from loopwright.model.memory import PreviousOutput
-from loopwright.model.plan import Plan
+from loopwright.model.plan import Agent, Plan
 from loopwright.model.policy import Limits
 from loopwright.testing import fact_problems, picture
 from tests.golden.recording import RECORDINGS
@@ -57,6 +58,7 @@ def fork(
     place: str,
     *,
     text: str = "",
+    passes: int | None = None,
     script: Script | None = None,
     people: People | None = None,
 ) -> Driver:
@@ -66,7 +68,8 @@ def fork(
     prefix = run.facts[: end_of(run.facts, place)]
     now = prefix[-1].at + LATER
     begins = replace(first, run="r_fork", parent=first.run)
-    facts = [*copied(prefix, begins, now), RunForked(at=now, parent="r", place=place, text=text)]
+    forked = RunForked(at=now, parent="r", place=place, text=text, passes=passes)
+    facts = [*copied(prefix, begins, now), forked]
     return Driver(
         run.plan,
         script or run.script,
@@ -401,6 +404,50 @@ def test_a_conversation_at_its_cap_has_no_more_cycles() -> None:
     assert [type(fact) for fact in new[:2]] == [RunReopened, StepStarted]
     assert run.ended[:2] == ("exhausted", "max_iterations")
     assert run.texts.read(run.end.output) == "more"
+
+
+@pytest.mark.item("aldo-48", "W12")
+def test_a_conversation_at_its_cap_may_be_allowed_more() -> None:
+    """It goes on with its next turn, knows its turns, and keeps what it spent."""
+    said = turn("more", call("c1"), usage=PAID)
+    run = begun(cycle_plan(most=2), said, said, said, turn("DONE", usage=PAID)).run()
+    new = reopened(run, passes=3)
+    assert started(new) == [("main~2.2", 3)]
+    assert run.ended[:2] == ("exhausted", "max_iterations")
+    [kept] = run.state.kept.values()
+    assert (kept.passes, kept.most, kept.talk, kept.spent.tokens) == (3, 3, True, 30)
+    history = kept.values["history"]
+    assert isinstance(history, list)
+    assert [entry.kind for entry in history] == ["model", "tools"] * 3
+
+
+def test_another_agent_stands_where_a_conversation_was() -> None:
+    """A program has no turns to go on with: it is called as any other."""
+    plan = Plan(
+        name="p",
+        steps=(Step(id="main", action=WORK),),
+        agents={"coder": Agent(spec="model:x/y", max_turns=1)},
+    )
+    run = Driver(plan, script=lambda request: turn("more", call("c1"))).run()
+    assert run.ended[:2] == ("failed", "max_iterations")
+    run.script = lambda request: Reply("by hand")
+    before = len(run.facts)
+    changed = AgentChanged(at=run.clock, agent="coder", becomes=Agent(spec="command:x"))
+    run.append(RunReopened(at=run.clock, passes=2), changed)
+    run.run()
+    assert requests(run.facts[before:]) == ["main~2/agent#1"]
+    assert run.ended[0] == "completed"
+
+
+@pytest.mark.item("aldo-48", "W12")
+def test_a_fork_may_make_more_passes() -> None:
+    """The loop around the place has that many in all, also where it had made all of them."""
+    made = check(talk(turns=9, most=5), "main.4", passes=7, script=script(turn("m", call("c"))))
+    assert (made.ended[:2], made.passes) == (("exhausted", "max_iterations"), 7)
+    fewer = check(talk(turns=9, most=9), "main.1", passes=3, script=script(turn("m", call("c"))))
+    assert fewer.passes == 3
+    run = talk()
+    assert fork(run, "main", passes=9).ended[0] == "completed"
 
 
 @pytest.mark.item("aldo-48", "W12")

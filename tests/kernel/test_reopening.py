@@ -16,9 +16,12 @@ from loopwright.kernel.facts import (
     Usage,
 )
 from loopwright.kernel.fold import fold
+from loopwright.kernel.frames import RepeatBody
+from loopwright.kernel.reopening import at_cap
 from loopwright.model.actions import AskPerson, CallAgent, Repeat, Step, Steps, Stop
 from loopwright.model.checks import Regex
 from loopwright.model.expr import Cel
+from loopwright.model.memory import ProgressLog
 from loopwright.model.plan import Plan
 from loopwright.model.policy import Limits, Retry
 from loopwright.testing import fact_problems, picture
@@ -270,4 +273,88 @@ def test_any_part_of_the_log_folds_to_the_same() -> None:
         if not isinstance(again.facts[-1], RunFinished) or len(again.facts) < len(driver.facts):
             again.append(RunReopened(at=again.clock))
             again.run()
+        assert [type(f) for f in again.facts] == [type(f) for f in driver.facts]
+
+
+# -- a loop that stopped at its cap ----------------------------------------------------------------
+
+
+LOOP = Repeat(
+    body=CALL, max=2, until=Regex(pattern="DONE"), memory=ProgressLog(), limits=Limits(tokens=1_000)
+)
+COSTLY = Reply("ok", usage=Usage(input_tokens=50))
+
+
+def test_a_loop_at_its_cap_goes_on_with_the_next_pass() -> None:
+    """With more passes allowed it counts on, knows what it knew, and what it spent stays spent."""
+    script = by_effect({"dev~2.3/agent#1": "DONE"}, default=COSTLY)
+    driver = Driver(plan_of(Step(id="dev", action=LOOP)), script=script).run()
+    assert outcome(driver) == "exhausted"
+    assert [(path, kept.passes, kept.most) for path, kept in at_cap(driver.state).items()] == [
+        ("dev", 2, 2)
+    ]
+    before = len(driver.facts)
+    driver.append(RunReopened(at=driver.clock, passes=5))
+    [owner] = driver.state.root.body.active.values()
+    assert isinstance(owner.body, RepeatBody)
+    assert (owner.body.finished, len(owner.body.learnings), owner.body.spent.tokens) == (2, 2, 100)
+    driver.run()
+    passes = [fact for fact in driver.facts[before:] if isinstance(fact, IterationStarted)]
+    assert [(fact.path, fact.iteration, fact.of) for fact in passes] == [
+        ("dev~2.2", 3, 5),
+        ("dev~2.3", 4, 5),
+    ]
+    assert outcome(driver) == "completed"
+    assert fact_problems(driver.plan, driver.facts) == []
+    assert picture(fold(driver.plan, driver.facts)) == picture(driver.state)
+
+
+def test_a_cap_may_be_raised_again_and_again() -> None:
+    """Each time the loop stops at the new cap, and may be allowed more."""
+    driver = Driver(plan_of(Step(id="dev", action=LOOP))).run()
+    for most in (3, 5):
+        reopened(driver, passes=most)
+        assert outcome(driver) == "exhausted"
+        [kept] = at_cap(driver.state).values()
+        assert (kept.passes, kept.most) == (most, most)
+
+
+def test_without_more_passes_a_loop_at_its_cap_begins_anew() -> None:
+    """The fact of a plain reopening means what it always meant."""
+    driver = Driver(plan_of(Step(id="dev", action=LOOP))).run()
+    assert [fact.path for fact in reopened(driver) if isinstance(fact, IterationStarted)] == [
+        "dev~2.0",
+        "dev~2.1",
+    ]
+
+
+def test_a_new_budget_counts_from_the_reopening() -> None:
+    """With other limits for the whole run, those of the loop begin anew under them."""
+    driver = Driver(plan_of(Step(id="dev", action=LOOP)), script=by_effect({}, default=COSTLY))
+    driver.run()
+    driver.append(RunReopened(at=driver.clock, passes=3, limits=Limits(tokens=9_000)))
+    [owner] = driver.state.root.body.active.values()
+    assert isinstance(owner.body, RepeatBody)
+    assert owner.body.spent.tokens == 0
+
+
+def test_the_cap_of_a_loop_inside_is_not_that_of_the_loop_around() -> None:
+    """A pass that failed because a loop in it met its cap: the outer one has not met its own."""
+    inner = Repeat(body=CALL, max=1, until=Regex(pattern="DONE"), at_cap="fail")
+    outer = Repeat(body=inner, max=1, until=Regex(pattern="DONE"))
+    driver = Driver(plan_of(Step(id="dev", action=outer))).run()
+    assert driver.state.finished is not None
+    assert driver.state.finished.reason == "max_iterations"
+    assert at_cap(driver.state) == {}
+
+
+def test_a_reopening_with_more_passes_is_the_same_after_any_cut() -> None:
+    """Cut anywhere after it and settled again, the run says what its log says."""
+    script = by_effect({"dev~2.3/agent#1": "DONE"}, default=COSTLY)
+    driver = Driver(plan_of(Step(id="dev", action=LOOP)), script=script).run()
+    opened = len(driver.facts) + 1
+    reopened(driver, passes=4)
+    for end in [end for end in driver.ends if end >= opened]:
+        again = Driver(driver.plan, script=script, facts=driver.facts[:end], texts=driver.texts)
+        again.run()
         assert [type(f) for f in again.facts] == [type(f) for f in driver.facts]

@@ -42,7 +42,7 @@ async def resume_run(here: Local, reference: str, changes: Changes = NO_CHANGES)
         raise Conflict(
             f"{run} has not ended, so nothing about it can be changed now",
             code="not-ended",
-            hint="leave out --agent and --budget",
+            hint="leave out --agent, --budget and --max",
         )
     await here.service.resume(run, by=current_user())
     row = here.log.row(run)

@@ -21,7 +21,7 @@ from loopwright.kernel.forking import Standing, copied, end_of, places
 from loopwright.kernel.frames import RepeatBody
 from loopwright.kernel.masking import mask_tokens
 from loopwright.kernel.state import State
-from loopwright.model.ids import parent_path
+from loopwright.model.ids import last_id, parent_path, pass_number
 from loopwright.model.plan import CHAT, Plan, encode_plan
 from loopwright.ports import Append
 from loopwright.runtime.headline import gate_changes, headline_of
@@ -39,6 +39,7 @@ class Fork:
     at: str | None
     model: str | None = None
     edit: str | None = None
+    passes: int | None = None
     agents: Sequence[str] = ()
     workspace: Path | None = None
 
@@ -53,8 +54,12 @@ async def fork(service: Service, run: str, wish: Fork, *, by: str = "") -> tuple
     now = service.clock.now_ms()
     begins = _begins(first, wish, run=f"run_{sortable_id(now)}", plan=plan, by=by)
     known = copied(prefix, begins, now)
-    edit = _edit(fold(plan, known), place, wish.edit)
-    new: list[AnyFact] = [RunForked(at=now, parent=run, place=place, text=edit, by=by)]
+    before = fold(plan, known)
+    edit = _edit(before, place, wish.edit)
+    _check_passes(before, place, wish.passes)
+    new: list[AnyFact] = [
+        RunForked(at=now, parent=run, place=place, text=edit, by=by, passes=wish.passes)
+    ]
     new += _agents(fold(plan, known), wish, at=now, by=by)
     _check_goes_on(service, plan, [*known, *new], place)
     bound = _with_artifacts(service, plan, begins.run)
@@ -72,6 +77,8 @@ def _place(run: str, facts: Sequence[AnyFact], wanted: str | None) -> str:
     good = [place for place, how in found.items() if how == "completed"]
     if wanted in good:
         return wanted
+    if wanted is not None and wanted.isdecimal():
+        return _numbered(run, good, int(wanted))
     if wanted is None:
         raise LoopwrightError("say where: --at PATH", code="no-place", hint=_named(good))
     if wanted not in found:
@@ -83,6 +90,22 @@ def _place(run: str, facts: Sequence[AnyFact], wanted: str | None) -> str:
         code="not-finished",
         hint=_named(good),
     )
+
+
+def _numbered(run: str, good: Sequence[str], number: int) -> str:
+    """The place of a pass by its number alone, as people count: from 1."""
+    passes = [place for place in good if _is_outermost_pass(place)]
+    fitting = [place for place in passes if pass_number(place) == number - 1]
+    if len({parent_path(place).partition("~")[0] for place in fitting}) == 1:
+        return fitting[-1]
+    what = "no pass" if not fitting else "more than one pass"
+    raise NotFound(
+        f"{run} has {what} {number} that completed", code="unknown-place", hint=_named(good)
+    )
+
+
+def _is_outermost_pass(place: str) -> bool:
+    return place.count(".") == 1 and last_id(place).isdecimal()
 
 
 def _standing(how: Standing) -> str:
@@ -102,7 +125,9 @@ def _named(good: Sequence[str]) -> str:
     if not good:
         return "nothing of it has completed yet: start a new run"
     more = "… " if len(good) > MOST_NAMED else ""
-    return f"there are: {more}{', '.join(good[-MOST_NAMED:])}"
+    first = next((place for place in good if _is_outermost_pass(place)), None)
+    count = f"{first} is pass {pass_number(first) + 1}; " if first else ""
+    return f"{count}there are: {more}{', '.join(good[-MOST_NAMED:])}"
 
 
 # -- what ------------------------------------------------------------------------------------------
@@ -135,15 +160,33 @@ def _edit(state: State, place: str, text: str | None) -> str:
     if not text.strip() or len(text.encode(errors="replace")) > MAX_EDIT_BYTES:
         hint = f"it has 1 to {MAX_EDIT_BYTES:,} bytes"
         raise LoopwrightError("--edit cannot be that", code="bad-edit", hint=hint)
+    _loop_of(state, place, "--edit")
+    return mask_tokens(text)
+
+
+def _loop_of(state: State, place: str, flag: str) -> RepeatBody:
+    """The loop that a place is a pass of."""
     around = state.owners.get(parent_path(place))
     body = around.body if around is not None else None
     if not isinstance(body, RepeatBody) or body.action.each is not None:
         raise LoopwrightError(
-            f"--edit is for the next pass of a loop, and {place} is no pass of one",
+            f"{flag} is for the next pass of a loop, and {place} is no pass of one",
             code="no-next-pass",
-            hint="name a pass with --at, such as main.0",
+            hint="name a pass with --at, such as main.0, which is the first one",
         )
-    return mask_tokens(text)
+    return body
+
+
+def _check_passes(state: State, place: str, wanted: int | None) -> None:
+    if wanted is None:
+        return
+    made = _loop_of(state, place, "--max").finished
+    if wanted <= made:
+        raise LoopwrightError(
+            f"--max {wanted}: {made} passes were made by then",
+            code="bad-max",
+            hint=f"give more than that: --max {made + 1}",
+        )
 
 
 def _agents(state: State, wish: Fork, *, at: int, by: str) -> list[AnyFact]:
@@ -178,7 +221,7 @@ def _check_goes_on(service: Service, plan: Plan, facts: list[AnyFact], place: st
         raise Conflict(
             f"nothing follows {place}: the run would end at once, {end.outcome} ({end.reason})",
             code="nothing-left",
-            hint="name an earlier place, or say with --edit what is missing",
+            hint="name an earlier place, say what is missing with --edit, or allow more with --max",
         )
 
 

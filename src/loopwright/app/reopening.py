@@ -9,9 +9,10 @@ from loopwright.app.keeping import taken
 from loopwright.app.preparing import agent_choices, tightened
 from loopwright.app.rights import rights_of, with_rights
 from loopwright.app.service import CAS_TRIES, Service, row_ended
-from loopwright.errors import Conflict, VersionConflict
+from loopwright.app.views.words import capped_words
+from loopwright.errors import Conflict, LoopwrightError, VersionConflict
 from loopwright.kernel.facts import AgentChanged, AnyFact, RunReopened
-from loopwright.kernel.reopening import REOPENED
+from loopwright.kernel.reopening import REOPENED, at_cap
 from loopwright.kernel.state import State
 from loopwright.model.plan import Plan
 from loopwright.ports import Append, RunRow
@@ -19,13 +20,14 @@ from loopwright.ports import Append, RunRow
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Changes:
-    """What shall be different when a run goes on: other agents, another budget."""
+    """What shall be different when a run goes on: other agents, another budget, more passes."""
 
     agents: Sequence[str] = ()
     budget: str | None = None
+    passes: int | None = None
 
     def __bool__(self) -> bool:
-        return bool(self.agents) or self.budget is not None
+        return bool(self.agents) or self.budget is not None or self.passes is not None
 
 
 NO_CHANGES = Changes()
@@ -44,7 +46,9 @@ async def reopen(
         _check(row)
         if service.driver is not None:
             service.driver.take(run)
-        facts = _facts(service.state(run), at=service.clock.now_ms(), by=by, changes=changes)
+        state = service.state(run)
+        _check_passes(state, changes.passes)
+        facts = _facts(state, at=service.clock.now_ms(), by=by, changes=changes)
         headline = replace(
             row.headline,
             status="running",
@@ -79,10 +83,41 @@ def _check(row: RunRow) -> None:
         )
 
 
+def _check_passes(state: State, wanted: int | None) -> None:
+    """A loop that stopped at its cap goes on only where it may make more passes than before."""
+    capped, words = at_cap(state), capped_words(state)
+    if wanted is None:
+        if words and not _failed_elsewhere(state):
+            raise Conflict(f"{state.run}: {words}", code="at-cap", hint="or start a new run")
+        return
+    if not capped:
+        raise Conflict(
+            f"--max is for a loop that stopped at its cap, and none of {state.run} did",
+            code="not-at-cap",
+            hint=f"leave out --max: loopwright resume {state.run}",
+        )
+    made = max(kept.passes for kept in capped.values())
+    if wanted <= made:
+        raise LoopwrightError(
+            f"--max {wanted}: {made} passes were made already",
+            code="bad-max",
+            hint=f"give more than that: --max {2 * made}",
+        )
+
+
+def _failed_elsewhere(state: State) -> bool:
+    """Whether something did not complete that is no loop at its cap: there is work without it."""
+    capped = at_cap(state)
+    return any(
+        result.status in REOPENED and name not in capped
+        for name, result in state.root.body.results.items()
+    )
+
+
 def _facts(state: State, *, at: int, by: str, changes: Changes) -> list[AnyFact]:
     plan = state.plan
     limits = tightened(plan.limits, changes.budget) if changes.budget else None
-    opened = RunReopened(at=at, by=by, limits=limits)
+    opened = RunReopened(at=at, by=by, limits=limits, passes=changes.passes)
     return [opened, *changed_agents(plan, changes.agents, at=at, by=by)]
 
 

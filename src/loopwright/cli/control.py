@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict, Unpack
 
 import click
 
@@ -16,6 +16,15 @@ if TYPE_CHECKING:
     from loopwright.cli.driving import Taken
 
 ALL = "all"
+MOST_PASSES = 1_000
+
+
+class _Given(TypedDict):
+    """What shall be different when a run goes on."""
+
+    agents: tuple[str, ...]
+    budget: str | None
+    passes: int | None
 
 
 @click.command(
@@ -66,6 +75,7 @@ def stop(ctx: click.Context, /, *, run: str) -> None:
             "loopwright resume run_01 --budget usd=10",
             "one that a limit ended: only what did not complete is run again",
         ),
+        ("loopwright resume run_01 --max 6", "one that stopped at its cap: up to 6 passes"),
         ("loopwright resume all", "everything that is paused or was left behind, at once"),
     ],
 )
@@ -84,6 +94,13 @@ def stop(ctx: click.Context, /, *, run: str) -> None:
     metavar="LIMITS",
     help="For a run that has ended: its limits from now on. What was spent before counts.",
 )
+@click.option(
+    "--max",
+    "passes",
+    metavar="N",
+    type=click.IntRange(1, MOST_PASSES),
+    help="For a loop that stopped at its cap: it goes on with its next pass, up to N in all.",
+)
 @click.pass_context
 def resume(
     ctx: click.Context,
@@ -92,13 +109,13 @@ def resume(
     run: str,
     no_wait: bool,
     jsonl: bool,
-    agents: tuple[str, ...],
-    budget: str | None,
+    **given: Unpack[_Given],
 ) -> int:
     """Let a run go on and drive it here until it rests, as `loopwright run` does it.
 
     A run that failed, or that a limit ended, goes on under its id: steps that completed are not run
-    again, all others are, and a loop among them begins with its first pass.
+    again, all others are, and a loop among them begins with its first pass. Only a loop that
+    stopped at its cap goes on with its next pass, knowing what it knew: with --max.
     """
     from loopwright.app.controlling import resume_all, resume_run  # noqa: PLC0415 - quick help
     from loopwright.app.reopening import Changes  # noqa: PLC0415 - help stays quick
@@ -107,9 +124,9 @@ def resume(
     door = door_of(ctx)
     if jsonl and (door.as_json or run == ALL):
         raise click.UsageError("--jsonl is for one run and excludes --json", ctx)
-    changes = Changes(agents=agents, budget=budget)
+    changes = Changes(**given)
     if changes and run == ALL:
-        raise click.UsageError("--agent and --budget are for one run", ctx)
+        raise click.UsageError("--agent, --budget and --max are for one run", ctx)
 
     async def begin(here: "Local") -> "list[Taken]":
         if run != ALL:

@@ -11,7 +11,7 @@ from loopwright.app.service import current_user
 from loopwright.app.views.listing import driver_pid
 from loopwright.app.views.progress import Progress
 from loopwright.app.views.summary import summary
-from loopwright.app.views.words import answering, headline
+from loopwright.app.views.words import answering, capped_words, headline
 from loopwright.app.wiring import Local, local
 from loopwright.cli.asking import ask
 from loopwright.cli.door import Door, Tone
@@ -312,3 +312,5 @@ def _tell_state(door: Door, one: Attendance) -> None:
             door.say(f"  {answering(gate)}")
     elif status in ("paused", "running"):
         door.say(f"  loopwright resume {one.run}   takes it up again")
+    elif words := capped_words(state):
+        door.say(f"  {words}")

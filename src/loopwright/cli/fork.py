@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, TypedDict, Unpack
 import click
 
 from loopwright.cli.completing import complete_runs
+from loopwright.cli.control import MOST_PASSES
 from loopwright.cli.verb import Verb, door_of
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ class _Given(TypedDict):
     at: str | None
     model: str | None
     edit: str | None
+    passes: int | None
     agents: tuple[str, ...]
     workspace: Path | None
 
@@ -26,16 +28,29 @@ class _Given(TypedDict):
 @click.command(
     cls=Verb,
     examples=[
-        ("loopwright fork run_01 --at main.2", "everything through pass main.2 is kept"),
+        ("loopwright fork run_01 --at main.2", "everything through the third pass is kept"),
+        ("loopwright fork run_01 --at 3", "the same: a number alone counts passes from 1"),
         ("loopwright fork run_01 --at main.2 --model anthropic/claude-sonnet-5", "another model"),
         ('loopwright fork run_01 --at main.2 --edit "Use the old parser"', "told to the next pass"),
         ("loopwright fork run_01 --at build --agent shipper=command:./ship", "another agent"),
     ],
 )
 @click.argument("run", metavar="RUN", shell_complete=complete_runs)
-@click.option("--at", metavar="PATH", help="A step or a pass that completed, as facts name it.")
+@click.option(
+    "--at",
+    metavar="PATH|N",
+    help="A step or a pass that completed: `main.2` as facts name it, where passes count from 0, "
+    "or `3`, the third pass.",
+)
 @click.option("--model", metavar="MODEL", help="The chat model from then on: PROVIDER/NAME.")
 @click.option("--edit", metavar="TEXT", help="Said to the next pass of the loop there.")
+@click.option(
+    "--max",
+    "passes",
+    metavar="N",
+    type=click.IntRange(1, MOST_PASSES),
+    help="How many passes the loop there may make in all, those before counted.",
+)
 @click.option(
     "--agent",
     "agents",

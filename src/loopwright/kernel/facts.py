@@ -111,22 +111,26 @@ class RunFinished(Fact, frozen=True, kw_only=True, tag="run.finished"):
 
 class RunReopened(Fact, frozen=True, kw_only=True, tag="run.reopened"):
     """A run that failed or met a limit goes on: steps that completed keep their results, all others
-    begin anew. `limits` takes the place of the plan's own.
+    begin anew. `limits` takes the place of the plan's own. With `passes`, loops of the plan that
+    ended at their cap go on with their next pass, up to that many.
     """
 
     by: str = ""
     limits: Limits | None = None
+    passes: int | None = None
 
 
 class RunForked(Fact, frozen=True, kw_only=True, tag="run.forked"):
     """What stands before was copied from another run, up to the end of `place`; from here on this
-    run is its own. `text` is what a person says to the next pass of the loop there.
+    run is its own. `text` is what a person says to the next pass of the loop there, and `passes`
+    how many that loop may make from now on.
     """
 
     parent: str
     place: str
     text: str = ""
     by: str = ""
+    passes: int | None = None
 
 
 class AgentChanged(Fact, frozen=True, kw_only=True, tag="agent.changed"):

@@ -73,7 +73,7 @@ from loopwright.kernel.messages import (
     note,
 )
 from loopwright.kernel.outcome import leaf_output
-from loopwright.kernel.reopening import keep_conversation, name_at_the_top, run_reopened
+from loopwright.kernel.reopening import keep_loop, name_at_the_top, run_reopened
 from loopwright.kernel.state import (
     State,
     make_body,
@@ -212,7 +212,7 @@ def _step_finished(state: State, fact: StepFinished) -> None:
         iterations=fact.iterations,
     )
     owner.parent.active.pop(owner.step.id, None)
-    keep_conversation(state, owner, fact.status)
+    keep_loop(state, owner, fact)
     _settle_step(state, owner.parent, owner.step.id, result)
 
 

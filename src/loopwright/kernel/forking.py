@@ -106,8 +106,12 @@ def run_forked(state: State, fact: RunForked) -> None:
             owner.body.sessions.clear()
         state.touch(owner)
     around = state.owners.get(parent_path(fact.place))
-    if fact.text and around is not None and isinstance(around.body, RepeatBody):
+    if around is None or not isinstance(around.body, RepeatBody):
+        return
+    if fact.text:
         _tell(around.body, fact.text)
+    if fact.passes is not None and around.body.action.max is not None:
+        around.body.extra = fact.passes - around.body.action.max
 
 
 def _tell(repeat: RepeatBody, text: str) -> None:

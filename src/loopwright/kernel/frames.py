@@ -234,14 +234,16 @@ class RepeatBody:
     task_chars: int = 0
 
 
-class Conversation(msgspec.Struct):
-    """What is kept of a conversation that did not complete, for when the run is reopened."""
+class KeptLoop(msgspec.Struct):
+    """What is kept of a loop of the plan that did not complete, for when the run is reopened:
+    always of a conversation, of any other loop if it ended at its cap.
+    """
 
-    turns: int
-    last: Result | None
-    history: list[Entry]
-    summaries: int
-    extra: int
+    passes: int
+    most: int | None
+    talk: bool
+    capped: bool
+    values: dict[str, object]
     spent: Spent
     spent_by_step: Spent
 

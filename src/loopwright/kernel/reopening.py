@@ -6,7 +6,9 @@ begins a second time goes by a name of its own inside (`build~2`), so no effect 
 name of an earlier one.
 
 A conversation with a chat model is the exception: it goes on with its next turn, and its turns and
-what they cost stay counted. Only a turn that was never taken to its end is taken again.
+what they cost stay counted. Only a turn that was never taken to its end is taken again. The other
+one is a loop that ended at its cap: where somebody allows it more passes, it goes on with the next
+one, with all that it knows.
 """
 
 from collections import deque
@@ -14,15 +16,15 @@ from collections.abc import Mapping
 
 import msgspec
 
-from loopwright.kernel.facts import Outcome, RunReopened, StepStatus
+from loopwright.kernel.facts import Outcome, RunReopened, StepFinished
 from loopwright.kernel.frames import (
-    Body,
-    Conversation,
+    KeptLoop,
     RepeatBody,
     Result,
     Spent,
     StepOwner,
 )
+from loopwright.kernel.limits import cap
 from loopwright.kernel.messages import mail_reopened
 from loopwright.kernel.state import State
 from loopwright.model.actions import Cycle, Step
@@ -40,8 +42,11 @@ def run_reopened(state: State, fact: RunReopened) -> None:
     state.paused = False
     state.reopened += 1
     state.slots.clear()
-    for talk in state.talks.values() if fact.limits is not None else ():
-        talk.spent, talk.spent_by_step = Spent(), Spent()  # the new budget is of the whole run
+    state.raised = fact.passes
+    if fact.passes is None:  # all other loops begin anew
+        state.kept = {path: kept for path, kept in state.kept.items() if kept.talk}
+    for kept in state.kept.values() if fact.limits is not None else ():
+        kept.spent, kept.spent_by_step = Spent(), Spent()  # the new budget is of the whole run
     if fact.limits is not None:
         state.plan = msgspec.structs.replace(state.plan, limits=fact.limits)
         state.note_limits()
@@ -67,6 +72,11 @@ def _missing(step: Step, results: Mapping[str, Result]) -> int:
     return -1 if step.id in results else sum(need not in results for need in step.needs)
 
 
+def at_cap(state: State) -> dict[str, KeptLoop]:
+    """The loops of a run that has ended which stopped at their cap, by step."""
+    return {path: kept for path, kept in state.kept.items() if kept.capped}
+
+
 def name_at_the_top(state: State, owner: StepOwner) -> None:
     """Count a step of the plan that begins; the second time it gets a new name for its inside."""
     count = state.begun.get(owner.path, 0) + 1
@@ -75,39 +85,63 @@ def name_at_the_top(state: State, owner: StepOwner) -> None:
         owner.tries = owner.first_try = count
         owner.inside = f"{owner.path}~{count}"
         state.owners[owner.inside] = owner
-        _go_on(owner, state.talks.pop(owner.path, None))
+        _go_on(state, owner, state.kept.pop(owner.path, None))
 
 
-def keep_conversation(state: State, owner: StepOwner, status: StepStatus) -> None:
-    """Keep a conversation at the top of the plan that ended without completing."""
+_OF_TALKS = ("last", "history", "summaries", "extra", "turns")
+_OF_LOOPS = (
+    *_OF_TALKS,
+    "last_checks",
+    "last_steps",
+    "learnings",
+    "outputs",
+    "feedback",
+    "sessions",
+    "identical",
+    "broken",
+    "checked_first",
+)
+
+
+def keep_loop(state: State, owner: StepOwner, fact: StepFinished) -> None:
+    """Keep a loop at the top of the plan that ended without completing, if it can go on."""
     body = owner.body
-    if owner.parent.owner is not state.root or not _is_conversation(body):
+    if owner.parent.owner is not state.root or not isinstance(body, RepeatBody):
         return
-    if status == "completed":
-        state.talks.pop(owner.path, None)
+    talk, capped = isinstance(body.action.body, Cycle), _is_capped(body, fact)
+    if fact.status == "completed" or not (talk or capped):
+        state.kept.pop(owner.path, None)
         return
-    assert isinstance(body, RepeatBody)
-    last = body.last if body.turns else None
-    state.talks[owner.path] = Conversation(
-        turns=body.turns,
-        last=Result("completed", output=last.output, result=last.result) if last else None,
-        history=list(body.history),
-        summaries=body.summaries,
-        extra=body.extra,
+    values = {name: getattr(body, name) for name in (_OF_TALKS if talk else _OF_LOOPS)}
+    last = body.last if body.turns or not talk else None
+    values["last"] = Result("completed", output=last.output, result=last.result) if last else None
+    state.kept[owner.path] = KeptLoop(
+        passes=body.turns if talk else body.finished,
+        most=cap(body),
+        talk=talk,
+        capped=capped,
+        values=values,
         spent=msgspec.structs.replace(body.spent),
         spent_by_step=msgspec.structs.replace(owner.spent),
     )
 
 
-def _is_conversation(body: Body) -> bool:
-    return isinstance(body, RepeatBody) and isinstance(body.action.body, Cycle)
+def _is_capped(body: RepeatBody, fact: StepFinished) -> bool:
+    """Whether a loop ended at its own cap, and not at that of a loop in its last pass."""
+    most = cap(body)
+    made = body.action.each is None and most is not None and body.finished >= most
+    last_one = body.last is not None and body.last.status == "completed"
+    ended = fact.status in REOPENED and fact.reason == "max_iterations"
+    return made and last_one and ended
 
 
-def _go_on(owner: StepOwner, talk: Conversation | None) -> None:
+def _go_on(state: State, owner: StepOwner, kept: KeptLoop | None) -> None:
     body = owner.body
-    if talk is None or not isinstance(body, RepeatBody) or not _is_conversation(body):
+    if kept is None or not isinstance(body, RepeatBody):
         return
-    body.started = body.finished = body.turns = talk.turns
-    body.last, body.history = talk.last, list(talk.history)
-    body.summaries, body.extra = talk.summaries, talk.extra
-    body.spent, owner.spent = talk.spent, talk.spent_by_step
+    body.started = body.finished = kept.passes
+    for name, value in kept.values.items():
+        setattr(body, name, value)
+    body.spent, owner.spent = kept.spent, kept.spent_by_step
+    if kept.capped and state.raised is not None and body.action.max is not None:
+        body.extra = max(body.extra, state.raised - body.action.max)

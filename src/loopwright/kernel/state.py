@@ -24,9 +24,9 @@ from loopwright.kernel.facts import (
 )
 from loopwright.kernel.frames import (
     Body,
-    Conversation,
     CycleBody,
     GateState,
+    KeptLoop,
     LeafBody,
     Owner,
     PassOwner,
@@ -119,7 +119,8 @@ class State:
     cancel: CancelRequested | None = None
     paused: bool = False
     reopened: int = 0
-    talks: dict[str, Conversation] = field(default_factory=dict)  # that did not complete, by step
+    kept: dict[str, KeptLoop] = field(default_factory=dict)  # that did not complete, by step
+    raised: int | None = None  # how many passes loops that ended at their cap may make since then
     version: int = 0
     calls: int = 0
     usage: Usage = field(default_factory=Usage)

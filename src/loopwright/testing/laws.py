@@ -27,12 +27,13 @@ from loopwright.kernel.facts import (
     StepSkipped,
     StepStarted,
 )
-from loopwright.model.ids import parent_path, pass_number
+from loopwright.model.ids import parent_path
 from loopwright.model.plan import Plan
 from loopwright.testing.histories import histories
 from loopwright.testing.letters import letters
-from loopwright.testing.openings import Names, Turns, has_ended
+from loopwright.testing.openings import Names, has_ended
 from loopwright.testing.order import asked_again, begins_in_order, verdicts
+from loopwright.testing.passes import passes
 from loopwright.testing.spending import spending
 from loopwright.testing.tries import tries
 from loopwright.testing.turns import turns
@@ -51,7 +52,7 @@ def fact_problems(plan: Plan, facts: Sequence[AnyFact]) -> list[str]:
         *_timers(facts),
         *_gates(facts, ended=ended),
         *_places(facts, ended=ended),
-        *_passes(plan, facts),
+        *passes(plan, facts),
         *_side_by_side(plan, facts),
         *tries(plan, facts),
         *spending(plan, facts),
@@ -173,39 +174,6 @@ def _begins(path: str, open_places: dict[str, str], seen: set[str]) -> Iterator[
     if parent_path(path) not in open_places.values():
         yield f"{path} begins in a place that is not open"
     seen.add(path)
-
-
-def _passes(plan: Plan, facts: Sequence[AnyFact]) -> Iterator[str]:
-    """Passes are numbered without a gap, and there are no more than allowed or granted (I3, I9)."""
-    count: Counter[str] = Counter()
-    granted: Counter[str] = Counter()
-    asked_at_cap: set[str] = set()
-    names, taken = Names(), Turns()
-    for fact in facts:
-        names.take(fact)
-        taken.take(fact)
-        if isinstance(fact, StepStarted) and not parent_path(fact.path):
-            path, before = names.inside(fact.path), names.before(fact.path)
-            if taken.counted[before]:  # a conversation goes on where it was
-                count[path] = taken.counted[path] = taken.counted[before]
-                granted[path] = granted[before]
-        elif isinstance(fact, GateOpened) and fact.about == "cap":
-            asked_at_cap.add(fact.gate)
-        elif isinstance(fact, GateAnswered):
-            granted[fact.path] += fact.gate in asked_at_cap and fact.decision == "continue"
-        elif isinstance(fact, IterationStarted) and pass_number(fact.path) >= 0:
-            path = parent_path(fact.path)
-            count[path] += 1
-            if not fact.iteration == pass_number(fact.path) + 1 == count[path]:
-                yield f"{fact.path} is pass {fact.iteration}, expected {count[path]}"
-            most = _most_passes(plan, path)
-            if most is not None and count[path] > most + granted[path]:
-                yield f"{fact.path} is one more than the {most + granted[path]} passes allowed"
-
-
-def _most_passes(plan: Plan, path: str) -> int | None:
-    repeat = loop_at(plan, path)
-    return repeat.max if repeat.each is None else repeat.each.max_items
 
 
 def _side_by_side(plan: Plan, facts: Sequence[AnyFact]) -> Iterator[str]:

@@ -41,6 +41,32 @@ class Turns:
         return fact.path in self._taken and fact.status != "cancelled"
 
 
+class Raised:
+    """Loops of the plan that ended at their cap, and how many passes they were allowed since."""
+
+    def __init__(self) -> None:
+        self._last: dict[str, str] = {}
+        self._capped: set[str] = set()
+        self.most: int | None = None
+
+    def take(self, fact: AnyFact) -> None:
+        if isinstance(fact, RunReopened):
+            self.most = fact.passes
+        elif isinstance(fact, IterationFinished):
+            self._last[parent_path(fact.path)] = fact.status
+
+    def ended(self, fact: StepFinished, inside: str) -> None:
+        capped = fact.reason == "max_iterations" and fact.status in ("failed", "exhausted")
+        if capped and self._last.get(inside) == "completed":
+            self._capped.add(fact.path)
+        else:
+            self._capped.discard(fact.path)
+
+    def goes_on(self, path: str) -> bool:
+        """Whether a step that begins again is a loop that was allowed more passes."""
+        return self.most is not None and path in self._capped
+
+
 class Names:
     """The name that places inside a step go by: a step of the plan that begins for the n-th time,
     as a try or after the run was reopened, is `step~n` there.

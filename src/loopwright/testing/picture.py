@@ -13,6 +13,7 @@ from loopwright.kernel.frames import (
     CheckNote,
     GateState,
     ItemResult,
+    KeptLoop,
     LeafBody,
     Owner,
     RepeatBody,
@@ -41,15 +42,20 @@ def picture(state: State) -> dict[str, object]:
     drawn: dict[str, object] = {
         name: getattr(state, name)
         for name in _names(state)
-        if name not in _INDEXES and name != "gates"
+        if name not in _INDEXES and name not in ("gates", "kept")
     }
     drawn["gates"] = {name: (gate.digest, gate.path) for name, gate in state.gates.items()}
     drawn["pending"] = {
         effect: (pending.call, pending.purpose, pending.owner.path, pending.attempt)
         for effect, pending in state.pending.items()
     }
+    drawn["kept"] = {path: _kept(kept) for path, kept in state.kept.items()}
     drawn["places"] = {path: _place(owner) for path, owner in state.owners.items()}
     return drawn
+
+
+def _kept(kept: KeptLoop) -> dict[str, object]:
+    return {name: _value(getattr(kept, name)) for name in kept.__struct_fields__}
 
 
 def _place(owner: Owner) -> dict[str, object]:

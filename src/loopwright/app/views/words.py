@@ -4,7 +4,7 @@ from loopwright.app.views.summary import ReadText, current_loop, iterations, see
 from loopwright.kernel.facts import EffectDone, EffectFailed, GateAnswered
 from loopwright.kernel.frames import GateState, RepeatBody
 from loopwright.kernel.limits import cap
-from loopwright.kernel.reopening import REOPENED
+from loopwright.kernel.reopening import REOPENED, at_cap
 from loopwright.kernel.state import State
 from loopwright.model.actions import Decision, Repeat
 from loopwright.model.checks import Contains, leaves
@@ -88,7 +88,22 @@ def most_passes(state: State) -> int | None:
     if running is not None:
         return cap(running)
     loop = only_repeat(state.plan)
+    capped = at_cap(state)
+    if loop is not None and len(capped) == 1:
+        return next(iter(capped.values())).most
     return loop.max if loop is not None else None
+
+
+def capped_words(state: State) -> str:
+    """How a run goes on whose loop stopped at its cap; nothing for any other run."""
+    capped = at_cap(state) if status_of(state) in REOPENED else {}
+    if not capped:
+        return ""
+    kept = max(capped.values(), key=lambda one: one.passes)
+    what = "turn" if kept.talk else "pass"
+    plural = "" if kept.most == 1 else "s" if kept.talk else "es"
+    command = f"loopwright resume {state.run} --max {2 * kept.passes}"
+    return f"stopped after {kept.passes} of {kept.most} {what}{plural}; `{command}` goes on"
 
 
 def goal(state: State) -> str:
@@ -177,5 +192,6 @@ def next_commands(state: State) -> list[str]:
         return [f"loopwright resume {run}", f"loopwright stop {run}"]
     if status == "running":
         return [f"loopwright logs {run} -f", f"loopwright pause {run}", f"loopwright stop {run}"]
-    again = [f"loopwright resume {run}"] if status in REOPENED else []
+    more = max((f" --max {2 * kept.passes}" for kept in at_cap(state).values()), default="")
+    again = [f"loopwright resume {run}{more}"] if status in REOPENED else []
     return [f"loopwright logs {run}", *again]

@@ -1,0 +1,80 @@
+"""The law of passes (I3, I9): numbered without a gap, and no more than allowed or granted."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from loopwright.kernel.facts import (
+    AnyFact,
+    GateAnswered,
+    GateOpened,
+    IterationStarted,
+    RunForked,
+    StepFinished,
+    StepStarted,
+)
+from loopwright.model.ids import parent_path, pass_number
+from loopwright.model.plan import Plan
+from loopwright.testing.openings import Names, Raised, Turns
+from loopwright.testing.whereabouts import loop_at
+
+
+def passes(plan: Plan, facts: Sequence[AnyFact]) -> Iterator[str]:
+    """Passes that have another number than the next, or that nobody allowed."""
+    count = _Count(plan)
+    for fact in facts:
+        count.take(fact)
+        if isinstance(fact, IterationStarted) and pass_number(fact.path) >= 0:
+            yield from count.another(fact)
+
+
+class _Count:
+    """Passes made and granted, by the name that their loop goes by."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._made: Counter[str] = Counter()
+        self._granted: Counter[str] = Counter()
+        self._asked: set[str] = set()
+        self._names, self._turns, self._raised = Names(), Turns(), Raised()
+
+    def take(self, fact: AnyFact) -> None:
+        self._names.take(fact)
+        self._turns.take(fact)
+        self._raised.take(fact)
+        match fact:
+            case StepStarted() if not parent_path(fact.path):
+                self._begins_again(fact.path)
+            case StepFinished() if not parent_path(fact.path):
+                self._raised.ended(fact, self._names.inside(fact.path))
+            case RunForked(passes=int(most)):
+                loop = parent_path(fact.place)
+                self._granted[loop] = most - (self._most(loop) or 0)
+            case GateOpened(about="cap"):
+                self._asked.add(fact.gate)
+            case GateAnswered(decision="continue"):
+                self._granted[fact.path] += fact.gate in self._asked
+
+    def _begins_again(self, step: str) -> None:
+        """A conversation goes on where it was, and a loop that was allowed more passes."""
+        path, before = self._names.inside(step), self._names.before(step)
+        turns = self._turns.counted[before]
+        if turns:
+            self._made[path] = self._turns.counted[path] = turns
+            self._granted[path] = self._granted[before]
+        if self._raised.goes_on(step):
+            self._made[path] = turns or self._made[before]
+            more = (self._raised.most or 0) - (self._most(path) or 0)
+            self._granted[path] = max(self._granted[before], more)
+
+    def another(self, fact: IterationStarted) -> Iterator[str]:
+        path = parent_path(fact.path)
+        self._made[path] += 1
+        made, most = self._made[path], self._most(path)
+        if not fact.iteration == pass_number(fact.path) + 1 == made:
+            yield f"{fact.path} is pass {fact.iteration}, expected {made}"
+        if most is not None and made > most + self._granted[path]:
+            yield f"{fact.path} is one more than the {most + self._granted[path]} passes allowed"
+
+    def _most(self, path: str) -> int | None:
+        repeat = loop_at(self._plan, path)
+        return repeat.max if repeat.each is None else repeat.each.max_items

@@ -1,0 +1,59 @@
+"""Going on beyond a cap: told where a run stops, by `resume --max` and `fork --max`."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.cli.conftest import Place
+
+
+def stopped(lw: Place) -> str:
+    file = lw.loop(lw.probe(), max=2, memory="progress-log", at_cap="exhaust")
+    told = lw("run", file)
+    assert told.code == 4
+    run: str = lw("ls", "--json").json["runs"][0]["run"]
+    assert f"stopped after 2 of 2 passes; `loopwright resume {run} --max 4` goes on" in told.err
+    return run
+
+
+def test_a_run_at_its_cap_says_how_it_goes_on(lw: Place) -> None:
+    """At its end, in `show`, and when it is resumed as it is; the loop counts on and remembers."""
+    run = stopped(lw)
+    assert f"loopwright resume {run} --max 4" in lw("show", run).out
+    plain = lw("resume", run)
+    assert plain.code == 8
+    assert f"`loopwright resume {run} --max 4` goes on" in plain.err
+    told = lw("resume", run, "--max", "4", "--json")
+    assert (told.code, told.json["status"], told.json["iterations"]) == (4, "exhausted", 4)
+    calls = lw.calls()
+    assert [call["env"]["LOOPWRIGHT_ITERATION"] for call in calls] == list("1234")
+    assert [call["env"]["LOOPWRIGHT_RUN"] for call in calls] == [run] * 4
+    assert "after 4 of 4 passes" in lw("show", run).out
+    assert lw("doctor", "--deep", "--json").json["ok"] is True
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "told"),
+    [
+        pytest.param(["--max", "2"], 2, "2 passes were made already", id="no more than before"),
+        pytest.param(["--max", "0"], 2, "--max", id="none"),
+        pytest.param(["--max", "1001"], 2, "--max", id="too many"),
+    ],
+)
+def test_caps_that_are_none(lw: Place, words: list[str], code: int, told: str) -> None:
+    """A cap has to be above what was made, and within what loops may have."""
+    run = stopped(lw)
+    said = lw("resume", run, *words)
+    assert said.code == code
+    assert told in said.err
+
+
+def test_a_fork_beyond_the_cap(lw: Place) -> None:
+    """The new run goes on after the last pass of the old one, which stays as it is."""
+    run = stopped(lw)
+    told = lw("fork", run, "--at", "main.1")
+    assert told.code == 8
+    assert "--max" in told.err
+    made = lw("fork", run, "--at", "main.1", "--max", "3", "--json")
+    assert (made.code, made.json["iterations"]) == (4, 3)
+    assert lw("fork", run, "--at", "main.1", "--max", "2").code == 2
