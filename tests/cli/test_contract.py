@@ -17,7 +17,6 @@ LATER = (
     "serve",
     "worker",
     "tui",
-    "repl",
     "mcp",
     "user",
     "token",
@@ -36,6 +35,7 @@ def command_lines(names: dict[str, str]) -> dict[str, list[str]]:
     return {
         "run": ["run", "loop.yaml", "--no-wait"],
         "loop": ["loop", "hello", "--agent", "script:replies.yaml", "--max", "1"],
+        "repl": ["repl"],
         "ls": ["ls"],
         "show": ["show", names["done"]],
         "events": ["events", names["done"]],

@@ -9,6 +9,7 @@ import click
 
 from loopwright.cli.calls import arguments_line
 from loopwright.cli.cells import duration, table
+from loopwright.cli.door import Door
 from loopwright.cli.looking import looking, terminal_width
 from loopwright.cli.texts import one_line
 from loopwright.cli.verb import Verb, door_of
@@ -34,7 +35,12 @@ def inbox(ctx: click.Context, /) -> None:
         items = inbox_items(service)
     if door.as_json:
         door.put_json({"gates": items})
-        return
+    else:
+        put_inbox(door, items)
+
+
+def put_inbox(door: Door, items: "list[dict[str, JsonValue]]") -> None:
+    """What waits for a person, as a table."""
     if not items:
         door.say("nothing waits for a person")
         return

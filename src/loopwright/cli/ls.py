@@ -61,12 +61,13 @@ def ls(
     if door.as_json:
         door.put_json({"runs": items})
     elif items:
-        _put_table(door, items)
+        put_runs(door, items)
     else:
         door.say("no runs yet; `loopwright init` writes a definition to begin with")
 
 
-def _put_table(door: Door, items: "list[dict[str, JsonValue]]") -> None:
+def put_runs(door: Door, items: "list[dict[str, JsonValue]]") -> None:
+    """Runs as a table."""
     signs = door.has_signs(sys.stdout)
     rows = [["STATUS", "RUN", "PASSES", "SPENT", "AGE", "NAME"]]
     rows += [_row(item, signs=signs) for item in items]

@@ -54,7 +54,7 @@ def show(ctx: click.Context, /, *, run: str, metrics: bool, svg: Path | None) ->
     if door.as_json:
         door.put_json(detail)
     else:
-        _Sheet(door).put(detail)
+        put_run(door, detail)
 
 
 def _put_figures(door: Door, service: "Service", run: str, svg: Path | None) -> None:
@@ -75,6 +75,11 @@ def _put_figures(door: Door, service: "Service", run: str, svg: Path | None) -> 
             door.put(door.painted(line, tone, sys.stdout))
     if door.as_json:
         door.put_json({"run": run, **told.as_dict()})
+
+
+def put_run(door: Door, detail: "dict[str, JsonValue]") -> None:
+    """A run as a page of text."""
+    _Sheet(door).put(detail)
 
 
 class _Sheet:

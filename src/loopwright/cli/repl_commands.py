@@ -1,0 +1,257 @@
+"""The commands of the prompt, as one table: how each is written, what it does, who does it."""
+
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
+from typing import cast
+
+from loopwright.app.controlling import (
+    pause_run,
+    resume_all,
+    resume_run,
+    runs_to_pause,
+    stop_all,
+    stop_run,
+)
+from loopwright.app.preparing import Wish, prepare_file
+from loopwright.app.rights import Rights
+from loopwright.app.service import current_user
+from loopwright.app.views.listing import inbox_items, run_detail, run_item
+from loopwright.cli.inbox import put_inbox
+from loopwright.cli.ls import put_runs
+from loopwright.cli.repl_session import Session
+from loopwright.cli.show import put_run
+from loopwright.errors import DefinitionError, LoopwrightError
+from loopwright.model.actions import Decision
+from loopwright.syntax import Diagnostic, suggest
+
+NEWEST = 20
+ALL = "all"
+Act = Callable[[Session, str], Awaitable[None]]
+
+
+class Misused(Exception):
+    """A command without what it needs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A command: its words, what follows them, what it is for."""
+
+    words: str
+    usage: str
+    about: str
+    act: Act
+    takes: str = ""  # what Tab offers after it: `run`, `gate` or `open`
+
+
+async def obey(session: Session, line: str) -> bool:
+    """Do what a line says; False when the person wants to leave."""
+    line = line.strip()
+    if not line:
+        return True
+    if line in ("/quit", "/exit"):
+        return False
+    if not line.startswith("/"):
+        session.door.tell("commands begin with /; /help lists them", tone="warn")
+        return True
+    command, rest = _found(line)
+    if command is None:
+        near = suggest(" ".join(line.split()[:2]), [one.words for one in COMMANDS])
+        hint = f"did you mean {near}?" if near else "/help lists them"
+        session.door.tell(f"unknown command {line.split()[0]} ({hint})", tone="warn")
+        return True
+    try:
+        await command.act(session, rest)
+    except Misused:
+        session.door.tell(f"write {command.usage}", tone="warn")
+    except DefinitionError as error:
+        found = [one.render() for one in error.problems if isinstance(one, Diagnostic)]
+        for line in found or [error.message]:
+            session.door.tell(line, tone="bad")
+    except LoopwrightError as error:
+        session.door.tell(
+            f"{error.message}" + (f"\n  {error.hint}" if error.hint else ""), tone="bad"
+        )
+    return True
+
+
+def complete(session: Session, before: str) -> Iterator[str]:
+    """What may stand in place of the last word of a line."""
+    words = before.split()
+    if before.endswith(" ") or not words:
+        words.append("")
+    command, _ = _found(" ".join(words[:-1]))
+    nested = {
+        one.words.split()[len(words) - 1]
+        for one in COMMANDS
+        if one.words.split()[: len(words) - 1] == words[:-1]
+        and len(one.words.split()) >= len(words)
+    }
+    yield from sorted(nested)
+    service = session.here.service
+    if command is not None and command.takes == "gate":
+        yield from (gate.gate for gate in service.gates())
+    if command is not None and command.takes in ("run", "open"):
+        yield from (row.run for row in service.rows(limit=NEWEST))
+        if command.takes == "open":
+            yield ALL
+
+
+def _found(line: str) -> tuple[Command | None, str]:
+    """The command with the most words that a line begins with, and what follows them."""
+    words = line.split()
+    for count in (2, 1):
+        name = " ".join(words[:count])
+        for one in COMMANDS:
+            if one.words == name:
+                return one, line.split(maxsplit=count)[count] if len(words) > count else ""
+    return None, ""
+
+
+# -- looking ---------------------------------------------------------------------------------------
+
+
+async def _help(session: Session, rest: str) -> None:
+    wanted = f"/{rest.removeprefix('/')}" if rest else ""
+    for one in COMMANDS:
+        if one.words.startswith(wanted):
+            session.door.put(f"{one.usage:<46} {one.about}")
+    if not wanted:
+        session.door.put(f"{'/quit':<46} leave")
+
+
+async def _loops(session: Session, _: str) -> None:
+    service = session.here.service
+    items = [run_item(service, row) for row in service.rows(limit=NEWEST)]
+    if items:
+        put_runs(session.door, items)
+    else:
+        session.door.put("no loops yet")
+
+
+async def _status(session: Session, rest: str) -> None:
+    if not rest:
+        await _loops(session, "")
+        return
+    service = session.here.service
+    put_run(session.door, run_detail(service, service.find(rest)))
+
+
+async def _inbox(session: Session, _: str) -> None:
+    put_inbox(session.door, inbox_items(session.here.service))
+
+
+# -- starting --------------------------------------------------------------------------------------
+
+
+async def _start(session: Session, rest: str) -> None:
+    name, _, message = rest.partition(" ")
+    if not name:
+        raise Misused
+    wish = Wish(
+        message=message.strip() or None,
+        agents=session.agents,
+        default_agent=session.door.settings.agent,
+        rights=Rights(attended=True),
+    )
+    start, definition = prepare_file(name, wish)
+    for warning in definition.warnings:
+        session.door.tell(warning.render(), tone="warn")
+    run = await session.start(start)
+    session.door.put(run)
+
+
+# -- deciding --------------------------------------------------------------------------------------
+
+
+def _answer(decision: str) -> Act:
+    async def act(session: Session, rest: str) -> None:
+        reference, _, text = rest.partition(" ")
+        if not reference:
+            raise Misused
+        said = cast(Decision, decision)
+        run = await session.here.service.answer(
+            reference, said, text=text.strip(), by=current_user()
+        )
+        session.door.put(f"{run}: {decision}")
+
+    return act
+
+
+# -- steering --------------------------------------------------------------------------------------
+
+
+async def _pause(session: Session, rest: str) -> None:
+    service = session.here.service
+    if not rest:
+        raise Misused
+    runs = runs_to_pause(service) if rest.casefold() == ALL else [service.find(rest)]
+    paused = [run for run in runs if await pause_run(service, run)]
+    _count(session, "paused", paused, runs)
+
+
+async def _resume(session: Session, rest: str) -> None:
+    if not rest:
+        raise Misused
+    here = session.here
+    taken = await resume_all(here) if rest.casefold() == ALL else [await resume_run(here, rest)]
+    for run, seen in taken:
+        session.show(run, seen=seen)
+    runs = [run for run, _ in taken]
+    _count(session, "resumed", runs, runs)
+
+
+async def _stop(session: Session, rest: str) -> None:
+    if not rest:
+        raise Misused
+    here = session.here
+    runs = await stop_all(here) if rest.casefold() == ALL else [await stop_run(here, rest)]
+    _count(session, "stopped", runs, runs)
+
+
+def _count(session: Session, word: str, changed: list[str], runs: list[str]) -> None:
+    for run in runs:
+        session.door.put(f"{run}: {word}" if run in changed else f"{run} was {word} already")
+    if not runs:
+        session.door.put(f"nothing to do: 0 {word}")
+    elif len(runs) > 1:
+        session.door.put(f"{len(changed)} {word}")
+
+
+COMMANDS = (
+    Command("/help", "/help [COMMAND]", "what can be written here", _help),
+    Command("/loops", "/loops", "every loop with its status and progress", _loops),
+    Command("/loops start", "/loops start FILE GOAL", "start a loop here", _start),
+    Command("/loops status", "/loops status RUN", "one loop in detail", _status, "run"),
+    Command("/loops pause", "/loops pause RUN|all", "hold before the next pass", _pause, "open"),
+    Command("/loops resume", "/loops resume RUN|all", "let it go on, here", _resume, "open"),
+    Command("/loops stop", "/loops stop RUN|all", "end it now", _stop, "open"),
+    Command("/inbox", "/inbox", "what waits for a person", _inbox),
+    Command("/workflow list", "/workflow list", "the newest runs", _loops),
+    Command("/workflow run", "/workflow run FILE [MESSAGE]", "start a workflow here", _start),
+    Command("/workflow status", "/workflow status [RUN]", "all, or one in detail", _status, "run"),
+    Command(
+        "/workflow approve",
+        "/workflow approve GATE|RUN [TEXT]",
+        "let it go on",
+        _answer("approve"),
+        "gate",
+    ),
+    Command(
+        "/workflow reject",
+        "/workflow reject GATE|RUN [TEXT]",
+        "turn it down",
+        _answer("reject"),
+        "gate",
+    ),
+    Command(
+        "/workflow continue",
+        "/workflow continue GATE|RUN TEXT",
+        "ask for another pass",
+        _answer("continue"),
+        "gate",
+    ),
+    Command("/workflow resume", "/workflow resume RUN|all", "let it go on, here", _resume, "open"),
+    Command("/workflow cancel", "/workflow cancel RUN|all", "end it now", _stop, "open"),
+    Command("/workflow abandon", "/workflow abandon RUN", "give it up for good", _stop, "run"),
+)

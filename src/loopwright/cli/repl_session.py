@@ -1,0 +1,139 @@
+"""What a prompt works with: the runs of this home, and those that are shown as they go on."""
+
+import asyncio
+from collections.abc import Callable
+from types import TracebackType
+from typing import Self
+
+from loopwright.app.service import Start
+from loopwright.app.views.progress import Progress
+from loopwright.app.views.words import answering, headline
+from loopwright.app.wiring import Local
+from loopwright.cli.door import Door, Tone
+from loopwright.cli.texts import last_lines, one_line
+from loopwright.cli.watching import Careful, Plain, View
+from loopwright.ports import Delta
+from loopwright.runtime.headline import status_of
+
+OUTPUT_LINES = 20
+SHORT = 6  # of the end of an id, which is what tells two runs of one day apart
+_TONES: dict[str, Tone] = {"completed": "good", "failed": "bad", "exhausted": "warn"}
+
+
+def short(run: str) -> str:
+    """A run as it is named in lines; every command takes this too."""
+    return run[-SHORT:]
+
+
+class Shown:
+    """A run that goes on here: what happens is printed as it happens."""
+
+    def __init__(self, door: Door, here: Local, run: str, *, seen: int = 0) -> None:
+        self.run = run
+        self._door = door
+        self._here = here
+        self.progress = Progress(
+            here.service.plan(here.service.facts(run)[0].fact), here.service.read_text
+        )
+        for numbered in here.service.facts(run):
+            if numbered.seq <= seen:
+                self.progress.take(numbered)
+        self._view: View = Careful(Plain(door, short(run)))
+        self._said = ""
+        self._status = ""
+
+    def pull(self) -> None:
+        """Print what is new."""
+        for numbered in self._here.service.facts(self.run, after=self.progress.seen):
+            self._flush()
+            self._view.fact(numbered, self.progress.take(numbered))
+        status = status_of(self.progress.state)
+        if status != self._status:
+            self._status = status
+            self._tell(status)
+
+    def hear(self, delta: Delta) -> None:
+        """What an agent says is printed line by line, as its lines become whole."""
+        if delta.kind != "text":
+            return
+        *whole, self._said = (self._said + delta.text).split("\n")
+        for line in whole:
+            self._say(line)
+
+    def _flush(self) -> None:
+        if self._said:
+            self._say(self._said)
+            self._said = ""
+
+    def _say(self, line: str) -> None:
+        if line.strip():
+            self._door.say(f"{short(self.run)}  | {one_line(line)}", tone="dim")
+
+    def _tell(self, status: str) -> None:
+        state = self.progress.state
+        if status == "waiting":
+            self._door.say(f"{short(self.run)}  {headline(state)}", tone="warn")
+            for gate in state.gates.values():
+                self._door.say(f"{short(self.run)}    {answering(gate)}")
+        elif status not in ("running", "paused"):
+            self._flush()
+            self._door.say(f"{self.run}: {headline(state)}", tone=_TONES.get(status, "plain"))
+            output = self._here.service.read_text(state.finished.output) if state.finished else ""
+            for line in last_lines(output, OUTPUT_LINES):
+                self._door.put(line)
+
+
+class Session:
+    """One prompt: commands act on `here`, and what they start is shown from then on."""
+
+    def __init__(self, door: Door, here: Local, agents: tuple[str, ...]) -> None:
+        self.door = door
+        self.here = here
+        self.agents = agents
+        self._shown: dict[str, Shown] = {}
+        self._ends: list[Callable[[], None]] = []
+
+    def __enter__(self) -> Self:
+        self._ends = [
+            self.here.log.subscribe(lambda run, _: self._written(run)),
+            self.here.bus.listen(self._heard),
+        ]
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
+        for end in self._ends:
+            end()
+
+    async def start(self, start: Start) -> str:
+        """Start a run here, and show it from its first fact."""
+        run = await self.here.service.start(start)
+        self.show(run)
+        return run
+
+    def show(self, run: str, *, seen: int = 0) -> None:
+        """Print what happens to a run from now on."""
+        self._shown[run] = shown = Shown(self.door, self.here, run, seen=seen)
+        shown.pull()
+
+    async def leave(self, *, wait: bool) -> None:
+        """Stop showing. Where no person is there to come back, what was started is seen through."""
+        if wait:
+            await asyncio.gather(*(self.here.driver.rest(run) for run in self._shown))
+            for shown in self._shown.values():
+                shown.pull()
+        left = [run for run in self._shown if self.here.driver.is_driving(run)]
+        for run in left:
+            self.door.say(f"{run} stops here; `loopwright resume {run}` takes it up again")
+
+    def _written(self, run: str) -> None:
+        if run in self._shown:
+            self._shown[run].pull()
+
+    def _heard(self, delta: Delta) -> None:
+        if delta.run in self._shown:
+            self._shown[delta.run].hear(delta)

@@ -1,0 +1,153 @@
+"""`repl`: a prompt at which loops are started, watched, answered and steered."""
+
+import json
+import stat
+
+import pytest
+
+from tests.cli.conftest import Place, Told, until
+
+GATED = """
+name: gated
+steps:
+  - {id: write, agent: writer, prompt: Write it.}
+  - {id: look, gate: {message: Is it good?}, needs: [write]}
+agents: {writer: {}}
+"""
+
+
+def typed(lw: Place, *lines: str, args: tuple[str, ...] = ()) -> Told:
+    """What a prompt says to lines that come through a pipe."""
+    return lw.real("repl", *args, stdin="".join(f"{line}\n" for line in lines).encode())
+
+
+def runs(lw: Place) -> list[dict[str, object]]:
+    found: list[dict[str, object]] = lw("ls", "--json").json["runs"]
+    return found
+
+
+@pytest.mark.item("coqui-15")
+def test_a_loop_is_started_and_seen_through(lw: Place) -> None:
+    """A loop that is started here runs here; its passes and its output are shown as they come."""
+    lw.loop(lw.script("one", "two DONE"), until={"contains": "DONE"})
+    told = typed(lw, "/loops start loop.yaml Do it well", "/loops")
+    assert told.code == 0, told
+    assert "pass 1/3" in told.err
+    assert "two DONE" in told.out
+    assert "Completed after 2 of 3 passes" in told.err
+    (run,) = runs(lw)
+    assert run["status"] == "completed"
+    assert lw("show", "last", "--json").json["goal"] == "Do it well"
+
+
+def test_a_gate_is_answered(lw: Place) -> None:
+    """What waits is told with how it is answered, and /workflow approve lets it go on."""
+    lw.write("gated.yaml", GATED)
+    agent = lw.script("written")
+    first = typed(lw, "/workflow run gated.yaml", args=("--agent", agent))
+    assert "approve" in first.err
+    (waiting,) = runs(lw)
+    assert waiting["status"] == "waiting"
+    told = typed(lw, "/inbox", f"/workflow approve {str(waiting['run'])[-6:]} fine")
+    assert "Is it good?" in told.out
+    assert f"{waiting['run']}: approve" in told.out
+    (ended,) = runs(lw)
+    assert ended["status"] == "completed"
+    answered = [fact for fact in lw.facts(str(ended["run"])) if fact["kind"] == "gate.answered"]
+    assert [(one["decision"], one["text"], one["by"]) for one in answered] == [
+        ("approve", "fine", "tester")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("word", "status"),
+    [("reject", "failed"), ("abandon", "cancelled"), ("cancel", "cancelled")],
+)
+def test_other_ends(lw: Place, word: str, status: str) -> None:
+    """A workflow that waits can be turned down, given up and ended."""
+    lw.write("gated.yaml", GATED)
+    typed(lw, "/workflow run gated.yaml", args=("--agent", lw.script("written")))
+    typed(lw, f"/workflow {word} last")
+    assert [run["status"] for run in runs(lw)] == [status]
+
+
+@pytest.mark.item("coqui-43", "coqui-46")
+def test_steering_all(lw: Place) -> None:
+    """`all` acts on what can be acted on and tells how many; with none that is no error."""
+    lw.write("gated.yaml", GATED)
+    agent = lw.script("written", "written")
+    start = "/workflow run gated.yaml"
+    typed(lw, start, start, args=("--agent", agent))
+    told = typed(lw, "/loops pause all", "/loops pause all")
+    assert told.out.count(": paused") == 2
+    assert "2 paused" in told.out
+    assert "nothing to do: 0 paused" in told.out
+    assert {run["status"] for run in runs(lw)} == {"paused"}
+    told = typed(lw, "/loops stop ALL", "/loops stop all")
+    assert "2 stopped" in told.out
+    assert "nothing to do: 0 stopped" in told.out
+    assert {run["status"] for run in runs(lw)} == {"cancelled"}
+
+
+@pytest.mark.item("coqui-44", "coqui-47")
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("hello", "commands begin with /"),
+        ("/lops", "did you mean /loops?"),
+        ("/workflow aprove x", "did you mean /workflow approve?"),
+        ("/nothing at all", "/help lists them"),
+        ("/loops status nobody", "no run 'nobody'"),
+        ("/loops pause", "write /loops pause RUN|all"),
+        ("/workflow approve", "write /workflow approve GATE|RUN [TEXT]"),
+        ("/workflow approve gate_nope", "no gate 'gate_nope'"),
+        ("/workflow run", "write /workflow run FILE [MESSAGE]"),
+        ("/workflow run nowhere.yaml", "nowhere.yaml"),
+        ("/workflow run bad.yaml", "unknown-field"),
+        ("/loops stop last", "has already ended"),
+    ],
+)
+def test_mistakes_are_told_and_nothing_is_lost(lw: Place, line: str, told: str) -> None:
+    """A mistake is told with what to write, and the prompt goes on."""
+    lw.loop(lw.script("fine"), until={"contains": "fine"})
+    lw.write("bad.yaml", json.dumps({"name": "x", "agent": "script:replies.yaml", "gaol": "y"}))
+    assert lw("run", "loop.yaml").code == 0
+    said = typed(lw, line, "/help loops")
+    assert said.code == 0, said
+    assert told in said.err
+    assert "/loops status RUN" in said.out
+    assert len(runs(lw)) == 1
+
+
+def test_at_a_terminal(lw: Place) -> None:
+    """Tab completes, lines are kept for the next time by nobody else to read, /quit leaves."""
+    lw.loop(lw.script("fine"), until={"contains": "fine"})
+    with lw.terminal("repl") as terminal:
+        terminal.wait_for("loopwright>")
+        terminal.type("/loops st\t")
+        terminal.wait_for("start")
+        terminal.type("\x15/loops start loop.yaml\r")
+        terminal.wait_for("Completed after 1 of 3 passes")
+        terminal.type("/quit\r")
+        assert terminal.leave() == 0
+    history = lw.folder.parent / "home" / "history"
+    assert "/loops start loop.yaml" in history.read_text(encoding="utf-8")
+    assert stat.S_IMODE(history.stat().st_mode) == 0o600
+
+
+def test_leaving_in_the_middle(lw: Place) -> None:
+    """Who leaves while a loop runs is told how it is taken up again; nothing of it is lost."""
+    agent = lw.probe({"say": "fine", "wait_for": "go"})
+    lw.loop(agent, until={"contains": "fine"})
+    with lw.terminal("repl") as terminal:
+        terminal.wait_for("loopwright>")
+        terminal.type("/loops start loop.yaml\r")
+        until(lambda: bool(lw.calls()))
+        terminal.type("/quit\r")
+        terminal.wait_for("takes it up again")
+        assert terminal.leave() == 0
+    (run,) = runs(lw)
+    assert run["status"] == "running"
+    lw.write("go", "")
+    assert lw("resume", "last").code == 0
+    assert [one["status"] for one in runs(lw)] == ["completed"]
