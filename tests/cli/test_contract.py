@@ -53,6 +53,7 @@ def command_lines(names: dict[str, str]) -> dict[str, list[str]]:
         "convert": ["convert", "loop.yaml"],
         "schema": ["schema"],
         "init": ["init", "new"],
+        "roles": ["roles"],
         "doctor": ["doctor", "--deep"],
         "config": ["config", "show"],
         "completion": ["completion", "zsh"],

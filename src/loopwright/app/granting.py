@@ -10,9 +10,11 @@ from difflib import get_close_matches
 import msgspec
 
 from loopwright.errors import LoopwrightError
+from loopwright.model.access import READ_COMMANDS, Reach, reach_of
 from loopwright.model.plan import Agent, ApprovalRule
 from loopwright.model.record import JsonValue
 from loopwright.model.toolnames import speaks_of
+from loopwright.programs.sandbox import works
 from loopwright.tools import (
     Grant,
     HttpServer,
@@ -22,12 +24,15 @@ from loopwright.tools import (
     StdioServer,
     grant_problem,
 )
+from loopwright.tools.native import ANY_PROGRAM
+from loopwright.tools.processes import Wall
 from loopwright.tools.toolbox import NATIVE
 
 FILE_TOOLS = ("fs.read", "fs.list", "fs.search", "fs.write", "fs.edit")
 _READING = ("fs.read", "fs.list", "fs.search")
 _WRITING = ("fs.write", "fs.edit")
 READ_ONLY = "read-only"
+SHELL = "shell.exec"
 _FILES = "fs."
 OURS = frozenset(name.partition(".")[0] for name in NATIVE)
 Server = StdioServer | HttpServer
@@ -39,16 +44,11 @@ def grant_of(agent: Agent, servers: Mapping[str, Server]) -> Grant:
     denied = agent.deny_tools
     options = agent.options
     granted = tuple(_servers(options, foreign, denied, servers))
-    commands = _mapping(options.get("commands"))
     protected = _words(options.get("protected_paths"))
     grant = Grant(
         native=tuple(name for name in native if _is_reached(name, agent)),
-        servers=() if agent.permission == READ_ONLY else granted,
-        commands=ShellRules(
-            allow=_words(commands.get("allow")),
-            deny=_words(commands.get("deny")),
-            pass_env=agent.pass_env,
-        ),
+        servers=granted if agent.permission != READ_ONLY and reach_of(agent).servers else (),
+        commands=_commands(agent),
         limits=dict(_limits(options)),
         **({"protected": protected} if protected else {}),
     )
@@ -56,6 +56,21 @@ def grant_of(agent: Agent, servers: Mapping[str, Server]) -> Grant:
     if problem is not None:
         raise LoopwrightError(problem, code="bad-tool", hint="see docs/reference/tools.md")
     return grant
+
+
+def _commands(agent: Agent) -> ShellRules:
+    """Which programs may be started. At `full` that is any of them, where only the workspace can
+    be written; without such a wall, those that the author has listed.
+    """
+    said = _mapping(agent.options.get("commands"))
+    allow, deny = _words(said.get("allow")), _words(said.get("deny"))
+    wall: Wall = "none"
+    if agent.access == "full" and works() is None:
+        allow, wall = allow or (ANY_PROGRAM,), "writing"
+    if reach_of(agent).commands == "reading":
+        kept = tuple(one for one in READ_COMMANDS if not allow or one in allow)
+        allow, wall = kept, "reading"
+    return ShellRules(allow=allow, deny=deny, pass_env=agent.pass_env, wall=wall)
 
 
 def granted_names(agent: Agent) -> list[str]:
@@ -82,7 +97,8 @@ def _named(agent: Agent) -> tuple[list[str], dict[str, list[str]]]:
     named as if a server had it (`files.fs.read`): what runs is the tool of that name.
     """
     if agent.tools is None:
-        return list(FILE_TOOLS), {}
+        shell = [SHELL] if agent.access in ("full", "readonly-shell") else []
+        return [*FILE_TOOLS, *shell], {}
     native: list[str] = []
     foreign: dict[str, list[str]] = {}
     for name in agent.tools:
@@ -112,10 +128,19 @@ def _is_reached(name: str, agent: Agent) -> bool:
         return False
     if agent.permission == READ_ONLY and name not in _READING:
         return False
+    if not _is_within(name, reach_of(agent)):
+        return False
     files = _mapping(agent.options.get("permissions")).get("filesystem")
     if files == "none" and name.startswith(_FILES):
         return False
     return not (files == "repo-readonly" and name in _WRITING)
+
+
+def _is_within(name: str, reach: Reach) -> bool:
+    """Whether a built-in tool is one of those that a level has."""
+    if name == SHELL:
+        return reach.commands != "none"
+    return reach.writes if name in _WRITING else reach.reads
 
 
 def _servers(

@@ -12,6 +12,7 @@ from loopwright.app.binding import bind_agents, bind_inputs, check_message
 from loopwright.app.dialects import Definition, parse_definition, read_definition
 from loopwright.app.repository import with_surroundings
 from loopwright.app.rights import Rights, with_rights
+from loopwright.app.roles import bind_roles, find_roles
 from loopwright.app.service import Start, current_user
 from loopwright.dialects.native.templates import write
 from loopwright.errors import DefinitionError, LoopwrightError
@@ -45,6 +46,7 @@ class Wish:
     name: str | None = None
     default_agent: str | None = None
     rights: Rights = field(default_factory=Rights)
+    home: Path | None = None  # the data directory, where a person keeps roles of their own
     unbound: bool = False  # nobody is called, so nothing needs to stand behind the agents
 
 
@@ -91,6 +93,8 @@ def prepare_loop(loop: LoopWish) -> tuple[Start, Definition]:
 def _prepare(definition: Definition, wish: Wish, *, base: Path) -> Start:
     workspace = Path(wish.workspace) if wish.workspace else Path.cwd()
     plan = with_surroundings(definition.plan, workspace, wish.base_branch)
+    if any(agent.role for agent in plan.agents.values()):
+        plan = bind_roles(plan, find_roles(wish.home, workspace))
     message = check_message(plan, wish.message)
     if not wish.unbound:
         plan = _bound(plan, wish, base)

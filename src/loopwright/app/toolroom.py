@@ -1,15 +1,18 @@
 """Tools on real programs: the workshop with the supervisor behind it."""
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from loopwright.app.schemas import schema_problem
+from loopwright.model.access import Reach
 from loopwright.programs.environment import (
     SWEEP_VARIABLE,
     CannotStart,
     agent_environment,
     resolve_program,
 )
-from loopwright.programs.process import Program, ProgramEnd, run_program
+from loopwright.programs.process import Program, ProgramEnd
+from loopwright.programs.sandbox import Hold, run_held, works
 from loopwright.tools import Workshop
 from loopwright.tools.processes import Command, OnRunning, OnStdout
 
@@ -49,7 +52,20 @@ class SupervisedPrograms:
             stdout_cap=KEPT_STDOUT_BYTES,
             stderr_cap=command.stderr_cap,
         )
-        return await run_program(program, on_stdout=on_stdout, on_running=on_running)
+        hold = _hold(command)
+        if hold is not None:  # it starts in the workspace, and then goes where it is to be
+            program = replace(program, cwd=command.root)
+        return await run_held(program, hold, on_stdout=on_stdout, on_running=on_running)
+
+
+def _hold(command: Command) -> Hold | None:
+    """The wall around a command. One for reading may be missing: the rules about arguments hold
+    alone then. One for writing is promised to be there, so nothing starts without it.
+    """
+    if command.wall == "none" or (command.wall == "reading" and works() is not None):
+        return None
+    reach = Reach() if command.wall == "writing" else Reach(writes=False, commands="reading")
+    return Hold(reach=reach, start=command.cwd)
 
 
 def open_workshop(environment: Mapping[str, str], token: str) -> Workshop:

@@ -69,7 +69,11 @@ def evaluate(  # noqa: PLR0913 - one for each option
     if expect is not None:
         raise click.UsageError("--expect goes with a run; a file has its own evaluators", ctx)
     wish = Wish(
-        agents=agents, workspace=workspace, budget=budget, default_agent=door.settings.agent
+        agents=agents,
+        workspace=workspace,
+        budget=budget,
+        default_agent=door.settings.agent,
+        home=door.settings.home,
     )
     return _put_cases(door, _run_cases(door, prepare_cases(Path(target), wish, judge)))
 

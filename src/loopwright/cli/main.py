@@ -54,6 +54,7 @@ COMMANDS: dict[str, Entry] = {
     "convert": Entry("convert", _WRITING, "any dialect to a native definition"),
     "schema": Entry("schema", _WRITING, "the JSON Schema of a dialect"),
     "init": Entry("init", _WRITING, "write a definition that works at once"),
+    "roles": Entry("roles", _WRITING, "roles that agents can have"),
     "doctor": Entry("doctor", _REST, "see whether everything is in order"),
     "config": Entry("config", _REST, "settings and where they come from"),
     "completion": Entry("completion", _REST, "a completion script for your shell"),

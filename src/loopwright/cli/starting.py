@@ -142,7 +142,13 @@ def launch(
         attended=door.can_ask and not (no_wait or detach),
     )
     given = cast("_Given", options)  # click has seen to their kinds
-    wish = Wish(default_agent=door.settings.agent, rights=rights, unbound=dry, **given)
+    wish = Wish(
+        default_agent=door.settings.agent,
+        home=door.settings.home,
+        rights=rights,
+        unbound=dry,
+        **given,
+    )
     start, definition = prepare(wish)
     for warning in definition.warnings:
         door.say(warning.render(), tone="warn")

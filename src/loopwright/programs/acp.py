@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 import msgspec
 from msgspec.structs import replace
 
-from loopwright.agents.acp import Conversation, Move, Permission, Send, policy, unfit
+from loopwright.agents.acp import Conversation, Move, Permission, Send, policy
 from loopwright.agents.clis.heard import Said
 from loopwright.agents.clis.outcome import Exit, refusal
 from loopwright.agents.clis.stream import Lines
@@ -23,9 +23,10 @@ from loopwright.ports import Answer, Ask, Bus, Delta, Done, Failed, Job, Questio
 from loopwright.programs.environment import agent_environment
 from loopwright.programs.failures import failure_of
 from loopwright.programs.given import end_notes, handed_on, job_variables, seconds
-from loopwright.programs.process import Program, ProgramEnd, Running, run_program
+from loopwright.programs.process import Program, ProgramEnd, Running
 from loopwright.programs.resets import resets_at
-from loopwright.programs.specs import Spec
+from loopwright.programs.sandbox import hold_below, run_held
+from loopwright.programs.specs import Spec, unfit_agent
 
 DEFAULT_IDLE_MS = 600_000
 GOODBYE_S = 3.0
@@ -43,7 +44,7 @@ class AcpAgents:
         self.ask: Ask | None = None
 
     async def perform(self, job: Job, agent: Agent, spec: Spec) -> Answer:
-        problem = unfit(agent)
+        problem = unfit_agent(spec, agent)
         if problem is not None:
             return Failed(error=Failure(type="bad_input", detail=problem))
         prompt = "\n\n".join(part for part in (agent.system, job.prompt) if part)
@@ -51,7 +52,7 @@ class AcpAgents:
         call = _Call(job, agent, talk, self._say, self.ask)
         extra = {**handed_on(self._base, agent), **agent.env}
         try:
-            end = await run_program(
+            end = await run_held(
                 Program(
                     argv=spec.argv,
                     cwd=job.workspace,
@@ -60,6 +61,7 @@ class AcpAgents:
                     idle_s=seconds(job.idle_ms or DEFAULT_IDLE_MS),
                     stdout_cap=64 * 1024,
                 ),
+                hold_below(agent),
                 on_stdout=call.take,
                 on_running=call.begin,
             )

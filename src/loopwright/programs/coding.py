@@ -7,13 +7,13 @@ from contextlib import ExitStack
 import msgspec
 from msgspec.structs import replace
 
+from loopwright.agents.clis.access import own_places
 from loopwright.agents.clis.arguments import (
     CommandLine,
     Wanted,
     command_line,
     needs_system_file,
     own_variables,
-    unfit,
 )
 from loopwright.agents.clis.heard import Heard, Said
 from loopwright.agents.clis.loose import minus
@@ -21,14 +21,16 @@ from loopwright.agents.clis.outcome import Exit, refusal
 from loopwright.agents.clis.stream import Stream
 from loopwright.agents.clis.table import CLIS, Cli
 from loopwright.kernel.facts import Failure, Usage
+from loopwright.model.access import reach_of
 from loopwright.model.plan import Agent
 from loopwright.ports import Answer, Bus, Delta, Done, Failed, Job
 from loopwright.programs.environment import agent_environment
 from loopwright.programs.failures import failure_of
 from loopwright.programs.given import end_notes, handed_on, job_variables, seconds, text_file
-from loopwright.programs.process import Program, ProgramEnd, Running, run_program
+from loopwright.programs.process import Program, ProgramEnd, Running
 from loopwright.programs.resets import resets_at
-from loopwright.programs.specs import Spec
+from loopwright.programs.sandbox import Hold, run_held, works
+from loopwright.programs.specs import Spec, unfit_agent
 
 DEFAULT_IDLE_MS = 600_000
 """Longer than for other programs: a CLI is silent while a tool of its own runs."""
@@ -55,7 +57,7 @@ class CodingAgents:
 
     async def perform(self, job: Job, agent: Agent, spec: Spec) -> Answer:
         """One call. A session that is gone is begun anew, and the answer says so."""
-        problem = unfit(spec.kind, agent)
+        problem = unfit_agent(spec, agent)
         if problem is not None:
             return Failed(error=Failure(type="bad_input", detail=problem))
         answer = await self._once(job, agent, spec)
@@ -84,16 +86,18 @@ class CodingAgents:
             )
             line = command_line(spec.kind, wanted)
             talk = _Talk(Stream(spec.kind), lambda said: self._say(job, said), agent.max_usd)
-            end = await run_program(
+            env = self._environment(CLIS[spec.kind], job, agent, line)
+            end = await run_held(
                 Program(
                     argv=line.argv,
                     cwd=job.workspace,
-                    env=self._environment(CLIS[spec.kind], job, agent, line),
+                    env=env,
                     stdin=line.stdin.encode(errors="replace"),
                     wall_s=seconds(job.wall_ms),
                     idle_s=seconds(job.idle_ms or DEFAULT_IDLE_MS),
                     stdout_cap=64 * 1024,  # it is read as it comes
                 ),
+                _hold(spec.kind, agent, env, (wanted.system_file,)),
                 on_stdout=talk.take,
                 on_running=talk.begin,
             )
@@ -155,6 +159,21 @@ class CodingAgents:
 
     def _say(self, job: Job, said: Said) -> None:
         self._bus.publish(Delta(run=job.run, effect=job.effect, kind=said.kind, text=said.text))
+
+
+def _hold(
+    name: str, agent: Agent, env: Mapping[str, str], files: tuple[str | None, ...]
+) -> Hold | None:
+    """The sandbox of a call: wherever a level is set and there is one. Without one the words of
+    the program hold it, or it was refused.
+    """
+    if agent.access is None or works() is not None:
+        return None
+    return Hold(
+        reach=reach_of(agent),
+        keeps=own_places(name, env),
+        shows=tuple(one for one in files if one is not None),
+    )
 
 
 class _Talk:

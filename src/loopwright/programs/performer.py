@@ -33,7 +33,8 @@ from loopwright.programs.given import (
 from loopwright.programs.jsonl import Spoken
 from loopwright.programs.live import Live
 from loopwright.programs.process import Program, ProgramEnd, run_program
-from loopwright.programs.specs import BadSpec, parse_spec
+from loopwright.programs.sandbox import hold_below, run_held
+from loopwright.programs.specs import BadSpec, Spec, parse_spec, unfit_agent
 from loopwright.programs.talking import Submission, conversation
 
 if TYPE_CHECKING:
@@ -143,6 +144,9 @@ class LocalPerformer:
     async def _program(
         self, job: Job, agent: Agent, argv: tuple[str, ...], *, lines: bool
     ) -> Answer:
+        problem = unfit_agent(Spec("jsonl" if lines else "command", argv), agent)
+        if problem is not None:
+            return Failed(error=Failure(type="bad_input", detail=problem))
         spoken = Spoken()
         submission = Submission(lambda text: self._unfit(job, text))
         with (
@@ -150,19 +154,21 @@ class LocalPerformer:
             conversation(job, submission, lines=lines) as talk,
         ):
             live = Live(self._bus, job, lines=lines, talk=talk)
-            end = await run_program(
+            heard = talk.variables() if talk else {}
+            end = await run_held(
                 Program(
                     argv=argv,
                     cwd=job.workspace,
                     env=agent_environment(
                         self._base,
                         {**handed_on(self._base, agent), **agent.env},
-                        {**job_variables(job), **own, **(talk.variables() if talk else {})},
+                        {**job_variables(job), **own, **heard},
                     ),
                     stdin=job.prompt.encode(),
                     wall_s=seconds(job.wall_ms),
                     idle_s=seconds(job.idle_ms or DEFAULT_IDLE_MS),
                 ),
+                hold_below(agent, *own.values(), heard.get("LOOPWRIGHT_INBOX", "")),
                 on_stdout=live,
             )
             if talk is not None:

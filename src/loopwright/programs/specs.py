@@ -14,8 +14,10 @@ from typing import Literal, TypeAlias, get_args
 
 from loopwright.agents import acp
 from loopwright.agents.clis import arguments
+from loopwright.agents.clis.access import unheld
 from loopwright.agents.clis.table import CLIS
 from loopwright.model.plan import Agent
+from loopwright.programs import sandbox
 
 Kind: TypeAlias = Literal[
     "claude", "codex", "opencode", "gemini", "acp", "command", "jsonl", "script", "model"
@@ -30,6 +32,10 @@ KNOWN = (
 
 PERMISSIONS = ("read-only", "default", "acceptEdits", "bypassPermissions")
 """What a chat model may be allowed: to read, to ask about changes, to make them."""
+
+
+UNHELD_KINDS = ("model", "script")
+"""Held by us: what they do, we do. A script of answers does nothing at all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +93,10 @@ def _nearest(kind: str) -> str:
 
 def unfit_agent(spec: Spec, agent: Agent) -> str | None:
     """What an agent is given that the program behind it cannot be held to, in words."""
+    if agent.access is not None and spec.kind not in UNHELD_KINDS:
+        problem = unheld(spec.kind, agent, sandbox=_no_sandbox(agent))
+        if problem is not None:
+            return problem
     asked = sorted(tool for tool, rule in agent.approvals.items() if rule != "never")
     if asked and spec.kind != "model":
         return f"nobody would be asked before {asked[0]}: only a chat model has approvals"
@@ -96,3 +106,8 @@ def unfit_agent(spec: Spec, agent: Agent) -> str | None:
         known = ", ".join(PERMISSIONS)
         return f"a chat model knows no permission {agent.permission!r}; it has {known}"
     return acp.unfit(agent) if spec.kind == "acp" else None
+
+
+def _no_sandbox(agent: Agent) -> str | None:
+    """Why there is no sandbox; not asked for an agent that needs none."""
+    return None if agent.access == "full" else sandbox.works()

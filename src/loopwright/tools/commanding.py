@@ -10,8 +10,9 @@ import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePath
 
-from loopwright.tools.native import Bench
+from loopwright.tools.native import ANY_PROGRAM, Bench
 from loopwright.tools.outcome import Refusal
+from loopwright.tools.reading import check_reading
 from loopwright.tools.tree import Parts
 
 # Programs that only start others, so that an entry about those would say nothing, or that reach
@@ -69,6 +70,8 @@ def permitted(argv: Sequence[str], *, where: Parts, bench: Bench, env: Mapping[s
     if entry is None:
         may = ", ".join(bench.commands.allow) or "nothing"
         raise Refusal("not-allowed", f"{_shown(argv[0])} is not allowed here; allowed: {may}")
+    if bench.commands.wall == "reading":
+        check_reading(argv)
     for word in argv[1:]:
         _check_inside(word, where, bench)
     return file
@@ -102,6 +105,8 @@ def _allowing(
 ) -> str | None:
     """The entry that allows a command."""
     for entry in bench.commands.allow:
+        if entry == ANY_PROGRAM:
+            return entry
         program, *first = entry.split()
         if list(argv[1 : 1 + len(first)]) != first:
             continue

@@ -10,12 +10,16 @@ from loopwright.model.messages import ToolSpec
 from loopwright.model.record import JsonValue
 from loopwright.tools.gate import Limit
 from loopwright.tools.outcome import Refusal, ToolOutcome
-from loopwright.tools.processes import Programs
+from loopwright.tools.processes import Programs, Wall
 from loopwright.tools.protecting import Protection
 from loopwright.tools.shelf import Shelf
 from loopwright.tools.tree import Parts, Tree
 
 Arguments: TypeAlias = dict[str, JsonValue]
+
+
+ANY_PROGRAM = "*"
+"""In an allow list: every program that is not denied."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,12 +28,14 @@ class ShellRules:
 
     An entry is a program and, if more words follow, the first arguments that it must have
     (`npm test`). In the deny list further words are arguments anywhere (`git push --force`), and
-    an entry that begins with a dash speaks of every program (`--no-verify`).
+    an entry that begins with a dash speaks of every program (`--no-verify`). Behind a wall that is
+    for reading, only commands that read are started, whatever the list says.
     """
 
     allow: tuple[str, ...] = ()
     deny: tuple[str, ...] = ()
     pass_env: tuple[str, ...] = ()  # names of variables that programs are given
+    wall: Wall = "none"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

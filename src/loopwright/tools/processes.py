@@ -2,7 +2,12 @@
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol, TypeAlias
+from typing import Literal, Protocol, TypeAlias
+
+Wall: TypeAlias = Literal["none", "reading", "writing"]
+"""What a program is held by: nothing, a machine that can only be read, or one of which only the
+workspace can be written. Where there is no such wall for reading, the rules alone must do.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -14,6 +19,8 @@ class Command:
     env: Mapping[str, str] = field(repr=False)  # all of it
     wall_s: float | None = None
     stderr_cap: int = 8 * 1024
+    root: str = ""  # the workspace, of which `cwd` is a part
+    wall: Wall = "none"
 
 
 class Running(Protocol):

@@ -46,7 +46,15 @@ async def _exec(bench: Bench, call: Call) -> ToolOutcome:
     seconds = min(call.seconds, float(call.number("timeout_s", SECONDS)))
     out = Tail(TAIL_BYTES)
     end = await bench.programs.run(
-        Command(argv=(file, *argv[1:]), cwd=cwd, env=env, wall_s=seconds, stderr_cap=TAIL_BYTES),
+        Command(
+            argv=(file, *argv[1:]),
+            cwd=cwd,
+            env=env,
+            wall_s=seconds,
+            stderr_cap=TAIL_BYTES,
+            root=bench.tree.root,
+            wall=bench.commands.wall,
+        ),
         out.add,
     )
     if end.how == "not_started":

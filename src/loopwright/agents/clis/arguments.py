@@ -6,10 +6,11 @@ to is refused, never left out.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 
+from loopwright.agents.clis.access import unasked, worded
 from loopwright.agents.clis.table import CLIS, DEFAULT_PERMISSION, Cli
 from loopwright.model.plan import Agent
 from loopwright.model.record import JsonValue
@@ -63,6 +64,7 @@ def needs_system_file(agent: Agent) -> bool:
 def command_line(name: str, wanted: Wanted) -> CommandLine:
     """How a call of a CLI is started; the agent must fit it."""
     cli = CLIS[name]
+    wanted = replace(wanted, agent=worded(name, wanted.agent))
     made = _MAKERS[name](cli, wanted)
     notes = list(made.notes)
     if wanted.agent.max_turns is not None and not cli.has_turns:
@@ -98,7 +100,7 @@ def _claude(cli: Cli, wanted: Wanted) -> CommandLine:
     argv += ["--include-partial-messages", "--permission-mode", _permission(cli, agent)]
     argv += _option("--model", agent.model)
     argv += _claude_system(wanted)
-    argv += _claude_tools(agent)
+    argv += _claude_tools(agent, unasked(agent))
     argv += _option("--max-turns", None if agent.max_turns is None else str(agent.max_turns))
     # The program compares with the cost of the whole session.
     budget = None if agent.max_usd is None else round(agent.max_usd + wanted.session_usd, 6)
@@ -119,9 +121,9 @@ def _claude_system(wanted: Wanted) -> list[str]:
     return _option("--append-system-prompt", wanted.agent.system or None)
 
 
-def _claude_tools(agent: Agent) -> list[str]:
+def _claude_tools(agent: Agent, allowed: tuple[str, ...]) -> list[str]:
     """`--tools` says what exists, `--allowedTools` what needs no question: both are meant."""
-    argv: list[str] = []
+    argv: list[str] = ["--allowedTools", ",".join(allowed)] if allowed else []
     if agent.tools is not None:
         names = [tool.partition("(")[0] for tool in agent.tools]
         built_in = [name for name in names if not name.startswith("mcp__")]
@@ -165,17 +167,30 @@ _OPENCODE_RIGHTS: dict[str, dict[str, str]] = {
 }
 
 
-def _opencode_rights(permission: str, agent: Agent) -> dict[str, str]:
-    rights = dict(_OPENCODE_RIGHTS.get(permission, {}))
+def _opencode_rights(permission: str, agent: Agent) -> dict[str, JsonValue]:
+    rights: dict[str, JsonValue] = {**_OPENCODE_RIGHTS.get(permission, {})}
     if agent.tools is not None:
-        rights = {"*": "deny", **dict.fromkeys(agent.tools, "allow")}
+        rights = {"*": "deny", **_opencode_tools(agent.tools)}
     return {**rights, **dict.fromkeys(agent.deny_tools, "deny")}
+
+
+def _opencode_tools(tools: tuple[str, ...]) -> dict[str, JsonValue]:
+    """What is allowed: a tool, or with `TOOL(PATTERN)` nothing of it but that."""
+    rights: dict[str, JsonValue] = {}
+    for named in tools:
+        tool, _, pattern = named.removesuffix(")").partition("(")
+        before = rights.get(tool)
+        patterns = before if isinstance(before, dict) else {"*": "deny"}
+        rights[tool] = {**patterns, pattern: "allow"} if pattern else "allow"
+    return rights
 
 
 def _gemini(cli: Cli, wanted: Wanted) -> CommandLine:
     argv = ["gemini", "-o", "stream-json", "--skip-trust"]
     argv += ["--approval-mode", _permission(cli, wanted.agent)]
     argv += _option("-m", wanted.agent.model)
+    if wanted.agent.tools:
+        argv += ["--allowed-tools", ",".join(wanted.agent.tools)]
     argv += _option("--resume", wanted.session)
     argv += wanted.extra
     return CommandLine(argv=tuple(argv), stdin=_with_system(wanted), env={})

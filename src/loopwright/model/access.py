@@ -1,0 +1,67 @@
+"""Access levels: how far an agent reaches, and what that means for files, commands and trackers."""
+
+from typing import Literal, TypeAlias
+
+from loopwright.model.plan import Access, Agent
+from loopwright.model.record import Record
+
+LEVELS: tuple[Access, ...] = ("minimal", "readonly", "readonly-shell", "full")
+"""From the narrowest to the widest."""
+
+READ_COMMANDS = ("grep", "cat", "head", "tail", "wc", "ls", "uniq", "diff")
+"""The only programs of `readonly-shell`: none of them is made to write or to start others."""
+
+TOOLKITS = ("files", "shell", "servers", "artifacts", "todos", "sprints", "projects", "skills")
+"""What the filter of a role speaks of."""
+
+DENIED_TOOLKITS = "denied_toolkits"
+"""Where an agent's options name the toolkits that its role takes away."""
+
+Commands: TypeAlias = Literal["none", "reading", "all"]
+
+
+class Reach(Record, frozen=True, kw_only=True):
+    """What an agent may do in its workspace."""
+
+    reads: bool = True
+    writes: bool = True
+    commands: Commands = "all"
+    servers: bool = True
+
+
+_REACHES: dict[Access, Reach] = {
+    "full": Reach(),
+    "readonly-shell": Reach(writes=False, commands="reading", servers=False),
+    "readonly": Reach(writes=False, commands="none", servers=False),
+    "minimal": Reach(reads=False, writes=False, commands="none", servers=False),
+}
+
+
+def reach_of(agent: Agent) -> Reach:
+    """How far an agent reaches; one without a level is not held by any."""
+    level = _REACHES[agent.access or "full"]
+    taken = denied_toolkits(agent)
+    files = "files" not in taken
+    return Reach(
+        reads=level.reads and files,
+        writes=level.writes and files,
+        commands=level.commands if "shell" not in taken else "none",
+        servers=level.servers and "servers" not in taken,
+    )
+
+
+def denied_toolkits(agent: Agent) -> frozenset[str]:
+    """The toolkits that a role has taken away."""
+    named = agent.options.get(DENIED_TOOLKITS)
+    return (
+        frozenset(one for one in named if isinstance(one, str))
+        if isinstance(named, list)
+        else (frozenset())
+    )
+
+
+def narrower(one: Access | None, other: Access | None) -> Access | None:
+    """The narrower of two levels; none at all is no level."""
+    if one is None or other is None:
+        return one or other
+    return min(one, other, key=LEVELS.index)

@@ -1,0 +1,37 @@
+"""Access levels: what they mean, and which of two counts."""
+
+import pytest
+
+from loopwright.model.access import DENIED_TOOLKITS, LEVELS, Reach, narrower, reach_of
+from loopwright.model.plan import Access, Agent
+
+
+@pytest.mark.parametrize(
+    ("level", "reach"),
+    [
+        (None, Reach()),
+        ("full", Reach()),
+        ("readonly-shell", Reach(writes=False, commands="reading", servers=False)),
+        ("readonly", Reach(writes=False, commands="none", servers=False)),
+        ("minimal", Reach(reads=False, writes=False, commands="none", servers=False)),
+    ],
+)
+def test_levels(level: Access | None, reach: Reach) -> None:
+    """Each level has less than the one before it."""
+    assert reach_of(Agent(access=level)) == reach
+
+
+def test_a_role_takes_toolkits_away() -> None:
+    """A filter can only take away; what is no list of names takes nothing."""
+    options = {DENIED_TOOLKITS: ["files", "shell", "servers", 7]}
+    taken = reach_of(Agent(access="full", options=options))
+    assert taken == Reach(reads=False, writes=False, commands="none", servers=False)
+    assert reach_of(Agent(options={DENIED_TOOLKITS: "shell"})) == Reach()
+
+
+def test_the_narrower_level_counts() -> None:
+    """In whichever order, and a missing one says nothing."""
+    for wide, narrow in zip(LEVELS[1:], LEVELS, strict=False):
+        assert narrower(wide, narrow) == narrower(narrow, wide) == narrow
+    assert narrower(None, "readonly") == narrower("readonly", None) == "readonly"
+    assert narrower(None, None) is None
