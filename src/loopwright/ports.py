@@ -145,6 +145,11 @@ class EventLog(Protocol):
     def release(self, runs: Iterable[str], owner: Owner) -> None:
         """Give runs back; ones that are not ours are left alone."""
 
+    def forget(self, runs: Iterable[str]) -> int:
+        """Remove runs that have ended, all of them or none, with the content that nothing else
+        names; how many pieces of content that were. NotFound, or Conflict for one that is open.
+        """
+
     def nudges(self, after: int) -> tuple[list[str], int]:
         """Runs that anyone has written to since the cursor `after`, each once, and the new cursor.
         The cursor 0 stands for now: it names no run.

@@ -55,6 +55,7 @@ def command_lines(names: dict[str, str]) -> dict[str, list[str]]:
         "init": ["init", "new"],
         "roles": ["roles"],
         "doctor": ["doctor", "--deep"],
+        "prune": ["prune"],
         "config": ["config", "show"],
         "completion": ["completion", "zsh"],
         "version": ["version"],

@@ -121,6 +121,15 @@ async def die(path: Path, point: str, hit: str) -> None:
     say("survived")
 
 
+async def forget(path: Path, point: str, hit: str) -> None:
+    """Write a run to its end, then forget it until the killpoint is met."""
+    log = open_sqlite_log(path, alive=everything_lives, killpoint=kill_at(point, int(hit)))
+    await append_own(log, "run_dying", 6)
+    log.forget(["run_dying"])
+    log.close()
+    say("survived")
+
+
 async def own(path: Path, run: str) -> None:
     """Claim a run, say so, and stay until killed."""
     log = open_sqlite_log(path, alive=everything_lives)
@@ -158,6 +167,7 @@ async def read_as_nobody(path: Path) -> None:
 WHAT: dict[str, Callable[..., Coroutine[None, None, None]]] = {
     "write": write,
     "die": die,
+    "forget": forget,
     "own": own,
     "migrate": migrate,
     "read_as_nobody": read_as_nobody,

@@ -14,7 +14,7 @@ from tests.stores.conftest import Spawn
 COMMIT_POINTS = [
     point
     for point in KILLPOINTS
-    if not point.startswith(("migrate.", "create.", "claim.", "release."))
+    if not point.startswith(("migrate.", "create.", "claim.", "release.", "forget."))
 ]
 
 
@@ -206,3 +206,22 @@ def test_waiting_in_two_loops_one_after_the_other(world: World) -> None:
     world.barrier(log)
     world.append(log, Append(run="run_a", expected=1, facts=facts(1)))
     assert log.version("run_a") == 2
+
+
+@pytest.mark.item("inv-27")
+@pytest.mark.parametrize("point", [p for p in KILLPOINTS if p.startswith("forget.")])
+def test_a_kill_while_forgetting_forgets_nothing(world: World, spawn: Spawn, point: str) -> None:
+    """Runs are forgotten whole or not at all."""
+    world.start(opened(world))
+    process = spawn("forget", point, "1")
+    process.communicate(timeout=60)
+    assert process.returncode == -signal.SIGKILL
+    log = opened(world)
+    assert [one.seq for one in log.read("run_dying")] == [1, 2, 3, 4, 5, 6]
+    assert log.verify("run_dying") == []
+    assert log.blob("run_dying-3")
+    assert log.check() == []
+    log.forget(["run_dying"])
+    assert [row.run for row in log.rows()] == ["run_a"]
+    assert log.verify("run_a") == []
+    assert log.check() == []

@@ -56,6 +56,7 @@ COMMANDS: dict[str, Entry] = {
     "init": Entry("init", _WRITING, "write a definition that works at once"),
     "roles": Entry("roles", _WRITING, "roles that agents can have"),
     "doctor": Entry("doctor", _REST, "see whether everything is in order"),
+    "prune": Entry("prune", _REST, "forget runs that ended long ago"),
     "config": Entry("config", _REST, "settings and where they come from"),
     "completion": Entry("completion", _REST, "a completion script for your shell"),
     "version": Entry("version", _REST, "the version"),

@@ -19,6 +19,8 @@ KILLPOINTS = (
     "deliver.before",
     "claim.written",
     "release.written",
+    "forget.rows",
+    "forget.blobs",
     "create.before",
     "create.filled",
     "create.linked",

@@ -25,6 +25,7 @@ from loopwright.ports import (
 from loopwright.stores import refusals
 from loopwright.stores.chain import Digest, Segment, genesis, inspect, link, numbered
 from loopwright.stores.edge import Done, Entry, admit
+from loopwright.stores.forgetting import hashes, still_open
 from loopwright.stores.owners import keepers
 from loopwright.stores.telling import Telling, Watcher, submitted
 
@@ -165,10 +166,27 @@ class MemoryLog:
                 run.owner = None
         self._wrote()
 
+    def forget(self, runs: Iterable[str]) -> int:
+        """As the port says."""
+        disk, named = self._store(), list(runs)
+        for run in named:
+            if self._run(run).headline.status in OPEN_STATUSES:
+                raise still_open(run)
+        gone = hashes(one.body for run in named for one in disk.runs.pop(run).segments)
+        left = hashes(one.body for run in disk.runs.values() for one in run.segments)
+        removed = [name for name in disk.blobs if name.encode() in gone - left]
+        for name in removed:
+            del disk.blobs[name]
+        self._wrote()
+        return len(removed)
+
     def nudges(self, after: int) -> tuple[list[str], int]:
         """Runs that were written to since the cursor `after`, and the new cursor."""
-        order = self._store().order
-        named = dict.fromkeys(order[after - 1 :]) if after else {}
+        disk = self._store()
+        order = disk.order
+        named = (
+            dict.fromkeys(run for run in order[after - 1 :] if run in disk.runs) if after else {}
+        )
         return list(named), len(order) + 1
 
     def changed(self) -> bool:

@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from loopwright.errors import LoopwrightError, StorageError
 from loopwright.ports import Append, Liveness, Numbered, OpenGate, Owner, RunRow, RunStatus
-from loopwright.stores import owners, refusals
+from loopwright.stores import forgetting, owners, refusals
 from loopwright.stores.chain import Digest
 from loopwright.stores.edge import Done, Entry, admit
 from loopwright.stores.place import Place
@@ -105,6 +105,12 @@ class SqliteLog:
         named = list(runs)
         ledger = self._writer.ledger
         self._do(Job(lambda db: owners.release(db, ledger, named, owner)))
+
+    def forget(self, runs: Iterable[str]) -> int:
+        """Remove runs that have ended, and the content that only they named."""
+        named = list(runs)
+        ledger = self._writer.ledger
+        return self._do(Job(lambda db: forgetting.forget(db, ledger, named)))
 
     def nudges(self, after: int) -> tuple[list[str], int]:
         """Runs that were written to since the cursor `after`, and the new cursor."""

@@ -84,7 +84,8 @@ _TOKENS = re.compile(r"(\d+)(?:\.(\d))?([kM])")
 MAX_TOKENS = 1_000_000_000_000
 
 
-def _duration(value: object) -> int:
+def duration_ms(value: object) -> int:
+    """A length of time as people write it, in milliseconds."""
     if isinstance(value, str) and (found := _DURATION.fullmatch(value)) and value:
         # Cut, so that a number of any length stays cheap: it is out of range anyway.
         amounts = [int(part[:15]) if part else 0 for part in found.groups()]
@@ -127,7 +128,7 @@ def _shown(value: object) -> str:
 
 Duration: TypeAlias = Annotated[
     int,
-    BeforeValidator(_duration),
+    BeforeValidator(duration_ms),
     WithJsonSchema(
         {
             "type": "string",

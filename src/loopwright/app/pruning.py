@@ -1,0 +1,82 @@
+"""Pruning: forgetting runs that ended long ago, with everything that was kept for them."""
+
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from loopwright.app.service import Service
+from loopwright.app.settings import Settings
+from loopwright.dialects.native.fields import duration_ms
+from loopwright.errors import Conflict, LoopwrightError, NotFound
+from loopwright.ports import OPEN_STATUSES, RunRow
+
+AT_ONCE = 50  # runs in one transaction: others write in between
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pruned:
+    """What was forgotten."""
+
+    runs: tuple[str, ...]
+    contents: int  # pieces of content that nothing names any more
+
+
+def prunable(service: Service, *, older_ms: int, keep: int) -> list[RunRow]:
+    """Runs that ended before that long ago, oldest first, without the newest `keep` of all."""
+    limit = service.clock.now_ms() - older_ms
+    return [
+        row
+        for row in reversed(service.rows()[keep:])
+        if row.headline.status not in OPEN_STATUSES
+        and (row.headline.finished_at or row.headline.updated_at) <= limit
+    ]
+
+
+def prune(
+    service: Service,
+    settings: Settings,
+    runs: Sequence[str],
+    told: Callable[[int], None] = lambda _: None,
+) -> Pruned:
+    """Forget these runs; `told` hears how many are done. What was reopened meanwhile stays."""
+    gone: list[str] = []
+    contents = 0
+    for start in range(0, len(runs), AT_ONCE):
+        several = list(runs[start : start + AT_ONCE])
+        try:
+            contents += service.log.forget(several)
+            done = several
+        except (Conflict, NotFound):
+            done, more = _one_by_one(service, several)
+            contents += more
+        for run in done:
+            _remove_files(settings, run)
+        gone += done
+        told(start + len(several))
+    return Pruned(runs=tuple(gone), contents=contents)
+
+
+def _one_by_one(service: Service, runs: Sequence[str]) -> tuple[list[str], int]:
+    done, contents = [], 0
+    for run in runs:
+        try:
+            contents += service.log.forget([run])
+        except (Conflict, NotFound):
+            continue
+        done.append(run)
+    return done, contents
+
+
+def _remove_files(settings: Settings, run: str) -> None:
+    (settings.logs / f"{run}.log").unlink(missing_ok=True)
+    for place in (settings.artifacts, settings.results):
+        shutil.rmtree(place / run, ignore_errors=True)
+
+
+def age_ms(text: str) -> int:
+    """How long ago, as people write it: `30d`, `12h`."""
+    try:
+        return duration_ms(text)
+    except ValueError as error:
+        hint = "write a number and its unit: 30d, 12h, 90m"
+        raise LoopwrightError(f"--older: {error}", code="bad-duration", hint=hint) from error
