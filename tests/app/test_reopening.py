@@ -2,6 +2,7 @@
 
 import asyncio
 
+import msgspec
 import pytest
 
 from loopwright.app.reopening import Changes, reopen
@@ -222,6 +223,28 @@ def test_a_loop_at_its_cap_is_told_and_goes_on_with_more_passes() -> None:
         ]
         assert other.log.row(name).headline.reason == "max_iterations"
         assert check_invariants(other.log) == []
+
+    run(body())
+
+
+def test_a_loop_that_failed_at_its_cap() -> None:
+    """Plain, it begins anew as a whole, as everything that failed; with more passes it goes on."""
+
+    async def body() -> None:
+        loop = CAPPED.steps[0].action
+        assert isinstance(loop, Repeat)
+        strict = msgspec.structs.replace(loop, at_cap="fail")
+        process = World().process()
+        name = await ended(process, plan_of(Step(id="main", action=strict)))
+        await reopen(process.service, name)
+        await process.driver.rest(name)
+        await reopen(process.service, name, changes=Changes(passes=3))
+        await process.driver.rest(name)
+        assert requests(process, name)[2:] == [
+            "main~2.0/agent#1",
+            "main~2.1/agent#1",
+            "main~3.2/agent#1",
+        ]
 
     run(body())
 

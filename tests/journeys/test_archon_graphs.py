@@ -185,7 +185,7 @@ RUNNERS = {
 
 @pytest.mark.parametrize("runtime", ["uv", "bun"])
 def test_scripts_are_handed_to_their_runner(troupe: Troupe, runtime: str) -> None:
-    """The text goes in by stdin, values by variables; without a runner the node says so."""
+    """The text goes in by stdin, values by variables; without a runner nothing begins."""
     text = 'import os; print("got", os.environ["USER_MESSAGE"])'
     node: dict[str, Any] = {"id": "s", "script": text, "runtime": runtime}
     if runtime == "uv":
@@ -194,9 +194,9 @@ def test_scripts_are_handed_to_their_runner(troupe: Troupe, runtime: str) -> Non
     tools.mkdir()
     file = troupe.write(workflow(node))
     told = lw.real("run", file, "a $(b)", "--json", env={"PATH": str(tools)})
-    error = told.json["steps"]["s"]["error"]
-    assert (told.code, error["type"]) == (3, "not_found")
-    assert f"{runtime} is not on PATH; install it" in error["detail"]
+    assert (told.code, told.json["type"]) == (2, "urn:loopwright:problem:no-program")
+    assert f"step s: {runtime} is not on PATH; install it" in told.json["detail"]
+    assert lw("ls", "--json").json["runs"] == []
     program = tools / runtime
     program.write_text(RUNNERS[runtime].replace("PYTHON", sys.executable))
     program.chmod(0o755)

@@ -232,18 +232,17 @@ def test_a_signal_makes_the_check_unnecessary(troupe: Troupe) -> None:
 
 
 @pytest.mark.item("archon-26")
-def test_a_check_that_cannot_start_fails_the_node(troupe: Troupe) -> None:
-    """No pass is wasted on a check that nobody can ask: the node fails and says why."""
+def test_a_check_that_cannot_start_is_told_at_once(troupe: Troupe) -> None:
+    """No pass is wasted on a check that nobody can ask: nothing begins."""
     bare = troupe.lw.folder / "bin"
     bare.mkdir()
     file = troupe.write(workflow(work(until_bash="true", most=5)))
     told = troupe.lw.real(
         "run", file, "Go", "--agent", troupe.agent, "--json", env={"PATH": str(bare)}
     )
-    step = told.json["steps"]["work"]
-    assert (told.code, step["status"], step["reason"]) == (3, "failed", "check_broken")
-    assert "bash is not on PATH" in step["error"]["detail"]
-    assert len(troupe.calls) == 1
+    assert (told.code, told.json["type"]) == (2, "urn:loopwright:problem:no-program")
+    assert "bash is not on PATH" in told.json["detail"]
+    assert troupe.calls == []
 
 
 # -- what goes wrong -------------------------------------------------------------------------------

@@ -87,7 +87,7 @@ def _check_passes(state: State, wanted: int | None) -> None:
     """A loop that stopped at its cap goes on only where it may make more passes than before."""
     capped, words = at_cap(state), capped_words(state)
     if wanted is None:
-        if words and not _failed_elsewhere(state):
+        if words and not _begins_anew(state) and not _failed_elsewhere(state):
             raise Conflict(f"{state.run}: {words}", code="at-cap", hint="or start a new run")
         return
     if not capped:
@@ -103,6 +103,13 @@ def _check_passes(state: State, wanted: int | None) -> None:
             code="bad-max",
             hint=f"give more than that: --max {2 * made}",
         )
+
+
+def _begins_anew(state: State) -> bool:
+    """Whether a loop counts as failed at its cap: then it is tried again as a whole."""
+    finished = state.finished
+    failed = finished is not None and finished.outcome == "failed"
+    return failed and not all(kept.talk for kept in at_cap(state).values())
 
 
 def _failed_elsewhere(state: State) -> bool:

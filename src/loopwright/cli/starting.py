@@ -122,6 +122,7 @@ def launch(
 ) -> int:
     """Start a run as the options say, and answer with the exit code."""
     from loopwright.app.dialects import exit_codes  # noqa: PLC0415 - help stays quick
+    from loopwright.app.preflight import preflight  # noqa: PLC0415 - help stays quick
     from loopwright.app.preparing import Wish  # noqa: PLC0415 - help stays quick
     from loopwright.app.rights import Rights  # noqa: PLC0415 - help stays quick
     from loopwright.cli.driving import Manner  # noqa: PLC0415 - help stays quick
@@ -154,6 +155,8 @@ def launch(
         door.say(warning.render(), tone="warn")
     if dry:
         return _rehearse(door, start)
+    for missing in preflight(start):
+        door.say(f"warning: {missing}", tone="warn")
     if detach:
         return _start_detached(door, start)
     codes = exit_codes(definition.dialect) if foreign else {}

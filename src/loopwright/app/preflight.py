@@ -1,0 +1,145 @@
+"""Before a run starts: whether the programs that it names are here.
+
+A program that is not here is told before anything is created, not in the first pass. Only what the
+run itself may still bring is let through with a warning: a file of the workspace that something
+else is done before, and whatever stands behind a condition.
+"""
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from loopwright.agents.clis.table import CLIS
+from loopwright.app.service import Start
+from loopwright.errors import LoopwrightError
+from loopwright.model.actions import (
+    Action,
+    AskPerson,
+    CallAgent,
+    Repeat,
+    Rework,
+    RunCommand,
+    RunScript,
+    Step,
+    Steps,
+)
+from loopwright.model.checks import Command, Goal, Judge, Script, leaves
+from loopwright.model.plan import Agent
+from loopwright.programs.environment import CannotStart, resolve_program
+from loopwright.programs.specs import Spec, parse_spec
+
+
+@dataclass(frozen=True, slots=True)
+class _Named:
+    """A program by its first word, for what it is named, and whether something comes before it."""
+
+    program: str
+    what: str
+    later: bool
+    maybe: bool
+    fix: str = ""
+
+
+def preflight(start: Start, environment: Mapping[str, str] | None = None) -> list[str]:
+    """Refuse a run whose programs are not here; what it may still bring is told in warnings."""
+    env = os.environ if environment is None else environment
+    folder = str(start.workspace.absolute())
+    warnings: dict[str, None] = {}
+    for named in _programs(start):
+        try:
+            resolve_program(named.program, folder, env.get("PATH"))
+        except CannotStart as why:
+            words = f"{named.what}: {why.detail.replace('/./', '/')}"
+            if not _may_come(named, why, Path(folder)):
+                fix = named.fix or _fix(named, why)
+                raise LoopwrightError(words, code="no-program", hint=fix) from None
+            warnings[f"{words} (so far)"] = None
+    return list(warnings)
+
+
+def _fix(named: _Named, why: CannotStart) -> str | None:
+    if why.problem != "program-not-found" or "/" not in named.program:
+        return None  # the words have it
+    return "a path is taken from the workspace; write the whole path of a program elsewhere"
+
+
+def _may_come(named: _Named, why: CannotStart, folder: Path) -> bool:
+    """Whether the run itself may bring a program before it is needed."""
+    if named.maybe:
+        return True
+    if not named.later or "/" not in named.program or why.problem == "is-a-directory":
+        return False
+    return (folder / named.program).resolve().is_relative_to(folder.resolve())
+
+
+# -- what a plan names -----------------------------------------------------------------------------
+
+
+def _programs(start: Start) -> Iterator[_Named]:
+    agents = start.plan.agents
+    for step in start.plan.steps:
+        yield from _of_step(step, agents, later=False, maybe=False)
+    if start.plan.coordinator is not None:
+        name = start.plan.coordinator.agent
+        yield from _of_agent(name, agents, later=False, maybe=False)
+
+
+def _of_step(
+    step: Step, agents: Mapping[str, Agent], *, later: bool, maybe: bool
+) -> Iterator[_Named]:
+    later, maybe = later or bool(step.needs), maybe or step.when is not None
+    yield from _of_action(step.action, agents, f"step {step.id}", later=later, maybe=maybe)
+
+
+def _of_action(
+    action: Action, agents: Mapping[str, Agent], where: str, *, later: bool, maybe: bool
+) -> Iterator[_Named]:
+    match action:
+        case CallAgent(agent=name):
+            yield from _of_agent(name, agents, later=later, maybe=maybe)
+        case AskPerson(on_reject=Rework(agent=name)):
+            yield from _of_agent(name, agents, later=True, maybe=maybe)
+        case RunCommand(argv=(program, *_)):
+            yield _Named(program, where, later, maybe)
+        case RunScript(interpreter=program):
+            yield _Named(program, where, later, maybe)
+        case Repeat(body=body):
+            yield from _of_action(body, agents, where, later=later, maybe=maybe)
+            yield from _of_checks(action, agents, maybe=maybe)
+        case Steps(steps=steps):
+            for step in steps:
+                yield from _of_step(step, agents, later=later, maybe=maybe)
+        case _:
+            return
+
+
+def _of_checks(loop: Repeat, agents: Mapping[str, Agent], *, maybe: bool) -> Iterator[_Named]:
+    """A check is asked after the body of a pass, unless it is asked before the first one too. Where
+    a check that cannot be asked ends no loop, a definition may name what is not here.
+    """
+    later, maybe = not loop.check_first, maybe or loop.broken_after == 0
+    for leaf in leaves(loop.until):
+        match leaf:
+            case Command(argv=(program, *_)):
+                yield _Named(program, f"check `{' '.join(leaf.argv)}`", later, maybe)
+            case Script(interpreter=program):
+                yield _Named(program, "check script", later, maybe)
+            case Judge(agent=name) | Goal(agent=name):
+                yield from _of_agent(name, agents, later=True, maybe=maybe)
+            case _:
+                continue
+
+
+def _of_agent(
+    name: str, agents: Mapping[str, Agent], *, later: bool, maybe: bool
+) -> Iterator[_Named]:
+    agent = agents.get(name)
+    spec = parse_spec(agent.spec or "") if agent is not None else None
+    if not isinstance(spec, Spec):
+        return
+    if spec.kind in CLIS:
+        cli = CLIS[spec.kind]
+        yield _Named(cli.name, f"agent {name}", later, maybe, cli.install)
+    elif spec.kind in ("acp", "command", "jsonl") and spec.argv:
+        yield _Named(spec.argv[0], f"agent {name}", later, maybe)
