@@ -6,6 +6,9 @@
     ├── Conflict             someone else was first, or the state does not allow it
     │   └── VersionConflict  an append expected another version of the run
     ├── NotAllowed           the caller may not do this
+    │   └── NotSignedIn      nobody knows who the caller is
+    ├── Unreachable          a server does not answer
+    ├── CannotServe          this machine does not let a server start
     └── StorageError         the data directory cannot be used (newer, damaged, busy, full)
 
 Exceptions are for broken input and broken surroundings. What may happen in a healthy run (a failing
@@ -63,6 +66,24 @@ class NotAllowed(LoopwrightError):
     """The caller may not do this."""
 
     code = "not-allowed"
+
+
+class NotSignedIn(NotAllowed):
+    """The caller has not shown who they are, or not so that it counts."""
+
+    code = "not-signed-in"
+
+
+class Unreachable(LoopwrightError):
+    """A server does not answer."""
+
+    code = "unreachable"
+
+
+class CannotServe(LoopwrightError):
+    """A server cannot start here as it was asked to."""
+
+    code = "cannot-serve"
 
 
 class StorageError(LoopwrightError):

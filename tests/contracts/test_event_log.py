@@ -520,6 +520,9 @@ def test_a_headline_is_what_the_last_append_said(world: World, log: Log) -> None
         pytest.param({"prefix": "c3"}, ["c3"], id="whole id as prefix"),
         pytest.param({"prefix": "c33"}, [], id="longer than any"),
         pytest.param({"prefix": "c", "limit": 1}, ["c3"], id="prefix and limit"),
+        pytest.param({"prefix": "c", "before": "c3"}, ["c2"], id="older than one"),
+        pytest.param({"before": "nobody"}, [], id="older than nobody"),
+        pytest.param({"before": "\0"}, [], id="older than what is no id"),
         pytest.param({"prefix": "c", "statuses": ["running"]}, [], id="prefix and status"),
     ],
 )

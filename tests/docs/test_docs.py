@@ -196,13 +196,13 @@ _SLUG = re.compile(r"[a-z]+(?:-[a-z]+)*")
 _SPEAKERS = {
     *("error", "warning", "fault", "_fault", "refusal", "problem", "note", "_note", "_refused"),
     *("_on_key", "Fault", "CommandFault", "SpecFault", "BadScalar", "_Found", "Finding"),
-    *("Diagnostic", "CannotStart", "FileProblem"),
+    *("Diagnostic", "CannotStart", "FileProblem", "Refusal", "unfit"),
 }
 # Codes that are told by way of a name or a table.
 _BY_NAME = {"unordered-reference", "full", "read-only", "io"}
 _BY_NAME |= {f"unknown-{what}" for what in ("command", "script", "workflow")}
 _KEYWORDS = {"code", "twice", "unknown"}
-_ONE_WORD = {"cycle", "encoding"}
+_ONE_WORD = {"cycle", "encoding", "draining"}
 
 
 def codes_in(tree: ast.AST) -> Iterator[str]:
@@ -229,7 +229,7 @@ def slugs(nodes: Sequence[ast.AST]) -> Iterator[str]:
 
 
 def all_codes() -> set[str]:
-    rooms = ("syntax", "dialects", "app", "stores", "cli", "runtime", "errors.py")
+    rooms = ("syntax", "dialects", "app", "stores", "cli", "runtime", "server", "errors.py")
     rooms = (*rooms, "programs/files.py")
     files = [f for r in rooms for f in ([SOURCE / r] if "." in r else (SOURCE / r).rglob("*.py"))]
     trees = (ast.parse(file.read_text(encoding="utf-8")) for file in files)

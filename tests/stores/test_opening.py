@@ -204,7 +204,7 @@ def test_a_directory_that_is_none_is_named(tmp_path: Path, below: str) -> None:
 
 def test_a_step_that_fails_leaves_no_file(path: Path) -> None:
     """When a new log cannot be completed there is none."""
-    broken = Options(steps=(*STEPS, Step(2, ("CREATE TABLE run (a)",))))
+    broken = Options(steps=(*STEPS, Step(STEPS[-1].version + 1, ("CREATE TABLE run (a)",))))
     with pytest.raises(StorageError, match="already exists"):
         opened(path, options=broken)
     assert list(path.parent.iterdir()) == []

@@ -18,25 +18,27 @@ def runs_to_pause(service: Service) -> list[str]:
     return [row.run for row in service.rows(("running", "waiting"))]
 
 
-async def pause_run(service: Service, run: str) -> bool:
+async def pause_run(service: Service, run: str, *, by: str | None = None) -> bool:
     """Pause a run; False when it was paused already."""
     if service.log.row(run).headline.status == "paused":
         return False
-    await service.pause(run, by=current_user())
+    await service.pause(run, by=current_user() if by is None else by)
     return True
 
 
 # -- resuming ------------------------------------------------------------------------------------
 
 
-async def resume_run(here: Local, reference: str, changes: Changes = NO_CHANGES) -> tuple[str, int]:
+async def resume_run(
+    here: Local, reference: str, changes: Changes = NO_CHANGES, *, by: str | None = None
+) -> tuple[str, int]:
     """Let a run go on; its id, and the number of its newest fact before that. One that has ended
     without completing is reopened.
     """
-    run = here.service.find(reference)
+    run, who = here.service.find(reference), current_user() if by is None else by
     seen = here.log.version(run)
     if has_ended(here.service, run):
-        await reopen(here.service, run, by=current_user(), changes=changes)
+        await reopen(here.service, run, by=who, changes=changes)
         return run, seen
     if changes:
         raise Conflict(
@@ -44,7 +46,7 @@ async def resume_run(here: Local, reference: str, changes: Changes = NO_CHANGES)
             code="not-ended",
             hint="leave out --agent, --budget and --max",
         )
-    await here.service.resume(run, by=current_user())
+    await here.service.resume(run, by=who)
     row = here.log.row(run)
     if row.headline.status == "waiting" and row.headline.wake_at is not None:
         here.service.look(run)

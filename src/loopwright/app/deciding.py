@@ -6,13 +6,16 @@ from pathlib import Path
 
 import msgspec
 
-from loopwright.errors import Conflict, LoopwrightError
-from loopwright.kernel.facts import GateOpened
+from loopwright.app.moments import timestamp
+from loopwright.errors import Conflict, LoopwrightError, NotFound
+from loopwright.kernel.facts import GateAnswered, GateClosed, GateOpened
 from loopwright.model.actions import Decision
 from loopwright.model.record import JsonValue
-from loopwright.ports import OpenGate
+from loopwright.ports import EventLog, OpenGate
 
 MAX_ARGUMENTS_BYTES = 1_000_000
+MANY = 1_000  # runs in which a gate that is not open is looked for
+GATE_FACTS = (GateOpened, GateAnswered, GateClosed)
 _EXAMPLE = """--arguments '{"path": "notes.txt"}', or --arguments @FILE"""
 
 
@@ -109,3 +112,20 @@ def which_gate(run: str, gates: Sequence[OpenGate]) -> Conflict:
         code="ambiguous",
         hint=f"name one of them: loopwright approve {gates[0].gate}",
     )
+
+
+def not_open(log: EventLog, gate: str, run: str | None = None) -> LoopwrightError:
+    """Why a gate is not open: answered by somebody, closed, or never there."""
+    for name in [run] if run else [row.run for row in log.rows(limit=MANY)]:
+        facts = [numbered.fact for numbered in log.read(name)]
+        about = [f for f in facts if isinstance(f, GATE_FACTS) and f.gate.startswith(gate)]
+        for fact in about:
+            if isinstance(fact, GateAnswered):
+                by, at = fact.by or "somebody", timestamp(fact.at)
+                return Conflict(
+                    f"{fact.gate} was already answered: {fact.decision} by {by} at {at}",
+                    code="already-resolved",
+                )
+        if about:
+            return Conflict(f"{about[0].gate} no longer waits", code="no-longer-waiting")
+    return NotFound(f"no gate {gate!r}", hint="`loopwright inbox` lists them")

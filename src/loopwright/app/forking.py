@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 
+from loopwright.app.auditing import audit_rows
 from loopwright.app.keeping import key_of, taken
 from loopwright.app.preparing import agent_choices
 from loopwright.app.reopening import changed_agents
@@ -251,6 +252,9 @@ async def _create(
         headline=headline,
         gates_opened=gate_changes(state.run, facts)[0],
         owner=service.driver.owner if service.driver is not None else None,
+        audit=audit_rows(
+            state.run, [f for f in facts if isinstance(f, RunForked)][-1:], service.via
+        ),
     )
     try:
         await service.log.append(append)

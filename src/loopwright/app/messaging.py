@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
+from loopwright.app.auditing import audit_rows
 from loopwright.app.service import CAS_TRIES, Service, row_ended
 from loopwright.errors import Conflict, LoopwrightError, VersionConflict
 from loopwright.kernel.addresses import Refusal, resolve_address
@@ -58,4 +59,11 @@ def _addition(
     if row_ended(row):
         raise Conflict(f"{run} has ended", code="ended")
     headline = replace(row.headline, updated_at=fact.at)
-    return Append(run=run, expected=version, facts=[fact], blobs=blobs, headline=headline)
+    return Append(
+        run=run,
+        expected=version,
+        facts=[fact],
+        blobs=blobs,
+        headline=headline,
+        audit=audit_rows(run, [fact], service.via),
+    )

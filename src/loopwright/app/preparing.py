@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -39,6 +39,7 @@ class Wish:
     message: str | None = None
     agents: Sequence[str] = ()
     inputs: Sequence[str] = ()
+    values: Mapping[str, JsonValue] = field(default_factory=dict)  # inputs that are not texts only
     workspace: str | None = None
     budget: str | None = None
     parallel: int | None = None
@@ -112,7 +113,7 @@ def _prepare(definition: Definition, wish: Wish, *, base: Path) -> Start:
         plan=plan,
         workspace=workspace,
         message=message,
-        inputs=bind_inputs(plan, _input_values(plan, wish.inputs)),
+        inputs=bind_inputs(plan, {**wish.values, **_input_values(plan, wish.inputs)}),
         by=current_user(),
         key=definition.key,
     )

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from loopwright.app.auditing import audit_rows
 from loopwright.app.binding import bind_agents
 from loopwright.app.keeping import taken
 from loopwright.app.preparing import agent_choices, tightened
@@ -58,7 +59,13 @@ async def reopen(
         )
         try:
             await service.log.append(
-                Append(run=run, expected=row.version, facts=facts, headline=headline)
+                Append(
+                    run=run,
+                    expected=row.version,
+                    facts=facts,
+                    headline=headline,
+                    audit=audit_rows(run, facts, service.via),
+                )
             )
         except VersionConflict:
             continue

@@ -8,9 +8,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from loopwright.app.deciding import AS_ASKED, CallAnswer, check_answer, which_gate
+from loopwright.app.auditing import audit_rows
+from loopwright.app.deciding import AS_ASKED, CallAnswer, check_answer, not_open, which_gate
 from loopwright.app.keeping import key_of, taken
-from loopwright.app.moments import timestamp
 from loopwright.app.repository import with_artifacts
 from loopwright.errors import Conflict, LoopwrightError, NotFound, StorageError, VersionConflict
 from loopwright.kernel.facts import (
@@ -18,7 +18,6 @@ from loopwright.kernel.facts import (
     AnyFact,
     CancelRequested,
     GateAnswered,
-    GateClosed,
     GateOpened,
     RunPaused,
     RunResumed,
@@ -51,7 +50,6 @@ Shown: TypeAlias = RunStatus | Literal["unchanged"]
 SHORTEST_END = 4  # of an id; the beginnings of ids of one day are all alike
 CANDIDATES = 5  # runs that are named where a reference fits several
 MANY = 1_000
-GATE_FACTS = (GateOpened, GateAnswered, GateClosed)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +74,10 @@ class Service:
         clock: Clock,
         driver: LocalDriver | None,
         artifacts: Path | None = None,
+        *,
+        via: str = "cli",
     ) -> None:
+        self.via = via  # the door by which people come here
         self.artifacts = artifacts  # where runs that want one have a folder for what they make
         self.log = log
         self.clock = clock
@@ -126,6 +127,7 @@ class Service:
             blobs=blobs,
             headline=headline,
             owner=driver.owner if driver else None,
+            audit=audit_rows(run, [first], self.via),
         )
         try:
             await self.log.append(append)
@@ -210,7 +212,7 @@ class Service:
         for _ in range(CAS_TRIES):
             version = self.log.version(gate.run)
             if gate.gate not in {row.gate for row in self.log.gates(gate.run)}:
-                raise self._not_open(gate.gate, gate.run)
+                raise not_open(self.log, gate.gate, gate.run)
             fact = GateAnswered(
                 at=self.clock.now_ms(),
                 path=opened.path,
@@ -238,7 +240,7 @@ class Service:
                 return found[0]
             if found:
                 raise Conflict(f"{reference!r} fits more than one gate", code="ambiguous")
-            raise self._not_open(reference)
+            raise not_open(self.log, reference)
         run = self.find(reference)
         found = self.log.gates(run)
         if len(found) == 1:
@@ -248,22 +250,6 @@ class Service:
         row = self.log.row(run)
         how = "has ended" if row_ended(row) else "does not wait for anybody"
         raise Conflict(f"{run} {how}: {row.headline.status}", code="no-longer-waiting")
-
-    def _not_open(self, gate: str, run: str | None = None) -> LoopwrightError:
-        """Why a gate is not open: answered by somebody, closed, or never there."""
-        for name in [run] if run else [row.run for row in self.log.rows(limit=MANY)]:
-            facts = [numbered.fact for numbered in self.log.read(name)]
-            about = [f for f in facts if isinstance(f, GATE_FACTS) and f.gate.startswith(gate)]
-            for fact in about:
-                if isinstance(fact, GateAnswered):
-                    by, at = fact.by or "somebody", timestamp(fact.at)
-                    return Conflict(
-                        f"{fact.gate} was already answered: {fact.decision} by {by} at {at}",
-                        code="already-resolved",
-                    )
-            if about:
-                return Conflict(f"{about[0].gate} no longer waits", code="no-longer-waiting")
-        return NotFound(f"no gate {gate!r}", hint="`loopwright inbox` lists them")
 
     def _opened(self, gate: OpenGate) -> GateOpened:
         for numbered in reversed(self.log.read(gate.run)):
@@ -359,6 +345,7 @@ class Service:
                 blobs=blobs,
                 headline=headline,
                 gates_closed=[closes] if closes else [],
+                audit=audit_rows(run, [fact], self.via),
             )
         )
         if self.driver is not None:

@@ -40,7 +40,7 @@ class Local:
 
 
 @asynccontextmanager
-async def local(settings: Settings) -> AsyncIterator[Local]:
+async def local(settings: Settings, via: str = "cli") -> AsyncIterator[Local]:
     """Open everything, and close it in order, whatever happens."""
     bus, clock = LiveBus(), SystemClock()
     with closing(open_log(settings)) as log:
@@ -58,7 +58,7 @@ async def local(settings: Settings) -> AsyncIterator[Local]:
         performer.ask_through(driver.ask)
         driver.open()
         try:
-            service = Service(log, clock, driver, settings.artifacts)
+            service = Service(log, clock, driver, settings.artifacts, via=via)
             yield Local(service=service, driver=driver, log=log, bus=bus)
         finally:
             await driver.close()

@@ -55,6 +55,7 @@ COMMANDS: dict[str, Entry] = {
     "schema": Entry("schema", _WRITING, "the JSON Schema of a dialect"),
     "init": Entry("init", _WRITING, "write a definition that works at once"),
     "roles": Entry("roles", _WRITING, "roles that agents can have"),
+    "serve": Entry("serve", _REST, "serve runs and gates over HTTP"),
     "doctor": Entry("doctor", _REST, "see whether everything is in order"),
     "prune": Entry("prune", _REST, "forget runs that ended long ago"),
     "config": Entry("config", _REST, "settings and where they come from"),

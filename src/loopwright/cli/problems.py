@@ -1,71 +1,18 @@
 """Errors as people and programs see them: one line with the fix, or one problem object.
 
-Exit codes: 1 unexpected · 2 usage or bad definition · 6 not allowed · 8 conflict. Those of runs are
-in `outcomes.py`.
+Exit codes: 1 unexpected · 2 usage or bad definition · 6 not allowed · 7 server not reachable · 8
+conflict. Those of runs are in `outcomes.py`.
 """
 
 import errno
 import re
-from dataclasses import dataclass, field
 
 import click
 
-from loopwright.errors import (
-    Conflict,
-    DefinitionError,
-    LoopwrightError,
-    NotAllowed,
-    NotFound,
-    StorageError,
-)
+from loopwright.app.problems import Problem, known_problem
+from loopwright.errors import LoopwrightError
 
 _SECRET = re.compile(r"--?(?:[\w-]*-)?(?:token|api-?key|password|passwd|secret)s?", re.IGNORECASE)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Problem:
-    """What went wrong, for whoever asked."""
-
-    exit: int
-    status: int
-    code: str
-    title: str
-    detail: str
-    hint: str | None = None
-    errors: list[dict[str, str | int | None]] = field(default_factory=list)
-    lines: list[str] = field(default_factory=list)
-
-    def as_dict(self) -> dict[str, object]:
-        """The problem as RFC 9457 has it."""
-        found: dict[str, object] = {
-            "type": f"urn:loopwright:problem:{self.code}",
-            "title": self.title,
-            "status": self.status,
-            "detail": self.detail,
-        }
-        if self.errors:
-            found["errors"] = self.errors
-        if self.hint:
-            found["hint"] = self.hint
-        return found
-
-    def as_lines(self) -> list[str]:
-        """The problem as a person reads it."""
-        if self.lines:
-            return self.lines
-        hint = f"\n  {self.hint}" if self.hint else ""
-        return [f"error: {self.detail}{hint}"]
-
-
-_KINDS: list[tuple[type[LoopwrightError], int, int, str]] = [
-    (DefinitionError, 2, 422, "The definition is not valid"),
-    (NotFound, 2, 404, "There is no such thing"),
-    (Conflict, 8, 409, "The state does not allow it"),
-    (NotAllowed, 6, 403, "Not allowed"),
-    (StorageError, 1, 503, "The data directory cannot be used"),
-    (LoopwrightError, 2, 400, "This cannot be done as asked"),
-]
-_ASKED_WRONGLY = ("ambiguous", "bad-decision")  # the state allows something else that was meant
 
 
 def problem_of(error: Exception) -> Problem:
@@ -75,7 +22,7 @@ def problem_of(error: Exception) -> Problem:
     if isinstance(error, click.ClickException):
         return _simple(error.format_message(), exit_code=2)
     if isinstance(error, LoopwrightError):
-        return _known(error)
+        return known_problem(error)
     if isinstance(error, OSError) and error.errno is not None:
         return _surroundings(error)
     return Problem(
@@ -106,25 +53,6 @@ def _surroundings(error: OSError) -> Problem:
         title="The surroundings do not allow it",
         detail=detail,
         hint=hint,
-    )
-
-
-def _known(error: LoopwrightError) -> Problem:
-    exit_code, status, title = next(
-        (code, status, title) for kind, code, status, title in _KINDS if isinstance(error, kind)
-    )
-    if error.code in _ASKED_WRONGLY:
-        exit_code = 2
-    found = [p for p in getattr(error, "problems", ()) if hasattr(p, "render")]
-    return Problem(
-        exit=exit_code,
-        status=status,
-        code=error.code,
-        title=title,
-        detail=error.message,
-        hint=error.hint,
-        errors=[p.as_dict() for p in found],
-        lines=[p.render() for p in found],
     )
 
 

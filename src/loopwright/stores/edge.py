@@ -11,7 +11,7 @@ import msgspec
 
 from loopwright.errors import StorageError
 from loopwright.kernel.encoding import decode_facts, encode_facts
-from loopwright.ports import Append, Headline, OpenGate
+from loopwright.ports import Append, AuditRow, Card, Headline, OpenGate
 
 Done = Callable[[Exception | None], None]
 
@@ -46,6 +46,8 @@ def admit(append: Append, done: Done) -> Entry:
         _check_gate(gate, append.run)
     for closed in append.gates_closed:
         _check_id(closed, "the id of a gate")
+    for row in append.audit:
+        check_audit(row)
     return Entry(append, done)
 
 
@@ -101,6 +103,22 @@ def _check_text(text: str, what: str) -> None:
             code="bad-text",
             hint="it holds half of a surrogate pair; decode it with errors='replace'",
         )
+
+
+def check_audit(row: AuditRow) -> None:
+    """Refuse a row that a store could not hold."""
+    for field in ("who", "via", "action", "subject", "detail", "request"):
+        _check_text(getattr(row, field), f"{field} of an audit row")
+    _check_number(row.at, "the time of an audit row")
+
+
+def check_card(card: Card) -> None:
+    """Refuse a record that a store could not hold."""
+    _check_id(card.kind, "the kind of a record")
+    _check_id(card.key, "the key of a record")
+    _check_text(card.owner, f"owner of {card.key}")
+    _check_number(card.due, f"due of {card.key}")
+    _check_size(card.body, f"the record {card.key}")
 
 
 def _check_number(number: int | None, what: str) -> None:

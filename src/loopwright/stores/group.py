@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from loopwright.errors import LoopwrightError
 from loopwright.ports import OPEN_STATUSES, Append, Headline
 from loopwright.stores import refusals
+from loopwright.stores.cards import insert_audit
 from loopwright.stores.chain import genesis, link
 from loopwright.stores.edge import Entry
 from loopwright.stores.ledger import Known, Ledger
@@ -96,6 +97,8 @@ class Group:
             self._change_gates(append, known.row)
         if append.blobs:
             self._blobs.update(append.blobs)
+        if append.audit:
+            insert_audit(self._db, append.audit)
         if entry.count:
             last = known.version + entry.count
             chain = link(known.chain, entry.body)

@@ -14,6 +14,7 @@ from loopwright.errors import LoopwrightError
 from loopwright.ports import (
     OPEN_STATUSES,
     Append,
+    AuditRow,
     Headline,
     Liveness,
     Numbered,
@@ -52,6 +53,7 @@ class MemoryStore:
     gates: dict[str, OpenGate] = field(default_factory=dict)
     writes: int = 0
     order: list[str] = field(default_factory=list)  # the run of every append, oldest first
+    audit: list[AuditRow] = field(default_factory=list)
 
 
 def _to_running_loop(call: Callable[[], None]) -> None:
@@ -131,11 +133,15 @@ class MemoryLog:
         statuses: Sequence[RunStatus] = (),
         prefix: str = "",
         limit: int | None = None,
+        before: str | None = None,
     ) -> list[RunRow]:
         """Rows, newest first."""
+        names = list(self._store().runs)
+        if before is not None:
+            names = names[: names.index(before)] if before in names else []
         found = [
             self.row(name)
-            for name, run in reversed(self._store().runs.items())
+            for name, run in ((name, self._disk.runs[name]) for name in reversed(names))
             if name.startswith(prefix) and (not statuses or run.headline.status in statuses)
         ]
         return found if limit is None else found[: max(limit, 0)]
@@ -268,6 +274,7 @@ class MemoryLog:
             disk.order.append(append.run)
         for digest, body in append.blobs.items():
             disk.blobs[digest] = body
+        disk.audit += append.audit
         for gate in append.gates_opened:
             disk.gates[gate.gate] = gate
         for closed in append.gates_closed:

@@ -109,7 +109,12 @@ class Reader:
         return self._run_row(rows[0])
 
     def rows(
-        self, *, statuses: Sequence[RunStatus], prefix: str, limit: int | None
+        self,
+        *,
+        statuses: Sequence[RunStatus],
+        prefix: str,
+        limit: int | None,
+        before: str | None = None,
     ) -> list[RunRow]:
         """As the port says."""
         terms: list[str] = []
@@ -122,6 +127,11 @@ class Reader:
                 return []
             terms.append("r.name >= ? AND r.name < ?")
             values += (prefix, prefix + _LAST_CHARACTER)
+        if before is not None:
+            if not is_id(before):
+                return []
+            terms.append("r.id < (SELECT id FROM run WHERE name = ?)")
+            values.append(before)
         where = f"WHERE {' AND '.join(terms)}" if terms else ""
         values.append(-1 if limit is None else max(limit, 0))
         found = self._all(f"{_ROWS} {where} ORDER BY r.id DESC LIMIT ?", *values)
@@ -211,6 +221,10 @@ class Reader:
         if not (all(map(_is_text, texts)) and all(map(_is_number, times))):
             raise damaged(self._place.path, "the row of a run is damaged")
         return row
+
+    def ask(self, statement: str, *values: _Value) -> list[Any]:
+        """The rows that a statement finds."""
+        return self._all(statement, *values)
 
     def _all(self, statement: str, *values: _Value) -> list[Any]:
         try:

@@ -69,6 +69,34 @@ STEPS = (
             "CREATE TABLE blob (hash TEXT PRIMARY KEY, body BLOB NOT NULL)",
         ),
     ),
+    # What a server keeps beside the runs: people, tokens, stored definitions; and who did what.
+    Step(
+        2,
+        (
+            """CREATE TABLE card (
+                kind TEXT NOT NULL,
+                key TEXT NOT NULL,
+                version INTEGER NOT NULL,
+                owner TEXT NOT NULL,
+                due INTEGER,
+                body BLOB NOT NULL,
+                PRIMARY KEY (kind, key)
+            ) WITHOUT ROWID""",
+            "CREATE INDEX card_owner ON card (kind, owner, key)",
+            "CREATE INDEX card_due ON card (kind, due) WHERE due IS NOT NULL",
+            """CREATE TABLE audit (
+                id INTEGER PRIMARY KEY,
+                at INTEGER NOT NULL,
+                who TEXT NOT NULL,
+                via TEXT NOT NULL,
+                action TEXT NOT NULL,
+                subject TEXT NOT NULL,
+                detail TEXT NOT NULL,
+                request TEXT NOT NULL
+            )""",
+            "CREATE INDEX audit_subject ON audit (subject, id)",
+        ),
+    ),
 )
 
 STATUS_IS_OPEN = "status IN ({})".format(", ".join(f"'{status}'" for status in OPEN_STATUSES))

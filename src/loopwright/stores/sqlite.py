@@ -13,8 +13,18 @@ from pathlib import Path
 from typing import TypeVar
 
 from loopwright.errors import LoopwrightError, StorageError
-from loopwright.ports import Append, Liveness, Numbered, OpenGate, Owner, RunRow, RunStatus
-from loopwright.stores import forgetting, owners, refusals
+from loopwright.ports import (
+    Append,
+    AuditRow,
+    Card,
+    Liveness,
+    Numbered,
+    OpenGate,
+    Owner,
+    RunRow,
+    RunStatus,
+)
+from loopwright.stores import cards, forgetting, owners, refusals
 from loopwright.stores.chain import Digest
 from loopwright.stores.edge import Done, Entry, admit
 from loopwright.stores.place import Place
@@ -86,9 +96,10 @@ class SqliteLog:
         statuses: Sequence[RunStatus] = (),
         prefix: str = "",
         limit: int | None = None,
+        before: str | None = None,
     ) -> list[RunRow]:
         """Rows, newest first; `prefix` is the beginning of a run's id."""
-        return self._reader().rows(statuses=statuses, prefix=prefix, limit=limit)
+        return self._reader().rows(statuses=statuses, prefix=prefix, limit=limit, before=before)
 
     def gates(self, run: str | None = None) -> list[OpenGate]:
         """Open gates, oldest first."""
@@ -134,6 +145,39 @@ class SqliteLog:
         # Some write was seen, and one was ours: only the write connection can tell them apart.
         self._put(Look())
         return False
+
+    def card(self, kind: str, key: str) -> Card | None:
+        """A small record, or None."""
+        return cards.find(self._reader(), kind, key)
+
+    def cards(
+        self,
+        kind: str,
+        *,
+        owner: str | None = None,
+        due_by: int | None = None,
+        after: str = "",
+        limit: int | None = None,
+    ) -> list[Card]:
+        """Small records of a kind."""
+        wanted = cards.Wanted(kind, owner=owner, due_by=due_by, after=after, limit=limit)
+        return cards.select(self._reader(), wanted)
+
+    def change(
+        self,
+        puts: Sequence[tuple[Card, int | None]] = (),
+        drops: Sequence[tuple[str, str]] = (),
+        audit: Sequence[AuditRow] = (),
+    ) -> None:
+        """Write small records, all or nothing."""
+        cards.check(puts, audit)
+        self._do(Job(lambda db: cards.write(db, puts, drops, audit)))
+
+    def audited(
+        self, *, before: int | None = None, subject: str = "", limit: int = 100
+    ) -> list[AuditRow]:
+        """Audit rows, newest first."""
+        return cards.audited(self._reader(), before=before, subject=subject, limit=limit)
 
     def verify(self, run: str, digest: Digest | None = None) -> list[str]:
         """What is wrong with a run: numbers, hash chain, facts that cannot be read, content that

@@ -151,6 +151,11 @@ def graph(plan: Plan, facts: Iterable[AnyFact] = ()) -> list[Node]:
     standing = Standing()
     for fact in facts:
         standing.take(fact)
+    return drawn(plan, standing)
+
+
+def drawn(plan: Plan, standing: Standing) -> list[Node]:
+    """The steps of a plan as they stand."""
     items = standing.of_items()
     return [_node(step, step.id, standing, items) for step in plan.steps]
 

@@ -4,12 +4,12 @@ from loopwright.app.moments import timestamp
 from loopwright.app.opening import owner_alive
 from loopwright.app.service import Service
 from loopwright.app.views.asked import asked_call
-from loopwright.app.views.graph import graph
-from loopwright.app.views.progress import PassSeen, Progress
+from loopwright.app.views.pictures import Picture
+from loopwright.app.views.progress import PassSeen
 from loopwright.app.views.summary import iterations, summary
 from loopwright.app.views.words import goal, headline, most_passes, next_commands
 from loopwright.errors import StorageError
-from loopwright.kernel.facts import RunForked, Usage
+from loopwright.kernel.facts import Usage
 from loopwright.kernel.state import State
 from loopwright.model.record import JsonValue
 from loopwright.ports import OpenGate, RunRow
@@ -27,13 +27,17 @@ def is_left_behind(row: RunRow) -> bool:
 
 def run_item(service: Service, row: RunRow) -> dict[str, JsonValue]:
     """A run as a line of a list; one whose facts are damaged must not hide the others."""
-    head, damage = row.headline, None
     try:
-        state: State | None = service.state(row.run)
+        return item(row, service.state(row.run))
     except StorageError as error:
         if error.code != "damaged":
             raise
-        state, damage = None, error.message
+        return item(row, None, error.message)
+
+
+def item(row: RunRow, state: State | None, damage: str | None = None) -> dict[str, JsonValue]:
+    """A run as a line of a list, from a state that is known already."""
+    head = row.headline
     usage = state.usage if state else Usage()
     return {
         "run": row.run,
@@ -98,22 +102,23 @@ def _gate_item(service: Service, gate: OpenGate) -> dict[str, JsonValue]:
 
 def run_detail(service: Service, run: str) -> dict[str, JsonValue]:
     """One run: its summary, and what a person wants to know besides."""
-    row, facts = service.log.row(run), service.facts(run)
-    progress = Progress(service.plan(facts[0].fact), service.read_text)
-    for numbered in facts:
-        progress.take(numbered)
-    state = progress.state
-    drawn = graph(state.plan, [numbered.fact for numbered in facts])
-    forked = [n.fact for n in facts if isinstance(n.fact, RunForked)]
+    picture = Picture(service, run)
+    picture.carry_on()
+    return detail(service, picture)
+
+
+def detail(service: Service, picture: Picture) -> dict[str, JsonValue]:
+    """One run as a picture shows it."""
+    row, state, forked = service.log.row(picture.run), picture.state, picture.forked
     return {
         **summary(state, service.read_text),
-        "forked": {"run": forked[-1].parent, "at": forked[-1].place} if forked else None,
+        "forked": {"run": forked.parent, "at": forked.place} if forked else None,
         "name": row.headline.name,
         "headline": headline(state, left_behind=is_left_behind(row)),
         "goal": goal(state),
         "max": most_passes(state),
-        "passes": [_pass_item(seen) for seen in progress.passes],
-        "graph": [node.as_dict() for node in drawn],
+        "passes": [_pass_item(seen) for seen in picture.progress.passes],
+        "graph": [node.as_dict() for node in picture.graph()],
         "driver": driver_pid(row),
         "left_behind": is_left_behind(row),
         "dialect": row.headline.dialect,

@@ -1,8 +1,4 @@
-"""Ports: what the core needs from the world, as protocols. Adapters implement them; `app` chooses.
-
-Two matter most. `EventLog` keeps facts: gapless numbers, expected-version appends, blobs, a tail.
-`Performer` answers effects. `ModelClient` is for performers of model calls. One contract suite
-runs over every implementation of each.
+"""Ports of runs: the log, the performer and whom they talk to.
 
 What is made for every pass (`Append`, `Job`, `Done`, `Failed`) is a msgspec struct: cheap to make,
 and unseen by the garbage collector, which is safe because none can be part of a circle.
@@ -23,6 +19,7 @@ from loopwright.model.messages import AnyMessage, CallPart, ToolSpec
 from loopwright.model.plan import Agent
 from loopwright.model.record import JsonValue
 from loopwright.model.turns import WantedCall
+from loopwright.ports.cards import AuditRow
 
 RunStatus: TypeAlias = Literal[
     "running", "paused", "waiting", "completed", "exhausted", "failed", "cancelled"
@@ -92,6 +89,7 @@ class Append(msgspec.Struct, kw_only=True, gc=False):
     gates_closed: Sequence[str] = ()
     token: str | None = None  # the driver's fence; None: a caller who does not drive
     owner: Owner | None = None  # with the first append of a run: who drives it from the start
+    audit: Sequence[AuditRow] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,8 +129,9 @@ class EventLog(Protocol):
         statuses: Sequence[RunStatus] = (),
         prefix: str = "",
         limit: int | None = None,
+        before: str | None = None,
     ) -> list[RunRow]:
-        """Rows, newest first."""
+        """Rows, newest first; with `before`, those that are older than that run."""
 
     def gates(self, run: str | None = None) -> list[OpenGate]:
         """Open gates, oldest first."""

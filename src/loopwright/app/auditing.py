@@ -1,0 +1,47 @@
+"""Who did what: the audit row of a fact that comes from outside, written together with it."""
+
+from collections.abc import Iterable
+
+from loopwright.kernel.facts import (
+    AgentChanged,
+    AnyFact,
+    CancelRequested,
+    GateAnswered,
+    MessageSent,
+    RunForked,
+    RunPaused,
+    RunReopened,
+    RunResumed,
+    RunStarted,
+)
+from loopwright.ports import AuditRow
+
+SHOWN = 200  # characters of what was said that stand in the row; the fact has all of it
+
+
+def audit_rows(run: str, facts: Iterable[AnyFact], via: str) -> list[AuditRow]:
+    """A row for each fact that somebody wrote, by whichever door they came."""
+    return [row for fact in facts if (row := _row(run, fact, via)) is not None]
+
+
+def _row(run: str, fact: AnyFact, via: str) -> AuditRow | None:
+    match fact:
+        case GateAnswered():
+            said = f": {fact.text[:SHOWN]}" if fact.text else ""
+            who, detail = fact.by, f"{fact.decision} {fact.gate}{said}"
+        case CancelRequested():
+            who, detail = fact.by, fact.reason
+        case RunForked():
+            who, detail = fact.by, f"from {fact.parent} after {fact.place}"
+        case AgentChanged():
+            who, detail = fact.by, fact.agent
+        case MessageSent():
+            who, detail = fact.sender, f"to {fact.to}"
+        case RunStarted():
+            who, detail = fact.by, fact.name
+        case RunPaused() | RunResumed() | RunReopened():
+            who, detail = fact.by, ""
+        case _:
+            return None
+    action = str(fact.__struct_config__.tag)
+    return AuditRow(at=fact.at, who=who, action=action, subject=run, via=via, detail=detail)

@@ -1,0 +1,47 @@
+"""A picture of one run: everything that lists and pages show of it, folded fact by fact, so that it
+can be carried on from where it is.
+"""
+
+from loopwright.app.service import Service
+from loopwright.app.views.graph import Node, Standing, drawn
+from loopwright.app.views.progress import Progress
+from loopwright.errors import StorageError
+from loopwright.kernel.facts import RunForked
+from loopwright.kernel.state import State
+from loopwright.stores.faults import REPLACE
+
+
+class Picture:
+    """One run up to the fact with the number `seen`."""
+
+    def __init__(self, service: Service, run: str) -> None:
+        first = service.log.read(run, limit=1)
+        if not first:
+            raise StorageError(f"{run} has no facts", code="damaged", hint=REPLACE)
+        self.run = run
+        self.progress = Progress(service.plan(first[0].fact), service.read_text)
+        self.forked: RunForked | None = None
+        self._standing = Standing()
+        self._log = service.log
+
+    @property
+    def seen(self) -> int:
+        return self.progress.seen
+
+    @property
+    def state(self) -> State:
+        return self.progress.state
+
+    def carry_on(self, most: int | None = None) -> bool:
+        """Take in what is new, at most so many facts; whether there may be more."""
+        facts = self._log.read(self.run, after=self.seen, limit=most)
+        for numbered in facts:
+            self.progress.take(numbered)
+            self._standing.take(numbered.fact)
+            if isinstance(numbered.fact, RunForked):
+                self.forked = numbered.fact
+        return most is not None and len(facts) == most
+
+    def graph(self) -> list[Node]:
+        """The steps, and how far each has come."""
+        return drawn(self.state.plan, self._standing)

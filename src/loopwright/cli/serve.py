@@ -1,0 +1,99 @@
+"""`serve`: runs, gates and facts over HTTP."""
+
+from importlib import import_module
+from pathlib import Path
+from typing import Protocol
+
+import click
+
+from loopwright.cli.door import Door
+from loopwright.cli.verb import Verb, door_of
+
+
+@click.command(
+    cls=Verb,
+    examples=[
+        ("loopwright serve", "on 127.0.0.1:3001; the first start prints a token"),
+        ("loopwright serve --port 8080", ""),
+        (
+            "loopwright serve --host 0.0.0.0 --public-url https://loops.example.org",
+            "behind a proxy with TLS, once there are people with accounts",
+        ),
+    ],
+)
+@click.option("--host", default="127.0.0.1", show_default=True, metavar="ADDRESS", help="Where.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65_535),
+    default=3001,
+    show_default=True,
+    help="Where; 0 takes any that is free.",
+)
+@click.option("--public-url", metavar="URL", help="The address of the proxy in front of it.")
+@click.option(
+    "--allow-host",
+    "allowed_hosts",
+    multiple=True,
+    metavar="NAME",
+    help="Another name by which it may be called. May be given more than once.",
+)
+@click.option("--tls-cert", metavar="FILE", help="A certificate, as PEM.")
+@click.option("--tls-key", metavar="FILE", help="The key of the certificate, as PEM.")
+@click.option("--workspace", metavar="DIR", help="Where runs work that name no folder.")
+@click.pass_context
+def serve(
+    ctx: click.Context, /, *, tls_cert: str | None, tls_key: str | None, **given: object
+) -> int:
+    """Serve runs, gates and facts over HTTP, and drive every run that nobody drives.
+
+    Every run that was left behind goes on at once. A signal ends the server within ten seconds;
+    what is under way then goes on with the next start.
+    """
+    if bool(tls_cert) != bool(tls_key):
+        raise click.UsageError("--tls-cert and --tls-key belong together", ctx)
+    door = door_of(ctx)
+    # A sibling, and heavy: it is loaded by its name, when it is called.
+    context = import_module("loopwright.server.context")
+    folder = given.pop("workspace")
+    serving = context.Serving(
+        **given,
+        tls_cert=Path(tls_cert) if tls_cert else None,
+        tls_key=Path(tls_key) if tls_key else None,
+        workspace=Path(str(folder)) if folder else Path.cwd(),
+    )
+    serving_room = import_module("loopwright.server.serving")
+    ended = serving_room.serve(door.settings, serving, lambda started: _greet(door, started))
+    door.say("ended; what was under way goes on with the next start")
+    return int(ended)
+
+
+class _Started(Protocol):
+    """What the server says of itself when it is there."""
+
+    @property
+    def url(self) -> str: ...
+
+    @property
+    def pid(self) -> int: ...
+
+    @property
+    def token(self) -> str | None: ...
+
+    @property
+    def troubles(self) -> tuple[str, ...]: ...
+
+
+def _greet(door: Door, started: _Started) -> None:
+    if door.as_json:
+        told = {"url": started.url, "pid": started.pid, "token": started.token}
+        door.put_json({**told, "troubles": list(started.troubles)})
+        return
+    if started.token is not None:
+        door.tell(f"token: {started.token}")
+        door.tell("this token is shown once; it may do everything, so keep it as a secret")
+    for trouble in started.troubles:
+        door.tell(trouble, tone="bad")
+    door.tell(f"serving {started.url}")
+
+
+VERBS = {"serve": serve}

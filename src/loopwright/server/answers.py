@@ -1,0 +1,47 @@
+"""Answers: values as JSON, problems by RFC 9457, and the headers that every answer has."""
+
+from collections.abc import Mapping
+
+import msgspec
+from starlette.responses import Response
+
+from loopwright.app.problems import Problem
+
+JSON = "application/json"
+PROBLEM = "application/problem+json"
+SECURITY: dict[str, str] = {
+    "Content-Security-Policy": (
+        "default-src 'self'; img-src 'self' data:; style-src 'self' 'unsafe-inline'; "
+        "connect-src 'self'; object-src 'none'; base-uri 'self'; form-action 'self'; "
+        "frame-ancestors 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+
+
+def as_response(value: object, status: int) -> Response:
+    """What a handler returned, as it is sent."""
+    if isinstance(value, Response):
+        return value
+    if value is None:
+        return Response(status_code=204)
+    return Response(msgspec.json.encode(value), status, media_type=JSON)
+
+
+def as_problem(problem: Problem, headers: Mapping[str, str]) -> Response:
+    """A refusal in our own shape."""
+    body = msgspec.json.encode(problem.as_dict())
+    return Response(body, problem.status, headers=dict(headers), media_type=PROBLEM)
+
+
+def secured(response: Response, request_id: str) -> Response:
+    """The response with what every one has."""
+    for name, value in SECURITY.items():
+        response.headers.setdefault(name, value)
+    response.headers.setdefault("Cache-Control", "no-store")
+    response.headers["X-Request-Id"] = request_id
+    return response

@@ -1,0 +1,80 @@
+"""What every handler may use: one `Context` for the life of the server."""
+
+import asyncio
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from loopwright.app.access import Access
+from loopwright.app.service import Service
+from loopwright.app.settings import Settings
+from loopwright.app.wiring import Local
+from loopwright.ports import Cards, Clock
+from loopwright.server.cursors import Cursors
+from loopwright.server.feed import Feed
+from loopwright.server.gallery import Gallery
+
+LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """How much of anything is taken."""
+
+    body_bytes: int = 1_000_000
+    body_seconds: float = 10.0
+    target_bytes: int = 8_192
+    header_bytes: int = 8_192
+    query_fields: int = 64
+    requests_per_second: int = 100
+    heartbeat_seconds: float = 15.0
+    recheck_seconds: float = 4.0  # how long a stream goes on for somebody who was shut out
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Serving:
+    """How the server was started."""
+
+    host: str = "127.0.0.1"
+    port: int = 3001
+    public_url: str | None = None  # what a proxy in front of it is called
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
+    allowed_hosts: tuple[str, ...] = ()
+    workspace: Path = field(default_factory=Path.cwd)  # of runs that name none
+    limits: Limits = field(default_factory=Limits)
+
+    @property
+    def url(self) -> str:
+        scheme = "https" if self.tls_cert else "http"
+        return f"{scheme}://{self.host_in_url}:{self.port}"
+
+    @property
+    def host_in_url(self) -> str:
+        return f"[{self.host}]" if ":" in self.host else self.host
+
+
+@dataclass(slots=True, kw_only=True)
+class Context:
+    """The use cases and the surroundings, as handlers see them."""
+
+    here: Local
+    access: Access
+    settings: Settings
+    serving: Serving
+    feed: Feed
+    gallery: Gallery
+    cursors: Cursors
+    described: dict[str, object] = field(default_factory=dict)  # the API, for programs
+    closing: asyncio.Event = field(default_factory=asyncio.Event)  # the server is on its way out
+
+    @property
+    def service(self) -> Service:
+        return self.here.service
+
+    @property
+    def cards(self) -> Cards:
+        return self.here.log
+
+    @property
+    def clock(self) -> Clock:
+        return self.here.service.clock

@@ -1,0 +1,168 @@
+"""One way for every request: guard, route, who asks, role, limits, body, handler, answer."""
+
+import logging
+import secrets
+from collections.abc import Sequence
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from loopwright.app.access import Who, require
+from loopwright.app.problems import Problem
+from loopwright.errors import LoopwrightError, NotSignedIn
+from loopwright.server.answers import as_problem, as_response, secured
+from loopwright.server.bodies import parse_body, parse_query, read_body
+from loopwright.server.context import Context
+from loopwright.server.guarding import Guard
+from loopwright.server.rates import Rates
+from loopwright.server.refusals import Refusal, headers_of, no_route, problem_of
+from loopwright.server.repeating import HEADER, Repeating
+from loopwright.server.routes import Asked, Family, Refuse, Route
+
+_LOG = logging.getLogger("loopwright.server")
+WRITING = ("POST", "PUT", "PATCH", "DELETE")
+
+
+class Application:
+    """The ASGI application of all families."""
+
+    def __init__(self, context: Context, families: Sequence[Family]) -> None:
+        self._context = context
+        self._families = sorted(families, key=lambda one: -len(one.prefix))
+        self._table = [(family, route) for family in families for route in family.routes]
+        self._mounts: list[tuple[str, ASGIApp]] = [
+            (mount.path, mount.make(context)) for family in families for mount in family.mounts
+        ]
+        self._guard = Guard(context.serving)
+        self._rates = Rates(context.clock, context.serving.limits.requests_per_second)
+        self.repeating = Repeating(context.cards, context.clock)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """ASGI."""
+        if scope["type"] == "lifespan":
+            return
+        request_id = secrets.token_hex(8)
+        try:
+            self._guard.check(scope)
+            mounted = self._mounted(scope["path"])
+        except LoopwrightError as error:
+            response = as_problem(problem_of(error), headers_of(error, 0))
+            await _refused(secured(response, request_id), scope, receive, send)
+            return
+        if mounted is not None:
+            await mounted(scope, receive, send)
+        elif scope["type"] == "websocket":
+            await _refused(Response(status_code=404), scope, receive, send)
+        else:
+            request = Request(scope, receive)
+            response = await self._respond(request, request_id)
+            await secured(response, request_id)(scope, receive, send)
+
+    def _mounted(self, path: str) -> ASGIApp | None:
+        for prefix, app in self._mounts:
+            if path == prefix or path.startswith(f"{prefix}/"):
+                return app
+        return None
+
+    async def _respond(self, request: Request, request_id: str) -> Response:
+        refuse: Refuse = self._refuse_of(request.url.path)
+        try:
+            family, route, params = self._find(request)
+            refuse = family.refuse or as_problem
+            return await self._serve(request, route, params)
+        except LoopwrightError as error:
+            problem = problem_of(error)
+            return refuse(problem, headers_of(error, problem.status))
+        except Exception:
+            _LOG.exception("request %s failed", request_id)
+            return refuse(_unexpected(request_id), {})
+
+    def _refuse_of(self, path: str) -> Refuse:
+        """How a path is refused that nothing is served at."""
+        for family in self._families:
+            if path.startswith(family.prefix):
+                return family.refuse or as_problem
+        return as_problem
+
+    def _find(self, request: Request) -> tuple[Family, Route, dict[str, str]]:
+        path, method = request.scope["path"], request.method
+        raw = bytes(request.scope.get("raw_path") or b"").lower()
+        if b"%2f" in raw or b"%00" in raw or b"%5c" in raw:
+            raise no_route(path)
+        allowed: list[str] = []
+        for family, route in self._table:
+            matched = route.pattern.fullmatch(path)
+            if matched is None:
+                continue
+            if route.method == method or (method == "HEAD" and route.method == "GET"):
+                return family, route, matched.groupdict()
+            allowed.append(route.method)
+        if allowed:
+            names = ", ".join(sorted(set(allowed)))
+            raise Refusal(405, "wrong-method", f"this takes {names}", headers={"Allow": names})
+        raise no_route(path)
+
+    async def _serve(self, request: Request, route: Route, params: dict[str, str]) -> Response:
+        context = self._context
+        who = None if route.need == "open" else identify(context, request)
+        if who is not None and route.need != "open":
+            self._rates.count(who.name)
+            require(who, route.need)
+        query = parse_query(request.query_params, route.query)
+        raw = b""
+        if route.method in WRITING:
+            limits = context.serving.limits
+            raw = await read_body(request, limits, route.body_bytes or limits.body_bytes)
+        body = parse_body(raw, request.headers, route.body)
+        asked = Asked(
+            context=context,
+            request=request,
+            route=route,
+            params=params,
+            _who=who,
+            _body=body,
+            _query=query,
+            raw=raw,
+        )
+
+        async def work() -> Response:
+            return as_response(await route.handle(asked), route.status)
+
+        keys = request.headers.getlist(HEADER)
+        if route.method not in WRITING or not route.repeatable or not keys or who is None:
+            return await work()
+        exactly = f"{route.method} {request.url.path}\n".encode() + raw
+        return await self.repeating.once(who, ",".join(keys), exactly, work)
+
+
+def identify(context: Context, request: Request) -> Who:
+    """Whoever sends a request, by the token that it carries."""
+    given = request.headers.getlist("authorization")
+    scheme, _, token = given[0].partition(" ") if len(given) == 1 else ("", "", "")
+    if scheme.lower() != "bearer" or not token.strip():
+        raise NotSignedIn(
+            "Authentication required",
+            hint="send `Authorization: Bearer TOKEN`; `loopwright token create` makes one",
+        )
+    return context.access.by_token(token.strip())
+
+
+def _unexpected(request_id: str) -> Problem:
+    """Nothing of what happened inside is told outside; the log has it under this id."""
+    return Problem(
+        exit=1,
+        status=500,
+        code="unexpected",
+        title="Something unexpected happened",
+        detail=f"the server failed; its log tells more about request {request_id}",
+    )
+
+
+async def _refused(response: Response, scope: Scope, receive: Receive, send: Send) -> None:
+    """A refusal before anything was begun, on either transport."""
+    if scope["type"] == "websocket":
+        await receive()
+        await send({"type": "websocket.close", "code": 1008})
+        return
+    await response(scope, receive, send)

@@ -1,0 +1,88 @@
+"""Whether the server lives and is ready, which version it is, and what it serves."""
+
+from loopwright import __version__
+from loopwright.errors import StorageError
+from loopwright.model.record import JsonValue
+from loopwright.server.answers import as_response
+from loopwright.server.routes import Answer, Asked, Family, Route
+from loopwright.server.shapes import Health, Version
+
+API = 1
+
+
+def _parts(asked: Asked) -> dict[str, str]:
+    """How each part is, in a word; the reasons are for the log, not for strangers."""
+    context = asked.context
+    try:
+        context.service.rows(limit=1)
+        database = "ok"
+    except StorageError as error:
+        database = error.code
+    return {"database": database, "server": "draining" if context.closing.is_set() else "ok"}
+
+
+async def healthz(asked: Asked) -> Answer:
+    parts = _parts(asked)
+    well = parts["database"] == "ok"
+    return _told("ok" if well else "ill", parts, well=well)
+
+
+async def readyz(asked: Asked) -> Answer:
+    parts = _parts(asked)
+    ready = all(one == "ok" for one in parts.values())
+    return _told("ready" if ready else "not ready", parts, well=ready)
+
+
+def _told(status: str, parts: dict[str, str], *, well: bool) -> Answer:
+    response = as_response({"status": status, "parts": parts}, 200 if well else 503)
+    if not well:
+        response.headers["Retry-After"] = "5"
+    return response
+
+
+async def version(_asked: Asked) -> Answer:
+    return Version(version=__version__, api=API)
+
+
+async def openapi(asked: Asked) -> Answer:
+    return asked.context.described
+
+
+FAMILY = Family(
+    name="health",
+    prefix="/",
+    routes=(
+        Route(
+            method="GET",
+            path="/healthz",
+            handle=healthz,
+            need="open",
+            say="Whether the server lives, part by part",
+            answer=Health,
+        ),
+        Route(
+            method="GET",
+            path="/readyz",
+            handle=readyz,
+            need="open",
+            say="Whether the server takes work",
+            answer=Health,
+        ),
+        Route(
+            method="GET",
+            path="/api/version",
+            handle=version,
+            need="open",
+            say="The version of the server and of its API",
+            answer=Version,
+        ),
+        Route(
+            method="GET",
+            path="/openapi.json",
+            handle=openapi,
+            need="viewer",
+            say="This description",
+            answer=dict[str, JsonValue],
+        ),
+    ),
+)

@@ -1,0 +1,224 @@
+"""Runs: list, start, look, pause, resume, stop."""
+
+from dataclasses import replace
+from typing import Annotated
+
+import msgspec
+
+from loopwright.app.controlling import pause_run, resume_run
+from loopwright.app.preparing import Wish, prepare_file
+from loopwright.app.rights import Rights
+from loopwright.app.views.listing import detail, item, run_item
+from loopwright.app.views.summary import summary
+from loopwright.errors import Conflict, StorageError
+from loopwright.model.record import JsonValue
+from loopwright.ports import OPEN_STATUSES, RunRow
+from loopwright.server.answers import as_response
+from loopwright.server.refusals import Refusal
+from loopwright.server.routes import Answer, Asked, Body, Family, Query, Route
+from loopwright.server.shapes import RunPage, RunSummary, Snapshot, Status
+
+BASE = "/api/v1/runs"
+REQUEST = "(request)"
+STOP_SECONDS = 5.0
+DEFINITION_BYTES = 1_000_000
+
+
+class RunsQuery(Query):
+    """Which runs, and which page of them."""
+
+    status: tuple[Status, ...] = ()
+    limit: Annotated[int, msgspec.Meta(ge=1, le=200)] = 50
+    cursor: str | None = None
+    match: str | None = None  # an id, the beginning or end of one, or `last`
+
+
+class StartBody(Body):
+    """What a run is started with: the text of a definition, or the name of a stored one."""
+
+    definition: str | None = None
+    stored: str | None = None
+    dialect: str | None = None
+    message: str | None = None
+    inputs: dict[str, JsonValue] = {}
+    agent: str | None = None
+    agents: dict[str, str] = {}
+    workspace: str | None = None
+    budget: str | None = None
+    parallel: Annotated[int, msgspec.Meta(ge=1, le=1_000)] | None = None
+    name: str | None = None
+
+
+async def listed(asked: Asked) -> Answer:
+    context, query = asked.context, asked.query(RunsQuery)
+    if query.match is not None:
+        row = context.service.log.row(context.service.find(query.match))
+        return {"runs": [await _item(asked, row)], "next": None}
+    before = None
+    if query.cursor is not None:
+        before = context.cursors.place("runs", query.cursor)
+    rows = context.here.log.rows(statuses=query.status, limit=query.limit + 1, before=before)
+    page = rows[: query.limit]
+    more = context.cursors.after("runs", page[-1].run) if len(rows) > query.limit else None
+    return {"runs": [await _item(asked, row) for row in page], "next": more}
+
+
+async def _item(asked: Asked, row: RunRow) -> dict[str, JsonValue]:
+    try:
+        picture = await asked.context.gallery.picture(row.run)
+        return item(row, picture.state)
+    except StorageError:
+        return run_item(asked.context.service, row)
+
+
+async def started(asked: Asked) -> Answer:
+    context, body = asked.context, asked.body(StartBody)
+    if context.closing.is_set():
+        raise Refusal(503, "draining", "the server is about to stop", headers={"Retry-After": "5"})
+    file, data = _source(asked, body)
+    wish = Wish(
+        message=body.message,
+        agents=[*([body.agent] if body.agent else []), *_named(body.agents)],
+        values=body.inputs,
+        workspace=body.workspace or str(context.serving.workspace),
+        budget=body.budget,
+        parallel=body.parallel,
+        name=body.name,
+        default_agent=context.settings.agent,
+        rights=Rights(attended=True),  # whoever looks into the inbox is there to be asked
+    )
+    start, _ = prepare_file(file, wish, data=data, dialect=body.dialect)
+    try:
+        run = await context.service.start(replace(start, by=asked.who.name))
+    except Conflict as conflict:
+        if conflict.code != "key-taken":
+            raise
+        raise Refusal(409, "already-running", conflict.message, hint=conflict.hint) from conflict
+    response = as_response(await _summary(asked, run), 201)
+    response.headers["Location"] = f"{BASE}/{run}"
+    return response
+
+
+def _source(asked: Asked, body: StartBody) -> tuple[str, bytes]:
+    if (body.definition is None) == (body.stored is None):
+        raise Refusal(
+            422, "bad-field", "give `definition`, the text of one, or `stored`, the name of one"
+        )
+    if body.definition is not None:
+        return REQUEST, body.definition.encode(errors="surrogatepass")
+    raise Refusal(404, "not-found", f"no stored definition {body.stored!a}")
+
+
+def _named(agents: dict[str, str]) -> list[str]:
+    return [f"{name}={spec}" for name, spec in agents.items()]
+
+
+async def shown(asked: Asked) -> Answer:
+    return await _summary(asked, asked.params["run"])
+
+
+async def snapshot(asked: Asked) -> Answer:
+    picture = await asked.context.gallery.picture(asked.params["run"])
+    return {"seq": picture.seen, **detail(asked.context.service, picture)}
+
+
+async def paused(asked: Asked) -> Answer:
+    run = _run(asked)
+    await pause_run(asked.context.service, run, by=asked.who.name)
+    return await _summary(asked, run)
+
+
+async def resumed(asked: Asked) -> Answer:
+    run = _run(asked)
+    await resume_run(asked.context.here, run, by=asked.who.name)
+    return await _summary(asked, run)
+
+
+async def stopped(asked: Asked) -> Answer:
+    """End a run and wait a little for its end; one that has ended stays as it is."""
+    context, run = asked.context, _run(asked)
+    await context.service.stop(run, by=asked.who.name)
+    end = context.clock.now_ms() + STOP_SECONDS * 1_000
+    while context.here.log.row(run).headline.status in OPEN_STATUSES:
+        left = (end - context.clock.now_ms()) / 1_000
+        if left <= 0 or context.closing.is_set():
+            break
+        await context.feed.moved(run, context.here.log.version(run), min(left, 0.2))
+    return await _summary(asked, run)
+
+
+def _run(asked: Asked) -> str:
+    """The run that a path names, by its whole id."""
+    return asked.context.here.log.row(asked.params["run"]).run
+
+
+async def _summary(asked: Asked, run: str) -> dict[str, JsonValue]:
+    picture = await asked.context.gallery.picture(run)
+    return summary(picture.state, asked.context.service.read_text)
+
+
+FAMILY = Family(
+    name="runs",
+    prefix=BASE,
+    routes=(
+        Route(
+            method="GET",
+            path=BASE,
+            handle=listed,
+            need="viewer",
+            say="Runs, newest first",
+            query=RunsQuery,
+            answer=RunPage,
+        ),
+        Route(
+            method="POST",
+            path=BASE,
+            handle=started,
+            need="editor",
+            say="Start a run",
+            body=StartBody,
+            answer=RunSummary,
+            status=201,
+        ),
+        Route(
+            method="GET",
+            path=f"{BASE}/{{run}}",
+            handle=shown,
+            need="viewer",
+            say="One run, as `run --json` prints it",
+            answer=RunSummary,
+        ),
+        Route(
+            method="GET",
+            path=f"{BASE}/{{run}}/snapshot",
+            handle=snapshot,
+            need="viewer",
+            say="One run with everything that a page shows, and the number of its newest fact",
+            answer=Snapshot,
+        ),
+        Route(
+            method="POST",
+            path=f"{BASE}/{{run}}/pause",
+            handle=paused,
+            need="editor",
+            say="Let a run hold before its next pass",
+            answer=RunSummary,
+        ),
+        Route(
+            method="POST",
+            path=f"{BASE}/{{run}}/resume",
+            handle=resumed,
+            need="editor",
+            say="Let a run go on; one that failed goes on with what did not complete",
+            answer=RunSummary,
+        ),
+        Route(
+            method="POST",
+            path=f"{BASE}/{{run}}/stop",
+            handle=stopped,
+            need="editor",
+            say="End a run now; one that has ended stays as it is",
+            answer=RunSummary,
+        ),
+    ),
+)

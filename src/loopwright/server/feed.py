@@ -1,0 +1,69 @@
+"""The feed: wakes whoever waits for new facts of a run, by whichever process they were written.
+
+Facts are never queued for a client. Whoever is woken reads the log from its own cursor, so a client
+that is slow costs nothing but its own delay, and nothing can be lost or doubled.
+"""
+
+import asyncio
+import contextlib
+
+from loopwright.errors import StorageError
+from loopwright.ports import EventLog
+
+POLL_S = 0.2
+
+
+class Feed:
+    """One for a server. Made and used in the thread of its event loop."""
+
+    def __init__(self, log: EventLog) -> None:
+        self._log = log
+        self._waiting: dict[str, set[asyncio.Event]] = {}
+        self._cursor = 0
+        self._end = log.subscribe(self._written)
+        self.closed = False
+
+    async def moved(self, run: str, after: int, seconds: float) -> bool:
+        """Wait until a run has a fact with a number above `after`; False when time was up first."""
+        woken = asyncio.Event()
+        self._waiting.setdefault(run, set()).add(woken)
+        try:
+            if self.closed or self._log.version(run) > after:
+                return not self.closed
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(woken.wait(), seconds)
+            return woken.is_set() and not self.closed
+        finally:
+            self._waiting[run].discard(woken)
+            if not self._waiting[run]:
+                del self._waiting[run]
+
+    async def watch_others(self) -> None:
+        """Notice what other processes write, for as long as somebody waits."""
+        _, self._cursor = self._log.nudges(0)
+        while not self.closed:
+            await asyncio.sleep(POLL_S)
+            if not self._waiting:
+                continue
+            with contextlib.suppress(StorageError):  # the disk may come back
+                runs, self._cursor = self._log.nudges(self._cursor)
+                for run in runs:
+                    self._wake(run)
+
+    def close(self) -> None:
+        """Let everybody go."""
+        self.closed = True
+        self._end()
+        for run in list(self._waiting):
+            self._wake(run)
+
+    @property
+    def listeners(self) -> int:
+        return sum(map(len, self._waiting.values()))
+
+    def _written(self, run: str, _version: int) -> None:
+        self._wake(run)
+
+    def _wake(self, run: str) -> None:
+        for woken in self._waiting.get(run, ()):
+            woken.set()

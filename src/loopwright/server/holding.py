@@ -1,0 +1,63 @@
+"""One server for a home: the first holds a lock that dies with it, a second is told who that is."""
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+
+from loopwright.errors import Conflict, StorageError
+
+NAME = "server.json"
+
+
+class Held(msgspec.Struct):
+    """The server of a home, as others find it."""
+
+    pid: int
+    url: str
+    version: str
+
+
+@contextmanager
+def holding(home: Path) -> Iterator[int]:
+    """Be the one server of this home; the answer is the file that says so."""
+    try:
+        home.mkdir(parents=True, exist_ok=True, mode=0o700)
+        handle = os.open(home / NAME, os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError as error:
+        raise StorageError(
+            f"{home} cannot be used: {(error.strerror or str(error)).lower()}",
+            code="unusable",
+            hint="name another data directory with --data-dir or LOOPWRIGHT_HOME",
+        ) from error
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise _taken(home, handle) from error
+        yield handle
+        os.ftruncate(handle, 0)
+    finally:
+        os.close(handle)
+
+
+def announce(handle: int, held: Held) -> None:
+    """Say where the server is."""
+    os.ftruncate(handle, 0)
+    os.pwrite(handle, msgspec.json.encode(held), 0)
+
+
+def _taken(home: Path, handle: int) -> Conflict:
+    try:
+        held = msgspec.json.decode(os.pread(handle, 4_096, 0), type=Held)
+        who = f"process {held.pid} at {held.url}"
+    except msgspec.DecodeError:
+        who = "another process that is just starting"
+    return Conflict(
+        f"{home} already has a server: {who}",
+        code="already-served",
+        hint="use that one, end it, or name another data directory with --data-dir",
+    )

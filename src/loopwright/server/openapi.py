@@ -1,0 +1,121 @@
+"""The description of the API (OpenAPI 3.1), made from the table of routes."""
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any, get_type_hints
+
+import msgspec
+
+from loopwright import __version__
+from loopwright.server.answers import PROBLEM
+from loopwright.server.routes import Family, NoBody, NoQuery, Route
+
+_REF = "#/components/schemas/{name}"
+_PARAMETER = re.compile(r"\{(\w+)\}")
+
+
+class FieldProblem(msgspec.Struct):
+    """One thing that is wrong with a request."""
+
+    code: str
+    message: str
+    pointer: str | None = None
+    hint: str | None = None
+
+
+class ProblemDetails(msgspec.Struct, omit_defaults=True):
+    """A refusal, by RFC 9457."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    hint: str | None = None
+    errors: list[FieldProblem] | None = None
+
+
+def describe(families: Sequence[Family]) -> dict[str, object]:
+    """Everything that is served, as programs read it."""
+    routes = [(family, route) for family in families for route in family.routes]
+    kinds = list(_kinds(route for _, route in routes))
+    schemas, components = msgspec.json.schema_components(kinds, ref_template=_REF)
+    known = dict(zip(map(repr, kinds), schemas, strict=True))
+    paths: dict[str, dict[str, object]] = {}
+    for family, route in routes:
+        paths.setdefault(route.path, {})[route.method.lower()] = _operation(family, route, known)
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Loopwright",
+            "version": __version__,
+            "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
+        },
+        "paths": dict(sorted(paths.items())),
+        "components": {
+            "schemas": dict(sorted(components.items())),
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+        },
+    }
+
+
+def _kinds(routes: Iterable[Route]) -> Iterable[object]:
+    found: dict[str, object] = {repr(ProblemDetails): ProblemDetails}
+    for route in routes:
+        for kind in (route.body, route.query, route.answer):
+            if kind is not None:
+                found[repr(kind)] = kind
+    return found.values()
+
+
+def _operation(family: Family, route: Route, known: dict[str, Any]) -> dict[str, object]:
+    told: dict[str, object] = {
+        "operationId": _name(route),
+        "summary": route.say,
+        "tags": [family.name],
+        "x-role": route.need,
+        "responses": _responses(route, known),
+    }
+    parameters = [*_in_path(route), *_in_query(route)]
+    if parameters:
+        told["parameters"] = parameters
+    if route.body is not NoBody:
+        content = {"application/json": {"schema": known[repr(route.body)]}}
+        told["requestBody"] = {"required": True, "content": content}
+    if route.need != "open":
+        told["security"] = [{"token": []}]
+    return told
+
+
+def _responses(route: Route, known: dict[str, Any]) -> dict[str, object]:
+    good: dict[str, object] = {"description": route.say}
+    if route.answer is not None:
+        good["content"] = {route.media: {"schema": known[repr(route.answer)]}}
+    problem = {PROBLEM: {"schema": known[repr(ProblemDetails)]}}
+    return {
+        str(route.status): good,
+        "default": {"description": "A refusal that names its reason", "content": problem},
+    }
+
+
+def _in_path(route: Route) -> list[dict[str, object]]:
+    return [
+        {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
+        for name in _PARAMETER.findall(route.path)
+    ]
+
+
+def _in_query(route: Route) -> list[dict[str, object]]:
+    if route.query is NoQuery:
+        return []
+    [schema], components = msgspec.json.schema_components([route.query], ref_template=_REF)
+    fields = components[str(schema["$ref"]).rpartition("/")[2]]["properties"]
+    return [
+        {"name": name, "in": "query", "required": False, "schema": fields[name]}
+        for name in get_type_hints(route.query)
+        if name in fields
+    ]
+
+
+def _name(route: Route) -> str:
+    words = re.findall(r"\w+", route.path)
+    return "_".join([route.method.lower(), *words])

@@ -1,0 +1,34 @@
+"""Rates: nobody asks more often than everybody can be answered."""
+
+from loopwright.ports import Clock
+from loopwright.server.refusals import Refusal
+
+MOST_KNOWN = 10_000
+
+
+class Rates:
+    """A bucket for each name: `most` at once, and as many again in every `window_ms`."""
+
+    def __init__(self, clock: Clock, most: int, window_ms: int = 1_000) -> None:
+        self._clock = clock
+        self._most = float(most)
+        self._window_ms = window_ms
+        self._left: dict[str, tuple[float, int]] = {}
+
+    def count(self, name: str) -> None:
+        """Count one; 429 when the bucket is empty."""
+        now = self._clock.now_ms()
+        left, then = self._left.get(name, (self._most, now))
+        left = min(self._most, left + max(now - then, 0) * self._most / self._window_ms)
+        if left < 1:
+            self._left[name] = (left, now)
+            wait_s = max(1, round((1 - left) * self._window_ms / self._most / 1_000 + 0.5))
+            raise Refusal(
+                429,
+                "too-many-requests",
+                f"too many requests; wait {wait_s} s",
+                headers={"Retry-After": str(wait_s)},
+            )
+        if len(self._left) > MOST_KNOWN:
+            self._left.clear()
+        self._left[name] = (left - 1, now)

@@ -1,0 +1,78 @@
+"""What the server refuses by itself, before any use case is asked, each with status and code."""
+
+from collections.abc import Mapping
+
+from loopwright.app.problems import Problem, known_problem
+from loopwright.errors import LoopwrightError
+
+TITLES = {
+    400: "The request cannot be understood",
+    401: "Not signed in",
+    403: "Not allowed",
+    404: "There is no such thing",
+    405: "Not by this method",
+    408: "The request took too long",
+    409: "The state does not allow it",
+    410: "It is gone",
+    412: "It was changed meanwhile",
+    413: "The request is too large",
+    414: "The address is too long",
+    415: "This kind of content is not taken",
+    422: "The request is not valid",
+    428: "A condition is required",
+    429: "Too many requests",
+    431: "The headers are too large",
+    500: "Something unexpected happened",
+    503: "Not now",
+}
+
+
+class Refusal(LoopwrightError):
+    """A request that gets no further; `status` is of HTTP."""
+
+    def __init__(
+        self,
+        status: int,
+        code: str,
+        message: str,
+        *,
+        hint: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        errors: list[dict[str, str | int | None]] | None = None,
+    ) -> None:
+        super().__init__(message, code=code, hint=hint)
+        self.status = status
+        self.headers = dict(headers or {})
+        self.errors = errors or []
+
+
+def problem_of(error: LoopwrightError) -> Problem:
+    """The problem that any error of the product stands for, with its status."""
+    if isinstance(error, Refusal):
+        return Problem(
+            exit=1,
+            status=error.status,
+            code=error.code,
+            title=TITLES.get(error.status, "Refused"),
+            detail=error.message,
+            hint=error.hint,
+            errors=error.errors,
+        )
+    return known_problem(error)
+
+
+def headers_of(error: LoopwrightError, status: int) -> dict[str, str]:
+    """Headers that belong to a refusal."""
+    if isinstance(error, Refusal):
+        return error.headers
+    if status == 401:
+        return {"WWW-Authenticate": "Bearer"}
+    return {"Retry-After": "5"} if status == 503 else {}
+
+
+def bad_json(why: str) -> Refusal:
+    return Refusal(400, "bad-json", f"the body is no JSON: {why}")
+
+
+def no_route(path: str) -> Refusal:
+    return Refusal(404, "not-found", f"nothing is served at {path[:200]!a}")

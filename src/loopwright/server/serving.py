@@ -1,0 +1,273 @@
+"""The life of a server: hold the home, take up what was left behind, serve, drain, leave."""
+
+import asyncio
+import contextlib
+import errno
+import ipaddress
+import os
+import signal
+import socket
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from dataclasses import dataclass
+
+import uvicorn
+
+from loopwright import __version__
+from loopwright.app.access import PERSON, Access
+from loopwright.app.settings import Settings
+from loopwright.app.wiring import Local, local
+from loopwright.errors import CannotServe, LoopwrightError, NotAllowed, StorageError
+from loopwright.ports import Cards
+from loopwright.server.context import Context, Serving
+from loopwright.server.cursors import Cursors
+from loopwright.server.dispatch import Application
+from loopwright.server.families import FAMILIES
+from loopwright.server.feed import Feed
+from loopwright.server.gallery import Gallery
+from loopwright.server.holding import Held, announce, holding
+from loopwright.server.openapi import describe
+
+BACKLOG = 512
+DRAIN_SECONDS = 3
+CLOSE_SECONDS = 6.0
+RESCUE_SECONDS = 5.0
+FORGET_SECONDS = 600.0
+TARGET_BYTES = 262_144  # so that what is too long is refused by us, in words
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Started:
+    """A server that is there now; the token of the very first start is told once."""
+
+    url: str
+    pid: int
+    token: str | None
+    troubles: tuple[str, ...]  # runs that could not be taken up
+
+
+def serve(settings: Settings, serving: Serving, started: Callable[[Started], None]) -> int:
+    """Serve until a signal ends it; the exit code."""
+    with holding(settings.home) as handle, _listening(serving) as (sock, port):
+        serving = _at(serving, port)
+        return asyncio.run(_serve(settings, serving, sock, handle, started))
+
+
+async def _serve(
+    settings: Settings,
+    serving: Serving,
+    sock: socket.socket,
+    handle: int,
+    started: Callable[[Started], None],
+) -> int:
+    async with living(settings, serving) as (context, app):
+        server = quiet_server(app, serving)
+        with _signals(context, server):
+            sock.listen(BACKLOG)  # whoever comes from here on waits a moment
+            announce(handle, Held(pid=os.getpid(), url=serving.url, version=__version__))
+            started(_greeting(context))
+            await server.serve(sockets=[sock])
+    return 0
+
+
+@asynccontextmanager
+async def living(
+    settings: Settings, serving: Serving
+) -> AsyncIterator[tuple[Context, Application]]:
+    """Everything but the socket: runs are taken up and driven, and are let go in order."""
+    async with AsyncExitStack() as stack:
+        here = await stack.enter_async_context(_bounded(settings))
+        _check_public(serving, here.log)
+        feed = Feed(here.log)
+        context = Context(
+            here=here,
+            access=Access(here.log, here.service.clock, via="http"),
+            settings=settings,
+            serving=serving,
+            feed=feed,
+            gallery=Gallery(here.service),
+            cursors=Cursors(here.log),
+            described=describe(FAMILIES),
+        )
+        app = Application(context, FAMILIES)
+        for family in FAMILIES:
+            if family.living is not None:
+                await stack.enter_async_context(family.living(context))
+        here.service.recover()
+        jobs = [
+            asyncio.ensure_future(job)
+            for job in (feed.watch_others(), _rescuing(here), _forgetting(app))
+        ]
+        try:
+            yield context, app
+        finally:
+            context.closing.set()
+            feed.close()
+            for job in jobs:
+                job.cancel()
+            await asyncio.gather(*jobs, return_exceptions=True)
+
+
+@asynccontextmanager
+async def _bounded(settings: Settings) -> AsyncIterator[Local]:
+    """Runs and their processes; ending them takes a bounded time."""
+    stack = AsyncExitStack()
+    here = await stack.enter_async_context(local(settings, via="http"))
+    try:
+        yield here
+    finally:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(stack.aclose(), CLOSE_SECONDS)
+
+
+async def _rescuing(here: Local) -> None:
+    """Take up what other processes leave behind while we are here."""
+    while True:
+        await asyncio.sleep(RESCUE_SECONDS)
+        with contextlib.suppress(StorageError):  # the disk may come back
+            rows = [row for row in here.log.rows(statuses=("running",)) if not _ours(here, row.run)]
+            if rows:
+                here.driver.recover(rows)
+
+
+def _ours(here: Local, run: str) -> bool:
+    return here.driver.is_driving(run)
+
+
+async def _forgetting(app: Application) -> None:
+    while True:
+        with contextlib.suppress(LoopwrightError):
+            app.repeating.forget_old()
+        await asyncio.sleep(FORGET_SECONDS)
+
+
+# -- starting --------------------------------------------------------------------------------------
+
+
+class _Server(uvicorn.Server):
+    """Signals are ours: being asked to end is no failure."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def quiet_server(app: Application, serving: Serving) -> uvicorn.Server:
+    """A server that neither logs nor catches signals."""
+    config = uvicorn.Config(
+        app,
+        http="h11",
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        date_header=True,
+        proxy_headers=False,  # whoever asks may say anything about where they come from
+        timeout_graceful_shutdown=DRAIN_SECONDS,
+        timeout_keep_alive=20,
+        h11_max_incomplete_event_size=TARGET_BYTES,
+        ssl_certfile=str(serving.tls_cert) if serving.tls_cert else None,
+        ssl_keyfile=str(serving.tls_key) if serving.tls_key else None,
+    )
+    return _Server(config)
+
+
+@contextmanager
+def _signals(context: Context, server: uvicorn.Server) -> Iterator[None]:
+    """The first signal drains, the second leaves at once."""
+    loop = asyncio.get_running_loop()
+
+    def ending(number: int) -> None:
+        if context.closing.is_set():
+            os._exit(128 + number)
+        context.closing.set()
+        context.feed.close()
+        server.should_exit = True
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, ending, number)
+    try:
+        yield
+    finally:
+        if not context.closing.is_set():
+            for number in (signal.SIGTERM, signal.SIGINT):
+                loop.remove_signal_handler(number)
+
+
+@contextmanager
+def _listening(serving: Serving) -> Iterator[tuple[socket.socket, int]]:
+    """The socket, bound before anything else is touched."""
+    family = socket.AF_INET6 if ":" in serving.host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as sock:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            sock.bind((serving.host, serving.port))
+        except OSError as error:
+            raise _cannot_bind(serving, error) from error
+        yield sock, int(sock.getsockname()[1])
+
+
+def _cannot_bind(serving: Serving, error: OSError) -> CannotServe:
+    if error.errno == errno.EADDRINUSE:
+        return CannotServe(
+            f"port {serving.port} on {serving.host} is in use",
+            code="port-taken",
+            hint="end the program that has it, or choose another with --port",
+        )
+    why = (error.strerror or str(error)).lower()
+    return CannotServe(
+        f"{serving.host}:{serving.port} cannot be listened to: {why}",
+        hint="choose another address with --host and --port",
+    )
+
+
+def _at(serving: Serving, port: int) -> Serving:
+    return Serving(
+        host=serving.host,
+        port=port,
+        public_url=serving.public_url,
+        tls_cert=serving.tls_cert,
+        tls_key=serving.tls_key,
+        allowed_hosts=serving.allowed_hosts,
+        workspace=serving.workspace,
+        limits=serving.limits,
+    )
+
+
+def _check_public(serving: Serving, cards: Cards) -> None:
+    """Away from this machine, a server needs people with accounts and a line nobody listens to."""
+    if is_loopback(serving.host):
+        return
+    missing = []
+    if not cards.cards(PERSON, limit=1):
+        missing.append("people with accounts (`loopwright user add NAME --role admin`)")
+    if serving.tls_cert is None and serving.public_url is None:
+        missing.append("TLS (--tls-cert and --tls-key) or a proxy that has it (--public-url)")
+    if missing:
+        raise NotAllowed(
+            f"{serving.host} can be reached from elsewhere, and the server has no "
+            + ", and no ".join(missing),
+            code="unsafe-address",
+            hint="see to that first, or leave --host out: then only this machine can ask",
+        )
+
+
+def is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _greeting(context: Context) -> Started:
+    """Where it is, and at the very first start how to come in."""
+    first = context.access.first_token()
+    return Started(
+        url=context.serving.url,
+        pid=os.getpid(),
+        token=first.text if first is not None else None,
+        troubles=tuple(f"{run}: {why}" for run, why in context.here.driver.problems),
+    )

@@ -1,0 +1,152 @@
+"""The shapes of our own answers, for the description of the API; tests hold answers to them."""
+
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from loopwright.model.record import JsonValue
+
+Status: TypeAlias = Literal[
+    "running", "paused", "waiting", "completed", "exhausted", "failed", "cancelled"
+]
+
+
+class Health(msgspec.Struct):
+    """Whether something is well, part by part."""
+
+    status: str
+    parts: dict[str, str]
+
+
+class Version(msgspec.Struct):
+    """What answers here."""
+
+    version: str
+    api: int
+
+
+class Usage(msgspec.Struct):
+    """What was spent."""
+
+    input_tokens: int
+    output_tokens: int
+    usd: float
+    unpriced_calls: int
+
+
+class Gate(msgspec.Struct):
+    """A question to a person, in its run."""
+
+    id: str
+    path: str
+    message: str
+    digest: str
+    call: dict[str, JsonValue] | None = None
+
+
+class InboxGate(Gate):
+    """A question to a person, in the inbox."""
+
+    run: str = ""
+    name: str = ""
+    opened_at: str = ""
+
+
+class RunItem(msgspec.Struct):
+    """A run as a line of a list."""
+
+    run: str
+    name: str
+    status: Status
+    reason: str
+    iterations: int
+    max: int | None
+    usage: Usage
+    gates: int
+    damaged: str | None
+    driver: int | None
+    left_behind: bool
+    dialect: str
+    workspace: str
+    started_at: str
+    updated_at: str
+    finished_at: str | None
+
+
+class RunPage(msgspec.Struct):
+    """A page of runs; `next` is the cursor of the page after it."""
+
+    runs: list[RunItem]
+    next: str | None
+
+
+class StepSummary(msgspec.Struct):
+    """How a step stands."""
+
+    status: str
+    reason: str
+    output: str
+    result: JsonValue
+    iterations: int
+    error: dict[str, JsonValue] | None
+
+
+class RunSummary(msgspec.Struct):
+    """A run as one object, the same as `run --json` prints."""
+
+    run: str
+    status: Status
+    reason: str
+    output: str
+    result: JsonValue
+    iterations: int
+    steps: dict[str, StepSummary]
+    usage: Usage
+    gates: list[Gate]
+    error: dict[str, JsonValue] | None
+
+
+class Snapshot(msgspec.Struct):
+    """A run with everything that a page shows; events with numbers above `seq` follow on it."""
+
+    seq: int
+    run: str
+    name: str
+    status: Status
+    reason: str
+    headline: str
+    goal: str
+    output: str
+    result: JsonValue
+    iterations: int
+    max: int | None
+    steps: dict[str, StepSummary]
+    passes: list[dict[str, JsonValue]]
+    graph: list[dict[str, JsonValue]]
+    usage: Usage
+    gates: list[Gate]
+    error: dict[str, JsonValue] | None
+    forked: dict[str, JsonValue] | None
+    driver: int | None
+    left_behind: bool
+    dialect: str
+    workspace: str
+    started_at: str
+    updated_at: str
+    finished_at: str | None
+    next: list[str]
+
+
+class Inbox(msgspec.Struct):
+    """What waits for a person, oldest first."""
+
+    gates: list[InboxGate]
+
+
+class EventPage(msgspec.Struct):
+    """Facts of a run in order; ask again after `next`, which is None at the newest."""
+
+    run: str
+    events: list[dict[str, JsonValue]]
+    seq: int
+    next: int | None

@@ -1,0 +1,160 @@
+"""The facts of a run: a stream that goes on where it was cut, and pages of the same."""
+
+import asyncio
+import http.client
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from loopwright.app.opening import open_reader
+from loopwright.server.context import Limits
+from tests.server.served import SECONDS, Served, served
+
+JSON = {"Accept": "application/json"}
+
+
+class Stream:
+    """A reader of server-sent events, as a browser has it."""
+
+    def __init__(self, server: Served, run: str, **headers: str) -> None:
+        self.line = http.client.HTTPConnection("127.0.0.1", server.port, timeout=SECONDS)
+        sent = {"Authorization": f"Bearer {server.token}", "Accept": "text/event-stream"}
+        self.line.request("GET", f"/api/v1/runs/{run}/events", headers={**sent, **headers})
+        self.reply = self.line.getresponse()
+
+    def __iter__(self) -> Iterator[dict[str, str]]:
+        """Events until the server ends the stream; a comment is an event too."""
+        event: dict[str, str] = {}
+        while line := self.reply.readline().decode():
+            name, _, value = line.rstrip("\n").partition(": ")
+            if name:
+                event[name] = value
+            elif line.startswith(":"):
+                event["comment"] = value
+            elif event:
+                yield event
+                event = {}
+
+    def facts(self) -> Iterator[dict[str, Any]]:
+        for event in self:
+            if "id" in event:
+                fact = json.loads(event["data"])
+                assert int(event["id"]) == fact["seq"]
+                yield fact
+
+    def __enter__(self) -> "Stream":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.reply.close()
+        self.line.close()
+
+
+def pages(server: Served, run: str, limit: int) -> list[dict[str, Any]]:
+    """All facts, page by page."""
+    found: list[dict[str, Any]] = []
+    after: int | None = 0
+    while after is not None:
+        path = f"/api/v1/runs/{run}/events?after={after}&limit={limit}"
+        page = server("GET", path, headers=JSON).json
+        found += page["events"]
+        after = page["next"]
+    return found
+
+
+def test_a_stream_has_every_fact_and_ends_with_the_run(own: Served) -> None:
+    """Facts come in order without a gap, also those of before; then the stream ends."""
+    run, gate = own.gated()
+    with Stream(own, run) as stream:
+        assert stream.reply.getheader("Content-Type", "").startswith("text/event-stream")
+        facts = stream.facts()
+        seen = [next(facts)]
+        while seen[-1]["kind"] != "gate.opened":
+            seen.append(next(facts))
+        own("POST", f"/api/v1/gates/{gate}/approve", {})
+        seen += facts
+    assert [fact["seq"] for fact in seen] == list(range(1, len(seen) + 1))
+    assert seen[-1]["kind"] == "run.finished"
+    assert pages(own, run, 3) == seen
+    with Stream(own, run, **{"Last-Event-ID": str(len(seen))}) as again:
+        assert again.reply.status == 204
+
+
+@pytest.mark.item("inv-1")
+def test_a_stream_goes_on_wherever_it_was_cut(own: Served) -> None:
+    """Whatever number a client saw last, it gets the rest and nothing twice."""
+    run = own.start(own.definition(own.script("a", "b", "DONE"), until={"contains": "DONE"}))
+    own.until(run, "completed")
+    whole = pages(own, run, 1_000)
+    assert len(whole) > 10
+    for cut in range(len(whole)):
+        with Stream(own, run, **{"Last-Event-ID": str(cut)}) as stream:
+            assert list(stream.facts()) == whole[cut:]
+
+
+@pytest.mark.item("F11")
+def test_a_cursor_from_elsewhere_is_told_to_begin_anew(own: Served) -> None:
+    """A number that this run has not reached is from another store: the client is told so."""
+    run, _ = own.gated()
+    with Stream(own, run, **{"Last-Event-ID": "999"}) as stream:
+        events = list(stream)
+    told = [event for event in events if event.get("event") == "resync"]
+    snapshot = own("GET", f"/api/v1/runs/{run}/snapshot").json
+    assert json.loads(told[0]["data"]) == {"run": run, "seq": snapshot["seq"]}
+    assert not [event for event in events if "id" in event]
+
+
+@pytest.mark.parametrize("cursor", ["x", "-1", "1" * 40, "1.5"])
+def test_bad_cursors(own: Served, cursor: str) -> None:
+    """What is no number is refused."""
+    run, _ = own.gated()
+    with Stream(own, run, **{"Last-Event-ID": cursor}) as stream:
+        assert stream.reply.status == 400
+    bad = own("GET", f"/api/v1/runs/{run}/events?after={cursor}", headers=JSON)
+    assert bad.status == 422
+
+
+def test_a_quiet_stream_beats(tmp_path: Path) -> None:
+    """Where nothing happens a comment says that the line is alive."""
+    limits = Limits(heartbeat_seconds=0.05, recheck_seconds=0.05)
+    with served(tmp_path, limits=limits) as one:
+        run, _ = one.gated()
+        with Stream(one, run) as stream:
+            assert any("comment" in event for event in stream)
+
+
+@pytest.mark.item("G4")
+def test_a_stream_ends_for_who_is_shut_out(tmp_path: Path) -> None:
+    """A token that is revoked stops a stream that is open, within seconds."""
+    with served(tmp_path, limits=Limits(recheck_seconds=0.05)) as one:
+        run, _ = one.gated()
+        with Stream(one, run) as stream:
+            events = iter(stream)
+            next(events)
+            done = one.loop.call_soon_threadsafe
+            done(lambda: one.context.access.revoke(one.token.split("_")[1], by="tester"))
+            assert all("comment" in event or "id" in event for event in events)
+        assert one("GET", f"/api/v1/runs/{run}").status == 401
+
+
+def test_what_another_process_writes_is_seen(own: Served) -> None:
+    """Facts that the command line writes into the same home come through the stream."""
+
+    run, gate = own.gated()
+    with Stream(own, run) as stream:
+        facts = stream.facts()
+        while next(facts)["kind"] != "gate.opened":
+            pass
+
+        other = open_reader(own.context.settings)
+        try:
+            asyncio.run(other.answer(gate, "approve", by="elsewhere"))
+        finally:
+            other.log.close()
+        rest = list(facts)
+    assert rest[0]["kind"] == "gate.answered"
+    assert rest[0]["by"] == "elsewhere"
+    assert rest[-1]["kind"] == "run.finished"

@@ -1,0 +1,207 @@
+"""The life of a server as a process of its own: start, refusals, kill, restart, drain."""
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from loopwright.app.settings import Settings
+from loopwright.cli.problems import problem_of
+from loopwright.errors import LoopwrightError
+from loopwright.server.context import Serving
+from loopwright.server.serving import serve
+from tests.server.served import Served
+
+COMMAND = [sys.executable, "-m", "loopwright"]
+
+
+class Process:
+    """`loopwright serve`, and a client for it."""
+
+    def __init__(self, folder: Path, *args: str, token: str = "") -> None:
+        self.folder = folder
+        self.said: list[str] = []
+        env = {k: v for k, v in os.environ.items() if not k.startswith("LOOPWRIGHT_")}
+        self.process = subprocess.Popen(
+            [*COMMAND, "serve", "--port", "0", "--data-dir", "home", *args],
+            cwd=folder,
+            env={**env, "LOOPWRIGHT_DURABILITY": "normal"},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            self.said.append(line.rstrip())
+            if line.startswith("serving "):
+                break
+        told = dict(line.partition(" ")[::2] for line in self.said)
+        self.url = told.get("serving", "")
+        client = Served.__new__(Served)
+        client.port = int(self.url.rpartition(":")[2] or 0)
+        client.folder = folder
+        client.token = told.get("token:", token)
+        self.ask = client
+
+    def end(self, number: int) -> int:
+        self.process.send_signal(number)
+        self.process.communicate(timeout=20)
+        return self.process.returncode
+
+
+@contextmanager
+def serving(folder: Path, *args: str, token: str = "") -> Iterator[Process]:
+    one = Process(folder, *args, token=token)
+    try:
+        yield one
+    finally:
+        if one.process.poll() is None:
+            one.process.kill()
+        one.process.communicate(timeout=20)
+
+
+def refused(folder: Path, **how: Any) -> tuple[int, str]:
+    """How a server that does not start leaves, and what it says."""
+    settings = Settings(home=folder / "home", durability="normal")
+    with pytest.raises(LoopwrightError) as error:
+        serve(settings, Serving(**how), lambda _: None)
+    problem = problem_of(error.value)
+    return problem.exit, "\n".join(problem.as_lines())
+
+
+SLOW = """#!/bin/sh
+echo "pass $LOOPWRIGHT_ITERATION" >> "$1"
+sleep 0.3
+echo said
+"""
+
+
+def slow_agent(folder: Path, name: str) -> str:
+    script = folder / "slow.sh"
+    if not script.exists():
+        script.write_text(SLOW)
+        script.chmod(0o755)
+    return f"command:{script} {folder / name}"
+
+
+@pytest.mark.item("G13", "inv-15")
+def test_kill_and_restart(tmp_path: Path) -> None:
+    """After `kill -9` the next start goes on with what ran and keeps what waits; the token, the
+    gates and their ids are the same, passes that were made are not made again, and no program is
+    left behind.
+    """
+    kill_and_restart(tmp_path, running=3, waiting=3)
+
+
+@pytest.mark.deep
+@pytest.mark.item("G13")
+def test_kill_and_restart_with_many(tmp_path: Path) -> None:
+    """The same with fifty loops that run and fifty that wait."""
+    kill_and_restart(tmp_path, running=50, waiting=50)
+
+
+def kill_and_restart(folder: Path, *, running: int, waiting: int) -> None:
+    with serving(folder) as first:
+        ask = first.ask
+        agent = ask.script(*["draft"] * 3)
+        gated = [ask.start(ask.definition(agent, until={"person": True})) for _ in range(waiting)]
+        for run in gated:
+            ask.until(run, "waiting")
+        going = [
+            ask.start(ask.definition(slow_agent(folder, f"{number}.txt")))
+            for number in range(running)
+        ]
+        inbox = ask("GET", "/api/v1/gates").json
+        assert len(inbox["gates"]) == waiting
+        for number in range(running):
+            wait_for(lambda number=number: (folder / f"{number}.txt").exists())  # type: ignore[misc]
+        assert first.end(signal.SIGKILL) == -signal.SIGKILL
+    with serving(folder, token=ask.token) as second:
+        assert not any(line.startswith("token:") for line in second.said)
+        assert second.ask("GET", "/api/v1/gates").json == inbox
+        for run in going:
+            assert second.ask.until(run, "completed")["iterations"] == 3
+        for run, gate in zip(gated, inbox["gates"], strict=True):
+            assert second.ask("POST", f"/api/v1/gates/{gate['id']}/approve", {}).status == 200
+            assert second.ask.until(run, "completed")["iterations"] == 1
+        for number in range(running):
+            passes = (folder / f"{number}.txt").read_text().splitlines()
+            assert sorted(set(passes)) == ["pass 1", "pass 2", "pass 3"]
+            assert len(passes) in (3, 4)  # the one under way is made again, no other
+        assert second.end(signal.SIGTERM) == 0
+    assert survivors(folder) == []
+
+
+@pytest.mark.item("J1", "J11")
+def test_one_server_that_drains(tmp_path: Path) -> None:
+    """A second server is refused and told which process is the first. SIGTERM ends that one with
+    0, and its programs with it.
+    """
+    with serving(tmp_path) as one:
+        code, said = refused(tmp_path, port=0)
+        assert code == 8
+        assert f"process {one.process.pid} at {one.url}" in said
+        held = json.loads((tmp_path / "home" / "server.json").read_text())
+        assert (held["pid"], held["url"]) == (one.process.pid, one.url)
+        one.ask.start(one.ask.definition(slow_agent(tmp_path, "a.txt")))
+        wait_for(lambda: (tmp_path / "a.txt").exists())
+        began = time.monotonic()
+        assert one.end(signal.SIGTERM) == 0
+        assert time.monotonic() - began < 10
+    assert survivors(tmp_path) == []
+
+
+@pytest.mark.item("J6")
+def test_a_port_that_is_taken(tmp_path: Path) -> None:
+    """The port is named, and the flag that chooses another."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        code, said = refused(tmp_path, port=port)
+    assert code == 1
+    assert f"port {port}" in said
+    assert "--port" in said
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::"])
+def test_an_address_that_others_can_reach(tmp_path: Path, host: str) -> None:
+    """Without people and TLS nothing but this machine is served, and the reason is told."""
+    code, said = refused(tmp_path, port=0, host=host)
+    assert code == 6
+    assert "loopwright user add" in said
+    assert "--tls-cert" in said
+
+
+def wait_for(holds: object, seconds: float = 20.0) -> None:
+    end = time.monotonic() + seconds
+    assert callable(holds)
+    while not holds():
+        assert time.monotonic() < end, "it never came to that"
+        time.sleep(0.02)
+
+
+def survivors(folder: Path) -> list[int]:
+    """Processes that were started in this folder and still live."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if not re.fullmatch(r"\d+", entry.name):
+            continue
+        try:
+            line = (entry / "cmdline").read_bytes().decode(errors="replace")
+        except OSError:
+            continue
+        if str(folder / "slow.sh") in line:
+            found.append(int(entry.name))
+    return found
