@@ -53,6 +53,18 @@ def test_project_files_are_found_from_below(lw: Place, monkeypatch: pytest.Monke
         pytest.param("durability = ", "loopwright.toml", id="bad TOML"),
         pytest.param('agent = ""', "empty", id="empty"),
         pytest.param('loops = "x"', "settings are home", id="nothing near"),
+        pytest.param("mcp = 3", "not a table", id="servers"),
+        pytest.param("[mcp.a]", "neither command nor url", id="server of nothing"),
+        pytest.param('[mcp.a]\ncommand="x"\nurl="http://x"', "keep one", id="both"),
+        pytest.param('[mcp.a]\ncommand=["x", 3]', "a list of texts", id="a number in a command"),
+        pytest.param('[mcp.a]\ncommand=["x"]\nargs="y"', "args must be", id="arguments as text"),
+        pytest.param('[mcp.a]\ncommand="x"\nbearer_env="Y"', "remove bearer_env", id="misplaced"),
+        pytest.param('[mcp.a]\nurl="ftp://x"', "no address", id="another address"),
+        pytest.param("[mcp.a]\nurl=3", "url must be text", id="a number as address"),
+        pytest.param('[mcp.a]\nurl="http://x"\nheader_env=["X"]', "for each header", id="headers"),
+        pytest.param('[mcp.a]\nurl="http://x"\ncolour="Y"', "it may have", id="unknown in server"),
+        pytest.param('[mcp.fs]\ncommand="x"', "built-in tools are", id="reserved name"),
+        pytest.param('[mcp."a.b"]\ncommand="x"', "letters, digits", id="a dot in a name"),
     ],
 )
 def test_files_that_are_refused(lw: Place, text: str, said: str) -> None:

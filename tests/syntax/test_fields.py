@@ -6,7 +6,7 @@ import pytest
 from pydantic import AfterValidator, BaseModel, JsonValue
 
 from loopwright.syntax import Diagnostic, Document, validate
-from loopwright.syntax.fields import Maybe, fault, leads_away, visible
+from loopwright.syntax.fields import Maybe, fault, leads_away, ref_loop, visible
 
 
 def _refuse(value: str) -> str:
@@ -68,3 +68,50 @@ def test_what_may_be_left_out_may_not_be_null(value: JsonValue, codes: list[str]
 def test_schemas_that_lead_away(schema: JsonValue, expected: bool) -> None:
     """A reference to anything but the schema itself is found, however deep."""
     assert leads_away(schema) is expected
+
+
+@pytest.mark.parametrize(
+    ("schema", "expected"),
+    [
+        pytest.param({"type": "object"}, None, id="no reference"),
+        pytest.param({"$ref": "#"}, "#", id="itself"),
+        pytest.param({"properties": {"a": {"$ref": "#"}}}, None, id="a tree"),
+        pytest.param({"items": [{"$ref": "#"}], "$ref": 3}, None, id="a list, and no text"),
+        pytest.param(
+            {"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"type": "string"}}},
+            None,
+            id="a chain with an end",
+        ),
+        pytest.param(
+            {
+                "$ref": "#/$defs/a",
+                "$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}},
+            },
+            "#/$defs/a",
+            id="a circle",
+        ),
+        pytest.param(
+            {"$defs": {"a/b": {"anyOf": [{"not": {"$ref": "#/$defs/a~1b"}}]}}},
+            "#/$defs/a~1b",
+            id="by way of others",
+        ),
+        pytest.param(
+            {"$defs": {"a": {"dependentSchemas": {"x": {"$ref": "#/$defs/a"}}}}},
+            "#/$defs/a",
+            id="depending on a field",
+        ),
+        pytest.param(
+            {"$ref": "#/a", "a": {"anyOf": [{"type": "string"}, {"not": {}}]}}, None, id="others"
+        ),
+        pytest.param({"allOf": [{"$ref": "#/nowhere/at/all"}]}, None, id="nowhere"),
+        pytest.param({"allOf": [{"$ref": "#name"}], "x": 1}, None, id="by an anchor"),
+        pytest.param(
+            {"$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/b"}}},
+            "#/$defs/b",
+            id="into a circle",
+        ),
+    ],
+)
+def test_references_that_lead_back(schema: JsonValue, expected: str | None) -> None:
+    """Only where the same value would be looked at again and again; a tree is fine."""
+    assert ref_loop(schema) == expected

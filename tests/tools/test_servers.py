@@ -5,6 +5,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 
 from loopwright.model.messages import CallPart
 from loopwright.tools import Grant, HttpServer, Limit, ServerGrant, Toolbox, ToolOutcome
+from loopwright.tools.servers import ServerSpec
 from tests.tools.boxes import (
     CANARY,
     MCP_TOOLS,
@@ -29,13 +31,13 @@ from tests.tools.test_shell import is_alive
 STDIO = Grant(servers=(bench_server("noisy"),))
 
 
-@pytest.fixture(scope="module")
-def http_port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
+@contextmanager
+def served(folder: Path, program: Path) -> Iterator[int]:
+    """A server behind an address, and its port."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = int(probe.getsockname()[1])
-    folder = tmp_path_factory.mktemp("http-server")
-    command = [sys.executable, str(SERVER), "http", str(port)]
+    command = [sys.executable, str(program), "http", str(port)]
     with subprocess.Popen(command, cwd=folder, stderr=subprocess.DEVNULL) as process:
         try:
             while True:
@@ -47,6 +49,12 @@ def http_port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
             yield port
         finally:
             process.kill()
+
+
+@pytest.fixture(scope="module")
+def http_port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
+    with served(tmp_path_factory.mktemp("http-server"), Path(SERVER)) as port:
+        yield port
 
 
 def http(port: int, **more: Any) -> Grant:
@@ -193,6 +201,29 @@ def test_nobody_behind_an_address_is_told(tmp_path: Path) -> None:
 
     [said] = inside(tmp_path, play)
     assert "the server bench cannot be used" in said
+
+
+@pytest.mark.item("I-4")
+@pytest.mark.parametrize("wire", ["stdio", "http"])
+def test_an_answer_with_half_a_character(tmp_path: Path, wire: str) -> None:
+    """It is told at once as an error of the call, and the server goes on."""
+    odd = Path(__file__).with_name("odd_server.py")
+
+    def played(spec: ServerSpec) -> None:
+        async def play(room: Room) -> None:
+            grant = Grant(servers=(ServerGrant(name="odd", spec=spec, allow=("*",)),))
+            for _ in range(2):
+                said = await asyncio.wait_for(room.box(grant).run("odd.half", {}), 10)
+                assert said.error
+                assert "cannot be read" in said.text
+
+        inside(tmp_path, play)
+
+    if wire == "stdio":
+        played(replace(stdio(), argv=(sys.executable, str(odd))))
+    else:
+        with served(tmp_path, odd) as port:
+            played(HttpServer(url=f"http://127.0.0.1:{port}/mcp"))
 
 
 @pytest.mark.item("I-10")

@@ -149,7 +149,7 @@ def _begins(first: RunStarted, wish: Fork, *, run: str, plan: Plan, by: str) -> 
         run=run,
         parent=first.run,
         by=by,
-        workspace=str(folder.absolute()),
+        workspace=str(folder.resolve()),
         key=key_of(plan, folder, own_key),
     )
 

@@ -96,7 +96,7 @@ class Service:
         plan = encode_plan(bound)
         message, blobs = stored_text(start.message)
         blobs[content_hash(plan)] = plan
-        workspace = str(start.workspace.absolute())
+        workspace = str(start.workspace.resolve())  # a link may be swapped while a person decides
         key = key_of(start.plan, start.workspace, start.key)
         first = RunStarted(
             at=now,

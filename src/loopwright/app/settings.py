@@ -14,14 +14,13 @@ from typing import Literal, TypeAlias, cast
 
 from platformdirs import user_config_path, user_data_path
 
+from loopwright.app.server_settings import MCP, BadServers, read_servers
 from loopwright.errors import LoopwrightError
 from loopwright.model.record import JsonValue
 
 PREFIX = "LOOPWRIGHT_"
 PROJECT_FILE = "loopwright.toml"
 
-MCP = "mcp"
-SERVER_KEYS = frozenset({"command", "args", "pass_env", "url", "bearer_env", "header_env"})
 
 Durability: TypeAlias = Literal["full", "normal"]
 Color: TypeAlias = Literal["auto", "always", "never"]
@@ -259,22 +258,10 @@ def _values(table: Mapping[str, object], file: Path, origin: str) -> _Values:
 
 
 def _servers(value: object, origin: str) -> dict[str, Mapping[str, JsonValue]]:
-    """MCP servers: a table for each, with a command or an address."""
-    if not isinstance(value, dict):
-        raise _refused(f"{origin}: {MCP} is not a table", f"write [{MCP}.NAME] with command or url")
-    for name, one in value.items():
-        if not isinstance(one, dict) or not (one.get("command") or one.get("url")):
-            raise _refused(
-                f"{origin}: {MCP}.{name} has neither command nor url",
-                'write command = ["PROGRAM", "ARG"] or url = "https://…"',
-            )
-        unknown = sorted(set(one) - SERVER_KEYS)
-        if unknown:
-            known = ", ".join(sorted(SERVER_KEYS))
-            raise _refused(
-                f"{origin}: unknown {unknown[0]!r} in {MCP}.{name}", f"it may have {known}"
-            )
-    return cast("dict[str, Mapping[str, JsonValue]]", value)
+    try:
+        return read_servers(value)
+    except BadServers as problem:
+        raise _refused(f"{origin}: {problem}", problem.hint) from None
 
 
 def _checked(name: Name, value: str, where: str) -> str:

@@ -1,5 +1,6 @@
 """What the fields of every language share: how one says what is wrong with it, and a few kinds."""
 
+from collections.abc import Iterator
 from typing import Annotated, TypeAlias, TypeVar
 
 from pydantic import BaseModel, GetCoreSchemaHandler, JsonValue, WithJsonSchema
@@ -44,6 +45,62 @@ def leads_away(schema: JsonValue) -> bool:
     target = schema.get("$ref", "#")
     away = isinstance(target, str) and not target.startswith("#")
     return away or any(leads_away(one) for one in schema.values())
+
+
+_IN_PLACE = ("allOf", "anyOf", "oneOf", "not", "if", "then", "else", "dependentSchemas")
+"""Keys whose schemas are held against the same value, and not against a part of it."""
+
+
+def ref_loop(schema: JsonValue) -> str | None:
+    """A reference by which a JSON Schema leads back to itself without looking at anything in
+    between: no value could ever be held against it. None when there is no such reference.
+    """
+    leads = {target: [*_onward(_at(schema, target))] for target in dict.fromkeys(_refs(schema))}
+    going = True
+    while going:  # what leads nowhere is left out, until only circles and ways into them are left
+        ends = [target for target, onward in leads.items() if not any(o in leads for o in onward)]
+        going = bool(ends)
+        for target in ends:
+            del leads[target]
+    return next(iter(leads), None)
+
+
+def _refs(part: JsonValue) -> Iterator[str]:
+    """Every reference of a schema."""
+    if isinstance(part, list):
+        for one in part:
+            yield from _refs(one)
+    elif isinstance(part, dict):
+        target = part.get("$ref")
+        if isinstance(target, str):
+            yield target
+        for one in part.values():
+            yield from _refs(one)
+
+
+def _onward(part: JsonValue) -> Iterator[str]:
+    """The references that a schema hands the same value on to."""
+    if isinstance(part, list):
+        for one in part:
+            yield from _onward(one)
+    elif isinstance(part, dict):
+        target = part.get("$ref")
+        if isinstance(target, str):
+            yield target
+        for key in _IN_PLACE:
+            inner = part.get(key)
+            if key == "dependentSchemas":
+                inner = list(inner.values()) if isinstance(inner, dict) else None
+            yield from _onward(inner)
+
+
+def _at(whole: JsonValue, target: str) -> JsonValue:
+    """What a local reference points at; nothing for one that is none."""
+    found = whole
+    for part in target.removeprefix("#").split("/")[1:]:
+        name = part.replace("~1", "/").replace("~0", "~")
+        found = found.get(name) if isinstance(found, dict) else None
+    return found if target == "#" or target.startswith("#/") else None
 
 
 class _NotNull:

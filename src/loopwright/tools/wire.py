@@ -1,6 +1,8 @@
 """The Model Context Protocol, by the official library. Nothing else here knows that library."""
 
 import asyncio
+import json
+import logging
 import math
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -38,6 +40,11 @@ FINISH_SECONDS = 2.0
 DESCRIPTION_CHARS = 4_000
 SCHEMA_BYTES = 64 * 1024
 PAGES = 20
+UNREADABLE = "the server's answer cannot be read: it is no JSON, or has characters that are none"
+
+# What it logs are errors that the model and the person are told about; on stderr they are noise.
+logging.getLogger("mcp").addHandler(logging.NullHandler())
+logging.getLogger("mcp").propagate = False
 
 # Answers of a server that lives; anything else that comes as an error is about the connection.
 _ANSWERS = frozenset(
@@ -110,6 +117,8 @@ class _Connected:
         try:
             result = await self._session.call_tool(tool, arguments)
         except MCPError as error:
+            if error.code == mcp_types.PARSE_ERROR:
+                return Called(text=UNREADABLE, error=True)
             if error.code in _ANSWERS:
                 return Called(text=_said_by(error), error=True)
             raise Gone(_said_by(error)) from None
@@ -252,6 +261,19 @@ async def _send(
         program.write(text.encode() + b"\n")
 
 
+def _unreadable(line: bytes) -> mcp_types.JSONRPCMessage | None:
+    """An answer that is no text at all, as an error of the call that waits for it; else None."""
+    try:
+        said = json.loads(line.decode(errors="replace"))
+    except (ValueError, RecursionError):
+        return None
+    number = said.get("id") if isinstance(said, dict) else None
+    if not isinstance(number, int | str) or not ({"result", "error"} & set(said)):
+        return None
+    error = mcp_types.ErrorData(code=mcp_types.PARSE_ERROR, message=UNREADABLE)
+    return mcp_types.JSONRPCError(jsonrpc="2.0", id=number, error=error)
+
+
 class _TooMuch(Exception):
     """A server says more than anybody can take; raised into its supervisor, which ends it."""
 
@@ -284,7 +306,10 @@ class _Lines:
         try:
             message = mcp_types.jsonrpc_message_adapter.validate_json(line, by_name=False)
         except ValueError:
-            return
+            unread = _unreadable(line)
+            if unread is None:
+                return
+            message = unread
         try:
             self._heard.send_nowait(SessionMessage(message))
         except (anyio.ClosedResourceError, anyio.BrokenResourceError):

@@ -171,6 +171,7 @@ def test_a_loop_at_the_top_repeats_the_steps_beside_it() -> None:
         pytest.param(
             "schema: {a: [{$ref: 'http://x'}]}", "2:9 remote-ref", id="schema-from-elsewhere"
         ),
+        pytest.param("schema: {$ref: '#'}", "2:9 ref-loop", id="schema-that-is-itself"),
         pytest.param(
             "repeat: {max: 1, gate: {answers: [approve, approve]}}",
             "2:34 bad-value",

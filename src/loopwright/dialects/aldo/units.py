@@ -15,6 +15,7 @@ from loopwright.dialects.aldo.rules import structure
 from loopwright.dialects.aldo.surface import AgentSpec
 from loopwright.model.record import JsonValue
 from loopwright.syntax import Diagnostic, Document, did_you_mean, read, validate
+from loopwright.syntax.fields import ref_loop
 
 MAX_DEPTH = 5
 MAX_AGENTS = 100
@@ -91,6 +92,9 @@ class Loader:
             return
         if isinstance(document.value, dict):
             unit.schema = document.value
+            circle = ref_loop(document.value)
+            if circle is not None:
+                self._note(unit, "ref-loop", f"{path}: $ref {circle} leads back to itself", at)
         else:
             self._note(unit, "bad-schema", f"{path} is no JSON Schema: it must be a mapping", at)
 

@@ -16,7 +16,7 @@ from loopwright.dialects.native.fields import (
     Usd,
 )
 from loopwright.model.plan import Access, ApprovalRule
-from loopwright.syntax.fields import Maybe, fault, leads_away
+from loopwright.syntax.fields import Maybe, fault, leads_away, ref_loop
 from loopwright.syntax.patterns import pattern_fault
 
 RetryKind: TypeAlias = Literal[
@@ -47,6 +47,10 @@ def _local_schema(schema: dict[str, JsonValue]) -> dict[str, JsonValue]:
     if leads_away(schema):
         hint = "copy it into definitions and refer to #/definitions/NAME"
         raise fault("remote-ref", "a $ref must stay inside the schema", hint=hint)
+    circle = ref_loop(schema)
+    if circle is not None:
+        hint = "let it lead into properties or items, so that each round is about a part"
+        raise fault("ref-loop", f"$ref {circle} leads back to itself", hint=hint)
     for pattern in _patterns(schema):
         found = pattern_fault(pattern)
         if found is not None and found.code != "matches-everything":

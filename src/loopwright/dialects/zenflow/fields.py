@@ -8,7 +8,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, JsonValue, WithJson
 
 from loopwright.syntax import check_text
 from loopwright.syntax.characters import name_character
-from loopwright.syntax.fields import fault, leads_away, visible
+from loopwright.syntax.fields import fault, leads_away, ref_loop, visible
 from loopwright.syntax.words import show
 
 MAX_TEXT = 2_000
@@ -144,6 +144,10 @@ def _local_schema(schema: dict[str, JsonValue]) -> dict[str, JsonValue]:
     if leads_away(schema):
         hint = "copy it into $defs and refer to #/$defs/NAME"
         raise fault("remote-ref", "a $ref must stay inside the schema", hint=hint)
+    circle = ref_loop(schema)
+    if circle is not None:
+        hint = "let it lead into properties or items, so that each round is about a part"
+        raise fault("ref-loop", f"$ref {circle} leads back to itself", hint=hint)
     return schema
 
 

@@ -46,6 +46,7 @@ from loopwright.model.record import JsonValue
 _WHEN = datetime(2020, 1, 1, tzinfo=UTC)
 _NO_ARGUMENTS: dict[str, JsonValue] = {"type": "object", "properties": {}}
 _ANSWER = "answer"
+_MOST_TOKENS = 10**12
 
 _MARKING: tuple[Wire, ...] = ("anthropic", "google")
 """Wires that have a place of their own for saying that a result is an error."""
@@ -226,7 +227,8 @@ def our_usage(response: ModelResponse) -> ModelUsage:
         told.cache_read_tokens,
         told.cache_write_tokens,
     )
-    sensible = all(count >= 0 for count in counts) and not getattr(told, "unmeasured_requests", 0)
+    sensible = all(isinstance(count, int) and 0 <= count <= _MOST_TOKENS for count in counts)
+    sensible = sensible and not getattr(told, "unmeasured_requests", 0)
     if not sensible or told.input_tokens + told.output_tokens == 0:
         return ModelUsage(measured=False)
     return ModelUsage(

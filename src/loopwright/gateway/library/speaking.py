@@ -61,6 +61,8 @@ def speaker(clock: Clock) -> "LibrarySpeaker":
     what a model does not support is left out of its request.
     """
     warnings.filterwarnings("ignore", module=r"pydantic_ai\b")
+    # Whatever a service counts is looked at by `our_usage`; on stderr it would only be in the way.
+    warnings.filterwarnings("ignore", message="Pydantic serializer warnings", category=UserWarning)
     gc.freeze()
     return LibrarySpeaker(clock)
 
