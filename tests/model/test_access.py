@@ -2,7 +2,15 @@
 
 import pytest
 
-from loopwright.model.access import DENIED_TOOLKITS, LEVELS, Reach, narrower, reach_of
+from loopwright.model.access import (
+    DENIED_TOOLKITS,
+    LEVELS,
+    Reach,
+    has_tracker,
+    is_tracker,
+    narrower,
+    reach_of,
+)
 from loopwright.model.plan import Access, Agent
 
 
@@ -35,3 +43,22 @@ def test_the_narrower_level_counts() -> None:
         assert narrower(wide, narrow) == narrower(narrow, wide) == narrow
     assert narrower(None, "readonly") == narrower("readonly", None) == "readonly"
     assert narrower(None, None) is None
+
+
+@pytest.mark.parametrize(
+    ("tool", "levels"),
+    [
+        ("artifact.create", LEVELS),
+        ("artifact.delete", ("full",)),
+        ("todo.add", LEVELS),
+        ("todo.complete", ("full",)),
+        ("skill.read", ("readonly", "readonly-shell", "full")),
+    ],
+)
+def test_trackers_by_level(tool: str, levels: tuple[Access, ...]) -> None:
+    """All levels have them; what ends things is for `full`, and skills are not for `minimal`."""
+    assert is_tracker(tool)
+    assert tuple(one for one in LEVELS if has_tracker(Agent(access=one), tool)) == tuple(levels)
+    denied = {DENIED_TOOLKITS: ["artifacts", "todos", "skills"]}
+    assert not has_tracker(Agent(access="full", options=denied), tool)
+    assert not is_tracker("fs.read")

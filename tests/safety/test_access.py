@@ -9,16 +9,20 @@ import pytest
 
 from loopwright.app.binding import bind_agents
 from loopwright.app.granting import grant_of
+from loopwright.app.skills import Skill
 from loopwright.app.toolroom import open_workshop
 from loopwright.errors import LoopwrightError
 from loopwright.model.access import LEVELS, reach_of
 from loopwright.model.actions import CallAgent, Step
 from loopwright.model.plan import Access, Agent, Plan
 from loopwright.model.record import JsonValue
+from loopwright.model.trackers import Book, Item, Values
 from loopwright.ports import Done, Failed
 from loopwright.programs import sandbox
 from loopwright.programs.process import Program
+from loopwright.stores import MemoryTrackers
 from loopwright.tools import FolderShelf
+from loopwright.tools.desk import Desk
 from loopwright.tools.toolbox import NATIVE
 from tests.programs.calls import Stage, job
 from tests.safety.trying_cli import OUTSIDE, install
@@ -45,6 +49,51 @@ CALLS: dict[str, tuple[dict[str, JsonValue], tuple[str, ...]]] = {
 """By tool: a call that works where it is allowed, and the levels where it is."""
 
 
+ANY = LEVELS
+MADE = "0123456789abcdef0123456789abcdef"  # of everything that is there before
+TOOLKIT_CALLS: dict[str, tuple[dict[str, JsonValue], tuple[str, ...]]] = {
+    "artifact.list": ({}, ANY),
+    "artifact.read": ({"id": MADE}, ANY),
+    "artifact.create": ({"type": "plan", "title": "t", "content": "c"}, ANY),
+    "artifact.update": ({"id": MADE, "content": "c"}, ANY),
+    "artifact.delete": ({"id": MADE}, (FULL,)),
+    "todo.list": ({}, ANY),
+    "todo.add": ({"todos": [{"title": "t"}]}, ANY),
+    "todo.update": ({"id": MADE, "status": "in_progress"}, ANY),
+    "todo.complete": ({"id": MADE}, (FULL,)),
+    "todo.delete": ({"id": MADE}, (FULL,)),
+    "sprint.list": ({}, ANY),
+    "sprint.create": ({"title": "t"}, ANY),
+    "sprint.move": ({"id": MADE, "status": "in_progress"}, ANY),
+    "project.list": ({}, ANY),
+    "skill.list": ({}, READING),
+    "skill.read": ({"name": "knitting"}, READING),
+}
+"""The same for the trackers. Whoever has no level has none of them."""
+
+
+def desk() -> Desk:
+    """A desk with one thing of each kind on it."""
+
+    def fill(book: Book) -> str:
+        for kind in ("artifact", "todo", "sprint"):
+            values: Values = {"title": "made", "status": "planned", "type": "plan", "content": "c"}
+            book.put(Item(scope="s", kind=kind, id=MADE, values=values))
+        return ""
+
+    trackers = MemoryTrackers()
+    trackers.change("first", fill)
+    skill = Skill("knitting", "How to knit.", "Two left, two right.")
+    return Desk(
+        trackers=trackers,
+        scope="s",
+        run="run_1",
+        role="tester",
+        now_ms=lambda: 1,
+        skills=lambda: {"knitting": skill},
+    )
+
+
 @dataclass
 class Model:
     """A chat model in a workspace, at a level."""
@@ -62,9 +111,9 @@ class Model:
                 room = Room(self.folder, workshop)
                 grant = grant_of(Agent(spec="model:a/b", access=self.level), {})
                 shelf = FolderShelf(self.folder / "shelf")
-                box = room.workshop.toolbox(str(room.work), grant, shelf)
+                box = room.workshop.toolbox(str(room.work), grant, shelf, desk())
                 offered = tool in {one.name for one in (await box.specs()).tools}
-                end = await box.run(tool, arguments, approved=True)
+                end = await box.run(tool, arguments, approved=True, key="k")
                 if not offered:
                     assert end.error, f"{tool} ran though it was not offered"
                 return offered and not end.error and end.code in (None, 0)
@@ -74,7 +123,7 @@ class Model:
 
 def test_every_built_in_tool_is_in_the_table() -> None:
     """A new tool has to say at which levels it is there."""
-    assert set(NATIVE) <= set(CALLS)
+    assert set(NATIVE) == {*CALLS, *TOOLKIT_CALLS}
 
 
 @pytest.mark.item("coqui-26")
@@ -87,6 +136,31 @@ def test_a_chat_model_has_the_tools_of_its_level(tmp_path: Path, level: Access, 
     furnish(tmp_path)
     arguments, levels = CALLS[tool]
     assert Model(tmp_path, level).does(tool, arguments) is (level in levels)
+
+
+@pytest.mark.item("coqui-26", "coqui-27")
+@every_level
+@pytest.mark.parametrize("tool", TOOLKIT_CALLS)
+def test_a_chat_model_has_the_trackers_of_its_level(
+    tmp_path: Path, level: Access, tool: str
+) -> None:
+    """Reading and adding everywhere; ending things for others at full; skills not at minimal."""
+    furnish(tmp_path)
+    arguments, levels = TOOLKIT_CALLS[tool]
+    assert Model(tmp_path, level).does(tool, arguments) is (level in levels)
+
+
+def test_without_a_level_there_are_no_trackers() -> None:
+    """An agent that nobody gave a role or a level has what it always had."""
+    native = grant_of(Agent(spec="model:a/b"), {}).native
+    assert not set(native) & set(TOOLKIT_CALLS)
+
+
+@pytest.mark.item("coqui-27")
+def test_no_tool_starts_loops_or_anything_in_the_background() -> None:
+    """There is none that could be granted: it is not a question of configuration."""
+    words = ("loop", "background", "schedule", "webhook", "cron", "task")
+    assert not [name for name in NATIVE if any(word in name for word in words)]
 
 
 COMMANDS = [

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import msgspec
 
+from loopwright.app.desks import Desks
 from loopwright.app.granting import Server, grant_of
 from loopwright.app.rights import DENIED
 from loopwright.app.schemas import schema_problem
@@ -43,10 +44,12 @@ class Denying:
             return wanted
         return msgspec.structs.replace(wanted, problem=NOBODY.format(tool=wanted.tool))
 
-    async def run(self, tool: str, arguments: JsonValue, *, approved: bool = False) -> ToolEnd:
+    async def run(
+        self, tool: str, arguments: JsonValue, *, approved: bool = False, key: str = ""
+    ) -> ToolEnd:
         if self._is_denied(tool):  # never asked for, as a call with a problem is not run
             raise LoopwrightError(NOBODY.format(tool=tool), code="denied-tool")
-        return await self._tools.run(tool, arguments, approved=approved)
+        return await self._tools.run(tool, arguments, approved=approved, key=key)
 
     def repeatable(self, tool: str) -> bool:
         return self._tools.repeatable(tool)
@@ -64,6 +67,7 @@ class Chats:
     token: str
     results: Path  # where long results of tools are kept
     servers: Mapping[str, Server] = field(default_factory=dict)
+    desks: Desks | None = None
     _gateway: Gateway = field(init=False)
     _workshop: Workshop = field(init=False)
     _boxes: dict[tuple[str, str, bytes], Tools] = field(init=False)
@@ -83,7 +87,8 @@ class Chats:
         if key not in self._boxes:
             grant = grant_of(agent, self.servers)
             shelf = FolderShelf(self.results / job.run)
-            box: Tools = self._workshop.toolbox(job.workspace, grant, shelf)
+            desk = self.desks.of(job) if self.desks is not None else None
+            box: Tools = self._workshop.toolbox(job.workspace, grant, shelf, desk)
             denied = agent.options.get(DENIED)
             if isinstance(denied, list):
                 box = Denying(box, frozenset(one for one in denied if isinstance(one, str)))

@@ -9,11 +9,12 @@ import msgspec
 
 from loopwright.app.auditing import audit_rows
 from loopwright.app.keeping import key_of, taken
+from loopwright.app.moments import sortable_id
 from loopwright.app.preparing import agent_choices
 from loopwright.app.reopening import changed_agents
 from loopwright.app.repository import ARTIFACTS, with_artifacts
 from loopwright.app.schemas import schema_problem
-from loopwright.app.service import Service, sortable_id
+from loopwright.app.service import Service
 from loopwright.errors import Conflict, LoopwrightError, NotFound
 from loopwright.kernel.decide import settle
 from loopwright.kernel.facts import AnyFact, RunForked, RunStarted

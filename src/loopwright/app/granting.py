@@ -10,7 +10,7 @@ from difflib import get_close_matches
 import msgspec
 
 from loopwright.errors import LoopwrightError
-from loopwright.model.access import READ_COMMANDS, Reach, reach_of
+from loopwright.model.access import READ_COMMANDS, Reach, has_tracker, is_tracker, reach_of
 from loopwright.model.plan import Agent, ApprovalRule
 from loopwright.model.record import JsonValue
 from loopwright.model.toolnames import speaks_of
@@ -84,7 +84,8 @@ def check_tools(name: str, agent: Agent) -> None:
     unknown = [one for one in _named(agent)[0] if one not in NATIVE]
     if unknown:
         near = get_close_matches(unknown[0], NATIVE, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(sorted(NATIVE))}"
+        there = ", ".join(sorted(one for one in NATIVE if not is_tracker(one)))
+        hint = f"did you mean {near[0]}?" if near else f"there are {there}"
         raise LoopwrightError(
             f"agent {name!r} names a tool that is not there: {unknown[0]!r}",
             code="bad-tool",
@@ -98,8 +99,8 @@ def _named(agent: Agent) -> tuple[list[str], dict[str, list[str]]]:
     """
     if agent.tools is None:
         shell = [SHELL] if agent.access in ("full", "readonly-shell") else []
-        return [*FILE_TOOLS, *shell], {}
-    native: list[str] = []
+        return [*FILE_TOOLS, *shell, *tracker_names(agent)], {}
+    native: list[str] = [*tracker_names(agent)]
     foreign: dict[str, list[str]] = {}
     for name in agent.tools:
         own = next((one for one in NATIVE if name == one or name.endswith(f".{one}")), None)
@@ -113,11 +114,19 @@ def _named(agent: Agent) -> tuple[list[str], dict[str, list[str]]]:
     return native, foreign
 
 
+def tracker_names(agent: Agent) -> list[str]:
+    """The tools of the trackers that an agent has: those of its level."""
+    if agent.access is None:
+        return []
+    return [name for name in NATIVE if is_tracker(name) and has_tracker(agent, name)]
+
+
 def asking(agent: Agent) -> Agent:
     """The agent with a person asked about every change, where that is its permission."""
     if agent.permission != "default":
         return agent
-    changing = [name for name in granted_names(agent) if name not in _READING]
+    names = granted_names(agent)
+    changing = [name for name in names if name not in _READING and not is_tracker(name)]
     rules: dict[str, ApprovalRule] = dict.fromkeys(changing, "always")
     return msgspec.structs.replace(agent, approvals={**agent.approvals, **rules})
 
@@ -126,6 +135,8 @@ def _is_reached(name: str, agent: Agent) -> bool:
     """Whether neither a deny list nor the rights of the agent keep it from a built-in tool."""
     if any(speaks_of(one, name) for one in agent.deny_tools):
         return False
+    if is_tracker(name):
+        return agent.access is None or has_tracker(agent, name)
     if agent.permission == READ_ONLY and name not in _READING:
         return False
     if not _is_within(name, reach_of(agent)):

@@ -78,7 +78,7 @@ class Role:
 def read_role(data: bytes, *, file: str, name: str, place: Place) -> Role:
     """A role as it is written in a file that is called `name`."""
     bad = Role(name=name, place=place, file=file)
-    parts = _parts(data)
+    parts = front_matter(data)
     if parts is None:
         words = "it has no front matter: begin with a line ---, and end it with another"
         return replace(bad, problem=words)
@@ -105,7 +105,7 @@ def read_role(data: bytes, *, file: str, name: str, place: Place) -> Role:
     )
 
 
-def _parts(data: bytes) -> tuple[bytes, str] | None:
+def front_matter(data: bytes) -> tuple[bytes, str] | None:
     """The front matter, with as many lines before it as it really has, and the text."""
     lines = data.decode(errors="replace").removeprefix("\ufeff").splitlines()
     if not lines or lines[0].rstrip() != _FENCE:

@@ -1,7 +1,6 @@
 """The use cases: start, look, answer, pause, resume, stop. Every door calls these alone."""
 
 import os
-import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from importlib import import_module
@@ -11,6 +10,7 @@ from typing import Literal, TypeAlias
 from loopwright.app.auditing import audit_rows
 from loopwright.app.deciding import AS_ASKED, CallAnswer, check_answer, not_open, which_gate
 from loopwright.app.keeping import key_of, taken
+from loopwright.app.moments import sortable_id
 from loopwright.app.repository import with_artifacts
 from loopwright.errors import Conflict, LoopwrightError, NotFound, StorageError, VersionConflict
 from loopwright.kernel.facts import (
@@ -44,7 +44,6 @@ from loopwright.runtime.driver import LocalDriver
 from loopwright.runtime.senses import content_hash, stored_content, stored_plan, stored_text
 from loopwright.stores.faults import REPLACE
 
-ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 CAS_TRIES = 50
 Shown: TypeAlias = RunStatus | Literal["unchanged"]
 SHORTEST_END = 4  # of an id; the beginnings of ids of one day are all alike
@@ -63,6 +62,8 @@ class Start:
     by: str = ""
     key: str | None = None
     drive: bool = True
+    session: str = ""  # of whoever starts it: runs of a session share artifacts, todos and sprints
+    project: str = ""
 
 
 class Service:
@@ -109,6 +110,8 @@ class Service:
             dialect=start.plan.dialect,
             by=start.by,
             key=key,
+            session=start.session,
+            project=start.project,
         )
         headline = Headline(
             name=start.plan.name,
@@ -118,6 +121,7 @@ class Service:
             started_at=now,
             updated_at=now,
             key=key,
+            session=start.session,
         )
         driver = self.driver if start.drive else None
         append = Append(
@@ -368,16 +372,6 @@ class Service:
 
 def row_ended(row: RunRow) -> bool:
     return row.headline.status not in OPEN_STATUSES
-
-
-def sortable_id(now_ms: int) -> str:
-    """48 bits of time and 80 of chance, so that ids sort by age and never meet."""
-    number = (now_ms << 80) | int.from_bytes(secrets.token_bytes(10), "big")
-    digits = []
-    for _ in range(26):
-        digits.append(ALPHABET[number & 31])
-        number >>= 5
-    return "".join(reversed(digits))
 
 
 def current_user() -> str:

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass
 
 from loopwright.app.chatting import Chats
+from loopwright.app.desks import Desks
 from loopwright.app.granting import servers_of
 from loopwright.app.opening import open_log, open_reader, owner_alive, this_owner
 from loopwright.app.schemas import schema_problem
@@ -16,7 +17,7 @@ from loopwright.programs.sweep import sweep
 from loopwright.runtime.bus import LiveBus
 from loopwright.runtime.clock import SystemClock
 from loopwright.runtime.driver import LocalDriver
-from loopwright.stores import SqliteLog
+from loopwright.stores import SqliteLog, SqliteTrackers
 
 __all__ = [
     "Local",
@@ -37,6 +38,8 @@ class Local:
     driver: LocalDriver
     log: SqliteLog
     bus: LiveBus
+    trackers: SqliteTrackers
+    desks: Desks
 
 
 @asynccontextmanager
@@ -46,12 +49,15 @@ async def local(settings: Settings, via: str = "cli") -> AsyncIterator[Local]:
     with closing(open_log(settings)) as log:
         sweep_leftovers(log)
         owner = this_owner()
+        trackers = SqliteTrackers(log)
+        desks = Desks(log=log, trackers=trackers, clock=clock, home=settings.home)
         chats = Chats(
             environment=os.environ,
             clock=clock,
             token=owner.token,
             results=settings.results,
             servers=servers_of(settings.mcp),
+            desks=desks,
         )
         performer = LocalPerformer(bus, schema_problem, models=chats.performer)
         driver = LocalDriver(log, performer, clock=clock, owner=owner, check_schema=schema_problem)
@@ -59,7 +65,14 @@ async def local(settings: Settings, via: str = "cli") -> AsyncIterator[Local]:
         driver.open()
         try:
             service = Service(log, clock, driver, settings.artifacts, via=via)
-            yield Local(service=service, driver=driver, log=log, bus=bus)
+            yield Local(
+                service=service,
+                driver=driver,
+                log=log,
+                bus=bus,
+                trackers=trackers,
+                desks=desks,
+            )
         finally:
             await driver.close()
             await chats.close()

@@ -194,7 +194,8 @@ class Turns:
         if job.again and not tools.repeatable(call.tool):
             return Failed(error=Failure(type="interrupted", detail=INTERRUPTED))
         self._tell(job, "tool", call.tool)
-        end = await tools.run(call.tool, arguments, approved=job.approved)
+        key = f"{job.run}/{job.effect}"
+        end = await tools.run(call.tool, arguments, approved=job.approved, key=key)
         if end.error:
             return Failed(
                 error=Failure(type="tool", detail=end.text[:400]), output=end.text, code=end.code

@@ -78,6 +78,8 @@ class RunStarted(Fact, frozen=True, kw_only=True, tag="run.started"):
     parent: str | None = None
     key: str | None = None
     schema: int = 1
+    session: str = ""  # of whoever started it; all runs of a session share its trackers
+    project: str = ""  # the id of the project that it belongs to
 
 
 class RunPaused(Fact, frozen=True, kw_only=True, tag="run.paused"):

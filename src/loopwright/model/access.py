@@ -17,6 +17,16 @@ TOOLKITS = ("files", "shell", "servers", "artifacts", "todos", "sprints", "proje
 DENIED_TOOLKITS = "denied_toolkits"
 """Where an agent's options name the toolkits that its role takes away."""
 
+_TRACKERS = {
+    "artifact": "artifacts",
+    "todo": "todos",
+    "sprint": "sprints",
+    "project": "projects",
+    "skill": "skills",
+}
+_FULL_ONLY = ("artifact.delete", "todo.complete", "todo.delete")
+"""Tools that end things for everybody."""
+
 Commands: TypeAlias = Literal["none", "reading", "all"]
 
 
@@ -58,6 +68,19 @@ def denied_toolkits(agent: Agent) -> frozenset[str]:
         if isinstance(named, list)
         else (frozenset())
     )
+
+
+def is_tracker(tool: str) -> bool:
+    """Whether a tool is one of the trackers, which every level has."""
+    return tool.partition(".")[0] in _TRACKERS
+
+
+def has_tracker(agent: Agent, tool: str) -> bool:
+    """Whether an agent has a tool of the trackers at its level."""
+    toolkit = _TRACKERS[tool.partition(".")[0]]
+    if toolkit in denied_toolkits(agent) or (tool in _FULL_ONLY and agent.access != "full"):
+        return False
+    return toolkit != "skills" or agent.access != "minimal"
 
 
 def narrower(one: Access | None, other: Access | None) -> Access | None:

@@ -65,6 +65,7 @@ class Headline:
     finished_at: int | None = None
     wake_at: int | None = None
     key: str | None = None  # at most one open run has this key (one loop per assistant)
+    session: str = ""  # whose trackers it shares; none: its own
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,6 +131,7 @@ class EventLog(Protocol):
         prefix: str = "",
         limit: int | None = None,
         before: str | None = None,
+        session: str | None = None,
     ) -> list[RunRow]:
         """Rows, newest first; with `before`, those that are older than that run."""
 
@@ -244,6 +246,7 @@ class Job(msgspec.Struct, kw_only=True, gc=False):
     step: str = ""
     idle_ms: int | None = None
     wall_ms: int | None = None
+    scope: str = ""  # of the trackers: the session that the run belongs to, or the run itself
     env: Mapping[str, str] = NO_VALUES  # values that a script is given
     files: tuple[str, ...] = ()  # of the workspace, to be shown below the prompt
     hidden: str | None = None  # a signal whose tags those who look on do not see
@@ -342,8 +345,12 @@ class Tools(Protocol):
     async def resolve(self, call: CallPart) -> WantedCall:
         """A call that a model wants, under the tool's own name, or what is wrong with it."""
 
-    async def run(self, tool: str, arguments: JsonValue, *, approved: bool = False) -> ToolEnd:
-        """Do it. Failures are data for the model; cancelling ends what it has started."""
+    async def run(
+        self, tool: str, arguments: JsonValue, *, approved: bool = False, key: str = ""
+    ) -> ToolEnd:
+        """Do it. Failures are data for the model; cancelling ends what it has started. What is
+        kept by a tracker is kept once under the key.
+        """
 
     def repeatable(self, tool: str) -> bool:
         """Whether a call whose end nobody saw may simply be done again."""

@@ -41,6 +41,7 @@ def headline_of(state: State) -> Headline:
         finished_at=finished.at if finished else None,
         wake_at=wake_time(state),
         key=started.key,
+        session=started.session,
     )
 
 

@@ -67,6 +67,7 @@ def job_for(state: State, pending: Pending, texts: Texts, token: str) -> Job | A
         call=pending.call,
         workspace=started.workspace,
         token=token,
+        scope=started.session or started.run,
         step=last_id(step.path) if step else _path(pending),
         agent=agent,
         prompt=shown.text,

@@ -27,6 +27,7 @@ def turn_job(state: State, pending: Pending, agent: Agent, texts: Texts, token: 
         call=call,
         workspace=started.workspace,
         token=token,
+        scope=started.session or started.run,
         step=last_id(step.path) if step else owner.path,
         agent=agent,
         idle_ms=idle_limit(state, owner, agent),

@@ -12,12 +12,15 @@ from loopwright.stores.memory import MemoryLog, MemoryStore
 from loopwright.stores.opening import open_sqlite_log
 from loopwright.stores.place import Options
 from loopwright.stores.sqlite import SqliteLog
+from loopwright.stores.trackers import MemoryTrackers, SqliteTrackers
 
 __all__ = [
     "KILLPOINTS",
     "MemoryLog",
     "MemoryStore",
+    "MemoryTrackers",
     "Options",
     "SqliteLog",
+    "SqliteTrackers",
     "open_sqlite_log",
 ]

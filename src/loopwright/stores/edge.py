@@ -134,7 +134,7 @@ def _check_size(body: bytes, what: str) -> None:
 
 
 def _check_headline(headline: Headline) -> None:
-    for field in ("name", "status", "reason", "dialect", "workspace"):
+    for field in ("name", "status", "reason", "dialect", "workspace", "session"):
         _check_text(getattr(headline, field), f"{field} of the run")
     for field in ("started_at", "updated_at", "finished_at", "wake_at"):
         _check_number(getattr(headline, field), f"{field} of the run")

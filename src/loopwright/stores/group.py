@@ -20,13 +20,13 @@ from loopwright.stores.schema import STATUS_IS_OPEN
 _CHUNKS = (256, 64, 16, 4, 1)
 _HOLDER = f"SELECT name FROM run WHERE key = ? AND {STATUS_IS_OPEN} AND key IS NOT NULL"
 _CREATE = """
-    INSERT INTO run (title, status, reason, dialect, workspace,
+    INSERT INTO run (title, status, reason, dialect, workspace, session,
                      started_at, updated_at, finished_at, wake_at, key, name,
                      owner_pid, owner_start, owner_boot, owner_token)
-    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 """
 _UPDATE = """
-    UPDATE run SET title = ?, status = ?, reason = ?, dialect = ?, workspace = ?,
+    UPDATE run SET title = ?, status = ?, reason = ?, dialect = ?, workspace = ?, session = ?,
                    started_at = ?, updated_at = ?, finished_at = ?, wake_at = ?, key = ?
     WHERE id = ?
 """
@@ -150,6 +150,7 @@ def _columns(headline: Headline) -> tuple[str | int | None, ...]:
         headline.reason,
         headline.dialect,
         headline.workspace,
+        headline.session,
         headline.started_at,
         headline.updated_at,
         headline.finished_at,

@@ -134,6 +134,7 @@ class MemoryLog:
         prefix: str = "",
         limit: int | None = None,
         before: str | None = None,
+        session: str | None = None,
     ) -> list[RunRow]:
         """Rows, newest first."""
         names = list(self._store().runs)
@@ -142,7 +143,9 @@ class MemoryLog:
         found = [
             self.row(name)
             for name, run in ((name, self._disk.runs[name]) for name in reversed(names))
-            if name.startswith(prefix) and (not statuses or run.headline.status in statuses)
+            if name.startswith(prefix)
+            and (not statuses or run.headline.status in statuses)
+            and session in (None, run.headline.session)
         ]
         return found if limit is None else found[: max(limit, 0)]
 

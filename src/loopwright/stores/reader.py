@@ -36,7 +36,7 @@ _ROWS = """
     SELECT r.name,
            (SELECT s.last FROM segment s WHERE s.run = r.id ORDER BY s.seq DESC LIMIT 1),
            r.title, r.status, r.reason, r.dialect, r.workspace, r.started_at, r.updated_at,
-           r.finished_at, r.wake_at, r.key,
+           r.finished_at, r.wake_at, r.key, r.session,
            r.owner_pid, r.owner_start, r.owner_boot, r.owner_token
     FROM run r
 """
@@ -115,10 +115,14 @@ class Reader:
         prefix: str,
         limit: int | None,
         before: str | None = None,
+        session: str | None = None,
     ) -> list[RunRow]:
         """As the port says."""
         terms: list[str] = []
         values: list[_Value] = []
+        if session is not None:
+            terms.append("r.session = ?")
+            values.append(session)
         if statuses:
             terms.append(f"r.status IN ({', '.join('?' * len(statuses))})")
             values += statuses
@@ -147,6 +151,10 @@ class Reader:
             OpenGate(gate=gate, run=name, path=path, digest=digest, message=text, opened_at=at)
             for gate, name, path, digest, text, at in rows
         ]
+
+    def query(self, statement: str, *values: _Value) -> list[Any]:
+        """The rows of one statement."""
+        return self._all(statement, *values)
 
     def identity(self) -> tuple[int, int]:
         """Whose file it is, and the version of its tables."""
@@ -216,7 +224,10 @@ class Reader:
     def _run_row(self, columns: Sequence[Any]) -> RunRow:
         row = _run_row(columns)
         head = row.headline
-        texts = (row.run, head.name, head.status, head.reason, head.dialect, head.workspace)
+        texts = (
+            *(row.run, head.name, head.status, head.reason, head.dialect),
+            *(head.workspace, head.session),
+        )
         times = (row.version, head.started_at, head.updated_at)
         if not (all(map(_is_text, texts)) and all(map(_is_number, times))):
             raise damaged(self._place.path, "the row of a run is damaged")
@@ -266,7 +277,7 @@ def _is_number(value: object) -> bool:
 
 def _run_row(columns: Sequence[Any]) -> RunRow:
     run, version, name, status, reason, dialect, workspace, *rest = columns
-    started, updated, finished, wake, key, *owner = rest
+    started, updated, finished, wake, key, session, *owner = rest
     return RunRow(
         run=run,
         version=version or 0,
@@ -281,6 +292,7 @@ def _run_row(columns: Sequence[Any]) -> RunRow:
             finished_at=finished,
             wake_at=wake,
             key=key,
+            session=session,
         ),
         owner=owner_of(owner),
     )

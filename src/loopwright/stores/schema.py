@@ -97,6 +97,35 @@ STEPS = (
             "CREATE INDEX audit_subject ON audit (subject, id)",
         ),
     ),
+    # Trackers: `item` has the newest version of each thing, `item_before` the older ones. A
+    # `receipt` says that the change under a key was made, and what was answered.
+    Step(
+        3,
+        (
+            "ALTER TABLE run ADD COLUMN session TEXT NOT NULL DEFAULT ''",
+            "CREATE INDEX run_session ON run (session, id) WHERE session != ''",
+            """CREATE TABLE item (
+                number INTEGER PRIMARY KEY,
+                scope TEXT NOT NULL,
+                kind TEXT NOT NULL,
+                id TEXT NOT NULL,
+                version INTEGER NOT NULL,
+                at INTEGER NOT NULL,
+                body BLOB NOT NULL,
+                UNIQUE (scope, kind, id)
+            )""",
+            """CREATE TABLE item_before (
+                scope TEXT NOT NULL,
+                kind TEXT NOT NULL,
+                id TEXT NOT NULL,
+                version INTEGER NOT NULL,
+                at INTEGER NOT NULL,
+                body BLOB NOT NULL,
+                PRIMARY KEY (scope, kind, id, version)
+            ) WITHOUT ROWID""",
+            "CREATE TABLE receipt (key TEXT PRIMARY KEY, answer TEXT NOT NULL) WITHOUT ROWID",
+        ),
+    ),
 )
 
 STATUS_IS_OPEN = "status IN ({})".format(", ".join(f"'{status}'" for status in OPEN_STATUSES))

@@ -8,9 +8,10 @@ again is either taken or refused with VersionConflict, never doubled.
 
 import asyncio
 import contextlib
+import sqlite3
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from loopwright.errors import LoopwrightError, StorageError
 from loopwright.ports import (
@@ -97,9 +98,20 @@ class SqliteLog:
         prefix: str = "",
         limit: int | None = None,
         before: str | None = None,
+        session: str | None = None,
     ) -> list[RunRow]:
         """Rows, newest first; `prefix` is the beginning of a run's id."""
-        return self._reader().rows(statuses=statuses, prefix=prefix, limit=limit, before=before)
+        return self._reader().rows(
+            statuses=statuses, prefix=prefix, limit=limit, before=before, session=session
+        )
+
+    def transact(self, work: Callable[[sqlite3.Connection], _T]) -> _T:
+        """A transaction of its own, in its place among the appends; durable when it is answered."""
+        return self._do(Job(work))
+
+    def query(self, statement: str, *values: str | int) -> list[Any]:
+        """What is committed, by one statement."""
+        return self._reader().query(statement, *values)
 
     def gates(self, run: str | None = None) -> list[OpenGate]:
         """Open gates, oldest first."""

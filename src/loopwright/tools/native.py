@@ -8,6 +8,7 @@ from typing import TypeAlias
 
 from loopwright.model.messages import ToolSpec
 from loopwright.model.record import JsonValue
+from loopwright.tools.desk import Desk
 from loopwright.tools.gate import Limit
 from loopwright.tools.outcome import Refusal, ToolOutcome
 from loopwright.tools.processes import Programs, Wall
@@ -47,6 +48,7 @@ class Bench:
     programs: Programs
     shelf: Shelf
     commands: ShellRules
+    desk: Desk | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +59,7 @@ class Call:
     approved: bool = False  # a person has seen this very call
     seconds: float = 60.0
     stop: Event = field(default_factory=Event)  # set when nobody waits any more
+    key: str = ""  # the call's own, the same when it is made again after a crash
 
     def text(self, name: str, default: str = "") -> str:
         value = self.arguments.get(name, default)

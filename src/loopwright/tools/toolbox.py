@@ -7,7 +7,7 @@ policy could miss.
 
 import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from typing import TypeAlias
 
@@ -27,10 +27,11 @@ from loopwright.tools.searching import SEARCH_TOOL
 from loopwright.tools.secrets import Blotter
 from loopwright.tools.servers import Server, ServerSpec
 from loopwright.tools.shell import SHELL_TOOL
+from loopwright.tools.trackers import TRACKER_TOOLS
 from loopwright.tools.tree import shown
 
 NATIVE: Mapping[str, Native] = {
-    tool.spec.name: tool for tool in (*FILE_TOOLS, SEARCH_TOOL, SHELL_TOOL)
+    tool.spec.name: tool for tool in (*FILE_TOOLS, SEARCH_TOOL, SHELL_TOOL, *TRACKER_TOOLS)
 }
 ARGUMENT_BYTES = 1024 * 1024
 MCP_LIMIT = Limit(seconds=120, at_once=8)
@@ -105,7 +106,7 @@ class Toolbox:
         self._check = check
         self._blotter = Blotter(bench.programs, grant.commands, [s.spec for s in grant.servers])
         self._native = {name: NATIVE[name] for name in grant.native}
-        if grant.native or grant.servers:
+        if grant.native or grant.servers:  # whatever may give a long result
             self._native[RESULT_READ.spec.name] = RESULT_READ
 
     # -- what there is
@@ -182,15 +183,19 @@ class Toolbox:
 
     # -- doing it
 
-    async def run(self, tool: str, arguments: JsonValue, *, approved: bool = False) -> ToolOutcome:
+    async def run(
+        self, tool: str, arguments: JsonValue, *, approved: bool = False, key: str = ""
+    ) -> ToolOutcome:
         """Do a call under the tool's own name. `approved` says that a person has seen this very
-        call; only then is a protected path written to. Cancelling ends what it has started.
+        call; only then is a protected path written to. Cancelling ends what it has started. The
+        `key` is the call's own: what a tracker has kept under it, it does not keep again.
         """
         try:
             limit = self._limit(tool)
             slack = self._native[tool].slack_s if tool in self._native else 0.0
             async with self._gate.turn(tool, limit), in_time(limit.seconds + slack):
-                outcome = await self._do(tool, arguments, limit, approved=approved)
+                told = Call({}, approved=approved, seconds=limit.seconds, key=key)
+                outcome = await self._do(tool, arguments, told)
         except Refusal as refusal:
             outcome = failed(refusal.problem, refusal.message)
         except Exception as error:  # a tool may fail in any way; the loop goes on and says so
@@ -206,13 +211,11 @@ class Toolbox:
             raise Refusal("unknown-tool", f"there is no tool {tool[:200]!r}")
         return self._grant.limits.get(tool, default)
 
-    async def _do(
-        self, tool: str, arguments: JsonValue, limit: Limit, *, approved: bool
-    ) -> ToolOutcome:
+    async def _do(self, tool: str, arguments: JsonValue, told: Call) -> ToolOutcome:
         native = self._native.get(tool)
         if native is None:
             return await self._do_mcp(tool, arguments)
-        call = Call(self._fitting(tool, arguments, {}), approved=approved, seconds=limit.seconds)
+        call = replace(told, arguments=self._fitting(tool, arguments, {}))
         if native.async_work is not None:
             return await native.async_work(self._bench, call)
         assert native.work is not None, "a tool has one of the two"

@@ -4,6 +4,7 @@ import asyncio
 from types import TracebackType
 from typing import Self
 
+from loopwright.tools.desk import Desk
 from loopwright.tools.gate import Gate
 from loopwright.tools.native import Bench
 from loopwright.tools.processes import Programs
@@ -25,7 +26,9 @@ class Workshop:
         self._gates: dict[str, Gate] = {}
         self._servers: dict[tuple[str, str, ServerSpec], Server] = {}
 
-    def toolbox(self, workspace: str, grant: Grant, shelf: Shelf) -> Toolbox:
+    def toolbox(
+        self, workspace: str, grant: Grant, shelf: Shelf, desk: Desk | None = None
+    ) -> Toolbox:
         """The tools of an agent; ValueError when the grant itself cannot be used."""
         bench = Bench(
             tree=Tree(workspace),
@@ -33,6 +36,7 @@ class Workshop:
             programs=self._programs,
             shelf=shelf,
             commands=grant.commands,
+            desk=desk,
         )
         root = bench.tree.root
         gate = self._gates.setdefault(root, Gate())

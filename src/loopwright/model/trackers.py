@@ -1,0 +1,121 @@
+"""Trackers: artifacts, todos, sprints and projects, and the rules that hold for them.
+
+A thing is an `Item`: who it belongs to (`scope`, a session or a run), what it is (`kind`) and its
+values. Which values those are, and how they may change, is said here; where they are kept, is not.
+"""
+
+import re
+from collections.abc import Callable
+from typing import Literal, Protocol, TypeAlias, get_args
+
+from loopwright.model.record import JsonValue, Record
+
+Kind: TypeAlias = Literal["artifact", "todo", "sprint", "project", "active"]
+Values: TypeAlias = dict[str, JsonValue]
+
+ArtifactType: TypeAlias = Literal["plan", "document", "code", "config"]
+ARTIFACT_TYPES: tuple[str, ...] = get_args(ArtifactType)
+LOOP_OUTPUT = "loop_output"
+"""The type of artifacts that the engine makes of what stages said; nobody else makes them."""
+
+TODO_STATUSES = ("pending", "in_progress", "completed", "cancelled")
+PRIORITIES = ("low", "medium", "high")
+MOST_TODOS = 25
+"""In one call."""
+
+REVIEW_ROUNDS = 3
+MOST_REVIEW_ROUNDS = 5
+_MOVES: dict[str, tuple[str, ...]] = {
+    "planned": ("in_progress",),
+    "in_progress": ("review",),
+    "review": ("complete", "rejected"),
+    "complete": (),
+    "rejected": ("in_progress",),
+}
+SPRINT_STATUSES = tuple(_MOVES)
+
+EVERYBODY = ""
+"""The scope of what belongs to no session: projects."""
+
+_NOT_IN_SLUGS = re.compile(r"[^a-z0-9]+")
+
+
+class Item(Record, frozen=True, kw_only=True):
+    """One thing in its newest version, or in an older one."""
+
+    scope: str
+    kind: Kind
+    id: str
+    version: int = 1
+    at: int = 0
+    values: Values = {}
+
+    def text(self, name: str) -> str:
+        value = self.values.get(name)
+        return value if isinstance(value, str) else ""
+
+    def number(self, name: str, default: int) -> int:
+        value = self.values.get(name)
+        return value if isinstance(value, int) and not isinstance(value, bool) else default
+
+
+def sprint_problem(sprint: Item, to: str) -> str | None:
+    """Why a sprint cannot become what it is to become, in words."""
+    now = sprint.text("status")
+    if to not in SPRINT_STATUSES:
+        return f"{to!r} is no status of a sprint; there are {', '.join(SPRINT_STATUSES)}"
+    if to not in _MOVES.get(now, ()):
+        may = ", ".join(_MOVES.get(now, ())) or "nothing: it has ended"
+        return f"a sprint that is {now} cannot become {to}; it can become {may}"
+    most = min(sprint.number("max_review_rounds", REVIEW_ROUNDS), MOST_REVIEW_ROUNDS)
+    rounds = sprint.number("review_round", 0)
+    if to == "review" and rounds >= most:
+        return f"it has been reviewed {rounds} times, and {most} is the most"
+    return None
+
+
+def sprint_moved(sprint: Item, to: str, summary: str) -> Values:
+    """The values of a sprint that has moved; a review is counted when it begins."""
+    rounds = sprint.number("review_round", 0) + (to == "review")
+    told: Values = {"summary": summary} if summary else {}
+    return {**sprint.values, "status": to, "review_round": rounds, **told}
+
+
+def slug_of(title: str) -> str:
+    """A name for addresses and folders."""
+    return _NOT_IN_SLUGS.sub("-", title.casefold()).strip("-")[:60] or "untitled"
+
+
+# -- where they are kept --------------------------------------------------------------------------
+
+
+class Book(Protocol):
+    """The trackers inside of one change: what is put here is kept together, or not at all."""
+
+    def get(self, scope: str, kind: Kind, item: str) -> Item | None: ...
+
+    def all(self, scope: str, kind: Kind) -> list[Item]:
+        """In the order in which they were made."""
+
+    def put(self, item: Item) -> None:
+        """Make it, or keep it as the next version; the one before it stays among the versions."""
+
+    def drop(self, scope: str, kind: Kind, item: str) -> None:
+        """Take it away with all its versions."""
+
+
+class Trackers(Protocol):
+    """Keeps artifacts, todos, sprints and projects."""
+
+    def change(self, key: str, work: Callable[[Book], str]) -> str:
+        """Make a change once. The answer of `work` is kept under the key, together with what it
+        did; under a key that was used before nothing is done, and the answer is the one of then.
+        An exception of `work` is raised, and nothing is kept.
+        """
+
+    def get(self, scope: str, kind: Kind, item: str) -> Item | None: ...
+
+    def all(self, scope: str, kind: Kind) -> list[Item]: ...
+
+    def versions(self, scope: str, kind: Kind, item: str) -> list[Item]:
+        """All versions of it, the newest last."""

@@ -1,0 +1,178 @@
+"""Trackers in the file of the log, and trackers that keep nothing.
+
+A change and its receipt are one transaction, in its place among the appends of the log.
+"""
+
+import sqlite3
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import msgspec
+
+from loopwright.errors import LoopwrightError
+from loopwright.model.trackers import Book, Item, Kind, Values
+from loopwright.stores.sqlite import SqliteLog
+
+_FIELDS = "scope, kind, id, version, at, body"
+_ONE = f"SELECT {_FIELDS} FROM item WHERE scope = ? AND kind = ? AND id = ?"
+_ALL = f"SELECT {_FIELDS} FROM item WHERE scope = ? AND kind = ? ORDER BY number"
+_BEFORE = f"""
+    SELECT {_FIELDS} FROM item_before WHERE scope = ? AND kind = ? AND id = ? ORDER BY version
+"""
+_KEEP = f"""
+    INSERT INTO item_before SELECT {_FIELDS} FROM item WHERE scope = ? AND kind = ? AND id = ?
+"""
+_PUT = """
+    INSERT INTO item (scope, kind, id, version, at, body) VALUES (?, ?, ?, ?, ?, ?)
+    ON CONFLICT (scope, kind, id)
+    DO UPDATE SET version = excluded.version, at = excluded.at, body = excluded.body
+"""
+_RECEIPT = "SELECT answer FROM receipt WHERE key = ?"
+_DECODER = msgspec.json.Decoder(Values)
+Row = tuple[str, Kind, str, int, int, bytes]
+
+
+def _item(row: Row) -> Item:
+    scope, kind, name, version, at, body = row
+    values = _DECODER.decode(body)
+    return Item(scope=scope, kind=kind, id=name, version=version, at=at, values=values)
+
+
+class _Page:
+    """The book of one transaction."""
+
+    def __init__(self, db: sqlite3.Connection) -> None:
+        self._db = db
+
+    def get(self, scope: str, kind: Kind, item: str) -> Item | None:
+        rows = self._db.execute(_ONE, (scope, kind, item)).fetchall()
+        return _item(rows[0]) if rows else None
+
+    def all(self, scope: str, kind: Kind) -> list[Item]:
+        return [_item(row) for row in self._db.execute(_ALL, (scope, kind)).fetchall()]
+
+    def put(self, item: Item) -> None:
+        place = (item.scope, item.kind, item.id)
+        known = self.get(*place)
+        if known is not None:
+            self._db.execute(_KEEP, place)
+        version = known.version + 1 if known is not None else 1
+        body = msgspec.json.encode(item.values)
+        self._db.execute(_PUT, (*place, version, item.at, body))
+
+    def drop(self, scope: str, kind: Kind, item: str) -> None:
+        for table in ("item", "item_before"):
+            statement = f"DELETE FROM {table} WHERE scope = ? AND kind = ? AND id = ?"
+            self._db.execute(statement, (scope, kind, item))
+
+
+class _Refused(LoopwrightError):
+    """What a change itself has raised, on its way out of the transaction."""
+
+    def __init__(self, why: Exception) -> None:
+        super().__init__(str(why))
+        self.why = why
+
+
+def _answer(work: Callable[[Book], str], page: _Page) -> str:
+    try:
+        return work(page)
+    except sqlite3.Error:
+        raise
+    except Exception as why:
+        raise _Refused(why) from why
+
+
+class SqliteTrackers:
+    """Trackers beside the log of a file. To be used as the log is, from one event loop."""
+
+    def __init__(self, log: SqliteLog) -> None:
+        self._log = log
+
+    def change(self, key: str, work: Callable[[Book], str]) -> str:
+        def once(db: sqlite3.Connection) -> str:
+            known = db.execute(_RECEIPT, (key,)).fetchall()
+            if known:
+                return str(known[0][0])
+            answer = _answer(work, _Page(db))
+            db.execute("INSERT INTO receipt VALUES (?, ?)", (key, answer))
+            return answer
+
+        try:
+            return self._log.transact(once)
+        except _Refused as refused:
+            raise refused.why from None
+
+    def get(self, scope: str, kind: Kind, item: str) -> Item | None:
+        rows = self._log.query(_ONE, scope, kind, item)
+        return _item(rows[0]) if rows else None
+
+    def all(self, scope: str, kind: Kind) -> list[Item]:
+        return [_item(row) for row in self._log.query(_ALL, scope, kind)]
+
+    def versions(self, scope: str, kind: Kind, item: str) -> list[Item]:
+        newest = self.get(scope, kind, item)
+        older = [_item(row) for row in self._log.query(_BEFORE, scope, kind, item)]
+        return [*older, newest] if newest is not None else []
+
+
+Place = tuple[str, Kind, str]
+
+
+@dataclass(slots=True)
+class MemoryTrackers:
+    """The same in plain dictionaries."""
+
+    items: dict[Place, list[Item]] = field(default_factory=dict)
+    receipts: dict[str, str] = field(default_factory=dict)
+
+    def change(self, key: str, work: Callable[[Book], str]) -> str:
+        if key not in self.receipts:
+            page = _Leaf({place: list(versions) for place, versions in self.items.items()})
+            answer = work(page)
+            self.items = page.items
+            self.receipts[key] = answer
+        return self.receipts[key]
+
+    def get(self, scope: str, kind: Kind, item: str) -> Item | None:
+        return _Leaf(self.items).get(scope, kind, item)
+
+    def all(self, scope: str, kind: Kind) -> list[Item]:
+        return _Leaf(self.items).all(scope, kind)
+
+    def versions(self, scope: str, kind: Kind, item: str) -> list[Item]:
+        return list(self.items.get((scope, kind, item), ()))
+
+
+class _Leaf:
+    """The book of one change in memory."""
+
+    def __init__(self, items: dict[Place, list[Item]]) -> None:
+        self.items = items
+
+    def get(self, scope: str, kind: Kind, item: str) -> Item | None:
+        return self.items.get((scope, kind, item), [None])[-1]
+
+    def all(self, scope: str, kind: Kind) -> list[Item]:
+        return [
+            one[-1]
+            for (where, what, _), one in self.items.items()
+            if (where, what) == (scope, kind)
+        ]
+
+    def put(self, item: Item) -> None:
+        versions = self.items.setdefault((item.scope, item.kind, item.id), [])
+        values: Values = msgspec.json.decode(msgspec.json.encode(item.values), type=Values)
+        versions.append(
+            Item(
+                scope=item.scope,
+                kind=item.kind,
+                id=item.id,
+                version=len(versions) + 1,
+                at=item.at,
+                values=values,
+            )
+        )
+
+    def drop(self, scope: str, kind: Kind, item: str) -> None:
+        self.items.pop((scope, kind, item), None)

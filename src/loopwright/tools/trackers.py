@@ -1,0 +1,251 @@
+"""The tools of the trackers: artifacts, todos, sprints, projects, skills."""
+
+from collections.abc import Callable
+
+from loopwright.model.messages import ToolSpec
+from loopwright.model.record import JsonValue
+from loopwright.model.trackers import ARTIFACT_TYPES, MOST_TODOS, PRIORITIES, TODO_STATUSES, Item
+from loopwright.tools.desk import Desk
+from loopwright.tools.gate import Limit
+from loopwright.tools.native import Bench, Call, Native, schema, text, whole
+from loopwright.tools.outcome import Refusal, ToolOutcome, said
+
+TITLE = text("Title", most=500)
+ID = text("Its id, or the beginning of it", most=100)
+BODY = text("The whole content")
+_LONGEST = 200
+
+
+def _one_of(words: tuple[str, ...], description: str) -> JsonValue:
+    return {"type": "string", "enum": list(words), "description": description}
+
+
+def _tool(
+    name: str,
+    description: str,
+    arguments: dict[str, JsonValue],
+    work: Callable[[Desk, Call], ToolOutcome],
+) -> Native:
+    async def done(bench: Bench, call: Call) -> ToolOutcome:
+        if bench.desk is None:
+            raise Refusal("no-trackers", "there are no trackers here")
+        return work(bench.desk, call)
+
+    # Every change has the key of its call, so doing it again changes nothing.
+    return Native(
+        spec=ToolSpec(name=name, description=description, schema=arguments),
+        limit=Limit(seconds=60),
+        repeatable=True,
+        async_work=done,
+    )
+
+
+def _given(call: Call, *names: str) -> dict[str, JsonValue]:
+    return {name: call.arguments[name] for name in names if name in call.arguments}
+
+
+def _shown(item: Item) -> dict[str, JsonValue]:
+    """A thing without its content, for lists."""
+    kept = {name: value for name, value in item.values.items() if name != "content"}
+    size = len(item.text("content"))
+    more: dict[str, JsonValue] = {"size": size} if size else {}
+    return {"id": item.id, "version": item.version, **kept, **more}
+
+
+# -- artifacts -------------------------------------------------------------------------------------
+
+
+def _artifacts(desk: Desk, call: Call) -> ToolOutcome:
+    wanted = call.text("type")
+    found = [one for one in desk.all("artifact") if wanted in ("", one.text("type"))]
+    return said({"artifacts": [_shown(one) for one in found]})
+
+
+def _artifact(desk: Desk, call: Call) -> ToolOutcome:
+    found = desk.get("artifact", call.text("id"))
+    number = call.number("version", 0)
+    versions = desk.versions("artifact", found)
+    if number:
+        older = [one for one in versions if one.version == number]
+        if not older:
+            there = ", ".join(str(one.version) for one in versions)
+            raise Refusal("not-found", f"there is no version {number}; there are {there}")
+        found = older[0]
+    return said({"id": found.id, "version": found.version, **found.values})
+
+
+def _make_artifact(desk: Desk, call: Call) -> ToolOutcome:
+    values = _given(call, "type", "title", "content")
+    return ToolOutcome(text=desk.add("artifact", call.key, [{**values, "project": desk.project}]))
+
+
+def _write_artifact(desk: Desk, call: Call) -> ToolOutcome:
+    values = _given(call, "title", "content")
+    return ToolOutcome(text=desk.update("artifact", call.key, call.text("id"), values))
+
+
+def _drop_artifact(desk: Desk, call: Call) -> ToolOutcome:
+    return ToolOutcome(text=desk.drop("artifact", call.key, call.text("id")))
+
+
+# -- todos -----------------------------------------------------------------------------------------
+
+
+def _todos(desk: Desk, call: Call) -> ToolOutcome:
+    wanted = call.text("status")
+    found = [one for one in desk.all("todo") if wanted in ("", one.text("status"))]
+    return said({"todos": [_shown(one) for one in found]})
+
+
+def _add_todos(desk: Desk, call: Call) -> ToolOutcome:
+    given = call.arguments.get("todos")
+    todos = [one for one in given if isinstance(one, dict)] if isinstance(given, list) else []
+    return ToolOutcome(text=desk.add_todos(call.key, todos))
+
+
+def _write_todo(desk: Desk, call: Call) -> ToolOutcome:
+    values = _given(call, "title", "status", "priority")
+    return ToolOutcome(text=desk.update("todo", call.key, call.text("id"), values))
+
+
+def _end_todo(desk: Desk, call: Call) -> ToolOutcome:
+    return ToolOutcome(text=desk.end_todo(call.key, call.text("id")))
+
+
+def _drop_todo(desk: Desk, call: Call) -> ToolOutcome:
+    return ToolOutcome(text=desk.drop("todo", call.key, call.text("id")))
+
+
+# -- sprints, projects, skills ---------------------------------------------------------------------
+
+
+def _sprints(desk: Desk, call: Call) -> ToolOutcome:
+    return said({"sprints": [_shown(one) for one in desk.all("sprint")]})
+
+
+def _add_sprint(desk: Desk, call: Call) -> ToolOutcome:
+    values = _given(call, "title", "criteria", "max_review_rounds")
+    return ToolOutcome(text=desk.add_sprint(call.key, values))
+
+
+def _move_sprint(desk: Desk, call: Call) -> ToolOutcome:
+    told = desk.move_sprint(call.key, call.text("id"), call.text("status"), call.text("summary"))
+    return ToolOutcome(text=told)
+
+
+def _projects(desk: Desk, call: Call) -> ToolOutcome:
+    return said({"projects": desk.projects()})
+
+
+def _skills(desk: Desk, call: Call) -> ToolOutcome:
+    known = desk.skills().values()
+    return said({"skills": [{"name": o.name, "description": o.description} for o in known]})
+
+
+def _skill(desk: Desk, call: Call) -> ToolOutcome:
+    return ToolOutcome(text=desk.skill(call.text("name")).text)
+
+
+_OPEN_STATUSES = tuple(one for one in TODO_STATUSES if one != "completed")
+_TODO: JsonValue = schema(
+    ("title",), title=TITLE, priority=_one_of(PRIORITIES, "How urgent"), parent=ID
+)
+
+TRACKER_TOOLS: tuple[Native, ...] = (
+    _tool(
+        "artifact.list",
+        "Artifacts of this session: plans, documents, code, configuration, and as loop_output "
+        "what each stage said. Without their content.",
+        schema((), type=text("Only of this type")),
+        _artifacts,
+    ),
+    _tool(
+        "artifact.read",
+        "An artifact with its whole content, in its newest version or in an older one.",
+        schema(("id",), id=ID, version=whole("An older version")),
+        _artifact,
+    ),
+    _tool(
+        "artifact.create",
+        "Keep a result that others in this session shall find.",
+        schema(
+            ("type", "title", "content"),
+            type=_one_of(ARTIFACT_TYPES, "What it is"),
+            title=TITLE,
+            content=BODY,
+        ),
+        _make_artifact,
+    ),
+    _tool(
+        "artifact.update",
+        "A new version of an artifact; older versions stay readable.",
+        schema(("id", "content"), id=ID, title=TITLE, content=BODY),
+        _write_artifact,
+    ),
+    _tool(
+        "artifact.delete",
+        "Take an artifact away, with all its versions.",
+        schema(("id",), id=ID),
+        _drop_artifact,
+    ),
+    _tool(
+        "todo.list",
+        "What is to be done in this session.",
+        schema((), status=_one_of(TODO_STATUSES, "Only those")),
+        _todos,
+    ),
+    _tool(
+        "todo.add",
+        f"Add 1 to {MOST_TODOS} todos.",
+        schema(
+            ("todos",),
+            todos={"type": "array", "items": _TODO, "minItems": 1, "maxItems": MOST_TODOS},
+        ),
+        _add_todos,
+    ),
+    _tool(
+        "todo.update",
+        "Change a todo: its title, its priority, or that it is under way or given up.",
+        schema(
+            ("id",),
+            id=ID,
+            title=TITLE,
+            status=_one_of(_OPEN_STATUSES, "Where it stands"),
+            priority=_one_of(PRIORITIES, "How urgent"),
+        ),
+        _write_todo,
+    ),
+    _tool("todo.complete", "A todo is done.", schema(("id",), id=ID), _end_todo),
+    _tool("todo.delete", "Take a todo away.", schema(("id",), id=ID), _drop_todo),
+    _tool(
+        "sprint.list",
+        "Sprints of this session: one for each round of its loops, and others that were planned.",
+        schema(()),
+        _sprints,
+    ),
+    _tool(
+        "sprint.create",
+        "Plan a sprint of your own.",
+        schema(
+            ("title",),
+            title=TITLE,
+            criteria=text("When it counts as complete"),
+            max_review_rounds={"type": "integer", "minimum": 1, "maximum": 5},
+        ),
+        _add_sprint,
+    ),
+    _tool(
+        "sprint.move",
+        "planned -> in_progress -> review -> complete or rejected; rejected -> in_progress.",
+        schema(("id", "status"), id=ID, status=text("What it becomes"), summary=text("Why")),
+        _move_sprint,
+    ),
+    _tool("project.list", "Projects; the one of this run is marked.", schema(()), _projects),
+    _tool("skill.list", "Texts that tell how things are done here.", schema(()), _skills),
+    _tool(
+        "skill.read",
+        "How something is done, in full.",
+        schema(("name",), name=text("The name of the skill", most=_LONGEST)),
+        _skill,
+    ),
+)
