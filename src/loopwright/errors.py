@@ -8,6 +8,7 @@
     ├── NotAllowed           the caller may not do this
     │   └── NotSignedIn      nobody knows who the caller is
     ├── Unreachable          a server does not answer
+    ├── ServerFailed         a server answers, but not as it should
     ├── CannotServe          this machine does not let a server start
     └── StorageError         the data directory cannot be used (newer, damaged, busy, full)
 
@@ -78,6 +79,12 @@ class Unreachable(LoopwrightError):
     """A server does not answer."""
 
     code = "unreachable"
+
+
+class ServerFailed(LoopwrightError):
+    """A server answered, but not as it should."""
+
+    code = "server-failed"
 
 
 class CannotServe(LoopwrightError):

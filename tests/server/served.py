@@ -154,12 +154,18 @@ class _Thread(threading.Thread):
 
 @contextmanager
 def served(
-    folder: Path, *, limits: Limits | None = None, home: str = "home", **serving: Any
+    folder: Path,
+    *,
+    limits: Limits | None = None,
+    home: str = "home",
+    at: int = 0,
+    **serving: Any,
 ) -> Iterator[Served]:
     """A server with a home in this folder."""
     settings = Settings(home=folder / home, durability="normal")
     with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind(("127.0.0.1", at))
         sock.listen()
         port = sock.getsockname()[1]
         how = Serving(port=port, workspace=folder, limits=limits or Limits(), **serving)
@@ -170,13 +176,13 @@ def served(
             try:
                 yield thread.one
             finally:
-                thread.one.loop.call_soon_threadsafe(_leave, thread.one.context)
+                thread.one.loop.call_soon_threadsafe(leave, thread.one.context)
                 thread.join(SECONDS)
     if thread.trouble is not None:
         raise thread.trouble
 
 
-def _leave(context: Context) -> None:
+def leave(context: Context) -> None:
     context.closing.set()
     context.feed.close()
 

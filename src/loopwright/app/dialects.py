@@ -116,16 +116,23 @@ def dialect(name: str) -> Dialect:
     return cast(Dialect, import_module(f"loopwright.dialects.{name}"))
 
 
+def definition_bytes(path: Path, shown: str | None = None) -> bytes:
+    """A definition as it stands in its file."""
+    data = read_regular(path, MAX_BYTES)
+    if isinstance(data, FileProblem):
+        code = "too-large" if data.code == "file-too-large" else data.code
+        raise _refused(shown or str(path), code, data.message)
+    return data
+
+
 def read_definition(
     path: Path, *, shown: str | None = None, force: str | None = None
 ) -> Definition:
     """Read a definition from a file."""
     file = shown or str(path)
-    data = read_regular(path, MAX_BYTES)
-    if isinstance(data, FileProblem):
-        code = "too-large" if data.code == "file-too-large" else data.code
-        raise _refused(file, code, data.message)
-    return parse_definition(data, file=file, force=force, folder=path.absolute().parent)
+    return parse_definition(
+        definition_bytes(path, shown), file=file, force=force, folder=path.absolute().parent
+    )
 
 
 def parse_definition(

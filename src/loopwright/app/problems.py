@@ -10,6 +10,7 @@ from loopwright.errors import (
     NotAllowed,
     NotFound,
     NotSignedIn,
+    ServerFailed,
     StorageError,
     Unreachable,
 )
@@ -57,6 +58,7 @@ _KINDS: list[tuple[type[LoopwrightError], int, int, str]] = [
     (NotSignedIn, 6, 401, "Not signed in"),
     (NotAllowed, 6, 403, "Not allowed"),
     (Unreachable, 7, 502, "The server cannot be reached"),
+    (ServerFailed, 1, 502, "The server failed"),
     (CannotServe, 1, 503, "The server cannot start"),
     (StorageError, 1, 503, "The data directory cannot be used"),
     (LoopwrightError, 2, 400, "This cannot be done as asked"),

@@ -1,6 +1,7 @@
 """`approve`, `reject` and `continue`: decisions at gates."""
 
 import asyncio
+import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -49,6 +50,8 @@ def _verb(
         arguments: str | None = None,
         remember: bool = False,
     ) -> int:
+        if door_of(ctx).remote is not None:
+            return _answer_afar(ctx, reference, _Said(name, text or "", arguments, remember))
         if needs_text and not (text or "").strip():
             if not no_drive and _has_ended(door_of(ctx), reference):
                 return _go_on(door_of(ctx), reference)
@@ -62,7 +65,9 @@ def _verb(
         click.option("--no-drive", is_flag=True, help="Only record the answer; drive nothing."),
         click.argument("text", metavar="TEXT" if needs_text else "[TEXT]", required=False),
         click.argument("reference", metavar="ID", shell_complete=complete_gates),
-        click.command(name, cls=Verb, help=f"{summary}\n\n{_DRIVING}", examples=examples),
+        click.command(
+            name, cls=Verb, remote=True, help=f"{summary}\n\n{_DRIVING}", examples=examples
+        ),
     ]
     made: Any = answer
     for one in decorate:
@@ -101,6 +106,21 @@ def _answer(door: Door, reference: str, said: _Said, *, go_on: bool) -> int:
         return [Taken(await decide(here.service), seen)]
 
     return drive(door, begin, Manner())
+
+
+def _answer_afar(ctx: click.Context, reference: str, said: _Said) -> int:
+    """Answer at the server that was named, which drives the run on."""
+    from loopwright.app.deciding import read_arguments  # noqa: PLC0415 - help stays quick
+    from loopwright.cli.afar import answer_afar  # noqa: PLC0415 - only when asked for
+
+    body: dict[str, Any] = {"text": said.text}
+    if said.decision == "continue" and not said.text.strip():
+        raise click.UsageError("continue needs TEXT: say what should be different", ctx)
+    if said.arguments is not None:
+        body["arguments"] = json.loads(read_arguments(said.arguments))
+    if said.remember:
+        body["remember"] = True
+    return answer_afar(door_of(ctx), reference, said.decision, body)
 
 
 def _has_ended(door: Door, reference: str) -> bool:

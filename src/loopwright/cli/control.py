@@ -29,6 +29,7 @@ class _Given(TypedDict):
 
 @click.command(
     cls=Verb,
+    remote=True,
     examples=[("loopwright pause run_01", ""), ("loopwright pause all", "everything under way")],
 )
 @click.argument("run", metavar="RUN|all", shell_complete=complete_runs)
@@ -38,6 +39,8 @@ def pause(ctx: click.Context, /, *, run: str) -> None:
     from loopwright.app.controlling import pause_run, runs_to_pause  # noqa: PLC0415 - quick help
 
     door = door_of(ctx)
+    if _afar(door, run, "pause", "paused"):
+        return
     with looking(door) as service:
         runs = runs_to_pause(service) if run == ALL else [service.find(run)]
         paused = [one for one in runs if asyncio.run(pause_run(service, one))]
@@ -46,6 +49,7 @@ def pause(ctx: click.Context, /, *, run: str) -> None:
 
 @click.command(
     cls=Verb,
+    remote=True,
     examples=[
         ("loopwright stop run_01", "its agent is ended, whatever it does"),
         ("loopwright stop all", ""),
@@ -58,6 +62,8 @@ def stop(ctx: click.Context, /, *, run: str) -> None:
     from loopwright.app.controlling import stop_all, stop_run  # noqa: PLC0415 - help stays quick
 
     door = door_of(ctx)
+    if _afar(door, run, "stop", "stopped"):
+        return
     one = None if run == ALL else run
 
     async def work(here: "Local") -> list[str]:
@@ -69,6 +75,7 @@ def stop(ctx: click.Context, /, *, run: str) -> None:
 
 @click.command(
     cls=Verb,
+    remote=True,
     examples=[
         ("loopwright resume run_01", "a paused run, or one that a crash left behind"),
         (
@@ -124,6 +131,10 @@ def resume(
     door = door_of(ctx)
     if jsonl and (door.as_json or run == ALL):
         raise click.UsageError("--jsonl is for one run and excludes --json", ctx)
+    if door.remote is not None and (no_wait or jsonl or any(given.values())):
+        raise click.UsageError("options of resume are not taken together with --server", ctx)
+    if _afar(door, run, "resume", "resumed"):
+        return 0
     changes = Changes(**given)
     if changes and run == ALL:
         raise click.UsageError("--agent, --budget and --max are for one run", ctx)
@@ -145,6 +156,16 @@ async def _with_local(door: Door, work: "Callable[[Local], Awaitable[list[str]]]
 
     async with local(door.settings) as here:
         return await work(here)
+
+
+def _afar(door: Door, run: str, verb: str, word: str) -> bool:
+    """Do it at the server that was named, if one was."""
+    if door.remote is None:
+        return False
+    from loopwright.cli.afar import control_afar  # noqa: PLC0415 - only when asked for
+
+    control_afar(door, run, verb, word)
+    return True
 
 
 def _report(door: Door, word: str, runs: list[str], *, changed: list[str]) -> None:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from loopwright.app.settings import Settings
+    from loopwright.cli.remote import Remote
 
 Tone = Literal["good", "bad", "warn", "dim", "bold", "plain"]
 _STYLES: dict[Tone, Callable[[str], str]] = {
@@ -39,6 +40,8 @@ class Wanted:
     data_dir: str | None = None
     no_color: bool = False
     quiet: bool = False
+    server: str | None = None
+    no_retry: bool = False
 
 
 class Door:
@@ -63,6 +66,15 @@ class Door:
         for warning in resolved.warnings:
             self.say(f"warning: {warning}", tone="warn")
         return resolved.settings
+
+    @cached_property
+    def remote(self) -> "Remote | None":
+        """The server that is asked in the place of the log here."""
+        if self.wanted.server is None:
+            return None
+        from loopwright.cli.remote import Remote  # noqa: PLC0415 - only when asked for
+
+        return Remote(self.wanted.server, self.say)
 
     # -- speaking ------------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import click
 
 from loopwright.cli.completing import complete_runs
-from loopwright.cli.door import as_json
+from loopwright.cli.door import Door, as_json
 from loopwright.cli.looking import looking
 from loopwright.cli.verb import Verb, door_of
 
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 @click.command(
     cls=Verb,
+    remote=True,
+    watches=True,
     examples=[
         ("loopwright events run_01 | jq .kind", ""),
         ("loopwright events run_01 --after 40 --follow", "go on from a number, live"),
@@ -44,6 +46,11 @@ def events(ctx: click.Context, /, *, run: str, after: int, follow: bool, in_dial
     door = door_of(ctx)
     if follow and door.as_json:
         raise click.UsageError("--json is one object and --follow has no end: leave one out", ctx)
+    if door.remote is not None:
+        if in_dialect:
+            raise click.UsageError("--dialect is not taken together with --server", ctx)
+        _put_afar(door, run, after, follow=follow)
+        return
     with looking(door) as service:
         run = service.find(run)
         told = _told(service, run, after, follow=follow, in_dialect=in_dialect)
@@ -52,6 +59,18 @@ def events(ctx: click.Context, /, *, run: str, after: int, follow: bool, in_dial
             return
         for one in told:
             door.put(as_json(one))
+
+
+def _put_afar(door: Door, run: str, after: int, *, follow: bool) -> None:
+    from loopwright.cli.afar import events_afar  # noqa: PLC0415 - only when asked for
+
+    assert door.remote is not None
+    told = events_afar(door.remote, run, after, follow=follow, retry=not door.wanted.no_retry)
+    if door.as_json:
+        door.put_json({"run": door.remote.run(run), "events": list(told)})
+        return
+    for one in told:
+        door.put(as_json(one))
 
 
 def _told(

@@ -29,6 +29,7 @@ def _complete(
 
 @click.command(
     cls=Verb,
+    remote=True,
     examples=[
         ("loopwright ls", "the newest runs"),
         ("loopwright ls --status waiting", "those that wait for a person"),
@@ -53,11 +54,14 @@ def ls(
 ) -> None:
     """List runs, newest first."""
     door = door_of(ctx)
-    with looking(door) as service:
-        from loopwright.app.views.listing import run_item  # noqa: PLC0415 - help stays quick
+    most = None if everything else limit
+    if door.remote is not None:
+        items = door.remote.runs(statuses, most)
+    else:
+        with looking(door) as service:
+            from loopwright.app.views.listing import run_item  # noqa: PLC0415 - help stays quick
 
-        rows = service.rows(statuses, None if everything else limit)
-        items = [run_item(service, row) for row in rows]
+            items = [run_item(service, row) for row in service.rows(statuses, most)]
     if door.as_json:
         door.put_json({"runs": items})
     elif items:

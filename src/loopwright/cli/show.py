@@ -30,7 +30,11 @@ _PASS_SIGNS: "dict[Tone, tuple[str, str]]" = {
 DRAWN_CELLS = 100  # wider is not easier to read, also where nobody looks at columns
 
 
-@click.command(cls=Verb, examples=[("loopwright show run_01", "the beginning of an id is enough")])
+@click.command(
+    cls=Verb,
+    remote=True,
+    examples=[("loopwright show run_01", "the beginning of an id is enough")],
+)
 @click.argument("run", metavar="RUN", shell_complete=complete_runs)
 @click.option("--metrics", is_flag=True, help="What every round, stage and role took and cost.")
 @click.option(
@@ -43,14 +47,20 @@ DRAWN_CELLS = 100  # wider is not easier to read, also where nobody looks at col
 def show(ctx: click.Context, /, *, run: str, metrics: bool, svg: Path | None) -> None:
     """One run: how it stands, what each pass brought, what it cost, what to do next."""
     door = door_of(ctx)
-    with looking(door) as service:
-        from loopwright.app.views.listing import run_detail  # noqa: PLC0415 - help stays quick
+    figures = metrics or svg is not None
+    if door.remote is not None:
+        if figures:
+            raise click.UsageError("figures are not taken together with --server", ctx)
+        detail = door.remote.get(f"/api/v1/runs/{door.remote.run(run)}/snapshot")
+    else:
+        with looking(door) as service:
+            from loopwright.app.views.listing import run_detail  # noqa: PLC0415 - quick help
 
-        found = service.find(run)
-        if metrics or svg is not None:
-            _put_figures(door, service, found, svg)
-            return
-        detail = run_detail(service, found)
+            found = service.find(run)
+            if figures:
+                _put_figures(door, service, found, svg)
+                return
+            detail = run_detail(service, found)
     if door.as_json:
         door.put_json(detail)
     else:

@@ -57,6 +57,32 @@ def common_options() -> list[click.Parameter]:
     ]
 
 
+def server_options(*, watches: bool) -> list[click.Parameter]:
+    """The flags of commands that can be told to a server elsewhere."""
+    options: list[click.Parameter] = [
+        click.Option(
+            ["--server"],
+            metavar="URL",
+            envvar="LOOPWRIGHT_SERVER",
+            expose_value=False,
+            callback=_keep,
+            help="Ask this server in the place of the data here; the token is LOOPWRIGHT_TOKEN, or "
+            "in the file LOOPWRIGHT_TOKEN_FILE.",
+        )
+    ]
+    if watches:
+        options.append(
+            click.Option(
+                ["--no-retry"],
+                is_flag=True,
+                expose_value=False,
+                callback=_keep,
+                help="With --server: leave with exit code 7 when the line breaks.",
+            )
+        )
+    return options
+
+
 class Verb(click.Command):
     """A command of this product."""
 
@@ -64,9 +90,12 @@ class Verb(click.Command):
         self,
         *args: Any,  # noqa: ANN401 - click's own parameters, handed on
         examples: Sequence[Example] = (),
+        remote: bool = False,
+        watches: bool = False,
         **kwargs: Any,  # noqa: ANN401 - the same
     ) -> None:
-        kwargs["params"] = [*(kwargs.get("params") or []), *common_options()]
+        more = [*(server_options(watches=watches) if remote else ()), *common_options()]
+        kwargs["params"] = [*(kwargs.get("params") or []), *more]
         kwargs.setdefault("context_settings", CONTEXT)
         super().__init__(*args, **kwargs)
         self.examples = examples

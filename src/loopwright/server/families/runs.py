@@ -85,6 +85,7 @@ async def started(asked: Asked) -> Answer:
         parallel=body.parallel,
         name=body.name,
         default_agent=context.settings.agent,
+        home=context.settings.home,
         rights=Rights(attended=True),  # whoever looks into the inbox is there to be asked
     )
     start, _ = prepare_file(file, wish, data=data, dialect=body.dialect)

@@ -1,0 +1,153 @@
+"""Commands at a server elsewhere: the same words and results as here."""
+
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+import click
+
+from loopwright.cli.door import Door, as_json
+from loopwright.cli.outcomes import exit_code, put_result, worst
+from loopwright.cli.remote import Remote
+from loopwright.cli.texts import one_line
+from loopwright.errors import Conflict
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from loopwright.model.record import JsonValue
+
+ALL = "all"
+RUNS = "/api/v1/runs"
+_TOLD = {
+    "iteration.started": "pass {iteration} started",
+    "iteration.finished": "pass {iteration} ended",
+    "check.verdict": "{check}: {verdict}",
+    "gate.opened": "waits for a person: {message}",
+    "gate.answered": "answered: {decision}",
+    "effect.failed": "a call failed",
+}
+
+
+def events_afar(
+    remote: Remote, run: str, after: int, *, follow: bool, retry: bool
+) -> "Iterator[dict[str, JsonValue]]":
+    """The facts of a run there."""
+    name = remote.run(run)
+    return remote.follow(name, after, retry=retry) if follow else remote.events(name, after)
+
+
+def answer_afar(door: Door, reference: str, decision: str, body: "dict[str, JsonValue]") -> int:
+    """Answer a gate there; the server drives the run on."""
+    remote = door.remote
+    assert remote is not None
+    gate = remote.gate(reference)
+    summary = remote.post(f"/api/v1/gates/{quote(gate)}/{decision}", body)
+    if door.as_json:
+        door.put_json(summary)
+    else:
+        door.say(f"{decision}: {gate}; {summary['run']} goes on at {remote.url}")
+    return 0
+
+
+def control_afar(door: Door, reference: str, verb: str, word: str) -> int:
+    """Pause, resume or stop one run there, or all."""
+    remote = door.remote
+    assert remote is not None
+    wanted = {"pause": ("running", "waiting"), "resume": ("paused",)}.get(
+        verb, ("running", "waiting", "paused")
+    )
+    if reference == ALL:
+        runs = [str(item["run"]) for item in remote.runs(wanted)]
+    else:
+        runs = [remote.run(reference)]
+        _check_open(remote, runs[0], verb)
+    for run in runs:
+        remote.post(f"{RUNS}/{quote(run)}/{verb}")
+    if door.as_json:
+        door.put_json({word: list(runs), "count": len(runs), "runs": list(runs)})
+    for run in [] if door.as_json else runs:
+        door.say(f"{run}: {word}")
+    return 0
+
+
+def _check_open(remote: Remote, run: str, verb: str) -> None:
+    """A stop of a run that has ended is a conflict on the command line."""
+    if verb != "stop":
+        return
+    now = remote.get(f"{RUNS}/{quote(run)}")
+    if now["status"] not in ("running", "waiting", "paused"):
+        raise Conflict(f"{run} has already ended: {now['status']} ({now['reason']})", code="ended")
+
+
+class Start:
+    """A start of a definition at a server elsewhere."""
+
+    def __init__(self, ctx: click.Context, door: Door) -> None:
+        self._ctx = ctx
+        self._door = door
+
+    def run(self, definition: bytes, dialect: str | None, options: dict[str, object]) -> int:
+        """Start it there, and watch it until it rests unless it is let go."""
+        remote = self._door.remote
+        assert remote is not None
+        body = self._body(definition, dialect, options)
+        started = remote.post(RUNS, body)
+        run = str(started["run"])
+        if options["detach"]:
+            if self._door.as_json:
+                self._door.put_json(started)
+            else:
+                self._door.put(run)
+            return 0
+        self._door.say(f"{run} started at {remote.url}")
+        self._watch(remote, run, jsonl=bool(options["jsonl"]))
+        ended = remote.get(f"{RUNS}/{quote(run)}")
+        if not options["jsonl"]:
+            put_result(self._door, ended)
+        self._door.say(f"{run}: {ended['status']} ({ended['reason']})")
+        return worst([exit_code(ended)])
+
+    def _body(
+        self, definition: bytes, dialect: str | None, options: dict[str, object]
+    ) -> "dict[str, JsonValue]":
+        from loopwright.app.preparing import agent_choices  # noqa: PLC0415 - help stays quick
+
+        here_only = ("allow", "deny", "ask", "sandbox", "dry_run", "base_branch")
+        for name in here_only:
+            if options.get(name):
+                flag = name.replace("_", "-")
+                raise click.UsageError(f"--{flag} is not taken together with --server", self._ctx)
+        default, named = agent_choices(_texts(options["agents"]))
+        inputs = dict(one.partition("=")[::2] for one in _texts(options["inputs"]))
+        given: dict[str, JsonValue] = {
+            "definition": definition.decode(errors="replace"),
+            "dialect": dialect,
+            "agent": default,
+            **{name: _text(options[name]) for name in ("message", "workspace", "budget", "name")},
+        }
+        given = {name: value for name, value in given.items() if value is not None}
+        parallel = options["parallel"]
+        if isinstance(parallel, int):
+            given["parallel"] = parallel
+        return {**given, "inputs": dict(inputs), "agents": dict(named)}
+
+    def _watch(self, remote: Remote, run: str, *, jsonl: bool) -> None:
+        """Facts as they come, until the run has ended or waits for a person."""
+        for fact in remote.follow(run, 0, retry=True):
+            if jsonl:
+                self._door.put(as_json(fact))
+            told = _TOLD.get(str(fact["kind"]))
+            if told is not None:
+                shown = {"iteration": "", "check": "check", **fact}
+                self._door.say(one_line(f"{fact['path']}: {told.format(**shown)}"))
+            if fact["kind"] in ("gate.opened", "run.paused"):
+                return
+
+
+def _texts(value: object) -> tuple[str, ...]:
+    assert isinstance(value, tuple)
+    return value
+
+
+def _text(value: object) -> str | None:
+    return None if value is None else str(value)

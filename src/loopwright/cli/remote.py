@@ -1,0 +1,266 @@
+"""A server elsewhere, asked over HTTP, in the place of the log here.
+
+The token comes from the environment or from a file, never from the command line.
+"""
+
+import http.client
+import json
+import os
+import stat
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, urlencode, urlsplit
+
+from loopwright import __version__
+from loopwright.errors import (
+    Conflict,
+    LoopwrightError,
+    NotAllowed,
+    NotFound,
+    NotSignedIn,
+    ServerFailed,
+    Unreachable,
+)
+
+if TYPE_CHECKING:
+    from loopwright.model.record import JsonValue
+
+API = 1  # what this version of the command line speaks
+TOKEN, TOKEN_FILE = "LOOPWRIGHT_TOKEN", "LOOPWRIGHT_TOKEN_FILE"
+SECONDS = 30.0
+QUIET_SECONDS = 60.0  # a stream beats every 15
+PAGE = 200
+RETRIES_S = (0.2, 0.5, 1.0, 2.0, 5.0)
+_LOST = (OSError, http.client.HTTPException)
+
+
+_KINDS: dict[int, type[LoopwrightError]] = {
+    401: NotSignedIn,
+    403: NotAllowed,
+    404: NotFound,
+    409: Conflict,
+}
+
+
+class Remote:
+    """One server, as a command sees it."""
+
+    def __init__(self, url: str, say: Callable[[str], None]) -> None:
+        parts = urlsplit(url if "://" in url else f"http://{url}")
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.username:
+            raise LoopwrightError(
+                f"{url!r} is no address of a server",
+                code="bad-server",
+                hint="write --server http://127.0.0.1:3001",
+            )
+        self.url = f"{parts.scheme}://{parts.netloc}"
+        self._parts = parts
+        self._say = say
+        self._token = _token()
+        self._greeted = False
+
+    # -- asking --------------------------------------------------------------------------------
+
+    def get(self, path: str, **query: object) -> Any:  # noqa: ANN401 - JSON, as it comes
+        given = {name: value for name, value in query.items() if value is not None}
+        asked = f"{path}?{urlencode(given, doseq=True)}" if given else path
+        return self._ask("GET", asked)
+
+    def post(self, path: str, body: "dict[str, JsonValue] | None" = None) -> Any:  # noqa: ANN401 - the same
+        return self._ask("POST", path, {} if body is None else body)
+
+    def _ask(self, method: str, path: str, body: object = None) -> Any:  # noqa: ANN401 - the same
+        self._greet()
+        status, data = self._send(method, path, body)
+        if status >= 400:
+            raise self._refused(status, data)
+        return json.loads(data) if data else None
+
+    def _greet(self) -> None:
+        """See once that we speak the same language."""
+        if self._greeted:
+            return
+        status, data = self._send("GET", "/api/version", None)
+        try:
+            told = json.loads(data) if status == 200 else {}
+            spoken, version = int(told["api"]), str(told["version"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise ServerFailed(
+                f"{self.url} is no server of loopwright", code="not-loopwright"
+            ) from error
+        if spoken != API:
+            raise ServerFailed(
+                f"{self.url} is version {version} and speaks API {spoken}; this command is "
+                f"version {__version__} and speaks API {API}",
+                code="other-version",
+                hint="use versions that fit together",
+            )
+        self._greeted = True
+
+    def _send(self, method: str, path: str, body: object) -> tuple[int, bytes]:
+        line = self._line(SECONDS)
+        try:
+            data = None if body is None else json.dumps(body).encode()
+            line.request(method, path, data, self._headers(data is not None))
+            reply = line.getresponse()
+            return reply.status, reply.read()
+        except _LOST as error:
+            raise self._unreachable(error) from error
+        finally:
+            line.close()
+
+    def _line(self, seconds: float) -> http.client.HTTPConnection:
+        host, port = str(self._parts.hostname), self._parts.port
+        if self._parts.scheme == "https":
+            return http.client.HTTPSConnection(host, port, timeout=seconds)
+        return http.client.HTTPConnection(host, port, timeout=seconds)
+
+    def _headers(self, has_body: bool, accept: str = "application/json") -> dict[str, str]:  # noqa: FBT001 - one caller
+        headers = {"Accept": accept, "User-Agent": f"loopwright/{__version__}"}
+        if self._token:
+            headers["Authorization"] = f"Bearer {self._token}"
+        if has_body:
+            headers["Content-Type"] = "application/json"
+        return headers
+
+    def _unreachable(self, error: Exception) -> Unreachable:
+        why = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        return Unreachable(
+            f"{self.url} does not answer: {why.lower()}",
+            hint="see whether it runs there: `loopwright serve`",
+        )
+
+    def _refused(self, status: int, data: bytes) -> LoopwrightError:
+        try:
+            told = json.loads(data)
+            detail, code = str(told["detail"]), str(told["type"]).rpartition(":")[2]
+        except (ValueError, KeyError, TypeError):
+            return ServerFailed(f"{self.url} answered with {status}")
+        hint = told.get("hint")
+        if status == 401:
+            hint = f"put a token of that server into {TOKEN}, or name a file in {TOKEN_FILE}"
+        kind = _KINDS.get(status, LoopwrightError if status < 500 else ServerFailed)
+        return kind(_lines(detail, told.get("errors")), code=code, hint=hint)
+
+    # -- runs and gates ------------------------------------------------------------------------
+
+    def run(self, reference: str) -> str:
+        """A run by its id, by the beginning or end of one, or `last`."""
+        return str(self.get("/api/v1/runs", match=reference)["runs"][0]["run"])
+
+    def runs(
+        self, statuses: tuple[str, ...] = (), limit: int | None = None
+    ) -> "list[dict[str, JsonValue]]":
+        """Runs, newest first, page by page."""
+        found: list[dict[str, JsonValue]] = []
+        cursor: str | None = None
+        while limit is None or len(found) < limit:
+            most = PAGE if limit is None else min(PAGE, limit - len(found))
+            page = self.get("/api/v1/runs", status=list(statuses), limit=most, cursor=cursor)
+            found += page["runs"]
+            cursor = page["next"]
+            if cursor is None:
+                break
+        return found
+
+    def gate(self, reference: str) -> str:
+        """An open gate by its id, the beginning of one, or a run that waits at one gate only."""
+        gates = self.get("/api/v1/gates")["gates"]
+        if reference.startswith("gate_"):
+            fits = [gate["id"] for gate in gates if gate["id"].startswith(reference)]
+            return fits[0] if len(fits) == 1 else reference
+        run = self.run(reference)
+        fits = [gate["id"] for gate in gates if gate["run"] == run]
+        if len(fits) != 1:
+            what = "does not wait for anybody" if not fits else f"waits at {', '.join(fits)}"
+            raise Conflict(f"{run} {what}", code="ambiguous" if fits else "no-longer-waiting")
+        return str(fits[0])
+
+    # -- following -----------------------------------------------------------------------------
+
+    def events(self, run: str, after: int) -> "Iterator[dict[str, JsonValue]]":
+        """The facts of now, page by page."""
+        more: int | None = after
+        while more is not None:
+            page = self.get(f"/api/v1/runs/{quote(run)}/events", after=more, limit=PAGE)
+            yield from page["events"]
+            more = page["next"]
+
+    def follow(self, run: str, after: int, *, retry: bool) -> "Iterator[dict[str, JsonValue]]":
+        """Facts as they come, until the run has ended; a line that breaks is taken up again at the
+        number that was seen last.
+        """
+        self._greet()
+        tries = 0
+        while True:
+            try:
+                for fact in self._stream(run, after):
+                    after, tries = int(str(fact["seq"])), 0
+                    yield fact
+                    if fact["kind"] == "run.finished":
+                        return
+                return
+            except _LOST as error:
+                if not retry:
+                    raise self._unreachable(error) from error
+                if not tries:
+                    self._say(f"{self.url} is gone; reconnecting")
+                time.sleep(RETRIES_S[min(tries, len(RETRIES_S) - 1)])
+                tries += 1
+
+    def _stream(self, run: str, after: int) -> "Iterator[dict[str, JsonValue]]":
+        line = self._line(QUIET_SECONDS)
+        try:
+            headers = self._headers(False, "text/event-stream")  # noqa: FBT003 - no body
+            path = f"/api/v1/runs/{quote(run)}/events"
+            line.request("GET", path, headers={**headers, "Last-Event-ID": str(after)})
+            reply = line.getresponse()
+            if reply.status == 204:
+                return
+            if reply.status >= 400:
+                raise self._refused(reply.status, reply.read())
+            while text := reply.readline():
+                if text.startswith(b"data: "):
+                    fact = json.loads(text[6:])
+                    if "kind" in fact:
+                        yield fact
+            # The end of a stream without the end of its run is the end of the server.
+            raise ConnectionResetError("the stream ended")
+        finally:
+            line.close()
+
+
+def _lines(detail: str, errors: object) -> str:
+    """A refusal of a definition, with each of its problems."""
+    found = [one for one in errors if isinstance(one, dict)] if isinstance(errors, list) else []
+    lines = [
+        f"  {one.get('line', '')}:{one.get('column', '')}: {one.get('code')}: {one.get('message')}"
+        for one in found
+        if one.get("line")
+    ]
+    return "\n".join([detail, *lines])
+
+
+def _token() -> str:
+    """The token of whoever asks."""
+    given = os.environ.get(TOKEN, "").strip()
+    file = os.environ.get(TOKEN_FILE, "").strip()
+    if given or not file:
+        return given
+    path = Path(file)
+    try:
+        mode = path.stat().st_mode
+        text = path.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise LoopwrightError(
+            f"{TOKEN_FILE}: {file} cannot be read", code="bad-token-file", hint="name a file"
+        ) from error
+    if mode & (stat.S_IRWXG | stat.S_IRWXO):
+        raise NotAllowed(
+            f"{TOKEN_FILE}: others can read {file}",
+            code="open-secret",
+            hint=f"chmod 600 {file}",
+        )
+    return text

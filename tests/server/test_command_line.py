@@ -1,0 +1,237 @@
+"""The command line with `--server`: the same words at a server elsewhere."""
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from loopwright import __version__
+from loopwright.cli.remote import Remote
+from loopwright.errors import Unreachable
+from tests.cli.conftest import Place, lw
+from tests.server.served import Served, leave, served
+
+__all__ = ["lw"]
+
+
+class There:
+    """The command line, pointed at a server; what is kept here has nothing to do with it."""
+
+    def __init__(self, lw: Place, server: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.lw, self.server = lw, server
+        self.url = f"http://127.0.0.1:{server.port}"
+        monkeypatch.setenv("LOOPWRIGHT_TOKEN", server.token)
+
+    def __call__(self, *args: str) -> Any:
+        return self.lw(*args, "--server", self.url)
+
+
+@pytest.fixture
+def there(lw: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[There]:
+    """A server, and the command line for it."""
+    with served(tmp_path, home="elsewhere") as server:
+        yield There(lw, server, monkeypatch)
+    assert not (lw.folder.parent / "home" / "loopwright.db").exists()
+
+
+def test_looking(there: There) -> None:
+    """Lists, pages and facts are those of the server."""
+    run, gate = there.server.gated()
+    assert [item["run"] for item in there("ls", "--json").json["runs"]] == [run]
+    assert run in there("ls", "--status", "waiting").out
+    assert there("ls", "--status", "failed", "--json").json == {"runs": []}
+    detail = there("show", "last", "--json").json
+    assert (detail["run"], detail["status"]) == (run, "waiting")
+    assert gate in there("show", run[-6:]).out
+    assert gate in there("inbox").out
+    facts = there("events", run).lines
+    assert [fact["seq"] for fact in facts] == list(range(1, len(facts) + 1))
+    assert there("events", run, "--after", "2", "--json").json["events"] == facts[2:]
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "iterations"),
+    [
+        (["approve", "GATE", "Good."], "completed", 1),
+        (["approve", "RUN"], "completed", 1),
+        (["reject", "GATE", "No."], "failed", 1),
+        (["continue", "GATE", "Shorter."], "waiting", 2),
+    ],
+)
+def test_deciding(there: There, words: list[str], status: str, iterations: int) -> None:
+    """An answer counts there, and the run goes on there."""
+    run, gate = there.server.gated()
+    told = there(*[{"GATE": gate, "RUN": run}.get(word, word) for word in words])
+    assert told.code == 0
+    assert there.server.until(run, status)["iterations"] == iterations
+    if words[0] == "approve":
+        again = there("approve", gate)
+        assert again.code == 8
+        assert "already answered" in again.err
+
+
+def test_control(there: There) -> None:
+    """Pausing, resuming and stopping, of one run and of all."""
+    run, _ = there.server.gated()
+    other, _ = there.server.gated()
+    assert there("pause", run, "--json").json["paused"] == [run]
+    assert there.server("GET", f"/api/v1/runs/{run}").json["status"] == "paused"
+    assert there("resume", run).code == 0
+    told = there("stop", "all", "--json").json
+    assert sorted(told["stopped"]) == sorted([run, other])
+    ended = there("stop", run)
+    assert ended.code == 8
+    assert "already ended" in ended.err
+
+
+def test_a_run_is_started_there(there: There) -> None:
+    """`run` sends the definition, shows what happens, and leaves with the exit code of the end."""
+    agent = there.server.script("a", "DONE")
+    file = there.lw.loop(agent, until={"contains": "DONE"})
+    told = there("run", file, "Do it.", "--name", "mine")
+    assert (told.code, told.out) == (0, "DONE\n")
+    assert "pass 2 started" in told.err
+    capped = there("run", there.lw.loop(there.server.script("a"), max=1, until={"contains": "x"}))
+    assert capped.code == 4
+    gated = there("run", there.lw.loop(there.server.script("a"), until={"person": True}), "--json")
+    assert (gated.code, gated.json["status"]) == (5, "waiting")
+    away = there("run", there.lw.loop(there.server.script("a"), until={"person": True}), "--detach")
+    assert away.out.startswith("run_")
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["show", "run_none"], 2, "no run"),
+        (["approve", "gate_none"], 2, "no gate"),
+        (["run", "bad.yaml"], 2, "unknown-field"),
+        (["run", "none.yaml"], 2, "none.yaml"),
+        (["run", "bad.yaml", "--sandbox"], 2, "--sandbox"),
+        (["show", "last", "--metrics"], 2, "--server"),
+        (["resume", "last", "--max", "2"], 2, "--server"),
+    ],
+)
+def test_refusals(there: There, words: list[str], code: int, said: str) -> None:
+    """What is refused there is told here, with the same exit code as at home."""
+    there.lw.write("bad.yaml", "name: a\ngoal: b\nagnet: c\n")
+    told = there(*words)
+    assert (told.code, said in told.err) == (code, True), told.err
+
+
+def test_tokens(there: There, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A token comes from the environment or a file of one's own; without a good one it is 6."""
+    token = there.server.token
+    monkeypatch.setenv("LOOPWRIGHT_TOKEN", "lwt_x_y")
+    wrong = there("ls")
+    assert (wrong.code, "LOOPWRIGHT_TOKEN" in wrong.err) == (6, True)
+    monkeypatch.delenv("LOOPWRIGHT_TOKEN")
+    assert there("ls").code == 6
+    file = tmp_path / "token"
+    file.write_text(f"{token}\n")
+    file.chmod(0o600)
+    monkeypatch.setenv("LOOPWRIGHT_TOKEN_FILE", str(file))
+    assert there("ls").code == 0
+
+
+@pytest.mark.item("J8")
+def test_a_token_file_that_others_can_read(
+    there: There, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A secret that lies open is refused, with how to close it."""
+    file = tmp_path / "token"
+    file.write_text(there.server.token)
+    file.chmod(0o644)
+    monkeypatch.delenv("LOOPWRIGHT_TOKEN")
+    monkeypatch.setenv("LOOPWRIGHT_TOKEN_FILE", str(file))
+    told = there("ls")
+    assert (told.code, f"chmod 600 {file}" in told.err) == (6, True)
+
+
+@pytest.mark.parametrize("words", [["ls"], ["show", "x"], ["events", "x"], ["stop", "all"]])
+def test_a_server_that_is_not_there(lw: Place, words: list[str]) -> None:
+    """Nobody answers: exit code 7."""
+    told = lw(*words, "--server", "127.0.0.1:9", "--json")
+    assert told.code == 7
+    assert told.json["type"].endswith(":unreachable")
+    assert lw("ls", "--server", "ftp://x").code == 2
+
+
+@pytest.mark.item("K7")
+def test_a_watch_outlives_its_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that is gone and comes back: the watch says so, and goes on at the next fact."""
+    seen: list[dict[str, Any]] = []
+    said: list[str] = []
+    with served(tmp_path) as first:
+        run, gate = first.gated()
+        monkeypatch.setenv("LOOPWRIGHT_TOKEN", first.token)
+        remote = Remote(f"127.0.0.1:{first.port}", said.append)
+        watch = threading.Thread(
+            target=lambda: seen.extend(remote.follow(run, 0, retry=True)), daemon=True
+        )
+        watch.start()
+    with served(tmp_path, at=first.port) as second:
+        second.token = first.token
+        assert second("POST", f"/api/v1/gates/{gate}/approve", {}).status == 200
+        watch.join(20)
+    assert [fact["seq"] for fact in seen] == list(range(1, len(seen) + 1))
+    assert seen[-1]["kind"] == "run.finished"
+    assert said == [f"http://127.0.0.1:{first.port} is gone; reconnecting"]
+
+
+@pytest.mark.item("K7")
+def test_a_watch_that_is_not_to_wait(there: There) -> None:
+    """With --no-retry the command leaves with 7 when the line breaks."""
+    run, _ = there.server.gated()
+    server = there.server
+    ending = threading.Timer(0.3, lambda: server.loop.call_soon_threadsafe(leave, server.context))
+    ending.start()
+    told = there("events", run, "--follow", "--no-retry")
+    ending.join()
+    assert told.code == 7
+    assert json.loads(told.out.splitlines()[-1])["kind"] == "gate.opened"
+
+
+class Newer(BaseHTTPRequestHandler):
+    """A server of another age."""
+
+    body = b'{"version": "9.1.0", "api": 9}'
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(self.body)
+
+    def log_message(self, *_: object) -> None: ...
+
+
+@pytest.fixture
+def newer() -> Iterator[int]:
+    server = HTTPServer(("127.0.0.1", 0), Newer)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    yield server.server_address[1]
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.mark.item("K10")
+def test_a_server_of_another_age(lw: Place, newer: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that speaks another API is told with both versions, and so is what is no server."""
+    told = lw("ls", "--server", f"127.0.0.1:{newer}")
+    assert told.code == 1
+    assert "9.1.0" in told.err
+    assert __version__ in told.err
+    monkeypatch.setattr(Newer, "body", b"<html>")
+    told = lw("ls", "--server", f"127.0.0.1:{newer}")
+    assert (told.code, "no server of loopwright" in told.err) == (1, True)
+
+
+def test_a_line_that_breaks_is_told() -> None:
+    """Without retry the reason is told."""
+    remote = Remote("http://127.0.0.1:9", print)
+    with pytest.raises(Unreachable, match="does not answer"):
+        remote.get("/api/v1/runs")
