@@ -5,7 +5,8 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,14 @@ from typing import Any
 import pytest
 
 from loopwright.cli.main import main
+from loopwright.testing.wires import Script, Turn, WireServer
 from tests.cli.terminal import COMMAND, Terminal
 
 PROBE = Path(__file__).with_name("probe.py")
+MODEL = "model:local/tiny"
+
+Serve = Callable[..., WireServer]
+"""Makes a server with a script of turns, at the address that the command line asks."""
 
 
 def until(holds: Callable[[], bool], seconds: float = 20.0) -> None:
@@ -150,3 +156,17 @@ def lw(
         return Told(int(str(left.value.code)), said.out, said.err)
 
     return Place(folder, dict(os.environ), call)
+
+
+@pytest.fixture
+def serve(lw: Place, monkeypatch: pytest.MonkeyPatch) -> Iterator[Serve]:
+    """A server with a script, at the address that the command line asks."""
+    with ExitStack() as stack:
+
+        def begin(*turns: Turn, **more: Any) -> WireServer:
+            server = stack.enter_context(WireServer(Script(turns=turns, **more)))
+            lw.env["LOOPWRIGHT_MODEL_BASE_URL"] = f"{server.url}/v1"
+            monkeypatch.setenv("LOOPWRIGHT_MODEL_BASE_URL", f"{server.url}/v1")
+            return server
+
+        yield begin

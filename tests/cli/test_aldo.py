@@ -193,15 +193,15 @@ coder (aldo): a dry run, nothing is called
 
 · main                                        up to 4 passes, agent coder, until contains <task-com…
 
-How it can end, if
-  everything works        ✓ completed  contains        1 pass, 1 call
-  no check ever passes    ◼ exhausted  max_iterations  4 passes, 4 calls
-  a person rejects        ◼ exhausted  max_iterations  4 passes, 4 calls
-  a person asks for more  ✓ completed  contains        1 pass, 1 call
-  main fails              ✗ failed     error           1 pass, 1 call
-  the budget runs out     ◼ exhausted  budget          1 pass, 1 call
+How it can end
+  if everything works        ✓ completed  contains        1 pass, 1 call
+  if no check ever passes    ◼ exhausted  max_iterations  4 passes, 4 calls
+  if a person rejects        ◼ exhausted  max_iterations  4 passes, 4 calls
+  if a person asks for more  ✓ completed  contains        1 pass, 1 call
+  if main fails              ✗ failed     error           1 pass, 1 call
+  if the budget runs out     ◼ exhausted  budget          1 pass, 1 call
 
-at worst   4 passes, 4 calls (coder 4)
+at worst   4 passes, 4 calls of agents, every retry counted (coder 4)
 spending   $0.75 at most
 """
 

@@ -28,16 +28,16 @@ journey (zenflow): a dry run, nothing is called
 │
 · ship                                        agent w
 
-How it can end, if
-  everything works       ✓ completed  done     1 pass, 4 calls
-  no check ever passes   ✗ failed     partial  3 passes, 7 calls
-  no check can be asked  ✗ failed     partial  3 passes, 7 calls
-  plan fails             ✗ failed     error    0 passes, 1 call
-  code fails             ✗ failed     partial  1 pass, 2 calls
-  review fails           ✗ failed     partial  1 pass, 3 calls
-  ship fails             ✗ failed     partial  1 pass, 4 calls
+How it can end
+  if everything works       ✓ completed  done     1 pass, 4 calls
+  if no check ever passes   ✗ failed     partial  3 passes, 7 calls
+  if no check can be asked  ✗ failed     partial  3 passes, 7 calls
+  if plan fails             ✗ failed     error    0 passes, 1 call
+  if code fails             ✗ failed     partial  1 pass, 2 calls
+  if review fails           ✗ failed     partial  1 pass, 3 calls
+  if ship fails             ✗ failed     partial  1 pass, 4 calls
 
-at worst   3 passes, 24 calls (w 24)
+at worst   3 passes, 24 calls of agents, every retry counted (w 24)
 spending   $5.00 at most
 """
 

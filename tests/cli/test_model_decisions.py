@@ -1,8 +1,6 @@
 """Decisions, forks and resumed conversations of a chat model, over a real wire."""
 
 import json
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +10,9 @@ from loopwright.model.actions import Cycle, Repeat, Step
 from loopwright.model.checks import Contains
 from loopwright.model.memory import History
 from loopwright.model.plan import Agent, Plan
-from loopwright.testing.wires import Call, Fault, Script, Turn, WireServer
-from tests.cli.conftest import Place, Told
+from loopwright.testing.wires import Call, Fault, Turn, WireServer
+from tests.cli.conftest import MODEL, Place, Serve, Told
 from tests.cli.planting import first_fact, plant
-
-MODEL = "model:local/tiny"
-Serve = Callable[..., WireServer]
 
 CODER = Agent(
     spec=MODEL,
@@ -29,20 +24,6 @@ LOOP = Repeat(
     body=Cycle(agent="coder"), max=4, until=Contains(text="DONE"), memory=History(window=16_000)
 )
 PLAN = Plan(name="coder", steps=(Step(id="main", action=LOOP),), agents={"coder": CODER})
-
-
-@pytest.fixture
-def serve(lw: Place, monkeypatch: pytest.MonkeyPatch) -> Iterator[Serve]:
-    """A server with a script, at the address that the command line asks."""
-    with ExitStack() as stack:
-
-        def begin(*turns: Turn, **more: Any) -> WireServer:
-            server = stack.enter_context(WireServer(Script(turns=turns, **more)))
-            lw.env["LOOPWRIGHT_MODEL_BASE_URL"] = f"{server.url}/v1"
-            monkeypatch.setenv("LOOPWRIGHT_MODEL_BASE_URL", f"{server.url}/v1")
-            return server
-
-        yield begin
 
 
 def edit(new: str = "a + b", path: str = "calc.py") -> Call:

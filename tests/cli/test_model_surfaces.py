@@ -5,10 +5,8 @@ import sys
 import pytest
 
 from loopwright.testing.wires import Call, Turn, Usage
-from tests.cli.conftest import Place
-from tests.cli.test_models import MODEL, Serve, calc, edit, read, serve
-
-__all__ = ["serve"]
+from tests.cli.conftest import MODEL, Place, Serve
+from tests.cli.test_models import calc, edit, read
 
 MEET = """
 import sys, time

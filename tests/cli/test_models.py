@@ -2,18 +2,12 @@
 
 import os
 import signal
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from loopwright.testing.wires import Call, Fault, Script, Turn, Usage, WireServer
-from tests.cli.conftest import Place, until
-
-MODEL = "model:local/tiny"
-Serve = Callable[..., WireServer]
+from loopwright.testing.wires import Call, Fault, Turn, Usage
+from tests.cli.conftest import MODEL, Place, Serve, until
 
 FLOW = """
 name: work
@@ -27,20 +21,6 @@ steps:
     agent: coder
     instructions: Mend calc.py
 """
-
-
-@pytest.fixture
-def serve(lw: Place, monkeypatch: pytest.MonkeyPatch) -> Iterator[Serve]:
-    """A server with a script, at the address that the command line asks."""
-    with ExitStack() as stack:
-
-        def begin(*turns: Turn, **more: Any) -> WireServer:
-            server = stack.enter_context(WireServer(Script(turns=turns, **more)))
-            lw.env["LOOPWRIGHT_MODEL_BASE_URL"] = f"{server.url}/v1"
-            monkeypatch.setenv("LOOPWRIGHT_MODEL_BASE_URL", f"{server.url}/v1")
-            return server
-
-        yield begin
 
 
 def flow(lw: Place, more: str = "") -> str:

@@ -291,23 +291,21 @@ def test_a_loop_is_told_its_inputs(lw: Place) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        pytest.param(["--until-regex", "("], "--until-regex:1:1: bad-regex", id="pattern"),
-        pytest.param(
-            ["--until-command", "a && b"], "--until-command:1:1: shell-syntax", id="shell"
-        ),
+        pytest.param(["--until-regex", "("], "--until-regex: bad-regex", id="pattern"),
+        pytest.param(["--until-command", "a && b"], "--until-command: shell-syntax", id="shell"),
         *[
             pytest.param(
                 ["--max", number],
-                f"--max:1:1: out-of-range: max must be a whole number from 1 to 1000, not {number}",
+                f"--max: out-of-range: max must be a whole number from 1 to 1000, not {number}",
                 id=f"max {number}",
                 marks=pytest.mark.item("A14"),
             )
             for number in ("0", "-1", "1001", "9" * 30)
         ],
-        pytest.param(["--memory", "elephant"], "--memory:1:1: ", id="memory"),
+        pytest.param(["--memory", "elephant"], "--memory: ", id="memory"),
         pytest.param(["--until-judge", " "], "--until-judge: the criterion is empty", id="judge"),
         pytest.param(["--input", "x"], "has no value", id="input"),
-        pytest.param(["--input", "a b=x"], "--input:1:1: ", id="input-name"),
+        pytest.param(["--input", "a b=x"], "--input: ", id="input-name"),
         pytest.param(["--budget", "usd=x"], "--budget", id="budget"),
     ],
 )
@@ -356,3 +354,30 @@ def test_output_cannot_drive_a_terminal(lw: Place) -> None:
     assert told.out == "red ok\\x07\n"
     assert "\x1b" not in told.err
     assert json.loads(lw("run", file, "--json").out)["output"] == evil
+
+
+@pytest.mark.parametrize(
+    ("until", "why"),
+    [
+        pytest.param(
+            {"all": [{"command": "true"}, {"regex": "ok"}]},
+            "the check command succeeded and the output matches the pattern",
+            id="all",
+        ),
+        pytest.param(
+            {"all": [{"all": [{"regex": "ok"}]}, {"expr": "true"}]},
+            "the output matches the pattern and the expression holds",
+            id="all of all",
+        ),
+        pytest.param(
+            {"all": [{"any": [{"regex": "ok"}, {"command": "false"}]}, {"contains": "k"}]},
+            "the output has the text in it",
+            id="a choice",
+        ),
+    ],
+)
+def test_why_a_loop_with_several_checks_is_done(lw: Place, until: object, why: str) -> None:
+    """All checks that had to hold together are named."""
+    told = lw("run", lw.loop("command:echo ok", until=until))
+    assert told.code == 0, told.err
+    assert f"Completed after 1 of 3 passes: {why}" in told.err

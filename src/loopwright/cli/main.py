@@ -217,8 +217,8 @@ def _reader_gone() -> int:
 
 def _prepare_streams() -> None:
     """No text may fail because a terminal cannot draw it, or because there is none."""
-    sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115 - for as long as we live
-    sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115 - as long
+    sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115 - kept open until the process ends
+    sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115 - kept open until the process ends
     for stream in (sys.stdout, sys.stderr):
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:

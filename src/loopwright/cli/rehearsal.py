@@ -27,7 +27,7 @@ def put_rehearsal(door: Door, told: "dict[str, JsonValue]") -> None:
     for line in draw([node_of(one) for one in _list(told["graph"])], cells=cells, signs=signs):
         door.put(door.painted(line.text, line.tone, sys.stdout))
     door.put("")
-    door.put("How it can end, if")
+    door.put("How it can end")
     endings = [_dict(one) for one in _list(told["endings"])]
     rows = [_row(one, signs=signs) for one in endings]
     for one, text in zip(endings, table(rows, cells), strict=True):
@@ -44,14 +44,15 @@ def _row(one: "dict[str, JsonValue]", *, signs: bool) -> list[str]:
     outcome = status_cell(str(one["outcome"]), signs=signs)
     passes, calls = int(str(one["iterations"])), _total(one["calls"])
     made = f"{passes} pass{'' if passes == 1 else 'es'}, {calls} call{'' if calls == 1 else 's'}"
-    return [f"  {one_line(str(one['story']), 36)}", outcome, str(one["reason"]), made]
+    return [f"  if {one_line(str(one['story']), 36)}", outcome, str(one["reason"]), made]
 
 
 def _worst(worst: "dict[str, JsonValue]") -> list[str]:
     calls = _dict(worst["calls"])
     more = "" if worst["complete"] else "more than "
     each = ", ".join(f"{one_line(name)} {count}" for name, count in sorted(calls.items()))
-    total = f"{more}{worst['iterations']} passes, {more}{_total(calls)} calls"
+    counted = f"{more}{_total(calls)} calls of agents, every retry counted"
+    total = f"{more}{worst['iterations']} passes, {counted}"
     return [f"at worst   {total}{f' ({each})' if each else ''}", f"spending   {_spending(worst)}"]
 
 

@@ -33,7 +33,9 @@ class Diagnostic:
         """`file.yaml:12:5: unknown-field: max_iteration (did you mean max_iterations?)`."""
         label = "warning: " if self.severity == "warning" else ""
         hint = f" ({self.hint})" if self.hint else ""
-        place = f"{self.file}:{self.line}:{self.column}"
+        # An option of the command line has no lines to count.
+        flag = self.file.startswith("--")
+        place = self.file if flag else f"{self.file}:{self.line}:{self.column}"
         return escaped(f"{place}: {label}{self.code}: {self.message}{hint}")
 
     def as_dict(self) -> dict[str, str | int | None]:

@@ -55,14 +55,22 @@ def ref_loop(schema: JsonValue) -> str | None:
     """A reference by which a JSON Schema leads back to itself without looking at anything in
     between: no value could ever be held against it. None when there is no such reference.
     """
-    leads = {target: [*_onward(_at(schema, target))] for target in dict.fromkeys(_refs(schema))}
-    going = True
-    while going:  # what leads nowhere is left out, until only circles and ways into them are left
-        ends = [target for target, onward in leads.items() if not any(o in leads for o in onward)]
-        going = bool(ends)
-        for target in ends:
-            del leads[target]
-    return next(iter(leads), None)
+    targets = dict.fromkeys(_refs(schema))
+    onward = {one: {*_onward(_at(schema, one))} & targets.keys() for one in targets}
+    users: dict[str, list[str]] = {one: [] for one in targets}
+    for one, leads in onward.items():
+        for target in leads:
+            users[target].append(one)
+    # What leads nowhere is left out; what is left then are circles and ways into them.
+    ends = [one for one, leads in onward.items() if not leads]
+    while ends:
+        end = ends.pop()
+        del onward[end]
+        for user in users[end]:
+            onward[user].discard(end)
+            if not onward[user]:
+                ends.append(user)
+    return next(iter(onward), None)
 
 
 def _refs(part: JsonValue) -> Iterator[str]:

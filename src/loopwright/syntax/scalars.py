@@ -66,8 +66,8 @@ def whole(text: str, *, base: int = 10) -> int | BadScalar:
         value = int(digits, base) * (-1 if text.startswith("-") else 1)
         if MIN_INT <= value <= MAX_INT:
             return value
-    message = f"{clip(text)} must be a whole number from {MIN_INT} to {MAX_INT}"
-    return BadScalar("out-of-range", message)
+    how = "small" if text.startswith("-") else "large"
+    return BadScalar("out-of-range", f"{clip(text)} is too {how} for a number of a definition")
 
 
 def fraction(text: str) -> float | BadScalar:

@@ -7,90 +7,55 @@ file, one comment `# expect: CODE LINE:COLUMN` each (with the file before the li
 several). In a valid file they are warnings. Single files have their prompt in `prompt.md`.
 """
 
-import json
-import os
 from pathlib import Path
-from typing import Any
 
 import jsonschema
 import pytest
 
 from loopwright.dialects import aldo, archon, native, rondoflow, zenflow
-from loopwright.model.plan import Plan, decode_plan, encode_plan
 from loopwright.syntax import read
 from tests.dialects.aldo.cases import CORPUS, gathered, lowered
+from tests.dialects.corpora import (
+    definitions,
+    folders,
+    is_refused,
+    is_refused_by_file,
+    makes_its_plan,
+    makes_one_plan,
+)
 
-RENEW = bool(os.environ.get("LOOPWRIGHT_RENEW_CORPUS"))
 DIALECTS = (aldo, archon, native, rondoflow, zenflow)
+VALID = definitions(CORPUS / "valid")
 
 
-def cases(kind: str) -> list[Any]:
-    return [pytest.param(path, id=path.stem) for path in sorted((CORPUS / kind).glob("*.yaml"))]
-
-
-def folders(kind: str) -> list[Any]:
-    return [
-        pytest.param(path, id=path.name) for path in sorted((CORPUS / "files" / kind).iterdir())
-    ]
-
-
-def expected(path: Path) -> list[str]:
-    """The findings that a file promises, in order."""
-    rows = path.read_text(encoding="utf-8").splitlines()
-    lines = [row.removeprefix("# expect: ") for row in rows if row.startswith("# expect: ")]
-    return [" ".join(reversed(line.split())) for line in lines]
-
-
-def is_the_plan(plan: Plan | None, beside: Path) -> None:
-    """The plan is the one that stands in a file, and survives being written down."""
-    assert plan is not None
-    if RENEW:
-        text = json.dumps(
-            json.loads(encode_plan(plan)), indent=2, sort_keys=True, ensure_ascii=False
-        )
-        beside.write_text(f"{text}\n", encoding="utf-8")
-    assert plan == decode_plan(beside.read_bytes())
-    assert decode_plan(encode_plan(plan)) == plan
-
-
-@pytest.mark.parametrize("path", cases("valid"))
+@pytest.mark.parametrize("path", VALID)
 def test_valid_agents_make_their_plan(path: Path) -> None:
     """A valid file lowers to exactly the plan beside it, with exactly the warnings it names."""
-    plan, problems = lowered(path.read_bytes(), file=path.name)
-    assert [f"{one.line}:{one.column} {one.code}" for one in problems] == expected(path)
-    assert {one.severity for one in problems} <= {"warning"}
-    is_the_plan(plan, path.with_name(f"{path.stem}.plan.json"))
+    makes_its_plan(lowered(path.read_bytes(), file=path.name), path)
 
 
 @pytest.mark.item("aldo-3")
-@pytest.mark.parametrize("path", cases("invalid"))
+@pytest.mark.parametrize("path", definitions(CORPUS / "invalid"))
 def test_invalid_agents_are_refused_as_promised(path: Path) -> None:
     """An invalid file gives exactly the findings that it names, each in its place, and no plan."""
-    plan, problems = lowered(path.read_bytes(), file=path.name)
-    assert [f"{one.line}:{one.column} {one.code}" for one in problems] == expected(path)
-    assert plan is None
+    is_refused(lowered(path.read_bytes(), file=path.name), path)
 
 
-@pytest.mark.parametrize("path", folders("valid"))
+@pytest.mark.parametrize("path", folders(CORPUS, "valid"))
 def test_files_that_belong_together_make_one_plan(path: Path) -> None:
     """An agent with its prompt, its schema and its subagents lowers to the plan in its folder."""
-    plan, problems = gathered(path)
-    assert problems == []
-    is_the_plan(plan, path / "plan.json")
+    makes_one_plan(gathered(path), path)
 
 
-@pytest.mark.parametrize("path", folders("invalid"))
+@pytest.mark.parametrize("path", folders(CORPUS, "invalid"))
 def test_files_that_do_not_fit_are_refused_as_promised(path: Path) -> None:
     """Each finding names the file it is about, and the first file comes first."""
-    plan, problems = gathered(path)
-    found = [f"{one.file}:{one.line}:{one.column} {one.code}" for one in problems]
-    assert found == expected(path / "main.yaml")
-    assert plan is None
+    is_refused_by_file(gathered(path), path)
 
 
 OWN = [
-    *cases("valid"),
-    *(pytest.param(one.values[0] / "main.yaml", id=one.id) for one in folders("valid")),
+    *VALID,
+    *(pytest.param(one.values[0] / "main.yaml", id=one.id) for one in folders(CORPUS, "valid")),
 ]
 
 

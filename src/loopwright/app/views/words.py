@@ -7,7 +7,7 @@ from loopwright.kernel.limits import cap
 from loopwright.kernel.reopening import REOPENED, at_cap
 from loopwright.kernel.state import State
 from loopwright.model.actions import Decision, Repeat
-from loopwright.model.checks import Contains, leaves
+from loopwright.model.checks import AllOf, AnyOf, Check, Contains, leaves
 from loopwright.model.plan import only_repeat
 from loopwright.runtime.headline import status_of
 
@@ -17,6 +17,11 @@ _DONE = {
     "contains": "the output has the text in it",
     "command": "the check command succeeded",
     "schema": "the result fits its schema",
+    "script": "the check script succeeded",
+    "judge": "the judge said done",
+    "goal": "the goal is met",
+    "person": "a person approved",
+    "expr": "the expression holds",
     "approved": "a person approved",
     "items": "every item was gone through",
     "max_iterations": "all passes were made",
@@ -55,7 +60,7 @@ def _ended(state: State, passes: str) -> str:
     reason, detail = finished.reason, finished.error.detail if finished.error else ""
     match finished.outcome:
         case "completed":
-            why = _DONE.get(reason)
+            why = _why_done(state, reason)
             return f"Completed{passes}{f': {why}' if why else ''}"
         case "exhausted":
             return f"{_LIMITS.get(reason, f'Stopped by a limit ({reason})')}{passes}"
@@ -64,6 +69,23 @@ def _ended(state: State, passes: str) -> str:
             return f"{known}{passes}{f': {detail}' if detail else ''}"
         case "cancelled":
             return f"Stopped{passes}{'' if reason == 'stopped' else f': {reason}'}"
+
+
+def _why_done(state: State, reason: str) -> str | None:
+    """Why a run is done. Of several checks that had to hold together, all are told."""
+    loop = only_repeat(state.plan)
+    if loop is None or not isinstance(loop.until, AllOf) or reason not in _DONE:
+        return _DONE.get(reason)
+    tags = (str(type(leaf).__struct_config__.tag) for leaf in leaves(loop.until))
+    parts = dict.fromkeys(_DONE.get(tag, f"the check {tag} passed") for tag in tags)
+    return " and ".join(parts) if _is_flat(loop.until) else _DONE[reason]
+
+
+def _is_flat(check: Check) -> bool:
+    """Whether nothing inside is a choice, so that every part has held."""
+    if isinstance(check, AllOf):
+        return all(_is_flat(part) for part in check.parts)
+    return not isinstance(check, AnyOf)
 
 
 def _passes(state: State) -> str:
