@@ -12,6 +12,7 @@ from loopwright.app.opening import open_log, open_reader, owner_alive, this_owne
 from loopwright.app.schemas import schema_problem
 from loopwright.app.service import Service
 from loopwright.app.settings import Settings
+from loopwright.app.stage_servers import StageServers
 from loopwright.programs.performer import LocalPerformer
 from loopwright.programs.sweep import sweep
 from loopwright.runtime.bus import LiveBus
@@ -62,6 +63,7 @@ async def local(settings: Settings, via: str = "cli") -> AsyncIterator[Local]:
         performer = LocalPerformer(bus, schema_problem, models=chats.performer)
         driver = LocalDriver(log, performer, clock=clock, owner=owner, check_schema=schema_problem)
         performer.ask_through(driver.ask)
+        performer.serve_stages(StageServers(desks, chats.workshop, settings.results).serve)
         driver.open()
         try:
             service = Service(log, clock, driver, settings.artifacts, via=via)
