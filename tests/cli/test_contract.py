@@ -17,8 +17,6 @@ LATER = (
     "worker",
     "tui",
     "mcp",
-    "user",
-    "token",
 )
 
 
@@ -35,6 +33,8 @@ def command_lines(names: dict[str, str]) -> dict[str, list[str]]:
         "run": ["run", "loop.yaml", "--no-wait"],
         "loop": ["loop", "hello", "--agent", "script:replies.yaml", "--max", "1"],
         "repl": ["repl"],
+        "user": ["user", "ls"],
+        "token": ["token", "ls"],
         "serve": ["serve", "--host", "0.0.0.0", "--port", "0"],
         "ls": ["ls"],
         "show": ["show", names["done"]],

@@ -5,7 +5,7 @@ import http.client
 import json
 import socket
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -78,6 +78,20 @@ class Served:
             return Reply(found.status, told, found.read())
         finally:
             connection.close()
+
+    def call(self, work: Callable[[], Any]) -> Any:
+        """Do something in the thread of the server."""
+
+        async def there() -> Any:
+            return work()
+
+        return asyncio.run_coroutine_threadsafe(there(), self.loop).result(SECONDS)
+
+    def made(self, role: str, **more: Any) -> str:
+        """A token with this role."""
+        reply = self("POST", "/api/v1/tokens", {"label": f"a {role}", "role": role, **more})
+        assert reply.status == 201, reply.body
+        return str(reply.json["token"])
 
     def plain(self, data: bytes, seconds: float = SECONDS) -> bytes:
         """Send bytes as they are; everything that comes back until the end of the connection."""

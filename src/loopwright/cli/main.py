@@ -56,6 +56,8 @@ COMMANDS: dict[str, Entry] = {
     "init": Entry("init", _WRITING, "write a definition that works at once"),
     "roles": Entry("roles", _WRITING, "roles that agents can have"),
     "serve": Entry("serve", _REST, "serve runs and gates over HTTP"),
+    "user": Entry("people", _REST, "people with accounts at a server"),
+    "token": Entry("people", _REST, "tokens for programs that ask a server"),
     "doctor": Entry("doctor", _REST, "see whether everything is in order"),
     "prune": Entry("prune", _REST, "forget runs that ended long ago"),
     "config": Entry("config", _REST, "settings and where they come from"),

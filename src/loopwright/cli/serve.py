@@ -80,17 +80,23 @@ class _Started(Protocol):
     def token(self) -> str | None: ...
 
     @property
+    def link(self) -> str | None: ...
+
+    @property
     def troubles(self) -> tuple[str, ...]: ...
 
 
 def _greet(door: Door, started: _Started) -> None:
     if door.as_json:
         told = {"url": started.url, "pid": started.pid, "token": started.token}
+        told["link"] = started.link
         door.put_json({**told, "troubles": list(started.troubles)})
         return
     if started.token is not None:
         door.tell(f"token: {started.token}")
         door.tell("this token is shown once; it may do everything, so keep it as a secret")
+    if started.link is not None:
+        door.tell(f"first admin: {started.link}")
     for trouble in started.troubles:
         door.tell(trouble, tone="bad")
     door.tell(f"serving {started.url}")

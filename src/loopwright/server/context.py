@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from loopwright.app.access import Access
+from loopwright.app.people import People
 from loopwright.app.service import Service
 from loopwright.app.settings import Settings
 from loopwright.app.wiring import Local
@@ -12,6 +13,7 @@ from loopwright.ports import Cards, Clock
 from loopwright.server.cursors import Cursors
 from loopwright.server.feed import Feed
 from loopwright.server.gallery import Gallery
+from loopwright.server.rates import Rates
 
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 
@@ -27,6 +29,7 @@ class Limits:
     query_fields: int = 64
     requests_per_second: int = 100
     heartbeat_seconds: float = 15.0
+    sign_ins_per_minute: int = 5  # for each name from each address
     recheck_seconds: float = 4.0  # how long a stream goes on for somebody who was shut out
 
 
@@ -44,6 +47,11 @@ class Serving:
     limits: Limits = field(default_factory=Limits)
 
     @property
+    def is_secure(self) -> bool:
+        """Whether browsers reach it by TLS alone."""
+        return self.tls_cert is not None or (self.public_url or "").startswith("https:")
+
+    @property
     def url(self) -> str:
         scheme = "https" if self.tls_cert else "http"
         return f"{scheme}://{self.host_in_url}:{self.port}"
@@ -59,6 +67,8 @@ class Context:
 
     here: Local
     access: Access
+    people: People
+    sign_ins: Rates
     settings: Settings
     serving: Serving
     feed: Feed

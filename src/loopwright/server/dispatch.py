@@ -8,19 +8,21 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from loopwright.app.access import Who, require
 from loopwright.app.problems import Problem
-from loopwright.errors import LoopwrightError, NotSignedIn
+from loopwright.errors import LoopwrightError
 from loopwright.server.answers import as_problem, as_response, secured
 from loopwright.server.bodies import parse_body, parse_query, read_body
 from loopwright.server.context import Context
 from loopwright.server.guarding import Guard
+from loopwright.server.identity import identify
 from loopwright.server.rates import Rates
 from loopwright.server.refusals import Refusal, headers_of, no_route, problem_of
 from loopwright.server.repeating import HEADER, Repeating
+from loopwright.server.roles import admit
 from loopwright.server.routes import Asked, Family, Refuse, Route
 
 _LOG = logging.getLogger("loopwright.server")
+LONGEST = 200  # of a path, in the record
 WRITING = ("POST", "PUT", "PATCH", "DELETE")
 
 
@@ -108,7 +110,7 @@ class Application:
         who = None if route.need == "open" else identify(context, request)
         if who is not None and route.need != "open":
             self._rates.count(who.name)
-            require(who, route.need)
+            admit(context, who, route.need, f"{route.method} {request.url.path}"[:LONGEST])
         query = parse_query(request.query_params, route.query)
         raw = b""
         if route.method in WRITING:
@@ -134,18 +136,6 @@ class Application:
             return await work()
         exactly = f"{route.method} {request.url.path}\n".encode() + raw
         return await self.repeating.once(who, ",".join(keys), exactly, work)
-
-
-def identify(context: Context, request: Request) -> Who:
-    """Whoever sends a request, by the token that it carries."""
-    given = request.headers.getlist("authorization")
-    scheme, _, token = given[0].partition(" ") if len(given) == 1 else ("", "", "")
-    if scheme.lower() != "bearer" or not token.strip():
-        raise NotSignedIn(
-            "Authentication required",
-            hint="send `Authorization: Bearer TOKEN`; `loopwright token create` makes one",
-        )
-    return context.access.by_token(token.strip())
 
 
 def _unexpected(request_id: str) -> Problem:

@@ -1,9 +1,13 @@
 """What the server refuses by itself, before any use case is asked, each with status and code."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from loopwright.app.problems import Problem, known_problem
 from loopwright.errors import LoopwrightError
+
+UNFIT = ("bad-user-name", "bad-password", "unknown-user-role")
+"""Understood, and not good enough: on the command line wrong usage, here 422."""
 
 TITLES = {
     400: "The request cannot be understood",
@@ -58,7 +62,8 @@ def problem_of(error: LoopwrightError) -> Problem:
             hint=error.hint,
             errors=error.errors,
         )
-    return known_problem(error)
+    problem = known_problem(error)
+    return replace(problem, status=422) if error.code in UNFIT else problem
 
 
 def headers_of(error: LoopwrightError, status: int) -> dict[str, str]:

@@ -15,6 +15,7 @@ import uvicorn
 
 from loopwright import __version__
 from loopwright.app.access import PERSON, Access
+from loopwright.app.people import People
 from loopwright.app.settings import Settings
 from loopwright.app.wiring import Local, local
 from loopwright.errors import CannotServe, LoopwrightError, NotAllowed, StorageError
@@ -27,6 +28,7 @@ from loopwright.server.feed import Feed
 from loopwright.server.gallery import Gallery
 from loopwright.server.holding import Held, announce, holding
 from loopwright.server.openapi import describe
+from loopwright.server.rates import Rates
 
 BACKLOG = 512
 DRAIN_SECONDS = 3
@@ -43,6 +45,7 @@ class Started:
     url: str
     pid: int
     token: str | None
+    link: str | None  # makes the first admin
     troubles: tuple[str, ...]  # runs that could not be taken up
 
 
@@ -79,9 +82,13 @@ async def living(
         here = await stack.enter_async_context(_bounded(settings))
         _check_public(serving, here.log)
         feed = Feed(here.log)
+        clock = here.service.clock
+        access = Access(here.log, clock, via="http")
         context = Context(
             here=here,
-            access=Access(here.log, here.service.clock, via="http"),
+            access=access,
+            people=People(access),
+            sign_ins=Rates(clock, serving.limits.sign_ins_per_minute, 60_000),
             settings=settings,
             serving=serving,
             feed=feed,
@@ -265,9 +272,12 @@ def is_loopback(host: str) -> bool:
 def _greeting(context: Context) -> Started:
     """Where it is, and at the very first start how to come in."""
     first = context.access.first_token()
+    code = context.people.first_link() if first is not None else None
+    base = context.serving.public_url or context.serving.url
     return Started(
         url=context.serving.url,
         pid=os.getpid(),
         token=first.text if first is not None else None,
+        link=f"{base.rstrip('/')}/setup#{code}" if code is not None else None,
         troubles=tuple(f"{run}: {why}" for run, why in context.here.driver.problems),
     )

@@ -150,3 +150,74 @@ class EventPage(msgspec.Struct):
     events: list[dict[str, JsonValue]]
     seq: int
     next: int | None
+
+
+class Me(msgspec.Struct):
+    """Whoever asks."""
+
+    name: str
+    role: str
+
+
+class UserItem(msgspec.Struct):
+    """Somebody with an account."""
+
+    name: str
+    role: str
+    active: bool
+    created_at: str
+
+
+class UserList(msgspec.Struct):
+    """People with accounts."""
+
+    users: list[UserItem]
+
+
+class LinkMade(msgspec.Struct):
+    """A one-time link."""
+
+    link: str
+
+
+class TokenItem(msgspec.Struct):
+    """A token as lists show it."""
+
+    id: str
+    label: str
+    role: str
+    person: str | None
+    created_at: str
+    expires_at: str | None
+    revoked_at: str | None
+
+
+class TokenList(msgspec.Struct):
+    """Tokens."""
+
+    tokens: list[TokenItem]
+
+
+class TokenMade(TokenItem):
+    """A new token; its text is told once."""
+
+    token: str
+
+
+class AuditItem(msgspec.Struct):
+    """Something that somebody did."""
+
+    id: int
+    at: str
+    who: str
+    via: str
+    action: str
+    subject: str
+    detail: str
+
+
+class AuditPage(msgspec.Struct):
+    """Who did what, newest first; ask again before `next`."""
+
+    rows: list[AuditItem]
+    next: int | None

@@ -76,7 +76,7 @@ async def _stream(asked: Asked, run: str, after: int) -> AsyncIterator[bytes]:
     if after > log.version(run):
         yield _event("resync", {"run": run, "seq": log.version(run)})
         return
-    while not context.closing.is_set() and context.access.still(asked.who):
+    while not context.closing.is_set() and context.people.still(asked.who):
         facts = _read(context, run, after)
         if facts:
             yield b"".join(_frame(run, one) for one in facts)

@@ -1,0 +1,234 @@
+"""`user` and `token`: who may come in to a server of this home."""
+
+import sys
+from contextlib import closing, contextmanager
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+import click
+
+from loopwright.cli.cells import table
+from loopwright.cli.door import Door
+from loopwright.cli.looking import terminal_width
+from loopwright.cli.verb import CONTEXT, Verb, common_options, door_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from loopwright.app.access import Token
+    from loopwright.app.people import People
+
+ROLES = ("viewer", "editor", "admin")
+_ROLE = click.option("--role", type=click.Choice(ROLES), default="viewer", show_default=True)
+
+
+@contextmanager
+def _people(door: Door) -> "Iterator[People]":
+    from loopwright.app.access import Access  # noqa: PLC0415 - help stays quick
+    from loopwright.app.opening import open_log  # noqa: PLC0415 - help stays quick
+    from loopwright.app.people import People  # noqa: PLC0415 - help stays quick
+    from loopwright.runtime.clock import SystemClock  # noqa: PLC0415 - help stays quick
+
+    with closing(open_log(door.settings)) as log:
+        yield People(Access(log, SystemClock()))
+
+
+def _me() -> str:
+    from loopwright.app.service import current_user  # noqa: PLC0415 - help stays quick
+
+    return current_user()
+
+
+def _done(door: Door, words: str, told: dict[str, object]) -> None:
+    if door.as_json:
+        door.put_json(told)
+    else:
+        door.say(words)
+
+
+# -- people ----------------------------------------------------------------------------------------
+
+
+@click.command("ls", cls=Verb)
+@click.pass_context
+def user_ls(ctx: click.Context, /) -> None:
+    """People with accounts."""
+    door = door_of(ctx)
+    with _people(door) as people:
+        found = people.all()
+    if door.as_json:
+        listed = [{"name": one.name, "role": one.role, "active": one.active} for one in found]
+        door.put_json({"users": listed})
+        return
+    rows = [["NAME", "ROLE", "STATE"]]
+    rows += [[one.name, one.role, "active" if one.active else "off"] for one in found]
+    for line in table(rows, terminal_width()) if found else ():
+        door.put(line)
+    if not found:
+        door.say("nobody has an account; `loopwright user add NAME --role admin` makes one")
+
+
+@click.command(
+    "add", cls=Verb, examples=[("loopwright user add ann --role editor", "prints a one-time link")]
+)
+@click.argument("name", metavar="NAME")
+@_ROLE
+@click.option("--password-stdin", is_flag=True, help="Take the password from stdin.")
+@click.pass_context
+def user_add(ctx: click.Context, /, *, name: str, role: str, password_stdin: bool) -> None:
+    """Make an account. Without a password a link is printed that sets one, once, within a day."""
+    from loopwright.app.people import as_role  # noqa: PLC0415 - help stays quick
+
+    door = door_of(ctx)
+    password = sys.stdin.readline().rstrip("\n") if password_stdin else ""
+    with _people(door) as people:
+        people.add(name, as_role(role), by=_me(), password=password)
+        code = None if password else people.link(as_role(role), by=_me(), person=name)
+    link = None if code is None else f"/setup#{code}"
+    told: dict[str, object] = {"name": name, "role": role, "link": link}
+    _done(door, f"{name} is {role}" + (f"; sets a password: SERVER{link}" if link else ""), told)
+
+
+@click.command("role", cls=Verb)
+@click.argument("name", metavar="NAME")
+@click.argument("role", metavar="ROLE", type=click.Choice(ROLES))
+@click.pass_context
+def user_role(ctx: click.Context, /, *, name: str, role: str) -> None:
+    """Give somebody another role; their sessions end."""
+    from loopwright.app.people import as_role  # noqa: PLC0415 - help stays quick
+
+    door = door_of(ctx)
+    with _people(door) as people:
+        people.set_role(name, as_role(role), by=_me())
+    _done(door, f"{name} is {role}", {"name": name, "role": role})
+
+
+@click.command("off", cls=Verb)
+@click.argument("name", metavar="NAME")
+@click.pass_context
+def user_off(ctx: click.Context, /, *, name: str) -> None:
+    """Close an account; sessions and tokens count no more."""
+    door = door_of(ctx)
+    with _people(door) as people:
+        people.set_active(name, active=False, by=_me())
+    _done(door, f"{name} is off", {"name": name, "active": False})
+
+
+@click.command("on", cls=Verb)
+@click.argument("name", metavar="NAME")
+@click.pass_context
+def user_on(ctx: click.Context, /, *, name: str) -> None:
+    """Open an account again."""
+    door = door_of(ctx)
+    with _people(door) as people:
+        people.set_active(name, active=True, by=_me())
+    _done(door, f"{name} is active", {"name": name, "active": True})
+
+
+@click.command("rm", cls=Verb)
+@click.argument("name", metavar="NAME")
+@click.pass_context
+def user_rm(ctx: click.Context, /, *, name: str) -> None:
+    """Take an account away, with its sessions and tokens."""
+    door = door_of(ctx)
+    with _people(door) as people:
+        people.remove(name, by=_me())
+    _done(door, f"{name} is gone", {"name": name, "removed": True})
+
+
+# -- tokens ----------------------------------------------------------------------------------------
+
+
+@click.command("ls", cls=Verb)
+@click.pass_context
+def token_ls(ctx: click.Context, /) -> None:
+    """Tokens, never their texts."""
+    door = door_of(ctx)
+    with _people(door) as people:
+        found = people.access.tokens()
+        now = people.clock.now_ms()
+    if door.as_json:
+        door.put_json({"tokens": [_item(one, now) for one in found]})
+        return
+    rows = [["ID", "ROLE", "STATE", "UNTIL", "LABEL"]]
+    rows += [[str(value) for value in _item(one, now).values()] for one in found]
+    for line in table(rows, terminal_width()) if found else ():
+        door.put(line)
+    if not found:
+        door.say("there are no tokens; `loopwright token create LABEL` makes one")
+
+
+def _item(token: "Token", now: int) -> dict[str, object]:
+    until = token.expires_at
+    state = "revoked" if token.revoked_at else ("expired" if until and until <= now else "good")
+    day = datetime.fromtimestamp(until / 1_000).astimezone().date().isoformat() if until else "-"
+    owner = f"{token.person}: " if token.person else ""
+    return {
+        "id": token.id,
+        "role": token.role,
+        "state": state,
+        "until": day,
+        "label": f"{owner}{token.label}",
+    }
+
+
+@click.command(
+    "create",
+    cls=Verb,
+    examples=[("loopwright token create ci --role editor --days 30", "printed once, on stdout")],
+)
+@click.argument("label", metavar="LABEL")
+@_ROLE
+@click.option("--days", type=click.IntRange(1, 3_650), default=90, show_default=True)
+@click.option("--user", metavar="NAME", help="Whose it is; it can do no more than they can.")
+@click.pass_context
+def token_create(
+    ctx: click.Context, /, *, label: str, role: str, days: int, user: str | None
+) -> None:
+    """Make a token for a server of this home. Its text is told once and kept nowhere."""
+    from loopwright.app.people import as_role  # noqa: PLC0415 - help stays quick
+
+    door = door_of(ctx)
+    with _people(door) as people:
+        made = people.new_token(label, as_role(role), by=_me(), person=user or "", days=days)
+    if door.as_json:
+        door.put_json({"id": made.token.id, "token": made.text, "role": role, "days": days})
+    else:
+        door.put(made.text)
+
+
+@click.command("revoke", cls=Verb)
+@click.argument("token", metavar="ID")
+@click.pass_context
+def token_revoke(ctx: click.Context, /, *, token: str) -> None:
+    """End a token, now and for good."""
+    door = door_of(ctx)
+    with _people(door) as people:
+        ended = people.access.revoke(token, by=_me())
+    _done(door, f"{ended.id} ({ended.label}) is revoked", {"id": ended.id, "revoked": True})
+
+
+def _group(name: str, say: str, commands: list[click.Command]) -> click.Group:
+    made = click.Group(
+        name,
+        help=say,
+        context_settings=CONTEXT,
+        params=common_options(),
+        commands={str(one.name): one for one in commands},
+    )
+    made.no_args_is_help = True
+    return made
+
+
+VERBS = {
+    "user": _group(
+        "user",
+        "People with accounts at a server of this home.",
+        [user_ls, user_add, user_role, user_off, user_on, user_rm],
+    ),
+    "token": _group(
+        "token",
+        "Tokens for programs that ask a server of this home.",
+        [token_ls, token_create, token_revoke],
+    ),
+}

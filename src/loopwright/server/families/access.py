@@ -1,0 +1,344 @@
+"""Who may come in: signing in and out, people, tokens, and the record of who did what."""
+
+from typing import Annotated
+
+import msgspec
+from starlette.responses import Response
+
+from loopwright.app.access import Person, Token, require
+from loopwright.app.moments import timestamp
+from loopwright.app.people import as_role
+from loopwright.errors import NotFound
+from loopwright.model.record import JsonValue
+from loopwright.server.answers import as_response
+from loopwright.server.identity import expired_cookie, session_cookie
+from loopwright.server.routes import Answer, Asked, Body, Family, Query, Route
+from loopwright.server.shapes import (
+    AuditPage,
+    LinkMade,
+    Me,
+    TokenItem,
+    TokenList,
+    TokenMade,
+    UserItem,
+    UserList,
+)
+
+BASE = "/api/v1"
+
+
+class SignInBody(Body):
+    """Name and password."""
+
+    name: str
+    password: str
+
+
+class SetupBody(Body):
+    """The code of a one-time link, and the account that it makes."""
+
+    code: str
+    name: str
+    password: str
+
+
+class UserBody(Body):
+    """A new account."""
+
+    name: str
+    role: str = "viewer"
+    password: str | None = None
+
+
+class UserChange(Body):
+    """What changes of an account."""
+
+    role: str | None = None
+    active: bool | None = None
+    password: str | None = None
+
+
+class TokenBody(Body):
+    """A new token, for oneself; at most with one's own role."""
+
+    label: str
+    role: str | None = None
+    days: Annotated[int, msgspec.Meta(ge=1, le=3_650)] | None = 90
+
+
+class AuditQuery(Query):
+    """Which rows of the record."""
+
+    subject: str = ""
+    before: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    limit: Annotated[int, msgspec.Meta(ge=1, le=200)] = 100
+
+
+# -- coming in and going out -----------------------------------------------------------------------
+
+
+async def sign_in(asked: Asked) -> Answer:
+    body, context = asked.body(SignInBody), asked.context
+    client = asked.request.client.host if asked.request.client else ""
+    context.sign_ins.count(f"{client}\0{body.name}")
+    signed = context.people.sign_in(body.name, body.password)
+    response = as_response({"name": signed.who.name, "role": signed.who.role}, 200)
+    session_cookie(context.serving, response, signed.secret)
+    return response
+
+
+async def sign_out(asked: Asked) -> Answer:
+    asked.context.people.sign_out(asked.who)
+    response = Response(status_code=204)
+    expired_cookie(asked.context.serving, response)
+    return response
+
+
+async def me(asked: Asked) -> Answer:
+    return {"name": asked.who.name, "role": asked.who.role}
+
+
+async def setup(asked: Asked) -> Answer:
+    body, context = asked.body(SetupBody), asked.context
+    client = asked.request.client.host if asked.request.client else ""
+    context.sign_ins.count(f"{client}\0setup")
+    person = context.people.use_link(body.code, body.name, body.password)
+    return {"name": person.name, "role": person.role}
+
+
+# -- people ----------------------------------------------------------------------------------------
+
+
+async def users(asked: Asked) -> Answer:
+    return {"users": [_user(person) for person in asked.context.people.all()]}
+
+
+async def add_user(asked: Asked) -> Answer:
+    body = asked.body(UserBody)
+    role = as_role(body.role)
+    password = body.password or ""
+    person = asked.context.people.add(body.name, role, by=asked.who.name, password=password)
+    return _user(person)
+
+
+async def change_user(asked: Asked) -> Answer:
+    body, people, name = asked.body(UserChange), asked.context.people, asked.params["name"]
+    by = asked.who.name
+    if body.role is not None:
+        people.set_role(name, as_role(body.role), by=by)
+    if body.active is not None:
+        people.set_active(name, active=body.active, by=by)
+    if body.password is not None:
+        people.set_password(name, body.password, by=by)
+    person = asked.context.access.person(name)
+    if person is None:
+        raise NotFound(f"no user {name[:80]!a}")
+    return _user(person)
+
+
+async def remove_user(asked: Asked) -> Answer:
+    asked.context.people.remove(asked.params["name"], by=asked.who.name)
+    return None
+
+
+async def user_link(asked: Asked) -> Answer:
+    context, name = asked.context, asked.params["name"]
+    code = context.people.link("viewer", by=asked.who.name, person=name)
+    base = context.serving.public_url or context.serving.url
+    return {"link": f"{base.rstrip('/')}/setup#{code}"}
+
+
+def _user(person: Person) -> dict[str, JsonValue]:
+    return {
+        "name": person.name,
+        "role": person.role,
+        "active": person.active,
+        "created_at": timestamp(person.created_at),
+    }
+
+
+# -- tokens ----------------------------------------------------------------------------------------
+
+
+async def tokens(asked: Asked) -> Answer:
+    """One's own; an admin sees all."""
+    who = asked.who
+    found = asked.context.access.tokens(None if who.may("admin") else who.name)
+    return {"tokens": [_token(token) for token in found]}
+
+
+async def add_token(asked: Asked) -> Answer:
+    body, who, access = asked.body(TokenBody), asked.who, asked.context.access
+    role = who.role if body.role is None else as_role(body.role)
+    require(who, role)
+    owner = who.name if access.person(who.name) is not None else ""
+    made = access.new_token(body.label, role, by=who.name, person=owner, days=body.days)
+    return {**_token(made.token), "token": made.text}
+
+
+async def revoke_token(asked: Asked) -> Answer:
+    access, who, name = asked.context.access, asked.who, asked.params["token"]
+    own = [token.id for token in access.tokens(None if who.may("admin") else who.name)]
+    if name not in own:
+        raise NotFound(f"no token {name[:80]!a}")
+    return _token(access.revoke(name, by=who.name))
+
+
+def _token(token: Token) -> dict[str, JsonValue]:
+    return {
+        "id": token.id,
+        "label": token.label,
+        "role": token.role,
+        "person": token.person or None,
+        "created_at": timestamp(token.created_at),
+        "expires_at": None if token.expires_at is None else timestamp(token.expires_at),
+        "revoked_at": None if token.revoked_at is None else timestamp(token.revoked_at),
+    }
+
+
+async def audit(asked: Asked) -> Answer:
+    query = asked.query(AuditQuery)
+    rows = asked.context.cards.audited(
+        before=query.before, subject=query.subject, limit=query.limit
+    )
+    listed = [
+        {
+            "id": row.id,
+            "at": timestamp(row.at),
+            "who": row.who,
+            "via": row.via,
+            "action": row.action,
+            "subject": row.subject,
+            "detail": row.detail,
+        }
+        for row in rows
+    ]
+    return {"rows": listed, "next": rows[-1].id if len(rows) == query.limit else None}
+
+
+FAMILY = Family(
+    name="access",
+    prefix=BASE,
+    routes=(
+        Route(
+            method="POST",
+            path=f"{BASE}/session",
+            handle=sign_in,
+            need="open",
+            say="Sign in; the answer sets a cookie",
+            body=SignInBody,
+            answer=Me,
+            repeatable=False,
+        ),
+        Route(
+            method="DELETE",
+            path=f"{BASE}/session",
+            handle=sign_out,
+            need="viewer",
+            say="Sign out",
+            status=204,
+            repeatable=False,
+        ),
+        Route(
+            method="POST",
+            path=f"{BASE}/setup",
+            handle=setup,
+            need="open",
+            say="Make an account, or set its password, by a one-time link",
+            body=SetupBody,
+            answer=Me,
+            repeatable=False,
+        ),
+        Route(
+            method="GET",
+            path=f"{BASE}/me",
+            handle=me,
+            need="viewer",
+            say="Whoever asks",
+            answer=Me,
+        ),
+        Route(
+            method="GET",
+            path=f"{BASE}/users",
+            handle=users,
+            need="admin",
+            say="People with accounts",
+            answer=UserList,
+        ),
+        Route(
+            method="POST",
+            path=f"{BASE}/users",
+            handle=add_user,
+            need="admin",
+            say="Make an account",
+            body=UserBody,
+            answer=UserItem,
+            status=201,
+            repeatable=False,
+        ),
+        Route(
+            method="PATCH",
+            path=f"{BASE}/users/{{name}}",
+            handle=change_user,
+            need="admin",
+            say="Change role, password or state of an account",
+            body=UserChange,
+            answer=UserItem,
+            repeatable=False,
+        ),
+        Route(
+            method="DELETE",
+            path=f"{BASE}/users/{{name}}",
+            handle=remove_user,
+            need="admin",
+            say="Take an account away, with its sessions and tokens",
+            status=204,
+        ),
+        Route(
+            method="POST",
+            path=f"{BASE}/users/{{name}}/link",
+            handle=user_link,
+            need="admin",
+            say="A one-time link that sets a password",
+            answer=LinkMade,
+            status=201,
+            repeatable=False,
+        ),
+        Route(
+            method="GET",
+            path=f"{BASE}/tokens",
+            handle=tokens,
+            need="viewer",
+            say="One's own tokens; an admin sees all",
+            answer=TokenList,
+        ),
+        Route(
+            method="POST",
+            path=f"{BASE}/tokens",
+            handle=add_token,
+            need="viewer",
+            say="Make a token for oneself; its text is told once",
+            body=TokenBody,
+            answer=TokenMade,
+            status=201,
+            repeatable=False,
+        ),
+        Route(
+            method="DELETE",
+            path=f"{BASE}/tokens/{{token}}",
+            handle=revoke_token,
+            need="viewer",
+            say="End a token",
+            answer=TokenItem,
+        ),
+        Route(
+            method="GET",
+            path=f"{BASE}/audit",
+            handle=audit,
+            need="admin",
+            say="Who did what, newest first",
+            query=AuditQuery,
+            answer=AuditPage,
+        ),
+    ),
+)

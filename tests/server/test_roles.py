@@ -1,0 +1,154 @@
+"""The matrix of roles: every route with everybody who may ask. A route without a row fails."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from loopwright.app.access import DENIED, TOKEN, Token
+from loopwright.ports import Card
+from loopwright.server.families import FAMILIES
+from tests.server.served import Served, served
+
+OPEN, VIEWER, EDITOR, ADMIN = range(4)
+ROWS = {
+    "GET /healthz": OPEN,
+    "GET /readyz": OPEN,
+    "GET /api/version": OPEN,
+    "GET /setup": OPEN,
+    "GET /setup.js": OPEN,
+    "POST /api/v1/session": OPEN,
+    "POST /api/v1/setup": OPEN,
+    "GET /openapi.json": VIEWER,
+    "GET /api/v1/me": VIEWER,
+    "DELETE /api/v1/session": VIEWER,
+    "GET /api/v1/tokens": VIEWER,
+    "POST /api/v1/tokens": VIEWER,
+    "DELETE /api/v1/tokens/{token}": VIEWER,
+    "GET /api/v1/users": ADMIN,
+    "POST /api/v1/users": ADMIN,
+    "PATCH /api/v1/users/{name}": ADMIN,
+    "DELETE /api/v1/users/{name}": ADMIN,
+    "POST /api/v1/users/{name}/link": ADMIN,
+    "GET /api/v1/audit": ADMIN,
+    "GET /api/v1/runs": VIEWER,
+    "POST /api/v1/runs": EDITOR,
+    "GET /api/v1/runs/{run}": VIEWER,
+    "GET /api/v1/runs/{run}/snapshot": VIEWER,
+    "GET /api/v1/runs/{run}/events": VIEWER,
+    "POST /api/v1/runs/{run}/pause": EDITOR,
+    "POST /api/v1/runs/{run}/resume": EDITOR,
+    "POST /api/v1/runs/{run}/stop": EDITOR,
+    "GET /api/v1/gates": VIEWER,
+    "POST /api/v1/gates/{gate}/approve": EDITOR,
+    "POST /api/v1/gates/{gate}/reject": EDITOR,
+    "POST /api/v1/gates/{gate}/continue": EDITOR,
+}
+"""Every route, and the least that may use it."""
+
+CALLERS = {
+    "anonymous": OPEN,
+    "viewer": VIEWER,
+    "editor": EDITOR,
+    "admin": ADMIN,
+    "expired": OPEN,
+    "revoked": OPEN,
+}
+
+
+@pytest.fixture(scope="module")
+def tokens(shared: Served) -> dict[str, str]:
+    """The token of each caller."""
+    made = {role: shared.made(role) for role in ("viewer", "editor", "admin")}
+    made |= {"expired": shared.made("admin"), "revoked": shared.made("admin"), "anonymous": ""}
+    shared("DELETE", f"/api/v1/tokens/{made['revoked'].split('_')[1]}")
+    shared.call(lambda: expire(shared, made["expired"]))
+    return made
+
+
+def expire(server: Served, text: str) -> None:
+    """Let the time of a token be over."""
+    cards = server.context.cards
+    card = cards.card(TOKEN, text.split("_")[1])
+    assert card is not None
+    token = msgspec.json.decode(card.body, type=Token)
+    old = msgspec.structs.replace(token, expires_at=1)
+    cards.change([(Card(kind=TOKEN, key=card.key, body=msgspec.json.encode(old)), None)])
+
+
+def test_every_route_has_a_row() -> None:
+    """What is served is what is stated here, row by row."""
+    served_routes = {f"{r.method} {r.path}": r.need for f in FAMILIES for r in f.routes}
+    names = {"open": OPEN, "viewer": VIEWER, "editor": EDITOR, "admin": ADMIN}
+    assert {row: names[need] for row, need in served_routes.items()} == ROWS
+
+
+@pytest.mark.item("G4")
+@pytest.mark.parametrize("caller", CALLERS)
+def test_every_cell(shared: Served, tokens: dict[str, str], caller: str) -> None:
+    """Whoever has less than a route needs gets 401 or 403 and nothing else; who has enough gets
+    an answer about what they asked.
+    """
+    for row, least in ROWS.items():
+        method, _, path = row.partition(" ")
+        sent = re.sub(r"\{\w+\}", "nothing", path)
+        body = {} if method in ("POST", "PATCH") else None
+        reply = shared(method, sent, body, token=tokens[caller])
+        if CALLERS[caller] >= least:
+            assert reply.status not in (401, 403, 405, 500), (row, caller, reply.body)
+        elif CALLERS[caller] == OPEN:
+            assert reply.status == 401, (row, caller)
+        else:
+            assert (reply.status, reply.json["detail"]) == (403, DENIED), (row, caller)
+
+
+@pytest.mark.parametrize("bad", ["x", "lwt_a_b", "lwt__", "lwt_a_b_c", "é", "lwt_{id}_wrong"])
+def test_tokens_that_are_none(shared: Served, bad: str) -> None:
+    """Whatever is no token gets the same answer."""
+    text = bad.format(id=shared.token.split("_")[1])
+    headers = {"Authorization": f"Bearer {text}".encode().decode("latin-1")}
+    reply = shared("GET", "/api/v1/me", token="", headers=headers)
+    assert (reply.status, reply.code) == (401, "not-signed-in")
+    assert reply.headers["www-authenticate"] == "Bearer"
+
+
+@pytest.mark.parametrize("scheme", ["Basic", "Token", ""])
+def test_other_schemes(shared: Served, scheme: str) -> None:
+    """A token is sent as a bearer token."""
+    headers = {"Authorization": f"{scheme} {shared.token}"}
+    assert shared("GET", "/api/v1/me", token="", headers=headers).status == 401
+
+
+@pytest.mark.item("F13")
+def test_a_role_is_not_claimed(shared: Served, tokens: dict[str, str]) -> None:
+    """What a request says about its own role changes nothing."""
+    claims = {"X-Role": "admin", "X-User": "root", "Cookie": "role=admin"}
+    reply = shared("GET", "/api/v1/me", token=tokens["viewer"], headers=claims)
+    assert reply.json == {"name": "a viewer", "role": "viewer"}
+    more = shared("POST", "/api/v1/tokens", {"label": "x", "role": "admin"}, token=tokens["viewer"])
+    assert (more.status, more.code) == (403, "role")
+
+
+def test_a_denial_is_on_record(shared: Served, tokens: dict[str, str]) -> None:
+    """Who was not let through, and to what, can be read later."""
+    shared("POST", "/api/v1/runs", {"definition": "x"}, token=tokens["viewer"])
+    rows = shared("GET", "/api/v1/audit?limit=1").json["rows"]
+    assert (rows[0]["who"], rows[0]["action"]) == ("a viewer", "denied")
+    assert rows[0]["subject"] == "POST /api/v1/runs"
+    assert shared("GET", "/api/v1/runs").json["runs"] == []
+
+
+@pytest.fixture
+def quick(tmp_path: Path) -> Iterator[Served]:
+    with served(tmp_path) as one:
+        yield one
+
+
+def test_rates(quick: Served) -> None:
+    """Nobody keeps the others from being answered."""
+    statuses = [quick("GET", "/api/v1/me").status for _ in range(140)]
+    assert set(statuses) == {200, 429}
+    other = quick.call(lambda: quick.context.access.new_token("b", "viewer", by="t")).text
+    assert quick("GET", "/api/v1/me", token=other).status == 200
