@@ -16,6 +16,7 @@ from loopwright.kernel.facts import (
     Usage,
 )
 from loopwright.kernel.fold import fold
+from loopwright.kernel.reasons import HOME_BUDGET
 from loopwright.model.actions import AskPerson, CallAgent, Each, Repeat, RunCommand, Step, Steps
 from loopwright.model.checks import Command, Person
 from loopwright.model.plan import Agent, Plan
@@ -306,3 +307,28 @@ def test_a_budget_that_ends_elsewhere_ends_the_wait_for_the_next_pass(
     ]
     assert ended == (["main.waits", "main"] if ends else [])
     assert settle(fold(plan, run.facts), Texts(), run.state.now) == []
+
+
+@pytest.mark.item("aldo-27")
+@pytest.mark.parametrize("attempts", [1, 3])
+def test_what_all_runs_may_use_together_is_no_failure(attempts: int) -> None:
+    """A call that is refused for it ends the run at a limit, and is not tried again."""
+    retry = Retry(attempts=attempts, on=("any",))
+    step = Step(id="main", action=CallAgent(agent="worker"), retry=retry)
+    plan = Plan(name="p", steps=(step,))
+    driver = Driver(plan, script=by_effect({}, default=Fail(HOME_BUDGET, "spent 5 of 5"))).run()
+    assert driver.ended[:2] == ("exhausted", "home_budget")
+    assert len([fact for fact in driver.facts if isinstance(fact, EffectRequested)]) == 1
+
+
+@pytest.mark.item("aldo-27")
+def test_the_same_for_a_turn_of_a_model() -> None:
+    """A conversation that is not paid for ends at the limit too."""
+    agent = Agent(spec="model:x/y")
+    plan = Plan(
+        name="p",
+        steps=(Step(id="main", action=CallAgent(agent="worker")),),
+        agents={"worker": agent},
+    )
+    driver = Driver(plan, script=by_effect({}, default=Fail(HOME_BUDGET, "spent 5 of 5"))).run()
+    assert driver.ended[:2] == ("exhausted", "home_budget")

@@ -14,12 +14,15 @@ from typing import Literal, TypeAlias, cast
 
 from platformdirs import user_config_path, user_data_path
 
+from loopwright.app.purse import Purse
 from loopwright.app.server_settings import MCP, BadServers, read_servers
 from loopwright.errors import LoopwrightError
 from loopwright.model.record import JsonValue
 
 PREFIX = "LOOPWRIGHT_"
 PROJECT_FILE = "loopwright.toml"
+BUDGET = "budget"
+PURSE_KEYS = ("usd_per_day", "tokens_per_day", "usd_total", "tokens_total", "hard_stop")
 
 
 Durability: TypeAlias = Literal["full", "normal"]
@@ -68,6 +71,7 @@ class Settings:
     agent: str | None = None
     color: Color = "auto"
     mcp: Mapping[str, Mapping[str, JsonValue]] = field(default_factory=dict)  # servers by name
+    budget: Purse = field(default_factory=Purse)  # of all runs of the home together
 
     @property
     def results(self) -> Path:
@@ -131,6 +135,7 @@ def load_settings(*, data_dir: str | None = None, place: Place | None = None) ->
     found: dict[Name, Found] = {}
     files: list[Path] = []
     servers: dict[str, Mapping[str, JsonValue]] = {}
+    purse: Purse | None = None
     if data_dir is not None:
         found["home"] = Found(_checked("home", data_dir, "--data-dir"), "--data-dir", place.cwd)
     for name, value in _from_env(place):
@@ -140,10 +145,11 @@ def load_settings(*, data_dir: str | None = None, place: Place | None = None) ->
         for name, value in values.settings.items():
             found.setdefault(name, value)
         servers = {**values.servers, **servers}
+        purse = purse or values.purse
     origins = {name: found[name].origin if name in found else "default" for name in NAMES}
     warnings = tuple(_unknown_variables(place.env))
     return Resolved(
-        settings=replace(_settings(found), mcp=servers),
+        settings=replace(_settings(found), mcp=servers, budget=purse or Purse()),
         origins=origins,
         warnings=warnings,
         files=tuple(files),
@@ -197,6 +203,7 @@ class _Values:
 
     settings: Mapping[Name, Found]
     servers: Mapping[str, Mapping[str, JsonValue]]
+    purse: Purse | None = None
 
 
 def _from_files(place: Place) -> Iterator[tuple[Path, _Values]]:
@@ -246,18 +253,22 @@ def _toml(file: Path) -> dict[str, object]:
 def _values(table: Mapping[str, object], file: Path, origin: str) -> _Values:
     values: dict[Name, Found] = {}
     servers: dict[str, Mapping[str, JsonValue]] = {}
+    purse: Purse | None = None
     for key, value in table.items():
         if key == MCP:
             servers = _servers(value, origin)
             continue
+        if key == BUDGET:
+            purse = _purse(value, origin)
+            continue
         if key not in NAMES:
-            known = ", ".join([*NAMES, MCP])
+            known = ", ".join([*NAMES, MCP, BUDGET])
             hint = _near(key, NAMES).removeprefix(": ") or f"settings are {known}"
             raise _refused(f"{origin}: unknown setting {key!r}", hint)
         if not isinstance(value, str):
             raise _refused(f"{origin}: {key} must be text, not {value!r}", f'write {key} = "…"')
         values[key] = Found(_checked(key, value, f"{origin}: {key}"), origin, file.parent)
-    return _Values(values, servers)
+    return _Values(values, servers, purse)
 
 
 def _servers(value: object, origin: str) -> dict[str, Mapping[str, JsonValue]]:
@@ -265,6 +276,27 @@ def _servers(value: object, origin: str) -> dict[str, Mapping[str, JsonValue]]:
         return read_servers(value)
     except BadServers as problem:
         raise _refused(f"{origin}: {problem}", problem.hint) from None
+
+
+def _purse(value: object, origin: str) -> Purse:
+    """What all runs of the home may use together."""
+    keys = ", ".join(PURSE_KEYS)
+    if not isinstance(value, dict):
+        raise _refused(f"{origin}: {BUDGET} is not a table", f"write [{BUDGET}] with {keys}")
+    for key, amount in value.items():
+        if key not in PURSE_KEYS:
+            raise _refused(f"{origin}: unknown {key!r} in {BUDGET}", f"it may have {keys}")
+        if key == "hard_stop":
+            fits, wanted = isinstance(amount, bool), "true or false"
+        else:
+            whole = key.startswith("tokens")
+            kinds = (int,) if whole else (int, float)
+            number = isinstance(amount, kinds) and not isinstance(amount, bool)
+            fits = number and 0 <= cast("float", amount) < float("inf")
+            wanted = f"a {'whole ' if whole else ''}number from 0 on"
+        if not fits:
+            raise _refused(f"{origin}: {BUDGET}.{key} is {amount!r}", f"it must be {wanted}")
+    return Purse(**value)
 
 
 def _checked(name: Name, value: str, where: str) -> str:

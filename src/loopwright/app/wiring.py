@@ -9,6 +9,7 @@ from loopwright.app.chatting import Chats
 from loopwright.app.desks import Desks
 from loopwright.app.granting import servers_of
 from loopwright.app.opening import open_log, open_reader, owner_alive, this_owner
+from loopwright.app.purse import Guarded
 from loopwright.app.schemas import schema_problem
 from loopwright.app.service import Service
 from loopwright.app.settings import Settings
@@ -61,7 +62,9 @@ async def local(settings: Settings, via: str = "cli") -> AsyncIterator[Local]:
             desks=desks,
         )
         performer = LocalPerformer(bus, schema_problem, models=chats.performer)
-        driver = LocalDriver(log, performer, clock=clock, owner=owner, check_schema=schema_problem)
+        purse = settings.budget
+        paid = performer if purse.is_open else Guarded(performer, purse, log, clock)
+        driver = LocalDriver(log, paid, clock=clock, owner=owner, check_schema=schema_problem)
         performer.ask_through(driver.ask)
         performer.serve_stages(StageServers(desks, chats.workshop, settings.results).serve)
         driver.open()

@@ -24,6 +24,7 @@ from loopwright.kernel.gates import about_call
 from loopwright.kernel.histories import Cut, Strategy, cut, is_too_long
 from loopwright.kernel.limits import over_budget
 from loopwright.kernel.messages import deliver
+from loopwright.kernel.reasons import HOME_BUDGET
 from loopwright.kernel.state import Senses, State, has_to_wait, is_full
 from loopwright.kernel.trying import back_off, goes_on, request
 from loopwright.model.checks import Leaf, NoCalls, Spend, ToolResult
@@ -54,6 +55,8 @@ def cycle_outcome(state: State, body: CycleBody) -> Result | None:
     if failure is not None and not _is_tried_again(body, failure):
         if failure.error.type == "cancelled":
             return Result("cancelled", failure.error.detail)
+        if failure.error.type == HOME_BUDGET:
+            return Result("exhausted", HOME_BUDGET, error=failure.error)
         return Result("failed", "error", output=failure.output or None, error=failure.error)
     if is_full(state, body.owner) or not state.has_budget:
         return None

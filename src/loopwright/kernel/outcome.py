@@ -15,6 +15,7 @@ from loopwright.kernel.facts import EffectDone, EffectFailed, Failure
 from loopwright.kernel.frames import Body, CycleBody, LeafBody, RepeatBody, Result, StepsBody
 from loopwright.kernel.graph_outcome import steps_outcome
 from loopwright.kernel.limits import cap, loop_over_budget, out_of_time, over_budget, stalled
+from loopwright.kernel.reasons import HOME_BUDGET
 from loopwright.kernel.state import Senses, State, is_full
 from loopwright.kernel.texts import missing_value
 from loopwright.kernel.trying import goes_on
@@ -129,6 +130,8 @@ def is_worked_on(body: LeafBody, action: AskPerson) -> bool:
 def _failed(failure: EffectFailed) -> Result:
     if failure.error.type == "cancelled":
         return Result("cancelled", failure.error.detail, output=failure.output)
+    if failure.error.type == HOME_BUDGET:
+        return Result("exhausted", HOME_BUDGET, error=failure.error)
     return Result("failed", "error", output=failure.output or None, error=failure.error)
 
 

@@ -1,6 +1,9 @@
-"""Words of facts about messages: what one is for, and why one is not read."""
+"""Words of facts: why a call is not made, what a message is for, and why one is not read."""
 
 from typing import Literal, TypeAlias
+
+HOME_BUDGET = "home_budget"
+"""Why a call is not made: what all runs of one home may use together is used up."""
 
 Intent: TypeAlias = Literal["info", "context_update", "cancel", "reply"]
 DropReason: TypeAlias = Literal[

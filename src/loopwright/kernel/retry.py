@@ -6,6 +6,7 @@ from functools import lru_cache
 import msgspec
 
 from loopwright.kernel.facts import Failure
+from loopwright.kernel.reasons import HOME_BUDGET
 from loopwright.model.policy import Retry
 
 LEAST_PARK_MS = 1_000
@@ -24,7 +25,7 @@ def is_retried(policy: Retry, failure: Failure) -> bool:
     """
     if policy.unless_says and _says(failure.detail, policy.unless_says):
         return False
-    if failure.type in ("cancelled", "rejected", "internal"):
+    if failure.type in ("cancelled", "rejected", "internal", HOME_BUDGET):
         return failure.type in policy.on
     if failure.type in policy.on or "any" in policy.on:
         return True

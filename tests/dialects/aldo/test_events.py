@@ -464,3 +464,20 @@ def test_a_stop_of_a_team() -> None:
         "cycle.start",
         "run.cancelled",
     ]
+
+
+@pytest.mark.item("aldo-27")
+def test_the_budget_of_all_runs() -> None:
+    """It has its own reason with the amounts, where they are of money, and is not ok."""
+    text = spec(LOOP)
+    for words, amounts in (("spent 2.5 of 2 USD today", (2.0, 2.5)), ("used 9 of 8", (None, None))):
+        told = (
+            Stage(plan_of(text), lambda *_, words=words: Fail("home_budget", words)).run().events()
+        )
+        ended = only(told, "run.terminated_by")
+        assert ended["reason"] == "tenant-budget-exhausted"
+        detail = ended["detail"]
+        assert (detail["capUsd"], detail["totalUsd"], detail["message"]) == (*amounts, words)
+        last = only(told, "run.completed")
+        assert (last["output"], last["finishReason"], last["cycles"]) == ("", "budget", 0)
+    assert result_of("exhausted", reason="home_budget") == {"ok": False, "output": ""}

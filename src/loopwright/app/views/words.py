@@ -29,6 +29,7 @@ _DONE = {
 _LIMITS = {
     "max_iterations": "Stopped at the cap",
     "budget": "Stopped by the budget",
+    "home_budget": "Stopped by the budget of all runs here",
     "deadline": "Stopped by the time limit",
     "stalled": "Stopped: the passes no longer change anything",
 }

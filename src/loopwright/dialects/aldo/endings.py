@@ -4,6 +4,7 @@ Here a ceiling is no failure: a run that ended at one is `ok`. Whether it was do
 reason, and the engine's own outcome says it in one word.
 """
 
+import re
 from typing import Literal, NamedTuple, TypeAlias, TypedDict, assert_never
 
 from loopwright.model.actions import Action, Cycle, Repeat, Steps
@@ -63,6 +64,11 @@ def _gather(step: str, action: Action, usd: float | None, found: Loops) -> None:
         _gather(inner.id, inner.action, inner.limits.usd, found)
 
 
+TENANT = "home_budget"
+"""The reason of a run that met the budget of all runs together."""
+_SPENT = re.compile(r"spent ([\d.]+) of ([\d.]+) USD")
+
+
 class Spending(NamedTuple):
     """What a loop has cost, and what it may."""
 
@@ -71,11 +77,21 @@ class Spending(NamedTuple):
 
 
 def ending_of(
-    loop: Repeat, *, reason: str, cycles: int, passed: tuple[int, str] | None, spending: Spending
+    loop: Repeat,
+    *,
+    reason: str,
+    cycles: int,
+    passed: tuple[int, str] | None,
+    spending: Spending,
+    error: str = "",
 ) -> Ending | None:
     """What ended a loop of cycles; None for a plain run that has just finished. `passed` is the
     check that held, by its place, with what it saw.
     """
+    if reason == TENANT:
+        total, most = _amounts(error)
+        detail: Payload = {"capUsd": most, "totalUsd": total, "message": error}
+        return Ending("tenant-budget-exhausted", detail)
     if reason == "max_iterations":
         return Ending("maxCycles", {"cycles": cycles})
     if passed is not None and reason != "budget":
@@ -85,6 +101,12 @@ def ending_of(
         cap = spending.cap if declared is None else declared
         return Ending("budget-exhausted", {"usd": spending.usd, "cap": cap})
     return Ending(reason, {})
+
+
+def _amounts(words: str) -> tuple[float | None, float | None]:
+    """What was spent and what may be, from the words about a budget of money."""
+    found = _SPENT.search(words)
+    return (float(found[1]), float(found[2])) if found else (None, None)
 
 
 def _of_check(leaf: Leaf, evidence: str, loop: Repeat) -> Ending | None:
@@ -109,6 +131,8 @@ def result_of(
 ) -> RunResult:
     """The answer of a run that has ended."""
     match outcome:
+        case "exhausted" if reason == TENANT:
+            return {"ok": False, "output": ""}
         case "completed" | "exhausted":
             return {"ok": True, "output": output}
         case "cancelled":

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias, cast
 
 from loopwright.dialects.aldo.endings import (
+    TENANT,
     Ending,
     Outcome,
     Payload,
@@ -137,10 +138,12 @@ class Rendering:
             payload = {"finishReason": "stop"}
         else:
             payload |= {"output": output}
-        if ended is not None and ended.reason == "budget-exhausted":
+        if ended is not None and ended.reason in ("budget-exhausted", "tenant-budget-exhausted"):
             payload["finishReason"] = "budget"
         payload |= {} if ended is None else {"terminatedBy": ended.reason}
-        return payload | {"cycles": loop.started}
+        denied = reason == TENANT  # the cycle that was announced has not been
+        payload |= {"output": ""} if denied else {}
+        return payload | {"cycles": loop.started - denied}
 
     def _lists_outputs(self) -> bool:
         action = self._plan.steps[0].action
@@ -163,6 +166,7 @@ class Rendering:
                 cycles=int(fact.get("iterations", 0)),
                 passed=loop.passed,
                 spending=Spending(loop.usd, self._known.limits.get(step)),
+                error=str((fact.get("error") or {}).get("detail", "")),
             )
             if loop.ending is not None:
                 reason, detail = loop.ending
