@@ -41,6 +41,7 @@ def command_lines(names: dict[str, str]) -> dict[str, list[str]]:
         "events": ["events", names["done"]],
         "logs": ["logs", names["done"]],
         "eval": ["eval", names["done"]],
+        "promote": ["promote"],
         "inbox": ["inbox"],
         "approve": ["approve", names["gate"]],
         "reject": ["reject", "gate_none"],

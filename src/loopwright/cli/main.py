@@ -42,6 +42,7 @@ COMMANDS: dict[str, Entry] = {
     "events": Entry("events", _LOOKING, "the facts of a run as JSON lines"),
     "logs": Entry("logs", _LOOKING, "what agents and checks said"),
     "eval": Entry("evaluate", _LOOKING, "whether runs came to what was expected"),
+    "promote": Entry("promote", _WRITING, "try a definition with its suites, and record it"),
     "inbox": Entry("inbox", _DECIDING, "what waits for a person"),
     "approve": Entry("answers", _DECIDING, "accept what a gate asks about"),
     "reject": Entry("answers", _DECIDING, "refuse it"),

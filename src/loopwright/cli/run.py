@@ -1,13 +1,20 @@
 """`run`: a definition of any dialect."""
 
 import sys
+from contextlib import closing
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from loopwright.cli.completing import complete_dialects
 from loopwright.cli.starting import launch, start_options
 from loopwright.cli.verb import Verb, door_of
+
+if TYPE_CHECKING:
+    from loopwright.app.dialects import Definition
+    from loopwright.app.preparing import Wish
+    from loopwright.app.service import Start
 
 STDIN = "-"
 
@@ -30,9 +37,18 @@ STDIN = "-"
     "--dialect", metavar="NAME", shell_complete=complete_dialects, help="Do not guess the dialect."
 )
 @click.option("--input", "inputs", multiple=True, metavar="NAME=VALUE", help="An input by name.")
+@click.option("--promoted", is_flag=True, help="Only if it was promoted as it is now.")
 @start_options
 @click.pass_context
-def run(ctx: click.Context, /, *, file: str, dialect: str | None, **options: object) -> int:
+def run(
+    ctx: click.Context,
+    /,
+    *,
+    file: str,
+    dialect: str | None,
+    promoted: bool,
+    **options: object,
+) -> int:
     """Run a definition. MESSAGE says what is to be done and takes the place of its goal.
 
     FILE may be - for stdin.
@@ -41,9 +57,26 @@ def run(ctx: click.Context, /, *, file: str, dialect: str | None, **options: obj
 
     data = _stdin(ctx) if file == STDIN else None
     if door_of(ctx).remote is not None:
+        if promoted:
+            raise click.UsageError("--promoted looks at what was promoted here", ctx)
         return _run_afar(ctx, _bytes(file) if data is None else data, dialect, options)
     shown = "(stdin)" if data is not None else file
-    return launch(ctx, lambda wish: prepare_file(shown, wish, data=data, dialect=dialect), options)
+
+    def prepare(wish: "Wish") -> "tuple[Start, Definition]":
+        start, definition = prepare_file(shown, wish, data=data, dialect=dialect)
+        if promoted:
+            _check_promoted(ctx, definition)
+        return start, definition
+
+    return launch(ctx, prepare, options)
+
+
+def _check_promoted(ctx: click.Context, definition: "Definition") -> None:
+    from loopwright.app.opening import open_log  # noqa: PLC0415 - only when asked for
+    from loopwright.app.promoting import check_promoted  # noqa: PLC0415 - only when asked for
+
+    with closing(open_log(door_of(ctx).settings)) as log:
+        check_promoted(log, definition)
 
 
 def _run_afar(
