@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import copy
+import json
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -355,7 +356,17 @@ def support_page() -> str:
 
 # -- pages -----------------------------------------------------------------------------------------
 
+
+def openapi_page() -> str:
+    """The description of the API, for programs and for whoever reviews a change of it."""
+    from loopwright.server.families import FAMILIES  # noqa: PLC0415 - heavy, and for this page alone
+    from loopwright.server.openapi import describe  # noqa: PLC0415 - the same
+
+    return json.dumps(describe(FAMILIES), indent=1, ensure_ascii=False)
+
+
 WHOLE: dict[str, Callable[[], str]] = {
+    "openapi.json": openapi_page,
     "cli.md": commands_page,
     "facts.md": facts_page,
     "support.md": support_page,

@@ -33,6 +33,7 @@ def command_lines(names: dict[str, str]) -> dict[str, list[str]]:
         "run": ["run", "loop.yaml", "--no-wait"],
         "loop": ["loop", "hello", "--agent", "script:replies.yaml", "--max", "1"],
         "repl": ["repl"],
+        "backup": ["backup", "copy.db"],
         "user": ["user", "ls"],
         "token": ["token", "ls"],
         "serve": ["serve", "--host", "0.0.0.0", "--port", "0"],

@@ -50,6 +50,18 @@ def test_tokens_are_told_once(lw: Place) -> None:
     assert lw("token", "create", "x", "--user", "nobody").code == 2
 
 
+def test_a_backup_is_whole(lw: Place) -> None:
+    """The copy has every run and opens as a data directory of its own; no file is written over."""
+    run = lw("run", lw.loop(lw.script("x"), max=1), "--json").json["run"]
+    told = lw("backup", "copy.db", "--json").json
+    assert (told["file"], told["runs"]) == ("copy.db", 1)
+    assert (lw.folder / "copy.db").stat().st_mode & 0o077 == 0
+    assert lw("backup", "copy.db").code == 1
+    (lw.folder / "other").mkdir()
+    (lw.folder / "copy.db").rename(lw.folder / "other" / "loopwright.db")
+    assert lw("show", run, "--data-dir", "other", "--json").json["status"] == "completed"
+
+
 def test_empty_lists_say_what_to_do(lw: Place) -> None:
     """Where nobody is, the next command is named."""
     assert "user add" in lw("user", "ls").err

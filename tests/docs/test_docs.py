@@ -202,7 +202,7 @@ _SPEAKERS = {
 _BY_NAME = {"unordered-reference", "full", "read-only", "io"}
 _BY_NAME |= {f"unknown-{what}" for what in ("command", "script", "workflow")}
 _KEYWORDS = {"code", "twice", "unknown"}
-_ONE_WORD = {"cycle", "encoding", "draining"}
+_ONE_WORD = {"cycle", "encoding", "draining", "stale"}
 
 
 def codes_in(tree: ast.AST) -> Iterator[str]:

@@ -21,7 +21,14 @@ ROWS = {
     "GET /setup.js": OPEN,
     "POST /api/v1/session": OPEN,
     "POST /api/v1/setup": OPEN,
+    "GET /metrics": VIEWER,
     "GET /openapi.json": VIEWER,
+    "GET /api/v1/definitions": VIEWER,
+    "GET /api/v1/definitions/{name}": VIEWER,
+    "PUT /api/v1/definitions/{name}": EDITOR,
+    "DELETE /api/v1/definitions/{name}": EDITOR,
+    "POST /api/v1/definitions/import": EDITOR,
+    "POST /api/v1/definitions/{name}/approve": ADMIN,
     "GET /api/v1/me": VIEWER,
     "DELETE /api/v1/session": VIEWER,
     "GET /api/v1/tokens": VIEWER,
@@ -94,7 +101,7 @@ def test_every_cell(shared: Served, tokens: dict[str, str], caller: str) -> None
     for row, least in ROWS.items():
         method, _, path = row.partition(" ")
         sent = re.sub(r"\{\w+\}", "nothing", path)
-        body = {} if method in ("POST", "PATCH") else None
+        body = {} if method in ("POST", "PUT", "PATCH") else None
         reply = shared(method, sent, body, token=tokens[caller])
         if CALLERS[caller] >= least:
             assert reply.status not in (401, 403, 405, 500), (row, caller, reply.body)

@@ -64,6 +64,7 @@ def test_agents_inputs_and_name_are_given_with_the_start(own: Served) -> None:
         ({}, 422, "bad-field"),
         ({"definition": "x", "stored": "y"}, 422, "bad-field"),
         ({"stored": "nothing"}, 404, "not-found"),
+        ({"stored": "../x"}, 404, "not-found"),
         (
             {"definition": "name: a\ngoal: b\nagent: command:x", "workspace": "/none"},
             400,

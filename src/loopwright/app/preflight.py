@@ -25,7 +25,7 @@ from loopwright.model.actions import (
     Steps,
 )
 from loopwright.model.checks import Command, Goal, Judge, Script, leaves
-from loopwright.model.plan import Agent
+from loopwright.model.plan import Agent, Plan
 from loopwright.programs.environment import CannotStart, resolve_program
 from loopwright.programs.specs import Spec, parse_spec
 
@@ -46,7 +46,7 @@ def preflight(start: Start, environment: Mapping[str, str] | None = None) -> lis
     env = os.environ if environment is None else environment
     folder = str(start.workspace.absolute())
     warnings: dict[str, None] = {}
-    for named in _programs(start):
+    for named in _programs(start.plan):
         try:
             resolve_program(named.program, folder, env.get("PATH"))
         except CannotStart as why:
@@ -76,12 +76,22 @@ def _may_come(named: _Named, why: CannotStart, folder: Path) -> bool:
 # -- what a plan names -----------------------------------------------------------------------------
 
 
-def _programs(start: Start) -> Iterator[_Named]:
-    agents = start.plan.agents
-    for step in start.plan.steps:
+def programs_named(plan: Plan) -> list[str]:
+    """Everything on this machine that a plan would start: programs, and servers of tools."""
+    found = {named.program for named in _programs(plan)}
+    for agent in plan.agents.values():
+        servers = agent.options.get("mcp")
+        for one in servers if isinstance(servers, list) else ():
+            found.add(f"mcp {one.get('server') if isinstance(one, dict) else one}")
+    return sorted(found)
+
+
+def _programs(plan: Plan) -> Iterator[_Named]:
+    agents = plan.agents
+    for step in plan.steps:
         yield from _of_step(step, agents, later=False, maybe=False)
-    if start.plan.coordinator is not None:
-        name = start.plan.coordinator.agent
+    if plan.coordinator is not None:
+        name = plan.coordinator.agent
         yield from _of_agent(name, agents, later=False, maybe=False)
 
 

@@ -59,6 +59,7 @@ COMMANDS: dict[str, Entry] = {
     "serve": Entry("serve", _REST, "serve runs and gates over HTTP"),
     "user": Entry("people", _REST, "people with accounts at a server"),
     "token": Entry("people", _REST, "tokens for programs that ask a server"),
+    "backup": Entry("backup", _REST, "copy everything into a new file"),
     "doctor": Entry("doctor", _REST, "see whether everything is in order"),
     "prune": Entry("prune", _REST, "forget runs that ended long ago"),
     "config": Entry("config", _REST, "settings and where they come from"),

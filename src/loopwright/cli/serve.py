@@ -40,6 +40,7 @@ from loopwright.cli.verb import Verb, door_of
 @click.option("--tls-cert", metavar="FILE", help="A certificate, as PEM.")
 @click.option("--tls-key", metavar="FILE", help="The key of the certificate, as PEM.")
 @click.option("--workspace", metavar="DIR", help="Where runs work that name no folder.")
+@click.option("--log-requests", is_flag=True, help="A line of JSON on stderr for every request.")
 @click.pass_context
 def serve(
     ctx: click.Context, /, *, tls_cert: str | None, tls_key: str | None, **given: object

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from loopwright.app.access import Access
+from loopwright.app.definitions import Definitions
 from loopwright.app.people import People
 from loopwright.app.service import Service
 from loopwright.app.settings import Settings
@@ -13,6 +14,7 @@ from loopwright.ports import Cards, Clock
 from loopwright.server.cursors import Cursors
 from loopwright.server.feed import Feed
 from loopwright.server.gallery import Gallery
+from loopwright.server.metrics import Metrics
 from loopwright.server.rates import Rates
 
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
@@ -44,6 +46,7 @@ class Serving:
     tls_key: Path | None = None
     allowed_hosts: tuple[str, ...] = ()
     workspace: Path = field(default_factory=Path.cwd)  # of runs that name none
+    log_requests: bool = False
     limits: Limits = field(default_factory=Limits)
 
     @property
@@ -68,6 +71,7 @@ class Context:
     here: Local
     access: Access
     people: People
+    definitions: Definitions
     sign_ins: Rates
     settings: Settings
     serving: Serving
@@ -75,6 +79,7 @@ class Context:
     gallery: Gallery
     cursors: Cursors
     described: dict[str, object] = field(default_factory=dict)  # the API, for programs
+    metrics: Metrics = field(default_factory=Metrics)
     closing: asyncio.Event = field(default_factory=asyncio.Event)  # the server is on its way out
 
     @property

@@ -2,6 +2,7 @@
 
 import logging
 import secrets
+import time
 from collections.abc import Sequence
 
 from starlette.requests import Request
@@ -15,13 +16,14 @@ from loopwright.server.bodies import parse_body, parse_query, read_body
 from loopwright.server.context import Context
 from loopwright.server.guarding import Guard
 from loopwright.server.identity import identify
+from loopwright.server.logs import NAME
 from loopwright.server.rates import Rates
 from loopwright.server.refusals import Refusal, headers_of, no_route, problem_of
 from loopwright.server.repeating import HEADER, Repeating
 from loopwright.server.roles import admit
 from loopwright.server.routes import Asked, Family, Refuse, Route
 
-_LOG = logging.getLogger("loopwright.server")
+_LOG = logging.getLogger(NAME)
 LONGEST = 200  # of a path, in the record
 WRITING = ("POST", "PUT", "PATCH", "DELETE")
 
@@ -58,7 +60,20 @@ class Application:
             await _refused(Response(status_code=404), scope, receive, send)
         else:
             request = Request(scope, receive)
-            response = await self._respond(request, request_id)
+            began = time.perf_counter()
+            response, family = await self._respond(request, request_id)
+            took = time.perf_counter() - began
+            self._context.metrics.count(request.method, family, response.status_code, took)
+            _LOG.info(
+                "request",
+                extra={
+                    "request": request_id,
+                    "method": request.method,
+                    "path": request.url.path,
+                    "status": response.status_code,
+                    "ms": round(took * 1_000, 1),
+                },
+            )
             await secured(response, request_id)(scope, receive, send)
 
     def _mounted(self, path: str) -> ASGIApp | None:
@@ -67,18 +82,19 @@ class Application:
                 return app
         return None
 
-    async def _respond(self, request: Request, request_id: str) -> Response:
-        refuse: Refuse = self._refuse_of(request.url.path)
+    async def _respond(self, request: Request, request_id: str) -> tuple[Response, str]:
+        """The answer, and the family that gave it."""
+        refuse, name = self._refuse_of(request.url.path), "none"
         try:
             family, route, params = self._find(request)
-            refuse = family.refuse or as_problem
-            return await self._serve(request, route, params)
+            refuse, name = family.refuse or as_problem, family.name
+            return await self._serve(request, route, params), name
         except LoopwrightError as error:
             problem = problem_of(error)
-            return refuse(problem, headers_of(error, problem.status))
+            return refuse(problem, headers_of(error, problem.status)), name
         except Exception:
             _LOG.exception("request %s failed", request_id)
-            return refuse(_unexpected(request_id), {})
+            return refuse(_unexpected(request_id), {}), name
 
     def _refuse_of(self, path: str) -> Refuse:
         """How a path is refused that nothing is served at."""

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from loopwright.app.problems import Problem, known_problem
-from loopwright.errors import LoopwrightError
+from loopwright.errors import LoopwrightError, StorageError
 
-UNFIT = ("bad-user-name", "bad-password", "unknown-user-role")
+UNFIT = ("bad-definition-name", "bad-user-name", "bad-password", "unknown-user-role")
 """Understood, and not good enough: on the command line wrong usage, here 422."""
 
 TITLES = {
@@ -63,6 +63,10 @@ def problem_of(error: LoopwrightError) -> Problem:
             errors=error.errors,
         )
     problem = known_problem(error)
+    if isinstance(error, StorageError):  # where the data lies is nobody's business outside
+        return replace(
+            problem, detail=f"the data cannot be used just now ({error.code})", hint=None
+        )
     return replace(problem, status=422) if error.code in UNFIT else problem
 
 

@@ -15,6 +15,7 @@ import uvicorn
 
 from loopwright import __version__
 from loopwright.app.access import PERSON, Access
+from loopwright.app.definitions import Definitions
 from loopwright.app.people import People
 from loopwright.app.settings import Settings
 from loopwright.app.wiring import Local, local
@@ -27,6 +28,7 @@ from loopwright.server.families import FAMILIES
 from loopwright.server.feed import Feed
 from loopwright.server.gallery import Gallery
 from loopwright.server.holding import Held, announce, holding
+from loopwright.server.logs import log_to
 from loopwright.server.openapi import describe
 from loopwright.server.rates import Rates
 
@@ -53,6 +55,7 @@ def serve(settings: Settings, serving: Serving, started: Callable[[Started], Non
     """Serve until a signal ends it; the exit code."""
     with holding(settings.home) as handle, _listening(serving) as (sock, port):
         serving = _at(serving, port)
+        log_to(requests=serving.log_requests)
         return asyncio.run(_serve(settings, serving, sock, handle, started))
 
 
@@ -88,6 +91,7 @@ async def living(
             here=here,
             access=access,
             people=People(access),
+            definitions=Definitions(here.log, access),
             sign_ins=Rates(clock, serving.limits.sign_ins_per_minute, 60_000),
             settings=settings,
             serving=serving,
@@ -238,6 +242,7 @@ def _at(serving: Serving, port: int) -> Serving:
         tls_key=serving.tls_key,
         allowed_hosts=serving.allowed_hosts,
         workspace=serving.workspace,
+        log_requests=serving.log_requests,
         limits=serving.limits,
     )
 

@@ -221,3 +221,24 @@ class AuditPage(msgspec.Struct):
 
     rows: list[AuditItem]
     next: int | None
+
+
+class DefinitionItem(msgspec.Struct):
+    """A stored definition; `detail` says why one that is not enabled cannot be started."""
+
+    name: str
+    dialect: str
+    digest: str
+    enabled: bool
+    detail: str | None
+    programs: list[str]
+    by: str
+    changed_at: str
+    version: int
+    text: str | None
+
+
+class DefinitionList(msgspec.Struct):
+    """Stored definitions."""
+
+    definitions: list[DefinitionItem]

@@ -1,12 +1,13 @@
 """The families of routes, each a module with a `FAMILY`. A new one is named here alone."""
 
-from loopwright.server.families import access, events, gates, health, runs, setup
+from loopwright.server.families import access, definitions, events, gates, health, runs, setup
 from loopwright.server.routes import Family
 
 FAMILIES: tuple[Family, ...] = (
     health.FAMILY,
     setup.FAMILY,
     access.FAMILY,
+    definitions.FAMILY,
     runs.FAMILY,
     events.FAMILY,
     gates.FAMILY,

@@ -1,9 +1,13 @@
 """Whether the server lives and is ready, which version it is, and what it serves."""
 
+from starlette.responses import Response
+
 from loopwright import __version__
 from loopwright.errors import StorageError
 from loopwright.model.record import JsonValue
+from loopwright.ports import OPEN_STATUSES
 from loopwright.server.answers import as_response
+from loopwright.server.metrics import MEDIA
 from loopwright.server.routes import Answer, Asked, Family, Route
 from loopwright.server.shapes import Health, Version
 
@@ -44,6 +48,13 @@ async def version(_asked: Asked) -> Answer:
     return Version(version=__version__, api=API)
 
 
+async def metrics(asked: Asked) -> Answer:
+    context = asked.context
+    rows = context.here.log.rows(statuses=OPEN_STATUSES)
+    text = context.metrics.text(context.service, open_rows=rows, listeners=context.feed.listeners)
+    return Response(text, media_type=MEDIA)
+
+
 async def openapi(asked: Asked) -> Answer:
     return asked.context.described
 
@@ -75,6 +86,15 @@ FAMILY = Family(
             need="open",
             say="The version of the server and of its API",
             answer=Version,
+        ),
+        Route(
+            method="GET",
+            path="/metrics",
+            handle=metrics,
+            need="viewer",
+            say="Figures for Prometheus",
+            answer=str,
+            media="text/plain",
         ),
         Route(
             method="GET",

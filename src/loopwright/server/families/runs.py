@@ -75,7 +75,7 @@ async def started(asked: Asked) -> Answer:
     context, body = asked.context, asked.body(StartBody)
     if context.closing.is_set():
         raise Refusal(503, "draining", "the server is about to stop", headers={"Retry-After": "5"})
-    file, data = _source(asked, body)
+    file, data, dialect = _source(asked, body)
     wish = Wish(
         message=body.message,
         agents=[*([body.agent] if body.agent else []), *_named(body.agents)],
@@ -88,7 +88,7 @@ async def started(asked: Asked) -> Answer:
         home=context.settings.home,
         rights=Rights(attended=True),  # whoever looks into the inbox is there to be asked
     )
-    start, _ = prepare_file(file, wish, data=data, dialect=body.dialect)
+    start, _ = prepare_file(file, wish, data=data, dialect=dialect)
     try:
         run = await context.service.start(replace(start, by=asked.who.name))
     except Conflict as conflict:
@@ -100,14 +100,15 @@ async def started(asked: Asked) -> Answer:
     return response
 
 
-def _source(asked: Asked, body: StartBody) -> tuple[str, bytes]:
+def _source(asked: Asked, body: StartBody) -> tuple[str, bytes, str | None]:
     if (body.definition is None) == (body.stored is None):
         raise Refusal(
             422, "bad-field", "give `definition`, the text of one, or `stored`, the name of one"
         )
     if body.definition is not None:
-        return REQUEST, body.definition.encode(errors="surrogatepass")
-    raise Refusal(404, "not-found", f"no stored definition {body.stored!a}")
+        return REQUEST, body.definition.encode(errors="surrogatepass"), body.dialect
+    stored = asked.context.definitions.runnable(str(body.stored))
+    return stored.name, stored.text.encode(errors="surrogatepass"), stored.dialect
 
 
 def _named(agents: dict[str, str]) -> list[str]:

@@ -1,0 +1,127 @@
+"""Stored definitions: kept by name, changed by version. One that came from elsewhere and would
+start programs is held back until an admin has looked at exactly that text.
+"""
+
+import re
+
+import msgspec
+
+from loopwright.app.access import Access
+from loopwright.app.dialects import MAX_BYTES, Definition, parse_definition
+from loopwright.app.preflight import programs_named
+from loopwright.errors import Conflict, LoopwrightError, NotAllowed, NotFound, VersionConflict
+from loopwright.ports import Card, Cards
+
+KIND = "definition"
+_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,99}")
+
+
+class Stored(msgspec.Struct, frozen=True, kw_only=True):
+    """A definition as it is kept."""
+
+    name: str
+    text: str
+    dialect: str
+    digest: str
+    enabled: bool = True
+    programs: list[str] = []
+    by: str = ""
+    changed_at: int = 0
+    version: int = 0  # of the record; it is not part of what is kept
+
+
+class Definitions:
+    """The stored definitions of a home."""
+
+    def __init__(self, cards: Cards, access: Access) -> None:
+        self._cards = cards
+        self._access = access
+
+    def all(self) -> list[Stored]:
+        return [_stored(card) for card in self._cards.cards(KIND)]
+
+    def get(self, name: str) -> Stored:
+        card = self._cards.card(KIND, name)
+        if card is None:
+            raise NotFound(f"no stored definition {name[:80]!a}")
+        return _stored(card)
+
+    def runnable(self, name: str) -> Stored:
+        """One that may be started."""
+        stored = self.get(name)
+        if not stored.enabled:
+            raise NotAllowed(
+                f"{name} came from elsewhere and starts programs: it needs admin approval of "
+                f"digest {stored.digest}",
+                code="needs-approval",
+            )
+        return stored
+
+    def save(
+        self, name: str, text: str, *, by: str, dialect: str | None, expected: int | None
+    ) -> Stored:
+        """Keep a definition that somebody wrote here; `expected` is the version they saw."""
+        stored = self._new(self._parsed(name, text, dialect), text, by, foreign=False)
+        self._write(stored, expected, by=by, action="definition.saved")
+        return self.get(name)
+
+    def take_in(self, name: str, text: str, *, by: str, dialect: str | None) -> Stored:
+        """Keep a definition from elsewhere; one that starts programs is held back."""
+        stored = self._new(self._parsed(name, text, dialect), text, by, foreign=True)
+        self._write(stored, 0, by=by, action="definition.imported")
+        return self.get(name)
+
+    def approve(self, name: str, digest: str, *, by: str) -> Stored:
+        """Let exactly this text be started."""
+        stored = self.get(name)
+        if stored.digest != digest:
+            raise Conflict(
+                f"{name} has digest {stored.digest}, not {digest[:80]}", code="changed-since-shown"
+            )
+        if not stored.enabled:
+            stored = msgspec.structs.replace(stored, enabled=True)
+            self._write(stored, stored.version, by=by, action="definition.approved")
+        return self.get(name)
+
+    def remove(self, name: str, *, by: str) -> None:
+        self.get(name)
+        row = self._access.row(by, "definition.removed", name)
+        self._cards.change(drops=[(KIND, name)], audit=[row])
+
+    def _parsed(self, name: str, text: str, dialect: str | None) -> Definition:
+        if _NAME.fullmatch(name) is None:
+            raise LoopwrightError(
+                f"{name[:80]!a} cannot be the name of a definition",
+                code="bad-definition-name",
+                hint="use a-z, 0-9, dots, dashes and underscores, at most 100 of them",
+            )
+        data = text.encode(errors="surrogatepass")[: MAX_BYTES + 1]
+        return parse_definition(data, file=name, force=dialect)
+
+    def _new(self, parsed: Definition, text: str, by: str, *, foreign: bool) -> Stored:
+        programs = programs_named(parsed.plan)
+        return Stored(
+            name=parsed.file,
+            text=text,
+            dialect=parsed.dialect,
+            digest=parsed.digest,
+            enabled=not (foreign and programs),
+            programs=programs,
+            by=by,
+            changed_at=self._access.clock.now_ms(),
+        )
+
+    def _write(self, stored: Stored, expected: int | None, *, by: str, action: str) -> None:
+        body = msgspec.json.encode(msgspec.structs.replace(stored, version=0))
+        card = Card(kind=KIND, key=stored.name, body=body)
+        row = self._access.row(by, action, stored.name, stored.digest)
+        try:
+            self._cards.change([(card, expected)], audit=[row])
+        except VersionConflict as conflict:
+            code = "name-taken" if expected == 0 else "changed-meanwhile"
+            raise Conflict(f"{stored.name} was changed meanwhile", code=code) from conflict
+
+
+def _stored(card: Card) -> Stored:
+    kept = msgspec.json.decode(card.body, type=Stored)
+    return msgspec.structs.replace(kept, version=card.version)

@@ -1,0 +1,176 @@
+"""Stored definitions: kept by name, changed under an ETag, taken in from elsewhere with care."""
+
+from starlette.requests import Request
+
+from loopwright.app.definitions import Stored
+from loopwright.app.moments import timestamp
+from loopwright.errors import Conflict
+from loopwright.model.record import JsonValue
+from loopwright.server.answers import as_response
+from loopwright.server.refusals import Refusal
+from loopwright.server.routes import Answer, Asked, Body, Family, Route
+from loopwright.server.shapes import DefinitionItem, DefinitionList
+
+BASE = "/api/v1/definitions"
+
+
+class DefinitionBody(Body):
+    """The text of a definition, of any dialect."""
+
+    text: str
+    dialect: str | None = None
+
+
+class ImportBody(Body):
+    """A definition from elsewhere, and what it shall be called."""
+
+    name: str
+    text: str
+    dialect: str | None = None
+
+
+class ApproveBody(Body):
+    """Exactly which text is approved."""
+
+    digest: str
+
+
+async def listed(asked: Asked) -> Answer:
+    found = asked.context.definitions.all()
+    return {"definitions": [_item(one, text=False) for one in found]}
+
+
+async def shown(asked: Asked) -> Answer:
+    return _told(asked.context.definitions.get(asked.params["name"]), 200)
+
+
+async def saved(asked: Asked) -> Answer:
+    """New without a condition; changed only by who says which version they saw."""
+    body, name = asked.body(DefinitionBody), asked.params["name"]
+    known = asked.context.cards.card("definition", name)
+    expected = _expected(asked.request, known.version if known is not None else 0)
+    try:
+        stored = asked.context.definitions.save(
+            name, body.text, by=asked.who.name, dialect=body.dialect, expected=expected
+        )
+    except Conflict as conflict:
+        raise Refusal(412, "stale", conflict.message, hint="read it again") from conflict
+    return _told(stored, 200 if known is not None else 201)
+
+
+def _expected(request: Request, now: int) -> int:
+    """The version that whoever asks has seen."""
+    given = request.headers.get("if-match")
+    if given is None:
+        if now:
+            raise Refusal(
+                428, "if-match-needed", "say which version you saw", hint="send If-Match: ETAG"
+            )
+        return 0
+    tag = given.strip().strip('"')
+    if given.strip() == "*" and now:
+        return now
+    if not tag.isdigit() or int(tag) != now:
+        raise Refusal(412, "stale", "it was changed meanwhile", hint="read it again")
+    return now
+
+
+async def removed(asked: Asked) -> Answer:
+    asked.context.definitions.remove(asked.params["name"], by=asked.who.name)
+    return None
+
+
+async def imported(asked: Asked) -> Answer:
+    body = asked.body(ImportBody)
+    stored = asked.context.definitions.take_in(
+        body.name, body.text, by=asked.who.name, dialect=body.dialect
+    )
+    return _told(stored, 201 if stored.enabled else 202)
+
+
+async def approved(asked: Asked) -> Answer:
+    body = asked.body(ApproveBody)
+    stored = asked.context.definitions.approve(asked.params["name"], body.digest, by=asked.who.name)
+    return _told(stored, 200)
+
+
+def _told(stored: Stored, status: int) -> Answer:
+    response = as_response(_item(stored), status)
+    response.headers["ETag"] = f'"{stored.version}"'
+    return response
+
+
+def _item(stored: Stored, *, text: bool = True) -> dict[str, JsonValue]:
+    why = None if stored.enabled else f"needs admin approval of digest {stored.digest}"
+    return {
+        "name": stored.name,
+        "dialect": stored.dialect,
+        "digest": stored.digest,
+        "enabled": stored.enabled,
+        "detail": why,
+        "programs": list(stored.programs),
+        "by": stored.by,
+        "changed_at": timestamp(stored.changed_at),
+        "version": stored.version,
+        "text": stored.text if text else None,
+    }
+
+
+FAMILY = Family(
+    name="definitions",
+    prefix=BASE,
+    routes=(
+        Route(
+            method="GET",
+            path=BASE,
+            handle=listed,
+            need="viewer",
+            say="Stored definitions, without their texts",
+            answer=DefinitionList,
+        ),
+        Route(
+            method="POST",
+            path=f"{BASE}/import",
+            handle=imported,
+            need="editor",
+            say="Take a definition in from elsewhere; one that starts programs is held back (202)",
+            body=ImportBody,
+            answer=DefinitionItem,
+            status=201,
+        ),
+        Route(
+            method="GET",
+            path=f"{BASE}/{{name}}",
+            handle=shown,
+            need="viewer",
+            say="A stored definition, with its ETag",
+            answer=DefinitionItem,
+        ),
+        Route(
+            method="PUT",
+            path=f"{BASE}/{{name}}",
+            handle=saved,
+            need="editor",
+            say="Keep a definition; a change needs If-Match",
+            body=DefinitionBody,
+            answer=DefinitionItem,
+        ),
+        Route(
+            method="DELETE",
+            path=f"{BASE}/{{name}}",
+            handle=removed,
+            need="editor",
+            say="Take a definition away; runs of it go on",
+            status=204,
+        ),
+        Route(
+            method="POST",
+            path=f"{BASE}/{{name}}/approve",
+            handle=approved,
+            need="admin",
+            say="Let a definition from elsewhere be started, exactly as it is",
+            body=ApproveBody,
+            answer=DefinitionItem,
+        ),
+    ),
+)
