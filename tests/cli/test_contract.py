@@ -32,6 +32,7 @@ def command_lines(names: dict[str, str]) -> dict[str, list[str]]:
     return {
         "run": ["run", "loop.yaml", "--no-wait"],
         "loop": ["loop", "hello", "--agent", "script:replies.yaml", "--max", "1"],
+        "chat": ["chat"],
         "repl": ["repl"],
         "backup": ["backup", "copy.db"],
         "user": ["user", "ls"],

@@ -36,6 +36,7 @@ _DECIDING, _WRITING, _REST = "Decide and control", "Definitions", "The rest"
 COMMANDS: dict[str, Entry] = {
     "run": Entry("run", _RUNNING, "run a definition"),
     "loop": Entry("loop", _RUNNING, "run a loop without a file"),
+    "chat": Entry("chat", _RUNNING, "talk with a chat model that works here"),
     "repl": Entry("repl", _RUNNING, "a prompt to start, watch and steer loops"),
     "ls": Entry("ls", _LOOKING, "list runs"),
     "show": Entry("show", _LOOKING, "one run in words"),
