@@ -173,6 +173,7 @@ def served(
     limits: Limits | None = None,
     home: str = "home",
     at: int = 0,
+    send_buffer: int | None = None,
     **serving: Any,
 ) -> Iterator[Served]:
     """A server with a home in this folder."""
@@ -180,6 +181,8 @@ def served(
     with socket.socket() as sock:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sock.bind(("127.0.0.1", at))
+        if send_buffer is not None:  # connections take it over
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)
         sock.listen()
         port = sock.getsockname()[1]
         how = Serving(port=port, workspace=folder, limits=limits or Limits(), **serving)

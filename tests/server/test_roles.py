@@ -10,7 +10,10 @@ import pytest
 from loopwright.app.access import DENIED, TOKEN, Token
 from loopwright.ports import Card
 from loopwright.server.families import FAMILIES
+from loopwright.server.sockets.commands import TABLE
 from tests.server.served import Served, served
+from tests.server.talking import tab, talk
+from tests.server.test_sockets import refused
 
 OPEN, VIEWER, EDITOR, ADMIN = range(4)
 ROWS = {
@@ -52,6 +55,15 @@ ROWS = {
     "POST /api/v1/gates/{gate}/approve": EDITOR,
     "POST /api/v1/gates/{gate}/reject": EDITOR,
     "POST /api/v1/gates/{gate}/continue": EDITOR,
+    "GET /api/agents": VIEWER,
+    "POST /api/agents": EDITOR,
+    "GET /api/agents/{agent}": VIEWER,
+    "PATCH /api/agents/{agent}": EDITOR,
+    "DELETE /api/agents/{agent}": EDITOR,
+    "POST /api/agents/{agent}/loop/start": EDITOR,
+    "POST /api/agents/{agent}/loop/stop": EDITOR,
+    "GET /api/agents/{agent}/loop/status": VIEWER,
+    "POST /api/agents/{agent}/loop/approve": EDITOR,
 }
 """Every route, and the least that may use it."""
 
@@ -108,7 +120,38 @@ def test_every_cell(shared: Served, tokens: dict[str, str], caller: str) -> None
         elif CALLERS[caller] == OPEN:
             assert reply.status == 401, (row, caller)
         else:
-            assert (reply.status, reply.json["detail"]) == (403, DENIED), (row, caller)
+            said = reply.json.get("detail") or reply.json["error"]  # each family has its own shape
+            assert (reply.status, said) == (403, DENIED), (row, caller)
+
+
+EVENTS = {
+    "loop:start": EDITOR,
+    "loop:stop": EDITOR,
+    "loop:approve": EDITOR,
+    "subscribe": VIEWER,
+    "unsubscribe": VIEWER,
+}
+"""Everything that may be said over a socket, and the least that may say it."""
+
+
+@pytest.mark.parametrize("caller", CALLERS)
+def test_every_cell_of_the_sockets(shared: Served, tokens: dict[str, str], caller: str) -> None:
+    """The same for events: who is nobody does not get in, who has less is denied."""
+    names = {"viewer": VIEWER, "editor": EDITOR, "admin": ADMIN}
+    assert {event: names[one.need] for event, one in TABLE.items()} == EVENTS
+
+    async def go() -> None:
+        if CALLERS[caller] == OPEN:
+            await refused(shared, auth={"token": tokens[caller]})
+            return
+        async with tab(shared, tokens[caller]) as one:
+            for event, least in EVENTS.items():
+                answer = await one.say(event, {})
+                denied = CALLERS[caller] < least
+                assert answer["code"] == ("role" if denied else "bad-event"), event
+                assert (answer["type"] == "POLICY_ERROR") is denied
+
+    talk(go())
 
 
 @pytest.mark.parametrize("bad", ["x", "lwt_a_b", "lwt__", "lwt_a_b_c", "é", "lwt_{id}_wrong"])

@@ -21,6 +21,11 @@ NAMES = ("native", "rondoflow", "zenflow", "archon", "aldo")
 ONE_AT_A_TIME = ("rondoflow",)
 """Dialects whose definition is one worker: it has at most one run under way."""
 
+ASSISTANTS = "rondoflow"
+"""The dialect whose definitions are assistants, which a server keeps and lets loop."""
+
+THEIR_VARIABLES = "RONDOFLOW_"
+"""How variables of the environment begin in that system; those about loops count here too."""
 
 EXIT_CODES: Mapping[str, Mapping[str, int]] = {
     "zenflow": {"failed": 1, "exhausted": 1, "cancelled": 1, "deadline": 124},
@@ -82,6 +87,33 @@ class Tells(Protocol):
     def Rendering(self, plan: Plan, read: Callable[[JsonValue], str]) -> Rendering: ...
 
 
+class LoopEvent(Protocol):
+    """Something that happened to a loop, as its system tells it."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def payload(self) -> Mapping[str, JsonValue]: ...
+
+
+class LoopWords(Protocol):
+    """What the dialect of assistants exports about their loops."""
+
+    @property
+    def Pass(self) -> Callable[..., object]: ...
+
+    @property
+    def End(self) -> Callable[..., object]: ...
+
+    def events_of_pass(self, done: object) -> Sequence[LoopEvent]: ...
+
+    def event_of_end(self, end: object) -> LoopEvent | None: ...
+
+    @property
+    def loop_state(self) -> Callable[..., Mapping[str, JsonValue]]: ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Definition:
     """A definition that was read without an error."""
@@ -105,6 +137,16 @@ def rendering(name: str, plan: Plan, read: Callable[[JsonValue], str]) -> Render
     if not hasattr(language, "Rendering"):
         return None
     return cast(Tells, language).Rendering(plan, read)
+
+
+def loop_words() -> LoopWords:
+    """How loops of assistants are told in their own system: passes, ends, states."""
+    return cast(LoopWords, import_module(f"loopwright.dialects.{ASSISTANTS}.events"))
+
+
+def assistant_key(agent_id: str) -> str:
+    """What the loop of an assistant keeps for itself, whichever door it was started by."""
+    return f"{ASSISTANTS}/{agent_id}"
 
 
 def dialect(name: str) -> Dialect:

@@ -55,6 +55,8 @@ _OTHER_VARIABLES = (
     "SWEEP",
     "SYSTEM",
     "SYSTEM_FILE",
+    "TEARDOWN_GRACE_MS",
+    "TEARDOWN_ON_DISCONNECT",
     "TOKEN",
     "TOKEN_FILE",
     "TOOLS",

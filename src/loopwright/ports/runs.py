@@ -132,8 +132,11 @@ class EventLog(Protocol):
         limit: int | None = None,
         before: str | None = None,
         session: str | None = None,
+        key: str | None = None,
     ) -> list[RunRow]:
-        """Rows, newest first; with `before`, those that are older than that run."""
+        """Rows, newest first; with `before`, those that are older than that run; with `key`, those
+        that have it or had it while they were open.
+        """
 
     def gates(self, run: str | None = None) -> list[OpenGate]:
         """Open gates, oldest first."""

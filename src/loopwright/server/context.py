@@ -1,8 +1,10 @@
 """What every handler may use: one `Context` for the life of the server."""
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, TypeVar
 
 from loopwright.app.access import Access
 from loopwright.app.definitions import Definitions
@@ -17,6 +19,7 @@ from loopwright.server.gallery import Gallery
 from loopwright.server.metrics import Metrics
 from loopwright.server.rates import Rates
 
+_Part = TypeVar("_Part")
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 
 
@@ -81,6 +84,14 @@ class Context:
     described: dict[str, object] = field(default_factory=dict)  # the API, for programs
     metrics: Metrics = field(default_factory=Metrics)
     closing: asyncio.Event = field(default_factory=asyncio.Event)  # the server is on its way out
+    _parts: dict[Callable[..., object], Any] = field(default_factory=dict)
+
+    def part(self, kind: Callable[["Context"], _Part]) -> _Part:
+        """What a family keeps for as long as the server lives: made when it is first asked for."""
+        if kind not in self._parts:
+            self._parts[kind] = kind(self)
+        found: _Part = self._parts[kind]
+        return found
 
     @property
     def service(self) -> Service:

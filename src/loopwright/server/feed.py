@@ -6,6 +6,7 @@ that is slow costs nothing but its own delay, and nothing can be lost or doubled
 
 import asyncio
 import contextlib
+from collections.abc import Callable
 
 from loopwright.errors import StorageError
 from loopwright.ports import EventLog
@@ -19,6 +20,7 @@ class Feed:
     def __init__(self, log: EventLog) -> None:
         self._log = log
         self._waiting: dict[str, set[asyncio.Event]] = {}
+        self._hearing: list[Callable[[str], None]] = []
         self._cursor = 0
         self._end = log.subscribe(self._written)
         self.closed = False
@@ -38,12 +40,17 @@ class Feed:
             if not self._waiting[run]:
                 del self._waiting[run]
 
+    def hear(self, listener: Callable[[str], None]) -> Callable[[], None]:
+        """Call `listener(run)` whenever a run was written to; the answer ends it."""
+        self._hearing.append(listener)
+        return lambda: self._hearing.remove(listener)
+
     async def watch_others(self) -> None:
         """Notice what other processes write, for as long as somebody waits."""
         _, self._cursor = self._log.nudges(0)
         while not self.closed:
             await asyncio.sleep(POLL_S)
-            if not self._waiting:
+            if not self._waiting and not self._hearing:
                 continue
             with contextlib.suppress(StorageError):  # the disk may come back
                 runs, self._cursor = self._log.nudges(self._cursor)
@@ -67,3 +74,5 @@ class Feed:
     def _wake(self, run: str) -> None:
         for woken in self._waiting.get(run, ()):
             woken.set()
+        for listener in self._hearing:
+            listener(run)

@@ -1,6 +1,6 @@
 """Who sends a request: by the token in a header, or by the cookie of a session."""
 
-from starlette.requests import Request
+from starlette.requests import HTTPConnection
 from starlette.responses import Response
 
 from loopwright.app.access import Who
@@ -13,7 +13,7 @@ COOKIE = "loopwright_session"
 SAFE = ("GET", "HEAD")
 
 
-def identify(context: Context, request: Request) -> Who:
+def identify(context: Context, request: HTTPConnection) -> Who:
     """Whoever sends a request; a token counts before a cookie."""
     given = request.headers.getlist("authorization")
     secret = request.cookies.get(COOKIE, "")
@@ -30,11 +30,11 @@ def identify(context: Context, request: Request) -> Who:
     return context.access.by_token(token.strip())
 
 
-def _check_own_page(request: Request) -> None:
+def _check_own_page(request: HTTPConnection) -> None:
     """A cookie is sent by browsers whoever asks them to: what changes something with one must come
     from a page of ours. The Origin, where there is one, was looked at before.
     """
-    if request.method in SAFE or "origin" in request.headers:
+    if request.scope.get("method") in SAFE or "origin" in request.headers:
         return
     if request.headers.get("sec-fetch-site", "").lower() != "same-origin":
         raise Refusal(403, "foreign-origin", "a session is for pages of this server")

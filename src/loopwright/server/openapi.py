@@ -7,7 +7,7 @@ from typing import Any, get_type_hints
 import msgspec
 
 from loopwright import __version__
-from loopwright.server.answers import PROBLEM
+from loopwright.server.answers import JSON, PROBLEM
 from loopwright.server.routes import Family, NoBody, NoQuery, Route
 
 _REF = "#/components/schemas/{name}"
@@ -37,7 +37,7 @@ class ProblemDetails(msgspec.Struct, omit_defaults=True):
 def describe(families: Sequence[Family]) -> dict[str, object]:
     """Everything that is served, as programs read it."""
     routes = [(family, route) for family in families for route in family.routes]
-    kinds = list(_kinds(route for _, route in routes))
+    kinds = list(_kinds(families))
     schemas, components = msgspec.json.schema_components(kinds, ref_template=_REF)
     known = dict(zip(map(repr, kinds), schemas, strict=True))
     paths: dict[str, dict[str, object]] = {}
@@ -58,9 +58,10 @@ def describe(families: Sequence[Family]) -> dict[str, object]:
     }
 
 
-def _kinds(routes: Iterable[Route]) -> Iterable[object]:
+def _kinds(families: Iterable[Family]) -> Iterable[object]:
     found: dict[str, object] = {repr(ProblemDetails): ProblemDetails}
-    for route in routes:
+    found |= {repr(one.failure): one.failure for one in families if one.failure is not None}
+    for route in (route for family in families for route in family.routes):
         for kind in (route.body, route.query, route.answer):
             if kind is not None:
                 found[repr(kind)] = kind
@@ -73,7 +74,7 @@ def _operation(family: Family, route: Route, known: dict[str, Any]) -> dict[str,
         "summary": route.say,
         "tags": [family.name],
         "x-role": route.need,
-        "responses": _responses(route, known),
+        "responses": _responses(family, route, known),
     }
     parameters = [*_in_path(route), *_in_query(route)]
     if parameters:
@@ -86,11 +87,13 @@ def _operation(family: Family, route: Route, known: dict[str, Any]) -> dict[str,
     return told
 
 
-def _responses(route: Route, known: dict[str, Any]) -> dict[str, object]:
+def _responses(family: Family, route: Route, known: dict[str, Any]) -> dict[str, object]:
     good: dict[str, object] = {"description": route.say}
     if route.answer is not None:
         good["content"] = {route.media: {"schema": known[repr(route.answer)]}}
     problem = {PROBLEM: {"schema": known[repr(ProblemDetails)]}}
+    if family.failure is not None:
+        problem = {JSON: {"schema": known[repr(family.failure)]}}
     return {
         str(route.status): good,
         "default": {"description": "A refusal that names its reason", "content": problem},

@@ -114,5 +114,6 @@ class Family:
     prefix: str  # paths below it that no route has are refused in the shape of this family
     routes: Sequence[Route] = ()
     refuse: Refuse | None = None  # None: problem+json
+    failure: type[msgspec.Struct] | None = None  # what `refuse` writes; None: problem details
     mounts: Sequence[Mount] = ()
     living: Callable[[Context], AbstractAsyncContextManager[None]] | None = None

@@ -37,6 +37,7 @@ DRAIN_SECONDS = 3
 CLOSE_SECONDS = 6.0
 RESCUE_SECONDS = 5.0
 FORGET_SECONDS = 600.0
+SOCKET_BYTES = 1_000_000  # of a message
 TARGET_BYTES = 262_144  # so that what is too long is refused by us, in words
 
 
@@ -168,7 +169,9 @@ def quiet_server(app: Application, serving: Serving) -> uvicorn.Server:
     config = uvicorn.Config(
         app,
         http="h11",
-        ws="none",
+        ws="wsproto",
+        ws_max_size=SOCKET_BYTES,
+        ws_per_message_deflate=False,
         lifespan="off",
         log_config=None,
         access_log=False,

@@ -135,6 +135,7 @@ class MemoryLog:
         limit: int | None = None,
         before: str | None = None,
         session: str | None = None,
+        key: str | None = None,
     ) -> list[RunRow]:
         """Rows, newest first."""
         names = list(self._store().runs)
@@ -146,6 +147,7 @@ class MemoryLog:
             if name.startswith(prefix)
             and (not statuses or run.headline.status in statuses)
             and session in (None, run.headline.session)
+            and key in (None, run.headline.key)
         ]
         return found if limit is None else found[: max(limit, 0)]
 

@@ -116,6 +116,7 @@ class Reader:
         limit: int | None,
         before: str | None = None,
         session: str | None = None,
+        key: str | None = None,
     ) -> list[RunRow]:
         """As the port says."""
         terms: list[str] = []
@@ -136,6 +137,11 @@ class Reader:
                 return []
             terms.append("r.id < (SELECT id FROM run WHERE name = ?)")
             values.append(before)
+        if key is not None:
+            if not is_id(key):
+                return []
+            terms.append("r.key = ?")
+            values.append(key)
         where = f"WHERE {' AND '.join(terms)}" if terms else ""
         values.append(-1 if limit is None else max(limit, 0))
         found = self._all(f"{_ROWS} {where} ORDER BY r.id DESC LIMIT ?", *values)

@@ -99,10 +99,11 @@ class SqliteLog:
         limit: int | None = None,
         before: str | None = None,
         session: str | None = None,
+        key: str | None = None,
     ) -> list[RunRow]:
         """Rows, newest first; `prefix` is the beginning of a run's id."""
         return self._reader().rows(
-            statuses=statuses, prefix=prefix, limit=limit, before=before, session=session
+            statuses=statuses, prefix=prefix, limit=limit, before=before, session=session, key=key
         )
 
     def transact(self, work: Callable[[sqlite3.Connection], _T]) -> _T:

@@ -117,13 +117,15 @@ def status_of(status: str) -> Status:
     return words.get(status, "failed")
 
 
-def loop_state(plan: Plan, *, agent_id: str, status: str, learnings: list[str]) -> LoopState:
-    """The state of a loop; the log is a copy."""
+def loop_state(
+    plan: Plan, *, agent_id: str, status: str, learnings: list[str], iteration: int | None = None
+) -> LoopState:
+    """The state of a loop; the log is a copy. `iteration` is the pass under way or the last one."""
     loop = only_repeat(plan)
     return {
         "agentId": agent_id,
         "sessionId": "",
-        "iteration": len(learnings),
+        "iteration": len(learnings) if iteration is None else iteration,
         "maxIterations": (loop.max if loop else None) or 0,
         "criteria": criteria_of(plan),
         "status": status_of(status),

@@ -1,6 +1,16 @@
 """The families of routes, each a module with a `FAMILY`. A new one is named here alone."""
 
-from loopwright.server.families import access, definitions, events, gates, health, runs, setup
+from loopwright.server.families import (
+    access,
+    assistants,
+    definitions,
+    events,
+    gates,
+    health,
+    runs,
+    setup,
+    sockets,
+)
 from loopwright.server.routes import Family
 
 FAMILIES: tuple[Family, ...] = (
@@ -11,6 +21,8 @@ FAMILIES: tuple[Family, ...] = (
     runs.FAMILY,
     events.FAMILY,
     gates.FAMILY,
+    assistants.FAMILY,
+    sockets.FAMILY,
 )
 
 __all__ = ["FAMILIES"]

@@ -1,0 +1,197 @@
+"""The story of an assistant's loop, fact by fact, in the words of its own system."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from loopwright.app.dialects import ASSISTANTS, LoopEvent, assistant_key, loop_words
+from loopwright.app.service import Service
+from loopwright.kernel.facts import (
+    AnyFact,
+    EffectDone,
+    GateAnswered,
+    GateClosed,
+    GateOpened,
+    IterationFinished,
+    IterationStarted,
+    RunFinished,
+    RunPaused,
+    RunReopened,
+    RunResumed,
+    RunStarted,
+)
+from loopwright.kernel.learning import learning_of
+from loopwright.model.ids import last_id
+from loopwright.model.plan import only_repeat
+from loopwright.model.record import JsonValue
+from loopwright.ports import Numbered
+
+LEARNING_CHARS = 300
+AT_ONCE = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """Something that happened to a loop: `iteration`, `progress`, `manual_approval_required`,
+    `completed`, `failed` as their system has them, with the output of the pass also in `progress`;
+    `started`, `paused`, `resumed`, `stopped` are ours.
+    """
+
+    seq: int
+    at: int
+    name: str
+    payload: dict[str, JsonValue]
+
+
+class LoopStory:
+    """One loop up to the fact with the number `seen`."""
+
+    def __init__(self, service: Service, run: str) -> None:
+        self.run = run
+        self._log, self._read = service.log, service.read_text
+        first = service.facts(run)[0].fact
+        assert isinstance(first, RunStarted)
+        self.plan = service.plan(first)
+        loop = only_repeat(self.plan)
+        self._max = (loop.max if loop else None) or 0
+        self._words = loop_words()
+        self.owner = first.by
+        self.agent_id = agent_of(first.key)
+        self.seen = 0
+        self.iteration = 0
+        self.status = "running"
+        self.learnings: list[str] = []
+        self.reviews: dict[str, dict[str, JsonValue]] = {}
+        self.last_output = ""
+        self.final_output: str | None = None
+        self.error: str | None = None
+
+    def carry_on(self) -> list[Told]:
+        """Take in what is new, and tell it."""
+        told: list[Told] = []
+        while facts := self._log.read(self.run, after=self.seen, limit=AT_ONCE):
+            for numbered in facts:
+                told += self.take(numbered)
+        return told
+
+    def take(self, numbered: Numbered) -> list[Told]:
+        """Take in the next fact."""
+        self.seen = numbered.seq
+        seq, fact = numbered.seq, numbered.fact
+        return [Told(seq, fact.at, name, body) for name, body in self._told(fact)]
+
+    @property
+    def active(self) -> bool:
+        return self.status in ("running", "paused", "waiting")
+
+    def state(self) -> dict[str, JsonValue]:
+        """The state of the loop as its system answers a question for it."""
+        found = self._words.loop_state(
+            self.plan,
+            agent_id=self.agent_id,
+            status=self.status,
+            learnings=self.learnings,
+            iteration=self.iteration,
+        )
+        return dict(found)
+
+    def _told(self, fact: AnyFact) -> Iterator[tuple[str, dict[str, JsonValue]]]:
+        match fact:
+            case RunStarted() | RunReopened():
+                self.status, self.final_output, self.error = "running", None, None
+                yield "started", {}
+            case IterationStarted() if is_pass(fact.path):
+                self.iteration = fact.iteration or 0
+            case EffectDone() | IterationFinished() if _is_work(fact):
+                yield from self._pass(self._read(fact.output))
+            case GateOpened():
+                yield from self._review(fact)
+            case GateAnswered() | GateClosed():
+                self.reviews.pop(fact.gate, None)
+            case RunPaused() | RunResumed():
+                self.status = "paused" if isinstance(fact, RunPaused) else "running"
+                yield ("paused" if self.status == "paused" else "resumed"), {}
+            case RunFinished():
+                yield from self._end(fact)
+            case _:
+                return
+
+    def _pass(self, output: str) -> Iterator[tuple[str, dict[str, JsonValue]]]:
+        """The work of a pass is done, which is told once."""
+        if len(self.learnings) >= self.iteration:
+            return
+        learning = learning_of(output, self.iteration, LEARNING_CHARS)
+        self.learnings.append(learning)
+        self.last_output = output
+        done = self._words.Pass(
+            iteration=self.iteration,
+            max_iterations=self._max,
+            output=output,
+            learning=learning,
+        )
+        for name, payload in _events(self._words.events_of_pass(done)):
+            yield name, {**payload, "output": output}
+
+    def _review(self, fact: GateOpened) -> Iterator[tuple[str, dict[str, JsonValue]]]:
+        if fact.about != "pass":
+            return
+        output = self.last_output if fact.output is None else self._read(fact.output)
+        yield from self._pass(output)
+        done = self._words.Pass(
+            iteration=self.iteration,
+            max_iterations=self._max,
+            output=output,
+            learning="",
+            review=fact.gate,
+        )
+        asked = list(_events(self._words.events_of_pass(done)))[-1]
+        self.reviews[fact.gate] = asked[1]
+        yield asked
+
+    def _end(self, fact: RunFinished) -> Iterator[tuple[str, dict[str, JsonValue]]]:
+        self.status = fact.outcome
+        self.reviews.clear()
+        output = self._read(fact.output)
+        self.final_output = output or self.last_output
+        end = self._words.End(
+            outcome=fact.outcome,
+            reason=fact.reason,
+            iterations=self.iteration,
+            output=output,
+            error=fact.error.detail or fact.error.type if fact.error else "",
+        )
+        event = self._words.event_of_end(end)
+        if event is None:
+            self.error = fact.reason
+            yield "stopped", {"reason": fact.reason}
+            return
+        error = event.payload.get("error")
+        self.error = None if error is None else str(error)
+        yield from _events([event])
+
+
+def is_loop(dialect: str, key: str | None) -> bool:
+    """Whether a run is the loop of an assistant."""
+    return dialect == ASSISTANTS and key is not None
+
+
+def agent_of(key: str | None) -> str:
+    """The assistant whose loop has this key."""
+    return (key or "").removeprefix(assistant_key(""))
+
+
+def is_pass(path: str) -> bool:
+    """Whether a place is a pass of the loop itself."""
+    return path.count(".") == 1 and last_id(path).isdecimal()
+
+
+def _is_work(fact: EffectDone | IterationFinished) -> bool:
+    """Whether a fact says what a pass came to: the answer of its program, or the end of a talk."""
+    if not is_pass(fact.path):
+        return False
+    if isinstance(fact, IterationFinished):
+        return fact.status == "completed"
+    return fact.effect.rpartition("/")[2].partition("#")[0] == "agent"
+
+
+def _events(events: Iterable[LoopEvent]) -> Iterator[tuple[str, dict[str, JsonValue]]]:
+    return ((one.name, dict(one.payload)) for one in events)

@@ -1,0 +1,69 @@
+"""Loops of assistants as the doors of this server have them: one for HTTP and for sockets."""
+
+import asyncio
+import os
+from collections import OrderedDict
+
+from loopwright.app.assistants import Assistants, Parting
+from loopwright.app.leaving import Leash, Leaving, departures
+from loopwright.app.loops import LoopStory
+from loopwright.ports import OPEN_STATUSES
+from loopwright.server.context import Context
+
+MOST_KEPT = 256
+STOP_SECONDS = 5.0
+
+
+class Looping:
+    """Assistants, their loops, and what becomes of them when people leave."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        settings, serving = context.settings, context.serving
+        self.assistants = Assistants(
+            context.service, context.cards, serving.workspace, settings.agent
+        )
+        self.leaving = Leaving(context.service, context.cards, departures(os.environ))
+        self._kept: OrderedDict[str, LoopStory] = OrderedDict()
+
+    async def start(
+        self, agent_id: str, message: str, *, by: str, parting: Parting | None = None
+    ) -> str:
+        """Start a loop, and remember whose it is."""
+        assistant = self.assistants.get(agent_id)
+        run = await self.assistants.start(agent_id, message, by=by)
+        name = str(assistant.document.get("name", ""))
+        wanted = parting or assistant.parting
+        self.leaving.hold(Leash(run=run, agent_id=agent_id, name=name, parting=wanted), by)
+        return run
+
+    def known(self, agent_id: str) -> None:
+        """NotFound unless there is such an assistant, or a loop that says it is of one."""
+        if self.assistants.newest(agent_id) is None:
+            self.assistants.get(agent_id)
+
+    async def stop(self, agent_id: str, *, by: str) -> str:
+        """End a loop, and wait a little for its end, so that the next may be started."""
+        run = await self.assistants.stop(agent_id, by=by)
+        log, feed = self._context.here.log, self._context.feed
+        end = asyncio.get_running_loop().time() + STOP_SECONDS
+        while log.row(run).headline.status in OPEN_STATUSES:
+            left = end - asyncio.get_running_loop().time()
+            if left <= 0 or self._context.closing.is_set():
+                break
+            await feed.moved(run, log.version(run), min(left, 0.2))
+        return run
+
+    async def story(self, agent_id: str) -> LoopStory | None:
+        """The loop of an assistant or the last one it had; None if it never had one."""
+        row = self.assistants.newest(agent_id)
+        return None if row is None else self.story_of(row.run)
+
+    def story_of(self, run: str) -> LoopStory:
+        """The story of a loop, up to now."""
+        story = self._kept.pop(run, None) or LoopStory(self._context.service, run)
+        story.carry_on()
+        self._kept[run] = story
+        while len(self._kept) > MOST_KEPT:
+            self._kept.popitem(last=False)
+        return story

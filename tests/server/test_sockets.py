@@ -1,0 +1,402 @@
+"""Loops over Socket.IO, with a real client: one test for each promise of their document."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import socketio
+
+from loopwright.server.context import Limits
+from tests.server.served import Served, served
+from tests.server.talking import Tab, tab, talk
+from tests.server.test_assistants import BASE, STAYS, made, people, status
+
+MANUAL = {"type": "manual", "value": ""}
+DONE = {"type": "regex", "value": "done"}
+
+
+async def begin(one: Tab, agent: str, **more: Any) -> dict[str, Any]:
+    answer = await one.say("loop:start", {"agentId": agent, "message": "Do it.", **more})
+    return dict(answer)
+
+
+@pytest.mark.item("rondoflow-42", "rondoflow-43", "rondoflow-44", "rondoflow-17")
+def test_a_loop_is_told_to_all_tabs_of_its_starter(shared: Served) -> None:
+    """Every tab gets each pass in order and the end with the whole output; nobody else does."""
+    agent = made(shared, "one", "two", "all done", loopCriteria=DONE)
+    other = people(shared, "editor")
+
+    async def go() -> None:
+        async with tab(shared) as one, tab(shared) as two, tab(shared, other) as stranger:
+            answer = await begin(one, agent)
+            assert (answer["ok"], answer["status"]) == (True, "started")
+            for each in (one, two):
+                await each.first("agent:status", agentId=agent, status="idle")
+                told = [(name, data) for name, data in each.got if data["agentId"] == agent]
+                assert [data for name, data in told if name == "agent:loop_iteration"] == [
+                    {"agentId": agent, "iteration": number, "maxIterations": 10}
+                    for number in (1, 2, 3)
+                ]
+                words = [data["status"] for name, data in told if name == "agent:status"]
+                assert words == ["running", "idle"]
+                notes = [data for name, data in told if name == "notification"]
+                assert [note["id"] for note in notes] == [
+                    *(f"loop-progress-{agent}-{number}" for number in (1, 2, 3)),
+                    f"loop-completed-{agent}",
+                ]
+                assert {note["level"] for note in notes} == {"info"}
+                assert [note.get("output") for note in notes[:3]] == ["one", "two", "all done"]
+                assert notes[-1]["finalOutput"] == "all done"
+                names = [name for name, _ in told]
+                assert names[1:3] == ["agent:loop_iteration", "notification"]
+            assert stranger.got == []
+
+    talk(go())
+
+
+@pytest.mark.item("rondoflow-44", "rondoflow-28", "rondoflow-29", "rondoflow-30")
+@pytest.mark.parametrize("approved", [True, False])
+def test_a_review_over_the_socket(shared: Served, approved: bool) -> None:
+    """The request offers both answers and shows what is decided about; the first answer counts."""
+    agent = made(shared, loopCriteria=MANUAL)
+
+    async def go() -> None:
+        async with tab(shared) as one:
+            await begin(one, agent)
+            note = await one.first("notification", agentId=agent, level="action_required")
+            assert note["actions"] == ["approve", "reject"]
+            assert note["id"] == f"loop-approval-{agent}-{note['loopId']}"
+            assert (note["iteration"], note["output"]) == (1, "some work")
+            answer = {"agentId": agent, "loopId": "gate_0", "approved": True}
+            wrong = await one.say("loop:approve", answer)
+            assert (wrong["ok"], wrong["code"]) == (False, "no-review")
+            answer = {"agentId": agent, "loopId": note["loopId"], "approved": approved}
+            assert (await one.say("loop:approve", answer))["ok"] is True
+            if approved:
+                end = await one.first("notification", id=f"loop-completed-{agent}")
+                assert end["finalOutput"] == "some work"
+                await one.first("agent:status", agentId=agent, status="idle")
+            else:
+                await one.first("agent:status", agentId=agent, status="error")
+                (failed,) = [e for e in one.all("agent:error") if e["type"] == "PROCESS_ERROR"][1:]
+                assert failed == {
+                    "agentId": agent,
+                    "sessionId": "",
+                    "error": "Manual approval was rejected by user",
+                    "type": "PROCESS_ERROR",
+                }
+
+    talk(go())
+
+
+@pytest.mark.item("rondoflow-45", "rondoflow-36", "rondoflow-7", "rondoflow-34")
+def test_refusals_over_the_socket(shared: Served) -> None:
+    """Each refusal is an answer and an error event with its type; nothing is announced."""
+    off, agent = made(shared, loopEnabled=False), made(shared, STAYS)
+
+    async def go() -> None:
+        async with tab(shared) as one:
+            cases = [
+                ("loop:start", "agent_nobody", "PROCESS_ERROR", "no-assistant"),
+                ("loop:start", off, "PROCESS_ERROR", "loop-disabled"),
+                ("loop:stop", agent, "PROCESS_ERROR", "no-loop"),
+                ("loop:stop", "agent_nobody", "PROCESS_ERROR", "no-assistant"),
+            ]
+            for event, of, kind, code in cases:
+                said = {"agentId": of} | ({"message": "x"} if event == "loop:start" else {})
+                answer = await one.say(event, said)
+                assert (answer["ok"], answer["type"], answer["code"]) == (False, kind, code)
+            assert [one["type"] for one in one.all("agent:error")] == ["PROCESS_ERROR"] * 4
+            assert one.all("agent:status") == []
+            await begin(one, agent)
+            again = await begin(one, agent)
+            assert (again["type"], again["code"]) == ("RESOURCE_ERROR", "already-running")
+            told = await one.first("agent:error", type="RESOURCE_ERROR")
+            assert told["agentId"] == agent
+            assert (await one.say("loop:stop", {"agentId": agent}))["ok"]
+            await one.first("agent:status", agentId=agent, status="idle")
+            assert (await begin(one, agent))["ok"]
+            await one.say("loop:stop", {"agentId": agent})
+
+    talk(go())
+
+
+@pytest.mark.item("rondoflow-31", "rondoflow-43")
+def test_a_failing_loop_over_the_socket(shared: Served) -> None:
+    """The error names the pass, the status goes to error, and the assistant is free again."""
+    agent = made(shared, {"fail": {"type": "crashed", "detail": "exit 3"}})
+
+    async def go() -> None:
+        async with tab(shared) as one:
+            await begin(one, agent)
+            await one.first("agent:status", agentId=agent, status="error")
+            (failed,) = one.all("agent:error")
+            assert failed["type"] == "PROCESS_ERROR"
+            assert failed["error"].startswith("Iteration 1")
+            assert one.all("agent:loop_iteration") == []
+            assert (await begin(one, agent))["ok"]
+
+    talk(go())
+
+
+@pytest.mark.item("rondoflow-46", "rondoflow-11", "F8")
+def test_a_viewer_changes_nothing(shared: Served) -> None:
+    """Viewers are refused with the documented words, which is written down; nothing happens."""
+    agent = made(shared, loopCriteria=MANUAL)
+    viewer = people(shared, "viewer")
+
+    async def go() -> None:
+        async with tab(shared) as one, tab(shared, viewer) as looker:
+            await begin(one, agent)
+            note = await one.first("notification", level="action_required")
+            before = status(shared, agent)
+            approve = {"agentId": agent, "loopId": note["loopId"], "approved": True}
+            start = {"agentId": agent, "message": "x"}
+            said = {"loop:start": start, "loop:stop": {"agentId": agent}, "loop:approve": approve}
+            for event, data in said.items():
+                answer = await looker.say(event, data)
+                assert answer["type"] == "POLICY_ERROR"
+                assert answer["error"] == (
+                    "Your role does not permit running or modifying workflows"
+                )
+            assert [one["type"] for one in looker.all("agent:error")] == ["POLICY_ERROR"] * 3
+            assert status(shared, agent) == before
+            assert (await looker.say("subscribe", {"run": before["run"]}))["ok"]
+            await one.say("loop:stop", {"agentId": agent})
+
+    talk(go())
+    rows = [row for row in shared.context.cards.audited() if row.action == "denied"]
+    assert sorted(row.subject for row in rows[:3]) == ["loop:approve", "loop:start", "loop:stop"]
+
+
+@pytest.mark.item("rondoflow-62")
+def test_an_editor_stops_the_loop_of_another(shared: Served) -> None:
+    """Both the one who stops and the one whose loop it was are told."""
+    agent = made(shared, STAYS)
+    editor = people(shared, "editor")
+
+    async def go() -> None:
+        async with tab(shared) as owner, tab(shared, editor) as other:
+            await begin(owner, agent)
+            await owner.first("agent:status", status="running")
+            assert (await other.say("loop:stop", {"agentId": agent}))["ok"]
+            await owner.first("agent:status", agentId=agent, status="idle")
+            assert other.all("agent:status") == [{"agentId": agent, "status": "idle"}]
+
+    talk(go())
+
+
+def test_a_loop_of_another_door_is_told_too(shared: Served) -> None:
+    """A loop that was started over HTTP is told to the tabs of its starter, and stopped by them."""
+    agent = made(shared, STAYS)
+
+    async def go() -> None:
+        async with tab(shared) as one:
+            ask = asyncio.to_thread(
+                shared, "POST", f"{BASE}/{agent}/loop/start", {"message": "Do it."}
+            )
+            assert (await ask).status == 202
+            await one.first("agent:status", agentId=agent, status="running")
+            assert (await one.say("loop:stop", {"agentId": agent}))["ok"]
+            await one.first("agent:status", agentId=agent, status="idle")
+
+    talk(go())
+
+
+def test_somebody_who_comes_back_sees_how_it_stands(shared: Served) -> None:
+    """A new tab is told which loops are under way, how far, and what waits for an answer."""
+    agent = made(shared, loopCriteria=MANUAL)
+
+    async def go() -> None:
+        async with tab(shared) as one:
+            await begin(one, agent)
+            before = await one.first("notification", agentId=agent, level="action_required")
+        async with tab(shared) as one:
+            note = await one.first("notification", agentId=agent, level="action_required")
+            assert note == before
+            assert {"agentId": agent, "status": "running"} in one.all("agent:status")
+            ring = {"agentId": agent, "iteration": 1, "maxIterations": 10}
+            assert ring in one.all("agent:loop_iteration")
+            await one.say("loop:stop", {"agentId": agent})
+
+    talk(go())
+
+
+# -- who comes in, and what they may say -----------------------------------------------------------
+
+
+async def refused(own: Served, **how: Any) -> str:
+    """What somebody is told who is not let in."""
+    one = socketio.AsyncClient(reconnection=False)
+    how.setdefault("transports", ["websocket"])
+    query = how.pop("query", "")
+    try:
+        await one.connect(f"http://127.0.0.1:{own.port}{query}", **how)
+    except socketio.exceptions.ConnectionError as error:
+        return str(error)
+    finally:
+        await one.disconnect()
+    raise AssertionError("let in")
+
+
+HANDSHAKE = "/socket.io/?EIO=4&transport=polling"
+
+
+@pytest.mark.item("F1", "F2", "F5")
+def test_what_is_refused_before_the_handshake(shared: Served) -> None:
+    """Pages of other sites, rebound names and tokens in addresses are refused by polling too."""
+    port = shared.port
+    for origin in (f"http://127.0.0.1:{port}.evil", "http://evil", "null"):
+        assert shared("GET", HANDSHAKE, headers={"Origin": origin}).status == 403
+    rebound = {"Host": f"evil:{port}", "Origin": f"http://evil:{port}"}
+    assert shared("GET", HANDSHAKE, headers=rebound).status == 400
+    assert shared("GET", f"{HANDSHAKE}&token={shared.token}").status == 400
+    own = {"Origin": f"http://127.0.0.1:{port}"}
+    begun = shared("GET", HANDSHAKE, headers=own)
+    assert begun.status == 200
+    line = f"{HANDSHAKE}&sid={json.loads(begun.body[1:])['sid']}"
+    plain = {"Content-Type": "text/plain"}
+    assert shared("POST", line, raw=b'40{"token":"x"}', token="", headers=plain).status == 200
+    assert b"this token is not known here" in shared("GET", line, token="").body
+    assert shared("POST", line, raw=b'42["loop:stop",{}]', token="", headers=plain).status < 500
+
+
+@pytest.mark.item("F1", "F2", "F3", "F5", "F13")
+def test_who_is_not_let_in(shared: Served) -> None:
+    """Pages of other sites, rebound names, strangers and tokens in addresses get no further."""
+    port, auth = shared.port, {"token": shared.token}
+
+    async def go() -> None:
+        for origin in (f"http://127.0.0.1:{port}.evil", "http://evil", "null"):
+            await refused(shared, auth=auth, headers={"Origin": origin})
+        rebound = {"Host": "evil", "Origin": "http://evil"}
+        await refused(shared, auth=auth, headers=rebound)
+        for nobody in (None, {}, {"token": "lwt_x_y"}, {"role": "admin", "scopes": ["*"]}, "admin"):
+            await refused(shared, auth=nobody)
+        await refused(shared, query=f"?token={shared.token}")
+        own = {"Origin": f"http://127.0.0.1:{port}"}
+        for transports in (["websocket"], ["polling", "websocket"]):
+            async with tab(shared, transports=transports, headers=own) as one:
+                assert (await one.say("unsubscribe", {"run": "x"}))["ok"]
+
+    talk(go())
+
+
+def test_a_session_will_do(own: Served) -> None:
+    """A page of ours comes in by the cookie of its session."""
+    people_here, password = own.context.people, "correct horse"
+    own.call(lambda: people_here.add("ann", "editor", by="test", password=password))
+    secret = own.call(lambda: people_here.sign_in("ann", password)).secret
+    page = {"Origin": f"http://127.0.0.1:{own.port}", "Content-Type": "text/plain"}
+    for cookie, answer in ((secret, b'40{"sid"'), ("x", b"44{")):
+        sent = {**page, "Cookie": f"loopwright_session={cookie}"}
+        begun = own("GET", HANDSHAKE, token="", headers=sent)
+        line = f"{HANDSHAKE}&sid={json.loads(begun.body[1:])['sid']}"
+        assert own("POST", line, raw=b"40", token="", headers=sent).status == 200
+        assert own("GET", line, token="", headers=sent).body.startswith(answer)
+
+
+def test_a_token_in_a_header_will_do(shared: Served) -> None:
+    """Programs may send their token as they do with every request."""
+
+    async def go() -> None:
+        headers = {"Authorization": f"Bearer {shared.token}"}
+        async with tab(shared, "", headers=headers) as one:
+            assert (await one.say("unsubscribe", {"run": "x"}))["ok"]
+
+    talk(go())
+
+
+@pytest.mark.item("F6")
+def test_odd_events(shared: Served) -> None:
+    """What is not understood is answered so, and the socket stays."""
+    agent = made(shared)
+
+    async def go() -> None:
+        async with tab(shared) as one:
+            odd: list[tuple[str, tuple[Any, ...]]] = [
+                ("no:such", ({},)),
+                ("loop:start", ()),
+                ("loop:start", ("text",)),
+                ("loop:start", ({"agentId": agent},)),
+                ("loop:start", ({"agentId": agent, "message": ""},)),
+                ("loop:start", ({"agentId": 1, "message": "x"},)),
+                ("loop:start", ({"agentId": agent, "message": "x", "role": "admin"},)),
+                ("loop:approve", ({"agentId": agent, "loopId": "g", "approved": "yes"},)),
+                ("loop:stop", tuple({"agentId": agent} for _ in range(100))),
+                ("subscribe", ({"run": "x" * 1_000},)),
+                ("subscribe", ({"run": "x", "after": -1},)),
+                ("disconnect", ("x",)),
+                ("connect", ({"asgi.scope": 1}, {"token": "x"})),
+            ]
+            for event, args in odd[:-2]:
+                answer = await one.say(event, *args) if len(args) != 0 else await one.say(event, ())
+                assert (answer["ok"], answer["code"]) == (False, "bad-event"), event
+            for event, args in odd[-2:]:
+                await one.client.emit(event, args)
+            assert (await one.say("unsubscribe", {"run": "x"}))["ok"]
+            assert one.all("agent:error") == []
+
+    talk(go())
+    assert status(shared, agent)["run"] is None
+
+
+@pytest.mark.item("F7")
+def test_too_much_is_cut_off(shared: Served) -> None:
+    """A huge message and a flood of small ones end the connection; others do not notice."""
+
+    async def go() -> None:
+        async with tab(shared) as good:
+            async with tab(shared) as huge:
+                await huge.client.emit("loop:start", {"agentId": "x" * 5_000_000, "message": "x"})
+                async with asyncio.timeout(10):
+                    await huge.client.wait()
+                assert not huge.client.connected
+            async with tab(shared) as flood:
+                for _ in range(1_000):
+                    if flood.client.connected:
+                        await flood.client.emit("unsubscribe", {"run": "x"})
+                async with asyncio.timeout(10):
+                    await flood.client.wait()
+            assert (await good.say("unsubscribe", {"run": "x"}))["ok"]
+
+    talk(go())
+
+
+@pytest.mark.item("F9")
+def test_somebody_who_is_shut_out(tmp_path: Path) -> None:
+    """Once their token is revoked the next event is denied, and the line is closed."""
+    with served(tmp_path, limits=Limits(recheck_seconds=0.2)) as own:
+        _shut_out(own)
+
+
+def _shut_out(own: Served) -> None:
+    agent, editor = made(own), people(own, "editor")
+
+    async def go() -> None:
+        async with tab(own, editor) as one, tab(own, editor) as silent:
+            own.context.access.revoke(editor.split("_")[1], by="test")
+            answer = await one.say("loop:start", {"agentId": agent, "message": "x"})
+            assert answer["ok"] is False
+            async with asyncio.timeout(5):
+                await silent.client.wait()
+
+    talk(go())
+    assert status(own, agent)["run"] is None
+
+
+def test_how_many_sockets(shared: Served) -> None:
+    """One person has twenty at most."""
+    editor = people(shared, "editor")
+
+    async def go() -> None:
+        tabs = [tab(shared, editor) for _ in range(20)]
+        for one in tabs:
+            await one.__aenter__()
+        await refused(shared, auth={"token": editor})
+        for one in tabs:
+            await one.__aexit__(None, None, None)
+
+    talk(go())
