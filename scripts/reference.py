@@ -44,6 +44,7 @@ _SECTIONS = {
     "ToolSpec": "tool",
     "JudgeSpec": "judge",
     "GoalSpec": "goal",
+    "ApprovalSpec": "approval",
     "PersonSpec": "person",
     "MemorySpec": "memory",
     "ForEachSpec": "for_each",

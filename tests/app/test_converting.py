@@ -11,8 +11,8 @@ from loopwright.app.converting import native_text
 from loopwright.app.dialects import Definition, dialect, parse_definition
 from loopwright.errors import LoopwrightError
 from loopwright.model.actions import CallAgent, Repeat, Step
-from loopwright.model.memory import StageOutputs
 from loopwright.model.plan import Agent, Plan, decode_plan, unplaced
+from loopwright.model.policy import Limits
 
 CORPUS = Path(__file__).resolve().parents[1] / "corpus"
 # Clauses that its system cannot read are kept as comparisons that no person may write.
@@ -66,12 +66,14 @@ def test_what_yaml_would_read_otherwise_is_written_as_json() -> None:
                 steps=(
                     Step(
                         id="a",
-                        action=Repeat(body=CallAgent(agent="a"), max=1, memory=StageOutputs()),
+                        action=Repeat(
+                            body=CallAgent(agent="a"), max=1, limits=Limits(no_progress=3)
+                        ),
                     ),
                 ),
                 agents={"a": Agent()},
             ),
-            "the memory stages",
+            "a limit on passes without progress",
             id="no-words",
         ),
         pytest.param(

@@ -53,6 +53,7 @@ def command_lines(names: dict[str, str]) -> dict[str, list[str]]:
         "stop": ["stop", "all"],
         "fork": ["fork", "nothing", "--at", "main"],
         "validate": ["validate", "loop.yaml"],
+        "definitions": ["definitions"],
         "convert": ["convert", "loop.yaml"],
         "schema": ["schema"],
         "init": ["init", "new"],

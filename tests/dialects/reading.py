@@ -2,12 +2,16 @@
 
 from collections.abc import Callable
 
-from loopwright.dialects import native, rondoflow
+from loopwright.dialects import coqui, native, rondoflow
 from loopwright.model.plan import Plan
 from loopwright.syntax import Diagnostic, Document, read
 
 Lower = Callable[[Document], tuple[Plan | None, list[Diagnostic]]]
-LOWER: dict[str, Lower] = {native.NAME: native.lower, rondoflow.NAME: rondoflow.lower}
+LOWER: dict[str, Lower] = {
+    native.NAME: native.lower,
+    rondoflow.NAME: rondoflow.lower,
+    coqui.NAME: coqui.lower,
+}
 
 
 def lowered(

@@ -14,7 +14,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from loopwright.dialects import native, rondoflow
+from loopwright.dialects import coqui, native, rondoflow
 from loopwright.model.plan import Plan, decode_plan, encode_plan
 from loopwright.syntax import Document, read
 from tests.dialects.reading import LOWER, lowered, places
@@ -22,7 +22,7 @@ from tests.dialects.reading import LOWER, lowered, places
 CORPUS = Path(__file__).resolve().parents[1] / "corpus"
 RENEW = bool(os.environ.get("LOOPWRIGHT_RENEW_CORPUS"))
 DEFINITIONS = (".json", ".yaml")
-DIALECTS = {native.NAME: native, rondoflow.NAME: rondoflow}
+DIALECTS = {native.NAME: native, rondoflow.NAME: rondoflow, coqui.NAME: coqui}
 
 
 def cases(kind: str, *dialects: str) -> list[Any]:

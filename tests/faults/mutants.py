@@ -245,7 +245,9 @@ IN_SIMULATION: dict[str, Mutant] = {
         passes._ask_judge, "if has_to_wait(state, owner):", "if state.version < 0:"
     ),
     "a judge is asked until it answers": Mutant(
-        passes._ask_judge, "tries - owner.check_parks < JUDGE_TRIES", "tries < 10"
+        passes._asks_again,
+        "owner.check_tries - owner.check_parks >= JUDGE_TRIES",
+        "owner.check_tries >= 10",
     ),
     "work after the last rejection": Mutant(
         outcome.is_worked_on,

@@ -9,6 +9,16 @@ def clip(text: str, size: int) -> str:
     return f"{text[:half]}\n[… {len(text) - 2 * half} characters left out …]\n{text[-half:]}"
 
 
+def clip_with(text: str, size: int, handle: str) -> str:
+    """The same with a word on where all of it is."""
+    if len(text) <= size:
+        return text
+    half = size // 2
+    where = f"; {handle}" if handle else ""
+    left_out = f"[… {len(text) - 2 * half} characters left out{where} …]"
+    return f"{text[:half]}\n{left_out}\n{text[len(text) - half :]}"
+
+
 def clip_end(text: str, size: int) -> str:
     """A text of at most so many bytes: its head, and a word on what was left out after it."""
     if len(text) * 4 <= size:

@@ -20,6 +20,10 @@ VERDICT: dict[str, JsonValue] = {
     "required": ["done"],
 }
 OUTPUT_CHARS = 32_000
+_WORDS = (
+    "If you cannot, let the first line be ACHIEVED or NOT_ACHIEVED and nothing else, and say why "
+    "below it.",
+)
 
 
 def compose_judge(state: State, owner: PassOwner, leaf: Judge | Goal, senses: Senses) -> Shown:
@@ -33,6 +37,7 @@ def compose_judge(state: State, owner: PassOwner, leaf: Judge | Goal, senses: Se
         *_work(owner, senses),
         *_before(owner, senses),
         _form(schema, forced=owner.check_tries > 1),
+        *(_WORDS if isinstance(leaf, Goal) else ()),
     ]
     return Shown(text="\n\n".join(sections), schema=schema, session=None)
 

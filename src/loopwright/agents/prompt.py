@@ -9,6 +9,7 @@ import msgspec
 from loopwright.agents.before import PROMPT_BYTES, needed, pass_before
 from loopwright.agents.clipping import clip, clip_end
 from loopwright.agents.letters import read_out
+from loopwright.agents.stages import stage_sections
 from loopwright.kernel.facts import NO_USAGE, Usage
 from loopwright.kernel.frames import (
     CheckNote,
@@ -24,7 +25,13 @@ from loopwright.kernel.scopes import pass_in_scope
 from loopwright.kernel.state import Senses, State, session_key
 from loopwright.kernel.texts import request_text, told_message
 from loopwright.model.actions import CallAgent
-from loopwright.model.memory import NoMemory, PreviousOutput, ProgressLog, SameSession
+from loopwright.model.memory import (
+    NoMemory,
+    PreviousOutput,
+    ProgressLog,
+    SameSession,
+    StageOutputs,
+)
 from loopwright.model.record import JsonValue
 from loopwright.model.template import Ref, Template
 
@@ -64,10 +71,13 @@ def compose_call(state: State, owner: Owner, action: CallAgent, senses: Senses) 
 def _composed(
     state: State, owner: Owner, action: CallAgent, form: list[str], senses: Senses
 ) -> Shown:
-    schema = action.schema
-    asked = [request_text(state, owner, action.prompt, senses)]
     inside = pass_in_scope(owner)
     heard = read_out(state.mail.heard.get(owner.inside, ()), senses)
+    if inside is not None and isinstance(inside.parent.action.memory, StageOutputs):
+        told = [*stage_sections(state, owner, inside, action, senses), *form, *heard]
+        session = _session(state, owner, action, inside)
+        return _shown(_joined(told), action, session)
+    asked = [request_text(state, owner, action.prompt, senses)]
     if not heard and _is_plain(action, inside):
         return Shown(text=asked[0], schema=None, session=None)
     asked += [*_occasion(state, owner, action, senses), *form]
@@ -77,10 +87,13 @@ def _composed(
     if action.show_needs:
         before = _as_fits(needed(owner, senses), beside=text)
         text = clip_end(_joined([*asked, *before, *after]), PROMPT_BYTES - MARGIN_BYTES)
-    session = _session(state, owner, action, inside)
+    return _shown(text, action, _session(state, owner, action, inside))
+
+
+def _shown(text: str, action: CallAgent, session: Session | None) -> Shown:
     return Shown(
         text=text,
-        schema=schema,
+        schema=action.schema,
         session=session.id if session else None,
         session_used=session.used if session else NO_USAGE,
         files=action.context_files,

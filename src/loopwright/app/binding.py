@@ -19,6 +19,7 @@ from loopwright.model.actions import (
     Steps,
 )
 from loopwright.model.checks import Goal, Judge, leaves
+from loopwright.model.memory import StageOutputs
 from loopwright.model.plan import Agent, Coordinator, Plan
 from loopwright.model.record import JsonValue
 from loopwright.programs.specs import BadSpec, Spec, parse_spec, unfit_agent
@@ -191,6 +192,8 @@ def _needs_message(plan: Plan) -> bool:
         match action:
             case CallAgent(prompt=prompt) | Cycle(prompt=prompt):
                 return not prompt
+            case Repeat(memory=StageOutputs()):
+                return True  # every stage is told the goal
             case Repeat(body=body):
                 return bare(body)
             case Steps(steps=steps):

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Protocol, TypeAlias, cast
 
 from loopwright.app.fetching import Places, Wanted, fetch, project_of
@@ -15,9 +16,12 @@ from loopwright.syntax import Diagnostic, Document, read, suggest
 
 Files: TypeAlias = Mapping[str, bytes | FileProblem]
 
+NO_VALUES: Mapping[str, JsonValue] = MappingProxyType({})
 MAX_BYTES = 262_144
 DEEPEST = 32  # files that name files
-NAMES = ("native", "rondoflow", "zenflow", "archon", "aldo")
+NAMES = ("native", "rondoflow", "zenflow", "archon", "aldo", "coqui")
+OF_LOOPS = "coqui"
+"""The dialect of definitions that are run by their name: those in folders of loops."""
 ONE_AT_A_TIME = ("rondoflow",)
 """Dialects whose definition is one worker: it has at most one run under way."""
 
@@ -56,6 +60,29 @@ class ReadsFiles(Protocol):
 
     def lower(self, document: Document, files: Files) -> tuple[Plan | None, list[Diagnostic]]:
         """The plan of a document and its files, and everything that was found wrong."""
+
+
+class TakesValues(Protocol):
+    """What a dialect exports whose definitions have places that are filled before a plan can be
+    made of them, and whose goal has such places too.
+    """
+
+    def lower(
+        self, document: Document, given: Mapping[str, JsonValue]
+    ) -> tuple[Plan | None, list[Diagnostic]]:
+        """The plan of a document with these values, and everything that was found wrong."""
+
+    def filled(self, text: str, values: Mapping[str, JsonValue]) -> str:
+        """A text with its places filled."""
+
+
+class Named(Protocol):
+    """What a dialect exports whose definitions are run by their name."""
+
+    BUILTIN: str
+
+    def described(self, value: JsonValue) -> dict[str, JsonValue]:
+        """What a list shows of a definition."""
 
 
 class Event(Protocol):
@@ -168,26 +195,36 @@ def definition_bytes(path: Path, shown: str | None = None) -> bytes:
 
 
 def read_definition(
-    path: Path, *, shown: str | None = None, force: str | None = None
+    path: Path,
+    *,
+    shown: str | None = None,
+    force: str | None = None,
+    given: Mapping[str, JsonValue] = NO_VALUES,
 ) -> Definition:
     """Read a definition from a file."""
     file = shown or str(path)
-    return parse_definition(
-        definition_bytes(path, shown), file=file, force=force, folder=path.absolute().parent
-    )
+    folder = path.absolute().parent
+    data = definition_bytes(path, shown)
+    return parse_definition(data, file=file, force=force, folder=folder, given=given)
 
 
 def parse_definition(
-    data: bytes, *, file: str, force: str | None = None, folder: Path | None = None
+    data: bytes,
+    *,
+    file: str,
+    force: str | None = None,
+    folder: Path | None = None,
+    given: Mapping[str, JsonValue] = NO_VALUES,
 ) -> Definition:
     """Read a definition from its bytes; every problem is in the one error that is raised. Files
-    that it names are looked for in its folder or its project, and nowhere else.
+    that it names are looked for in its folder or its project, and nowhere else. `given` are the
+    inputs, as far as they are known.
     """
     document, found = read(data, file=file, limit=MAX_BYTES)
     if document is None:
         raise DefinitionError(f"{file} cannot be read", problems=found)
     name = force or recognise(document.value)
-    plan, more = _lowered(dialect(name), document, folder)
+    plan, more = _lowered(dialect(name), document, folder, given)
     found = [*found, *more]
     if plan is None or any(problem.severity == "error" for problem in found):
         raise DefinitionError(f"{file} is not a valid definition", problems=found)
@@ -202,9 +239,14 @@ def parse_definition(
 
 
 def _lowered(
-    language: Dialect, document: Document, folder: Path | None
+    language: Dialect,
+    document: Document,
+    folder: Path | None,
+    given: Mapping[str, JsonValue] = NO_VALUES,
 ) -> tuple[Plan | None, list[Diagnostic]]:
     """Lower a document, with the files that it and they name in turn."""
+    if hasattr(language, "filled"):
+        return cast(TakesValues, language).lower(document, given)
     if not hasattr(language, "wanted"):
         return language.lower(document)
     reading = cast(ReadsFiles, language)
@@ -229,6 +271,19 @@ def _places(language: Dialect, folder: Path | None) -> Places | None:
     if own is None:
         return Places(folder)
     return Places(project_of(folder, own), own=own, home=Path.home())
+
+
+def filled(name: str, text: str, values: Mapping[str, JsonValue]) -> str:
+    """The goal of a run with the inputs that it speaks of, in dialects that fill them in."""
+    language = dialect(name)
+    if not hasattr(language, "filled"):
+        return text
+    return cast(TakesValues, language).filled(text, values)
+
+
+def loops() -> Named:
+    """The dialect of definitions that are run by their name."""
+    return cast(Named, dialect(OF_LOOPS))
 
 
 def _key(name: str, plan: Plan, value: JsonValue) -> str:

@@ -5,18 +5,20 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import cast
 
 import msgspec
 
 from loopwright.app.binding import bind_agents, bind_inputs, check_message
-from loopwright.app.dialects import Definition, parse_definition, read_definition
+from loopwright.app.dialects import Definition, filled, parse_definition, read_definition
+from loopwright.app.library import Library
 from loopwright.app.repository import with_surroundings
 from loopwright.app.rights import Rights, with_rights
 from loopwright.app.roles import bind_roles, find_roles
 from loopwright.app.service import Start, current_user
 from loopwright.dialects.native.templates import write
 from loopwright.errors import DefinitionError, LoopwrightError
-from loopwright.model.actions import MAX_PASSES
+from loopwright.model.actions import MAX_PASSES, Repeat
 from loopwright.model.plan import Plan
 from loopwright.model.policy import Limits
 from loopwright.model.record import JsonValue
@@ -47,7 +49,8 @@ class Wish:
     name: str | None = None
     default_agent: str | None = None
     rights: Rights = field(default_factory=Rights)
-    home: Path | None = None  # the data directory, where a person keeps roles of their own
+    home: Path | None = None  # the data directory, where a person keeps roles and definitions
+    max: int | None = None  # passes of its only loop, instead of what the definition says
     unbound: bool = False  # nobody is called, so nothing needs to stand behind the agents
 
 
@@ -70,13 +73,28 @@ def prepare_file(
 ) -> tuple[Start, Definition]:
     """A run of a definition: of a file, or of bytes that came another way."""
     path = Path(file)
-    definition = (
-        read_definition(path, force=dialect)
-        if data is None
-        else parse_definition(data, file=file, force=dialect)
-    )
+    given = {**wish.values, **_input_values(wish.inputs)}
+    if data is not None:
+        definition = parse_definition(data, file=file, force=dialect, given=given)
+    elif dialect is None and _is_name(path) and wish.home is not None:
+        return prepare_named(file, wish)
+    else:
+        definition = read_definition(path, force=dialect, given=given)
     base = Path.cwd() if data is not None else path.absolute().parent
     return _prepare(definition, wish, base=base), definition
+
+
+def _is_name(path: Path) -> bool:
+    """Whether something is no file but may be the name of a definition."""
+    return not path.suffix and path.name == str(path) and not path.exists()
+
+
+def prepare_named(name: str, wish: Wish) -> tuple[Start, Definition]:
+    """A run of a definition that is known by its name."""
+    assert wish.home is not None, "the door knows where definitions are"
+    known = Library(wish.home, Path.cwd())
+    definition = known.read(name, {**wish.values, **_input_values(wish.inputs)})
+    return _prepare(definition, wish, base=Path.cwd()), definition
 
 
 def prepare_loop(loop: LoopWish) -> tuple[Start, Definition]:
@@ -96,7 +114,10 @@ def _prepare(definition: Definition, wish: Wish, *, base: Path) -> Start:
     plan = with_surroundings(definition.plan, workspace, wish.base_branch)
     if any(agent.role for agent in plan.agents.values()):
         plan = bind_roles(plan, find_roles(wish.home, workspace))
-    message = check_message(plan, wish.message)
+    inputs = bind_inputs(plan, {**wish.values, **_input_values(wish.inputs)})
+    message = filled(definition.dialect, check_message(plan, wish.message), inputs)
+    if wish.max is not None:
+        plan = with_most_passes(plan, wish.max)
     if not wish.unbound:
         plan = _bound(plan, wish, base)
     plan = with_rights(plan, wish.rights)
@@ -113,7 +134,7 @@ def _prepare(definition: Definition, wish: Wish, *, base: Path) -> Start:
         plan=plan,
         workspace=workspace,
         message=message,
-        inputs=bind_inputs(plan, {**wish.values, **_input_values(plan, wish.inputs)}),
+        inputs=inputs,
         by=current_user(),
         key=definition.key,
     )
@@ -136,6 +157,24 @@ def _side_by_side(plan: Plan, most: int) -> Plan:
     if plan.parallel is not None and plan.settings.get("parallel") != "default":
         return plan
     return msgspec.structs.replace(plan, parallel=most)
+
+
+def with_most_passes(plan: Plan, most: int) -> Plan:
+    """A plan whose loop makes other passes at most than its definition says."""
+    if not 1 <= most <= MAX_PASSES:
+        raise LoopwrightError(
+            f"--max must be a whole number from 1 to {MAX_PASSES}, not {most}", code="out-of-range"
+        )
+    found = [n for n, step in enumerate(plan.steps) if isinstance(step.action, Repeat)]
+    if len(found) != 1:
+        hint = "give the number in the definition"
+        message = "--max is for a definition that is one loop"
+        raise LoopwrightError(message, code="unsupported-here", hint=hint)
+    steps = list(plan.steps)
+    step = steps[found[0]]
+    loop = msgspec.structs.replace(cast("Repeat", step.action), max=most)
+    steps[found[0]] = msgspec.structs.replace(step, action=loop)
+    return msgspec.structs.replace(plan, steps=tuple(steps))
 
 
 def _in_range(problem: Diagnostic, loop: LoopWish) -> Diagnostic:
@@ -173,7 +212,7 @@ def _input_names(given: Sequence[str]) -> Iterator[str]:
     return (one.partition("=")[0] for one in dict.fromkeys(given) if one.partition("=")[0])
 
 
-def _input_values(plan: Plan, given: Sequence[str]) -> dict[str, JsonValue]:
+def _input_values(given: Sequence[str]) -> dict[str, JsonValue]:
     values: dict[str, JsonValue] = {}
     for one in given:
         name, equals, value = one.partition("=")

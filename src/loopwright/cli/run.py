@@ -2,6 +2,7 @@
 
 import sys
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,6 +26,7 @@ STDIN = "-"
     examples=[
         ("loopwright run fix.yaml", "drive it here until it rests"),
         ('loopwright run fix.yaml "Only the parser tests" --agent script:replies.yaml', ""),
+        ('loopwright run harness "Add a cache to the API"', "a definition by its name"),
         (
             "loopwright run fix.yaml --json --no-wait",
             "for scripts: one object, exit code 5 at a gate",
@@ -37,6 +39,13 @@ STDIN = "-"
     "--dialect", metavar="NAME", shell_complete=complete_dialects, help="Do not guess the dialect."
 )
 @click.option("--input", "inputs", multiple=True, metavar="NAME=VALUE", help="An input by name.")
+@click.option(
+    "--max",
+    "most",
+    metavar="N",
+    type=click.IntRange(1, 1_000),
+    help="The most passes of its loop, instead of what the definition says.",
+)
 @click.option("--promoted", is_flag=True, help="Only if it was promoted as it is now.")
 @start_options
 @click.pass_context
@@ -47,15 +56,18 @@ def run(
     file: str,
     dialect: str | None,
     promoted: bool,
+    most: int | None,
     **options: object,
 ) -> int:
     """Run a definition. MESSAGE says what is to be done and takes the place of its goal.
 
-    FILE may be - for stdin.
+    FILE may be the name of a definition that `loopwright definitions` lists, or - for stdin.
     """
     from loopwright.app.preparing import prepare_file  # noqa: PLC0415 - help stays quick
 
     data = _stdin(ctx) if file == STDIN else None
+    if door_of(ctx).remote is not None and most is not None:
+        raise click.UsageError("--max does not go with --server", ctx)
     if door_of(ctx).remote is not None:
         if promoted:
             raise click.UsageError("--promoted looks at what was promoted here", ctx)
@@ -63,7 +75,8 @@ def run(
     shown = "(stdin)" if data is not None else file
 
     def prepare(wish: "Wish") -> "tuple[Start, Definition]":
-        start, definition = prepare_file(shown, wish, data=data, dialect=dialect)
+        told = replace(wish, max=most)
+        start, definition = prepare_file(shown, told, data=data, dialect=dialect)
         if promoted:
             _check_promoted(ctx, definition)
         return start, definition

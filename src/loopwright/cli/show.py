@@ -13,7 +13,7 @@ from loopwright.cli.door import Door, Tone
 from loopwright.cli.drawing import draw, node_of
 from loopwright.cli.figures import figure_lines
 from loopwright.cli.looking import looking, terminal_width
-from loopwright.cli.texts import cut, last_lines, one_line, width
+from loopwright.cli.texts import cleaned, cut, last_lines, one_line, width
 from loopwright.cli.verb import Verb, door_of
 
 if TYPE_CHECKING:
@@ -43,20 +43,30 @@ DRAWN_CELLS = 100  # wider is not easier to read, also where nobody looks at col
     type=click.Path(dir_okay=False, path_type=Path),
     help="Draw findings and spend of every round into a file ('-' for stdout).",
 )
+@click.option(
+    "--output",
+    metavar="PATH",
+    help="All that one step or pass said, by its path (main.0.plan), and nothing else.",
+)
 @click.pass_context
-def show(ctx: click.Context, /, *, run: str, metrics: bool, svg: Path | None) -> None:
+def show(
+    ctx: click.Context, /, *, run: str, metrics: bool, svg: Path | None, output: str | None
+) -> None:
     """One run: how it stands, what each pass brought, what it cost, what to do next."""
     door = door_of(ctx)
     figures = metrics or svg is not None
     if door.remote is not None:
-        if figures:
-            raise click.UsageError("figures are not taken together with --server", ctx)
+        if figures or output is not None:
+            raise click.UsageError("figures and outputs do not go with --server", ctx)
         detail = door.remote.get(f"/api/v1/runs/{door.remote.run(run)}/snapshot")
     else:
         with looking(door) as service:
             from loopwright.app.views.listing import run_detail  # noqa: PLC0415 - quick help
 
             found = service.find(run)
+            if output is not None:
+                _put_output(door, service, found, output)
+                return
             if figures:
                 _put_figures(door, service, found, svg)
                 return
@@ -65,6 +75,16 @@ def show(ctx: click.Context, /, *, run: str, metrics: bool, svg: Path | None) ->
         door.put_json(detail)
     else:
         put_run(door, detail)
+
+
+def _put_output(door: Door, service: "Service", run: str, path: str) -> None:
+    from loopwright.app.views.outputs import output_at  # noqa: PLC0415 - help stays quick
+
+    text = output_at(service, run, path)
+    if door.as_json:
+        door.put_json({"run": run, "path": path, "output": text})
+    else:
+        door.put(cleaned(text))
 
 
 def _put_figures(door: Door, service: "Service", run: str, svg: Path | None) -> None:

@@ -27,6 +27,7 @@ from loopwright.kernel.frames import (
     PassOwner,
     RepeatBody,
     Session,
+    StepOwner,
 )
 from loopwright.kernel.limits import cap, used_up
 from loopwright.kernel.slots import free_slot
@@ -245,6 +246,9 @@ def gate_opened(state: State, fact: GateOpened) -> None:
     elif fact.about == "tool":
         pending = state.pending[fact.effect]
         pending.gates = {**(pending.gates or {}), fact.gate: gate}
+    elif fact.about == "blocked":
+        assert isinstance(owner, StepOwner)
+        owner.gate = gate
     elif fact.about == "step":
         assert isinstance(owner.body, LeafBody)
         owner.body.gate = gate
@@ -266,6 +270,8 @@ def gate_answered(state: State, fact: GateAnswered) -> None:
     body = gate.owner.body
     if isinstance(body, CycleBody) and gate.call is not None:
         turns.decided(state, body, gate.call, fact)
+    if isinstance(gate.owner, StepOwner) and gate.owner.gate is gate:
+        gate.owner.note = fact.text
     if isinstance(body, LeafBody) and body.gate is gate and fact.decision == "reject":
         body.rejections += 1
         body.rejection = fact.text

@@ -8,11 +8,14 @@ import msgspec
 
 from loopwright.kernel.facts import EffectDone, EffectFailed, Verdict
 from loopwright.kernel.frames import GateState
+from loopwright.kernel.goals import achieved
+from loopwright.kernel.reviews import Review, review
 from loopwright.kernel.signal import signalled
 from loopwright.kernel.state import Senses
 from loopwright.model.checks import (
     AllOf,
     AnyOf,
+    Approval,
     Cap,
     Check,
     Command,
@@ -86,7 +89,8 @@ def _weigh_leaf(leaf: Leaf, verdicts: dict[int, Verdict], index: int) -> Ask | S
     if verdict is None:
         return Ask(index, leaf)
     if verdict == "pass":
-        return Settled("pass", "approved" if isinstance(leaf, Person) else check_name(leaf))
+        approves = isinstance(leaf, Person | Approval)
+        return Settled("pass", "approved" if approves else check_name(leaf))
     if verdict == "error" and _must_not_break(leaf):
         return Settled("broken")
     return Settled("rejected" if verdict == "rejected" else "fail")
@@ -143,6 +147,11 @@ def inspect(
             return _fits(leaf, senses, output, result)
         case ResultField():
             return _field_is_true(leaf, senses, result)
+        case Approval():
+            said = review(
+                senses.read(output), _value(senses, result), instructions, words=leaf.words
+            )
+            return Said("pass" if said.approved else "fail", _review_words(said))
         case ResultPath(path=path):
             value = _at(_answer(senses, output, result), path)
             said_yes = value not in (None, False, 0, "")
@@ -153,20 +162,28 @@ def inspect(
 
 def _field_is_true(leaf: ResultField, senses: Senses, result: Text | None) -> Said:
     """Exactly true: a text that says so, or a number, is not."""
-    value: JsonValue = msgspec.json.decode(senses.read(result)) if result is not None else None
+    value = _value(senses, result)
     found = value.get(leaf.field) if isinstance(value, dict) else None
     return Said("pass" if found is True else "fail")
+
+
+def _value(senses: Senses, result: Text | None) -> JsonValue:
+    value: JsonValue = msgspec.json.decode(senses.read(result)) if result is not None else None
+    return value
+
+
+def _review_words(said: Review) -> str:
+    return "\n".join([said.why, *(f"- {one}" for one in said.findings)])
 
 
 def _answer(senses: Senses, output: Text | None, result: Text | None) -> JsonValue:
     """What a pass came to as a value: its result, else the JSON that it said, else its words."""
     if result is not None:
-        value: JsonValue = msgspec.json.decode(senses.read(result))
-        return value
+        return _value(senses, result)
     words = senses.read(output)
     for text in (words, last_json_object(words)):
         try:
-            value = msgspec.json.decode(text or "")
+            value: JsonValue = msgspec.json.decode(text or "")
         except (msgspec.DecodeError, RecursionError):
             continue
         return value
@@ -240,6 +257,21 @@ def command_said(leaf: Command | Script, answer: EffectDone | EffectFailed) -> S
     if answer.error.type in ("wall_timeout", "idle_timeout") and not broken:
         return Said("timed_out", answer.error.detail)
     return Said("error", answer.error.detail)
+
+
+def goal_said(answer: EffectDone | EffectFailed, senses: Senses) -> Said:
+    """What an evaluator says: by its structured answer, else by its first line, which must be
+    exactly one of two words. Whatever else it says is an error, and no yes.
+    """
+    said = achieved(senses.read(answer.output)) if is_unfit(answer) else None
+    if said is None:
+        return judge_said(answer, senses)
+    return Said("pass" if said.yes else "fail", said.why)
+
+
+def is_unfit(answer: EffectDone | EffectFailed) -> bool:
+    """Whether an answer came, but not in the form that was asked for."""
+    return isinstance(answer, EffectFailed) and answer.error.type == "bad_result"
 
 
 def judge_said(answer: EffectDone | EffectFailed, senses: Senses) -> Said:

@@ -39,8 +39,10 @@ def close_inside(state: State, owner: Owner, why: str) -> list[AnyFact]:
     """End what is open inside a place, but not the place itself."""
     if type(owner.body) is LeafBody and not state.pending and not state.gates:
         return []
+    asked = owner.gate if isinstance(owner, StepOwner) else None
     facts = [] if _has_no_body(owner) else _close_body(state, owner.body, why)
     facts += withdraw(state, owner, owner.deadline, why)
+    facts += _close_gate(state, asked, why)
     if isinstance(owner, PassOwner):
         facts += withdraw(state, owner, owner.check_pending, why)
         facts += _close_gate(state, owner.gate, why)

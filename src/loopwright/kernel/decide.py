@@ -6,6 +6,7 @@ say what follows, fold that, and go on until nothing is left to say.
 
 from typing import assert_never
 
+from loopwright.kernel.blocking import held
 from loopwright.kernel.close import close_inside, close_stale, close_try
 from loopwright.kernel.coordination import close_mail, correspond, last_words
 from loopwright.kernel.deadlines import deadline, deadline_result
@@ -117,6 +118,10 @@ def _decide_step(state: State, owner: StepOwner, senses: Senses) -> list[AnyFact
     ended = late or outcome(state, owner.body, senses)
     if ended is None:
         return [*deadline(state, owner), *proceed(state, owner.body, senses)]
+    following = held(state, owner, ended, senses)
+    if not isinstance(following, Result):
+        return following
+    ended = following
     if _begins_anew(owner, ended):
         again = StepRetried(
             at=state.now,

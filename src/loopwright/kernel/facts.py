@@ -257,7 +257,7 @@ class GateOpened(PlaceFact, frozen=True, kw_only=True, tag="gate.opened"):
     digest: str
     message: str
     answers: tuple[Decision, ...]
-    about: Literal["pass", "step", "cap", "tool"] = "pass"
+    about: Literal["pass", "step", "cap", "tool", "blocked"] = "pass"
     output: Text | None = None
     effect: str = ""  # whose answer waits for the decision, where one is under way
     call: int | None = None  # which of a turn's calls is asked about, from 1

@@ -16,7 +16,6 @@ from loopwright.kernel.answers import (
     gate_answered,
     gate_closed,
     gate_opened,
-    note_gate,
 )
 from loopwright.kernel.facts import (
     AgentChanged,
@@ -56,15 +55,13 @@ from loopwright.kernel.forking import run_forked
 from loopwright.kernel.frames import (
     SINGLE,
     CheckNote,
-    CycleBody,
-    ItemResult,
     PassOwner,
     RepeatBody,
     Result,
     StepOwner,
     StepsBody,
 )
-from loopwright.kernel.learning import learning_of
+from loopwright.kernel.limits import is_out_of_time
 from loopwright.kernel.messages import (
     finalized,
     message_delivered,
@@ -74,15 +71,11 @@ from loopwright.kernel.messages import (
 )
 from loopwright.kernel.outcome import leaf_output
 from loopwright.kernel.reopening import keep_loop, name_at_the_top, run_reopened
-from loopwright.kernel.state import (
-    State,
-    make_body,
-)
+from loopwright.kernel.settling import settle_item, settle_pass
+from loopwright.kernel.state import State, make_body
 from loopwright.model.actions import Steps
 from loopwright.model.ids import last_id, parent_path, pass_number
-from loopwright.model.memory import ProgressLog
 from loopwright.model.plan import Plan
-from loopwright.model.record import Text
 
 
 def fold(plan: Plan, facts: Iterable[AnyFact]) -> State:
@@ -194,6 +187,7 @@ def _step_retried(state: State, fact: StepRetried) -> None:
     if owner.path in state.begun:
         state.begun[owner.path] = fact.attempt
     owner.body = make_body(state, owner, owner.step.action, owner)
+    owner.gate = None
     state.owners[owner.inside] = owner
     state.touch(owner)
 
@@ -239,6 +233,9 @@ def _settle_step(state: State, parent: StepsBody, step: str, result: Result) -> 
         if parent.missing[dependent] == 0:
             parent.ready.append(dependent)
     state.touch(parent.owner)
+    if is_out_of_time(parent):  # then its loop has the next word
+        assert isinstance(parent.owner, PassOwner)
+        state.touch(parent.owner.parent.owner)
 
 
 def _iteration_started(state: State, fact: IterationStarted) -> None:
@@ -279,9 +276,9 @@ def _iteration_finished(state: State, fact: IterationFinished) -> None:
         status=fact.status, reason=fact.reason, output=output, result=result, error=fact.error
     )
     if repeat.action.each is not None:
-        _settle_item(repeat, owner.number, ended)
+        settle_item(repeat, owner.number, ended)
     else:
-        _settle_pass(repeat, owner, ended, done=fact.done)
+        settle_pass(repeat, owner, ended, done=fact.done)
     state.touch(repeat.owner)
 
 
@@ -295,56 +292,6 @@ def _settle_check_first(
         repeat.last_done = fact.done
     repeat.last_checks = owner.notes
     state.touch(repeat.owner)
-
-
-def _settle_item(repeat: RepeatBody, number: int, ended: Result) -> None:
-    while len(repeat.item_results) <= number:
-        repeat.item_results.append(None)
-    repeat.item_results[number] = ItemResult(
-        status=ended.status, output=ended.output, result=ended.result, error=ended.error
-    )
-    if ended.status != "completed" and repeat.spoiled is None:
-        repeat.spoiled = ended
-    repeat.last = ended
-
-
-def _settle_pass(repeat: RepeatBody, owner: PassOwner, ended: Result, *, done: bool) -> None:
-    if ended.status == "cancelled":
-        # Ended from outside, it has no result: what the pass before left stays the last one.
-        kept = repeat.last or Result("cancelled")
-        repeat.last = msgspec.structs.replace(ended, output=kept.output, result=kept.result)
-        return
-    same = repeat.last is not None and ended.output == repeat.last.output
-    repeat.identical = repeat.identical + 1 if same else 1
-    broken = any(note.verdict == "error" for note in owner.notes)
-    repeat.broken = repeat.broken + 1 if broken else 0
-    repeat.last = ended
-    repeat.last_done = done
-    repeat.last_checks = owner.notes
-    gate = owner.gate or owner.heard
-    repeat.feedback = gate.text if gate is not None and gate.decision else ""
-    note_gate(repeat, owner, done=done)
-    memory = repeat.action.memory
-    if isinstance(memory, ProgressLog) or repeat.action.output == "learning":
-        size = memory.chars if isinstance(memory, ProgressLog) else 300
-        repeat.learnings.append(learning_of(ended.output, owner.iteration, size))
-    if isinstance(owner.body, CycleBody):
-        turns.remember_turn(repeat, owner.body, done=done)
-    repeat.last_steps = dict(owner.body.results) if isinstance(owner.body, StepsBody) else {}
-    if repeat.action.output == "all":
-        repeat.outputs.append(_said_in(owner, ended))
-
-
-def _said_in(owner: PassOwner, ended: Result) -> list[tuple[str, Text]]:
-    """Everything that was said in a pass, with the step or the judge that said it."""
-    if isinstance(owner.body, StepsBody):
-        results = owner.body.results
-        order = [step.id for step in owner.body.index.action.steps]
-        said = [(name, results[name].output) for name in order if name in results]
-    else:
-        said = [("", ended.output)]
-    judged = [("judge", note.evidence) for note in owner.notes if note.check == "judge"]
-    return [(name, text) for name, text in [*said, *judged] if text]
 
 
 def _check_verdict(state: State, fact: CheckVerdict) -> None:

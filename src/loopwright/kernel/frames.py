@@ -213,6 +213,7 @@ class RepeatBody:
     feedback: str = ""
     sessions: dict[str, Session] = field(default_factory=dict)  # by place and program
     identical: int = 0
+    unmet: int = 0  # passes in a row that did not end the loop, since a person was asked
     broken: int = 0
     extra: int = 0
     deadline: str | None = None
@@ -291,6 +292,8 @@ class StepOwner:
     body: Body = field(init=False)
     inside: str = ""  # how places inside are named; a new try of the whole step gets a new name
     tries: int = 1
+    gate: GateState | None = None  # asked because its agent says that it is blocked
+    note: str = ""  # what a person said to it then
     first_try: int = 1  # with which this opening of the run began; a policy counts from here
     spent: Spent = field(default_factory=Spent)
     deadline: str | None = None

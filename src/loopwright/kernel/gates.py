@@ -4,13 +4,13 @@ from hashlib import blake2b
 from typing import Literal, TypeAlias
 
 from loopwright.kernel.facts import GateOpened
-from loopwright.kernel.frames import LeafBody, Owner, PassOwner, RepeatBody
+from loopwright.kernel.frames import LeafBody, Owner, PassOwner, RepeatBody, StepOwner
 from loopwright.kernel.state import Senses, State
 from loopwright.kernel.texts import fill
 from loopwright.model.actions import Gate
 from loopwright.model.record import Blob, Text
 
-About: TypeAlias = Literal["pass", "step", "cap", "tool"]
+About: TypeAlias = Literal["pass", "step", "cap", "tool", "blocked"]
 
 
 def open_gate(
@@ -79,6 +79,8 @@ def _asked_before(owner: Owner, about: About) -> int:
         return owner.body.extra
     if about == "pass" and isinstance(owner, PassOwner):
         return sum(note.check == "person" for note in owner.notes)
+    if about == "blocked" and isinstance(owner, StepOwner):
+        return owner.tries
     if about == "step" and isinstance(owner.body, LeafBody):
         return owner.body.rejections
     return 0
@@ -87,9 +89,22 @@ def _asked_before(owner: Owner, about: About) -> int:
 def _default_message(owner: Owner, about: About) -> str:
     if about == "cap":
         return "The loop has made all its passes and its check has not passed. Accept the result?"
+    if about == "blocked":
+        return "Blocked: it says so itself. Try again with a note, go on all the same, or end it?"
+    if about == "pass" and isinstance(owner, PassOwner) and _is_stuck(owner):
+        times = owner.parent.unmet + 1
+        return (
+            f"Blocked: {times} iteration{'s' if times > 1 else ''} in a row did not pass. "
+            "Go on with a note, accept the result as it is, or end it?"
+        )
     if about == "pass":
         return f"Iteration {owner.iteration} is finished. Accept its result?"
     return "Go on?"
+
+
+def _is_stuck(owner: PassOwner) -> bool:
+    gate = owner.parent.action.gate
+    return gate is not None and gate.after > 0
 
 
 def _digest(message: str, output: Text | None) -> str:

@@ -1,7 +1,9 @@
 """Stop rules about what may be used: budget of every place around, stalled results, the cap."""
 
+from typing import assert_never
+
 from loopwright.kernel.facts import Failure
-from loopwright.kernel.frames import Owner, RepeatBody, Result, Spent
+from loopwright.kernel.frames import Owner, PassOwner, RepeatBody, Result, Spent, StepsBody
 from loopwright.kernel.state import State, chain, limits_of
 from loopwright.model.plan import Plan
 from loopwright.model.policy import Limits
@@ -38,6 +40,39 @@ def stalled(body: RepeatBody) -> bool:
 def cap(body: RepeatBody) -> int | None:
     """The most passes that a loop may make, with those that a person granted."""
     return None if body.action.max is None else body.action.max + body.extra
+
+
+def is_out_of_time(body: StepsBody) -> bool:
+    """Whether no further step of a pass may begin, since the time of its loop is up."""
+    owner = body.owner
+    if not isinstance(owner, PassOwner) or not owner.parent.deadline_hit:
+        return False
+    return owner.parent.action.on_deadline == "after_step"
+
+
+def is_cut_off(body: RepeatBody) -> bool:
+    """Whether a loop whose time is up ends now: at once, or when its steps or its pass have ended
+    that were under way then.
+    """
+    if not body.deadline_hit:
+        return False
+    match body.action.on_deadline:
+        case "stop":
+            return True
+        case "after_step":
+            return not any(_is_busy(one) for one in body.active.values())
+        case "after_pass":
+            return not body.active
+        case never:
+            assert_never(never)
+
+
+def _is_busy(owner: PassOwner) -> bool:
+    """Whether something of a pass is under way: a step, or its checks when all steps have ended."""
+    body = owner.body
+    if not isinstance(body, StepsBody):
+        return True
+    return bool(body.active) or len(body.results) == len(body.index.action.steps)
 
 
 def out_of_time(plan: Plan) -> Result:

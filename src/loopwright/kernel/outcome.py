@@ -14,7 +14,14 @@ from loopwright.kernel.each import each_outcome
 from loopwright.kernel.facts import EffectDone, EffectFailed, Failure
 from loopwright.kernel.frames import Body, CycleBody, LeafBody, RepeatBody, Result, StepsBody
 from loopwright.kernel.graph_outcome import steps_outcome
-from loopwright.kernel.limits import cap, loop_over_budget, out_of_time, over_budget, stalled
+from loopwright.kernel.limits import (
+    cap,
+    is_cut_off,
+    loop_over_budget,
+    out_of_time,
+    over_budget,
+    stalled,
+)
 from loopwright.kernel.reasons import HOME_BUDGET
 from loopwright.kernel.state import Senses, State, is_full
 from loopwright.kernel.texts import missing_value
@@ -172,12 +179,12 @@ def repeat_outcome(state: State, body: RepeatBody, senses: Senses) -> Result | N
     What the last pass came to is looked at before any limit, so a loop that is done on its last
     allowed pass is done.
     """
-    if body.deadline_hit:
+    last = body.last
+    if is_cut_off(body) and (body.active or not _is_settled(body)):
         late = out_of_time(state.plan)
         return _ended(body, senses, late.status, late.reason, late.error)
-    if body.active or body.last is None:
+    if body.active or last is None:
         return None
-    last = body.last
     if body.last_done and body.call is not None:
         return _call_ended(body, body.call, senses)
     if body.last_done:
@@ -197,6 +204,14 @@ def repeat_outcome(state: State, body: RepeatBody, senses: Senses) -> Result | N
     if spent is not None:
         return _ended(body, senses, "exhausted", "budget", Failure("budget", spent))
     return None
+
+
+def _is_settled(body: RepeatBody) -> bool:
+    """Whether the pass that was finished after the time was up says itself how the loop ended."""
+    last = body.last
+    if last is None or body.action.on_deadline == "stop":
+        return False
+    return body.last_done or last.status in ("failed", "exhausted")
 
 
 def _call_ended(body: RepeatBody, call: CallAgent, senses: Senses) -> Result:

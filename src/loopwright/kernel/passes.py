@@ -11,7 +11,9 @@ from loopwright.kernel.checks import (
     Settled,
     check_name,
     command_said,
+    goal_said,
     inspect,
+    is_unfit,
     judge_said,
     person_said,
     weigh,
@@ -28,8 +30,9 @@ from loopwright.kernel.facts import (
     Failure,
     IterationFinished,
 )
-from loopwright.kernel.frames import SINGLE, PassOwner, Result
+from loopwright.kernel.frames import SINGLE, PassOwner, RepeatBody, Result, StepsBody
 from loopwright.kernel.gates import open_gate
+from loopwright.kernel.limits import cap
 from loopwright.kernel.messages import stop_delivered, stopped
 from loopwright.kernel.outcome import leaf_output, outcome
 from loopwright.kernel.proceed import proceed
@@ -41,6 +44,7 @@ from loopwright.kernel.texts import missing_value, request_text, scope_at
 from loopwright.kernel.trying import request
 from loopwright.model.actions import Action, CallAgent, Gate, Repeat, Steps
 from loopwright.model.checks import (
+    Approval,
     Command,
     Expr,
     Goal,
@@ -115,16 +119,25 @@ def _judge_pass(state: State, owner: PassOwner, ended: Result, senses: Senses) -
     weighed = weigh(owner.parent.action.until, owner.verdicts)
     if isinstance(weighed, Settled):
         return _settled(state, owner, ended, weighed, senses)
+    about = _reviewed(owner, weighed.leaf) or ended
     said = inspect_cycle(owner, weighed.leaf, senses) or inspect(
         weighed.leaf,
         senses,
-        output=ended.output,
-        result=ended.result,
+        output=about.output,
+        result=about.result,
         instructions=_instructions(state, owner, weighed.leaf, senses),
     )
     if said is not None:
         return [_verdict(state, owner, weighed, said, senses.keep(said.evidence))]
     return _ask(state, owner, ended, weighed, senses)
+
+
+def _reviewed(owner: PassOwner, leaf: Leaf) -> Result | None:
+    """What the stage said that reviews, where it is named; else what the pass came to speaks."""
+    body = owner.body
+    if not isinstance(leaf, Approval) or leaf.stage is None or not isinstance(body, StepsBody):
+        return None
+    return body.results.get(leaf.stage)
 
 
 def _settled(
@@ -205,15 +218,25 @@ def _ask_judge(
         until = parked_until(answer.error, parks=owner.check_parks, now=state.now)
         if until is not None:
             return [request(state, owner, "park", tries, SleepCall(until=until))]
-    unfit = isinstance(answer, EffectFailed) and answer.error.type == "bad_result"
-    if answer is None or (unfit and tries - owner.check_parks < JUDGE_TRIES):
+    if answer is None or _asks_again(owner, leaf, answer, senses):
         if has_to_wait(state, owner):
             return []
         role: Literal["judge", "goal"] = "judge" if isinstance(leaf, Judge) else "goal"
         call = AgentCall(agent=leaf.agent, role=role, step=judge_path(owner.parent.owner.path))
         return [request(state, owner, f"check{ask.index}", tries + 1, call)]
-    said = judge_said(answer, senses)
+    said = judge_said(answer, senses) if isinstance(leaf, Judge) else goal_said(answer, senses)
     return [_verdict(state, owner, ask, said, senses.keep(said.evidence))]
+
+
+def _asks_again(
+    owner: PassOwner, leaf: Judge | Goal, answer: EffectDone | EffectFailed, senses: Senses
+) -> bool:
+    """Whether a judge is asked once more for an answer that fits; an evaluator whose words can be
+    read has answered.
+    """
+    if not is_unfit(answer) or owner.check_tries - owner.check_parks >= JUDGE_TRIES:
+        return False
+    return isinstance(leaf, Judge) or goal_said(answer, senses).verdict == "error"
 
 
 def _ask_person(
@@ -238,7 +261,16 @@ def _is_gated(owner: PassOwner, settled: Settled) -> bool:
     gate = owner.parent.action.gate
     if gate is None or owner.number < 0 or owner.heard is not None:
         return False
+    if gate.after:
+        return settled.verdict == "fail" and _is_stuck(owner.parent, gate)
     return settled.verdict == "fail" or (gate.first_always and owner.number == 0)
+
+
+def _is_stuck(repeat: RepeatBody, gate: Gate) -> bool:
+    """Whether so many passes in a row have not ended the loop, and there may be others."""
+    most = cap(repeat)
+    is_last = most is not None and repeat.finished + 1 >= most
+    return repeat.unmet + 1 >= gate.after and not is_last
 
 
 def _gate_after_pass(
@@ -300,7 +332,7 @@ def _verdict(state: State, owner: PassOwner, ask: Ask, said: Said, evidence: Tex
 
 def _instructions(state: State, owner: PassOwner, leaf: Leaf, senses: Senses) -> str:
     """What the agents of a pass were asked, for telling a signal from an echo of the request."""
-    if not isinstance(leaf, Signal):
+    if not isinstance(leaf, Signal | Approval):
         return ""
     prompts = _prompts(owner.parent.action.body) or [()]
     return "\n".join(request_text(state, owner, prompt, senses) for prompt in prompts)

@@ -15,7 +15,7 @@ from loopwright.kernel.facts import (
 )
 from loopwright.kernel.frames import Body, CycleBody, LeafBody, RepeatBody, Result, StepsBody
 from loopwright.kernel.gates import open_gate
-from loopwright.kernel.limits import cap, loop_over_budget
+from loopwright.kernel.limits import cap, is_out_of_time, loop_over_budget
 from loopwright.kernel.messages import deliver
 from loopwright.kernel.outcome import MAX_PARALLEL_ITEMS, is_worked_on
 from loopwright.kernel.state import Senses, State, has_to_wait
@@ -117,7 +117,7 @@ def _script_call(script: RunScript) -> CommandCall:
 
 
 def proceed_steps(state: State, body: StepsBody, senses: Senses) -> list[AnyFact]:
-    if state.paused or not body.ready:
+    if state.paused or not body.ready or is_out_of_time(body):
         return []
     facts: list[AnyFact] = []
     for number in body.ready:
@@ -228,10 +228,12 @@ def _ask_at_cap(state: State, body: RepeatBody, senses: Senses) -> list[AnyFact]
 
 
 def _loop_deadline(state: State, body: RepeatBody) -> list[AnyFact]:
-    wall = body.action.limits.wall_ms
-    if wall is None or body.deadline is not None:
+    limits = body.action.limits
+    if body.deadline is not None or (limits.wall_ms is None and limits.ends_at is None):
         return []
-    return [request(state, body.owner, "loop-deadline", 1, SleepCall(until=state.now + wall))]
+    wall = None if limits.wall_ms is None else state.now + limits.wall_ms
+    until = min(at for at in (wall, limits.ends_at) if at is not None)
+    return [request(state, body.owner, "loop-deadline", 1, SleepCall(until=until))]
 
 
 # -- one pass for each item ------------------------------------------------------------------------

@@ -98,6 +98,7 @@ _OF_LOOPS = (
     "feedback",
     "sessions",
     "identical",
+    "unmet",
     "broken",
     "checked_first",
 )

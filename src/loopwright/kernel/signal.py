@@ -57,10 +57,10 @@ def _last_spoken(lines: list[str]) -> int | None:
 
 def _in_fence(lines: list[str], last: int) -> bool:
     """Whether a line stands inside a fenced block, also inside one that was never closed."""
-    return last in _fenced(lines[: last + 1])
+    return last in fenced_lines(lines[: last + 1])
 
 
-def _fenced(lines: list[str]) -> set[int]:
+def fenced_lines(lines: list[str]) -> set[int]:
     """The lines inside of fenced blocks, and those that open them."""
     fence, inside = "", set()
     for number, line in enumerate(lines):
@@ -96,7 +96,7 @@ def _anywhere(text: str, lines: list[str], word: str) -> Iterator[int]:
     """The numbers of the lines on which a signal ends that is meant."""
     if word.lower() not in text.lower():
         return
-    fenced = _fenced(lines)
+    fenced = fenced_lines(lines)
     for number, line in enumerate(lines):
         if number not in fenced and line.strip().rstrip(_ENDING) == word:
             yield number

@@ -11,6 +11,7 @@ from loopwright.model.policy import (
     GraphOutput,
     Join,
     Limits,
+    OnDeadline,
     OnError,
     OnFailure,
     OnItemError,
@@ -136,7 +137,9 @@ class Each(Record, frozen=True, kw_only=True):
 
 
 class Gate(Record, frozen=True, kw_only=True):
-    """A person is asked after each pass that did not end the loop."""
+    """A person is asked after each pass that did not end the loop, or only `after` so many of them
+    in a row since a person was asked last, and then not about the last pass that there may be.
+    """
 
     message: Template = ()
     answers: tuple[Decision, ...] = ("approve", "reject", "continue")
@@ -144,6 +147,7 @@ class Gate(Record, frozen=True, kw_only=True):
     approve_continues: bool = False  # an approval of a pass that is not done asks for another
     grants: bool = False  # whoever asks for another pass after the last one gets it
     reject: Literal["fail", "cancel"] = "fail"
+    after: int = 0
 
 
 MAX_PASSES = 1_000
@@ -165,6 +169,7 @@ class Repeat(Record, frozen=True, kw_only=True, tag="repeat", tag_field="do"):
     limits: Limits = NO_LIMITS
     broken_after: int = 3  # so many passes in a row whose check could not be asked; 0 is never
     check_first: bool = False
+    on_deadline: OnDeadline = "stop"  # what happens to the work when the time of the loop is up
 
 
 Action: TypeAlias = (
@@ -191,4 +196,5 @@ class Step(Record, frozen=True, kw_only=True):
     retry: Retry = Retry()
     limits: Limits = NO_LIMITS
     on_error: OnError = "fail"
+    on_blocked: Literal["go_on", "ask"] = "go_on"  # where an agent begins with STATUS: BLOCKED
     origin: Origin | None = None

@@ -99,17 +99,20 @@ class Judge(Record, frozen=True, kw_only=True, tag="judge", tag_field="check"):
 
 
 class Goal(Record, frozen=True, kw_only=True, tag="goal", tag_field="check"):
-    """An evaluator says whether the goal is reached."""
+    """An evaluator says whether the goal is reached; `prompt` says what reached means."""
 
     agent: str
     prompt: Template = ()
 
 
 class Approval(Record, frozen=True, kw_only=True, tag="approval", tag_field="check"):
-    """The reviewing stage approved: by its structured verdict, else by its words."""
+    """The reviewing stage approved: by its structured verdict, and with `words` also by its words.
+    It is the last stage unless one is named; `criteria` says what approved means.
+    """
 
     stage: str | None = None
     words: bool = False
+    criteria: Template = ()
 
 
 class ToolResult(Record, frozen=True, kw_only=True, tag="tool-result", tag_field="check"):

@@ -24,7 +24,11 @@ class PreviousOutput(Record, frozen=True, kw_only=True, tag="previous-output", t
 
 
 class StageOutputs(Record, frozen=True, kw_only=True, tag="stages", tag_field="memory"):
-    """Outputs of the earlier stages of this pass, and one line for each pass before."""
+    """Outputs of the earlier stages of this pass, and one line for each pass before. `chars` is
+    how much of one output is shown; what is stored is whole.
+    """
+
+    chars: int = 32_000
 
 
 class SameSession(Record, frozen=True, kw_only=True, tag="session", tag_field="memory"):

@@ -48,6 +48,7 @@ class Limits(Record, frozen=True, kw_only=True):
     """What may be used. An absent value is no limit here; limits of outer places hold too."""
 
     wall_ms: int | None = None
+    ends_at: int | None = None  # a point in time, in milliseconds since the epoch; of a loop
     pass_wall_ms: int | None = None
     idle_ms: int | None = None
     tokens: int | None = None
@@ -84,5 +85,10 @@ GraphOutput: TypeAlias = Literal[
     "last",  # of the last step that completed
     "sink",  # of the first completed step, as written, that no other needs and that said something
     "list",  # of all steps in their order, as a JSON list of texts
+]
+OnDeadline: TypeAlias = Literal[
+    "stop",  # what is under way is stopped at once
+    "after_step",  # the steps under way are finished, and no other begins
+    "after_pass",  # the pass is finished and judged, and no other begins
 ]
 SessionMode: TypeAlias = Literal["fresh", "thread"]

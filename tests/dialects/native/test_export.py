@@ -14,8 +14,6 @@ from loopwright.model.actions import (
     Step,
     Wait,
 )
-from loopwright.model.checks import Approval
-from loopwright.model.memory import StageOutputs
 from loopwright.model.plan import Agent, Plan
 from loopwright.model.policy import Limits
 from loopwright.model.template import Ref
@@ -67,8 +65,6 @@ def loop(**changes: object) -> Repeat:
         pytest.param(Cycle(agent="a"), "a cycle of main that is no pass", id="cycle"),
         pytest.param(loop(body=loop()), "a repeat as the body of main", id="loop-as-body"),
         pytest.param(loop(body=Wait(ms=1)), "a wait as the body of main", id="wait-as-body"),
-        pytest.param(loop(until=Approval()), "the check approval", id="approval"),
-        pytest.param(loop(memory=StageOutputs()), "the memory stages", id="stages"),
         pytest.param(loop(limits=Limits(no_progress=3)), "without progress", id="no-progress"),
     ],
 )

@@ -18,7 +18,7 @@ def test_the_schema_is_draft_7_and_complete() -> None:
         jsonschema.Draft7Validator(schema).validate(example)
         assert native.lower(Document.plain(example, file="example"))[1] == []
     assert HIDDEN not in str(schema)
-    assert "approval" not in schema["definitions"]["CheckSpec"]["properties"]
+    assert "no_progress" not in schema["definitions"]["LoopLimitsSpec"]["properties"]
 
 
 def test_every_property_is_described() -> None:

@@ -7,7 +7,7 @@ from loopwright.kernel.limits import cap
 from loopwright.kernel.reopening import REOPENED, at_cap
 from loopwright.kernel.state import State
 from loopwright.model.actions import Decision, Repeat
-from loopwright.model.checks import AllOf, AnyOf, Check, Contains, leaves
+from loopwright.model.checks import AllOf, AnyOf, Approval, Check, Contains, leaves
 from loopwright.model.plan import only_repeat
 from loopwright.runtime.headline import status_of
 
@@ -26,6 +26,7 @@ _DONE = {
     "items": "every item was gone through",
     "max_iterations": "all passes were made",
 }
+_REVIEWED = "the reviewer approved"
 _LIMITS = {
     "max_iterations": "Stopped at the cap",
     "budget": "Stopped by the budget",
@@ -75,6 +76,8 @@ def _ended(state: State, passes: str) -> str:
 def _why_done(state: State, reason: str) -> str | None:
     """Why a run is done. Of several checks that had to hold together, all are told."""
     loop = only_repeat(state.plan)
+    if reason == "approved" and _is_reviewed(state):
+        return _REVIEWED
     if loop is None or not isinstance(loop.until, AllOf) or reason not in _DONE:
         return _DONE.get(reason)
     tags = (str(type(leaf).__struct_config__.tag) for leaf in leaves(loop.until))
@@ -87,6 +90,14 @@ def _is_flat(check: Check) -> bool:
     if isinstance(check, AllOf):
         return all(_is_flat(part) for part in check.parts)
     return not isinstance(check, AnyOf)
+
+
+def _is_reviewed(state: State) -> bool:
+    """Whether nobody but the reviewing stage of a loop can have approved."""
+    loop = only_repeat(state.plan)
+    if loop is None or loop.gate is not None:
+        return False
+    return isinstance(loop.until, Approval)
 
 
 def _passes(state: State) -> str:

@@ -18,7 +18,6 @@ from loopwright.dialects.native.fields import (
     EnvName,
     Expression,
     Line,
-    NotYet,
     Prose,
     ScriptText,
     SpecLine,
@@ -66,6 +65,28 @@ class JudgeSpec(GoalSpec):
         default="continue",
         description="What it means that it gave no answer twice: `continue` counts it as broken.",
     )
+
+
+class ApprovalSpec(Surface):
+    """The stage that reviews has approved."""
+
+    stage: Maybe[Line] = Field(default=None, description="Which one. Default: the last.")
+    words: bool = Field(
+        default=False,
+        description="Plain words count too where it gives no verdict; what is denied or put under "
+        "a condition never approves.",
+    )
+    criteria: Prose = Field(default="", description="What approved means.")
+
+
+def _true_is_approval(value: object) -> object:
+    return {} if value is True else value
+
+
+Approves: TypeAlias = Annotated[
+    ApprovalSpec,
+    BeforeValidator(_true_is_approval, json_schema_input_type=ApprovalSpec | Literal[True]),
+]
 
 
 class ToolSpec(Surface):
@@ -177,7 +198,9 @@ class CheckSpec(Surface):
     all: Maybe[Annotated[list["CheckSpec"], Field(min_length=1)]] = Field(
         default=None, description="All of these pass."
     )
-    approval: NotYet = None
+    approval: Maybe[Approves] = Field(
+        default=None, description="The last step, or the one named, has approved."
+    )
 
 
 # -- when ------------------------------------------------------------------------------------------

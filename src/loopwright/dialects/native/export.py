@@ -104,6 +104,7 @@ def _step(step: Step) -> Made:
     put(made, "retry", write_retry(step.retry), unless={})
     put(made, "limits", write_limits(step.limits), unless={})
     put(made, "on_error", step.on_error, unless="fail")
+    put(made, "on_blocked", step.on_blocked, unless="go_on")
     return made
 
 
@@ -205,6 +206,7 @@ def _repeat(action: Repeat, step: str) -> Made:
     put(made, "limits", write_limits(action.limits), unless={})
     put(made, "broken_after", action.broken_after, unless=3)
     put(made, "check_first", action.check_first, unless=False)
+    put(made, "on_deadline", action.on_deadline, unless="stop")
     return made | _body(action.body, step)
 
 
@@ -214,6 +216,7 @@ def _gate(gate: Gate) -> Made:
     put(made, "approve_continues", gate.approve_continues, unless=False)
     put(made, "grants", gate.grants, unless=False)
     put(made, "reject", gate.reject, unless="fail")
+    put(made, "after", gate.after, unless=0)
     return made
 
 

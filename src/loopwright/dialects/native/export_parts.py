@@ -6,13 +6,14 @@ What equals its default is left out.
 from typing import assert_never
 
 from loopwright.dialects.native.lower_checks import COMMAND_MS, OPERATORS, SCRIPT_MS
-from loopwright.dialects.native.lower_parts import DEFAULT_RETRY, HISTORY
+from loopwright.dialects.native.lower_parts import DEFAULT_RETRY, HISTORY, STAGE_CHARS
 from loopwright.dialects.native.templates import write, write_ref
 from loopwright.errors import LoopwrightError
 from loopwright.model.actions import Decision
 from loopwright.model.checks import (
     AllOf,
     AnyOf,
+    Approval,
     Cap,
     Check,
     Command,
@@ -39,11 +40,13 @@ from loopwright.model.memory import (
     PreviousOutput,
     ProgressLog,
     SameSession,
+    StageOutputs,
 )
 from loopwright.model.plan import Agent, Input
 from loopwright.model.policy import Limits, Retry
 from loopwright.model.record import JsonValue
 from loopwright.model.template import Template
+from loopwright.syntax.moments import write_point
 
 Made = dict[str, JsonValue]
 
@@ -126,6 +129,8 @@ def write_limits(limits: Limits) -> Made:
     ):
         if ms is not None:
             made[key] = write_time(ms)
+    if limits.ends_at is not None:
+        made["until"] = write_point(limits.ends_at)
     for key in ("tokens", "usd", "identical"):
         put(made, key, getattr(limits, key), unless=None)
     return made
@@ -152,6 +157,8 @@ def write_memory(memory: Memory) -> JsonValue:
             return {"kind": "previous-output", "by_step": True}
         case PreviousOutput():
             return "previous-output"
+        case StageOutputs(chars=chars):
+            return "stages" if chars == STAGE_CHARS else {"kind": "stages", "chars": chars}
         case SameSession():
             return "session"
         case History():
@@ -190,12 +197,22 @@ def write_check(check: Check) -> Made:
             return {"person": person or True}
         case Judge() | Goal():
             return _judge(check)
+        case Approval():
+            return {"approval": _approval(check) or True}
         case Command() | Script():
             return _program_check(check)
         case ToolResult() | NoCalls() | Spend():
             return _cycle_check(check)
         case _:
             return _text_check(check)
+
+
+def _approval(check: Approval) -> Made:
+    made: Made = {}
+    put(made, "stage", check.stage, unless=None)
+    put(made, "words", check.words, unless=False)
+    put(made, "criteria", write(check.criteria), unless="")
+    return made
 
 
 def _judge(check: Judge | Goal) -> Made:

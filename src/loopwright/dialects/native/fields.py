@@ -16,6 +16,7 @@ from loopwright.model.actions import MAX_PASSES
 from loopwright.model.environment import is_reserved, is_variable_name
 from loopwright.model.ids import is_id
 from loopwright.syntax.fields import HIDE, fault, visible
+from loopwright.syntax.moments import point_ms
 
 # -- ids and names ---------------------------------------------------------------------------------
 
@@ -100,6 +101,14 @@ def duration_ms(value: object) -> int:
     raise fault("bad-duration", f"{shown} is no time", hint=hint)
 
 
+def _point(value: object) -> int:
+    found = point_ms(value)
+    if found is None:
+        hint = "write it with its zone: 2027-01-31T18:00:00Z"
+        raise fault("bad-format", f"{_shown(value)} is no point in time", hint=hint)
+    return found
+
+
 def _tokens(value: object) -> int:
     if isinstance(value, int) and not isinstance(value, bool):
         total = value
@@ -137,6 +146,11 @@ Duration: TypeAlias = Annotated[
             "examples": ["30s", "1h30m"],
         }
     ),
+]
+PointInTime: TypeAlias = Annotated[
+    int,
+    BeforeValidator(_point),
+    WithJsonSchema({"type": "string", "format": "date-time", "examples": ["2027-01-31T18:00:00Z"]}),
 ]
 Tokens: TypeAlias = Annotated[
     int,

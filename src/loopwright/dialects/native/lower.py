@@ -146,6 +146,7 @@ class _Lowering:
             retry=lower_retry(spec.retry),
             limits=lower_limits(spec.limits),
             on_error=spec.on_error,
+            on_blocked=spec.on_blocked,
         )
 
     def _action(self, spec: StepSpec) -> Action:
@@ -265,6 +266,7 @@ def _repeat(spec: RepeatSpec, body: Action, until: Check) -> Repeat:
         limits=lower_limits(spec.limits),
         broken_after=spec.broken_after,
         check_first=spec.check_first,
+        on_deadline=spec.on_deadline,
     )
 
 
@@ -276,6 +278,7 @@ def _gate(spec: LoopGateSpec) -> Gate:
         approve_continues=spec.approve_continues,
         grants=spec.grants,
         reject=spec.reject,
+        after=spec.after,
     )
 
 

@@ -9,6 +9,7 @@ from loopwright.dialects.native.templates import parse, parse_ref
 from loopwright.model.checks import (
     AllOf,
     AnyOf,
+    Approval,
     Cap,
     Check,
     Command,
@@ -69,6 +70,9 @@ def lower_check(spec: CheckSpec, agent: NameAgent) -> Check:
         return _judge(spec.judge, agent)
     if spec.goal is not None:
         return Goal(agent=agent(spec.goal.agent), prompt=template(spec.goal.prompt))
+    if spec.approval is not None:
+        one = spec.approval
+        return Approval(stage=one.stage, words=one.words, criteria=template(one.criteria))
     return _program_check(spec) or _cycle_check(spec) or _text_check(spec)
 
 

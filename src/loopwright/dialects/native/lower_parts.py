@@ -17,6 +17,7 @@ from loopwright.model.memory import (
     PreviousOutput,
     ProgressLog,
     SameSession,
+    StageOutputs,
 )
 from loopwright.model.plan import Agent, Input
 from loopwright.model.policy import NO_LIMITS, RETRYABLE, Limits, Retry
@@ -24,6 +25,7 @@ from loopwright.model.policy import NO_LIMITS, RETRYABLE, Limits, Retry
 DEFAULT_RETRY = Retry(attempts=3)
 """A provider that asks to come back later does not end a run."""
 
+STAGE_CHARS = StageOutputs().chars
 HISTORY = History(window=128_000)
 """A conversation of which nothing else is said."""
 
@@ -61,6 +63,7 @@ def lower_limits(spec: BudgetSpec | None) -> Limits:
     loop = spec if isinstance(spec, LoopLimitsSpec) else None
     return Limits(
         wall_ms=spec.time,
+        ends_at=loop.until if loop else None,
         pass_wall_ms=loop.pass_time if loop else None,
         idle_ms=spec.idle,
         tokens=spec.tokens,
@@ -89,6 +92,8 @@ def lower_memory(spec: MemorySpec | None, usual: MemoryKind) -> Memory:
             return ProgressLog(chars=(spec and spec.chars) or 300)
         case "previous-output":
             return PreviousOutput(by_step=spec is not None and spec.by_step)
+        case "stages":
+            return StageOutputs(chars=(spec and spec.chars) or STAGE_CHARS)
         case "session":
             return SameSession()
         case "history":

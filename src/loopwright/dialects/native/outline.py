@@ -249,6 +249,7 @@ def _after_pass(
             _text(made, _mapping(check.get(key)), "message", (*place, key), scope)
         for key in ("judge", "goal"):
             _call(made, check, key, place, scope)
+        _text(made, _mapping(check.get("approval")), "criteria", (*place, "approval"), scope)
         _expression(made, check, place, scope, wants="bool")
         if "script" in check:
             _texts(made, check.get("env"), (*place, "env"), scope)

@@ -10,6 +10,7 @@ from loopwright.dialects.native.fields import (
     EnvName,
     Line,
     NotYet,
+    PointInTime,
     Prose,
     SpecLine,
     Tokens,
@@ -178,6 +179,11 @@ class LoopLimitsSpec(BudgetSpec):
     identical: Maybe[Annotated[int, Field(ge=2, le=1000)]] = Field(
         default=None, description="So many equal results in a row, and the loop has stalled."
     )
+    until: Maybe[PointInTime] = Field(
+        default=None,
+        description="The point in time at which the loop is over.",
+        examples=["2027-01-31T18:00:00Z"],
+    )
     no_progress: NotYet = None
 
 
@@ -245,6 +251,11 @@ class LoopGateSpec(GateSpec):
         default=False, description="Whoever asks for another pass after the last one gets it."
     )
     reject: Reject = Field(default="fail", description=_REJECT)
+    after: Annotated[int, Field(ge=0, le=1000)] = Field(
+        default=0,
+        description="Asked only after so many passes in a row that did not end the loop, and not "
+        "about the last one there may be.",
+    )
 
 
 class ReworkSpec(Surface):

@@ -50,8 +50,8 @@ _CHECKS = (
     "cap",
     "any",
     "all",
+    "approval",
 )
-_LATER_CHECKS = ("approval",)
 _CHECK_OPTIONS = {
     "ignore_case": ("regex", "contains"),
     "invalid": ("regex",),
@@ -73,19 +73,30 @@ _NOT_WITH_EACH = (
     "delay",
     "broken_after",
     "check_first",
+    "on_deadline",
 )
 _LOOP_KEYS = keys_of(RepeatSpec)
 _EACH_KEYS = keys_of(ForEachSpec)
 _CHECK_KEYS = keys_of(CheckSpec)
 _STEP_KINDS = ("repeat", "gate", "wait", "stop")
-_STEP_KEYS = ("id", "needs", "join", "retry", "limits", "on_error", "when", "when_error")
+_STEP_KEYS = (
+    "id",
+    "needs",
+    "join",
+    "retry",
+    "limits",
+    "on_error",
+    "on_blocked",
+    "when",
+    "when_error",
+)
 _OF_MEMORY = {
-    "chars": "progress-log",
-    "by_step": "previous-output",
-    "window": "history",
-    "at": "history",
-    "strategy": "history",
-    "summaries": "history",
+    "chars": ("progress-log", "stages"),
+    "by_step": ("previous-output",),
+    "window": ("history",),
+    "at": ("history",),
+    "strategy": ("history",),
+    "summaries": ("history",),
 }
 _OF_CYCLES = ("tool", "no_calls")
 _INSIDE = {"steps": "name it in the steps inside", "cycle": "write it inside of cycle"}
@@ -230,14 +241,19 @@ def _loop(document: Document, loop: LoopAt, *, most: int | None) -> Iterator[Dia
     elif value.get("output") == "list":
         message = "output: list goes with for_each"
         yield document.error("unsupported-here", message, at=(*loop.path, "output"))
-    elif "max" not in value and not misspelt(value, _LOOP_KEYS, "max", "for_each"):
+    elif (
+        most is not None
+        and "max" not in value
+        and not misspelt(value, _LOOP_KEYS, "max", "for_each")
+    ):
         message = "a loop needs max, the most passes it may make"
         yield _on_key(document, loop.path, "cap-required", message, hint="max: 10")
     memory = value.get("memory")
     if isinstance(memory, dict):
-        for key, kind in _OF_MEMORY.items():
-            if key in memory and memory.get("kind") != kind:
-                yield _useless(document, (*loop.path, "memory", key), (f"kind: {kind}",))
+        for key, kinds in _OF_MEMORY.items():
+            if key in memory and memory.get("kind") not in kinds:
+                owners = tuple(f"kind: {kind}" for kind in kinds)
+                yield _useless(document, (*loop.path, "memory", key), owners)
     yield from _people(document, loop)
 
 
@@ -248,7 +264,7 @@ def _conversation(document: Document, loop: LoopAt, body: BodyAt) -> Iterator[Di
     written, place = loop.value.get("memory"), (*loop.path, "memory")
     kind = written.get("kind") if isinstance(written, dict) else written
     if "cycle" in body.value:
-        if kind in ("progress-log", "previous-output", "session"):
+        if kind in ("progress-log", "previous-output", "stages", "session"):
             hint = "a cycle goes on with the conversation: memory: history"
             message = f"{kind} has no use here"
             yield document.error("unsupported-here", message, at=place, hint=hint)
@@ -317,7 +333,7 @@ def _items(document: Document, each: Mapping, path: Path) -> Iterator[Diagnostic
 
 
 def _check(document: Document, path: Path, check: Mapping) -> Iterator[Diagnostic]:
-    kinds = [key for key in (*_CHECKS, *_LATER_CHECKS) if key in check]
+    kinds = [key for key in _CHECKS if key in check]
     if not kinds and set(check) <= _CHECK_KEYS:
         message = f"a check is one of {', '.join(_CHECKS)}"
         yield document.error("missing-field", message, at=path)

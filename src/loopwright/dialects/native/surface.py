@@ -42,6 +42,7 @@ from loopwright.model.policy import (
     AtCap,
     GraphOutput,
     Join,
+    OnDeadline,
     OnError,
     OnFailure,
     OnItemError,
@@ -53,7 +54,9 @@ from loopwright.syntax.fields import Maybe, fault
 VERSION = 1
 
 Outcome: TypeAlias = Literal["worst", "some_completed", "partial"]
-MemoryKind: TypeAlias = Literal["none", "progress-log", "previous-output", "session", "history"]
+MemoryKind: TypeAlias = Literal[
+    "none", "progress-log", "previous-output", "stages", "session", "history"
+]
 
 
 # -- what is done ----------------------------------------------------------------------------------
@@ -214,8 +217,10 @@ class MemorySpec(Surface):
     """What a pass knows of the passes before."""
 
     kind: MemoryKind
-    chars: Maybe[Annotated[int, Field(ge=1, le=10_000)]] = Field(
-        default=None, description="With progress-log: length of an entry. Default 300."
+    chars: Maybe[Annotated[int, Field(ge=1, le=1_000_000)]] = Field(
+        default=None,
+        description="With progress-log: length of an entry, default 300. With stages: how much of "
+        "an output is shown, default 32000.",
     )
     by_step: bool = Field(
         default=False,
@@ -274,6 +279,11 @@ class RepeatSpec(BodySpec):
         "0 is never.",
     )
     check_first: bool = Field(default=False, description="Ask the check before the first pass.")
+    on_deadline: OnDeadline = Field(
+        default="stop",
+        description="When its time is up: what is under way is stopped (default), the steps under "
+        "way are finished (`after_step`), or the pass is (`after_pass`).",
+    )
 
 
 class StepSpec(BodySpec):
@@ -289,6 +299,11 @@ class StepSpec(BodySpec):
     retry: Maybe[RetrySpec] = Field(default=None, description="Tries of a call.")
     limits: Maybe[BudgetSpec] = Field(default=None, description="What the step may use.")
     on_error: OnError = Field(default="fail", description="`continue`: a failure is no failure.")
+    on_blocked: Literal["go_on", "ask"] = Field(
+        default="go_on",
+        description="`ask`: where an agent begins with STATUS: BLOCKED, a person is asked before "
+        "anything else begins.",
+    )
     when: Maybe[When] = Field(default=None, description="The step is skipped unless this holds.")
     when_error: Literal["fail", "skip"] = Field(
         default="fail", description="What it means that `when` has no value."

@@ -1,0 +1,291 @@
+"""Library that are run by their name: the project's, the person's, and those that are shipped.
+
+The nearest wins: `.loopwright/loops/` of the project, then `loops/` of the data folder, then what
+is built in. A file that cannot be used is listed with all that is wrong with it, and stands in the
+way of what it was meant to replace: nothing else is run in its place. Deleting it brings back what
+it hid. A run that is under way keeps the definition it was started with.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from difflib import unified_diff
+from importlib import import_module
+from importlib.resources import files
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+from loopwright.app.dialects import (
+    MAX_BYTES,
+    NO_VALUES,
+    OF_LOOPS,
+    Definition,
+    loops,
+    parse_definition,
+)
+from loopwright.app.fetching import project_of
+from loopwright.errors import Conflict, DefinitionError, LoopwrightError, NotFound
+from loopwright.model.record import JsonValue
+from loopwright.programs.files import FileProblem, read_regular
+from loopwright.syntax import Diagnostic, read, suggest
+
+Source: TypeAlias = Literal["project", "user", "builtin"]
+
+FOLDER = "loops"
+PROJECT = ".loopwright"
+ENDING = ".json"
+NEW = "*"
+"""In the place of a version: there must be none yet."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listed:
+    """A definition as a list shows it. One with problems cannot be run."""
+
+    name: str
+    source: Source
+    file: str
+    data: bytes
+    version: str
+    about: Mapping[str, JsonValue]
+    problems: tuple[Diagnostic, ...] = ()
+    hides: tuple[Source, ...] = ()  # where there are others of its name
+
+    @property
+    def is_valid(self) -> bool:
+        return not any(one.severity == "error" for one in self.problems)
+
+    @property
+    def chain(self) -> str:
+        """Its roles in their order."""
+        stages = self.about.get("roles")
+        listed = stages if isinstance(stages, list) else []
+        return " → ".join(str(one["role"]) for one in listed if isinstance(one, dict))
+
+    @property
+    def termination(self) -> str:
+        """What ends it, by its kind."""
+        found = self.about.get("termination")
+        return str(found["type"]) if isinstance(found, dict) else ""
+
+    def as_dict(self) -> dict[str, JsonValue]:
+        return {
+            **self.about,
+            "name": self.name,
+            "source": self.source,
+            "builtin": self.source == "builtin",
+            "file": self.file,
+            "version": self.version,
+            "valid": self.is_valid,
+            "problems": [dict(one.as_dict()) for one in self.problems],
+            "hides": list(self.hides),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Library:
+    """All definitions that have a name here."""
+
+    home: Path
+    cwd: Path
+
+    @property
+    def folders(self) -> dict[Source, Path]:
+        """Where a person writes definitions, the nearest first."""
+        project = project_of(self.cwd, PROJECT)
+        return {"project": project / PROJECT / FOLDER, "user": self.home / FOLDER}
+
+    def all(self) -> list[Listed]:
+        """Every definition by name, the nearest of each name, and every file that is wrong."""
+        found: dict[str, Listed] = {}
+        wrong: list[Listed] = []
+        hidden: dict[str, list[Source]] = {}
+        for one in self._each():
+            if one.name in found:
+                hidden.setdefault(one.name, []).append(one.source)
+                if not one.is_valid:
+                    wrong.append(one)
+            else:
+                found[one.name] = one
+        listed = [_hiding(one, hidden.get(name, [])) for name, one in found.items()]
+        return sorted([*listed, *wrong], key=lambda one: one.name)
+
+    def names(self) -> list[str]:
+        """What can be run by its name."""
+        return [one.name for one in self.all() if one.is_valid]
+
+    def find(self, name: str) -> Listed | None:
+        """The nearest definition of this name."""
+        return next((one for one in self.all() if one.name == name), None)
+
+    def get(self, name: str) -> Listed:
+        """The same; NotFound names those that there are."""
+        found = self.find(name)
+        if found is None:
+            names = self.names()
+            near = suggest(name, names)
+            known = f"there are {', '.join(names)}"
+            hint = f"did you mean {near}? {known}" if near else known
+            raise NotFound(f"no definition {name!r}", code="unknown-definition", hint=hint)
+        return found
+
+    def read(self, name: str, given: Mapping[str, JsonValue] = NO_VALUES) -> Definition:
+        """A definition, to be run with these parameters."""
+        found = self.get(name)
+        return parse_definition(found.data, file=found.file, force=OF_LOOPS, given=given)
+
+    def builtin(self, name: str) -> Listed | None:
+        """What is shipped under this name."""
+        return next((one for one in _shipped() if one.name == name), None)
+
+    def difference(self, name: str) -> str:
+        """How a definition differs from the built-in one of its name; nothing if it does not."""
+        mine, shipped = self.get(name), self.builtin(name)
+        if shipped is None:
+            hint = f"built in are {', '.join(one.name for one in _shipped())}"
+            raise NotFound(f"nothing is built in that is called {name!r}", hint=hint)
+        lines = unified_diff(
+            shipped.data.decode().splitlines(keepends=True),
+            mine.data.decode(errors="replace").splitlines(keepends=True),
+            fromfile=f"{name} (built in)",
+            tofile=mine.file,
+        )
+        return "".join(lines)
+
+    # -- writing ---------------------------------------------------------------------------------
+
+    def save(self, name: str, data: bytes, *, expected: str) -> tuple[Listed, bool]:
+        """Write a definition of the person's own, and whether it is new. `expected` is the version
+        it replaces, or `*` for none: who has seen another version has to look again.
+        """
+        made = parse_definition(data, file=name, force=OF_LOOPS)
+        if made.plan.name != name:
+            message = f"the definition is called {made.plan.name!r}, and not {name!r}"
+            raise LoopwrightError(message, code="bad-name", hint="give both the same name")
+        known = next((one for one in self._in("user") if one.name == name), None)
+        _check_version(name, known, expected)
+        place = Path(known.file) if known is not None else self.folders["user"] / f"{name}{ENDING}"
+        place.parent.mkdir(parents=True, exist_ok=True)
+        draft = place.with_name(f".{place.name}.new")
+        draft.write_bytes(data)
+        draft.replace(place)
+        return self.get(name), known is None
+
+    def delete(self, name: str, *, expected: str | None = None) -> None:
+        """Delete a definition of the person's own; what it hid is back then."""
+        known = next((one for one in self._in("user") if one.name == name), None)
+        if known is None:
+            self.get(name)
+            message = f"{name} is not yours to delete"
+            raise Conflict(message, code="not-yours", hint="only files in your own folder are")
+        if expected is not None:
+            _check_version(name, known, expected)
+        Path(known.file).unlink()
+
+    # -- reading ---------------------------------------------------------------------------------
+
+    def _each(self) -> Iterator[Listed]:
+        """All of them, the nearest first."""
+        yield from self._in("project")
+        yield from self._in("user")
+        yield from _shipped()
+
+    def _in(self, source: Source) -> list[Listed]:
+        """The definitions of a folder; of two with one name, the second is wrong."""
+        listed: list[Listed] = []
+        folder = self.folders[source]
+        for place in sorted(folder.glob(f"*{ENDING}")) if folder.is_dir() else ():
+            if place.name.startswith("."):
+                continue
+            found = _listed(place, source)
+            twice = next((one for one in listed if one.name == found.name), None)
+            listed.append(_twice(found, twice) if twice is not None else found)
+        return listed
+
+
+def _check_version(name: str, known: Listed | None, expected: str) -> None:
+    if expected == NEW:
+        if known is not None:
+            raise Conflict(f"{name} exists", code="version-conflict", hint=f"it is {known.version}")
+        return
+    if known is None:
+        raise NotFound(f"{name} is not there to be replaced", code="unknown-definition")
+    if known.version != expected:
+        message = f"{name} has changed: it is {known.version}, and not {expected}"
+        raise Conflict(message, code="version-conflict", hint="read it again")
+
+
+def _hiding(listed: Listed, hides: list[Source]) -> Listed:
+    return _with(listed, hides=tuple(hides)) if hides else listed
+
+
+def _with(listed: Listed, **changes: object) -> Listed:
+    fields = {name: getattr(listed, name) for name in Listed.__slots__}
+    return Listed(**{**fields, **changes})
+
+
+def _twice(listed: Listed, first: Listed) -> Listed:
+    message = f"{first.file} has the name {listed.name} too"
+    problem = Diagnostic(
+        file=listed.file, line=1, column=1, code="bad-id", message=message, hint="rename one"
+    )
+    return _with(listed, problems=(*listed.problems, problem))
+
+
+def _listed(place: Path, source: Source) -> Listed:
+    data = read_regular(place, MAX_BYTES)
+    if isinstance(data, FileProblem):
+        problem = Diagnostic(
+            file=str(place), line=1, column=1, code=data.code, message=data.message
+        )
+        return Listed(
+            name=place.stem,
+            source=source,
+            file=str(place),
+            data=b"",
+            version="",
+            about={},
+            problems=(problem,),
+        )
+    return _of(data, name=place.stem, source=source, file=str(place))
+
+
+def _of(data: bytes, *, name: str, source: Source, file: str) -> Listed:
+    document, found = read(data, file=file, limit=MAX_BYTES)
+    version, about = "", dict[str, JsonValue]()
+    if document is not None:
+        version, about = document.digest[:16], loops().described(document.value)
+        found = _problems(data, file)
+    written = about.get("name")
+    is_valid = not any(one.severity == "error" for one in found)
+    return Listed(
+        name=written if is_valid and isinstance(written, str) else name,
+        source=source,
+        file=file,
+        data=data,
+        version=version,
+        about=about,
+        problems=tuple(found),
+    )
+
+
+def _problems(data: bytes, file: str) -> list[Diagnostic]:
+    try:
+        return list(parse_definition(data, file=file, force=OF_LOOPS).warnings)
+    except DefinitionError as error:
+        return [one for one in error.problems if isinstance(one, Diagnostic)]
+
+
+def _shipped() -> list[Listed]:
+    """What is built in."""
+    language = loops()
+    folder = files(import_module(f"loopwright.dialects.{OF_LOOPS}")).joinpath(language.BUILTIN)
+    places = sorted(folder.iterdir(), key=lambda place: place.name)
+    return [
+        _of(
+            place.read_bytes(),
+            name=place.name.removesuffix(ENDING),
+            source="builtin",
+            file=f"(built in) {place.name}",
+        )
+        for place in places
+    ]

@@ -1,0 +1,20 @@
+"""Coqui: roles in sequence, repeated until a reviewer approves, a goal is reached or a limit says
+enough.
+
+`surface.py` is what may be written, `rules.py` what must hold between its parts, `parameters.py`
+the places that parameters fill, `lower.py` the way to the plan. `builtin/` has the definitions
+that are always there.
+
+May import: syntax, model, errors. Start at `surface.py`, then `lower.py`.
+"""
+
+from loopwright.dialects.coqui.lower import NAME, lower
+from loopwright.dialects.coqui.outline import described
+from loopwright.dialects.coqui.parameters import filled
+from loopwright.dialects.coqui.recognise import recognise
+from loopwright.dialects.coqui.schema import json_schema
+
+BUILTIN = "builtin"
+"""The folder beside this file with the definitions that are always there."""
+
+__all__ = ["BUILTIN", "NAME", "described", "filled", "json_schema", "lower", "recognise"]

@@ -1,0 +1,320 @@
+"""A loop definition as its own system writes it: roles in their order, and what ends the loop.
+
+Unknown keys are refused, nothing is coerced but numbers that stand in quotes, since a place for a
+parameter can only stand in a text.
+"""
+
+import re
+from typing import Annotated, Any, Literal, TypeAlias
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    JsonValue,
+    ValidationInfo,
+    WithJsonSchema,
+)
+
+from loopwright.dialects.coqui.parameters import names_in, only_name
+from loopwright.model.actions import MAX_PASSES
+from loopwright.syntax.fields import HIDE, Maybe, fault, visible
+from loopwright.syntax.moments import point_ms, span_ms
+from loopwright.syntax.words import clip, show
+
+MAX_STEPS = 100
+_NAME = re.compile(r"[a-z0-9][a-z0-9_-]*")
+_PARAMETER = re.compile(r"[a-z][a-z0-9_]*")
+_WHOLE = re.compile(r"\s*[+]?[0-9]{1,12}\s*")
+_NUMBER = re.compile(r"\s*[+-]?[0-9]+(?:\.[0-9]+)?\s*")
+_LONGEST = 63
+
+
+class Surface(BaseModel):
+    """Base: unknown keys are refused."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+# -- texts -----------------------------------------------------------------------------------------
+
+
+def _name(text: str) -> str:
+    visible(text)
+    if _NAME.fullmatch(text) and len(text) <= _LONGEST:
+        return text
+    better = re.sub(r"[^a-z0-9_-]+", "-", text.lower()).strip("-")
+    hint = "use a-z, 0-9, - and _, first a letter or a digit"
+    hint += f": {better}" if _NAME.fullmatch(better) and len(better) <= _LONGEST else ""
+    raise fault("bad-id", f'"{clip(text)}" cannot be a name', hint=hint)
+
+
+def _role(text: str) -> str:
+    return text if any(names_in(text)) else _name(text)
+
+
+def _parameter(text: str) -> str:
+    if not _PARAMETER.fullmatch(text) or len(text) > _LONGEST:
+        message = f'"{clip(text)}" cannot be the name of a parameter'
+        raise fault("bad-id", message, hint="use a-z, 0-9 and _, first a letter")
+    return text
+
+
+def _said(text: str, info: ValidationInfo) -> str:
+    if not text.strip():
+        raise fault("missing-field", f"{info.field_name} is empty")
+    return text
+
+
+Name: TypeAlias = Annotated[
+    str,
+    AfterValidator(_name),
+    WithJsonSchema({"type": "string", "pattern": f"^{_NAME.pattern}$", "maxLength": _LONGEST}),
+]
+Role: TypeAlias = Annotated[str, AfterValidator(_role)]
+ParameterName: TypeAlias = Annotated[
+    str,
+    AfterValidator(_parameter),
+    WithJsonSchema({"type": "string", "pattern": f"^{_PARAMETER.pattern}$"}),
+]
+Prose: TypeAlias = Annotated[str, Field(max_length=100_000), AfterValidator(_said)]
+
+
+# -- numbers, which may be a place for a parameter -------------------------------------------------
+
+
+def whole(value: object, most: int) -> int | str | None:
+    """A whole number from 1 to `most`, also in quotes, or a place for a parameter."""
+    if isinstance(value, str) and only_name(value) is not None:
+        return value.strip()
+    if isinstance(value, str) and _WHOLE.fullmatch(value):
+        value = int(value)
+    good = isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= most
+    return value if good and isinstance(value, int) else None
+
+
+def _counted(most: int) -> BeforeValidator:
+    def count(value: object, info: ValidationInfo) -> object:
+        found = whole(value, most)
+        if found is None:
+            words = f"{info.field_name} must be a whole number from 1 to {most}, not {show(value)}"
+            raise fault("out-of-range", words, hint="or a place for a parameter: {{rounds}}")
+        return found
+
+    return BeforeValidator(count)
+
+
+_COUNT_SCHEMA = WithJsonSchema({"type": ["integer", "string"], "minimum": 1})
+Rounds: TypeAlias = Annotated[Any, _counted(MAX_PASSES), _COUNT_SCHEMA]
+Steps: TypeAlias = Annotated[Any, _counted(10_000), _COUNT_SCHEMA]
+
+
+def _threshold(value: object) -> object:
+    if isinstance(value, str) and only_name(value) is not None:
+        return value.strip()
+    if isinstance(value, str) and _NUMBER.fullmatch(value):
+        value = float(value)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise fault("wrong-type", f"threshold must be a number, not {show(value)}")
+    return float(value)
+
+
+def _moment(value: object) -> object:
+    """Seconds, or a point in time; what is a place for a parameter is looked at later."""
+    if isinstance(value, str) and only_name(value) is not None:
+        return value.strip()
+    if span_ms(value) is None and point_ms(value) is None:
+        message = f"time_bound needs seconds or a point in time with its zone, not {show(value)}"
+        raise fault("bad-value", message, hint='value: 3600, or value: "2027-01-31T18:00:00Z"')
+    return value
+
+
+Moment: TypeAlias = Annotated[
+    Any, BeforeValidator(_moment), WithJsonSchema({"type": ["number", "string"]})
+]
+
+# -- stages ----------------------------------------------------------------------------------------
+
+
+def _later(value: object, info: ValidationInfo) -> None:
+    if value is not None and value is not False:
+        message = f"{info.field_name} has its place, but this version cannot do it"
+        raise fault("not-available", message, hint="leave it out")
+
+
+NotYet: TypeAlias = Annotated[Any, BeforeValidator(_later), HIDE]
+
+
+class StageSpec(Surface):
+    """One stage: a role and what it has to do. Its place in the list is its place in the cycle."""
+
+    name: Maybe[Annotated[str, Field(min_length=1, max_length=100)]] = Field(
+        default=None, description="What the stage is called. Default: its role."
+    )
+    role: Maybe[Role] = Field(
+        default=None, description="The role that works here. Default: the name.", examples=["coder"]
+    )
+    prompt: Prose = Field(description="What it has to do.")
+    skills: list[Annotated[str, Field(min_length=1)]] = Field(
+        default=[], description="Skills that it is given."
+    )
+    max_iterations: Maybe[Steps] = Field(
+        default=None, description="The most steps that the agent may make. Default 48, at most 100."
+    )
+    order: Maybe[int] = Field(
+        default=None, description="Has no effect: the place in the list counts."
+    )
+    gate: bool = Field(default=False, description="This stage reviews. Default: the last one does.")
+    requires_artifact_from: NotYet = None
+    requires_explicit_evidence: NotYet = None
+    artifact_required: NotYet = None
+    memory_required: NotYet = None
+
+
+class ParameterSpec(Surface):
+    """A value that whoever starts the loop gives by name."""
+
+    name: ParameterName = Field(description="Its name.")
+    description: Prose = Field(description="What it is for.")
+    required: bool = Field(default=True, description="Whether it must be given.")
+    default: Maybe[str | int | float | bool] = Field(
+        default=None, description="Its value when none is given; one that is optional needs it."
+    )
+
+
+# -- termination -----------------------------------------------------------------------------------
+
+
+class Review(Surface):
+    """What approved means, and how often it is tried."""
+
+    criteria: Prose = Field(description="What approved means.")
+    max_review_rounds: Rounds = Field(default=5, description="The most rounds.")
+
+
+def _text_is_criteria(value: object) -> object:
+    return {"criteria": value} if isinstance(value, str) else value
+
+
+class EvaluationBound(Surface):
+    """The last stage approves."""
+
+    type: Literal["evaluation_bound"]
+    value: Annotated[
+        Review, BeforeValidator(_text_is_criteria, json_schema_input_type=Review | str)
+    ] = Field(description="The criteria.")
+
+
+class Iterations(Surface):
+    """A number of iterations."""
+
+    max_iterations: Rounds = Field(description="So many.")
+
+
+def _number_is_iterations(value: object) -> object:
+    return value if isinstance(value, dict) else {"max_iterations": value}
+
+
+class IterationBound(Surface):
+    """So many iterations were made."""
+
+    type: Literal["iteration_bound"]
+    value: Annotated[
+        Iterations,
+        BeforeValidator(_number_is_iterations, json_schema_input_type=Iterations | int | str),
+    ] = Field(description="How many.")
+
+
+class Time(Surface):
+    """When time is up."""
+
+    limit: Moment = Field(description="Seconds, or a point in time with its zone.")
+    enforce: Literal["iteration", "stage", "now"] = Field(
+        default="iteration",
+        description="What happens to the work then: the iteration is finished (default), only the "
+        "running stage is, or that is stopped at once.",
+    )
+
+
+def _plain_is_limit(value: object) -> object:
+    return value if isinstance(value, dict) else {"limit": value}
+
+
+class TimeBound(Surface):
+    """Time is up."""
+
+    type: Literal["time_bound"]
+    value: Annotated[
+        Time, BeforeValidator(_plain_is_limit, json_schema_input_type=Time | float | str)
+    ] = Field(description="When.", examples=[3600, "2027-01-31T18:00:00Z"])
+
+
+class GoalValue(Surface):
+    """What reached means, and how often it is tried."""
+
+    goal_prompt: Maybe[Prose] = Field(default=None, description="What reached means.")
+    max_iterations: Rounds = Field(description="The most iterations.")
+    evaluator: Maybe[Role] = Field(
+        default=None,
+        description="The role that judges; `none`: nobody does, and all iterations are made.",
+    )
+
+
+class GoalBound(Surface):
+    """An evaluator says that the goal is reached."""
+
+    type: Literal["goal_bound"]
+    value: GoalValue = Field(description="The goal.")
+
+
+class ToolValue(Surface):
+    """A tool whose answer is a number."""
+
+    tool: Annotated[str, Field(min_length=1)] = Field(description="The tool.")
+    arguments: dict[str, JsonValue] = Field(default={}, description="What it is called with.")
+    operator: Literal[">=", ">", "<=", "<", "==", "!="] = Field(description="How to compare.")
+    threshold: Annotated[Any, BeforeValidator(_threshold), WithJsonSchema({"type": "number"})] = (
+        Field(description="With what.")
+    )
+    max_iterations: Rounds = Field(description="The most iterations.")
+
+
+class ToolBound(Surface):
+    """A tool measures it."""
+
+    type: Literal["tool_bound"]
+    value: ToolValue = Field(description="The tool, and what it must say.")
+
+
+class Manual(Surface):
+    """Nothing but a person ends it."""
+
+    type: Literal["manual"]
+    value: JsonValue = Field(default=None, description="Nothing.")
+
+
+Termination: TypeAlias = Annotated[
+    EvaluationBound | IterationBound | TimeBound | GoalBound | ToolBound | Manual,
+    Field(discriminator="type"),
+]
+
+
+class Definition(Surface):
+    """A loop of roles."""
+
+    name: Name = Field(description="What it is called.", examples=["docs-review"])
+    description: Prose = Field(description="What it is for.")
+    roles: Annotated[list[StageSpec], Field(min_length=1, max_length=100)] = Field(
+        description="The stages, in their order."
+    )
+    termination_condition: Termination = Field(description="What ends the loop.")
+    parameters: list[ParameterSpec] = Field(
+        default=[], description="Values that fill {{name}} in any text."
+    )
+    max_rework_attempts: Maybe[Rounds] = Field(
+        default=None,
+        description="After so many rejected rounds in a row the loop is blocked until a person "
+        "decides. Default: it goes on to its last round.",
+    )
