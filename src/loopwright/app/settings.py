@@ -41,6 +41,7 @@ NAMES: dict[Name, tuple[str, ...]] = {
 _OTHER_VARIABLES = (
     "ATTEMPT",
     "DEBUG",
+    "DEPTH",
     "EFFECT",
     "ITERATION",
     "MODEL",

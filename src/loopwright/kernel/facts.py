@@ -80,6 +80,7 @@ class RunStarted(Fact, frozen=True, kw_only=True, tag="run.started"):
     schema: int = 1
     session: str = ""  # of whoever started it; all runs of a session share its trackers
     project: str = ""  # the id of the project that it belongs to
+    depth: int = 0  # of runs around it, each of which has started the next; `parent` is the nearest
 
 
 class RunPaused(Fact, frozen=True, kw_only=True, tag="run.paused"):

@@ -249,6 +249,7 @@ class Job(msgspec.Struct, kw_only=True, gc=False):
     step: str = ""
     idle_ms: int | None = None
     wall_ms: int | None = None
+    depth: int = 0  # of runs around this one
     scope: str = ""  # of the trackers: the session that the run belongs to, or the run itself
     env: Mapping[str, str] = NO_VALUES  # values that a script is given
     files: tuple[str, ...] = ()  # of the workspace, to be shown below the prompt

@@ -27,6 +27,7 @@ def job_variables(job: Job) -> dict[str, str]:
     """Where in its run a program is."""
     return {
         "LOOPWRIGHT_RUN": job.run,
+        "LOOPWRIGHT_DEPTH": str(job.depth),
         "LOOPWRIGHT_PATH": job.path,
         "LOOPWRIGHT_AGENT": job.call.agent if isinstance(job.call, AgentCall) else "",
         "LOOPWRIGHT_ITERATION": str(job.iteration),

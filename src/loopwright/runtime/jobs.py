@@ -68,6 +68,7 @@ def job_for(state: State, pending: Pending, texts: Texts, token: str) -> Job | A
         workspace=started.workspace,
         token=token,
         scope=started.session or started.run,
+        depth=started.depth,
         step=last_id(step.path) if step else _path(pending),
         agent=agent,
         prompt=shown.text,

@@ -1,0 +1,57 @@
+"""Runs that agents start: their depth has an end, and their budget is their parent's."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import pytest
+
+from tests.cli.conftest import Place
+
+
+def itself(lw: Place) -> str:
+    """A loop whose agent starts the same loop again."""
+    home = lw.env["LOOPWRIGHT_HOME"]
+    call = f"{sys.executable} -m loopwright run loop.yaml --json --data-dir {home}"
+    told = "> told-$LOOPWRIGHT_DEPTH.json 2> err-$LOOPWRIGHT_DEPTH"
+    lw.write("again.sh", f"#!/bin/sh\n{call} {told} || true\n").chmod(0o755)
+    return lw.loop("command:./again.sh", max=1, at_cap="exhaust")
+
+
+@pytest.mark.item("I-12")
+def test_a_loop_that_starts_itself_has_an_end(lw: Place) -> None:
+    """Five runs inside of the first, then it is refused with the reason; nothing hangs."""
+    told = lw.real("run", itself(lw), "--json")
+    assert told.code == 4, told.err
+    runs = lw("ls", "--json").json["runs"]
+    assert len(runs) == 6
+    first = [lw.facts(one["run"])[0] for one in runs]
+    assert sorted(fact.get("depth", 0) for fact in first) == [0, 1, 2, 3, 4, 5]
+    refusal = json.loads((lw.folder / "told-5.json").read_text())
+    assert refusal["type"].endswith(":run-depth")
+    assert "5 levels are the most" in refusal["detail"]
+
+
+@pytest.mark.item("I-12")
+def test_a_child_has_what_its_parent_has_left(lw: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its own smaller budget stays, a larger one does not; what siblings used is gone."""
+    replies = lw.script({"text": "a", "usage": {"usd": 2.0}}, {"text": "b"})
+    parent = lw("run", lw.loop(replies, max=1, top={"budget": {"usd": 5}}), "--json").json["run"]
+    monkeypatch.setenv("LOOPWRIGHT_RUN", parent)
+    monkeypatch.setenv("LOOPWRIGHT_DEPTH", "0")
+    spend = lw.script(*[{"text": "x", "usage": {"usd": 1.0}}] * 9, name="more.yaml")
+    child = lw("run", lw.loop(spend, max=9, name="c.yaml", top={"budget": {"usd": 50}}), "--json")
+    assert (child.json["reason"], child.json["usage"]["usd"]) == ("budget", 3.0)
+    rest = lw("run", lw.loop(spend, max=9, name="c.yaml"), "--json").json
+    assert (rest["reason"], rest["usage"]["usd"]) == ("budget", 0.0)
+
+
+def test_a_parent_that_is_not_here(lw: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its depth counts all the same; a depth that is none counts as none."""
+    file = lw.loop(lw.script("a"), max=1, at_cap="complete")
+    monkeypatch.setenv("LOOPWRIGHT_RUN", "run_elsewhere")
+    monkeypatch.setenv("LOOPWRIGHT_DEPTH", "5")
+    assert lw("run", file).code == 2
+    monkeypatch.setenv("LOOPWRIGHT_DEPTH", "nonsense")
+    assert lw("run", file).code == 0
