@@ -4,29 +4,44 @@ A program that an agent runs knows its run by its environment. A run that is sta
 child of it: one level deeper, and it has no more to spend than its parent has left.
 """
 
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 
 import msgspec
 
 from loopwright.errors import LoopwrightError, NotFound
 from loopwright.kernel.facts import RunStarted, Usage
+from loopwright.kernel.state import State
 from loopwright.model.policy import Limits
-
-if TYPE_CHECKING:
-    from loopwright.app.service import Service, Start
+from loopwright.ports import EventLog
 
 MOST_DEPTH = 5
 PARENT, DEPTH = "LOOPWRIGHT_RUN", "LOOPWRIGHT_DEPTH"
 
 
-def nested(service: "Service", start: "Start", env: Mapping[str, str]) -> "Start":
-    """The start of a child, held to what its parent has left; any other as it is."""
+@dataclass(frozen=True, slots=True)
+class Runs:
+    """Where other runs are looked up."""
+
+    log: EventLog
+    state: Callable[[str], State]
+
+
+@dataclass(frozen=True, slots=True)
+class Nest:
+    """Where a run stands among runs that have started one another, and what it may use."""
+
+    limits: Limits
+    parent: str | None = None
+    depth: int = 0
+
+
+def nested(runs: Runs, limits: Limits, env: Mapping[str, str]) -> Nest:
+    """A child is held to what its parent has left; any other run is as it is."""
     above = env.get(PARENT)
     if not above:
-        return start
-    parent = _first(service, above)
+        return Nest(limits)
+    parent = _first(runs, above)
     told = env.get(DEPTH, "")
     known = int(told) if told.isdecimal() and len(told) < 4 else 0
     depth = 1 + max(known, parent.depth if parent is not None else 0)
@@ -37,25 +52,24 @@ def nested(service: "Service", start: "Start", env: Mapping[str, str]) -> "Start
             hint="a loop that starts itself has no end; start it from outside",
         )
     if parent is None:  # of another data directory: what it has left is not known here
-        return replace(start, parent=above, depth=depth)
-    limits = _within(start.plan.limits, service.state(above).plan.limits, _used(service, parent))
-    plan = msgspec.structs.replace(start.plan, limits=limits)
-    return replace(start, plan=plan, parent=above, depth=depth)
+        return Nest(limits, above, depth)
+    around = runs.state(above).plan.limits
+    return Nest(_within(limits, around, _used(runs, parent)), above, depth)
 
 
-def _first(service: "Service", run: str) -> RunStarted | None:
+def _first(runs: Runs, run: str) -> RunStarted | None:
     try:
-        first = service.log.read(run, limit=1)[0].fact
+        first = runs.log.read(run, limit=1)[0].fact
     except NotFound:
         return None
     return first if isinstance(first, RunStarted) else None
 
 
-def _used(service: "Service", parent: RunStarted) -> Usage:
+def _used(runs: Runs, parent: RunStarted) -> Usage:
     """What a run has used, with what its children have."""
-    used = service.state(parent.run).usage
-    for child in _children(service, parent):
-        more = service.state(child).usage
+    used = runs.state(parent.run).usage
+    for child in _children(runs, parent):
+        more = runs.state(child).usage
         used = Usage(
             input_tokens=used.input_tokens + more.input_tokens,
             output_tokens=used.output_tokens + more.output_tokens,
@@ -64,11 +78,11 @@ def _used(service: "Service", parent: RunStarted) -> Usage:
     return used
 
 
-def _children(service: "Service", parent: RunStarted) -> Iterator[str]:
-    for row in service.log.rows():
+def _children(runs: Runs, parent: RunStarted) -> Iterator[str]:
+    for row in runs.log.rows():
         if row.headline.started_at < parent.at or row.run == parent.run:
             continue
-        first = _first(service, row.run)
+        first = _first(runs, row.run)
         if first is not None and first.parent == parent.run and first.depth > parent.depth:
             yield row.run
 

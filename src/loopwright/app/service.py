@@ -7,11 +7,13 @@ from importlib import import_module
 from pathlib import Path
 from typing import Literal, TypeAlias
 
+import msgspec
+
 from loopwright.app.auditing import audit_rows
 from loopwright.app.deciding import AS_ASKED, CallAnswer, check_answer, not_open, which_gate
 from loopwright.app.keeping import key_of, taken
 from loopwright.app.moments import sortable_id
-from loopwright.app.nesting import nested
+from loopwright.app.nesting import Runs, nested
 from loopwright.app.repository import with_artifacts
 from loopwright.errors import Conflict, LoopwrightError, NotFound, StorageError, VersionConflict
 from loopwright.kernel.facts import (
@@ -63,8 +65,6 @@ class Start:
     by: str = ""
     key: str | None = None
     drive: bool = True
-    parent: str | None = None
-    depth: int = 0
     session: str = ""  # of whoever starts it: runs of a session share artifacts, todos and sprints
     project: str = ""
 
@@ -95,9 +95,10 @@ class Service:
             raise LoopwrightError(
                 f"no folder {start.workspace}", code="no-workspace", hint="give --workspace DIR"
             )
-        start = nested(self, start, os.environ)
+        nest = nested(Runs(self.log, self.state), start.plan.limits, os.environ)
         run, now = f"run_{sortable_id(self.clock.now_ms())}", self.clock.now_ms()
-        bound = with_artifacts(start.plan, self.artifacts, run)
+        limited = msgspec.structs.replace(start.plan, limits=nest.limits)
+        bound = with_artifacts(limited, self.artifacts, run)
         plan = encode_plan(bound)
         message, blobs = stored_text(start.message)
         blobs[content_hash(plan)] = plan
@@ -116,8 +117,8 @@ class Service:
             key=key,
             session=start.session,
             project=start.project,
-            parent=start.parent,
-            depth=start.depth,
+            parent=nest.parent,
+            depth=nest.depth,
         )
         headline = Headline(
             name=start.plan.name,
