@@ -54,9 +54,9 @@ def refused(reply: Reply) -> tuple[int, str]:
     return reply.status, str(reply.json["code"])
 
 
-def people(own: Served, role: Any) -> str:
+def people(own: Served, role: Any, name: str = "") -> str:
     """The token of somebody with a role."""
-    return own.context.access.new_token(f"a {role}", role, by="test").text
+    return own.context.access.new_token(f"a {role} {name}", role, by="test").text
 
 
 # -- configuration ---------------------------------------------------------------------------------

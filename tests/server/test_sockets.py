@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -400,3 +401,34 @@ def test_how_many_sockets(shared: Served) -> None:
             await one.__aexit__(None, None, None)
 
     talk(go())
+
+
+@pytest.mark.item("G8", "inv-11")
+def test_a_hundred_clients_answer_one_review(shared: Served) -> None:
+    """Approvals and rejections of a hundred clients at the same instant: exactly one counts."""
+    agent = made(shared, loopCriteria=MANUAL)
+    tokens = [people(shared, "editor", str(number)) for number in range(5)]
+
+    async def go() -> None:
+        async with AsyncExitStack() as stack, asyncio.timeout(60):
+            one = await stack.enter_async_context(tab(shared))
+            await begin(one, agent)
+            note = await one.first("notification", agentId=agent, level="action_required")
+            come = [stack.enter_async_context(tab(shared, token)) for token in tokens * 20]
+            tabs = [await each for each in come]
+            said = [
+                {"agentId": agent, "loopId": note["loopId"], "approved": number % 2 == 0}
+                for number in range(100)
+            ]
+            answers = await asyncio.gather(
+                *(each.say("loop:approve", what) for each, what in zip(tabs, said, strict=True))
+            )
+            assert [answer["ok"] for answer in answers].count(True) == 1
+            codes = {answer["code"] for answer in answers if not answer["ok"]}
+            assert codes <= {"no-review", "already-resolved", "no-longer-waiting", "no-loop"}
+            await one.until(lambda: one.all("agent:status")[-1]["status"] in ("idle", "error"))
+
+    talk(go())
+    run = status(shared, agent)["run"]
+    actions = [row.action for row in shared.context.cards.audited(subject=run)]
+    assert actions.count("gate.answered") == 1

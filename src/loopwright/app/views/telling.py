@@ -12,33 +12,47 @@ from loopwright.model.record import Blob, JsonValue
 from loopwright.ports import Numbered
 
 
-def told(
-    service: Service, run: str, facts: Iterable[Numbered], after: int
-) -> Iterator[dict[str, JsonValue]]:
-    """The events of a run, of which `facts` are all from the first; those up to `after` are left
-    out. `seq` is the number of the fact that an event tells.
-    """
-    plan = service.plan(service.facts(run)[0].fact)
-    rendered = rendering(plan.dialect, plan, lambda text: service.read_text(_text(text)))
-    if rendered is None:
-        raise LoopwrightError(
-            f"the dialect {plan.dialect} has no events of its own",
-            code="no-events",
-            hint=f"loopwright events {run} shows the facts",
-        )
-    for numbered in facts:
-        events = list(rendered.events(msgspec.to_builtins(numbered.fact)))
-        if numbered.seq <= after:
-            continue
-        for event in events:
-            yield {
-                "run": run,
+class Teller:
+    """Follows one run fact by fact, from the first on."""
+
+    def __init__(self, service: Service, run: str) -> None:
+        plan = service.plan(service.facts(run)[0].fact)
+        rendered = rendering(plan.dialect, plan, lambda text: service.read_text(_text(text)))
+        if rendered is None:
+            raise LoopwrightError(
+                f"the dialect {plan.dialect} has no events of its own",
+                code="no-events",
+                hint=f"loopwright events {run} shows the facts",
+            )
+        self.run = run
+        self._rendered = rendered
+
+    def take(self, numbered: Numbered) -> list[dict[str, JsonValue]]:
+        """What the next fact is in the words of the dialect; `seq` is its number."""
+        return [
+            {
+                "run": self.run,
                 "seq": numbered.seq,
                 "at": timestamp(event.at),
                 "type": event.type,
                 "path": event.path,
                 "payload": event.payload,
             }
+            for event in self._rendered.events(msgspec.to_builtins(numbered.fact))
+        ]
+
+
+def told(
+    service: Service, run: str, facts: Iterable[Numbered], after: int
+) -> Iterator[dict[str, JsonValue]]:
+    """The events of a run, of which `facts` are all from the first; those up to `after` are left
+    out. `seq` is the number of the fact that an event tells.
+    """
+    teller = Teller(service, run)
+    for numbered in facts:
+        events = teller.take(numbered)
+        if numbered.seq > after:
+            yield from events
 
 
 def _text(value: JsonValue) -> str | Blob | None:

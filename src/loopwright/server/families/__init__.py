@@ -2,6 +2,7 @@
 
 from loopwright.server.families import (
     access,
+    approvals,
     assistants,
     definitions,
     events,
@@ -22,6 +23,7 @@ FAMILIES: tuple[Family, ...] = (
     events.FAMILY,
     gates.FAMILY,
     assistants.FAMILY,
+    approvals.FAMILY,
     sockets.FAMILY,
 )
 

@@ -31,21 +31,22 @@ class EventsQuery(Query):
 async def events(asked: Asked) -> Answer:
     run, query = asked.params["run"], asked.query(EventsQuery)
     row = asked.context.here.log.row(run)
-    if not _wants_stream(asked.request):
+    if not wants_stream(asked.request):
         return _page(asked.context, run, query.after or 0, query.limit)
-    after = _cursor(asked.request, query)
+    after = cursor(asked.request, query)
     if after >= row.version and row.headline.status not in OPEN_STATUSES:
         return Response(status_code=204)  # a browser does not come back after this
     headers = {"X-Accel-Buffering": "no", "Cache-Control": "no-store"}
     return StreamingResponse(_stream(asked, run, after), media_type=STREAM, headers=headers)
 
 
-def _wants_stream(request: Request) -> bool:
+def wants_stream(request: Request) -> bool:
+    """Whether a stream is asked for, and not pages."""
     accept = request.headers.get("accept", "*/*").lower()
     return STREAM in accept or "application/json" not in accept
 
 
-def _cursor(request: Request, query: EventsQuery) -> int:
+def cursor(request: Request, query: EventsQuery) -> int:
     """Where to go on: a browser that comes back says so in a header, which is newer."""
     given = request.headers.get("last-event-id", "").strip()
     if not given:

@@ -1,0 +1,173 @@
+"""Runs of models with tools over HTTP: approvals, events, trees, and going on elsewhere."""
+
+import asyncio
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from loopwright.app.preparing import Wish, prepare_file
+from loopwright.testing.wires import Script, Turn, WireServer
+from tests.cli.aldo import DONE, MODEL, agent, asks, says
+from tests.server.served import SECONDS, Served, served
+
+ASKS = {"approvals": {"fs.write": "always"}}
+WANTS = asks("fs.write", path="a.txt", content="x")
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Iterator[Served]:
+    with served(tmp_path) as one:
+        yield one
+
+
+def started(own: Served, *turns: Turn, monkeypatch: pytest.MonkeyPatch, **blocks: Any) -> Any:
+    """A run of an agent whose model says these things; and the wire that it says them on."""
+    folder = own.folder
+    (folder / "agent.yaml").write_text(json.dumps(agent(**blocks)))
+    (folder / "prompt.md").write_text("You are {{who}}.")
+    wires = WireServer(Script(turns=turns))
+    wires.__enter__()
+    monkeypatch.setenv("LOOPWRIGHT_MODEL_BASE_URL", f"{wires.url}/v1")
+    wish = Wish(message="Do it.", agents=[MODEL], workspace=str(folder))
+    start, _ = prepare_file(str(folder / "agent.yaml"), wish)
+    work = asyncio.run_coroutine_threadsafe(own.context.service.start(start), own.loop)
+    return work.result(SECONDS), wires
+
+
+def kinds(own: Served, run: str, after: int = 0) -> list[str]:
+    path = f"/v1/runs/{run}/events?after={after}"
+    reply = own("GET", path, headers={"Accept": "application/json"})
+    assert reply.status == 200, reply.body
+    return [event["type"] for event in reply.json["events"]]
+
+
+def gated(own: Served, monkeypatch: pytest.MonkeyPatch) -> tuple[str, Any, str]:
+    tools = agent()["tools"] | ASKS
+    run, wires = started(own, WANTS, says(DONE), monkeypatch=monkeypatch, tools=tools)
+    own.until(run, "waiting")
+    (one,) = own("GET", f"/v1/runs/{run}/approvals").json["approvals"]
+    assert (one["runId"], one["tool"], one["reason"]) == (run, "fs.write", None)
+    assert one["args"] == {"path": "a.txt", "content": "x"}
+    return run, wires, one["callId"]
+
+
+@pytest.mark.item("aldo-39", "aldo-34", "aldo-36")
+def test_an_approval(home: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The call is listed, approved once with who and when, and then run."""
+    run, wires, call = gated(home, monkeypatch)
+    reply = home("POST", f"/v1/runs/{run}/approve", {"callId": call, "reason": "fine"})
+    assert reply.status == 200
+    told = reply.json
+    assert {name: told[name] for name in ("runId", "callId", "kind", "approver", "reason")} == {
+        "runId": run,
+        "callId": call,
+        "kind": "approved",
+        "approver": "first-start",
+        "reason": "fine",
+    }
+    home.until(run, "completed")
+    assert (home.folder / "a.txt").read_text() == "x"
+    assert "tool.approval_resolved" in kinds(home, run)
+    again = home("POST", f"/v1/runs/{run}/approve", {"callId": call})
+    assert (again.status, again.json["error"]["code"]) == (404, "approval_not_found")
+    assert home("GET", f"/v1/runs/{run}/approvals").json == {"approvals": []}
+    wires.__exit__(None, None, None)
+
+
+@pytest.mark.item("aldo-39", "aldo-35")
+def test_a_rejection(home: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reason is needed, the model is told it, and the loop goes on."""
+    run, wires, call = gated(home, monkeypatch)
+    reject = f"/v1/runs/{run}/reject"
+    for body in ({"callId": call}, {"callId": call, "reason": ""}, {"reason": "x"}):
+        assert home("POST", reject, body).status == 400
+    assert home("POST", reject, {"callId": call, "reason": "  "}).status == 400
+    assert home("POST", reject, {"callId": "nope", "reason": "x"}).status == 404
+    assert home("POST", "/v1/runs/run_0/reject", {"callId": call, "reason": "x"}).status == 404
+    assert home("POST", reject, {"callId": call, "reason": "not today"}).json["kind"] == "rejected"
+    home.until(run, "completed")
+    assert not (home.folder / "a.txt").exists()
+    assert "not today" in json.dumps(wires.asked[-1].body)
+    wires.__exit__(None, None, None)
+
+
+@pytest.mark.item("aldo-51", "aldo-47")
+def test_events_and_the_tree(home: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A late comer reads the stored order, from any number on; the tree has every cycle."""
+    turns = [asks("fs.list", "looking", path="."), says(f"All done {DONE}")]
+    run, wires = started(home, *turns, monkeypatch=monkeypatch)
+    home.until(run, "completed")
+    cycle = ["checkpoint", "cycle.start", "usage", "model.response", "message"]
+    tools = ["tool_call", "tool_result", "tool.results"]
+    ends = ["run.terminated_by", "run.completed"]
+    wanted = ["run.started", *cycle, *tools, *cycle, *ends]
+    assert kinds(home, run) == wanted
+    streamed = home("GET", f"/v1/runs/{run}/events").body.decode()
+    lines = streamed.splitlines()
+    assert [line[7:] for line in lines if line.startswith("event: ")] == wanted
+    ids = [int(line[4:]) for line in lines if line.startswith("id: ")]
+    assert ids == sorted(ids)
+    for after in ids:
+        rest = home("GET", f"/v1/runs/{run}/events", headers={"Last-Event-ID": str(after)}).body
+        found = [int(line[4:]) for line in rest.decode().splitlines() if line.startswith("id: ")]
+        assert found == [one for one in ids if one > after]
+    (loop,) = home("GET", f"/v1/runs/{run}/tree").json["loops"]
+    assert [(one["cycle"], one["text"]) for one in loop["cycles"]] == [
+        (1, "looking"),
+        (2, f"All done {DONE}"),
+    ]
+    assert loop["cycles"][0]["toolCalls"][0]["tool"] == "fs.list"
+    assert loop["cycles"][0]["results"][0]["isError"] is False
+    assert loop["terminatedBy"]["reason"] == "text-includes"
+    wires.__exit__(None, None, None)
+
+
+@pytest.mark.item("aldo-48", "aldo-49")
+def test_going_on_elsewhere(home: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other words or another model from a checkpoint are a new run; the first stays as it was."""
+    turns = [asks("fs.list", "looking", path="."), says(f"one {DONE}"), says(f"two {DONE}")]
+    run, wires = started(home, *turns, says(f"three {DONE}"), monkeypatch=monkeypatch)
+    home.until(run, "completed")
+    before = home("GET", f"/v1/runs/{run}/tree").json
+    body = {"newText": "Look again.", "checkpointId": "main.1"}
+    edited = home("POST", f"/v1/runs/{run}/edit-and-resume", body).json
+    assert edited["place"] == "main.0"
+    assert home.until(edited["newRunId"], "completed")["output"] == f"two {DONE}"
+    assert "Look again." in wires.asked[-1].user_text
+    body = {"model": "local/other", "checkpointId": "main.1"}
+    swapped = home("POST", f"/v1/runs/{run}/swap-model", body).json
+    assert home.until(swapped["newRunId"], "completed")["output"] == f"three {DONE}"
+    assert wires.asked[-1].body["model"] == "other"
+    assert home("GET", f"/v1/runs/{run}/tree").json == before
+    assert home("GET", f"/v1/runs/{edited['newRunId']}/tree").json["parentRunId"] == run
+    wires.__exit__(None, None, None)
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        ({"newText": ""}, 400),
+        ({"newText": "x", "checkpointId": "main.0"}, 409),
+        ({"newText": "x", "checkpointId": "nowhere"}, 404),
+        ({"newText": "x", "checkpointId": "main.77"}, 404),
+        ({"newText": "x", "more": 1}, 400),
+    ],
+    ids=str,
+)
+def test_where_nothing_can_go_on(shared: Served, body: dict[str, Any], status: int) -> None:
+    """A checkpoint must be there, with something before it."""
+    run, _ = shared.gated()
+    reply = shared("POST", f"/v1/runs/{run}/edit-and-resume", body)
+    assert reply.status == status, reply.body
+    assert set(reply.json) == {"error"}
+
+
+def test_a_run_without_events_of_its_own(shared: Served) -> None:
+    """Events are there for definitions of systems that have them."""
+    run, _ = shared.gated()
+    assert shared("GET", f"/v1/runs/{run}/events").json["error"]["code"] == "no-events"
+    assert shared("GET", "/v1/runs/run_0/events").status == 404
+    assert shared("GET", "/v1/nothing").json["error"]["code"] == "not-found"
