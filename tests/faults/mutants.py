@@ -175,7 +175,7 @@ IN_SIMULATION: dict[str, Mutant] = {
     ),
     "gate decided without compare-and-set": Mutant(
         Service.answer,
-        "raise self._not_open(gate.gate, gate.run)",
+        "raise not_open(self.log, gate.gate, gate.run)",
         "pass",
     ),
     "late answers accepted": Mutant(
