@@ -346,8 +346,8 @@ IN_CONVERSATIONS: dict[str, Mutant] = {
     ),
     "the task is not first": Mutant(
         conversation.converse,
-        "[*seed.messages, *_messages(repeat.history, senses)]",
-        "[*_messages(repeat.history, senses), *seed.messages]",
+        "[*seed.messages, *_told_so_far(repeat, senses)]",
+        "[*_told_so_far(repeat, senses), *seed.messages]",
     ),
     "a turn that says nothing is remembered": Mutant(
         turns.remember_turn, "and (body.answer.output or body.turn.calls)", ""
