@@ -9,7 +9,7 @@ from tests.server.served import Reply, Served
 RUNS = "/api/v1/runs"
 
 
-@pytest.mark.item("E6")
+@pytest.mark.item("E6", "inv-18")
 def test_a_key_is_answered_once(own: Served) -> None:
     """The same key and body get the first answer again, and nothing is done twice; another body
     is refused.

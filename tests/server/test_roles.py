@@ -36,14 +36,17 @@ ROWS = {
     "GET /api/v1/me": VIEWER,
     "DELETE /api/v1/session": VIEWER,
     "GET /api/v1/tokens": VIEWER,
-    "POST /api/v1/tokens": VIEWER,
-    "DELETE /api/v1/tokens/{token}": VIEWER,
+    "POST /api/v1/tokens": EDITOR,
+    "DELETE /api/v1/tokens/{token}": EDITOR,
     "GET /api/v1/users": ADMIN,
     "POST /api/v1/users": ADMIN,
     "PATCH /api/v1/users/{name}": ADMIN,
     "DELETE /api/v1/users/{name}": ADMIN,
     "POST /api/v1/users/{name}/link": ADMIN,
     "GET /api/v1/audit": ADMIN,
+    "GET /api/v1/webhooks": ADMIN,
+    "POST /api/v1/webhooks": ADMIN,
+    "DELETE /api/v1/webhooks/{webhook}": ADMIN,
     "GET /api/v1/runs": VIEWER,
     "POST /api/v1/runs": EDITOR,
     "GET /api/v1/runs/{run}": VIEWER,
@@ -185,7 +188,7 @@ def test_a_role_is_not_claimed(shared: Served, tokens: dict[str, str]) -> None:
     claims = {"X-Role": "admin", "X-User": "root", "Cookie": "role=admin"}
     reply = shared("GET", "/api/v1/me", token=tokens["viewer"], headers=claims)
     assert reply.json == {"name": "a viewer", "role": "viewer"}
-    more = shared("POST", "/api/v1/tokens", {"label": "x", "role": "admin"}, token=tokens["viewer"])
+    more = shared("POST", "/api/v1/tokens", {"label": "x", "role": "admin"}, token=tokens["editor"])
     assert (more.status, more.code) == (403, "role")
 
 
@@ -196,6 +199,31 @@ def test_a_denial_is_on_record(shared: Served, tokens: dict[str, str]) -> None:
     assert (rows[0]["who"], rows[0]["action"]) == ("a viewer", "denied")
     assert rows[0]["subject"] == "POST /api/v1/runs"
     assert shared("GET", "/api/v1/runs").json["runs"] == []
+
+
+@pytest.mark.item("inv-23")
+def test_a_viewer_changes_nothing(shared: Served, tokens: dict[str, str]) -> None:
+    """Whatever a viewer sends to routes that change something, everything stays as it is."""
+    run, gate = shared.gated()
+    names = {"run": run, "gate": gate, "name": "work", "token": tokens["editor"].split("_")[1]}
+
+    def everything() -> list[object]:
+        log, cards = shared.context.here.log, shared.context.cards
+        kinds = ("token", "person", "session", "definition", "webhook", "reply")
+        return [
+            *[(row.run, row.version) for row in log.rows()],
+            *[(card.key, card.version) for kind in kinds for card in cards.cards(kind)],
+        ]
+
+    before = shared.call(everything)
+    for row in ROWS:
+        method, _, path = row.partition(" ")
+        if method == "GET" or ROWS[row] <= VIEWER:
+            continue
+        sent = re.sub(r"\{(\w+)\}", lambda found: names.get(found[1], "x"), path)
+        reply = shared(method, sent, {}, token=tokens["viewer"])
+        assert reply.status == 403, row
+    assert shared.call(everything) == before
 
 
 @pytest.fixture

@@ -165,6 +165,7 @@ def test_pause_and_resume(own: Served) -> None:
     assert kinds == ["run.resumed", "run.paused", "run.started"]
 
 
+@pytest.mark.item("inv-24")
 def test_every_act_has_its_row(own: Served) -> None:
     """Who did what by which door is kept together with the fact."""
     run, gate = own.gated()

@@ -96,7 +96,7 @@ def test_cards_that_cannot_be_kept(log: SqliteLog, bad: Card) -> None:
         log.change([(bad, None)])
 
 
-@pytest.mark.item("inv-6")
+@pytest.mark.item("inv-6", "inv-24")
 def test_an_append_and_its_audit_are_one(log: SqliteLog) -> None:
     """The row of who did it is there exactly when the fact is."""
 

@@ -18,6 +18,7 @@ from loopwright.server.feed import Feed
 from loopwright.server.gallery import Gallery
 from loopwright.server.metrics import Metrics
 from loopwright.server.rates import Rates
+from loopwright.server.webhooks import Webhooks
 
 _Part = TypeVar("_Part")
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
@@ -75,6 +76,7 @@ class Context:
     access: Access
     people: People
     definitions: Definitions
+    webhooks: Webhooks
     sign_ins: Rates
     settings: Settings
     serving: Serving

@@ -6,7 +6,14 @@ from dataclasses import replace
 from loopwright.app.problems import Problem, known_problem
 from loopwright.errors import LoopwrightError, StorageError
 
-UNFIT = ("bad-definition-name", "bad-user-name", "bad-password", "unknown-user-role")
+UNFIT = (
+    "bad-definition-name",
+    "bad-url",
+    "private-address",
+    "bad-user-name",
+    "bad-password",
+    "unknown-user-role",
+)
 """Understood, and not good enough: on the command line wrong usage, here 422."""
 
 TITLES = {

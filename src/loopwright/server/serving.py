@@ -31,6 +31,7 @@ from loopwright.server.holding import Held, announce, holding
 from loopwright.server.logs import log_to
 from loopwright.server.openapi import describe
 from loopwright.server.rates import Rates
+from loopwright.server.webhooks import Webhooks
 
 BACKLOG = 512
 DRAIN_SECONDS = 3
@@ -93,6 +94,7 @@ async def living(
             access=access,
             people=People(access),
             definitions=Definitions(here.log, access),
+            webhooks=Webhooks(here.log, here.log, access, clock),
             sign_ins=Rates(clock, serving.limits.sign_ins_per_minute, 60_000),
             settings=settings,
             serving=serving,

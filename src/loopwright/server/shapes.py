@@ -242,3 +242,26 @@ class DefinitionList(msgspec.Struct):
     """Stored definitions."""
 
     definitions: list[DefinitionItem]
+
+
+class WebhookItem(msgspec.Struct):
+    """An address that is told what happens; `problem` says why it is not any more."""
+
+    id: str
+    url: str
+    kinds: list[str]
+    active: bool
+    problem: str | None
+    created_at: str
+
+
+class WebhookList(msgspec.Struct):
+    """Addresses that are told."""
+
+    webhooks: list[WebhookItem]
+
+
+class WebhookMade(WebhookItem):
+    """A new one; its secret is told once."""
+
+    secret: str

@@ -11,6 +11,7 @@ from loopwright.server.families import (
     runs,
     setup,
     sockets,
+    webhooks,
 )
 from loopwright.server.routes import Family
 
@@ -25,6 +26,7 @@ FAMILIES: tuple[Family, ...] = (
     assistants.FAMILY,
     approvals.FAMILY,
     sockets.FAMILY,
+    webhooks.FAMILY,
 )
 
 __all__ = ["FAMILIES"]

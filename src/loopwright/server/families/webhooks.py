@@ -1,0 +1,98 @@
+"""Webhooks: addresses elsewhere that are told when a gate opens or a run ends."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Literal
+
+from loopwright.app.moments import timestamp
+from loopwright.model.record import JsonValue
+from loopwright.server.context import Context
+from loopwright.server.routes import Answer, Asked, Body, Family, Route
+from loopwright.server.sending import send
+from loopwright.server.shapes import WebhookList, WebhookMade
+from loopwright.server.webhooks import Hook
+
+BASE = "/api/v1/webhooks"
+
+
+class WebhookBody(Body):
+    """Whom to tell, and of what."""
+
+    url: str
+    kinds: tuple[Literal["gate.opened", "run.finished"], ...] = ("gate.opened", "run.finished")
+
+
+async def listed(asked: Asked) -> Answer:
+    return {"webhooks": [_item(hook) for hook in asked.context.webhooks.all()]}
+
+
+async def added(asked: Asked) -> Answer:
+    body = asked.body(WebhookBody)
+    hook = asked.context.webhooks.add(body.url, list(body.kinds), by=asked.who.name)
+    return {**_item(hook), "secret": hook.secret}
+
+
+async def removed(asked: Asked) -> Answer:
+    asked.context.webhooks.remove(asked.params["webhook"], by=asked.who.name)
+    return None
+
+
+def _item(hook: Hook) -> dict[str, JsonValue]:
+    return {
+        "id": hook.id,
+        "url": hook.url,
+        "kinds": list(hook.kinds),
+        "active": hook.active,
+        "problem": hook.problem or None,
+        "created_at": timestamp(hook.created_at),
+    }
+
+
+@asynccontextmanager
+async def living(context: Context) -> AsyncIterator[None]:
+    """Deliveries are made for as long as the server lives."""
+    job = asyncio.ensure_future(context.webhooks.working(send))
+    try:
+        yield
+    finally:
+        job.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await job
+
+
+FAMILY = Family(
+    name="webhooks",
+    prefix=BASE,
+    living=living,
+    routes=(
+        Route(
+            method="GET",
+            path=BASE,
+            handle=listed,
+            need="admin",
+            say="Addresses that are told what happens",
+            answer=WebhookList,
+        ),
+        Route(
+            method="POST",
+            path=BASE,
+            handle=added,
+            need="admin",
+            say="Tell an address; its secret is told once",
+            body=WebhookBody,
+            answer=WebhookMade,
+            status=201,
+            repeatable=False,
+        ),
+        Route(
+            method="DELETE",
+            path=f"{BASE}/{{webhook}}",
+            handle=removed,
+            need="admin",
+            say="Tell an address no more",
+            status=204,
+        ),
+    ),
+)

@@ -1,0 +1,115 @@
+"""Addresses that the server may send to: none of this machine, of its network, or of a cloud's
+inside. A name is resolved first and the address is looked at; what is connected to is that address.
+"""
+
+import ipaddress
+import socket
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+from urllib.parse import urlsplit
+
+from loopwright.errors import LoopwrightError
+
+Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
+Resolve: TypeAlias = Callable[[str, int], Sequence[str]]
+
+PORTS = {"https": 443, "http": 80}
+ALLOWED_PORTS = frozenset({80, 443, 8080, 8443})
+MAX_URL = 2_000
+_CARRIER = ipaddress.ip_network("100.64.0.0/10")
+_NAT64 = ipaddress.ip_network("64:ff9b::/96")
+_SIX_TO_FOUR = ipaddress.ip_network("2002::/16")
+_TEREDO = ipaddress.ip_network("2001::/32")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """Where to send: the name for the request, the address for the connection."""
+
+    scheme: str
+    host: str
+    port: int
+    path: str
+    address: str
+
+
+def resolve(host: str, port: int) -> Sequence[str]:
+    """Every address of a name."""
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return [str(one[4][0]) for one in found]
+
+
+def check_url(url: str, resolved: Resolve = resolve) -> Target:
+    """Where a URL leads, if it may; LoopwrightError `private-address` or `bad-url` else."""
+    if len(url) > MAX_URL or any(ord(sign) <= 32 or sign == "\\" for sign in url):
+        raise _bad("it is too long, or has signs that no address has")
+    try:
+        parts = urlsplit(url)
+        port = parts.port or PORTS.get(parts.scheme, 0)
+    except ValueError as error:
+        raise _bad("it cannot be read") from error
+    if parts.scheme not in PORTS:
+        raise _bad("it must begin with https:// or http://")
+    if parts.username is not None or parts.password is not None or parts.fragment:
+        raise _bad("it may have neither a user nor a fragment")
+    if port not in ALLOWED_PORTS:
+        raise _bad(f"port {port} is not for this")
+    host = parts.hostname or ""
+    if not host:
+        raise _bad("it names no host")
+    path = f"{parts.path or '/'}{'?' + parts.query if parts.query else ''}"
+    address = _public(host, port, resolved)
+    return Target(scheme=parts.scheme, host=host, port=port, path=path, address=address)
+
+
+def _public(host: str, port: int, resolved: Resolve) -> str:
+    """An address of a host; refused when any of its addresses is not public."""
+    try:
+        found = list(resolved(host, port))
+    except (OSError, UnicodeError) as error:
+        raise _bad(f"{host} has no address") from error
+    if not found:
+        raise _bad(f"{host} has no address")
+    for one in found:
+        if not is_public(one):
+            raise LoopwrightError(
+                f"{host} is not an address out in the world",
+                code="private-address",
+                hint="webhooks go to public addresses only",
+            )
+    return found[0]
+
+
+def is_public(text: str) -> bool:
+    """Whether an address belongs to the world: also behind the disguises of IPv6."""
+    try:
+        address: Address = ipaddress.ip_address(text.partition("%")[0])
+    except ValueError:
+        return False
+    if isinstance(address, ipaddress.IPv6Address):
+        inner = _inside(address)
+        if inner is not None:
+            return is_public(str(inner))
+        if address in _TEREDO:
+            return False
+    elif address in _CARRIER:
+        return False
+    return address.is_global and not address.is_multicast and not address.is_reserved
+
+
+def _inside(address: ipaddress.IPv6Address) -> ipaddress.IPv4Address | None:
+    """The IPv4 address that an IPv6 address stands for."""
+    if address.ipv4_mapped is not None:
+        return address.ipv4_mapped
+    if address in _SIX_TO_FOUR:
+        return address.sixtofour
+    if address in _NAT64:
+        return ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
+    return None
+
+
+def _bad(why: str) -> LoopwrightError:
+    return LoopwrightError(
+        f"the address cannot be used: {why}", code="bad-url", hint="write https://HOST/PATH"
+    )

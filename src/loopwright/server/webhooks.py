@@ -1,0 +1,226 @@
+"""Webhooks: what happened, told to addresses elsewhere by the rules of Standard Webhooks.
+
+A delivery is a card that is written together with the number up to which facts were looked at, so
+each fact is told at least once, under an id that stays the same. It is tried ten times in a day.
+"""
+
+import asyncio
+import base64
+import contextlib
+import hashlib
+import hmac
+import secrets
+from collections.abc import Callable, Mapping
+
+import msgspec
+
+from loopwright.app.access import Access
+from loopwright.app.views.wire import fact_on_wire
+from loopwright.errors import LoopwrightError, NotFound, StorageError
+from loopwright.kernel.facts import GateOpened, RunFinished
+from loopwright.ports import Card, Cards, Clock, EventLog
+from loopwright.server.outgoing import Resolve, Target, check_url, resolve
+
+HOOK, DELIVERY, SEEN = "webhook", "delivery", "webhook-seen"
+CURSOR = "(cursor)"
+KINDS = ("gate.opened", "run.finished")
+TRIES_S = (0, 5, 300, 1_800, 7_200, 18_000, 36_000, 50_400, 72_000, 86_400)
+LOOK_S = 0.5
+AT_ONCE = 20
+GONE = 410
+
+Send = Callable[[Target, dict[str, str], bytes], int]
+"""Sends a body to a target; answers with the status, raises OSError when nobody answers."""
+
+
+class Hook(msgspec.Struct, frozen=True, kw_only=True):
+    """An address that wants to be told; the secret is needed to sign, so it is kept."""
+
+    id: str
+    url: str
+    secret: str
+    kinds: list[str]
+    active: bool = True
+    by: str = ""
+    created_at: int = 0
+    problem: str = ""
+
+
+class Delivery(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing to tell to one address."""
+
+    id: str
+    hook: str
+    body: str
+    tries: int = 0
+
+
+class Webhooks:
+    """Hooks, and their deliveries."""
+
+    def __init__(self, log: EventLog, cards: Cards, access: Access, clock: Clock) -> None:
+        self._log = log
+        self._cards = cards
+        self._access = access
+        self._clock = clock
+        self.resolve: Resolve = resolve
+
+    # -- hooks ---------------------------------------------------------------------------------
+
+    def all(self) -> list[Hook]:
+        return [msgspec.json.decode(card.body, type=Hook) for card in self._cards.cards(HOOK)]
+
+    def add(self, url: str, kinds: list[str], *, by: str) -> Hook:
+        """Tell an address from now on; its secret is told once more than it should be: now."""
+        check_url(url, self.resolve)
+        hook = Hook(
+            id=f"hook_{secrets.token_hex(8)}",
+            url=url,
+            secret=f"whsec_{base64.b64encode(secrets.token_bytes(32)).decode()}",
+            kinds=kinds,
+            by=by,
+            created_at=self._clock.now_ms(),
+        )
+        _, cursor = self._log.nudges(0)
+        puts: list[tuple[Card, int | None]] = [(_card(HOOK, hook.id, hook), 0)]
+        if self._cards.card(SEEN, CURSOR) is None:
+            puts.append((Card(kind=SEEN, key=CURSOR, body=str(cursor).encode()), None))
+        audit = [self._access.row(by, "webhook.added", hook.id, url)]
+        self._cards.change(puts, audit=audit)
+        return hook
+
+    def remove(self, name: str, *, by: str) -> None:
+        if self._cards.card(HOOK, name) is None:
+            raise NotFound(f"no webhook {name[:80]!a}")
+        waiting = [(card.kind, card.key) for card in self._cards.cards(DELIVERY, owner=name)]
+        audit = [self._access.row(by, "webhook.removed", name)]
+        self._cards.change(drops=[(HOOK, name), *waiting], audit=audit)
+
+    # -- noticing ------------------------------------------------------------------------------
+
+    def notice(self) -> int:
+        """Turn new facts into deliveries; how many."""
+        card = self._cards.card(SEEN, CURSOR)
+        if card is None:
+            return 0
+        runs, cursor = self._log.nudges(int(card.body))
+        if not runs:
+            return 0
+        hooks = [hook for hook in self.all() if hook.active]
+        puts: list[tuple[Card, int | None]] = []
+        drops: list[tuple[str, str]] = []
+        made = 0
+        for run in runs:
+            found = self._new(run, hooks, puts)
+            if found is None:
+                drops.append((SEEN, run))
+            made += found or 0
+        puts.append((Card(kind=SEEN, key=CURSOR, body=str(cursor).encode()), card.version))
+        self._cards.change(puts, drops=drops)
+        return made
+
+    def _new(self, run: str, hooks: list[Hook], puts: list[tuple[Card, int | None]]) -> int | None:
+        """Deliveries of what is new in a run; None when the run is not there any more."""
+        seen = self._cards.card(SEEN, run)
+        after = int(seen.body) if seen is not None else 0
+        try:
+            facts = self._log.read(run, after=after)
+        except LoopwrightError:  # forgotten, or damaged: there is nothing to tell
+            return None
+        made = 0
+        for one in facts:
+            if not isinstance(one.fact, GateOpened | RunFinished):
+                continue
+            told = fact_on_wire(run, one)
+            for hook in hooks:
+                if told["kind"] in hook.kinds and one.fact.at >= hook.created_at:
+                    puts.append((self._delivery(hook, run, one.seq, told), None))
+                    made += 1
+        if facts:
+            puts.append((Card(kind=SEEN, key=run, body=str(facts[-1].seq).encode()), None))
+        return made
+
+    def _delivery(self, hook: Hook, run: str, seq: int, told: Mapping[str, object]) -> Card:
+        """Thin: what happened and where to read it, never what an agent said."""
+        name = hashlib.sha256(f"{hook.id}/{run}/{seq}".encode()).hexdigest()[:32]
+        data = {key: told.get(key) for key in ("run", "seq", "path", "gate", "outcome", "reason")}
+        body = {"type": told["kind"], "timestamp": told["at"], "data": data}
+        delivery = Delivery(id=f"msg_{name}", hook=hook.id, body=msgspec.json.encode(body).decode())
+        return Card(
+            kind=DELIVERY,
+            key=delivery.id,
+            body=msgspec.json.encode(delivery),
+            owner=hook.id,
+            due=self._clock.now_ms(),
+        )
+
+    # -- delivering ----------------------------------------------------------------------------
+
+    async def deliver_due(self, send: Send) -> int:
+        """Try what is due; how many were tried."""
+        due = self._cards.cards(DELIVERY, due_by=self._clock.now_ms(), limit=AT_ONCE)
+        for card in due:
+            delivery = msgspec.json.decode(card.body, type=Delivery)
+            found = self._cards.card(HOOK, delivery.hook)
+            hook = None if found is None else msgspec.json.decode(found.body, type=Hook)
+            if hook is None or not hook.active:
+                self._cards.change(drops=[(DELIVERY, card.key)])
+                continue
+            status = await asyncio.to_thread(self._try, hook, delivery, send)
+            self._settle(hook, delivery, status)
+        return len(due)
+
+    def _try(self, hook: Hook, delivery: Delivery, send: Send) -> int:
+        """Send once; 0 when it could not be sent. The address is looked at again, every time."""
+        try:
+            target = check_url(hook.url, self.resolve)
+            at = str(self._clock.now_ms() // 1_000)
+            body = delivery.body.encode()
+            headers = {
+                "content-type": "application/json",
+                "webhook-id": delivery.id,
+                "webhook-timestamp": at,
+                "webhook-signature": sign(hook.secret, delivery.id, at, body),
+            }
+            return send(target, headers, body)
+        except (LoopwrightError, OSError):
+            return 0
+
+    def _settle(self, hook: Hook, delivery: Delivery, status: int) -> None:
+        if 200 <= status < 300:
+            self._cards.change(drops=[(DELIVERY, delivery.id)])
+            return
+        tries = delivery.tries + 1
+        if status == GONE or tries >= len(TRIES_S):
+            why = "it is gone (410)" if status == GONE else f"it failed {tries} times"
+            off = msgspec.structs.replace(hook, active=status != GONE, problem=why)
+            audit = [self._access.row("webhooks", "webhook.failed", hook.id, why)]
+            self._cards.change(
+                [(_card(HOOK, hook.id, off), None)], drops=[(DELIVERY, delivery.id)], audit=audit
+            )
+            return
+        again = msgspec.structs.replace(delivery, tries=tries)
+        due = self._clock.now_ms() + TRIES_S[tries] * 1_000
+        card = _card(DELIVERY, delivery.id, again, owner=hook.id, due=due)
+        self._cards.change([(card, None)])
+
+    async def working(self, send: Send) -> None:
+        """Notice and deliver, for as long as the server lives."""
+        while True:
+            with contextlib.suppress(StorageError):  # the disk may come back
+                self.notice()
+                await self.deliver_due(send)
+            await asyncio.sleep(LOOK_S)
+
+
+def sign(secret: str, message: str, at: str, body: bytes) -> str:
+    """The signature of Standard Webhooks, version 1."""
+    key = base64.b64decode(secret.removeprefix("whsec_"))
+    text = f"{message}.{at}.".encode() + body
+    return "v1," + base64.b64encode(hmac.new(key, text, hashlib.sha256).digest()).decode()
+
+
+def _card(
+    kind: str, key: str, value: msgspec.Struct, owner: str = "", due: int | None = None
+) -> Card:
+    return Card(kind=kind, key=key, body=msgspec.json.encode(value), owner=owner, due=due)
