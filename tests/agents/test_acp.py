@@ -272,3 +272,15 @@ def test_what_the_protocol_has_no_words_for_is_refused(agent: Agent, says: str |
     """A right that an agent cannot be held to is not left out in silence."""
     found = unfit(agent)
     assert (found is None) if says is None else says in (found or "")
+
+
+def test_servers_of_a_stage_are_named_with_the_session() -> None:
+    """How they are started, as the protocol has it."""
+    talk = Conversation(prompt="p", cwd="/ws", servers=(("loopwright", ("python3", "x.py")),))
+    talk.begin()
+    line = b'{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":1}}'
+    [new] = [move for move in talk.take(line) if isinstance(move, Send)]
+    assert new.message["params"] == {
+        "cwd": "/ws",
+        "mcpServers": [{"name": "loopwright", "command": "python3", "args": ["x.py"], "env": []}],
+    }

@@ -61,6 +61,7 @@ class Conversation:
     prompt: str
     cwd: str
     session: str | None = None  # to go on with
+    servers: tuple[tuple[str, tuple[str, ...]], ...] = ()  # MCP servers by name: how they start
     heard: Heard = field(default_factory=Heard)
     phase: Phase = "initialize"
     cost: float | None = None  # of the whole session, in USD
@@ -161,7 +162,11 @@ class Conversation:
 
     def _open(self, session: str | None) -> Send:
         self.began_anew = self.session is not None and session is None
-        params: Message = {"cwd": self.cwd, "mcpServers": []}
+        servers: list[JsonValue] = [
+            {"name": name, "command": argv[0], "args": list(argv[1:]), "env": []}
+            for name, argv in self.servers
+        ]
+        params: Message = {"cwd": self.cwd, "mcpServers": servers}
         if session is None:
             return self._request("session/new", params)
         self.heard.session = session

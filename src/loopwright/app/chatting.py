@@ -69,12 +69,12 @@ class Chats:
     servers: Mapping[str, Server] = field(default_factory=dict)
     desks: Desks | None = None
     _gateway: Gateway = field(init=False)
-    _workshop: Workshop = field(init=False)
+    workshop: Workshop = field(init=False)
     _boxes: dict[tuple[str, str, bytes], Tools] = field(init=False)
 
     def __post_init__(self) -> None:
         self._gateway = Gateway(env=self.environment, clock=self.clock)
-        self._workshop = open_workshop(self.environment, self.token)
+        self.workshop = open_workshop(self.environment, self.token)
         self._boxes = {}
 
     def performer(self, bus: Bus) -> Turns:
@@ -88,7 +88,7 @@ class Chats:
             grant = grant_of(agent, self.servers)
             shelf = FolderShelf(self.results / job.run)
             desk = self.desks.of(job) if self.desks is not None else None
-            box: Tools = self._workshop.toolbox(job.workspace, grant, shelf, desk)
+            box: Tools = self.workshop.toolbox(job.workspace, grant, shelf, desk)
             denied = agent.options.get(DENIED)
             if isinstance(denied, list):
                 box = Denying(box, frozenset(one for one in denied if isinstance(one, str)))
@@ -99,5 +99,5 @@ class Chats:
 
     async def close(self) -> None:
         """End servers and connections."""
-        await self._workshop.close()
+        await self.workshop.close()
         await self._gateway.close()

@@ -13,6 +13,7 @@ from loopwright.app.purse import Guarded
 from loopwright.app.schemas import schema_problem
 from loopwright.app.service import Service
 from loopwright.app.settings import Settings
+from loopwright.app.stage_servers import StageServers
 from loopwright.programs.performer import LocalPerformer
 from loopwright.programs.sweep import sweep
 from loopwright.runtime.bus import LiveBus
@@ -65,6 +66,7 @@ async def local(settings: Settings, via: str = "cli") -> AsyncIterator[Local]:
         paid = performer if purse.is_open else Guarded(performer, purse, log, clock)
         driver = LocalDriver(log, paid, clock=clock, owner=owner, check_schema=schema_problem)
         performer.ask_through(driver.ask)
+        performer.serve_stages(StageServers(desks, chats.workshop, settings.results).serve)
         driver.open()
         try:
             service = Service(log, clock, driver, settings.artifacts, via=via)

@@ -8,11 +8,13 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 
 import msgspec
 from msgspec.structs import replace
 
 from loopwright.agents.acp import Conversation, Move, Permission, Send, policy
+from loopwright.agents.clis.arguments import StageServer
 from loopwright.agents.clis.heard import Said
 from loopwright.agents.clis.outcome import Exit, refusal
 from loopwright.agents.clis.stream import Lines
@@ -20,6 +22,7 @@ from loopwright.agents.clis.table import Cli
 from loopwright.kernel.facts import Failure
 from loopwright.model.plan import Agent
 from loopwright.ports import Answer, Ask, Bus, Delta, Done, Failed, Job, Question
+from loopwright.programs.coding import Stage
 from loopwright.programs.environment import agent_environment
 from loopwright.programs.failures import failure_of
 from loopwright.programs.given import end_notes, handed_on, job_variables, seconds
@@ -42,17 +45,33 @@ class AcpAgents:
         self._fitting = fitting
         self._base = base
         self.ask: Ask | None = None
+        self.stage: Stage = lambda job, agent: nullcontext()
 
     async def perform(self, job: Job, agent: Agent, spec: Spec) -> Answer:
         problem = unfit_agent(spec, agent)
         if problem is not None:
             return Failed(error=Failure(type="bad_input", detail=problem))
         prompt = "\n\n".join(part for part in (agent.system, job.prompt) if part)
-        talk = Conversation(prompt=prompt, cwd=job.workspace, session=job.session)
+        async with self.stage(job, agent) as server:
+            servers = [] if server is None else [(server.name, server.argv)]
+            talk = Conversation(
+                prompt=prompt, cwd=job.workspace, session=job.session, servers=tuple(servers)
+            )
+            end = await self._run(job, agent, spec, talk, server)
+        return self._judged(job, agent, talk, end)
+
+    async def _run(
+        self,
+        job: Job,
+        agent: Agent,
+        spec: Spec,
+        talk: Conversation,
+        server: StageServer | None,
+    ) -> ProgramEnd:
         call = _Call(job, agent, talk, self._say, self.ask)
         extra = {**handed_on(self._base, agent), **agent.env}
         try:
-            end = await run_held(
+            return await run_held(
                 Program(
                     argv=spec.argv,
                     cwd=job.workspace,
@@ -61,13 +80,12 @@ class AcpAgents:
                     idle_s=seconds(job.idle_ms or DEFAULT_IDLE_MS),
                     stdout_cap=64 * 1024,
                 ),
-                hold_below(agent),
+                hold_below(agent, *(server.shows if server is not None else ())),
                 on_stdout=call.take,
                 on_running=call.begin,
             )
         finally:
             call.close()
-        return self._judged(job, agent, talk, end)
 
     def _judged(self, job: Job, agent: Agent, talk: Conversation, end: ProgramEnd) -> Answer:
         heard = talk.heard

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, nullcontext
 
 import msgspec
 from msgspec.structs import replace
@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from loopwright.agents.clis.access import own_places
 from loopwright.agents.clis.arguments import (
     CommandLine,
+    StageServer,
     Wanted,
     command_line,
     needs_system_file,
@@ -38,6 +39,8 @@ GOODBYE_S = 10.0
 """How long a CLI may take to end by itself once its turn has ended."""
 
 Fitting = Callable[[Job, Answer], Answer]
+Stage = Callable[[Job, Agent], AbstractAsyncContextManager[StageServer | None]]
+"""Makes the server of a call, which is gone when the call has ended."""
 
 
 class CodingAgents:
@@ -54,6 +57,7 @@ class CodingAgents:
         self._fitting = fitting
         self._base = base
         self._now = now
+        self.stage: Stage = lambda job, agent: nullcontext()
 
     async def perform(self, job: Job, agent: Agent, spec: Spec) -> Answer:
         """One call. A session that is gone is begun anew, and the answer says so."""
@@ -72,7 +76,8 @@ class CodingAgents:
         return replace(again, note="; ".join(part for part in (told, again.note) if part))
 
     async def _once(self, job: Job, agent: Agent, spec: Spec) -> Answer:
-        with ExitStack() as files:
+        async with AsyncExitStack() as files:
+            server = await files.enter_async_context(self.stage(job, agent))
             wanted = Wanted(
                 prompt=job.prompt,
                 agent=agent,
@@ -83,6 +88,7 @@ class CodingAgents:
                 if needs_system_file(agent)
                 else None,
                 session_usd=job.session_used.usd,
+                server=server,
             )
             line = command_line(spec.kind, wanted)
             talk = _Talk(Stream(spec.kind), lambda said: self._say(job, said), agent.max_usd)
@@ -97,7 +103,7 @@ class CodingAgents:
                     idle_s=seconds(job.idle_ms or DEFAULT_IDLE_MS),
                     stdout_cap=64 * 1024,  # it is read as it comes
                 ),
-                _hold(spec.kind, agent, env, (wanted.system_file,)),
+                _hold(spec.kind, agent, env, wanted),
                 on_stdout=talk.take,
                 on_running=talk.begin,
             )
@@ -161,19 +167,15 @@ class CodingAgents:
         self._bus.publish(Delta(run=job.run, effect=job.effect, kind=said.kind, text=said.text))
 
 
-def _hold(
-    name: str, agent: Agent, env: Mapping[str, str], files: tuple[str | None, ...]
-) -> Hold | None:
+def _hold(name: str, agent: Agent, env: Mapping[str, str], wanted: Wanted) -> Hold | None:
     """The sandbox of a call: wherever a level is set and there is one. Without one the words of
     the program hold it, or it was refused.
     """
     if agent.access is None or works() is not None:
         return None
-    return Hold(
-        reach=reach_of(agent),
-        keeps=own_places(name, env),
-        shows=tuple(one for one in files if one is not None),
-    )
+    files = (wanted.system_file,) if wanted.system_file is not None else ()
+    shown = (*files, *wanted.server.shows) if wanted.server is not None else files
+    return Hold(reach=reach_of(agent), keeps=own_places(name, env), shows=shown)
 
 
 class _Talk:

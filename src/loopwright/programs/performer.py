@@ -16,7 +16,7 @@ from loopwright.model.plan import Agent
 from loopwright.model.record import JsonValue
 from loopwright.ports import Answer, Ask, Bus, Done, Failed, Job, Performer
 from loopwright.programs.acp import AcpAgents
-from loopwright.programs.coding import CodingAgents
+from loopwright.programs.coding import CodingAgents, Stage
 from loopwright.programs.context import with_files
 from loopwright.programs.discretion import Discreet
 from loopwright.programs.environment import agent_environment
@@ -70,6 +70,10 @@ class LocalPerformer:
     def ask_through(self, ask: Ask) -> None:
         """Where agents turn to with what a person has to decide; without it that is a no."""
         self._acp.ask = ask
+
+    def serve_stages(self, stage: Stage) -> None:
+        """Who makes the servers that coding agents have their trackers from."""
+        self._coding.stage = self._acp.stage = stage
 
     def perform(self, job: Job) -> Answer | Awaitable[Answer]:
         return self._bus.around(job, self._perform)

@@ -135,7 +135,7 @@ def _wall(file: str, cwd: str, env: Mapping[str, str], hold: Hold) -> Iterator[s
     for folder in _real(*_PRIVATE, *_BINARIES, *_folders(env), *_path(env)):
         yield from ("--tmpfs", folder)
     names = os.path.realpath("/etc/resolv.conf")  # often below /run, which is hidden
-    shown = (*_pieces(file), *_commands(hold.reach), names, *hold.shows)
+    shown = (*pieces_of(file), *_commands(hold.reach), names, *hold.shows)
     yield from _bound("--ro-bind-try", _outermost(shown))
     if hold.reach.reads:
         yield from ("--ro-bind", cwd, cwd)
@@ -198,7 +198,7 @@ def _commands(reach: Reach) -> Iterator[str]:
                 yield file
 
 
-def _pieces(file: str) -> Iterator[str]:
+def pieces_of(file: str) -> Iterator[str]:
     """What a program needs of itself: its file behind all links, the package around it, and the
     program that its first line names.
     """

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from loopwright.agents.clis.access import own_places, unheld, worded
-from loopwright.agents.clis.arguments import Wanted, command_line
+from loopwright.agents.clis.arguments import CommandLine, StageServer, Wanted, command_line
 from loopwright.agents.clis.table import CLIS
 from loopwright.model.access import DENIED_TOOLKITS, LEVELS, READ_COMMANDS
 from loopwright.model.plan import Access, Agent
@@ -143,3 +143,27 @@ def test_where_programs_keep_their_own(
 ) -> None:
     """The folders that a sandbox leaves them."""
     assert own_places(name, env) == places
+
+
+SERVER = StageServer(
+    name="loopwright", argv=("/usr/bin/python3", "pump.py", 'a "b'), config="/tmp/x/servers.json"
+)
+
+
+def test_the_server_of_a_stage_in_the_words_of_each() -> None:
+    """A file of settings, options, or a variable: as each of them takes servers."""
+
+    def made(name: str, level: Access) -> CommandLine:
+        agent = Agent(spec=name, access=level)
+        return command_line(name, Wanted(prompt="Go.", agent=agent, server=SERVER))
+
+    argv = list(made("claude", "readonly").argv)
+    assert after(argv, "--mcp-config") == SERVER.config
+    assert "--strict-mcp-config" in argv  # no other server of the person's own
+    assert "--strict-mcp-config" not in made("claude", "full").argv
+    codex = made("codex", "full").argv
+    assert 'mcp_servers.loopwright.command="/usr/bin/python3"' in codex
+    assert 'mcp_servers.loopwright.args=["pump.py","a \\"b"]' in codex
+    config = json.loads(made("opencode", "full").env["OPENCODE_CONFIG_CONTENT"])
+    assert config["mcp"]["loopwright"]["command"] == list(SERVER.argv)
+    assert made("gemini", "full").env["GEMINI_CLI_SYSTEM_SETTINGS_PATH"] == SERVER.config

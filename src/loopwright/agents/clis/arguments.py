@@ -20,6 +20,16 @@ ARGUMENT_BYTES = 96 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StageServer:
+    """An MCP server that is there for one call: how it is started, also as a file of settings."""
+
+    name: str
+    argv: tuple[str, ...]
+    config: str
+    shows: tuple[str, ...] = ()  # what a sandbox must let it see
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
     """One call, as far as it concerns the command line."""
 
@@ -30,6 +40,7 @@ class Wanted:
     schema: dict[str, JsonValue] | None = None
     system_file: str | None = None  # the instructions, where they are too long for an argument
     session_usd: float = 0.0  # what the session has cost before this call
+    server: StageServer | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,6 +112,9 @@ def _claude(cli: Cli, wanted: Wanted) -> CommandLine:
     argv += _option("--model", agent.model)
     argv += _claude_system(wanted)
     argv += _claude_tools(agent, unasked(agent))
+    if wanted.server is not None:
+        strict = ["--strict-mcp-config"] if agent.access != "full" else []
+        argv += ["--mcp-config", wanted.server.config, *strict]
     argv += _option("--max-turns", None if agent.max_turns is None else str(agent.max_turns))
     # The program compares with the cost of the whole session.
     budget = None if agent.max_usd is None else round(agent.max_usd + wanted.session_usd, 6)
@@ -137,6 +151,10 @@ def _claude_tools(agent: Agent, allowed: tuple[str, ...]) -> list[str]:
 
 def _codex(cli: Cli, wanted: Wanted) -> CommandLine:
     argv = ["codex", "exec", "-s", _permission(cli, wanted.agent)]
+    if wanted.server is not None:
+        name, (program, *rest) = wanted.server.name, wanted.server.argv
+        for key, value in (("command", program), ("args", rest)):
+            argv += ["-c", f"mcp_servers.{name}.{key}={msgspec.json.encode(value).decode()}"]
     argv += wanted.extra
     if wanted.session is not None:
         argv += ["resume"]
@@ -157,6 +175,10 @@ def _opencode(cli: Cli, wanted: Wanted) -> CommandLine:
     argv += wanted.extra
     rights = _opencode_rights(permission, wanted.agent)
     env = {"OPENCODE_PERMISSION": msgspec.json.encode(rights).decode()} if rights else {}
+    if wanted.server is not None:
+        command = {"type": "local", "command": list(wanted.server.argv), "enabled": True}
+        config = {"mcp": {wanted.server.name: command}}
+        env["OPENCODE_CONFIG_CONTENT"] = msgspec.json.encode(config).decode()
     # An argument with blanks reaches the model in quotes; what is on stdin arrives as it is.
     return CommandLine(argv=tuple(argv), stdin=_with_system(wanted), env=env)
 
@@ -193,7 +215,9 @@ def _gemini(cli: Cli, wanted: Wanted) -> CommandLine:
         argv += ["--allowed-tools", ",".join(wanted.agent.tools)]
     argv += _option("--resume", wanted.session)
     argv += wanted.extra
-    return CommandLine(argv=tuple(argv), stdin=_with_system(wanted), env={})
+    server = wanted.server
+    env = {} if server is None else {"GEMINI_CLI_SYSTEM_SETTINGS_PATH": server.config}
+    return CommandLine(argv=tuple(argv), stdin=_with_system(wanted), env=env)
 
 
 _MAKERS: dict[str, Callable[[Cli, Wanted], CommandLine]] = {
