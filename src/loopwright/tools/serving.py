@@ -35,7 +35,12 @@ def _server(
     name: str, tools: Sequence[ToolSpec], answer: Answering, instructions: str
 ) -> "Server[dict[str, object]]":
     listed = [
-        mcp_types.Tool(name=one.name, description=one.description, input_schema=one.schema)
+        mcp_types.Tool(
+            name=one.name,
+            description=one.description,
+            input_schema=one.schema,
+            annotations=_annotated(one.name),
+        )
         for one in tools
     ]
     known = {one.name for one in tools}
@@ -54,6 +59,15 @@ def _server(
         return mcp_types.CallToolResult(content=[text], is_error=outcome.error)
 
     return Server(name, instructions=instructions, on_list_tools=on_list, on_call_tool=on_call)
+
+
+def _annotated(name: str) -> mcp_types.ToolAnnotations:
+    """What a client may know: some ask a person about every tool that does not say so."""
+    looks = name.endswith(("_list", "_read", "_more", "_status", "_definitions"))
+    ends = name.endswith(("_delete", "_control", "_answer"))
+    return mcp_types.ToolAnnotations(
+        read_only_hint=looks, destructive_hint=ends, open_world_hint=False
+    )
 
 
 async def serve_stdio(

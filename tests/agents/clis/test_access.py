@@ -164,6 +164,7 @@ def test_the_server_of_a_stage_in_the_words_of_each() -> None:
     codex = made("codex", "full").argv
     assert 'mcp_servers.loopwright.command="/usr/bin/python3"' in codex
     assert 'mcp_servers.loopwright.args=["pump.py","a \\"b"]' in codex
+    assert "mcp_servers.loopwright.required=true" in codex
     config = json.loads(made("opencode", "full").env["OPENCODE_CONFIG_CONTENT"])
     assert config["mcp"]["loopwright"]["command"] == list(SERVER.argv)
     assert made("gemini", "full").env["GEMINI_CLI_SYSTEM_SETTINGS_PATH"] == SERVER.config

@@ -153,7 +153,13 @@ def _codex(cli: Cli, wanted: Wanted) -> CommandLine:
     argv = ["codex", "exec", "-s", _permission(cli, wanted.agent)]
     if wanted.server is not None:
         name, (program, *rest) = wanted.server.name, wanted.server.argv
-        for key, value in (("command", program), ("args", rest)):
+        settings: tuple[tuple[str, JsonValue], ...] = (
+            ("command", program),
+            ("args", [*rest]),
+            ("required", True),  # the first turn waits for it
+            ("default_tools_approval_mode", "approve"),  # nobody is there to be asked
+        )
+        for key, value in settings:
             argv += ["-c", f"mcp_servers.{name}.{key}={msgspec.json.encode(value).decode()}"]
     argv += wanted.extra
     if wanted.session is not None:
