@@ -31,11 +31,13 @@ def start_in_background(settings: Settings, start: Start) -> Detached:
         seen = summary(state, service.read_text)
     finally:
         service.log.close()
-    return Detached(run=run, pid=_spawn(settings, run), summary=seen)
+    return Detached(run=run, pid=drive_in_background(settings, run), summary=seen)
 
 
-def _spawn(settings: Settings, run: str) -> int:
-    """The process outlives its terminal and writes what it has to say into a file of its own."""
+def drive_in_background(settings: Settings, run: str) -> int:
+    """Start a process that takes a run up; its id. It outlives its terminal and writes what it has
+    to say into a file of its own.
+    """
     home = str(settings.home)
     command = [sys.executable, "-m", "loopwright", "--data-dir", home, "--no-color", "resume", run]
     try:

@@ -19,6 +19,7 @@ from loopwright.app.surroundings import can_adopt_orphans, leftover_processes
 from loopwright.app.views.listing import is_left_behind
 from loopwright.errors import LoopwrightError
 from loopwright.ports import OPEN_STATUSES
+from loopwright.programs import sandbox
 from loopwright.runtime.senses import content_hash
 from loopwright.stores import SqliteLog
 from loopwright.stores.faults import REPLACE
@@ -121,6 +122,14 @@ def _git(_: Patient) -> Iterator[Finding]:
     found = shutil.which("git")
     fix = "" if found else "install git; only what looks at changes needs it"
     yield Finding("git", "ok" if found else "warn", found or "not on PATH", fix)
+
+
+def _sandbox(_: Patient) -> Iterator[Finding]:
+    problem = sandbox.works()
+    if problem is None:
+        yield Finding("sandbox", "ok", "bubblewrap works: programs are held to access levels")
+    else:
+        yield Finding("sandbox", "none", problem, "only access levels of programs need it")
 
 
 def _agents(_: Patient) -> Iterator[Finding]:
@@ -302,6 +311,7 @@ LOOKS: tuple[Look, ...] = (
     _re2,
     _libyaml,
     _git,
+    _sandbox,
     _agents,
     _proc,
     _orphans,

@@ -62,6 +62,7 @@ COMMANDS: dict[str, Entry] = {
     "user": Entry("people", _REST, "people with accounts at a server"),
     "token": Entry("people", _REST, "tokens for programs that ask a server"),
     "backup": Entry("backup", _REST, "copy everything into a new file"),
+    "mcp": Entry("mcp", _REST, "loops as tools for other agents"),
     "doctor": Entry("doctor", _REST, "see whether everything is in order"),
     "prune": Entry("prune", _REST, "forget runs that ended long ago"),
     "config": Entry("config", _REST, "settings and where they come from"),

@@ -1,0 +1,215 @@
+"""The tools with which other agents start and steer loops, for `loopwright mcp`."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import get_args
+
+import msgspec
+
+from loopwright.app.library import Listed
+from loopwright.app.role_loops import ACTIONS, STATUSES, Loops, LoopWish
+from loopwright.app.views.listing import inbox_items
+from loopwright.errors import LoopwrightError
+from loopwright.model.actions import Decision
+from loopwright.model.messages import ToolSpec
+from loopwright.model.record import JsonValue
+from loopwright.tools import ToolOutcome
+from loopwright.tools.native import schema, text
+
+Arguments = dict[str, JsonValue]
+DECISIONS: dict[str, Decision] = {one: one for one in get_args(Decision)}
+Work = Callable[[Arguments], Awaitable[str]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoopTools:
+    """What is offered; answers of gates only where whoever started the server has allowed it."""
+
+    loops: Loops
+    session: str = ""
+    answers: bool = False
+
+    def specs(self) -> list[ToolSpec]:
+        return [spec for spec, _ in self._all()]
+
+    async def answer(self, name: str, arguments: Arguments) -> ToolOutcome:
+        """Do one of them. What goes wrong is told, with the hint, as an error."""
+        work = {spec.name: one for spec, one in self._all()}[name]
+        try:
+            return ToolOutcome(text=await work(arguments))
+        except LoopwrightError as error:
+            hint = f" ({error.hint})" if error.hint else ""
+            return ToolOutcome(text=f"{error.message}{hint}", error=True)
+
+    def _all(self) -> list[tuple[ToolSpec, Work]]:
+        offered = [*self._loops_offered()]
+        if self.answers:
+            offered += self._gates_offered()
+        return offered
+
+    def _loops_offered(self) -> list[tuple[ToolSpec, Work]]:
+        return [
+            (
+                ToolSpec(
+                    name="loop_start",
+                    description="Start a loop from a definition with a goal. It goes on by "
+                    "itself; loop_status tells how it goes.",
+                    schema=schema(
+                        ("definition", "goal"),
+                        definition=text("Name of a definition; loop_definitions lists them"),
+                        goal=text("What shall be reached"),
+                        max_iterations={"type": "integer", "description": "Most rounds"},
+                        parameters={
+                            "type": ["string", "object"],
+                            "description": "Parameters of the definition, as a JSON object",
+                        },
+                        project_id=text("The project it belongs to, by its id"),
+                        project_slug=text("The same by its slug; only one of the two"),
+                    ),
+                ),
+                self._start,
+            ),
+            (
+                ToolSpec(
+                    name="loop_list",
+                    description="List loops, newest first.",
+                    schema=schema((), status={"type": "string", "enum": list(STATUSES)}),
+                ),
+                self._list,
+            ),
+            (
+                ToolSpec(
+                    name="loop_status",
+                    description="One loop in detail: round, stages, what came of them.",
+                    schema=schema(("id",), id=text("Id of the loop, or the beginning of it")),
+                ),
+                self._status,
+            ),
+            (
+                ToolSpec(
+                    name="loop_control",
+                    description="Pause a loop after its current stage, resume it, or stop it now. "
+                    "The id `all` means every loop that it can be done to.",
+                    schema=schema(
+                        ("action", "id"),
+                        action={"type": "string", "enum": list(ACTIONS)},
+                        id=text("Id of the loop, or `all`"),
+                    ),
+                ),
+                self._control,
+            ),
+            (
+                ToolSpec(
+                    name="loop_definitions",
+                    description="List loop definitions: roles, what ends them, parameters (`?` "
+                    "marks optional ones), and what is wrong with files that cannot be used.",
+                    schema=schema(()),
+                ),
+                self._definitions,
+            ),
+        ]
+
+    def _gates_offered(self) -> list[tuple[ToolSpec, Work]]:
+        return [
+            (
+                ToolSpec(
+                    name="gate_list",
+                    description="What waits for a decision.",
+                    schema=schema(()),
+                ),
+                self._gates,
+            ),
+            (
+                ToolSpec(
+                    name="gate_answer",
+                    description="Decide about a gate.",
+                    schema=schema(
+                        ("id", "decision"),
+                        id=text("Id of the gate"),
+                        decision={"type": "string", "enum": list(DECISIONS)},
+                        text=text("Feedback, or the reason"),
+                    ),
+                ),
+                self._answer,
+            ),
+        ]
+
+    # -- each of them
+
+    async def _start(self, given: Arguments) -> str:
+        most = given.get("max_iterations")
+        wish = LoopWish(
+            definition=_said(given, "definition"),
+            goal=_said(given, "goal"),
+            parameters=_parameters(given.get("parameters")),
+            max_iterations=most if isinstance(most, int) else None,
+            project_id=_said(given, "project_id"),
+            project_slug=_said(given, "project_slug"),
+            session=self.session,
+        )
+        return _json(await self.loops.start(wish))
+
+    async def _list(self, given: Arguments) -> str:
+        return "\n".join(self.loops.lines(_said(given, "status"))) or "there are no loops"
+
+    async def _status(self, given: Arguments) -> str:
+        return _json(self.loops.status(_said(given, "id")))
+
+    async def _control(self, given: Arguments) -> str:
+        return await self.loops.control(_said(given, "action"), _said(given, "id"))
+
+    async def _definitions(self, given: Arguments) -> str:
+        return "\n".join(map(_described, self.loops.definitions.all()))
+
+    async def _gates(self, given: Arguments) -> str:
+        return _json({"gates": [*inbox_items(self.loops.here.service)]})
+
+    async def _answer(self, given: Arguments) -> str:
+        gate = _said(given, "id")
+        decision = DECISIONS.get(_said(given, "decision"))
+        if decision is None:
+            there = ", ".join(DECISIONS)
+            raise LoopwrightError(f"the decision must be one of {there}", code="bad-decision")
+        service = self.loops.here.service
+        run = await service.answer(gate, decision, text=_said(given, "text"), by="mcp")
+        return f"{gate}: {decision}, told to {run}"
+
+
+def _said(given: Arguments, name: str) -> str:
+    value = given.get(name)
+    return value.strip() if isinstance(value, str) else ""
+
+
+def _parameters(value: JsonValue) -> dict[str, JsonValue]:
+    """Parameters as an object, or as the text of one."""
+    if isinstance(value, str):
+        try:
+            value = msgspec.json.decode(value or "{}")
+        except msgspec.DecodeError as error:
+            raise LoopwrightError(
+                f"parameters must be a JSON object: {error}", code="bad-parameter"
+            ) from None
+    if value is not None and not isinstance(value, dict):
+        raise LoopwrightError("parameters must be a JSON object", code="bad-parameter")
+    return value or {}
+
+
+def _json(value: dict[str, JsonValue]) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+def _described(one: Listed) -> str:
+    """A definition on a few lines, or what is wrong with its file."""
+    if not one.is_valid:
+        first = next((p for p in one.problems if p.severity == "error"), None)
+        return f"{one.name}: cannot be used: {first.render() if first else 'unknown'}"
+    given = one.about.get("parameters")
+    names = [
+        f"{p.get('name')}{'' if p.get('required') else '?'}"
+        for p in (given if isinstance(given, list) else [])
+        if isinstance(p, dict)
+    ]
+    parts = [f"{one.name}: {one.about.get('description', '')}", f"  roles: {one.chain}"]
+    parts.append(f"  termination: {one.termination}")
+    parts += [f"  parameters: {', '.join(names)}"] if names else []
+    return "\n".join(parts)

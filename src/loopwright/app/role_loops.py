@@ -1,0 +1,215 @@
+"""Loops by name: start, list, look, control. Every door to loops calls these alone."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from loopwright.app.controlling import pause_run, resume_run, stop_run
+from loopwright.app.dialects import OF_LOOPS
+from loopwright.app.library import Library
+from loopwright.app.preparing import Wish, prepare_named
+from loopwright.app.projects import ProjectWish, project_for
+from loopwright.app.settings import Settings
+from loopwright.app.views.loops import GOAL_CHARS, Seen, loop_status, seen, shown_time
+from loopwright.app.views.words import goal as goal_of
+from loopwright.app.wiring import Local
+from loopwright.errors import Conflict, LoopwrightError
+from loopwright.model.record import JsonValue
+from loopwright.ports import OPEN_STATUSES, RunRow
+
+ALL = "all"
+ACTIONS = ("pause", "resume", "stop")
+STATUSES = ("running", "paused", "blocked", "completed", "failed", "cancelled")
+_FITS = {
+    "pause": ("running", "waiting"),
+    "resume": ("paused",),
+    "stop": OPEN_STATUSES,
+}
+_DONE = {"pause": "paused", "resume": "resumed", "stop": "stopped"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoopWish:
+    """What somebody says who wants a loop."""
+
+    definition: str
+    goal: str
+    parameters: Mapping[str, JsonValue] = field(default_factory=dict)
+    max_iterations: int | None = None
+    project_id: str = ""
+    project_slug: str = ""
+    session: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loops:
+    """The loops of a data directory, driven by this process."""
+
+    here: Local
+    settings: Settings
+    cwd: Path
+    agents: Sequence[str] = ()  # what stands behind the roles, as `--agent` says it
+
+    # -- definitions and starting
+
+    @property
+    def definitions(self) -> Library:
+        return Library(self.settings.home, self.cwd)
+
+    async def start(self, wish: LoopWish) -> dict[str, JsonValue]:
+        """Start a loop. Nothing is created unless all of it can be."""
+        _check(wish)
+        listed = self.definitions.get(wish.definition)
+        given = {name: _text(name, value) for name, value in wish.parameters.items()}
+        start, definition = prepare_named(
+            wish.definition,
+            Wish(
+                message=wish.goal,
+                values=given,
+                agents=self.agents,
+                workspace=str(self.cwd),
+                default_agent=self.settings.agent,
+                home=self.settings.home,
+                max=wish.max_iterations,
+            ),
+        )
+        project = project_for(
+            self.here.trackers,
+            ProjectWish(
+                definition=wish.definition,
+                goal=wish.goal,
+                session=wish.session,
+                id=wish.project_id,
+                slug=wish.project_slug,
+            ),
+            now_ms=self.here.service.clock.now_ms(),
+        )
+        run = await self.here.service.start(
+            replace(start, session=wish.session, project=project.id)
+        )
+        told = seen(definition.plan, (), lambda _: "")
+        return {
+            "loop_id": run,
+            "definition": wish.definition,
+            "goal": wish.goal,
+            "max_iterations": wish.max_iterations or told.most,
+            "parameters": dict(start.inputs),
+            "roles": [one.role for one in told.stages],
+            "termination": listed.termination,
+            "project_id": project.id,
+            "message": f"The loop has started. loop_status with id {run} tells how it goes.",
+        }
+
+    # -- looking
+
+    def rows(self, status: str = "") -> list[RunRow]:
+        """Loops, newest first; only those of a status, where one is given."""
+        if status and status not in STATUSES:
+            raise LoopwrightError(
+                f"there is no status {status!r}",
+                code="bad-status",
+                hint=f"there are {', '.join(STATUSES)}",
+            )
+        found = [row for row in self.here.service.rows() if row.headline.dialect == OF_LOOPS]
+        return [row for row in found if status in ("", loop_status(row))]
+
+    def lines(self, status: str = "") -> list[str]:
+        """A line for each loop."""
+        return [self._line(row) for row in self.rows(status)]
+
+    def _line(self, row: RunRow) -> str:
+        told, goal = self._seen(row.run)
+        begun = shown_time(row.headline.started_at)
+        of = f"/{told.most}" if told.most else ""
+        where = f"iteration {told.iteration}{of}, stage {told.stage}"
+        return f"{row.run}  {loop_status(row)}  {where}  {goal[:GOAL_CHARS]}  {begun}"
+
+    def status(self, reference: str) -> dict[str, JsonValue]:
+        """One loop in detail."""
+        run = self.here.service.find(reference)
+        row = self.here.log.row(run)
+        told, goal = self._seen(run)
+        head = row.headline
+        until = head.finished_at or self.here.service.clock.now_ms()
+        return {
+            "id": run,
+            "definition": head.name,
+            "status": loop_status(row),
+            "outcome": head.status if head.finished_at is not None else None,
+            "reason": head.reason,
+            "goal": goal,
+            "current_iteration": told.iteration,
+            "current_stage": told.stage,
+            "max_iterations": told.most,
+            "started_at": shown_time(head.started_at),
+            "completed_at": shown_time(head.finished_at),
+            "elapsed_seconds": round((until - head.started_at) / 1_000, 3),
+            "metadata": {"dispatch": told.dispatch()},
+            "current_iteration_status": told.round_status,
+            "stages": [one.as_dict() for one in told.stages],
+        }
+
+    def _seen(self, run: str) -> tuple[Seen, str]:
+        service = self.here.service
+        state = service.state(run)
+        facts = [one.fact for one in service.facts(run)]
+        return seen(state.plan, facts, service.read_text), goal_of(state)
+
+    # -- control
+
+    async def control(self, action: str, reference: str) -> str:
+        """Pause, resume or stop one loop, or every one that it can be done to."""
+        if action not in ACTIONS:
+            raise LoopwrightError(
+                f"there is no action {action!r}",
+                code="bad-action",
+                hint=f"there are {', '.join(ACTIONS)}",
+            )
+        if reference.casefold() == ALL:
+            return await self._control_all(action)
+        run = self.here.service.find(reference)
+        row = self.here.log.row(run)
+        if row.headline.status not in _FITS[action]:
+            raise Conflict(
+                f"{run} is {loop_status(row)}, so it cannot be {_DONE[action]}", code="wrong-state"
+            )
+        await self._do(action, run)
+        return f"{run}: {_DONE[action]}"
+
+    async def _control_all(self, action: str) -> str:
+        runs = [row.run for row in self.rows() if row.headline.status in _FITS[action]]
+        for run in runs:
+            await self._do(action, run)
+        if not runs:
+            return f"no loop can be {_DONE[action]} now"
+        return f"{len(runs)} {'loop' if len(runs) == 1 else 'loops'} {_DONE[action]}"
+
+    async def _do(self, action: str, run: str) -> None:
+        match action:
+            case "pause":
+                await pause_run(self.here.service, run)
+            case "resume":
+                await resume_run(self.here, run)
+            case _:
+                await stop_run(self.here, run)
+
+
+def _check(wish: LoopWish) -> None:
+    missing = [n for n in ("definition", "goal") if not getattr(wish, n).strip()]
+    if missing:
+        raise LoopwrightError(f"missing: {', '.join(missing)}", code="missing-field")
+    if wish.max_iterations is not None and wish.max_iterations < 1:
+        raise LoopwrightError("max_iterations must be at least 1", code="out-of-range")
+    if wish.project_id and wish.project_slug:
+        raise LoopwrightError(
+            "name a project by its id or by its slug, not by both", code="two-projects"
+        )
+
+
+def _text(name: str, value: JsonValue) -> str:
+    """Parameters are texts; what has parts is none."""
+    if isinstance(value, dict | list):
+        raise LoopwrightError(
+            f"parameter {name!r} must be a text or a number", code="bad-parameter"
+        )
+    return value if isinstance(value, str) else str(value)
