@@ -1,5 +1,9 @@
 """Leaving and coming back over real sockets; the rules themselves are tested with a clock."""
 
+import asyncio
+import signal
+import sqlite3
+import time
 from pathlib import Path
 from typing import Any
 
@@ -7,7 +11,8 @@ import pytest
 
 from tests.server.served import Served, served
 from tests.server.talking import tab, talk
-from tests.server.test_assistants import made, people, status
+from tests.server.test_assistants import made, people, start, status
+from tests.server.test_serving import serving, slow_agent, survivors, wait_for
 from tests.server.test_sockets import MANUAL, begin
 
 
@@ -67,3 +72,32 @@ def test_an_assistant_may_say_so(at_once: Served) -> None:
 
     talk(go())
     at_once.until(status(at_once, agent)["run"], "cancelled")
+
+
+@pytest.mark.item("rondoflow-53", "J11")
+def test_a_signal_with_loops_and_sockets(tmp_path: Path) -> None:
+    """The processes of all loops end with the server, sockets or not, and though the database is
+    held by somebody else.
+    """
+    with serving(tmp_path) as one:
+        agents = [
+            made(one.ask, name=f"{n}", agent=slow_agent(tmp_path, f"{n}.txt"), maxIterations=100)
+            for n in range(3)
+        ]
+        for agent in agents:
+            assert start(one.ask, agent).status == 202
+        wait_for(lambda: all((tmp_path / f"{n}.txt").exists() for n in range(3)))
+
+        async def go() -> None:
+            async with tab(one.ask) as follower:
+                run = status(one.ask, agents[0])["run"]
+                assert (await follower.say("subscribe", {"run": run, "after": 0}))["ok"]
+                stuck = sqlite3.connect(tmp_path / "home" / "loopwright.db", timeout=5)
+                stuck.execute("BEGIN IMMEDIATE")
+                began = time.monotonic()
+                assert await asyncio.to_thread(one.end, signal.SIGTERM) == 0
+                assert time.monotonic() - began < 10
+                stuck.close()
+
+        talk(go())
+        wait_for(lambda: survivors(tmp_path) == [])

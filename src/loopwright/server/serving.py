@@ -7,6 +7,7 @@ import ipaddress
 import os
 import signal
 import socket
+import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
@@ -36,6 +37,7 @@ from loopwright.server.webhooks import Webhooks
 BACKLOG = 512
 DRAIN_SECONDS = 3
 CLOSE_SECONDS = 6.0
+LAST_SECONDS = 8.0  # after a signal
 RESCUE_SECONDS = 5.0
 FORGET_SECONDS = 600.0
 SOCKET_BYTES = 1_000_000  # of a message
@@ -189,6 +191,15 @@ def quiet_server(app: Application, serving: Serving) -> uvicorn.Server:
     return _Server(config)
 
 
+def _leave_at_last() -> None:
+    """Whatever holds us up, a disk or a lock of another process: a signal ends the server. What is
+    not written by then was not promised to anybody, and programs end with us.
+    """
+    timer = threading.Timer(LAST_SECONDS, os._exit, [0])
+    timer.daemon = True
+    timer.start()
+
+
 @contextmanager
 def _signals(context: Context, server: uvicorn.Server) -> Iterator[None]:
     """The first signal drains, the second leaves at once."""
@@ -200,6 +211,7 @@ def _signals(context: Context, server: uvicorn.Server) -> Iterator[None]:
         context.closing.set()
         context.feed.close()
         server.should_exit = True
+        _leave_at_last()
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, ending, number)
