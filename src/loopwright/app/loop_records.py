@@ -1,0 +1,93 @@
+"""What is known of a loop afterwards: its iterations, its figures, and forgetting it.
+
+Everything told here is read off its facts; nothing is stored beside them.
+"""
+
+from collections import Counter
+from collections.abc import Iterable
+
+from loopwright.app.dialects import OF_LOOPS
+from loopwright.app.service import Service, row_ended
+from loopwright.app.views.loops import loop_status
+from loopwright.app.views.role_cycles import Cycle, cycles_of
+from loopwright.errors import Conflict, NotFound
+from loopwright.model.record import JsonValue
+from loopwright.ports import RunRow
+
+
+def history(service: Service, reference: str) -> dict[str, JsonValue]:
+    """Every iteration with its stages, in their order."""
+    row = _row(service, reference)
+    shown: list[JsonValue] = [one.as_dict(row.run) for one in _cycles(service, row.run)]
+    return {"loop_id": row.run, "status": loop_status(row), "history": shown, "count": len(shown)}
+
+
+def iteration(service: Service, reference: str, wanted: str) -> dict[str, JsonValue]:
+    """One iteration by its id; not one of another loop."""
+    row = _row(service, reference)
+    for one in _cycles(service, row.run):
+        if one.name(row.run) == wanted:
+            return one.as_dict(row.run)
+    raise NotFound(f"{row.run} has no iteration {wanted!r}")
+
+
+def figures(service: Service, reference: str) -> dict[str, JsonValue]:
+    """Totals of a loop: they follow from its history alone."""
+    row = _row(service, reference)
+    cycles = _cycles(service, row.run)
+    stages = [stage for one in cycles for stage in one.stages]
+    spent = [one.seconds for one in cycles]
+    timings: list[JsonValue] = [
+        {
+            "iteration": one.number,
+            "duration_seconds": one.seconds,
+            "stage_count": len(one.stages),
+            "completed_stages": one.completed,
+        }
+        for one in cycles
+    ]
+    return {
+        "loop_id": row.run,
+        "status": loop_status(row),
+        "current_iteration": len(cycles),
+        "iterations": {"total": len(cycles), "by_status": _count(one.status for one in cycles)},
+        "stages": {
+            "total": len(stages),
+            "by_status": _count(one.status for one in stages),
+            "by_role": _count(one.role for one in stages),
+        },
+        "timings": {
+            "total_iteration_seconds": sum(spent),
+            "average_iteration_seconds": sum(spent) / len(spent) if spent else 0,
+            "iteration_timings": timings,
+        },
+    }
+
+
+def forget(service: Service, reference: str) -> dict[str, JsonValue]:
+    """Forget a loop that has ended."""
+    row = _row(service, reference)
+    if not row_ended(row):
+        message = f"{row.run} is {loop_status(row)}: stop it first"
+        raise Conflict(message, code="wrong-state")
+    service.log.forget([row.run])
+    return {"deleted": True, "id": row.run}
+
+
+def _row(service: Service, reference: str) -> RunRow:
+    row = service.log.row(service.find(reference))
+    if row.headline.dialect != OF_LOOPS:
+        raise NotFound(f"{row.run} is no loop of roles")
+    return row
+
+
+def _cycles(service: Service, run: str) -> list[Cycle]:
+    facts = [one.fact for one in service.facts(run)]
+    return cycles_of(service.plan(facts[0]), facts, service.read_text)
+
+
+def _count(values: Iterable[str]) -> dict[str, JsonValue]:
+    found: dict[str, JsonValue] = {}
+    for one, count in Counter(values).items():
+        found[one] = count
+    return found

@@ -1,0 +1,134 @@
+"""A loop of stages, iteration by iteration, read off its facts."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from loopwright.app.moments import timestamp
+from loopwright.kernel.facts import (
+    AnyFact,
+    IterationFinished,
+    IterationStarted,
+    StepFinished,
+    StepSkipped,
+    StepStarted,
+)
+from loopwright.model.actions import CallAgent, Steps
+from loopwright.model.ids import last_id, parent_path
+from loopwright.model.plan import Plan, only_repeat
+from loopwright.model.record import JsonValue, Text
+
+SUMMARY_CHARS = 200
+
+
+@dataclass(slots=True)
+class Stage:
+    """One stage of an iteration."""
+
+    index: int
+    id: str
+    role: str
+    status: str = "pending"
+    summary: str = ""
+
+    def as_dict(self) -> dict[str, JsonValue]:
+        return {
+            "index": self.index,
+            "name": self.id,
+            "role": self.role,
+            "status": self.status,
+            "summary": self.summary[:SUMMARY_CHARS],
+        }
+
+
+@dataclass(slots=True)
+class Cycle:
+    """One iteration."""
+
+    number: int
+    stages: list[Stage]
+    started_at: int
+    finished_at: int | None = None
+    status: str = "running"
+    stages_by_id: dict[str, Stage] = field(default_factory=dict)
+
+    @property
+    def seconds(self) -> float:
+        return ((self.finished_at or self.started_at) - self.started_at) / 1000
+
+    @property
+    def completed(self) -> int:
+        return sum(one.status == "completed" for one in self.stages)
+
+    @property
+    def current(self) -> int:
+        """The first stage that has not ended, else the last."""
+        left = [one.index for one in self.stages if one.status in ("pending", "running")]
+        return left[0] if left else len(self.stages) - 1
+
+    def name(self, run: str) -> str:
+        return f"{run}.{self.number}"
+
+    def as_dict(self, run: str) -> dict[str, JsonValue]:
+        return {
+            "id": self.name(run),
+            "iteration_number": self.number,
+            "status": self.status,
+            "started_at": timestamp(self.started_at),
+            "completed_at": timestamp(self.finished_at) if self.finished_at else None,
+            "duration_seconds": self.seconds,
+            "stage_count": len(self.stages),
+            "completed_stage_count": self.completed,
+            "stages": [one.as_dict() for one in self.stages],
+        }
+
+
+def cycles_of(
+    plan: Plan, facts: Sequence[AnyFact], read: Callable[[Text | None], str]
+) -> list[Cycle]:
+    """The iterations of the only loop of a plan, in their order."""
+    loop = only_repeat(plan)
+    steps = loop.body.steps if loop is not None and isinstance(loop.body, Steps) else ()
+    roles = [
+        (step.id, _role(plan, step.action)) for step in steps if isinstance(step.action, CallAgent)
+    ]
+    found: dict[str, Cycle] = {}
+    for fact in facts:
+        match fact:
+            case IterationStarted(path=path) if path.count(".") == 1:
+                stages = [Stage(n, name, role) for n, (name, role) in enumerate(roles)]
+                number = fact.iteration or len(found) + 1
+                found[path] = Cycle(number, stages, fact.at)
+                found[path].stages_by_id = {one.id: one for one in stages}
+            case IterationFinished(path=path) if path in found:
+                found[path].finished_at = fact.at
+                rejected = fact.status == "completed" and not fact.done and bool(loop)
+                found[path].status = "needs_rework" if rejected else fact.status
+            case StepStarted() | StepFinished() | StepSkipped():
+                _note(found, fact, read)
+            case _:
+                pass
+    return list(found.values())
+
+
+def _note(
+    found: dict[str, Cycle],
+    fact: StepStarted | StepFinished | StepSkipped,
+    read: Callable[[Text | None], str],
+) -> None:
+    cycle = found.get(parent_path(fact.path))
+    stage = cycle.stages_by_id.get(last_id(fact.path)) if cycle is not None else None
+    if stage is None:
+        return
+    if isinstance(fact, StepStarted):
+        stage.status = "running"
+        return
+    stage.status = fact.status
+    if isinstance(fact, StepFinished) and fact.status == "failed":
+        stage.summary = f"FAILED: {fact.error.detail if fact.error else fact.reason}"
+    elif isinstance(fact, StepFinished):
+        stage.summary = read(fact.output)
+
+
+def _role(plan: Plan, call: CallAgent) -> str:
+    agent = plan.agents.get(call.agent)
+    return (agent.role if agent is not None else None) or call.agent
