@@ -49,7 +49,10 @@ def bench_server(*arguments: str, allow: tuple[str, ...] = MCP_TOOLS) -> ServerG
     return ServerGrant(name="bench", spec=stdio(*arguments), allow=allow)
 
 
-ALL = Grant(native=tuple(NATIVE), commands=ShellRules(allow=("cat", "echo", "ls", "sleep", "head")))
+WORKSPACE = tuple(name for name in NATIVE if name.startswith(("fs.", "shell.")))
+"""The tools of the workspace; those of trackers need a scope."""
+
+ALL = Grant(native=WORKSPACE, commands=ShellRules(allow=("cat", "echo", "ls", "sleep", "head")))
 
 
 @dataclass

@@ -10,6 +10,7 @@ from loopwright.tools.outcome import ToolOutcome
 from loopwright.tools.toolbox import NATIVE, Offer
 from tests.tools.boxes import (
     ALL,
+    WORKSPACE,
     Room,
     bench_server,
     furnish,
@@ -154,7 +155,7 @@ def test_what_may_be_done_again(tmp_path: Path) -> None:
 
     async def play(room: Room) -> dict[str, bool]:
         box = room.box(replace(ALL, servers=(bench_server(),)))
-        return {name: box.repeatable(name) for name in [*NATIVE, "bench.echo", "nothing"]}
+        return {name: box.repeatable(name) for name in [*WORKSPACE, "bench.echo", "nothing"]}
 
     assert inside(tmp_path, play) == {
         "fs.read": True, "fs.list": True, "fs.search": True, "fs.write": False, "fs.edit": False,
