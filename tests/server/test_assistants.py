@@ -1,6 +1,7 @@
 """Assistants and their loops over HTTP, one test for each promise of their document."""
 
 import json
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -13,6 +14,14 @@ from tests.server.served import Reply, Served, served
 
 BASE = "/api/agents"
 STAYS = {"text": "at work", "delay": 60}
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """One server for all, which does not mind how often it is asked."""
+    limits = Limits(requests_per_second=10_000)
+    with served(tmp_path_factory.mktemp("assistants"), limits=limits) as one:
+        yield one
 
 
 def made(own: Served, *replies: Any, **fields: Any) -> str:
