@@ -59,6 +59,7 @@ ROWS = {
     "POST /api/v1/gates/{gate}/approve": EDITOR,
     "POST /api/v1/gates/{gate}/reject": EDITOR,
     "POST /api/v1/gates/{gate}/continue": EDITOR,
+    "POST /v1/assistant/stream": EDITOR,
     "GET /v1/runs/{run}/approvals": VIEWER,
     "POST /v1/runs/{run}/approve": EDITOR,
     "POST /v1/runs/{run}/reject": EDITOR,

@@ -3,6 +3,7 @@
 from loopwright.server.families import (
     access,
     approvals,
+    assistant,
     assistants,
     definitions,
     events,
@@ -25,6 +26,7 @@ FAMILIES: tuple[Family, ...] = (
     gates.FAMILY,
     assistants.FAMILY,
     approvals.FAMILY,
+    assistant.FAMILY,
     sockets.FAMILY,
     webhooks.FAMILY,
 )
