@@ -284,6 +284,7 @@ def test_the_environment_names_the_place(tmp_path: Path, kind: str) -> None:
         "LOOPWRIGHT_AGENT": "worker",
         "LOOPWRIGHT_ITERATION": "2",
         "LOOPWRIGHT_ATTEMPT": "2",
+        "LOOPWRIGHT_DEPTH": "0",
         "LOOPWRIGHT_EFFECT": "dev.1/agent#1",
         "LOOPWRIGHT_SESSION": "s-3",
         "LOOPWRIGHT_WORKSPACE": str(tmp_path / "ws"),

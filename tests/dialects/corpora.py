@@ -75,10 +75,10 @@ def is_refused_by_file(gathered: Lowered, folder: Path) -> None:
 def is_the_plan(plan: Plan | None, beside: Path) -> None:
     """The plan is the one that stands in a file, and survives being written down."""
     assert plan is not None
-    made = json.loads(encode_plan(plan))
     if RENEW:
+        made = json.loads(encode_plan(plan))
         text = json.dumps(made, indent=2, sort_keys=True, ensure_ascii=False)
         beside.write_text(f"{text}\n", encoding="utf-8")
-    assert made == json.loads(beside.read_text(encoding="utf-8"))
+    # A default may be written out or left out, so plans are compared and not their texts.
     assert plan == decode_plan(beside.read_bytes())
     assert decode_plan(encode_plan(plan)) == plan

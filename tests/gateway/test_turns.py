@@ -52,6 +52,7 @@ class Bench:
     """Tools that do nothing but remember."""
 
     done: list[tuple[str, JsonValue, bool]] = field(default_factory=list)
+    keys: list[str] = field(default_factory=list)
     end: Ended = field(default_factory=lambda: Ended("seen"))
     safe: tuple[str, ...] = ("fs.read",)
 
@@ -61,8 +62,11 @@ class Bench:
     async def resolve(self, call: CallPart) -> WantedCall:
         return WantedCall(id=call.id, tool=call.tool, arguments={"by": "bench"}, paths=("a",))
 
-    async def run(self, tool: str, arguments: JsonValue, *, approved: bool = False) -> Ended:
+    async def run(
+        self, tool: str, arguments: JsonValue, *, approved: bool = False, key: str = ""
+    ) -> Ended:
         self.done.append((tool, arguments, approved))
+        self.keys.append(key)
         return self.end
 
     def repeatable(self, tool: str) -> bool:
@@ -291,6 +295,7 @@ def test_a_tool_is_done(approved: bool) -> None:
     assert isinstance(answer, Done)
     assert answer.output == "seen"
     assert here.bench.done == [("fs.read", {"path": "a"}, approved)]
+    assert all(key.endswith("#1") for key in here.bench.keys), "what is kept is kept once"
 
 
 def test_a_tool_that_fails_tells_the_model() -> None:

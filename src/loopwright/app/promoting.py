@@ -18,7 +18,7 @@ from loopwright.app.preparing import Wish
 from loopwright.app.service import current_user
 from loopwright.app.wiring import Local
 from loopwright.errors import LoopwrightError, NotAllowed
-from loopwright.model.plan import Plan, encode_plan
+from loopwright.model.plan import Plan
 from loopwright.model.record import JsonValue
 from loopwright.ports import AuditRow, Card, Cards
 from loopwright.runtime.senses import content_hash
@@ -188,8 +188,10 @@ def check_promoted(cards: Cards, definition: Definition) -> None:
 
 
 def digest_of(definition: Definition) -> str:
-    """What tells a definition from every other, with all the files that it is made of."""
-    return content_hash(encode_plan(definition.plan))
+    """What tells a definition from every other, with all the files that it is made of. The words of
+    the plan, not its encoding: that leaves out defaults, and a default may be written out too.
+    """
+    return content_hash(repr(definition.plan).encode())
 
 
 def promotion_as_dict(one: Promotion) -> dict[str, JsonValue]:
