@@ -361,7 +361,7 @@ def support_page() -> str:
 def openapi_page() -> str:
     """The description of the API, for programs and for whoever reviews a change of it."""
     from loopwright.server.families import FAMILIES  # noqa: PLC0415 - heavy, and for this page alone
-    from loopwright.server.openapi import describe  # noqa: PLC0415 - the same
+    from loopwright.server.openapi import describe  # noqa: PLC0415 - heavy, and for this page alone
 
     return json.dumps(describe(FAMILIES), indent=1, ensure_ascii=False)
 

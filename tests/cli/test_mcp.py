@@ -123,6 +123,23 @@ def test_a_client_starts_a_loop_and_sees_it_through(stages: Place) -> None:
     play(stages, work)
 
 
+@pytest.mark.item("coqui-10")
+def test_parameters_that_a_definition_does_not_declare_are_ignored(stages: Place) -> None:
+    """What it declares is there with what was said or its default; nothing else is."""
+
+    async def work(client: Client) -> None:
+        told = await client.json(
+            "loop_start",
+            definition="research",
+            goal="g",
+            parameters={"output_format": "a table", "colour": 1},
+        )
+        assert "colour" not in told["parameters"]
+        assert told["parameters"]["output_format"] == "a table"
+
+    play(stages, work)
+
+
 @pytest.mark.item("coqui-43", "coqui-44", "coqui-45", "coqui-46", "coqui-47")
 def test_a_client_pauses_resumes_and_stops(lw: Place) -> None:
     """Pausing lets the stage end, stopping does not; what does not fit is refused."""

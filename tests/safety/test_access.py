@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -311,6 +312,25 @@ def test_codex_is_held_to_reading_commands_by_the_sandbox(place: Path) -> None:
     assert came["grep"]
     assert not came["write"]
     assert not came["python"]
+
+
+@pytest.mark.item("coqui-26")
+@needs_sandbox
+def test_an_interpreter_behind_links_in_a_place_that_is_not_hidden(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a project folder of its own below the root: where nothing is hidden, nothing is put."""
+    monkeypatch.setattr(sandbox, "_PRIVATE", ("/home", "/root"))  # this test's folders are seen
+    (place / "env" / "bin").mkdir(parents=True)
+    (place / "env" / "bin" / "python").symlink_to(sys.executable)
+    agent = place / "agent"
+    agent.write_text(f"#!{place / 'env' / 'bin' / 'python'} -IS\nprint('started')\n")
+    agent.chmod(0o755)
+    hold = sandbox.Hold(reach=reach_of(Agent(access="readonly")))
+    env = {"PATH": "/usr/bin:/bin", "HOME": str(place / "home")}
+    program = Program(argv=(str(agent),), cwd=str(place / "ws"), env=env)
+    end = asyncio.run(sandbox.run_held(program, hold))
+    assert end.stdout == b"started\n", end
 
 
 REFUSED_WITHOUT = [

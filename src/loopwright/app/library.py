@@ -67,6 +67,12 @@ class Listed:
         found = self.about.get("termination")
         return str(found["type"]) if isinstance(found, dict) else ""
 
+    @property
+    def parameter_names(self) -> set[str]:
+        declared = self.about.get("parameters")
+        listed = declared if isinstance(declared, list) else []
+        return {str(one["name"]) for one in listed if isinstance(one, dict)}
+
     def as_dict(self) -> dict[str, JsonValue]:
         return {
             **self.about,

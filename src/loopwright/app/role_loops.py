@@ -60,7 +60,10 @@ class Loops:
         """Start a loop. Nothing is created unless all of it can be."""
         _check(wish)
         listed = self.definitions.get(wish.definition)
-        given = {name: _text(name, value) for name, value in wish.parameters.items()}
+        known = listed.parameter_names
+        told = {name: _text(name, value) for name, value in wish.parameters.items()}
+        # Whoever steers many loops may say the same of all: what this one lacks is left out.
+        given = {name: value for name, value in told.items() if name in known}
         start, definition = prepare_named(
             wish.definition,
             Wish(
@@ -87,14 +90,14 @@ class Loops:
         run = await self.here.service.start(
             replace(start, session=wish.session, project=project.id)
         )
-        told = seen(definition.plan, (), lambda _: "")
+        rounds = seen(definition.plan, (), lambda _: "")
         return {
             "loop_id": run,
             "definition": wish.definition,
             "goal": wish.goal,
-            "max_iterations": wish.max_iterations or told.most,
+            "max_iterations": wish.max_iterations or rounds.most,
             "parameters": dict(start.inputs),
-            "roles": [one.role for one in told.stages],
+            "roles": [one.role for one in rounds.stages],
             "termination": listed.termination,
             "project_id": project.id,
             "message": f"The loop has started. loop_status with id {run} tells how it goes.",

@@ -43,16 +43,16 @@ class Lines:
         if not self.at_terminal:
             yield
             return
-        from prompt_toolkit.patch_stdout import patch_stdout  # noqa: PLC0415 - a terminal's alone
+        from prompt_toolkit.patch_stdout import patch_stdout  # noqa: PLC0415 - needed at a terminal alone
 
         with patch_stdout(raw=True):
             yield
 
     def _begin(self) -> "PromptSession[str]":
         from prompt_toolkit import PromptSession  # noqa: PLC0415 - needed at a terminal alone
-        from prompt_toolkit.history import FileHistory  # noqa: PLC0415 - as above
+        from prompt_toolkit.history import FileHistory  # noqa: PLC0415 - needed at a terminal alone
 
-        from loopwright.cli.line_completion import WordCompleter  # noqa: PLC0415 - as above
+        from loopwright.cli.line_completion import WordCompleter  # noqa: PLC0415 - needed at a terminal alone
 
         self._history.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         # What people type may be confidential: nobody else reads it.

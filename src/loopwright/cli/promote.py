@@ -77,7 +77,7 @@ def promote(  # noqa: PLR0913 - one for each option
     trial = prepare_trial(file, wish, models=models, folder=suites, judge=judge)
     made = asyncio.run(_try(door, trial))
     if door.as_json:
-        from loopwright.app.promoting import promotion_as_dict  # noqa: PLC0415 - as above
+        from loopwright.app.promoting import promotion_as_dict  # noqa: PLC0415 - help stays quick
 
         door.put_json(promotion_as_dict(made))
     else:
@@ -89,8 +89,8 @@ async def _try(door: Door, trial: "Trial") -> "Promotion":
         Result,
         try_out,
     )
-    from loopwright.app.promoting import promote as record  # noqa: PLC0415 - as above
-    from loopwright.app.wiring import local  # noqa: PLC0415 - as above
+    from loopwright.app.promoting import promote as record  # noqa: PLC0415 - help stays quick
+    from loopwright.app.wiring import local  # noqa: PLC0415 - help stays quick
 
     results: list[Result] = []
     done = 0

@@ -33,7 +33,7 @@ def prune(ctx: click.Context, /, *, older: str, keep: int, dry_run: bool) -> Non
     It cannot be undone. `loopwright ls --all --json` shows what there is.
     """
     from loopwright.app.pruning import age_ms, prunable  # noqa: PLC0415 - help stays quick
-    from loopwright.app.pruning import prune as forget  # noqa: PLC0415 - as above
+    from loopwright.app.pruning import prune as forget  # noqa: PLC0415 - help stays quick
 
     door = door_of(ctx)
     age = age_ms(older)

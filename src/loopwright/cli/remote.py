@@ -68,10 +68,10 @@ class Remote:
         asked = f"{path}?{urlencode(given, doseq=True)}" if given else path
         return self._ask("GET", asked)
 
-    def post(self, path: str, body: "dict[str, JsonValue] | None" = None) -> Any:  # noqa: ANN401 - the same
+    def post(self, path: str, body: "dict[str, JsonValue] | None" = None) -> Any:  # noqa: ANN401 - JSON, as it comes
         return self._ask("POST", path, {} if body is None else body)
 
-    def _ask(self, method: str, path: str, body: object = None) -> Any:  # noqa: ANN401 - the same
+    def _ask(self, method: str, path: str, body: object = None) -> Any:  # noqa: ANN401 - JSON, as it comes
         self._greet()
         status, data = self._send(method, path, body)
         if status >= 400:
@@ -103,7 +103,7 @@ class Remote:
         line = self._line(SECONDS)
         try:
             data = None if body is None else json.dumps(body).encode()
-            line.request(method, path, data, self._headers(data is not None))
+            line.request(method, path, data, self._headers(has_body=data is not None))
             reply = line.getresponse()
             return reply.status, reply.read()
         except _LOST as error:
@@ -117,7 +117,7 @@ class Remote:
             return http.client.HTTPSConnection(host, port, timeout=seconds)
         return http.client.HTTPConnection(host, port, timeout=seconds)
 
-    def _headers(self, has_body: bool, accept: str = "application/json") -> dict[str, str]:  # noqa: FBT001 - one caller
+    def _headers(self, *, has_body: bool, accept: str = "application/json") -> dict[str, str]:
         headers = {"Accept": accept, "User-Agent": f"loopwright/{__version__}"}
         if self._token:
             headers["Authorization"] = f"Bearer {self._token}"
@@ -213,7 +213,7 @@ class Remote:
     def _stream(self, run: str, after: int) -> "Iterator[dict[str, JsonValue]]":
         line = self._line(QUIET_SECONDS)
         try:
-            headers = self._headers(False, "text/event-stream")  # noqa: FBT003 - no body
+            headers = self._headers(has_body=False, accept="text/event-stream")
             path = f"/api/v1/runs/{quote(run)}/events"
             line.request("GET", path, headers={**headers, "Last-Event-ID": str(after)})
             reply = line.getresponse()

@@ -132,11 +132,12 @@ def _wall(file: str, cwd: str, env: Mapping[str, str], hold: Hold) -> Iterator[s
         yield from ("--chdir", hold.start or cwd)
         return
     yield from ("--dev", "/dev", "--proc", "/proc")
-    for folder in _real(*_PRIVATE, *_BINARIES, *_folders(env), *_path(env)):
+    hidden = _real(*_PRIVATE, *_BINARIES, *_folders(env), *_path(env))
+    for folder in hidden:
         yield from ("--tmpfs", folder)
     names = os.path.realpath("/etc/resolv.conf")  # often below /run, which is hidden
     shown = (*pieces_of(file), *_commands(hold.reach), names, *hold.shows)
-    yield from _bound("--ro-bind-try", _outermost(shown))
+    yield from _bound("--ro-bind-try", _outermost(_uncovered(shown, hidden)))
     if hold.reach.reads:
         yield from ("--ro-bind", cwd, cwd)
     else:
@@ -145,6 +146,17 @@ def _wall(file: str, cwd: str, env: Mapping[str, str], hold: Hold) -> Iterator[s
         yield from _bound("--ro-bind-try", (file, os.path.realpath(file)))
     yield from _bound("--bind-try", _made(hold.keeps))
     yield from ("--chdir", hold.start or cwd)
+
+
+def _uncovered(places: Iterable[str], hidden: Sequence[str]) -> Iterator[str]:
+    """Those of the places that would not be seen otherwise, behind the links of their folders. What
+    is seen anyway is left alone: where nothing can be written, no place can be made for it either.
+    """
+    for place in places:
+        folder, name = os.path.split(os.path.normpath(place))
+        there = os.path.join(os.path.realpath(folder), name)
+        if any(there == one or there.startswith(f"{one}{os.sep}") for one in hidden):
+            yield there
 
 
 def _outermost(places: Iterable[str]) -> list[str]:

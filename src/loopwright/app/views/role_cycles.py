@@ -36,7 +36,7 @@ class Stage:
             "name": self.id,
             "role": self.role,
             "status": self.status,
-            "summary": self.summary[:SUMMARY_CHARS],
+            "summary": " ".join(self.summary.split())[:SUMMARY_CHARS],
         }
 
 
@@ -58,12 +58,6 @@ class Cycle:
     @property
     def completed(self) -> int:
         return sum(one.status == "completed" for one in self.stages)
-
-    @property
-    def current(self) -> int:
-        """The first stage that has not ended, else the last."""
-        left = [one.index for one in self.stages if one.status in ("pending", "running")]
-        return left[0] if left else len(self.stages) - 1
 
     def name(self, run: str) -> str:
         return f"{run}.{self.number}"
@@ -87,15 +81,11 @@ def cycles_of(
 ) -> list[Cycle]:
     """The iterations of the only loop of a plan, in their order."""
     loop = only_repeat(plan)
-    steps = loop.body.steps if loop is not None and isinstance(loop.body, Steps) else ()
-    roles = [
-        (step.id, _role(plan, step.action)) for step in steps if isinstance(step.action, CallAgent)
-    ]
     found: dict[str, Cycle] = {}
     for fact in facts:
         match fact:
             case IterationStarted(path=path) if path.count(".") == 1:
-                stages = [Stage(n, name, role) for n, (name, role) in enumerate(roles)]
+                stages = stages_of(plan)
                 number = fact.iteration or len(found) + 1
                 found[path] = Cycle(number, stages, fact.at)
                 found[path].stages_by_id = {one.id: one for one in stages}
@@ -108,6 +98,14 @@ def cycles_of(
             case _:
                 pass
     return list(found.values())
+
+
+def stages_of(plan: Plan) -> list[Stage]:
+    """The stages of the only loop of a plan, none of them begun."""
+    loop = only_repeat(plan)
+    steps = loop.body.steps if loop is not None and isinstance(loop.body, Steps) else ()
+    calls = [(step.id, step.action) for step in steps if isinstance(step.action, CallAgent)]
+    return [Stage(n, name, _role(plan, call)) for n, (name, call) in enumerate(calls)]
 
 
 def _note(
