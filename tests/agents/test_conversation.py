@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from loopwright.agents.conversation import (
@@ -13,15 +14,15 @@ from loopwright.agents.conversation import (
     summarise,
 )
 from loopwright.agents.pairing import is_paired
-from loopwright.kernel.facts import MessageSent
-from loopwright.kernel.frames import Entry, PassOwner, ToolSaid
+from loopwright.kernel.facts import AgentChanged, HistoryCompressed, MessageSent
+from loopwright.kernel.frames import CycleBody, Entry, PassOwner, ToolSaid
 from loopwright.model.actions import Action, CallAgent, Cycle, Repeat, Step
 from loopwright.model.checks import Cap, Contains
-from loopwright.model.memory import History, ProgressLog
+from loopwright.model.memory import History, Memory, NoMemory, ProgressLog, SameSession
 from loopwright.model.messages import AssistantMessage, CallPart, TextPart, ToolMessage, UserMessage
 from loopwright.model.plan import Agent, Coordinator, Plan
 from loopwright.model.template import Lit
-from loopwright.model.turns import Turn, WantedCall, encode_turn
+from loopwright.model.turns import Turn, WantedCall, decode_turn, encode_turn
 from tests.kernel.driving import Driver, Fail, Reply
 
 CHAT = Agent(spec="model:local/tiny", system="You are brief.")
@@ -29,8 +30,8 @@ SCHEMA = {"type": "object"}
 ASK = (Lit(text="Mend it."),)
 
 
-def begun(action: Action, *, lead: bool = False) -> Driver:
-    agents = {"coder": CHAT, **({"lead": Agent(spec="command:x")} if lead else {})}
+def begun(action: Action, *, lead: bool = False, agent: Agent = CHAT) -> Driver:
+    agents = {"coder": agent, **({"lead": Agent(spec="command:x")} if lead else {})}
     plan = Plan(
         name="t",
         steps=(Step(id="main", action=action),),
@@ -119,6 +120,91 @@ def test_a_loop_around_shows_what_its_passes_left() -> None:
     [task] = texts(run, "main.1.0")
     assert task.startswith("Mend it.")
     assert "Progress Log" in task
+
+
+def asked(run: Driver, text: str, *ids: str) -> Reply:
+    """A turn as its performer records it, with the task if it has to be known later."""
+    [due] = [
+        path for path in run.state.owners if isinstance(run.state.owners[path].body, CycleBody)
+    ]
+    task = converse(run.state, place(run, due), CHAT, run.texts).task
+    said = turn(text, *ids)
+    assert said.result is not None
+    record = msgspec.structs.replace(decode_turn(said.result), task=task)
+    return Reply(text, result=encode_turn(record))
+
+
+THREADED = [
+    pytest.param(CallAgent(agent="coder", prompt=ASK, session="thread"), NoMemory(), id="call"),
+    pytest.param(CallAgent(agent="coder", prompt=ASK), SameSession(), id="memory"),
+]
+
+
+@pytest.mark.parametrize(("body", "memory"), THREADED)
+def test_a_thread_goes_on_in_the_next_pass(body: CallAgent, memory: Memory) -> None:
+    """Everything that was said before, the task among it, then the task of this pass."""
+    run = begun(Repeat(body=body, max=3, until=Contains(text="DONE"), memory=memory))
+    run.answer("main.0.0/model#1", asked(run, "I look.", "c1"))
+    assert converse(run.state, place(run, "main.0.0"), CHAT, run.texts).task == "Mend it."
+    run.answer("main.0.0/tool1#1", "found")
+    run.answer("main.0.1/model#1", asked(run, "Not yet."))
+    talk = converse(run.state, place(run, "main.1.0"), CHAT, run.texts)
+    assert is_paired(talk.messages)
+    kinds = [type(one) for one in talk.messages]
+    assert kinds == [UserMessage, AssistantMessage, ToolMessage, AssistantMessage, UserMessage]
+    assert talk.messages[0] == UserMessage(text="Mend it.")
+    assert talk.messages[-1].text.startswith("Mend it.")  # type: ignore[union-attr]
+    run.answer("main.1.0/model#1", asked(run, "I look again.", "c2"))
+    run.answer("main.1.0/tool1#1", "found more")
+    later = converse(run.state, place(run, "main.1.1"), CHAT, run.texts)
+    assert later.messages[:5] == talk.messages
+    assert [type(one) for one in later.messages[5:]] == [AssistantMessage, ToolMessage]
+    assert later.task == ""
+    run.answer("main.1.1/model#1", asked(run, "Nearly."))
+    third = converse(run.state, place(run, "main.2.0"), CHAT, run.texts).messages
+    assert third[:7] == later.messages
+    assert [type(one) for one in third[7:]] == [AssistantMessage, UserMessage]
+
+
+def test_without_a_thread_no_task_is_kept() -> None:
+    """What nobody goes on with is not recorded twice."""
+    run = begun(Repeat(body=CallAgent(agent="coder", prompt=ASK), max=3, until=Contains(text="D")))
+    assert converse(run.state, place(run, "main.0.0"), CHAT, run.texts).task == ""
+
+
+def test_another_model_behind_the_agent_begins_a_new_thread() -> None:
+    """With the first one back, its thread goes on."""
+    body = CallAgent(agent="coder", prompt=ASK, session="thread")
+    run = begun(Repeat(body=body, max=4, until=Contains(text="DONE")))
+    other = Agent(spec="model:local/other", system="You are brief.")
+    run.append(AgentChanged(at=run.clock, agent="coder", becomes=other))
+    run.answer("main.0.0/model#1", asked(run, "Not yet."))  # it had begun before
+    assert [
+        one.text
+        for one in converse(  # type: ignore[union-attr]
+            run.state, place(run, "main.1.0"), CHAT, run.texts
+        ).messages
+    ] == ["Mend it."]
+    run.append(AgentChanged(at=run.clock, agent="coder", becomes=CHAT))
+    run.answer("main.1.0/model#1", asked(run, "Not yet either."))
+    assert len(converse(run.state, place(run, "main.2.0"), CHAT, run.texts).messages) == 3
+
+
+def test_a_long_thread_is_cut_before_the_task() -> None:
+    """Old turns go with their tasks; a summary stands before the task while anything else does."""
+    agent = msgspec.structs.replace(CHAT, options={"context_window": 400})
+    body = CallAgent(agent="coder", prompt=ASK, session="thread")
+    run = begun(Repeat(body=body, max=9, until=Contains(text="DONE")), agent=agent)
+    for number in range(4):
+        said = asked(run, f"{number} " + "x" * 700)
+        run.answer(f"main.{number}.0/model#1", said)
+    cuts = [fact for fact in run.facts if isinstance(fact, HistoryCompressed)]
+    assert cuts
+    messages = converse(run.state, place(run, "main.4.0"), CHAT, run.texts).messages
+    assert len(messages) < 9
+    assert messages[-1] == UserMessage(text="Mend it.")
+    assert isinstance(messages[-2], AssistantMessage)
+    assert messages[-2].text.startswith("3 ")
 
 
 def test_a_chat_is_gone_on_with() -> None:

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from tests.cli.aldo import model, says
 from tests.cli.conftest import Place
 
 ECHO = "command:echo ok"
@@ -73,17 +72,3 @@ def test_a_step_after_others(lw: Place) -> None:
 def test_a_dry_run_needs_no_programs(lw: Place) -> None:
     """Nothing is called there, so nothing has to be here."""
     assert lw("run", definition(lw, agent="command:./nope"), "--dry-run").code == 0
-
-
-@pytest.mark.parametrize(
-    ("memory", "told"), [("session", True), ("previous-output", False)], ids=["expected", "not"]
-)
-def test_a_session_that_does_not_go_on(
-    lw: Place, monkeypatch: pytest.MonkeyPatch, memory: str, told: bool
-) -> None:
-    """Who expects a chat model to go on with what it said in the pass before is told."""
-    lw.loop("model:local/fake", memory=memory, until={"contains": "DONE"})
-    with model(monkeypatch, says("DONE")):
-        said = lw("run", "loop.yaml")
-    assert said.code == 0, said
-    assert ("begins each pass without what it said before" in said.err) is told

@@ -1,6 +1,6 @@
 """What a chat model is sent: its task, pinned to the top, and the conversation that followed."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from operator import is_
 from weakref import WeakKeyDictionary
 
@@ -14,6 +14,7 @@ from loopwright.kernel.frames import CycleBody, Entry, PassOwner, RepeatBody
 from loopwright.kernel.histories import middle_of
 from loopwright.kernel.state import Senses, State
 from loopwright.kernel.texts import request_text
+from loopwright.kernel.threads import is_first_turn
 from loopwright.model.messages import (
     AnyMessage,
     AssistantMessage,
@@ -44,6 +45,7 @@ class Conversation(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     files: tuple[str, ...] = ()
     tools: tuple[ToolSpec, ...] = ()  # of the run itself, besides those of the workspace
     forced: bool = False  # the only thing left to do is to hand in the result
+    task: str = ""  # to be kept with the turn: what a later conversation has to know was asked
 
 
 def converse(state: State, owner: PassOwner, agent: Agent, senses: Senses) -> Conversation:
@@ -51,7 +53,8 @@ def converse(state: State, owner: PassOwner, agent: Agent, senses: Senses) -> Co
     body, repeat = owner.body, owner.parent
     assert isinstance(body, CycleBody)
     seed, files = _beginning(state, owner, agent, senses)
-    messages = [*seed.messages, *_told_so_far(repeat, senses)]
+    before, since = _told_so_far(repeat, senses)
+    messages = [*before, *seed.messages, *since]
     forced = body.failure is not None and body.failure.error.type == "bad_result"
     if forced:
         messages.append(UserMessage(text=HAND_IN))
@@ -61,7 +64,14 @@ def converse(state: State, owner: PassOwner, agent: Agent, senses: Senses) -> Co
         files=files,
         tools=tuple(_run_tools(state, body.action.schema)),
         forced=forced,
+        task=_kept_task(repeat, seed),
     )
+
+
+def _kept_task(repeat: RepeatBody, seed: Seed) -> str:
+    if repeat.thread is None or not is_first_turn(repeat):
+        return ""
+    return "\n\n".join(one.text for one in seed.messages if isinstance(one, UserMessage))
 
 
 def _beginning(
@@ -78,10 +88,13 @@ def _beginning(
 
 
 class _Told(msgspec.Struct):
-    """The entries of a conversation that were put into words before, and their words."""
+    """The entries of a conversation that were put into words before, and their words; with each
+    entry the number of words before it.
+    """
 
     entries: list[Entry]
     messages: list[AnyMessage]
+    starts: list[int]
 
 
 _TOLD: WeakKeyDictionary[RepeatBody, _Told] = WeakKeyDictionary()
@@ -89,44 +102,58 @@ _TOLD: WeakKeyDictionary[RepeatBody, _Told] = WeakKeyDictionary()
 putting all of it into words again would make a long one cost the square of its length."""
 
 
-def _told_so_far(repeat: RepeatBody, senses: Senses) -> list[AnyMessage]:
+def _told_so_far(
+    repeat: RepeatBody, senses: Senses
+) -> tuple[Sequence[AnyMessage], Sequence[AnyMessage]]:
+    """What was said before the task was given, and since."""
     history, told = repeat.history, _TOLD.get(repeat)
     if told is None or len(told.entries) > len(history) or not all(map(is_, told.entries, history)):
-        told = _TOLD[repeat] = _Told([], [])
-    new = history[len(told.entries) :]
-    told.messages += _messages(new, senses)
-    told.entries += new
-    return told.messages
+        told = _TOLD[repeat] = _Told([], [], [])
+    for entry in history[len(told.entries) :]:
+        told.starts.append(len(told.messages))
+        told.messages += _messages(entry, senses, earlier=len(told.entries) < repeat.carried)
+        told.entries.append(entry)
+    if not repeat.carried:
+        return (), told.messages
+    given = told.starts[repeat.carried] if repeat.carried < len(history) else len(told.messages)
+    return told.messages[:given], told.messages[given:]
 
 
-def _messages(entries: Iterable[Entry], senses: Senses) -> Iterator[AnyMessage]:
-    for entry in entries:
-        match entry.kind:
-            case "user":
-                text = senses.read(entry.text)
-                yield UserMessage(text=said_by(entry.by, text) if entry.by else text)
-            case "summary":
-                yield UserMessage(text=f"{BEFORE}\n\n{senses.read(entry.text)}")
-            case "model":
-                yield decode_turn(senses.read(entry.text)).message
-            case _:
-                yield ToolMessage(
-                    results=tuple(
-                        ToolResult(
-                            id=said.id,
-                            tool=said.tool,
-                            text=senses.read(said.text),
-                            error=said.error,
-                        )
-                        for said in entry.said
+def _messages(entry: Entry, senses: Senses, *, earlier: bool) -> Iterator[AnyMessage]:
+    """An entry in words. One of an earlier conversation brings its task along."""
+    match entry.kind:
+        case "user":
+            text = senses.read(entry.text)
+            yield UserMessage(text=said_by(entry.by, text) if entry.by else text)
+        case "summary":
+            yield UserMessage(text=f"{BEFORE}\n\n{senses.read(entry.text)}")
+        case "model":
+            turn = decode_turn(senses.read(entry.text))
+            if turn.task and earlier:
+                yield UserMessage(text=turn.task)
+            yield turn.message
+        case _:
+            yield ToolMessage(
+                results=tuple(
+                    ToolResult(
+                        id=said.id,
+                        tool=said.tool,
+                        text=senses.read(said.text),
+                        error=said.error,
                     )
+                    for said in entry.said
                 )
+            )
 
 
 def summarise(owner: PassOwner, senses: Senses) -> Conversation:
     """What is sent for a summary of what is about to be dropped."""
-    dropped = _messages(middle_of(owner.parent.history), senses)
-    told = "\n\n".join(_told(message) for message in dropped)
+    repeat = owner.parent
+    told = "\n\n".join(
+        _told(message)
+        for number, entry in enumerate(middle_of(repeat.history))
+        for message in _messages(entry, senses, earlier=number < repeat.carried)
+    )
     return Conversation(system=SUMMARY_SYSTEM, messages=(UserMessage(text=told),))
 
 

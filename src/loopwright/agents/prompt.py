@@ -22,14 +22,14 @@ from loopwright.kernel.frames import (
 )
 from loopwright.kernel.limits import cap
 from loopwright.kernel.scopes import pass_in_scope
-from loopwright.kernel.state import Senses, State, session_key
+from loopwright.kernel.state import Senses, State
 from loopwright.kernel.texts import request_text, told_message
+from loopwright.kernel.threads import thread_of
 from loopwright.model.actions import CallAgent
 from loopwright.model.memory import (
     NoMemory,
     PreviousOutput,
     ProgressLog,
-    SameSession,
     StageOutputs,
 )
 from loopwright.model.record import JsonValue
@@ -75,7 +75,7 @@ def _composed(
     heard = read_out(state.mail.heard.get(owner.inside, ()), senses)
     if inside is not None and isinstance(inside.parent.action.memory, StageOutputs):
         told = [*stage_sections(state, owner, inside, action, senses), *form, *heard]
-        session = _session(state, owner, action, inside)
+        session = _session(state, owner, action)
         return _shown(_joined(told), action, session)
     asked = [request_text(state, owner, action.prompt, senses)]
     if not heard and _is_plain(action, inside):
@@ -87,7 +87,7 @@ def _composed(
     if action.show_needs:
         before = _as_fits(needed(owner, senses), beside=text)
         text = clip_end(_joined([*asked, *before, *after]), PROMPT_BYTES - MARGIN_BYTES)
-    return _shown(text, action, _session(state, owner, action, inside))
+    return _shown(text, action, _session(state, owner, action))
 
 
 def _shown(text: str, action: CallAgent, session: Session | None) -> Shown:
@@ -147,21 +147,12 @@ def _form(body: LeafBody, schema: dict[str, JsonValue] | None) -> list[str]:
     return told
 
 
-def _session(
-    state: State, owner: Owner, action: CallAgent, inside: PassOwner | None
-) -> Session | None:
+def _session(state: State, owner: Owner, action: CallAgent) -> Session | None:
     """The session to go on with: the one that the same program has begun at the same place of this
-    loop. Another program behind the agent cannot know it, so the agent begins a new one.
+    loop.
     """
-    if inside is None:
-        return None
-    threaded = action.session == "thread"
-    same = isinstance(inside.parent.action.memory, SameSession)
-    if not threaded and not same:
-        return None
-    agent = state.plan.agents.get(action.agent)
-    spec = (agent.spec or "") if agent is not None else ""
-    return inside.parent.sessions.get(session_key(owner, inside, spec))
+    thread = thread_of(state, owner, action)
+    return thread[0].parent.sessions.get(thread[1]) if thread is not None else None
 
 
 def _item(inside: PassOwner, template: Template) -> list[str]:

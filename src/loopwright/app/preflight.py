@@ -25,7 +25,6 @@ from loopwright.model.actions import (
     Steps,
 )
 from loopwright.model.checks import Command, Goal, Judge, Script, leaves
-from loopwright.model.memory import SameSession
 from loopwright.model.plan import Agent, Plan
 from loopwright.programs.environment import CannotStart, resolve_program
 from loopwright.programs.specs import Spec, parse_spec
@@ -56,34 +55,7 @@ def preflight(start: Start, environment: Mapping[str, str] | None = None) -> lis
                 fix = named.fix or _fix(named, why)
                 raise LoopwrightError(words, code="no-program", hint=fix) from None
             warnings[f"{words} (so far)"] = None
-    return [*warnings, *_forgetful(start.plan)]
-
-
-def _forgetful(plan: Plan) -> Iterator[str]:
-    """Chat models are asked anew in each pass; who expects a session to go on is told so."""
-    named = dict.fromkeys(name for step in plan.steps for name in _threaded(step.action, None))
-    for name in named:
-        agent = plan.agents.get(name)
-        if agent is not None and agent.is_chat:
-            yield (
-                f"agent {name!r} is a chat model and begins each pass without what it said before; "
-                "sessions go on with coding agents only"
-            )
-
-
-def _threaded(action: Action, inside: Repeat | None) -> Iterator[str]:
-    """The agents whose session is to go on from pass to pass."""
-    match action:
-        case CallAgent() if inside is not None:
-            if action.session == "thread" or isinstance(inside.memory, SameSession):
-                yield action.agent
-        case Steps():
-            for step in action.steps:
-                yield from _threaded(step.action, inside)
-        case Repeat():
-            yield from _threaded(action.body, action)
-        case _:
-            pass
+    return list(warnings)
 
 
 def _fix(named: _Named, why: CannotStart) -> str | None:

@@ -102,7 +102,13 @@ class Turns:
                 output=end.message.text,
                 usage=usage,
             )
-        turn = Turn(message=end.message, calls=tuple(calls), finish=end.finish, model=end.model)
+        turn = Turn(
+            message=end.message,
+            calls=tuple(calls),
+            finish=end.finish,
+            model=end.model,
+            task=job.task,
+        )
         return Done(output=end.message.text, result=encode_turn(turn), usage=usage)
 
     async def _summary(self, job: Job) -> Answer:

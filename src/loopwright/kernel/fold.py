@@ -73,6 +73,7 @@ from loopwright.kernel.outcome import leaf_output
 from loopwright.kernel.reopening import keep_loop, name_at_the_top, run_reopened
 from loopwright.kernel.settling import settle_item, settle_pass
 from loopwright.kernel.state import State, make_body
+from loopwright.kernel.threads import begin
 from loopwright.model.actions import Steps
 from loopwright.model.ids import last_id, parent_path, pass_number
 from loopwright.model.plan import Plan
@@ -168,7 +169,7 @@ def _step_started(state: State, fact: StepStarted) -> None:
     owner = StepOwner(
         path=fact.path, iteration=fact.iteration, step=step, parent=parent, inside=fact.path
     )
-    owner.body = make_body(state, owner, step.action, owner)
+    owner.body = begin(state, owner, step.action, owner)
     parent.active[step.id] = owner
     state.owners[fact.path] = owner
     if parent.owner is state.root:
@@ -186,7 +187,7 @@ def _step_retried(state: State, fact: StepRetried) -> None:
     owner.inside = f"{owner.path}~{fact.attempt}"
     if owner.path in state.begun:
         state.begun[owner.path] = fact.attempt
-    owner.body = make_body(state, owner, owner.step.action, owner)
+    owner.body = begin(state, owner, owner.step.action, owner)
     owner.gate = None
     state.owners[owner.inside] = owner
     state.touch(owner)
@@ -250,7 +251,7 @@ def _iteration_started(state: State, fact: IterationStarted) -> None:
         inside=fact.path,
         started_at=fact.at,
     )
-    owner.body = make_body(state, owner, parent.action.body, parent.step)
+    owner.body = begin(state, owner, parent.action.body, parent.step)
     parent.started = max(parent.started, number + 1)
     parent.checked_first = parent.checked_first or number < 0
     parent.active[number] = owner

@@ -228,6 +228,9 @@ class RepeatBody:
     checked_first: bool = False
     call: CallAgent | None = None  # what this is a conversation with, if it is one
     history: list[Entry] = field(default_factory=list)
+    carried: int = 0  # entries that were said before the task was given
+    thread: "tuple[RepeatBody, str] | None" = None  # the loop that keeps it for the next pass
+    talks: dict[str, list[Entry]] = field(default_factory=dict)  # kept so, by place and model
     turns: int = 0  # passes whose turn has entered the conversation
     summaries: int = 0
     counted: int = 0  # tokens of the conversation, as the provider counted them last

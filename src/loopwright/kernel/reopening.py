@@ -97,6 +97,7 @@ _OF_LOOPS = (
     "outputs",
     "feedback",
     "sessions",
+    "talks",
     "identical",
     "unmet",
     "broken",

@@ -14,6 +14,7 @@ from loopwright.kernel.facts import (
 from loopwright.kernel.frames import CycleBody, Entry, PassOwner, RepeatBody, ToolSaid
 from loopwright.kernel.histories import shortened
 from loopwright.kernel.state import Pending, State
+from loopwright.kernel.threads import keep_talk
 from loopwright.kernel.trying import waited
 from loopwright.model.actions import Cycle
 from loopwright.model.record import Text
@@ -118,8 +119,10 @@ def history_compressed(state: State, fact: HistoryCompressed) -> None:
     assert isinstance(owner, PassOwner)
     repeat = owner.parent
     repeat.history = shortened(repeat.history, fact.dropped, fact.trimmed)
+    repeat.carried = max(0, repeat.carried - fact.dropped)
     if fact.summary is not None:
         repeat.history.insert(0, Entry(kind="summary", text=fact.summary))
+        repeat.carried += repeat.carried > 0
     repeat.summaries += body.summary is not None
     repeat.counted = 0  # the provider has not seen it like this
     body.shortened, body.summary = True, None
@@ -144,3 +147,4 @@ def remember_turn(repeat: RepeatBody, body: CycleBody, *, done: bool) -> None:
         repeat.history.append(Entry(kind="user", text=body.action.nudge))
     if repeat.feedback:
         repeat.history.append(Entry(kind="user", text=repeat.feedback))
+    keep_talk(repeat)

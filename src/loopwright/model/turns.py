@@ -26,12 +26,15 @@ class WantedCall(Record, frozen=True, kw_only=True):
 
 
 class Turn(Record, frozen=True, kw_only=True):
-    """What a model said, and the tools that it wants."""
+    """What a model said, and the tools that it wants. `task` is what it was told to do before it
+    said this, where a later conversation goes on with this one.
+    """
 
     message: AssistantMessage
     calls: tuple[WantedCall, ...] = ()
     finish: Finish = "stop"
     model: str = ""
+    task: str = ""
 
 
 _ENCODER = msgspec.json.Encoder()

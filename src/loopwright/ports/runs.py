@@ -261,6 +261,7 @@ class Job(msgspec.Struct, kw_only=True, gc=False):
     offers: tuple[ToolSpec, ...] = ()  # tools of the run, for a chat model
     arguments: str = "{}"  # of a tool, as JSON
     approved: bool = False  # a person has let this very call of a tool through
+    task: str = ""  # to be recorded with a chat model's turn, for when a later pass goes on
     forced: bool = False  # a chat model may do nothing but hand in its result
     again: bool = False  # begun in an earlier life of the driver, and nobody knows how it ended
     budgeted: bool = False  # what it costs counts against a limit in USD

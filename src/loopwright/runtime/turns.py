@@ -46,6 +46,7 @@ def turn_job(state: State, pending: Pending, agent: Agent, texts: Texts, token: 
     )
     job.system, job.messages = talk.system, talk.messages
     job.offers, job.files, job.forced = talk.tools, talk.files, talk.forced
+    job.task = talk.task
     return job
 
 
