@@ -25,6 +25,7 @@ from loopwright.model.template import Items, literal
 from loopwright.ports import Answer, Done, Job, Performer
 from loopwright.programs.performer import LocalPerformer
 from loopwright.runtime.clock import SystemClock
+from loopwright.runtime.collecting import collect_seldom
 from loopwright.runtime.driver import LocalDriver
 from loopwright.stores import SqliteLog, open_sqlite_log
 
@@ -53,6 +54,7 @@ class Engine:
     """The engine as a process would have it."""
 
     def __init__(self, folder: Path, performer: Performer) -> None:
+        collect_seldom()  # as `app.wiring` does
         self.log: SqliteLog = open_sqlite_log(folder / "loopwright.db", alive=owner_alive)
         self.driver = LocalDriver(
             self.log,

@@ -18,6 +18,7 @@ from loopwright.programs.performer import LocalPerformer
 from loopwright.programs.sweep import sweep
 from loopwright.runtime.bus import LiveBus
 from loopwright.runtime.clock import SystemClock
+from loopwright.runtime.collecting import collect_seldom
 from loopwright.runtime.driver import LocalDriver
 from loopwright.stores import SqliteLog, SqliteTrackers
 
@@ -47,6 +48,7 @@ class Local:
 @asynccontextmanager
 async def local(settings: Settings, via: str = "cli") -> AsyncIterator[Local]:
     """Open everything, and close it in order, whatever happens."""
+    collect_seldom()
     bus, clock = LiveBus(), SystemClock()
     with closing(open_log(settings)) as log:
         sweep_leftovers(log)
