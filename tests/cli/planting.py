@@ -31,11 +31,11 @@ def first_fact(plan: Plan, run: str, workspace: str = "/") -> RunStarted:
     )
 
 
-def plant(plan: Plan, facts: list[AnyFact]) -> str:
-    """Write a run into the data directory that the environment names; its id."""
+def append_of(plan: Plan, facts: list[AnyFact]) -> Append:
+    """A whole run as one append."""
     state = fold(plan, facts)
     plan_text = encode_plan(plan)
-    append = Append(
+    return Append(
         run=state.run,
         expected=0,
         facts=facts,
@@ -43,6 +43,11 @@ def plant(plan: Plan, facts: list[AnyFact]) -> str:
         headline=headline_of(state),
         gates_opened=gate_changes(state.run, facts)[0],
     )
+
+
+def plant(plan: Plan, facts: list[AnyFact]) -> str:
+    """Write a run into the data directory that the environment names; its id."""
+    append = append_of(plan, facts)
     with closing(open_log(load_settings().settings)) as log:
         asyncio.run(log.append(append))
-    return state.run
+    return append.run

@@ -82,6 +82,28 @@ def test_nothing_in_arguments_drives_the_terminal(lw: Place) -> None:
     assert "           b ls" in shown  # blanks at the beginning of a line stay
 
 
+@pytest.mark.item("G12")
+def test_nothing_hides_in_a_command(lw: Place) -> None:
+    """Where a person decides, a command is there whole, with what it could hide behind named."""
+    hiding = ["sh", "-c", "ls" + " " * 2_000 + "; rm -rf /", "\u202etxt.exe", "\x1b[8mx"]
+    run = held(shell(argv=hiding))
+    for words in (["inbox"], ["show", run]):
+        out = lw(*words).out
+        flat = "".join(line.strip() for line in out.splitlines())
+        assert "CAREFUL: gate_" in flat
+        assert "a long row of blanks" in flat
+        assert "ls[2000 blanks]; rm -rf /" in flat
+        assert "\\u202etxt.exe" in flat
+        assert "\x1b" not in out
+        assert "\u202e" not in out
+    plain = held(shell(argv=["ls", "é", "日本"]), name="run_plain")
+    assert "CAREFUL" not in lw("show", plain).out
+    [_, _, line] = call_lines(
+        {"tool": "shell.exec", "held": "", "reason": None, "arguments": {"argv": ["x" * 5_000]}}
+    )
+    assert line.endswith(f'{"x" * 5_000}"]')
+
+
 def test_long_arguments_are_cut_and_say_so() -> None:
     """Of many lines the first are shown, of a long line its beginning; both tell how much."""
     long = {"id": "c", "tool": "fs.write", "held": "", "reason": None}

@@ -95,3 +95,65 @@ def test_a_clock_set_back_fires_nothing_early(monkeypatch: pytest.MonkeyPatch) -
         await fired.wait()
 
     run(body())
+
+
+class Hands:
+    """A wall clock and a steady one, moved by the test."""
+
+    def __init__(self) -> None:
+        self.wall, self.steady = 1_000_000_000, 5_000
+
+    def pass_by(self, ms: int) -> None:
+        self.wall += ms
+        self.steady += ms
+
+    def clock(self) -> SystemClock:
+        return SystemClock(lambda: self.wall, lambda: self.steady)
+
+
+YEAR_MS = 365 * 86_400_000
+
+
+@pytest.mark.item("J9")
+@pytest.mark.parametrize("jump", [YEAR_MS, -YEAR_MS, 120_000, -120_000])
+def test_a_jump_of_the_wall_clock_is_no_time_that_passed(jump: int) -> None:
+    """Durations stay right over a jump, which can be asked about; set back, the jump is over."""
+    hands = Hands()
+    clock = hands.clock()
+    began = clock.now_ms()
+    hands.pass_by(3_000)
+    hands.wall += jump
+    hands.pass_by(2_000)
+    assert clock.now_ms() - began == 5_000
+    assert clock.jump_ms() == jump
+    hands.wall -= jump
+    assert clock.jump_ms() == 0
+    assert clock.now_ms() == hands.wall
+
+
+def test_a_small_correction_is_followed() -> None:
+    """A clock that is corrected by seconds is right afterwards."""
+    hands = Hands()
+    clock = hands.clock()
+    for step in (3_000, -2_000, 59_000):
+        hands.wall += step
+        assert clock.now_ms() == hands.wall
+        assert clock.jump_ms() == 0
+
+
+@pytest.mark.item("J9")
+def test_a_timer_does_not_jump_with_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A limit of an hour is not over because the wall clock was set to the next year."""
+    monkeypatch.setattr(clock_module, "LONGEST_NAP_S", 0.005)
+
+    async def body() -> None:
+        hands = Hands()
+        clock, fired = hands.clock(), asyncio.Event()
+        clock.call_at(clock.now_ms() + 3_600_000, fired.set)
+        hands.wall += YEAR_MS
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(fired.wait(), 0.03)
+        hands.pass_by(3_600_000)
+        await fired.wait()
+
+    run(body())

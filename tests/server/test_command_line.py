@@ -10,8 +10,11 @@ from typing import Any
 import pytest
 
 from loopwright import __version__
+from loopwright.app.views.wire import fact_on_wire
 from loopwright.cli.remote import Remote
 from loopwright.errors import Unreachable
+from loopwright.ports import Numbered
+from loopwright.server.families import events
 from tests.cli.conftest import Place, lw
 from tests.server.served import Served, leave, served
 
@@ -101,6 +104,31 @@ def test_a_run_is_started_there(there: There) -> None:
     assert (gated.code, gated.json["status"]) == (5, "waiting")
     away = there("run", there.lw.loop(there.server.script("a"), until={"person": True}), "--detach")
     assert away.out.startswith("run_")
+
+
+@pytest.mark.item("F15")
+def test_a_server_that_knows_more(there: There, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kinds of facts and fields that only a newer server knows: the kind is shown as unknown, and
+    everything after it is followed to the end.
+    """
+    newer = {"iteration.started": "future.begun", "effect.done": "future.done"}
+
+    def told(run: str, one: Numbered) -> dict[str, Any]:
+        fact = fact_on_wire(run, one)
+        fact.pop("iteration", None)
+        return {**fact, "kind": newer.get(str(fact["kind"]), fact["kind"]), "mood": {"x": [1]}}
+
+    monkeypatch.setattr(events, "fact_on_wire", told)
+    file = there.lw.loop(there.server.script("a", "DONE"), until={"contains": "DONE"})
+    done = there("run", file, "Do it.")
+    assert (done.code, done.out) == (0, "DONE\n")
+    assert done.err.count("unknown event future.begun; a newer loopwright would know it") == 2
+    assert "unknown event future.done" in done.err
+    assert "unknown event run.finished" not in done.err
+    assert "pass ended" in done.err
+    facts = there("events", "last", "--follow").lines
+    assert "future.begun" in [fact["kind"] for fact in facts]
+    assert facts[-1]["kind"] == "run.finished"
 
 
 @pytest.mark.parametrize(

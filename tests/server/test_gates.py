@@ -1,11 +1,20 @@
 """Gates over HTTP: shown, answered once, by the first of any number of people."""
 
+import asyncio
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
+from loopwright.model.turns import WantedCall
 from loopwright.server import shapes
-from tests.server.served import Served
+from tests.cli.planting import append_of, first_fact, texts
+from tests.kernel.driving import Driver
+from tests.kernel.test_cycles import plan as cycle_plan
+from tests.kernel.test_cycles import turn
+from tests.server.served import Served, served
+from tests.server.talking import tab, talk
+from tests.server.test_assistants import made
 from tests.server.test_runs import fits
 
 GATES = "/api/v1/gates"
@@ -110,3 +119,94 @@ def test_an_answer_that_the_gate_does_not_take(own: Served) -> None:
     _, gate = own.gated()
     reply = own("POST", f"{GATES}/{gate}/approve", {"arguments": {"a": 1}})
     assert (reply.status, reply.code) == (400, "no-tool-call")
+
+
+HIDING = ["sh", "-c", "ls" + " " * 2_000 + "; rm -rf /", "\u202etxt.exe", "\x1b[8mhidden\x1b[0m"]
+
+
+@pytest.mark.item("G12")
+def test_nothing_hides_in_a_question(own: Served) -> None:
+    """A command that hides behind blanks, turned text or escapes is told whole and escaped, with
+    what it hides behind, in the inbox and in the run; one that hides nothing has no marks.
+    """
+    run = planted(own, HIDING)
+    inbox = {gate["run"]: gate for gate in own("GET", GATES).json["gates"]}
+    [in_run] = own("GET", f"{RUNS}/{run}").json["gates"]
+    for gate in (inbox[run], in_run):
+        assert gate["call"]["arguments"]["argv"] == HIDING
+        text = "\n".join(gate["shown"])
+        assert "arguments.argv[2]: ls[2000 blanks]; rm -rf /" in text
+        assert "\\u202etxt.exe" in text
+        assert "\\x1b[8mhidden\\x1b[0m" in text
+        assert text.isascii() or not any(sign in text for sign in "\x1b\u202e")
+        assert len(gate["marks"]) == 3
+    fits(inbox[run], shapes.InboxGate)
+    open_run, _ = own.gated()
+    assert "marks" not in own("GET", f"{RUNS}/{open_run}").json["gates"][0]
+
+
+def planted(own: Served, argv: list[str]) -> str:
+    """A run that waits for an approval of a command."""
+    plan = cycle_plan(approvals={"shell.exec": "always"})
+    driver = Driver(plan, texts=texts(), facts=[first_fact(plan, "run_hiding")]).start()
+    call = WantedCall(id="c1", tool="shell.exec", arguments={"argv": list(argv)})
+    driver.answer("main.0/model#1", turn("let me", call))
+    log = own.context.here.log
+    asyncio.run_coroutine_threadsafe(log.append(append_of(plan, driver.facts)), own.loop).result(9)
+    return "run_hiding"
+
+
+@pytest.mark.item("G11")
+def test_four_eyes(tmp_path: Path) -> None:
+    """Where it is set, who has started a run approves nothing in it, by whatever way they come;
+    somebody else does, and what should be different may be said by anybody.
+    """
+    with served(tmp_path, four_eyes="on") as own:
+        run, gate = own.gated()
+        reply = own("POST", f"{GATES}/{gate}/approve", {})
+        assert (reply.status, reply.code) == (403, "self-approval")
+        assert "first-start has started" in reply.json["detail"]
+        own("POST", f"{GATES}/{gate}/continue", {"text": "Shorter."})
+        own.until(run, "waiting")
+        gate = own("GET", GATES).json["gates"][0]["id"]
+        assert own("POST", f"{GATES}/{gate}/approve", {}).status == 403
+        other = own.made("editor")
+        assert own("POST", f"{GATES}/{gate}/approve", {}, token=other).status == 200
+        own.until(run, "completed")
+        talk(review(own, other))
+
+
+async def review(own: Served, other: str) -> None:
+    """The same at the other door: the review of an assistant's loop over its socket."""
+    manual = {"type": "manual", "value": ""}
+    agent = await asyncio.to_thread(made, own, loopCriteria=manual)
+    async with tab(own) as one, tab(own, other) as two:
+        await one.say("loop:start", {"agentId": agent, "message": "Do it."})
+        note = await one.first("notification", agentId=agent, level="action_required")
+        said = {"agentId": agent, "loopId": note["loopId"], "approved": True}
+        refused = await one.say("loop:approve", said)
+        assert (refused["ok"], refused["code"]) == (False, "self-approval")
+        assert (await two.say("loop:approve", said))["ok"] is True
+
+
+@pytest.mark.item("F10")
+def test_a_run_of_another_home(own: Served, tmp_path: Path) -> None:
+    """A home is a tenant: what is known of a run elsewhere opens nothing here. Its room cannot be
+    joined, it is answered as if it had never been, and tokens of one home are nothing in another.
+    """
+    run, gate = own.gated()
+    with served(tmp_path, home="other") as other:
+
+        async def go() -> None:
+            async with tab(other) as one:
+                for name in (run, "run_that_never_was"):
+                    answer = await one.say("subscribe", {"run": name, "after": 0})
+                    assert (answer["ok"], answer["code"]) == (False, "not-found")
+                await asyncio.to_thread(own, "POST", f"{GATES}/{gate}/continue", {"text": "more"})
+                await asyncio.to_thread(own.until, run, "waiting")
+                assert one.got == []
+
+        talk(go())
+        assert other("GET", f"{RUNS}/{run}").status == 404
+        assert other("POST", f"{GATES}/{gate}/approve", {}).status == 404
+        assert own("GET", f"{RUNS}/{run}", token=other.token).status == 401

@@ -7,8 +7,8 @@ from pathlib import Path
 import msgspec
 
 from loopwright.app.moments import timestamp
-from loopwright.errors import Conflict, LoopwrightError, NotFound
-from loopwright.kernel.facts import GateAnswered, GateClosed, GateOpened
+from loopwright.errors import Conflict, LoopwrightError, NotAllowed, NotFound
+from loopwright.kernel.facts import GateAnswered, GateClosed, GateOpened, RunStarted
 from loopwright.model.actions import Decision
 from loopwright.model.record import JsonValue
 from loopwright.ports import EventLog, OpenGate
@@ -66,6 +66,24 @@ def check_answer(
             code="reason-needed",
             hint=f'loopwright reject {opened.gate} "what is wrong with it"',
         )
+
+
+def check_other_person(log: EventLog, run: str, by: str) -> None:
+    """Four eyes: whoever started a run, or the run that started it, approves nothing in it."""
+    while run:
+        try:
+            fact = log.read(run, 0, 1)[0].fact
+        except (NotFound, IndexError):  # a run around this one, forgotten by now
+            return
+        assert isinstance(fact, RunStarted), "every run begins so"
+        if fact.by == by:
+            raise NotAllowed(
+                f"{by or 'whoever asks'} has started {run}, and here somebody else approves",
+                code="self-approval",
+                hint="ask somebody else, or `continue` with what should be different; the setting "
+                "is four_eyes",
+            )
+        run = fact.parent or ""
 
 
 def read_arguments(given: str) -> str:

@@ -14,12 +14,19 @@ from typing import Literal, TypeAlias
 
 from loopwright.app.agents_found import look as find_clis
 from loopwright.app.opening import open_log, owner_alive
+from loopwright.app.places import LOCAL, REMOTE, disk_kind, nearest, owned_by
 from loopwright.app.settings import Place, Resolved
-from loopwright.app.surroundings import can_adopt_orphans, leftover_processes
+from loopwright.app.surroundings import (
+    CLOCK_FIX,
+    can_adopt_orphans,
+    clock_problem,
+    leftover_processes,
+)
 from loopwright.app.views.listing import is_left_behind
 from loopwright.errors import LoopwrightError
 from loopwright.ports import OPEN_STATUSES
 from loopwright.programs import sandbox
+from loopwright.runtime.clock import wall_ms
 from loopwright.runtime.senses import content_hash
 from loopwright.stores import SqliteLog
 from loopwright.stores.faults import REPLACE
@@ -206,19 +213,28 @@ def _durability(patient: Patient) -> Iterator[Finding]:
 
 
 def _home(patient: Patient) -> Iterator[Finding]:
-    place = patient.home
-    while not place.exists() and place != place.parent:
-        place = place.parent
+    place, owner = nearest(patient.home), owned_by(patient.home)
     good = place.is_dir() and os.access(place, os.W_OK)
     fix = "" if good else "give --data-dir or LOOPWRIGHT_HOME a folder that you may write"
+    if owner and patient.home.exists():
+        why = f"{patient.home} belongs to {owner}"
+        fix = fix or f"work as {owner}: files that you make there may be closed to them"
+        yield Finding("home", "warn" if good else "fail", why, fix)
+        return
     yield Finding("home", "ok" if good else "fail", str(patient.home), fix)
 
 
+def _disk(patient: Patient) -> Iterator[Finding]:
+    kind = disk_kind(patient.home)
+    if kind in REMOTE:
+        why = f"{kind}: a disk of another machine, where locks do not hold"
+        yield Finding("disk", "fail", why, LOCAL)
+    else:
+        yield Finding("disk", "ok", kind or "of this machine, as far as can be told")
+
+
 def _space(patient: Patient) -> Iterator[Finding]:
-    place = patient.home
-    while not place.exists() and place != place.parent:
-        place = place.parent
-    free = shutil.disk_usage(place).free
+    free = shutil.disk_usage(nearest(patient.home)).free
     state: State = "fail" if free < NO_SPACE else "warn" if free < LITTLE_SPACE else "ok"
     fix = "" if state == "ok" else "make room: a full disk pauses every run"
     yield Finding("disk space", state, f"{free / (1 << 30):.1f} GiB free", fix)
@@ -256,6 +272,16 @@ def _read_file(file: Path, query: str) -> tuple[str, str]:
         [[schema]] = db.execute("SELECT value FROM meta WHERE key = 'schema'").fetchall()
         [[mode]] = db.execute("PRAGMA journal_mode").fetchall()
     return str(schema), str(mode)
+
+
+def _times(patient: Patient) -> Iterator[Finding]:
+    if patient.log is None:
+        return
+    problem = clock_problem(patient.log, wall_ms())
+    if problem:
+        yield Finding("recorded times", "warn", problem, CLOCK_FIX)
+    else:
+        yield Finding("recorded times", "ok", "the clock fits what was recorded")
 
 
 def _left_behind(patient: Patient) -> Iterator[Finding]:
@@ -320,8 +346,10 @@ LOOKS: tuple[Look, ...] = (
     _variables,
     _durability,
     _home,
+    _disk,
     _space,
     _database,
+    _times,
     _left_behind,
     _leftovers,
     _waiting,

@@ -2,9 +2,9 @@
 
 import secrets
 
+from loopwright.app.places import refuse_remote, unusable
 from loopwright.app.service import Service
 from loopwright.app.settings import Settings
-from loopwright.errors import StorageError
 from loopwright.ports import Owner
 from loopwright.programs.marks import owner_alive as owner_alive
 from loopwright.programs.marks import this_process
@@ -21,17 +21,20 @@ def this_owner() -> Owner:
 
 def open_log(settings: Settings) -> SqliteLog:
     """The log in the data directory, which is made when it is not there."""
+    refuse_remote(settings.home)
     try:
         settings.home.mkdir(parents=True, exist_ok=True, mode=0o700)
     except OSError as error:
-        raise StorageError(
-            f"{settings.home} cannot be made or used: {(error.strerror or str(error)).lower()}",
-            code="unusable",
-            hint="name another data directory with --data-dir or LOOPWRIGHT_HOME",
-        ) from error
+        raise unusable(settings.home, error) from error
     return open_sqlite_log(settings.database, alive=owner_alive, durability=settings.durability)
 
 
 def open_reader(settings: Settings) -> Service:
     """A service that looks and does not drive."""
-    return Service(open_log(settings), SystemClock(), None, settings.artifacts)
+    return Service(
+        open_log(settings),
+        SystemClock(),
+        None,
+        settings.artifacts,
+        four_eyes=settings.four_eyes == "on",
+    )

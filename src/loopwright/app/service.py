@@ -10,7 +10,14 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from loopwright.app.auditing import audit_rows
-from loopwright.app.deciding import AS_ASKED, CallAnswer, check_answer, not_open, which_gate
+from loopwright.app.deciding import (
+    AS_ASKED,
+    CallAnswer,
+    check_answer,
+    check_other_person,
+    not_open,
+    which_gate,
+)
 from loopwright.app.keeping import key_of, taken
 from loopwright.app.moments import sortable_id
 from loopwright.app.nesting import Runs, nested
@@ -80,7 +87,9 @@ class Service:
         artifacts: Path | None = None,
         *,
         via: str = "cli",
+        four_eyes: bool = False,
     ) -> None:
+        self.four_eyes = four_eyes  # who started a run approves nothing in it
         self.via = via  # the door by which people come here
         self.artifacts = artifacts  # where runs that want one have a folder for what they make
         self.log = log
@@ -216,6 +225,8 @@ class Service:
         gate = self._gate(reference)  # once: the next gate of a run was never shown to anybody
         opened = self._opened(gate)
         check_answer(opened, decision, text=text, digest=digest, call=call)
+        if self.four_eyes and decision == "approve":
+            check_other_person(self.log, gate.run, by)
         if call.arguments is not None:
             fit = import_module("loopwright.app.tool_arguments")
             fit.check_arguments(self.log.read(gate.run), opened, call.arguments)

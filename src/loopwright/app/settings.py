@@ -27,13 +27,15 @@ PURSE_KEYS = ("usd_per_day", "tokens_per_day", "usd_total", "tokens_total", "har
 
 Durability: TypeAlias = Literal["full", "normal"]
 Color: TypeAlias = Literal["auto", "always", "never"]
-Name: TypeAlias = Literal["home", "durability", "agent", "color"]
+FourEyes: TypeAlias = Literal["off", "on"]
+Name: TypeAlias = Literal["home", "durability", "agent", "color", "four_eyes"]
 
 NAMES: dict[Name, tuple[str, ...]] = {
     "home": (),
     "durability": ("full", "normal"),
     "agent": (),
     "color": ("auto", "always", "never"),
+    "four_eyes": ("off", "on"),
 }
 """Every setting, with the words it may be; none means any text."""
 
@@ -73,6 +75,7 @@ class Settings:
     durability: Durability = "full"
     agent: str | None = None
     color: Color = "auto"
+    four_eyes: FourEyes = "off"  # on: who started a run approves nothing in it
     mcp: Mapping[str, Mapping[str, JsonValue]] = field(default_factory=dict)  # servers by name
     budget: Purse = field(default_factory=Purse)  # of all runs of the home together
 
@@ -169,6 +172,7 @@ def _settings(found: Mapping[Name, Found]) -> Settings:
         else "full",
         agent=agent.value if agent else None,
         color=cast("Color", found["color"].value) if "color" in found else "auto",
+        four_eyes=cast("FourEyes", found["four_eyes"].value) if "four_eyes" in found else "off",
     )
 
 

@@ -1,7 +1,7 @@
 """Wiring: the one place where adapters are chosen and put together."""
 
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass
 
@@ -43,6 +43,7 @@ class Local:
     bus: LiveBus
     trackers: SqliteTrackers
     desks: Desks
+    jumped: Callable[[], int] = lambda: 0  # by how many ms the clock was set since the start
 
 
 @asynccontextmanager
@@ -71,7 +72,14 @@ async def local(settings: Settings, via: str = "cli") -> AsyncIterator[Local]:
         performer.serve_stages(StageServers(desks, chats.workshop, settings.results).serve)
         driver.open()
         try:
-            service = Service(log, clock, driver, settings.artifacts, via=via)
+            service = Service(
+                log,
+                clock,
+                driver,
+                settings.artifacts,
+                via=via,
+                four_eyes=settings.four_eyes == "on",
+            )
             yield Local(
                 service=service,
                 driver=driver,
@@ -79,6 +87,7 @@ async def local(settings: Settings, via: str = "cli") -> AsyncIterator[Local]:
                 bus=bus,
                 trackers=trackers,
                 desks=desks,
+                jumped=clock.jump_ms,
             )
         finally:
             await driver.close()

@@ -1,6 +1,7 @@
 """Commands at a server elsewhere: the same words and results as here."""
 
-from typing import TYPE_CHECKING
+from functools import cache
+from typing import TYPE_CHECKING, get_args
 from urllib.parse import quote
 
 import click
@@ -136,12 +137,39 @@ class Start:
         for fact in remote.follow(run, 0, retry=True):
             if jsonl:
                 self._door.put(as_json(fact))
-            told = _TOLD.get(str(fact["kind"]))
-            if told is not None:
-                shown = {"iteration": "", "check": "check", **fact}
-                self._door.say(one_line(f"{fact['path']}: {told.format(**shown)}"))
+            told = told_as(fact)
+            if told:
+                self._door.say(one_line(told))
             if fact["kind"] in ("gate.opened", "run.paused"):
                 return
+
+
+class _Fields(dict[str, "JsonValue"]):
+    """The fields of a fact; one that it does not have is a sign and no failure."""
+
+    def __missing__(self, name: str) -> str:
+        return "…"
+
+
+def told_as(fact: "dict[str, JsonValue]") -> str:
+    """A fact in a few words; empty when it says nothing to a person. A server of a later version
+    may know facts that this command does not, and fields that a fact here does not have.
+    """
+    kind, path = str(fact["kind"]), fact.get("path", "")
+    if kind not in known_kinds():
+        return f"{path}: unknown event {kind}; a newer loopwright would know it"
+    words = _TOLD.get(kind)
+    if words is None:
+        return ""
+    return f"{path}: {words.format_map(_Fields({'iteration': '', 'check': 'check', **fact}))}"
+
+
+@cache
+def known_kinds() -> frozenset[str]:
+    """Every kind of fact that this version writes."""
+    from loopwright.kernel.facts import AnyFact  # noqa: PLC0415 - help stays quick
+
+    return frozenset(str(kind.__struct_config__.tag) for kind in get_args(AnyFact))
 
 
 def _texts(value: object) -> tuple[str, ...]:

@@ -8,12 +8,14 @@ from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
 from loopwright.app.deciding import AS_ASKED, CallAnswer, read_arguments
-from loopwright.cli.calls import arguments_lines
+from loopwright.app.views.exposing import exposure
+from loopwright.cli.calls import arguments_lines, exposed_lines
 from loopwright.cli.door import Door
 from loopwright.cli.texts import last_lines, one_line
 from loopwright.errors import LoopwrightError
 from loopwright.kernel.facts import GateOpened
 from loopwright.model.actions import Decision
+from loopwright.model.record import JsonValue
 
 OUTPUT_LINES = 15
 _KEYS: dict[str, Decision] = {"a": "approve", "r": "reject", "c": "continue"}
@@ -94,11 +96,15 @@ def _decision(word: str, gate: GateOpened) -> Decision | None:
 def _show(door: Door, gate: GateOpened, output: str) -> None:
     door.tell("")
     door.tell(f"A person is asked: {one_line(gate.message)}", tone="bold")
+    call: dict[str, JsonValue] | None = None
     if gate.call is not None:
-        for line in arguments_lines(json.loads(output)):
+        call = {"tool": "", "arguments": json.loads(output)}
+        for line in arguments_lines(call["arguments"]):
             door.tell(f"  {line}")
     else:
         _show_output(door, output)
+    for line in exposed_lines({"id": gate.gate, **exposure(gate.message, call)}):
+        door.tell(f"  {line}", tone="warn")
     door.tell(f"  {gate.gate} · {gate.path} · digest {gate.digest[:16]}", tone="dim")
 
 

@@ -11,11 +11,21 @@ if TYPE_CHECKING:
 LINE_CELLS = 300
 MOST_LINES = 30
 VALUE_CELLS = 1_000
+COMMANDS = ("argv", "command")
 
 
 def arguments_line(arguments: "JsonValue") -> str:
     """Arguments on one line, cut where they are long."""
     return cut(" ".join(exact_lines(_json(arguments))), LINE_CELLS)
+
+
+def exposed_lines(gate: "dict[str, JsonValue]") -> list[str]:
+    """What a question could hide, and every line of it; nothing for one that hides nothing."""
+    marks, shown = gate.get("marks"), gate.get("shown")
+    if not isinstance(marks, list) or not isinstance(shown, list):
+        return []
+    head = f"CAREFUL: {gate['id']} has {', '.join(map(str, marks))}. This is all of it:"
+    return [head, *(f"  | {line}" for line in shown)]
 
 
 def call_lines(call: "dict[str, JsonValue]") -> list[str]:
@@ -34,11 +44,20 @@ def arguments_lines(arguments: "JsonValue") -> list[str]:
     if not isinstance(arguments, dict) or not arguments:
         return [f"arguments  {arguments_line(arguments)}"]
     lines = ["arguments"]
-    shown = [line for name, value in arguments.items() for line in _argument(name, value)]
+    commands = {name: value for name, value in arguments.items() if name in COMMANDS}
+    lines += [f"  {line}" for name, value in commands.items() for line in _command(name, value)]
+    others = [(name, value) for name, value in arguments.items() if name not in COMMANDS]
+    shown = [line for name, value in others for line in _argument(name, value)]
     lines += [f"  {line}" for line in shown[:MOST_LINES]]
     if len(shown) > MOST_LINES:
         lines.append(f"  … {len(shown) - MOST_LINES} more lines; --json shows all of them")
     return lines
+
+
+def _command(name: str, value: "JsonValue") -> list[str]:
+    """What would be started, whole: no word of it may be out of sight."""
+    first, *more = exact_lines(value if isinstance(value, str) else _json(value))
+    return [f"{name}: {first}", *(f"  {line}" for line in more)]
 
 
 def _argument(name: str, value: "JsonValue") -> list[str]:

@@ -23,7 +23,7 @@ from loopwright.cli.door import Door, Tone
 from loopwright.cli.lines import Lines
 from loopwright.cli.outcomes import EXIT
 from loopwright.cli.texts import cleaned, one_line
-from loopwright.errors import LoopwrightError
+from loopwright.errors import LoopwrightError, NotAllowed
 from loopwright.kernel.facts import GateOpened
 from loopwright.kernel.frames import GateState
 from loopwright.kernel.state import State
@@ -157,9 +157,13 @@ class ChatSession:
 
     async def _end(self) -> None:
         gate = self._turn_gate()
-        if self._run is not None and gate is not None:
+        if self._run is None or gate is None:
+            return
+        if self._here.service.four_eyes:  # nobody approves their own words
+            await self._here.service.stop(self._run, by=current_user())
+        else:
             await self._here.service.answer(gate.gate, "approve", by=current_user())
-            await self._settle()
+        await self._settle()
 
     # -- turns -------------------------------------------------------------------------------------
 
@@ -225,14 +229,18 @@ class ChatSession:
         reply = await ask(self._door, opened, service.read_text(opened.output))
         if reply is None:
             return False
-        await service.answer(
-            gate.gate,
-            reply.decision,
-            text=reply.text,
-            by=current_user(),
-            digest=opened.digest,
-            call=reply.call,
-        )
+        try:
+            await service.answer(
+                gate.gate,
+                reply.decision,
+                text=reply.text,
+                by=current_user(),
+                digest=opened.digest,
+                call=reply.call,
+            )
+        except NotAllowed as refusal:  # the question stays open for somebody else
+            self._door.tell(str(refusal), tone="warn")
+            return False
         return True
 
     def _state(self) -> State | None:

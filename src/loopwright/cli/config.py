@@ -70,6 +70,7 @@ def _put(door: Door, resolved: "Resolved", *, origin: bool) -> None:
         "durability": settings.durability,
         "agent": settings.agent,
         "color": settings.color,
+        "four_eyes": settings.four_eyes,
     }
     if door.as_json:
         shown: dict[str, object] = {"settings": values}

@@ -19,7 +19,7 @@ from loopwright.cli.leaving import Leaving
 from loopwright.cli.outcomes import exit_code, put_result, worst
 from loopwright.cli.showing import choose_view
 from loopwright.cli.watching import View
-from loopwright.errors import Conflict, LoopwrightError, StorageError
+from loopwright.errors import Conflict, LoopwrightError, NotAllowed, StorageError
 from loopwright.model.record import JsonValue
 from loopwright.ports import OPEN_STATUSES, Delta
 from loopwright.runtime.headline import status_of
@@ -161,6 +161,9 @@ class Attendance:
             )
         except Conflict as conflict:
             door.tell(str(conflict), tone="warn")
+        except NotAllowed as refusal:  # the question stays open for somebody else
+            door.tell(str(refusal), tone="warn")
+            return False
         return True
 
     async def _answered_elsewhere(self, gate: str) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from loopwright.cli.calls import arguments_line
+from loopwright.cli.calls import arguments_line, exposed_lines
 from loopwright.cli.cells import duration, table
 from loopwright.cli.door import Door
 from loopwright.cli.looking import looking, terminal_width
@@ -58,6 +58,9 @@ def put_inbox(door: Door, items: "list[dict[str, JsonValue]]") -> None:
     door.put(door.painted(head, "dim", sys.stdout))
     for line in lines:
         door.put(line)
+    for item in items:
+        for line in exposed_lines(item):
+            door.put(line)
     door.say("`loopwright show RUN` shows what it is about; approve, reject or continue decides")
 
 

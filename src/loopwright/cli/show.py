@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from loopwright.cli.calls import call_lines
+from loopwright.cli.calls import call_lines, exposed_lines
 from loopwright.cli.cells import STATUS_TONES, bill, status_cell, tokens
 from loopwright.cli.completing import complete_runs
 from loopwright.cli.door import Door, Tone
@@ -195,6 +195,8 @@ class _Sheet:
             self._line(f"waits  {gate['id']}  {one_line(str(gate['message']))}", "warn")
             call = gate.get("call")
             for line in call_lines(call) if isinstance(call, dict) else ():
+                self._whole_line(f"       {line}")
+            for line in exposed_lines(gate):
                 self._whole_line(f"       {line}")
 
     def _whole_line(self, text: str) -> None:

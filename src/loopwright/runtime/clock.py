@@ -6,13 +6,46 @@ from collections.abc import Callable
 
 # A timer looks again at least this often, so that a wall clock set forward is noticed.
 LONGEST_NAP_S = 60.0
+# What a clock is corrected by without anybody noticing; more than this is a jump.
+JUMP_MS = 60_000
+# Counts on while the machine sleeps, which the other one does not everywhere.
+_STEADY = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+
+def wall_ms() -> int:
+    """What the machine believes the time to be."""
+    return time.time_ns() // 1_000_000
+
+
+def steady_ms() -> int:
+    """Counts on evenly, whatever the wall clock is set to."""
+    return time.clock_gettime_ns(_STEADY) // 1_000_000
 
 
 class SystemClock:
-    """Wall time for records, the event loop's timers for waiting."""
+    """Wall time for records, the event loop's timers for waiting.
+
+    A wall clock that jumps while we live is not followed: a run would have lasted a year, and its
+    time would be up. Times go on evenly from before the jump until the next start.
+    """
+
+    def __init__(
+        self, wall: Callable[[], int] = wall_ms, steady: Callable[[], int] = steady_ms
+    ) -> None:
+        self._wall, self._steady = wall, steady
+        self._ahead = wall() - steady()  # of the wall clock, as we follow it
 
     def now_ms(self) -> int:
-        return time.time_ns() // 1_000_000
+        steady = self._steady()
+        ahead = self._wall() - steady
+        if ahead != self._ahead and abs(ahead - self._ahead) <= JUMP_MS:
+            self._ahead = ahead
+        return steady + self._ahead
+
+    def jump_ms(self) -> int:
+        """By how much the wall clock has jumped away from us; 0 when it has not."""
+        away = self._wall() - self._steady() - self._ahead
+        return away if abs(away) > JUMP_MS else 0
 
     def call_at(self, when_ms: int, action: Callable[[], None]) -> Callable[[], None]:
         loop = asyncio.get_running_loop()

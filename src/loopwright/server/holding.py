@@ -8,7 +8,8 @@ from pathlib import Path
 
 import msgspec
 
-from loopwright.errors import Conflict, StorageError
+from loopwright.app.places import refuse_remote, unusable
+from loopwright.errors import Conflict
 
 NAME = "server.json"
 
@@ -24,15 +25,12 @@ class Held(msgspec.Struct):
 @contextmanager
 def holding(home: Path) -> Iterator[int]:
     """Be the one server of this home; the answer is the file that says so."""
+    refuse_remote(home)
     try:
         home.mkdir(parents=True, exist_ok=True, mode=0o700)
         handle = os.open(home / NAME, os.O_RDWR | os.O_CREAT, 0o600)
     except OSError as error:
-        raise StorageError(
-            f"{home} cannot be used: {(error.strerror or str(error)).lower()}",
-            code="unusable",
-            hint="name another data directory with --data-dir or LOOPWRIGHT_HOME",
-        ) from error
+        raise unusable(home, error) from error
     try:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

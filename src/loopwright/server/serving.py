@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import errno
 import ipaddress
+import logging
 import os
 import signal
 import socket
@@ -19,9 +20,11 @@ from loopwright.app.access import PERSON, Access
 from loopwright.app.definitions import Definitions
 from loopwright.app.people import People
 from loopwright.app.settings import Settings
+from loopwright.app.surroundings import CLOCK_FIX, clock_problem, jump_words
 from loopwright.app.wiring import Local, local
 from loopwright.errors import CannotServe, LoopwrightError, NotAllowed, StorageError
 from loopwright.ports import Cards
+from loopwright.runtime.clock import JUMP_MS
 from loopwright.server.context import Context, Serving
 from loopwright.server.cursors import Cursors
 from loopwright.server.dispatch import Application
@@ -29,17 +32,19 @@ from loopwright.server.families import FAMILIES
 from loopwright.server.feed import Feed
 from loopwright.server.gallery import Gallery
 from loopwright.server.holding import Held, announce, holding
-from loopwright.server.logs import log_to
+from loopwright.server.logs import NAME, log_to
 from loopwright.server.openapi import describe
 from loopwright.server.rates import Rates
 from loopwright.server.webhooks import Webhooks
 
+_LOG = logging.getLogger(NAME)
 BACKLOG = 512
 DRAIN_SECONDS = 3
 CLOSE_SECONDS = 6.0
 LAST_SECONDS = 8.0  # after a signal
 RESCUE_SECONDS = 5.0
 FORGET_SECONDS = 600.0
+CLOCK_SECONDS = 30.0
 SOCKET_BYTES = 1_000_000  # of a message
 TARGET_BYTES = 262_144  # so that what is too long is refused by us, in words
 
@@ -112,7 +117,7 @@ async def living(
         here.service.recover()
         jobs = [
             asyncio.ensure_future(job)
-            for job in (feed.watch_others(), _rescuing(here), _forgetting(app))
+            for job in (feed.watch_others(), _rescuing(here), _forgetting(app), watch_clock(here))
         ]
         try:
             yield context, app
@@ -155,6 +160,19 @@ async def _forgetting(app: Application) -> None:
         with contextlib.suppress(LoopwrightError):
             app.repeating.forget_old()
         await asyncio.sleep(FORGET_SECONDS)
+
+
+async def watch_clock(here: Local, every_s: float = CLOCK_SECONDS) -> None:
+    """Say it once when the clock does not fit what was recorded, and whenever it jumps."""
+    told, problem = 0, clock_problem(here.log, here.service.clock.now_ms())
+    if problem:
+        _LOG.warning("%s; %s", problem, CLOCK_FIX)
+    while True:
+        jump = here.jumped()
+        if abs(jump - told) > JUMP_MS:
+            _LOG.warning("%s", jump_words(jump) if jump else "the clock is where it was before")
+        told = jump
+        await asyncio.sleep(every_s)
 
 
 # -- starting --------------------------------------------------------------------------------------

@@ -35,13 +35,17 @@ class Usage(msgspec.Struct):
 
 
 class Gate(msgspec.Struct):
-    """A question to a person, in its run."""
+    """A question to a person, in its run. One that could hide something says how in `marks`, and
+    has every line of it in `shown`, escaped and whole.
+    """
 
     id: str
     path: str
     message: str
     digest: str
     call: dict[str, JsonValue] | None = None
+    marks: list[str] | None = None
+    shown: list[str] | None = None
 
 
 class InboxGate(Gate):

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from loopwright.app.views.exposing import exposure
 from loopwright.kernel.frames import CycleBody, GateState
 from loopwright.model.record import JsonValue, Text
 
@@ -38,4 +39,4 @@ def gate_view(gate: GateState, read: Read) -> dict[str, JsonValue]:
         "digest": gate.digest,
     }
     call = asked_call(gate, read)
-    return shown if call is None else {**shown, "call": call}
+    return {**shown, **({"call": call} if call else {}), **exposure(gate.message, call)}

@@ -4,6 +4,7 @@ from loopwright.app.moments import timestamp
 from loopwright.app.opening import owner_alive
 from loopwright.app.service import Service
 from loopwright.app.views.asked import asked_call
+from loopwright.app.views.exposing import exposure
 from loopwright.app.views.pictures import Picture
 from loopwright.app.views.progress import PassSeen
 from loopwright.app.views.summary import iterations, summary
@@ -74,7 +75,8 @@ def inbox_items(service: Service) -> list[dict[str, JsonValue]]:
         state = states[gate.run]
         found = state.gates.get(gate.gate) if state is not None else None
         call = asked_call(found, service.read_text) if found is not None else None
-        items.append({**_gate_item(service, gate), **({"call": call} if call else {})})
+        shown = exposure(gate.message, call)
+        items.append({**_gate_item(service, gate), **({"call": call} if call else {}), **shown})
     return items
 
 
