@@ -150,10 +150,11 @@ def fenced(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """One entry of a chat: who said it, or which tools were asked for."""
+    """One entry of a chat: who said it, or which tools were asked for; a model, in which turn."""
 
     who: str
     text: str
+    effect: str = ""
 
 
 def said_in(facts: Sequence[AnyFact], read: ReadText) -> Iterator[Said]:
@@ -182,7 +183,7 @@ def _turn(fact: TurnTaken, answers: dict[str, EffectDone], read: ReadText) -> It
     answer = answers.get(fact.effect)
     text = read(answer.output) if answer is not None else ""
     if text.strip():
-        yield Said("assistant", text)
+        yield Said("assistant", text, fact.effect)
     for call in fact.calls:
         problem = f" ({call.problem})" if call.problem else ""
         yield Said("tool", f"{call.tool} {read(call.arguments)}{problem}")

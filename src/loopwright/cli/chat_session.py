@@ -22,6 +22,7 @@ from loopwright.cli.cells import money, tokens
 from loopwright.cli.door import Door, Tone
 from loopwright.cli.lines import Lines
 from loopwright.cli.outcomes import EXIT
+from loopwright.cli.speech import Speech
 from loopwright.cli.texts import cleaned, one_line
 from loopwright.errors import LoopwrightError, NotAllowed
 from loopwright.kernel.facts import GateOpened
@@ -62,6 +63,7 @@ class ChatSession:
         self._lines = lines
         self._run: str | None = None
         self._told = 0
+        self._speech: Speech | None = None
 
     async def begin(self) -> None:
         """Take up a chat that was left, and show what was said last."""
@@ -191,7 +193,13 @@ class ChatSession:
         """Let the model work until it is the person's turn, and show what it said."""
         assert self._run is not None
         while True:
-            await self._here.driver.rest(self._run)
+            self._speech = speech = Speech(self._door, self._run, self._show)
+            stop_listening = self._here.bus.listen(speech.hear)
+            try:
+                await self._here.driver.rest(self._run)
+            finally:
+                stop_listening()
+            speech.pause()
             self._show()
             asked = self._call_gate()
             if asked is None or not await self._decide(asked):
@@ -208,6 +216,8 @@ class ChatSession:
 
     def _put(self, one: Said) -> None:
         if one.who == "assistant":
+            if self._speech is not None and self._speech.has_said(one.effect, one.text):
+                return
             self._door.put(cleaned(one.text).rstrip("\n"))
         elif one.who == "user" and self._options.resume is not None and self._told == 0:
             self._door.say(f"you: {one_line(one.text, TOOL_CHARS)}", tone="dim")
