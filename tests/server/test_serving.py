@@ -175,6 +175,7 @@ def test_a_port_that_is_taken(tmp_path: Path) -> None:
     assert "--port" in said
 
 
+@pytest.mark.item("coqui-58")
 @pytest.mark.parametrize("host", ["0.0.0.0", "::"])
 def test_an_address_that_others_can_reach(tmp_path: Path, host: str) -> None:
     """Without people and TLS nothing but this machine is served, and the reason is told."""

@@ -73,10 +73,10 @@ async def resume_all(here: Local) -> list[tuple[str, int]]:
 # -- stopping ------------------------------------------------------------------------------------
 
 
-async def stop_run(here: Local, reference: str) -> str:
+async def stop_run(here: Local, reference: str, *, by: str | None = None) -> str:
     """End a run and wait until it has ended."""
     run = here.service.find(reference)
-    if not await here.service.stop(run, by=current_user()):
+    if not await here.service.stop(run, by=current_user() if by is None else by):
         head = here.log.row(run).headline
         raise Conflict(f"{run} has already ended: {head.status} ({head.reason})", code="ended")
     await _ended(here, [run])

@@ -89,10 +89,10 @@ def _is_name(path: Path) -> bool:
     return not path.suffix and path.name == str(path) and not path.exists()
 
 
-def prepare_named(name: str, wish: Wish) -> tuple[Start, Definition]:
-    """A run of a definition that is known by its name."""
+def prepare_named(name: str, wish: Wish, *, cwd: Path | None = None) -> tuple[Start, Definition]:
+    """A run of a definition that is known by its name here, or in another folder."""
     assert wish.home is not None, "the door knows where definitions are"
-    known = Library(wish.home, Path.cwd())
+    known = Library(wish.home, cwd or Path.cwd())
     definition = known.read(name, {**wish.values, **_input_values(wish.inputs)})
     return _prepare(definition, wish, base=Path.cwd()), definition
 

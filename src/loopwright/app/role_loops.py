@@ -49,6 +49,7 @@ class Loops:
     settings: Settings
     cwd: Path
     agents: Sequence[str] = ()  # what stands behind the roles, as `--agent` says it
+    by: str | None = None  # who acts; without a name, the user of this machine
 
     # -- definitions and starting
 
@@ -75,6 +76,7 @@ class Loops:
                 home=self.settings.home,
                 max=wish.max_iterations,
             ),
+            cwd=self.cwd,
         )
         project = project_for(
             self.here.trackers,
@@ -88,7 +90,12 @@ class Loops:
             now_ms=self.here.service.clock.now_ms(),
         )
         run = await self.here.service.start(
-            replace(start, session=wish.session, project=project.id)
+            replace(
+                start,
+                session=wish.session,
+                project=project.id,
+                by=start.by if self.by is None else self.by,
+            )
         )
         rounds = seen(definition.plan, (), lambda _: "")
         return {
@@ -190,11 +197,11 @@ class Loops:
     async def _do(self, action: str, run: str) -> None:
         match action:
             case "pause":
-                await pause_run(self.here.service, run)
+                await pause_run(self.here.service, run, by=self.by)
             case "resume":
-                await resume_run(self.here, run)
+                await resume_run(self.here, run, by=self.by)
             case _:
-                await stop_run(self.here, run)
+                await stop_run(self.here, run, by=self.by)
 
 
 def _check(wish: LoopWish) -> None:

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from loopwright.app.access import Access
 from loopwright.app.definitions import Definitions
 from loopwright.app.people import People
+from loopwright.app.pulse import Pulse
 from loopwright.app.service import Service
 from loopwright.app.settings import Settings
 from loopwright.app.wiring import Local
@@ -83,6 +84,7 @@ class Context:
     feed: Feed
     gallery: Gallery
     cursors: Cursors
+    pulse: Pulse
     described: dict[str, object] = field(default_factory=dict)  # the API, for programs
     metrics: Metrics = field(default_factory=Metrics)
     closing: asyncio.Event = field(default_factory=asyncio.Event)  # the server is on its way out

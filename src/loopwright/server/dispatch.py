@@ -18,7 +18,7 @@ from loopwright.server.guarding import Guard
 from loopwright.server.identity import identify
 from loopwright.server.logs import NAME
 from loopwright.server.rates import Rates
-from loopwright.server.refusals import Refusal, headers_of, no_route, problem_of
+from loopwright.server.refusals import Refusal, headers_of, no_route, odd_path, problem_of
 from loopwright.server.repeating import HEADER, Repeating
 from loopwright.server.roles import admit
 from loopwright.server.routes import Asked, Family, Refuse, Route
@@ -106,8 +106,9 @@ class Application:
     def _find(self, request: Request) -> tuple[Family, Route, dict[str, str]]:
         path, method = request.scope["path"], request.method
         raw = bytes(request.scope.get("raw_path") or b"").lower()
-        if b"%2f" in raw or b"%00" in raw or b"%5c" in raw:
-            raise no_route(path)
+        tricks = b"%2f" in raw or b"%00" in raw or b"%5c" in raw
+        if tricks or ".." in path.split("/"):
+            raise odd_path(path)
         allowed: list[str] = []
         for family, route in self._table:
             matched = route.pattern.fullmatch(path)

@@ -6,6 +6,7 @@ from dataclasses import replace
 from loopwright.app.problems import Problem, known_problem
 from loopwright.errors import LoopwrightError, StorageError
 
+ODD_PATH = "odd-path"
 UNFIT = (
     "bad-definition-name",
     "bad-url",
@@ -92,3 +93,8 @@ def bad_json(why: str) -> Refusal:
 
 def no_route(path: str) -> Refusal:
     return Refusal(404, "not-found", f"nothing is served at {path[:200]!a}")
+
+
+def odd_path(path: str) -> Refusal:
+    """A path that could be taken for another one."""
+    return Refusal(404, "odd-path", f"nothing is served at {path[:200]!a}")

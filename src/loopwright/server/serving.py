@@ -19,6 +19,7 @@ from loopwright import __version__
 from loopwright.app.access import PERSON, Access
 from loopwright.app.definitions import Definitions
 from loopwright.app.people import People
+from loopwright.app.pulse import LOOPS, TASKS, Pulse
 from loopwright.app.settings import Settings
 from loopwright.app.surroundings import CLOCK_FIX, clock_problem, jump_words
 from loopwright.app.wiring import Local, local
@@ -43,6 +44,7 @@ DRAIN_SECONDS = 3
 CLOSE_SECONDS = 6.0
 LAST_SECONDS = 8.0  # after a signal
 RESCUE_SECONDS = 5.0
+BEAT_SECONDS = 1.0
 FORGET_SECONDS = 600.0
 CLOCK_SECONDS = 30.0
 SOCKET_BYTES = 1_000_000  # of a message
@@ -108,6 +110,7 @@ async def living(
             feed=feed,
             gallery=Gallery(here.service),
             cursors=Cursors(here.log),
+            pulse=Pulse(clock.now_ms()),
             described=describe(FAMILIES),
         )
         app = Application(context, FAMILIES)
@@ -117,7 +120,13 @@ async def living(
         here.service.recover()
         jobs = [
             asyncio.ensure_future(job)
-            for job in (feed.watch_others(), _rescuing(here), _forgetting(app), watch_clock(here))
+            for job in (
+                feed.watch_others(),
+                _rescuing(context),
+                _beating(context),
+                _forgetting(app),
+                watch_clock(here),
+            )
         ]
         try:
             yield context, app
@@ -141,9 +150,18 @@ async def _bounded(settings: Settings) -> AsyncIterator[Local]:
             await asyncio.wait_for(stack.aclose(), CLOSE_SECONDS)
 
 
-async def _rescuing(here: Local) -> None:
-    """Take up what other processes leave behind while we are here."""
+async def _beating(context: Context) -> None:
+    """Whatever holds up this thread holds this up too."""
     while True:
+        context.pulse.beat(TASKS, context.clock.now_ms())
+        await asyncio.sleep(BEAT_SECONDS)
+
+
+async def _rescuing(context: Context) -> None:
+    """Take up what other processes leave behind while we are here."""
+    here = context.here
+    while True:
+        context.pulse.beat(LOOPS, context.clock.now_ms())
         await asyncio.sleep(RESCUE_SECONDS)
         with contextlib.suppress(StorageError):  # the disk may come back
             rows = [row for row in here.log.rows(statuses=("running",)) if not _ours(here, row.run)]

@@ -269,3 +269,40 @@ class WebhookMade(WebhookItem):
     """A new one; its secret is told once."""
 
     secret: str
+
+
+class SessionItem(msgspec.Struct):
+    """What several loops have in common."""
+
+    id: str
+    title: str
+    by: str
+    status: Literal["open", "closed"]
+    created_at: str | None
+    closed_at: str | None
+
+
+class SessionList(msgspec.Struct):
+    """Sessions, newest first."""
+
+    sessions: list[SessionItem]
+
+
+class Manager(msgspec.Struct):
+    """Something that has to go round for loops to move."""
+
+    available: bool
+    ready: bool
+    last_tick_at: str | None
+    last_reconcile_at: str | None = None
+
+
+class LoopHealth(msgspec.Struct):
+    """Whether loops that are started now will move."""
+
+    status: str
+    version: str
+    uptime_seconds: float
+    workspace_id: str
+    database_id: str
+    managers: dict[str, Manager]

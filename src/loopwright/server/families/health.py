@@ -3,13 +3,15 @@
 from starlette.responses import Response
 
 from loopwright import __version__
+from loopwright.app.moments import timestamp
+from loopwright.app.pulse import LOOPS, TASKS, fingerprint
 from loopwright.errors import StorageError
 from loopwright.model.record import JsonValue
 from loopwright.ports import OPEN_STATUSES
 from loopwright.server.answers import as_response
 from loopwright.server.metrics import MEDIA
 from loopwright.server.routes import Answer, Asked, Family, Route
-from loopwright.server.shapes import Health, Version
+from loopwright.server.shapes import Health, LoopHealth, Version
 
 API = 1
 
@@ -32,7 +34,9 @@ async def healthz(asked: Asked) -> Answer:
 
 
 async def readyz(asked: Asked) -> Answer:
-    parts = _parts(asked)
+    parts, now = _parts(asked), asked.context.clock.now_ms()
+    if not all(asked.context.pulse.is_ready(name, now) for name in (TASKS, LOOPS)):
+        parts["managers"] = "stale"
     ready = all(one == "ok" for one in parts.values())
     return _told("ready" if ready else "not ready", parts, well=ready)
 
@@ -42,6 +46,29 @@ def _told(status: str, parts: dict[str, str], *, well: bool) -> Answer:
     if not well:
         response.headers["Retry-After"] = "5"
     return response
+
+
+async def loop_health(asked: Asked) -> Answer:
+    """For whoever is about to start a loop: whether it would move, and whether it is this home."""
+    context, now = asked.context, asked.context.clock.now_ms()
+    parts, pulse = _parts(asked), context.pulse
+    managers: dict[str, dict[str, JsonValue]] = {}
+    for name in (TASKS, LOOPS):
+        last = pulse.beats.get(name)
+        managers[name] = {
+            "available": True,
+            "ready": pulse.is_ready(name, now),
+            "last_tick_at": None if last is None else timestamp(last),
+        }
+    managers[LOOPS]["last_reconcile_at"] = managers[LOOPS]["last_tick_at"]
+    return {
+        "status": "ok" if all(one == "ok" for one in parts.values()) else "ill",
+        "version": __version__,
+        "uptime_seconds": (now - pulse.began) / 1_000,
+        "workspace_id": fingerprint(context.serving.workspace),
+        "database_id": fingerprint(context.settings.home),
+        "managers": managers,
+    }
 
 
 async def version(_asked: Asked) -> Answer:
@@ -78,6 +105,14 @@ FAMILY = Family(
             need="open",
             say="Whether the server takes work",
             answer=Health,
+        ),
+        Route(
+            method="GET",
+            path="/api/v1/health",
+            handle=loop_health,
+            need="open",
+            say="Whether a loop that is started now will move",
+            answer=LoopHealth,
         ),
         Route(
             method="GET",

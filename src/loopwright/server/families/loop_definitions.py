@@ -1,0 +1,138 @@
+"""Definitions of loops by their name: list, show, write under a version, delete."""
+
+import msgspec
+from starlette.requests import Request
+
+from loopwright.app.library import NEW, Library, Listed
+from loopwright.model.record import JsonValue
+from loopwright.server.answers import as_response
+from loopwright.server.loop_refusals import refuse_definition
+from loopwright.server.loop_shapes import (
+    DefinitionBody,
+    Deleted,
+    LoopDefinition,
+    LoopDefinitions,
+    LoopFailure,
+)
+from loopwright.server.refusals import Refusal
+from loopwright.server.routes import Answer, Asked, Family, Route
+
+BASE = "/api/v1/loops/definitions"
+
+
+def _library(asked: Asked) -> Library:
+    return Library(asked.context.settings.home, asked.context.serving.workspace)
+
+
+async def listed(asked: Asked) -> Answer:
+    found = [_item(one) for one in _library(asked).all()]
+    return {"definitions": found, "count": len(found)}
+
+
+async def shown(asked: Asked) -> Answer:
+    return _told(_library(asked).get(asked.params["name"]), 200)
+
+
+async def saved(asked: Asked) -> Answer:
+    """New with `If-None-Match: *`, changed with `If-Match: VERSION`, and nothing without either."""
+    name, context = asked.params["name"], asked.context
+    expected = _expected(asked.request)
+    body = asked.body(DefinitionBody)
+    written = msgspec.to_builtins(body)
+    data = msgspec.json.format(msgspec.json.encode({"name": name, **written}), indent=2)
+    stored, is_new = _library(asked).save(name, data, expected=expected)
+    row = context.access.row(asked.who.name, "loop-definition.saved", name, stored.version)
+    context.cards.change(audit=[row])
+    return _told(stored, 201 if is_new else 200)
+
+
+def _expected(request: Request) -> str:
+    """Which version is replaced, or that there is none."""
+    new, seen = request.headers.get("if-none-match"), request.headers.get("if-match")
+    if new is not None and new.strip() == "*" and seen is None:
+        return NEW
+    if seen is not None and new is None and seen.strip() != "*":
+        return _tag(seen)
+    raise Refusal(
+        409,
+        "precondition-required",
+        "say which version you replace",
+        hint="send If-Match: VERSION, or If-None-Match: * for a new one",
+    )
+
+
+def _tag(given: str) -> str:
+    return given.strip().removeprefix("W/").strip('"')
+
+
+async def deleted(asked: Asked) -> Answer:
+    name, context = asked.params["name"], asked.context
+    seen = asked.request.headers.get("if-match")
+    _library(asked).delete(name, expected=None if seen is None else _tag(seen))
+    context.cards.change(
+        audit=[context.access.row(asked.who.name, "loop-definition.deleted", name)]
+    )
+    return {"deleted": True, "id": name}
+
+
+def _told(found: Listed, status: int) -> Answer:
+    response = as_response(_item(found), status)
+    response.headers["ETag"] = f'"{found.version}"'
+    return response
+
+
+def _item(found: Listed) -> dict[str, JsonValue]:
+    """As everybody lists it, but for where on the disk it lies."""
+    told = {"description": "", "roles": [], "termination": {}, "parameters": [], **found.as_dict()}
+    del told["file"]
+    problems = told["problems"]
+    assert isinstance(problems, list)
+    told["problems"] = [
+        {name: value for name, value in one.items() if name != "file"}
+        for one in problems
+        if isinstance(one, dict)
+    ]
+    return told
+
+
+FAMILY = Family(
+    name="loop definitions",
+    prefix=BASE,
+    refuse=refuse_definition,
+    failure=LoopFailure,
+    routes=(
+        Route(
+            method="GET",
+            path=BASE,
+            handle=listed,
+            need="viewer",
+            say="Definitions of loops by name, and what is wrong with those that cannot be used",
+            answer=LoopDefinitions,
+        ),
+        Route(
+            method="GET",
+            path=f"{BASE}/{{name}}",
+            handle=shown,
+            need="viewer",
+            say="One definition, with its version as its ETag",
+            answer=LoopDefinition,
+        ),
+        Route(
+            method="PUT",
+            path=f"{BASE}/{{name}}",
+            handle=saved,
+            need="editor",
+            say="Write a definition: If-None-Match: * for a new one, If-Match to change one",
+            body=DefinitionBody,
+            answer=LoopDefinition,
+        ),
+        Route(
+            method="DELETE",
+            path=f"{BASE}/{{name}}",
+            handle=deleted,
+            need="editor",
+            say="Delete a definition of your own; what it hid is back then",
+            answer=Deleted,
+        ),
+    ),
+)

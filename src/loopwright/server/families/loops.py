@@ -1,0 +1,321 @@
+"""Loops of roles: start, list, look, steer, forget, in the shapes of the system they come from."""
+
+from dataclasses import replace
+
+import msgspec
+
+from loopwright.app.dialects import OF_LOOPS
+from loopwright.app.loop_records import figures, forget
+from loopwright.app.role_loops import Loops, LoopWish
+from loopwright.app.sessions import Sessions
+from loopwright.app.views.loop_sheets import Sheet, sheet
+from loopwright.app.views.loops import loop_status
+from loopwright.errors import NotFound
+from loopwright.model.record import JsonValue
+from loopwright.ports import RunRow
+from loopwright.server.answers import as_response
+from loopwright.server.context import Context
+from loopwright.server.loop_refusals import refuse
+from loopwright.server.loop_shapes import (
+    ActiveCount,
+    Deleted,
+    Figures,
+    History,
+    Iterations,
+    LoopFailure,
+    LoopsQuery,
+    ManyLoops,
+    OneIteration,
+    OneLoop,
+    StartBody,
+    Steered,
+)
+from loopwright.server.refusals import Refusal
+from loopwright.server.routes import Answer, Asked, Family, Route
+
+BASE = "/api/v1/loops"
+HEADLESS = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
+AT_ONCE = 500
+
+
+def sessions_of(context: Context) -> Sessions:
+    """The sessions of this home."""
+    return Sessions(context.here.log, context.cards, context.access)
+
+
+def loops_for(asked: Asked) -> Loops:
+    """The loops of this home, for whoever asks."""
+    context = asked.context
+    return Loops(
+        here=context.here,
+        settings=context.settings,
+        cwd=context.serving.workspace,
+        by=asked.who.name,
+    )
+
+
+def row_of(asked: Asked) -> RunRow:
+    """The loop that is asked about, by its whole id; NotFound for other runs too."""
+    row = asked.context.here.log.row(asked.params["loop"])
+    if row.headline.dialect != OF_LOOPS:
+        raise NotFound(f"{row.run} is no loop of roles")
+    return row
+
+
+def sheet_of(asked: Asked) -> Sheet:
+    return sheet(asked.context.service, row_of(asked))
+
+
+# -- lists -----------------------------------------------------------------------------------------
+
+
+async def listed(asked: Asked) -> Answer:
+    context, query = asked.context, asked.query(LoopsQuery)
+    before = context.cursors.place("loops", query.cursor) if query.cursor is not None else None
+    found = _page(context, query, before)
+    page = found[: query.limit]
+    more = context.cursors.after("loops", page[-1].run) if len(found) > query.limit else None
+    return {
+        "loops": [sheet(context.service, row).loop() for row in page],
+        "count": len(page),
+        "active": _active(context),
+        "next": more,
+    }
+
+
+def _page(context: Context, query: LoopsQuery, before: str | None) -> list[RunRow]:
+    """As many as are asked for and one more, if there are so many."""
+    found: list[RunRow] = []
+    while len(found) <= query.limit:
+        rows = context.here.log.rows(before=before, limit=AT_ONCE)
+        found += [row for row in rows if _fits(row, query)]
+        if len(rows) < AT_ONCE:
+            break
+        before = rows[-1].run
+    return found
+
+
+def _fits(row: RunRow, query: LoopsQuery) -> bool:
+    if row.headline.dialect != OF_LOOPS:
+        return False
+    if query.status and loop_status(row) != query.status:
+        return False
+    headless = HEADLESS.get((query.headless or "").lower())
+    return headless is None or headless is (not row.headline.session)
+
+
+def _active(context: Context) -> int:
+    rows = context.here.log.rows(statuses=("running",))
+    return sum(row.headline.dialect == OF_LOOPS for row in rows)
+
+
+async def active(asked: Asked) -> Answer:
+    return {"active": _active(asked.context)}
+
+
+# -- one loop --------------------------------------------------------------------------------------
+
+
+async def started(asked: Asked) -> Answer:
+    context, body = asked.context, asked.body(StartBody)
+    if context.closing.is_set():
+        raise Refusal(503, "draining", "the server is about to stop", headers={"Retry-After": "5"})
+    if body.session_id is not None:
+        sessions_of(context).check(body.session_id)
+    named = [f"{name}={spec}" for name, spec in body.agents.items()]
+    loops = replace(loops_for(asked), agents=[*([body.agent] if body.agent else []), *named])
+    wish = LoopWish(
+        definition=body.definition,
+        goal=body.goal,
+        parameters={name: _text(value) for name, value in body.parameters.items()},
+        max_iterations=body.max_iterations,
+        project_id=body.project_id or "",
+        project_slug=body.project_slug or "",
+        session=body.session_id or "",
+    )
+    run = str((await loops.start(wish))["loop_id"])
+    response = as_response(_whole(sheet(context.service, context.here.log.row(run))), 201)
+    response.headers["Location"] = f"{BASE}/{run}"
+    return response
+
+
+def _text(value: str | float) -> str:
+    """A parameter as it stands in a text."""
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+
+
+async def shown(asked: Asked) -> Answer:
+    return _whole(sheet_of(asked))
+
+
+def _whole(found: Sheet) -> dict[str, JsonValue]:
+    newest = found.newest()
+    return {
+        "loop": found.loop(),
+        "iteration": found.iteration(newest),
+        "stages": found.stages(newest),
+    }
+
+
+async def history(asked: Asked) -> Answer:
+    found = sheet_of(asked)
+    told = [found.in_full(cycle) for cycle in found.cycles]
+    return {"loop": found.loop(), "history": told, "count": len(told)}
+
+
+async def iterations(asked: Asked) -> Answer:
+    found = sheet_of(asked)
+    told = [found.iteration(cycle) for cycle in found.cycles]
+    return {"iterations": told, "count": len(told)}
+
+
+async def iteration(asked: Asked) -> Answer:
+    found, wanted = sheet_of(asked), asked.params["iteration"]
+    for cycle in found.cycles:
+        if cycle.name(found.row.run) == wanted:
+            return {"iteration": found.iteration(cycle), "stages": found.stages(cycle)}
+    raise NotFound(f"{found.row.run} has no iteration {wanted[:80]!a}")
+
+
+async def metrics(asked: Asked) -> Answer:
+    row = row_of(asked)
+    until = row.headline.finished_at or asked.context.clock.now_ms()
+    took = (until - row.headline.started_at) / 1_000
+    return {**figures(asked.context.service, row.run), "duration_seconds": took}
+
+
+async def deleted(asked: Asked) -> Answer:
+    row, context = row_of(asked), asked.context
+    told = forget(context.service, row.run)
+    context.cards.change(audit=[context.access.row(asked.who.name, "loop.deleted", row.run)])
+    return told
+
+
+# -- steering --------------------------------------------------------------------------------------
+
+
+async def paused(asked: Asked) -> Answer:
+    return await _steered(asked, "pause")
+
+
+async def resumed(asked: Asked) -> Answer:
+    return await _steered(asked, "resume")
+
+
+async def stopped(asked: Asked) -> Answer:
+    return await _steered(asked, "stop")
+
+
+async def _steered(asked: Asked, action: str) -> Answer:
+    row = row_of(asked)
+    await loops_for(asked).control(action, row.run)
+    return {"id": row.run, "status": loop_status(asked.context.here.log.row(row.run))}
+
+
+FAMILY = Family(
+    name="loops",
+    prefix=BASE,
+    refuse=refuse,
+    failure=LoopFailure,
+    routes=(
+        Route(
+            method="GET",
+            path=BASE,
+            handle=listed,
+            need="viewer",
+            say="Loops of roles, newest first",
+            query=LoopsQuery,
+            answer=ManyLoops,
+        ),
+        Route(
+            method="POST",
+            path=BASE,
+            handle=started,
+            need="editor",
+            say="Start a loop from a definition with a goal",
+            body=StartBody,
+            answer=OneLoop,
+            status=201,
+        ),
+        Route(
+            method="GET",
+            path=f"{BASE}/active/count",
+            handle=active,
+            need="viewer",
+            say="How many loops are running",
+            answer=ActiveCount,
+        ),
+        Route(
+            method="GET",
+            path=f"{BASE}/{{loop}}",
+            handle=shown,
+            need="viewer",
+            say="A loop with its newest iteration",
+            answer=OneLoop,
+        ),
+        Route(
+            method="DELETE",
+            path=f"{BASE}/{{loop}}",
+            handle=deleted,
+            need="editor",
+            say="Forget a loop that has ended",
+            answer=Deleted,
+        ),
+        Route(
+            method="GET",
+            path=f"{BASE}/{{loop}}/history",
+            handle=history,
+            need="viewer",
+            say="Every iteration of a loop with its stages",
+            answer=History,
+        ),
+        Route(
+            method="GET",
+            path=f"{BASE}/{{loop}}/metrics",
+            handle=metrics,
+            need="viewer",
+            say="Totals of a loop",
+            answer=Figures,
+        ),
+        Route(
+            method="GET",
+            path=f"{BASE}/{{loop}}/iterations",
+            handle=iterations,
+            need="viewer",
+            say="The iterations of a loop",
+            answer=Iterations,
+        ),
+        Route(
+            method="GET",
+            path=f"{BASE}/{{loop}}/iterations/{{iteration}}",
+            handle=iteration,
+            need="viewer",
+            say="One iteration with its stages",
+            answer=OneIteration,
+        ),
+        Route(
+            method="POST",
+            path=f"{BASE}/{{loop}}/pause",
+            handle=paused,
+            need="editor",
+            say="Pause a running loop; the stage under way goes on to its end",
+            answer=Steered,
+        ),
+        Route(
+            method="POST",
+            path=f"{BASE}/{{loop}}/resume",
+            handle=resumed,
+            need="editor",
+            say="Let a paused loop go on",
+            answer=Steered,
+        ),
+        Route(
+            method="POST",
+            path=f"{BASE}/{{loop}}/stop",
+            handle=stopped,
+            need="editor",
+            say="End a loop now",
+            answer=Steered,
+        ),
+    ),
+)
