@@ -144,9 +144,9 @@ def test_another_agent() -> None:
         process = World().process(by_model)
         plan = replace(LOOP, agents={"worker": Agent(spec="command:one")})
         name = await ended(process, plan)
-        made = await forked(process, name, "main.1", agents=("worker=command:two",))
+        made = await forked(process, name, "main.1", agents=("worker=command:sh",))
         specs = [j.agent.spec for j in process.scripted.jobs if j.run == made and j.agent]
-        assert specs == ["command:two", "command:two"]
+        assert specs == ["command:sh", "command:sh"]
         assert process.state(name).plan.agents["worker"].spec == "command:one"
 
     run(body())

@@ -166,17 +166,17 @@ def test_agents_and_limits_may_change() -> None:
         process = World().process(lambda job: costly)
         name = await ended(process, plan)
         assert process.log.row(name).headline.reason == "budget"
-        changes = Changes(agents=["worker=command:three"], budget="tokens=200")
+        changes = Changes(agents=["worker=command:sh"], budget="tokens=200")
         await reopen(process.service, name, changes=changes)
         await process.driver.rest(name)
         state = process.state(name)
         assert process.status(name) == "completed"
         assert state.plan.limits == Limits(tokens=200, wall_ms=60_000)
         [fact] = [f for f in process.facts(name) if isinstance(f, AgentChanged)]
-        assert (fact.agent, fact.becomes.spec) == ("worker", "command:three")
+        assert (fact.agent, fact.becomes.spec) == ("worker", "command:sh")
         assert [job.agent.spec for job in process.scripted.jobs if job.agent] == [
             "command:one",
-            "command:three",
+            "command:sh",
         ]
 
     run(body())

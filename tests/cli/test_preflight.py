@@ -72,3 +72,23 @@ def test_a_step_after_others(lw: Place) -> None:
 def test_a_dry_run_needs_no_programs(lw: Place) -> None:
     """Nothing is called there, so nothing has to be here."""
     assert lw("run", definition(lw, agent="command:./nope"), "--dry-run").code == 0
+
+
+@pytest.mark.parametrize("verb", ["resume", "fork"])
+def test_another_agent_that_is_not_here(lw: Place, verb: str) -> None:
+    """Whoever takes the place of an agent is looked for first; the run is left as it was."""
+    file = lw.loop(lw.script("a", "b"), max=1, until={"contains": "DONE"})
+    run = lw("run", file, "--json").json["run"]
+    before = lw.kinds(run)
+    told = lw(
+        verb,
+        run,
+        "--max",
+        "3",
+        "--agent",
+        "command:./nope",
+        *(("--at", "1") if verb == "fork" else ()),
+    )
+    assert (told.code, "nope" in told.err) == (2, True), told
+    assert lw.kinds(run) == before
+    assert len(lw("ls", "--json").json["runs"]) == 1

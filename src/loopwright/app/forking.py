@@ -196,7 +196,7 @@ def _agents(state: State, wish: Fork, *, at: int, by: str) -> list[AnyFact]:
     plan, given = state.plan, list(wish.agents)
     if wish.model is not None:
         given += _asked_instead(plan, wish.agents, wish.model.removeprefix(CHAT).strip())
-    return changed_agents(plan, given, at=at, by=by)
+    return changed_agents(state, given, at=at, by=by)
 
 
 def _asked_instead(plan: Plan, agents: Sequence[str], model: str) -> list[str]:

@@ -6,7 +6,7 @@ else is done before, and whatever stands behind a condition.
 """
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,15 +44,25 @@ class _Named:
 def preflight(start: Start, environment: Mapping[str, str] | None = None) -> list[str]:
     """Refuse a run whose programs are not here; what it may still bring is told in warnings."""
     env = os.environ if environment is None else environment
-    folder = str(start.workspace.absolute())
+    return _looked_for(_programs(start.plan), start.workspace, env)
+
+
+def preflight_agents(agents: Mapping[str, Agent], workspace: Path) -> None:
+    """Refuse agents that take the place of others in a run, if their programs are not here."""
+    found = (one for name in agents for one in _of_agent(name, agents, later=False, maybe=False))
+    _looked_for(found, workspace, os.environ)
+
+
+def _looked_for(named: Iterable[_Named], workspace: Path, env: Mapping[str, str]) -> list[str]:
+    folder = str(workspace.absolute())
     warnings: dict[str, None] = {}
-    for named in _programs(start.plan):
+    for one in named:
         try:
-            resolve_program(named.program, folder, env.get("PATH"))
+            resolve_program(one.program, folder, env.get("PATH"))
         except CannotStart as why:
-            words = f"{named.what}: {why.detail.replace('/./', '/')}"
-            if not _may_come(named, why, Path(folder)):
-                fix = named.fix or _fix(named, why)
+            words = f"{one.what}: {why.detail.replace('/./', '/')}"
+            if not _may_come(one, why, Path(folder)):
+                fix = one.fix or _fix(one, why)
                 raise LoopwrightError(words, code="no-program", hint=fix) from None
             warnings[f"{words} (so far)"] = None
     return list(warnings)

@@ -7,6 +7,7 @@ from pathlib import Path
 from loopwright.app.auditing import audit_rows
 from loopwright.app.binding import bind_agents
 from loopwright.app.keeping import taken
+from loopwright.app.preflight import preflight_agents
 from loopwright.app.preparing import agent_choices, tightened
 from loopwright.app.rights import rights_of, with_rights
 from loopwright.app.service import CAS_TRIES, Service, row_ended
@@ -15,7 +16,6 @@ from loopwright.errors import Conflict, LoopwrightError, VersionConflict
 from loopwright.kernel.facts import AgentChanged, AnyFact, RunReopened
 from loopwright.kernel.reopening import REOPENED, at_cap
 from loopwright.kernel.state import State
-from loopwright.model.plan import Plan
 from loopwright.ports import Append, RunRow
 
 
@@ -132,19 +132,23 @@ def _facts(state: State, *, at: int, by: str, changes: Changes) -> list[AnyFact]
     plan = state.plan
     limits = tightened(plan.limits, changes.budget) if changes.budget else None
     opened = RunReopened(at=at, by=by, limits=limits, passes=changes.passes)
-    return [opened, *changed_agents(plan, changes.agents, at=at, by=by)]
+    return [opened, *changed_agents(state, changes.agents, at=at, by=by)]
 
 
-def changed_agents(plan: Plan, given: Sequence[str], *, at: int, by: str) -> list[AnyFact]:
+def changed_agents(state: State, given: Sequence[str], *, at: int, by: str) -> list[AnyFact]:
     """Agents that have something else behind them from now on: `SPEC` for all, or `NAME=SPEC`."""
+    plan = state.plan
     default, named = agent_choices(given)
     if not default and not named:
         return []
     here = Path.cwd()
     bound = bind_agents(plan, default=default, named=named, base=here, cwd=here)
     bound = with_rights(bound, rights_of(plan))
+    changed = {
+        name: agent for name, agent in bound.agents.items() if agent != plan.agents.get(name)
+    }
+    if state.started is not None:
+        preflight_agents(changed, Path(state.started.workspace))
     return [
-        AgentChanged(at=at, agent=name, becomes=agent, by=by)
-        for name, agent in bound.agents.items()
-        if agent != plan.agents.get(name)
+        AgentChanged(at=at, agent=name, becomes=agent, by=by) for name, agent in changed.items()
     ]
