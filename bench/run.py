@@ -18,7 +18,16 @@ import tempfile
 from pathlib import Path
 
 from harness import environment, report
-from harness.contest import CONTENDERS, FULL, QUICK, Contender, ContenderFailedError, Contest
+from harness.contest import (
+    CONTENDERS,
+    FULL,
+    QUICK,
+    SERVER,
+    Contender,
+    ContenderFailedError,
+    Contest,
+    Workload,
+)
 from harness.environment import note
 
 RESULTS = Path(__file__).resolve().parent / "results"
@@ -67,12 +76,17 @@ def entered(chosen: argparse.Namespace) -> list[Contender]:
     return present
 
 
+def _is_ours(contender: Contender, workload: Workload | None) -> bool:
+    mine = workload is not None and contender.name in workload.contenders
+    return mine and contender.name in ("ours", *SERVER)
+
+
 def profiles(event: Contest) -> dict[str, list[str]]:
     """Run what missed a figure once more under the profiler and say where the time goes."""
-    ours = next((c for c in event.contenders if c.name == "ours"), None)
     found: dict[str, list[str]] = {}
     for target in report.missed(event.samples):
         workload = next((w for w in event.workloads if w.key == target.workload), None)
+        ours = next((c for c in event.contenders if _is_ours(c, workload)), None)
         if ours is None or workload is None or workload.key in found:
             continue
         note(f"bench: profiling {workload.key}, which missed: {target.figure}")

@@ -38,6 +38,7 @@ class Contender:
 
 CONTENDERS = (
     Contender("ours", "ours.py", "project"),
+    Contender("server", "server.py", "project"),
     Contender("bare", "bare.py", "project"),
     Contender("bare-group", "bare.py", "project", ("--variant", "group")),
     Contender("langgraph-sync", "langgraph_sync.py", "peers"),
@@ -64,7 +65,8 @@ class Workload:
         return [self.name, "--n", str(self.n), *passes]
 
 
-EVERYBODY = tuple(contender.name for contender in CONTENDERS)
+SERVER = ("server",)
+EVERYBODY = tuple(contender.name for contender in CONTENDERS if contender.name not in SERVER)
 RECOVERING = ("ours", "bare", "bare-group", "langgraph-async", "dbos-sqlite")
 
 FULL = (
@@ -92,6 +94,11 @@ FULL = (
     Workload("requests", "requests", 300, rounds={"ours": 2}),
     Workload("streams", "streams", 100, rounds={"ours": 3}),
     Workload("help", "help", 1),
+    Workload("live", "live", 100, contenders=SERVER, rounds={"server": 3}),
+    Workload("live-ten", "live-ten", 100, contenders=SERVER, rounds={"server": 2}),
+    Workload("lookups", "lookups", 8_000, contenders=SERVER, rounds={"server": 3}),
+    Workload("crowd", "crowd", 10_000, contenders=SERVER, rounds={"server": 2}),
+    Workload("long", "long", 1_000_000, contenders=SERVER, rounds={"server": 1}),
 )
 """The workloads the targets are about."""
 
@@ -114,6 +121,11 @@ QUICK = (
     Workload("requests", "requests", 300, rounds={"ours": 1}),
     Workload("streams", "streams", 20, rounds={"ours": 1}),
     Workload("help", "help", 1),
+    Workload("live", "live", 20, contenders=SERVER, rounds={"server": 1}),
+    Workload("live-ten", "live-ten", 20, contenders=SERVER, rounds={"server": 1}),
+    Workload("lookups", "lookups", 1_000, contenders=SERVER, rounds={"server": 1}),
+    Workload("crowd", "crowd", 500, contenders=SERVER, rounds={"server": 1}),
+    Workload("long", "long", 20_000, contenders=SERVER, rounds={"server": 1}),
 )
 """The same, small: to see that everything works, not to be quoted."""
 
@@ -194,7 +206,9 @@ class Contest:
     ) -> Sample:
         """One process, one line of JSON, one fresh directory."""
         data = Path(tempfile.mkdtemp(prefix="run-", dir=self.directory))
-        profiler = [] if profile is None else ["-m", "cProfile", "-o", str(profile)]
+        # A client that is profiled says nothing about its server: that one is told to do it.
+        own = profile is not None and contender.name not in SERVER
+        profiler = ["-m", "cProfile", "-o", str(profile)] if own else []
         command = [self.pythons[contender.home], *profiler, str(contender.path)]
         command += [*workload.arguments(), "--dir", str(data), *contender.options]
         try:
@@ -203,7 +217,7 @@ class Contest:
                 capture_output=True,
                 text=True,
                 timeout=LIMIT_SECONDS,
-                env=_environment(),
+                env=_environment() | ({"BENCH_PROFILE": str(profile)} if profile else {}),
                 check=False,
             )
         except subprocess.TimeoutExpired:

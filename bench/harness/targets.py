@@ -69,6 +69,10 @@ def _ours(workload: str, metric: Metric) -> Callable[[Samples], float | None]:
     return lambda samples: median(series(samples, workload, "ours", metric))
 
 
+def _server(workload: str, metric: Metric) -> Callable[[Samples], float | None]:
+    return lambda samples: median(series(samples, workload, "server", metric))
+
+
 def _against_bare(samples: Samples) -> float | None:
     mine = series(samples, "sequential", "ours", us_per_step)
     return median_ratio(mine, series(samples, "sequential", "bare", us_per_step))
@@ -236,4 +240,52 @@ TARGETS = (
     ),
     Target("import: files opened", "help", "≤", 0, "", _ours("help", field_of("import_opens"))),
     Target("import: bytes printed", "help", "≤", 0, "", _ours("help", field_of("import_prints"))),
+    Target(
+        "server, 200 facts/s to 100 sockets: p99",
+        "live",
+        "≤",
+        50,
+        "ms",
+        _server("live", field_of("p99_ms")),
+    ),
+    Target(
+        "server, the same, ten runs for each socket: p99",
+        "live-ten",
+        "≤",
+        50,
+        "ms",
+        _server("live-ten", field_of("p99_ms")),
+    ),
+    Target(
+        "server, GET runs/{id} on one core",
+        "lookups",
+        "≥",
+        1_000,
+        "/s",
+        _server("lookups", steps_per_second),
+    ),
+    Target(
+        "server, first page of 10,000 runs",
+        "crowd",
+        "≤",
+        50,
+        "ms",
+        _server("crowd", field_of("first_ms")),
+    ),
+    Target(
+        "server, 10,000 runs wait: memory",
+        "crowd",
+        "<",
+        150,
+        "MB",
+        _server("crowd", field_of("idle_rss", 1 / MEGABYTE)),
+    ),
+    Target(
+        "server, snapshot of 1,000,000 facts",
+        "long",
+        "≤",
+        300,
+        "ms",
+        _server("long", lambda s: max(s["first_ms"], s["snapshot_ms"], s["live_ms"])),
+    ),
 )

@@ -179,7 +179,7 @@ def served(
 ) -> Iterator[Served]:
     """A server with a home in this folder."""
     settings = Settings(home=folder / home, durability="normal", four_eyes=four_eyes)
-    with socket.socket() as sock:
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP) as sock:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sock.bind(("127.0.0.1", at))
         if send_buffer is not None:  # connections take it over

@@ -1,14 +1,19 @@
 """Pictures of runs: carried on from any fact, they are what all facts together say."""
 
 import asyncio
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from loopwright.app.pruning import prune
 from loopwright.app.service import Service
 from loopwright.app.views.listing import detail, run_detail
 from loopwright.app.views.pictures import Picture
+from loopwright.ports import PICTURE
+from loopwright.server import gallery as room
 from loopwright.server.gallery import Gallery
-from tests.server.served import Served
+from tests.server.served import Served, served
 
 
 @pytest.mark.item("inv-25", "inv-5")
@@ -45,10 +50,67 @@ def test_the_gallery_has_a_limit(own: Served) -> None:
     service: Service = own.context.service
 
     async def look() -> list[int]:
-        gallery = Gallery(service, most=1)
+        gallery = Gallery(service, own.context.cards, most=1)
         pictures = [await gallery.picture(run) for run in (*runs, runs[0])]
         assert pictures[0] is not pictures[3]
         return [picture.seen for picture in pictures]
 
     seen = asyncio.run_coroutine_threadsafe(look(), own.loop).result(10)
     assert seen[0] == seen[3] > 0
+
+
+def ended(own: Served, passes: int) -> str:
+    run = own.start(own.definition(own.script(*["some work"] * passes), max=passes))
+    own.until(run, "completed")
+    return run
+
+
+def test_the_newest_passes_are_shown(own: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a long loop a picture has the newest passes, says how many there were before, and keeps no
+    more than it shows, wherever it was carried on from.
+    """
+    run = ended(own, 30)
+    service = own.context.service
+    monkeypatch.setattr("loopwright.app.views.pictures.PASSES_SHOWN", 4)
+    for cut in (1, 20, 40, 500):
+        picture = own.call(lambda: Picture(service, run))
+        while own.call(lambda picture=picture, cut=cut: picture.carry_on(cut)):
+            assert len(picture.progress.passes) <= max(8, cut)
+        assert [seen.number for seen in picture.passes] == [27, 28, 29, 30]
+        assert picture.passes_before == 26
+    shown = own("GET", f"/api/v1/runs/{run}/snapshot").json
+    assert [one["iteration"] for one in shown["passes"]] == [27, 28, 29, 30]
+    assert (shown["passes_before"], shown["iterations"]) == (26, 30)
+
+
+def test_a_long_run_is_kept_as_it_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last picture of a long run outlives the server: the next one shows it, in lists too,
+    without reading its facts, until the run goes on or is forgotten.
+    """
+    monkeypatch.setattr(room, "LONG", 20)
+    monkeypatch.setattr(room, "FOLLOW_SECONDS", 0.05)
+    with served(tmp_path) as own:
+        run, token = ended(own, 9), own.token
+        for _ in range(200):  # nobody looks at it, and yet it is kept
+            if own.call(lambda: own.context.cards.card(PICTURE, run)) is not None:
+                break
+            asyncio.run(asyncio.sleep(0.02))
+        shown = own("GET", f"/api/v1/runs/{run}/snapshot").json
+        [line] = own("GET", "/api/v1/runs").json["runs"]
+    with served(tmp_path) as own, monkeypatch.context() as blind:
+        own.token = token
+        blind.setattr(room, "Picture", no_picture)
+        assert own("GET", f"/api/v1/runs/{run}/snapshot").json == shown
+        assert own("GET", "/api/v1/runs").json["runs"] == [line]
+        blind.setattr(room, "MADE_BY", "a newer version")
+        assert own("GET", f"/api/v1/runs/{run}/snapshot").status == 500
+    with served(tmp_path) as own:
+        own.token = token
+        context = own.context
+        own.call(lambda: prune(context.service, context.settings, [run]))
+        assert own.call(lambda: context.cards.card(PICTURE, run)) is None
+        assert own("GET", f"/api/v1/runs/{run}/snapshot").status == 404
+
+
+def no_picture(*_: Any) -> Picture:
+    raise AssertionError("the log is read")

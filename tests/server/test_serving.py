@@ -16,8 +16,10 @@ from typing import Any
 import pytest
 
 from loopwright.app.settings import Settings
+from loopwright.cli.main import main
 from loopwright.cli.problems import problem_of
 from loopwright.errors import LoopwrightError
+from loopwright.server import serving as serving_room
 from loopwright.server.context import Serving
 from loopwright.server.serving import serve
 from tests.server.served import Served
@@ -206,3 +208,23 @@ def survivors(folder: Path) -> list[int]:
         if str(folder / "slow.sh") in line:
             found.append(int(entry.name))
     return found
+
+
+def test_answers_are_not_held_back() -> None:
+    """The socket says that it speaks TCP: asyncio then sends the head and the body of an answer
+    without waiting for acknowledgements in between.
+    """
+    with serving_room._listening(Serving(port=0)) as (sock, _):
+        assert sock.proto == socket.IPPROTO_TCP
+
+
+@pytest.mark.parametrize(("args", "rate"), [((), 100), (("--rate", "5000"), 5_000)])
+def test_the_rate_is_an_option(
+    args: tuple[str, ...], rate: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """How many requests anybody may make in a second is said at the start."""
+    found: list[Serving] = []
+    monkeypatch.setattr(serving_room, "serve", lambda _, how, __: found.append(how) or 0)
+    with pytest.raises(SystemExit, match="0"):
+        main(["serve", "--data-dir", str(tmp_path), *args])
+    assert [how.limits.requests_per_second for how in found] == [rate]

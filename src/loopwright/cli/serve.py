@@ -40,6 +40,13 @@ from loopwright.cli.verb import Verb, door_of
 @click.option("--tls-cert", metavar="FILE", help="A certificate, as PEM.")
 @click.option("--tls-key", metavar="FILE", help="The key of the certificate, as PEM.")
 @click.option("--workspace", metavar="DIR", help="Where runs work that name no folder.")
+@click.option(
+    "--rate",
+    type=click.IntRange(1, 1_000_000),
+    default=100,
+    show_default=True,
+    help="Requests that anybody may make in a second, and events of one socket.",
+)
 @click.option("--log-requests", is_flag=True, help="A line of JSON on stderr for every request.")
 @click.pass_context
 def serve(
@@ -55,12 +62,13 @@ def serve(
     door = door_of(ctx)
     # A sibling, and heavy: it is loaded by its name, when it is called.
     context = import_module("loopwright.server.context")
-    folder = given.pop("workspace")
+    folder, rate = given.pop("workspace"), given.pop("rate")
     serving = context.Serving(
         **given,
         tls_cert=Path(tls_cert) if tls_cert else None,
         tls_key=Path(tls_key) if tls_key else None,
         workspace=Path(str(folder)) if folder else Path.cwd(),
+        limits=context.Limits(requests_per_second=rate),
     )
     serving_room = import_module("loopwright.server.serving")
     ended = serving_room.serve(door.settings, serving, lambda started: _greet(door, started))

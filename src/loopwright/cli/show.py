@@ -130,7 +130,7 @@ class _Sheet:
         self._line("")
         self._fields(detail)
         self._graph(detail["graph"])
-        self._passes(detail["passes"])
+        self._passes(detail["passes"], before=int(str(detail.get("passes_before", 0))))
         self._waiting(detail)
         self._line("")
         for command in _list(detail["next"]):
@@ -168,8 +168,11 @@ class _Sheet:
             self._line(line.text, line.tone)
         self._line("")
 
-    def _passes(self, passes: "JsonValue") -> None:
+    def _passes(self, passes: "JsonValue", *, before: int) -> None:
         rows = [one for one in _list(passes) if isinstance(one, dict)]
+        if before:
+            plural = "" if before == 1 else "es"
+            self._line(f"{before:,} earlier pass{plural}: `loopwright events` has them", "dim")
         many = len({_loop_of(str(one["path"])) for one in rows}) > 1
         for one in rows:
             mark = _mark(one)

@@ -7,7 +7,7 @@ records beside the runs. One contract suite runs over every implementation of ea
 May import: kernel, model, errors. Start reading at `runs.py`; import from here alone.
 """
 
-from loopwright.ports.cards import AuditRow, Card, Cards
+from loopwright.ports.cards import PICTURE, AuditRow, Card, Cards
 from loopwright.ports.runs import (
     NO_BLOBS,
     NO_VALUES,
@@ -45,6 +45,7 @@ __all__ = [
     "NO_BLOBS",
     "NO_VALUES",
     "OPEN_STATUSES",
+    "PICTURE",
     "Answer",
     "Append",
     "Ask",

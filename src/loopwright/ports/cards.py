@@ -4,6 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+PICTURE = "picture"
+"""The kind of records that show a run by its id; they are forgotten with it."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditRow:

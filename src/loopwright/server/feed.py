@@ -19,7 +19,7 @@ class Feed:
 
     def __init__(self, log: EventLog) -> None:
         self._log = log
-        self._waiting: dict[str, set[asyncio.Event]] = {}
+        self._waiting: dict[str, set[asyncio.Future[bool]]] = {}
         self._hearing: list[Callable[[str], None]] = []
         self._cursor = 0
         self._end = log.subscribe(self._written)
@@ -27,15 +27,17 @@ class Feed:
 
     async def moved(self, run: str, after: int, seconds: float) -> bool:
         """Wait until a run has a fact with a number above `after`; False when time was up first."""
-        woken = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        woken: asyncio.Future[bool] = loop.create_future()
         self._waiting.setdefault(run, set()).add(woken)
+        # Not `wait_for`: a task for each of thousands of waits a second is what that would cost.
+        late = loop.call_later(seconds, _time_is_up, woken)
         try:
             if self.closed or self._log.version(run) > after:
                 return not self.closed
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(woken.wait(), seconds)
-            return woken.is_set() and not self.closed
+            return await woken and not self.closed
         finally:
+            late.cancel()
             self._waiting[run].discard(woken)
             if not self._waiting[run]:
                 del self._waiting[run]
@@ -73,6 +75,12 @@ class Feed:
 
     def _wake(self, run: str) -> None:
         for woken in self._waiting.get(run, ()):
-            woken.set()
+            if not woken.done():
+                woken.set_result(True)
         for listener in self._hearing:
             listener(run)
+
+
+def _time_is_up(woken: asyncio.Future[bool]) -> None:
+    if not woken.done():
+        woken.set_result(False)

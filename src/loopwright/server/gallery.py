@@ -1,25 +1,52 @@
 """Pictures of runs that are kept and carried on fact by fact, so that looking at a run twice does
 not fold its log twice. A picture is always the fold of the facts up to its number.
+
+A long run is followed while it is under way, also when nobody looks, and when it has ended its last
+picture is kept as a record: folding a million facts takes half a minute.
 """
 
 import asyncio
+import contextlib
 from collections import OrderedDict
+from collections.abc import Mapping
 
-from loopwright.app.service import Service
+import msgspec
+
+from loopwright import __version__
+from loopwright.app.service import Service, row_ended
+from loopwright.app.views.listing import detail, item
 from loopwright.app.views.pictures import Picture
+from loopwright.errors import LoopwrightError
+from loopwright.model.record import JsonValue
+from loopwright.ports import PICTURE, Card, Cards, RunRow
+from loopwright.server.shapes import Snapshot
 
 MOST = 256
-AT_ONCE = 2_000  # facts between two looks at other requests
+AT_ONCE = 500  # facts between two looks at other requests
+LONG = 2_000  # facts
+FOLLOW_SECONDS = 5.0
+MOST_BYTES = 2_000_000  # of a record
+MADE_BY = f"{__version__} {' '.join(Snapshot.__struct_fields__)}"
+"""A record of another version is of no use: it may show other things."""
+
+
+class Kept(msgspec.Struct):
+    """The last picture of a long run that has ended."""
+
+    made_by: str
+    seq: int
+    shown: dict[str, JsonValue]
 
 
 class Gallery:
     """The newest pictures, by run."""
 
-    def __init__(self, service: Service, most: int = MOST) -> None:
-        self._service = service
+    def __init__(self, service: Service, cards: Cards, most: int = MOST) -> None:
+        self._service, self._cards = service, cards
         self._most = most
         self._kept: OrderedDict[str, Picture] = OrderedDict()
         self._locks: dict[str, asyncio.Lock] = {}
+        self._long: set[str] = set()
 
     async def picture(self, run: str) -> Picture:
         """The picture of a run as it is now; NotFound if there is none."""
@@ -43,3 +70,61 @@ class Gallery:
         while len(self._kept) > self._most:
             self._kept.popitem(last=False)
         return picture
+
+    async def snapshot(self, run: str) -> Mapping[str, JsonValue]:
+        """Everything that a page shows of a run, with the number of its newest fact."""
+        row = self._service.log.row(run)
+        found = self._found(row)
+        if found is not None:
+            return found
+        picture = await self.picture(run)
+        shown = {"seq": picture.seen, **detail(self._service, picture)}
+        if picture.seen >= LONG and row_ended(row) and row.version == picture.seen:
+            self._keep(run, shown)
+        return shown
+
+    async def item(self, row: RunRow) -> dict[str, JsonValue]:
+        """A run as a line of a list."""
+        found = self._found(row)
+        if found is None:
+            return item(row, (await self.picture(row.run)).state)
+        gates = found["gates"]
+        assert isinstance(gates, list)
+        known = {name: found[name] for name in ("iterations", "max", "usage")}
+        return {**item(row, None), **known, "gates": len(gates)}
+
+    # -- long runs -----------------------------------------------------------------------------
+
+    def written(self, run: str, version: int) -> None:
+        """A run was written to."""
+        if version >= LONG:
+            self._long.add(run)
+
+    async def follow(self) -> None:
+        """Carry the pictures of long runs on, so that nobody waits for them."""
+        while True:
+            await asyncio.sleep(FOLLOW_SECONDS)
+            for run in list(self._long):
+                self._long.discard(run)
+                with contextlib.suppress(LoopwrightError):  # it is gone, damaged, or the disk full
+                    await self.snapshot(run)
+
+    def _found(self, row: RunRow) -> dict[str, JsonValue] | None:
+        """What was kept of a run that has ended, if that is how it ended."""
+        if row.version < LONG or row.run in self._kept or not row_ended(row):
+            return None
+        card = self._cards.card(PICTURE, row.run)
+        if card is None:
+            return None
+        with contextlib.suppress(msgspec.MsgspecError):
+            kept = msgspec.json.decode(card.body, type=Kept)
+            if (kept.made_by, kept.seq) == (MADE_BY, row.version):
+                return kept.shown
+        return None
+
+    def _keep(self, run: str, shown: dict[str, JsonValue]) -> None:
+        seq = shown["seq"]
+        assert isinstance(seq, int)
+        body = msgspec.json.encode(Kept(made_by=MADE_BY, seq=seq, shown=shown))
+        if len(body) <= MOST_BYTES:
+            self._cards.change([(Card(kind=PICTURE, key=run, body=body), None)])

@@ -96,6 +96,8 @@ async def living(
         here = await stack.enter_async_context(_bounded(settings))
         _check_public(serving, here.log)
         feed = Feed(here.log)
+        gallery = Gallery(here.service, here.log)
+        stack.callback(here.log.subscribe(gallery.written))
         clock = here.service.clock
         access = Access(here.log, clock, via="http")
         context = Context(
@@ -108,7 +110,7 @@ async def living(
             settings=settings,
             serving=serving,
             feed=feed,
-            gallery=Gallery(here.service),
+            gallery=gallery,
             cursors=Cursors(here.log),
             pulse=Pulse(clock.now_ms()),
             described=describe(FAMILIES),
@@ -122,6 +124,7 @@ async def living(
             asyncio.ensure_future(job)
             for job in (
                 feed.watch_others(),
+                gallery.follow(),
                 _rescuing(context),
                 _beating(context),
                 _forgetting(app),
@@ -263,7 +266,9 @@ def _signals(context: Context, server: uvicorn.Server) -> Iterator[None]:
 def _listening(serving: Serving) -> Iterator[tuple[socket.socket, int]]:
     """The socket, bound before anything else is touched."""
     family = socket.AF_INET6 if ":" in serving.host else socket.AF_INET
-    with socket.socket(family, socket.SOCK_STREAM) as sock:
+    # Named, or connections wait for acknowledgements between the head and the body of an answer:
+    # asyncio turns that off only where it can see that a socket speaks TCP.
+    with socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP) as sock:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             sock.bind((serving.host, serving.port))

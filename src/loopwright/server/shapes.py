@@ -125,7 +125,8 @@ class Snapshot(msgspec.Struct):
     iterations: int
     max: int | None
     steps: dict[str, StepSummary]
-    passes: list[dict[str, JsonValue]]
+    passes: list[dict[str, JsonValue]]  # the newest
+    passes_before: int  # how many there were before those
     graph: list[dict[str, JsonValue]]
     usage: Usage
     gates: list[Gate]

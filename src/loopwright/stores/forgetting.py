@@ -9,6 +9,7 @@ import sqlite3
 from collections.abc import Iterable, Sequence
 
 from loopwright.errors import Conflict
+from loopwright.ports import PICTURE
 from loopwright.stores import refusals
 from loopwright.stores.edge import ids
 from loopwright.stores.ledger import Ledger
@@ -53,6 +54,7 @@ def forget(db: sqlite3.Connection, ledger: Ledger, runs: Sequence[str]) -> int:
     db.execute(f"DELETE FROM gate WHERE run {_OF}", (rows,))
     db.execute(f"DELETE FROM segment WHERE run {_OF}", (rows,))
     db.execute(f"DELETE FROM run WHERE id {_OF}", (rows,))
+    db.execute(f"DELETE FROM card WHERE kind = ? AND key {_OF}", (PICTURE, ids(runs)))
     _keep_counting(db, newest)
     ledger.killpoint("forget.rows")
     for query in NAMING:

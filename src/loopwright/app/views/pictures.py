@@ -4,11 +4,14 @@ can be carried on from where it is.
 
 from loopwright.app.service import Service
 from loopwright.app.views.graph import Node, Standing, drawn
-from loopwright.app.views.progress import Progress
+from loopwright.app.views.progress import PassSeen, Progress
 from loopwright.errors import StorageError
 from loopwright.kernel.facts import RunForked
 from loopwright.kernel.state import State
 from loopwright.stores.faults import REPLACE
+
+PASSES_SHOWN = 200
+"""The newest passes of a run are shown, however many it has made."""
 
 
 class Picture:
@@ -21,6 +24,7 @@ class Picture:
         self.run = run
         self.progress = Progress(service.plan(first[0].fact), service.read_text)
         self.forked: RunForked | None = None
+        self._left_out = 0
         self._standing = Standing()
         self._log = service.log
 
@@ -40,7 +44,25 @@ class Picture:
             self._standing.take(numbered.fact)
             if isinstance(numbered.fact, RunForked):
                 self.forked = numbered.fact
+        self._forget_old_passes()
         return most is not None and len(facts) == most
+
+    def _forget_old_passes(self) -> None:
+        """Memory follows what is shown, not what has been; now and then is often enough."""
+        passes = self.progress.passes
+        if len(passes) > 2 * PASSES_SHOWN:
+            self._left_out += len(passes) - PASSES_SHOWN
+            del passes[:-PASSES_SHOWN]
+
+    @property
+    def passes(self) -> list[PassSeen]:
+        """The newest passes."""
+        return self.progress.passes[-PASSES_SHOWN:]
+
+    @property
+    def passes_before(self) -> int:
+        """How many passes there were before those."""
+        return self._left_out + max(0, len(self.progress.passes) - PASSES_SHOWN)
 
     def graph(self) -> list[Node]:
         """The steps, and how far each has come."""

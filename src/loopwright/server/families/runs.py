@@ -8,7 +8,7 @@ import msgspec
 from loopwright.app.controlling import pause_run, resume_run
 from loopwright.app.preparing import Wish, prepare_file
 from loopwright.app.rights import Rights
-from loopwright.app.views.listing import detail, item, run_item
+from loopwright.app.views.listing import run_item
 from loopwright.app.views.summary import summary
 from loopwright.errors import Conflict, StorageError
 from loopwright.model.record import JsonValue
@@ -65,8 +65,7 @@ async def listed(asked: Asked) -> Answer:
 
 async def _item(asked: Asked, row: RunRow) -> dict[str, JsonValue]:
     try:
-        picture = await asked.context.gallery.picture(row.run)
-        return item(row, picture.state)
+        return await asked.context.gallery.item(row)
     except StorageError:
         return run_item(asked.context.service, row)
 
@@ -120,8 +119,7 @@ async def shown(asked: Asked) -> Answer:
 
 
 async def snapshot(asked: Asked) -> Answer:
-    picture = await asked.context.gallery.picture(asked.params["run"])
-    return {"seq": picture.seen, **detail(asked.context.service, picture)}
+    return await asked.context.gallery.snapshot(asked.params["run"])
 
 
 async def paused(asked: Asked) -> Answer:

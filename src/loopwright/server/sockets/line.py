@@ -108,8 +108,10 @@ class Line:
 
     # -- what goes out -------------------------------------------------------------------------
 
-    async def send(self, sid: str, event: str, data: Mapping[str, JsonValue]) -> None:
-        await self._server.emit(event, dict(data), to=sid)
+    async def send(self, sid: str, event: str, data: Mapping[str, JsonValue] | msgspec.Raw) -> None:
+        """Send something; what is JSON already is sent as it is."""
+        given = data if isinstance(data, msgspec.Raw) else dict(data)
+        await self._server.emit(event, given, to=sid)
 
     def backlog(self, sid: str) -> int:
         """How many packets wait for a client to take them."""

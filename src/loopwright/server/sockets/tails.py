@@ -5,12 +5,12 @@ One that is too far behind gets the whole picture anew.
 """
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import msgspec
 
-from loopwright.app.views.listing import detail
 from loopwright.app.views.wire import fact_on_wire
 from loopwright.errors import LoopwrightError
 from loopwright.model.record import JsonValue
@@ -26,6 +26,7 @@ FAR_BEHIND = 5_000
 GROUP_S = 0.02
 FULL_S = 0.05
 MOST_TAILS = 50
+MOST_KEPT = 64  # answers for other followers of the same run
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +37,20 @@ class Begun:
     after: int
 
 
+@dataclass(frozen=True, slots=True)
+class Packet:
+    """Some facts as they are sent, and the number of the last."""
+
+    last: int
+    data: msgspec.Raw
+
+
 class Tails:
     """The subscriptions of all clients."""
 
     def __init__(self, context: Context, line: Line) -> None:
         self._context, self._line = context, line
+        self._newest: OrderedDict[tuple[str, int, int], list[Packet]] = OrderedDict()
 
     async def subscribe(self, client: Client, run: str, after: int | None) -> dict[str, JsonValue]:
         """Begin to send a run; without a number, or with one that is not from here or too old,
@@ -62,8 +72,7 @@ class Tails:
         return Begun(answer if after is None else {**answer, RESYNC: True}, seq)
 
     async def snapshot(self, run: str) -> dict[str, JsonValue]:
-        picture = await self._context.gallery.picture(run)
-        return {"seq": picture.seen, **detail(self._context.service, picture)}
+        return {**await self._context.gallery.snapshot(run)}
 
     def unsubscribe(self, client: Client, run: str) -> bool:
         task = client.tails.pop(run, None)
@@ -76,23 +85,26 @@ class Tails:
             self.unsubscribe(client, run)
 
     async def _follow(self, client: Client, run: str, after: int) -> None:
-        context, log = self._context, self._context.here.log
+        context, log, loop = self._context, self._context.here.log, asyncio.get_running_loop()
         while not context.closing.is_set():
             await catch_up(self._line, client)
             if self._line.backlog(client.sid) >= MOST_WAITING:
                 await asyncio.sleep(FULL_S)
                 continue
+            began = loop.time()
             try:
-                if log.version(run) - after > FAR_BEHIND:
+                version = log.version(run)
+                if version - after > FAR_BEHIND:
                     after = await self._resync(client, run)
-                facts = log.read(run, after=after, limit=AT_ONCE)
-                after = await self._send(client, run, facts) if facts else after
+                elif version > after:
+                    after = await self._send(client, self._packets(run, after, version), after)
             except LoopwrightError as error:
                 await self._line.send(client.sid, RESYNC, {"run": run, "reason": error.code})
                 client.tails.pop(run, None)
                 return
             await context.feed.moved(run, after, context.serving.limits.heartbeat_seconds)
-            await asyncio.sleep(GROUP_S)  # what comes close together goes together
+            # What comes alone goes at once; what comes close after it goes together.
+            await asyncio.sleep(max(0.0, began + GROUP_S - loop.time()))
 
     async def _resync(self, client: Client, run: str) -> int:
         shown = await self.snapshot(run)
@@ -102,29 +114,43 @@ class Tails:
         await self._line.send(client.sid, RESYNC, data)
         return seq
 
-    async def _send(self, client: Client, run: str, facts: list[Numbered]) -> int:
-        """Send facts in packets of a bounded size; the number of the last that was sent."""
-        seq = facts[0].seq - 1
-        for packet in _packets([fact_on_wire(run, one) for one in facts]):
+    async def _send(self, client: Client, packets: list[Packet], after: int) -> int:
+        """Send packets as long as the client takes them; the number of the last fact sent."""
+        for packet in packets:
             if self._line.backlog(client.sid) >= MOST_WAITING:
                 break
-            last = packet[-1]["seq"]
-            assert isinstance(last, int)
-            seq = last
-            data: dict[str, JsonValue] = {"run": run, "seq": seq, "events": list(packet)}
-            await self._line.send(client.sid, EVENTS, data)
-        return seq
+            await self._line.send(client.sid, EVENTS, packet.data)
+            after = packet.last
+        return after
+
+    def _packets(self, run: str, after: int, version: int) -> list[Packet]:
+        """What comes after a number. All who follow a run mostly want the same, and soon after each
+        other: it is read and written down once.
+        """
+        wanted = (run, after, version)
+        if wanted not in self._newest:
+            facts = self._context.here.log.read(run, after=after, limit=AT_ONCE)
+            self._newest[wanted] = list(_packets(run, facts))
+            while len(self._newest) > MOST_KEPT:
+                self._newest.popitem(last=False)
+        return self._newest[wanted]
 
 
-def _packets(events: list[dict[str, JsonValue]]) -> Iterator[list[dict[str, JsonValue]]]:
-    packet: list[dict[str, JsonValue]] = []
-    size = 0
-    for event in events:
-        length = len(msgspec.json.encode(event))
-        if packet and size + length > PACKET_BYTES:
-            yield packet
-            packet, size = [], 0
-        packet.append(event)
-        size += length
-    if packet:
-        yield packet
+def _packets(run: str, facts: list[Numbered]) -> Iterator[Packet]:
+    """Facts in packets of a bounded size."""
+    events: list[msgspec.Raw] = []
+    size = last = 0
+    for one in facts:
+        event = msgspec.json.encode(fact_on_wire(run, one))
+        if events and size + len(event) > PACKET_BYTES:
+            yield _packet(run, last, events)
+            events, size = [], 0
+        events.append(msgspec.Raw(event))
+        size, last = size + len(event), one.seq
+    if events:
+        yield _packet(run, last, events)
+
+
+def _packet(run: str, last: int, events: list[msgspec.Raw]) -> Packet:
+    data = msgspec.json.encode({"run": run, "seq": last, "events": events})
+    return Packet(last, msgspec.Raw(data))
