@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -78,8 +79,8 @@ async def test_a_loop_afterwards(here: Local, tmp_path: Path) -> None:
     assert iteration(here.service, run, f"{run}.1")["iteration_number"] == 1
     with pytest.raises(NotFound):
         iteration(here.service, run, "run_other.1")
-    assert forget(here.service, run)["deleted"] is True
-    for call in (history, figures, forget):
+    assert forget(here.service, run, by="ann")["deleted"] is True
+    for call in (history, figures, partial(forget, by="ann")):
         with pytest.raises(NotFound):
             call(here.service, run)
 
@@ -103,7 +104,7 @@ async def test_a_loop_under_way_is_not_forgotten(here: Local, tmp_path: Path) ->
     """It has to be stopped first."""
     run = await started(here, tmp_path, round_of("x", plan={"text": "p", "delay": 60}))
     with pytest.raises(Conflict):
-        forget(here.service, run)
+        forget(here.service, run, by="ann")
     await here.service.stop(run)
     await here.driver.rest(run)
-    assert forget(here.service, run)["id"] == run
+    assert forget(here.service, run, by="ann")["id"] == run

@@ -1,5 +1,6 @@
 """Forgetting runs, over every store: what is gone is gone whole, and what is kept stays true."""
 
+import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -8,8 +9,9 @@ import pytest
 from loopwright.errors import Conflict, NotFound
 from loopwright.kernel.facts import AnyFact, EffectDone
 from loopwright.model.record import Blob
-from loopwright.ports import Append, RunStatus
+from loopwright.ports import Append, AuditRow, RunStatus
 from loopwright.runtime.senses import content_hash
+from loopwright.stores import SqliteLog
 from tests.contracts.event_log_suite import STORES, Log, World, fact, headline, worlds
 
 SHARED, OWN = b"said in both " * 100, b"said in one " * 100
@@ -39,6 +41,10 @@ def talked(
     world.append(
         log, Append(run=run, expected=0, facts=facts, blobs=blobs, headline=headline(status))
     )
+
+
+def audited(log: Log) -> list[AuditRow]:
+    return log.audited() if isinstance(log, SqliteLog) else log._store().audit
 
 
 def names(log: Log) -> list[str]:
@@ -84,6 +90,19 @@ def test_all_or_none(world: World, log: Log, runs: list[str], refusal: type[Exce
         log.forget(runs)
     assert names(log) == ["run_done", "run_open"]
     assert log.blob(content_hash(OWN)) == OWN
+
+
+@pytest.mark.parametrize("status", ["completed", "running"])
+def test_who_wanted_it_is_written_with_it(world: World, log: Log, status: RunStatus) -> None:
+    """The audit has it if the run is gone, and not if it is not."""
+    talked(world, log, "run_a", status=status)
+    row = AuditRow(at=1, who="ann", action="run.forgotten", subject="run_a")
+    with contextlib.suppress(Conflict):
+        log.forget(["run_a"], [row])
+    gone = status == "completed"
+    assert names(log) == ([] if gone else ["run_a"])
+    told = [one.who for one in audited(log) if one.action == "run.forgotten"]
+    assert told == (["ann"] if gone else [])
 
 
 def test_the_same_id_may_come_again(world: World, log: Log) -> None:

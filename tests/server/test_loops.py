@@ -300,7 +300,7 @@ def test_steering(shared: Served, held: str) -> None:
     assert shared("DELETE", f"{BASE}/{held}").json == {"deleted": True, "id": held}
     refused(shared("GET", f"{BASE}/{held}"), 404, "not_found")
     rows = shared("GET", "/api/v1/audit").json["rows"]
-    assert ("loop.deleted", held) in [(one["action"], one["subject"]) for one in rows]
+    assert ("run.forgotten", held) in [(one["action"], one["subject"]) for one in rows]
 
 
 # -- definitions -----------------------------------------------------------------------------------

@@ -24,6 +24,11 @@ def audit_rows(run: str, facts: Iterable[AnyFact], via: str) -> list[AuditRow]:
     return [row for fact in facts if (row := _row(run, fact, via)) is not None]
 
 
+def forgotten(runs: Iterable[str], *, at: int, by: str, via: str) -> list[AuditRow]:
+    """Rows for runs that somebody lets the log forget; they outlive what they are about."""
+    return [AuditRow(at=at, who=by, via=via, action="run.forgotten", subject=run) for run in runs]
+
+
 def _row(run: str, fact: AnyFact, via: str) -> AuditRow | None:
     match fact:
         case GateAnswered():

@@ -64,13 +64,13 @@ def figures(service: Service, reference: str) -> dict[str, JsonValue]:
     }
 
 
-def forget(service: Service, reference: str) -> dict[str, JsonValue]:
+def forget(service: Service, reference: str, *, by: str) -> dict[str, JsonValue]:
     """Forget a loop that has ended."""
     row = _row(service, reference)
     if not row_ended(row):
         message = f"{row.run} is {loop_status(row)}: stop it first"
         raise Conflict(message, code="wrong-state")
-    service.log.forget([row.run])
+    service.forget([row.run], by=by)
     return {"deleted": True, "id": row.run}
 
 

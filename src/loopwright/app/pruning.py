@@ -37,6 +37,8 @@ def prune(
     settings: Settings,
     runs: Sequence[str],
     told: Callable[[int], None] = lambda _: None,
+    *,
+    by: str = "",
 ) -> Pruned:
     """Forget these runs; `told` hears how many are done. What was reopened meanwhile stays."""
     gone: list[str] = []
@@ -44,10 +46,10 @@ def prune(
     for start in range(0, len(runs), AT_ONCE):
         several = list(runs[start : start + AT_ONCE])
         try:
-            contents += service.log.forget(several)
+            contents += service.forget(several, by=by)
             done = several
         except (Conflict, NotFound):
-            done, more = _one_by_one(service, several)
+            done, more = _one_by_one(service, several, by)
             contents += more
         for run in done:
             _remove_files(settings, run)
@@ -56,11 +58,11 @@ def prune(
     return Pruned(runs=tuple(gone), contents=contents)
 
 
-def _one_by_one(service: Service, runs: Sequence[str]) -> tuple[list[str], int]:
+def _one_by_one(service: Service, runs: Sequence[str], by: str) -> tuple[list[str], int]:
     done, contents = [], 0
     for run in runs:
         try:
-            contents += service.log.forget([run])
+            contents += service.forget([run], by=by)
         except (Conflict, NotFound):
             continue
         done.append(run)

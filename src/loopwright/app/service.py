@@ -1,7 +1,7 @@
 """The use cases: start, look, answer, pause, resume, stop. Every door calls these alone."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from loopwright.app.auditing import audit_rows
+from loopwright.app.auditing import audit_rows, forgotten
 from loopwright.app.deciding import (
     AS_ASKED,
     CallAnswer,
@@ -372,6 +372,11 @@ class Service:
         )
         if self.driver is not None:
             self.look(run)
+
+    def forget(self, runs: Sequence[str], *, by: str) -> int:
+        """Forget runs that have ended; the audit keeps who wanted it."""
+        rows = forgotten(runs, at=self.clock.now_ms(), by=by, via=self.via)
+        return self.log.forget(runs, rows)
 
     def look(self, run: str) -> None:
         """Let this process drive a run on, unless another living one does."""

@@ -34,6 +34,7 @@ def prune(ctx: click.Context, /, *, older: str, keep: int, dry_run: bool) -> Non
     """
     from loopwright.app.pruning import age_ms, prunable  # noqa: PLC0415 - help stays quick
     from loopwright.app.pruning import prune as forget  # noqa: PLC0415 - help stays quick
+    from loopwright.app.service import current_user  # noqa: PLC0415 - help stays quick
 
     door = door_of(ctx)
     age = age_ms(older)
@@ -46,6 +47,7 @@ def prune(ctx: click.Context, /, *, older: str, keep: int, dry_run: bool) -> Non
                 door.settings,
                 runs,
                 (lambda done: door.say(f"{done} of {len(runs)}")) if shown else lambda _: None,
+                by=current_user(),
             )
     if dry_run:
         told = {"would_forget": runs, "count": len(runs)}

@@ -149,9 +149,10 @@ class EventLog(Protocol):
     def release(self, runs: Iterable[str], owner: Owner) -> None:
         """Give runs back; ones that are not ours are left alone."""
 
-    def forget(self, runs: Iterable[str]) -> int:
+    def forget(self, runs: Iterable[str], audit: Sequence[AuditRow] = ()) -> int:
         """Remove runs that have ended, all of them or none, with the content that nothing else
         names; how many pieces of content that were. NotFound, or Conflict for one that is open.
+        `audit` is written with it, or not at all.
         """
 
     def nudges(self, after: int) -> tuple[list[str], int]:

@@ -9,8 +9,9 @@ import sqlite3
 from collections.abc import Iterable, Sequence
 
 from loopwright.errors import Conflict
-from loopwright.ports import PICTURE
+from loopwright.ports import PICTURE, AuditRow
 from loopwright.stores import refusals
+from loopwright.stores.cards import insert_audit
 from loopwright.stores.edge import ids
 from loopwright.stores.ledger import Ledger
 from loopwright.stores.schema import STATUS_IS_OPEN
@@ -39,7 +40,9 @@ def hashes(bodies: Iterable[bytes]) -> set[bytes]:
     return {found for body in bodies for found in _HASH.findall(body)}
 
 
-def forget(db: sqlite3.Connection, ledger: Ledger, runs: Sequence[str]) -> int:
+def forget(
+    db: sqlite3.Connection, ledger: Ledger, runs: Sequence[str], audit: Sequence[AuditRow] = ()
+) -> int:
     """Inside a transaction: remove runs. Answers how many pieces of content went with them."""
     found = {name: (row, is_open) for name, row, is_open in db.execute(_FOUND, (ids(runs),))}
     for run in runs:
@@ -64,6 +67,7 @@ def forget(db: sqlite3.Connection, ledger: Ledger, runs: Sequence[str]) -> int:
             named.difference_update(_HASH.findall(body))
     removed = [(name.decode(),) for name in named]
     count = db.executemany("DELETE FROM blob WHERE hash = ?", removed).rowcount if removed else 0
+    insert_audit(db, audit)
     ledger.killpoint("forget.blobs")
     for run in runs:
         ledger.known.pop(run, None)

@@ -177,7 +177,7 @@ class MemoryLog:
                 run.owner = None
         self._wrote()
 
-    def forget(self, runs: Iterable[str]) -> int:
+    def forget(self, runs: Iterable[str], audit: Sequence[AuditRow] = ()) -> int:
         """As the port says."""
         disk, named = self._store(), list(runs)
         for run in named:
@@ -188,6 +188,7 @@ class MemoryLog:
         removed = [name for name in disk.blobs if name.encode() in gone - left]
         for name in removed:
             del disk.blobs[name]
+        disk.audit += audit
         self._wrote()
         return len(removed)
 

@@ -130,11 +130,12 @@ class SqliteLog:
         ledger = self._writer.ledger
         self._do(Job(lambda db: owners.release(db, ledger, named, owner)))
 
-    def forget(self, runs: Iterable[str]) -> int:
+    def forget(self, runs: Iterable[str], audit: Sequence[AuditRow] = ()) -> int:
         """Remove runs that have ended, and the content that only they named."""
         named = list(runs)
         ledger = self._writer.ledger
-        return self._do(Job(lambda db: forgetting.forget(db, ledger, named)))
+        cards.check((), audit)
+        return self._do(Job(lambda db: forgetting.forget(db, ledger, named, audit)))
 
     def nudges(self, after: int) -> tuple[list[str], int]:
         """Runs that were written to since the cursor `after`, and the new cursor."""

@@ -185,10 +185,8 @@ async def metrics(asked: Asked) -> Answer:
 
 
 async def deleted(asked: Asked) -> Answer:
-    row, context = row_of(asked), asked.context
-    told = forget(context.service, row.run)
-    context.cards.change(audit=[context.access.row(asked.who.name, "loop.deleted", row.run)])
-    return told
+    row = row_of(asked)
+    return forget(asked.context.service, row.run, by=asked.who.name)
 
 
 # -- steering --------------------------------------------------------------------------------------
