@@ -70,11 +70,11 @@ class Terminal:
     def send(self, number: signal.Signals) -> None:
         self.process.send_signal(number)
 
-    def wait_for(self, text: str, seconds: float = 20.0) -> str:
-        """Read until a text has been seen; answers with everything up to now."""
+    def wait_for(self, text: str, seconds: float = 20.0, *, times: int = 1) -> str:
+        """Read until a text has been seen so often; answers with everything up to now."""
         end = time.monotonic() + seconds
-        while text not in self.seen:
-            if not self._read(end) and text not in self.seen:
+        while self.seen.count(text) < times:
+            if not self._read(end) and self.seen.count(text) < times:
                 raise AssertionError(f"{text!r} was not shown; this was:\n{self.seen[-2000:]}")
         return self.seen
 

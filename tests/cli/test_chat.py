@@ -191,3 +191,50 @@ def test_what_is_no_chat_model(lw: Place) -> None:
     assert told.code == 2
     assert "turn by turn" in told.err
     assert lw("ls", "--json").json["runs"] == []
+
+
+@pytest.mark.item("W23", "W24")
+def test_at_a_terminal_every_question_is_answered_by_itself(lw: Place, serve: Serve) -> None:
+    """Two calls of one turn wait: each is shown and decided alone, and then the person speaks."""
+    lw.write("calc.txt", "2 + 2 = 5\n")
+    lw.write("notes.txt", "keep 5\n")
+    edits = tuple(
+        Call(name="fs_edit", args={"path": name, "old": "5", "new": "4"})
+        for name in ("calc.txt", "notes.txt")
+    )
+    server = serve(Turn(text="I mend.", calls=edits), Turn(text="Only one."), Turn(text="Both."))
+    file = lw.write(
+        "agent.yaml",
+        "name: c\nagents: {c: {use: 'model:local/tiny', permission: default}}\n"
+        "steps: [{id: a, agent: c, prompt: x}]\n",
+    )
+    with lw.terminal("chat", str(file)) as terminal:
+        terminal.wait_for("you>")
+        terminal.type("Mend them\r")
+        terminal.wait_for("eave it:")
+        asked = terminal.seen.partition("A person is asked")[2]
+        assert ("calc.txt" in asked, "notes.txt" in asked) == (True, False)
+        terminal.type("a\r")
+        terminal.wait_for("notes.txt")
+        terminal.wait_for("eave it:", times=2)
+        terminal.type("r it is right as it is\r")
+        terminal.wait_for("Only one.")
+        terminal.type("What did you mend?\r")
+        terminal.wait_for("Both.")
+        terminal.type("/quit\r")
+        assert terminal.leave() == 0
+    assert (lw.folder / "calc.txt").read_text() == "2 + 2 = 4\n"
+    assert (lw.folder / "notes.txt").read_text() == "keep 5\n"
+    told = str(server.requests[1].body["messages"])
+    assert "it is right as it is" in told
+    # What stands on the screen is what the model has: after a new start as well.
+    run = only_run(lw)
+    later = serve(Turn(text="I know."))
+    with lw.terminal("chat", "--resume", run) as terminal:
+        terminal.wait_for("Both.")
+        terminal.type("And now?\r")
+        terminal.wait_for("I know.")
+        terminal.type("/quit\r")
+        assert terminal.leave() == 0
+    assert users(later) == ["Mend them", "What did you mend?", "And now?"]
+    assert "it is right as it is" in str(later.requests[0].body["messages"])
