@@ -36,6 +36,7 @@ def command_lines(names: dict[str, str]) -> dict[str, list[str]]:
         "backup": ["backup", "copy.db"],
         "user": ["user", "ls"],
         "token": ["token", "ls"],
+        "hook": ["hook", "ls"],
         "mcp": ["mcp"],
         "serve": ["serve", "--host", "0.0.0.0", "--port", "0"],
         "ls": ["ls"],

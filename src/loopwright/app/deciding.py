@@ -11,7 +11,7 @@ from loopwright.errors import Conflict, LoopwrightError, NotAllowed, NotFound
 from loopwright.kernel.facts import GateAnswered, GateClosed, GateOpened, RunStarted
 from loopwright.model.actions import Decision
 from loopwright.model.record import JsonValue
-from loopwright.ports import EventLog, OpenGate
+from loopwright.ports import OPEN_STATUSES, EventLog, OpenGate
 
 MAX_ARGUMENTS_BYTES = 1_000_000
 MANY = 1_000  # runs in which a gate that is not open is looked for
@@ -120,6 +120,28 @@ def unfit(why: str) -> LoopwrightError:
     return LoopwrightError(
         f"--arguments: {why}", code="bad-arguments", hint=f"write {_EXAMPLE}, or leave it out"
     )
+
+
+def gate_named(log: EventLog, reference: str) -> OpenGate:
+    """An open gate by its id, or the beginning of one."""
+    found = [gate for gate in log.gates() if gate.gate.startswith(reference)]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise Conflict(f"{reference!r} fits more than one gate", code="ambiguous")
+    raise not_open(log, reference)
+
+
+def only_gate(log: EventLog, run: str) -> OpenGate:
+    """The gate of a run that waits at one alone."""
+    found = log.gates(run)
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise which_gate(run, found)
+    status = log.row(run).headline.status
+    how = "does not wait for anybody" if status in OPEN_STATUSES else "has ended"
+    raise Conflict(f"{run} {how}: {status}", code="no-longer-waiting")
 
 
 def which_gate(run: str, gates: Sequence[OpenGate]) -> Conflict:

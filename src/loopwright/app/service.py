@@ -15,8 +15,9 @@ from loopwright.app.deciding import (
     CallAnswer,
     check_answer,
     check_other_person,
+    gate_named,
     not_open,
-    which_gate,
+    only_gate,
 )
 from loopwright.app.keeping import key_of, taken
 from loopwright.app.moments import sortable_id
@@ -74,6 +75,7 @@ class Start:
     drive: bool = True
     session: str = ""  # of whoever starts it: runs of a session share artifacts, todos and sprints
     project: str = ""
+    run: str = ""  # its id, where whoever starts it has chosen one; it must be new
 
 
 class Service:
@@ -105,7 +107,8 @@ class Service:
                 f"no folder {start.workspace}", code="no-workspace", hint="give --workspace DIR"
             )
         nest = nested(Runs(self.log, self.state), start.plan.limits, os.environ)
-        run, now = f"run_{sortable_id(self.clock.now_ms())}", self.clock.now_ms()
+        now = self.clock.now_ms()
+        run = start.run or f"run_{sortable_id(now)}"
         limited = msgspec.structs.replace(start.plan, limits=nest.limits)
         bound = with_artifacts(limited, self.artifacts, run)
         plan = encode_plan(bound)
@@ -257,21 +260,8 @@ class Service:
 
     def _gate(self, reference: str) -> OpenGate:
         if reference.startswith("gate_"):
-            found = [gate for gate in self.log.gates() if gate.gate.startswith(reference)]
-            if len(found) == 1:
-                return found[0]
-            if found:
-                raise Conflict(f"{reference!r} fits more than one gate", code="ambiguous")
-            raise not_open(self.log, reference)
-        run = self.find(reference)
-        found = self.log.gates(run)
-        if len(found) == 1:
-            return found[0]
-        if found:
-            raise which_gate(run, found)
-        row = self.log.row(run)
-        how = "has ended" if row_ended(row) else "does not wait for anybody"
-        raise Conflict(f"{run} {how}: {row.headline.status}", code="no-longer-waiting")
+            return gate_named(self.log, reference)
+        return only_gate(self.log, self.find(reference))
 
     def _opened(self, gate: OpenGate) -> GateOpened:
         for numbered in reversed(self.log.read(gate.run)):

@@ -61,6 +61,7 @@ COMMANDS: dict[str, Entry] = {
     "serve": Entry("serve", _REST, "serve runs and gates over HTTP"),
     "user": Entry("people", _REST, "people with accounts at a server"),
     "token": Entry("people", _REST, "tokens for programs that ask a server"),
+    "hook": Entry("hooks", _REST, "messages from elsewhere that start runs"),
     "backup": Entry("backup", _REST, "copy everything into a new file"),
     "mcp": Entry("mcp", _REST, "loops as tools for other agents"),
     "doctor": Entry("doctor", _REST, "see whether everything is in order"),

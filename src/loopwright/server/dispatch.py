@@ -4,6 +4,7 @@ import logging
 import secrets
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -21,10 +22,11 @@ from loopwright.server.rates import Rates
 from loopwright.server.refusals import Refusal, headers_of, no_route, odd_path, problem_of
 from loopwright.server.repeating import HEADER, Repeating
 from loopwright.server.roles import admit
-from loopwright.server.routes import Asked, Family, Refuse, Route
+from loopwright.server.routes import Asked, Family, NoBody, Refuse, Route
 
 _LOG = logging.getLogger(NAME)
 LONGEST = 200  # of a path, in the record
+UNKNOWN = ("open", "signed")  # nobody has to say who they are
 WRITING = ("POST", "PUT", "PATCH", "DELETE")
 
 
@@ -124,16 +126,17 @@ class Application:
 
     async def _serve(self, request: Request, route: Route, params: dict[str, str]) -> Response:
         context = self._context
-        who = None if route.need == "open" else identify(context, request)
-        if who is not None and route.need != "open":
+        who = None if route.need in UNKNOWN else identify(context, request)
+        if who is not None and route.need != "open" and route.need != "signed":
             self._rates.count(who.name)
             admit(context, who, route.need, f"{route.method} {request.url.path}"[:LONGEST])
         query = parse_query(request.query_params, route.query)
         raw = b""
         if route.method in WRITING:
             limits = context.serving.limits
+            limits = replace(limits, body_seconds=route.body_seconds or limits.body_seconds)
             raw = await read_body(request, limits, route.body_bytes or limits.body_bytes)
-        body = parse_body(raw, request.headers, route.body)
+        body = NoBody() if route.takes else parse_body(raw, request.headers, route.body)
         asked = Asked(
             context=context,
             request=request,

@@ -82,7 +82,9 @@ def _operation(family: Family, route: Route, known: dict[str, Any]) -> dict[str,
     if route.body is not NoBody:
         content = {"application/json": {"schema": known[repr(route.body)]}}
         told["requestBody"] = {"required": True, "content": content}
-    if route.need != "open":
+    if route.takes is not None:
+        told["requestBody"] = {"required": True, "content": {route.takes: {}}}
+    if route.need not in ("open", "signed"):
         told["security"] = [{"token": []}]
     return told
 

@@ -9,6 +9,7 @@ from loopwright.errors import LoopwrightError, StorageError
 ODD_PATH = "odd-path"
 UNFIT = (
     "bad-definition-name",
+    "bad-hook-name",
     "bad-url",
     "private-address",
     "bad-user-name",

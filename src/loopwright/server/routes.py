@@ -15,8 +15,10 @@ from loopwright.app.access import Role, Who
 from loopwright.app.problems import Problem
 from loopwright.server.context import Context
 
-Need: TypeAlias = Literal["open"] | Role
-"""Who may use a route: everybody, or somebody with at least this role."""
+Need: TypeAlias = Literal["open", "signed"] | Role
+"""Who may use a route: everybody, whoever signs with a secret that the handler knows, or somebody
+with at least this role.
+"""
 
 Method: TypeAlias = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
 Answer: TypeAlias = object
@@ -87,7 +89,9 @@ class Route:
     answer: object = None  # the type of what is answered, for the description of the API
     status: int = 200
     media: str = "application/json"
+    takes: str | None = None  # the media type of a body that the handler reads as it is
     body_bytes: int | None = None  # where it is less or more than elsewhere
+    body_seconds: float | None = None
     repeatable: bool = True  # whether an Idempotency-Key counts
     pattern: re.Pattern[str] = field(init=False)
 

@@ -5,16 +5,15 @@ each fact is told at least once, under an id that stays the same. It is tried te
 """
 
 import asyncio
-import base64
 import contextlib
 import hashlib
-import hmac
 import secrets
 from collections.abc import Callable, Mapping
 
 import msgspec
 
 from loopwright.app.access import Access
+from loopwright.app.signing import new_secret, sign
 from loopwright.app.views.wire import fact_on_wire
 from loopwright.errors import LoopwrightError, NotFound, StorageError
 from loopwright.kernel.facts import GateOpened, RunFinished
@@ -76,7 +75,7 @@ class Webhooks:
         hook = Hook(
             id=f"hook_{secrets.token_hex(8)}",
             url=url,
-            secret=f"whsec_{base64.b64encode(secrets.token_bytes(32)).decode()}",
+            secret=new_secret(),
             kinds=kinds,
             by=by,
             created_at=self._clock.now_ms(),
@@ -211,13 +210,6 @@ class Webhooks:
                 self.notice()
                 await self.deliver_due(send)
             await asyncio.sleep(LOOK_S)
-
-
-def sign(secret: str, message: str, at: str, body: bytes) -> str:
-    """The signature of Standard Webhooks, version 1."""
-    key = base64.b64decode(secret.removeprefix("whsec_"))
-    text = f"{message}.{at}.".encode() + body
-    return "v1," + base64.b64encode(hmac.new(key, text, hashlib.sha256).digest()).decode()
 
 
 def _card(

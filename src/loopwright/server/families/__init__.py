@@ -9,6 +9,7 @@ from loopwright.server.families import (
     events,
     gates,
     health,
+    hooks,
     loop_definitions,
     loop_events,
     loops,
@@ -37,6 +38,7 @@ FAMILIES: tuple[Family, ...] = (
     assistant.FAMILY,
     sockets.FAMILY,
     webhooks.FAMILY,
+    hooks.FAMILY,
 )
 
 __all__ = ["FAMILIES"]

@@ -1,0 +1,195 @@
+"""Incoming hooks: a message that is signed with the secret of a hook starts a run, once.
+
+A message is kept before it is answered, together with the id that its run will have. So what was
+taken is started, also after a crash, and the same message again starts nothing.
+"""
+
+import re
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from loopwright.app.access import Access
+from loopwright.app.definitions import Definitions
+from loopwright.app.moments import sortable_id
+from loopwright.app.signing import is_signed, new_secret
+from loopwright.errors import Conflict, LoopwrightError, NotFound, NotSignedIn, VersionConflict
+from loopwright.ports import Card
+
+HOOK, ARRIVAL, WORDS = "incoming", "arrival", "arrival-words"
+KEEP_MS = 3 * 86_400_000  # how long a message is known again
+MOST_AT_ONCE = 100
+_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
+_NOBODYS = new_secret()
+
+Stage: TypeAlias = Literal["waiting", "going", "done"]
+
+
+class Incoming(msgspec.Struct, frozen=True, kw_only=True):
+    """A hook; its secret is needed to check, so it is kept."""
+
+    name: str
+    definition: str  # the name of a stored one
+    secret: str
+    message: str = ""  # what is said before the words of whoever sends
+    at_once: int = 4  # runs of it at the same time; the others wait
+    by: str = ""
+    created_at: int = 0
+    problem: str = ""
+
+
+class Arrival(msgspec.Struct, frozen=True, kw_only=True):
+    """A message that was taken."""
+
+    id: str
+    hook: str
+    run: str
+    at: int
+    problem: str = ""
+
+
+class Hooks:
+    """The incoming hooks of a home, and what came in by them."""
+
+    def __init__(self, access: Access, definitions: Definitions) -> None:
+        self._access = access
+        self._cards = access.cards
+        self._clock = access.clock
+        self._definitions = definitions
+
+    # -- hooks ---------------------------------------------------------------------------------
+
+    def all(self) -> list[Incoming]:
+        return [msgspec.json.decode(card.body, type=Incoming) for card in self._cards.cards(HOOK)]
+
+    def get(self, name: str) -> Incoming | None:
+        card = self._cards.card(HOOK, name)
+        return None if card is None else msgspec.json.decode(card.body, type=Incoming)
+
+    def add(
+        self, name: str, definition: str, *, by: str, message: str = "", at_once: int = 4
+    ) -> Incoming:
+        """Make a hook; this is the only time that its secret is told."""
+        if _NAME.fullmatch(name) is None:
+            raise LoopwrightError(
+                f"{name[:80]!a} cannot be the name of a hook",
+                code="bad-hook-name",
+                hint="use a-z, 0-9, dashes and underscores, at most 63 of them",
+            )
+        if not 1 <= at_once <= MOST_AT_ONCE:
+            raise LoopwrightError(
+                f"a hook has 1 to {MOST_AT_ONCE} runs at once, not {at_once}", code="out-of-range"
+            )
+        self._definitions.get(definition)
+        hook = Incoming(
+            name=name,
+            definition=definition,
+            secret=new_secret(),
+            message=message,
+            at_once=at_once,
+            by=by,
+            created_at=self._clock.now_ms(),
+        )
+        try:
+            audit = [self._access.row(by, "hook.added", name, definition)]
+            self._cards.change([(_hook_card(hook), 0)], audit=audit)
+        except VersionConflict as conflict:
+            raise Conflict(f"there is a hook {name!r} already", code="name-taken") from conflict
+        return hook
+
+    def remove(self, name: str, *, by: str) -> None:
+        """End a hook; what it took and did not start yet is let go."""
+        if self.get(name) is None:
+            raise NotFound(f"no hook {name[:80]!a}")
+        kept = [
+            (kind, card.key)
+            for stage in ("waiting", "going", "done")
+            for card in self._cards.cards(ARRIVAL, owner=f"{stage}/{name}")
+            for kind in (ARRIVAL, WORDS)
+        ]
+        audit = [self._access.row(by, "hook.removed", name)]
+        self._cards.change(drops=[(HOOK, name), *kept], audit=audit)
+
+    # -- messages ------------------------------------------------------------------------------
+
+    def checked(self, name: str, given: tuple[str, str, str], body: bytes) -> Incoming:
+        """The hook, if the message is signed for it and of now; the same answer for all others."""
+        hook = self.get(name)
+        secret = hook.secret if hook is not None else _NOBODYS
+        signed = is_signed(secret, given, body, self._clock.now_ms())
+        if hook is None or not signed:
+            raise NotSignedIn(
+                "there is no such hook, or the message is not signed for it just now",
+                code="bad-signature",
+                hint="sign webhook-id, webhook-timestamp and the body as Standard Webhooks says",
+            )
+        return hook
+
+    def known(self, hook: str, message: str) -> Arrival | None:
+        """The same message, taken before."""
+        card = self._cards.card(ARRIVAL, _key(hook, message))
+        return None if card is None else _arrival(card)
+
+    def take(self, hook: Incoming, message: str, text: str) -> Arrival:
+        """Keep a message; from here on it will be started. VersionConflict: it is known."""
+        now = self._clock.now_ms()
+        run = f"run_{sortable_id(now)}"
+        arrival = Arrival(id=message, hook=hook.name, run=run, at=now)
+        words = Card(kind=WORDS, key=_key(hook.name, message), body=text.encode())
+        audit = [self._access.row(f"hook:{hook.name}", "hook.taken", run, message)]
+        self._cards.change(
+            [(_arrival_card(arrival, "waiting", now), 0), (words, None)], audit=audit
+        )
+        return arrival
+
+    def words(self, arrival: Arrival) -> str:
+        """What was said with a message that waits."""
+        card = self._cards.card(WORDS, _key(arrival.hook, arrival.id))
+        return "" if card is None else card.body.decode()
+
+    def at(self, stage: Stage, hook: str, limit: int | None = None) -> list[Arrival]:
+        """Messages of a hook in a stage, the oldest first."""
+        found = self._cards.cards(ARRIVAL, owner=f"{stage}/{hook}", limit=limit)
+        return sorted(map(_arrival, found), key=lambda one: one.run)
+
+    def move(self, arrival: Arrival, stage: Stage, problem: str = "") -> None:
+        """Go on with a message; its words are kept no longer than they are needed."""
+        now = self._clock.now_ms()
+        moved = msgspec.structs.replace(arrival, problem=problem)
+        puts: list[tuple[Card, int | None]] = [(_arrival_card(moved, stage, now), None)]
+        audit = []
+        hook = self.get(arrival.hook)
+        if problem and hook is not None:
+            puts.append((_hook_card(msgspec.structs.replace(hook, problem=problem)), None))
+            who = f"hook:{hook.name}"
+            audit.append(self._access.row(who, "hook.failed", hook.name, problem))
+        drops = [] if stage == "waiting" else [(WORDS, _key(arrival.hook, arrival.id))]
+        self._cards.change(puts, drops=drops, audit=audit)
+
+    def forget_old(self) -> None:
+        due = self._cards.cards(ARRIVAL, due_by=self._clock.now_ms(), limit=1_000)
+        if due:
+            self._cards.change(drops=[(ARRIVAL, card.key) for card in due])
+
+
+def _key(hook: str, message: str) -> str:
+    return f"{hook}/{message}"
+
+
+def _hook_card(hook: Incoming) -> Card:
+    return Card(kind=HOOK, key=hook.name, body=msgspec.json.encode(hook))
+
+
+def _arrival_card(arrival: Arrival, stage: Stage, now: int) -> Card:
+    """Only what is done is forgotten in its time."""
+    return Card(
+        kind=ARRIVAL,
+        key=_key(arrival.hook, arrival.id),
+        body=msgspec.json.encode(arrival),
+        owner=f"{stage}/{arrival.hook}",
+        due=now + KEEP_MS if stage == "done" else None,
+    )
+
+
+def _arrival(card: Card) -> Arrival:
+    return msgspec.json.decode(card.body, type=Arrival)

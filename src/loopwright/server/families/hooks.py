@@ -1,0 +1,133 @@
+"""Incoming hooks: messages from elsewhere that start a run, signed by Standard Webhooks."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Annotated
+
+import msgspec
+
+from loopwright.app.incoming import MOST_AT_ONCE, Incoming
+from loopwright.app.moments import timestamp
+from loopwright.model.record import JsonValue
+from loopwright.server.answers import as_response
+from loopwright.server.arrivals import Arrivals
+from loopwright.server.context import Context
+from loopwright.server.refusals import Refusal
+from loopwright.server.routes import Answer, Asked, Body, Family, Route
+from loopwright.server.shapes import HookList, HookMade, HookTaken
+
+BASE = "/api/v1/hooks"
+MESSAGE_BYTES = 256_000
+HEADERS = ("webhook-id", "webhook-timestamp", "webhook-signature")
+
+
+class HookBody(Body):
+    """What a message starts; its words follow on `message`."""
+
+    name: str
+    stored: str
+    message: Annotated[str, msgspec.Meta(max_length=10_000)] = ""
+    at_once: Annotated[int, msgspec.Meta(ge=1, le=MOST_AT_ONCE)] = 4
+
+
+async def listed(asked: Asked) -> Answer:
+    hooks = asked.context.part(Arrivals).hooks
+    return {"hooks": [item(hook) for hook in hooks.all()]}
+
+
+async def added(asked: Asked) -> Answer:
+    body = asked.body(HookBody)
+    hook = asked.context.part(Arrivals).hooks.add(
+        body.name, body.stored, by=asked.who.name, message=body.message, at_once=body.at_once
+    )
+    return {**item(hook), "secret": hook.secret}
+
+
+async def removed(asked: Asked) -> Answer:
+    asked.context.part(Arrivals).hooks.remove(asked.params["name"], by=asked.who.name)
+    return None
+
+
+async def taken(asked: Asked) -> Answer:
+    """202 for a message that is new, 200 for one that was taken before."""
+    if asked.context.closing.is_set():
+        raise Refusal(503, "draining", "the server is about to stop", headers={"Retry-After": "5"})
+    headers = asked.request.headers
+    message, at, signatures = (",".join(headers.getlist(name)) for name in HEADERS)
+    peer = asked.request.client.host if asked.request.client else ""
+    arrival, new = asked.context.part(Arrivals).take(
+        asked.params["name"], (message, at, signatures), asked.raw, peer
+    )
+    told = {"id": arrival.id, "run": arrival.run, "taken": new}
+    return as_response(told, 202 if new else 200)
+
+
+def item(hook: Incoming) -> dict[str, JsonValue]:
+    return {
+        "name": hook.name,
+        "stored": hook.definition,
+        "message": hook.message,
+        "at_once": hook.at_once,
+        "problem": hook.problem or None,
+        "created_at": timestamp(hook.created_at),
+    }
+
+
+@asynccontextmanager
+async def living(context: Context) -> AsyncIterator[None]:
+    """What was taken is started for as long as the server lives."""
+    job = asyncio.ensure_future(context.part(Arrivals).working())
+    try:
+        yield
+    finally:
+        job.cancel()
+        await asyncio.gather(job, return_exceptions=True)
+
+
+FAMILY = Family(
+    name="hooks",
+    prefix=BASE,
+    living=living,
+    routes=(
+        Route(
+            method="GET",
+            path=BASE,
+            handle=listed,
+            need="admin",
+            say="Hooks by which messages from elsewhere start runs",
+            answer=HookList,
+        ),
+        Route(
+            method="POST",
+            path=BASE,
+            handle=added,
+            need="admin",
+            say="Make a hook for a stored definition; its secret is told once",
+            body=HookBody,
+            answer=HookMade,
+            status=201,
+            repeatable=False,
+        ),
+        Route(
+            method="DELETE",
+            path=f"{BASE}/{{name}}",
+            handle=removed,
+            need="admin",
+            say="End a hook",
+            status=204,
+        ),
+        Route(
+            method="POST",
+            path=f"{BASE}/{{name}}",
+            handle=taken,
+            need="signed",
+            say="A message, signed by Standard Webhooks: starts a run, once for each webhook-id",
+            takes="application/json",
+            answer=HookTaken,
+            status=202,
+            body_bytes=MESSAGE_BYTES,
+            repeatable=False,
+        ),
+    ),
+)
