@@ -338,3 +338,33 @@ class LoopHealth(msgspec.Struct):
     workspace_id: str
     database_id: str
     managers: dict[str, Manager]
+
+
+class Notification(msgspec.Struct):
+    """Something that happened; `data` is what is sent over sockets."""
+
+    id: str
+    kind: str
+    level: Literal["info", "action_required", "critical", "error"]
+    title: str
+    run: str
+    seq: int
+    at: str
+    to: str
+    session: str | None
+    actions: list[str]
+    read: bool
+    data: dict[str, JsonValue]
+
+
+class NotificationPage(msgspec.Struct):
+    """A page of notifications; `next` is the cursor of the page after it."""
+
+    notifications: list[Notification]
+    next: str | None
+
+
+class ReadCount(msgspec.Struct):
+    """How many were new to whoever has read them."""
+
+    read: int

@@ -14,11 +14,11 @@ from loopwright.app.access import DENIED, Role
 from loopwright.app.problems import Problem
 from loopwright.errors import LoopwrightError
 from loopwright.model.record import JsonValue
+from loopwright.server import words
 from loopwright.server.context import Context
 from loopwright.server.looping import Looping
 from loopwright.server.refusals import Refusal, problem_of
 from loopwright.server.roles import admit
-from loopwright.server.sockets import words
 from loopwright.server.sockets.clients import Client, Clients, tell
 from loopwright.server.sockets.line import Line
 from loopwright.server.sockets.tails import MOST_TAILS, Tails

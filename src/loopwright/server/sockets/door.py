@@ -11,12 +11,14 @@ from loopwright.app.access import Who
 from loopwright.app.leaving import GRACE_MS
 from loopwright.errors import LoopwrightError
 from loopwright.model.record import JsonValue
+from loopwright.server import words
 from loopwright.server.context import Context
 from loopwright.server.identity import identify
 from loopwright.server.looping import Looping
+from loopwright.server.notices import Notice
+from loopwright.server.noticing import Noticing
 from loopwright.server.rates import Rates
 from loopwright.server.refusals import Refusal
-from loopwright.server.sockets import words
 from loopwright.server.sockets.clients import MOST_SOCKETS, Client, Clients, catch_up, tell
 from loopwright.server.sockets.commands import Commands
 from loopwright.server.sockets.herald import Herald
@@ -46,6 +48,9 @@ class Sockets:
         self._tails = Tails(context, self.line)
         self._herald = Herald(context, self.clients, self.line)
         self._commands = Commands(context, self.clients, self.line, self._tails)
+        self._noticing = context.part(Noticing)
+        self._noticing.present_since = self.clients.since
+        self._noticing.send = self._notify
         self._rates = Rates(context.clock, context.serving.limits.requests_per_second)
         self._deaf: Callable[[], None] | None = None
         self._tasks: set[asyncio.Future[None]] = set()
@@ -86,6 +91,15 @@ class Sockets:
             for one in leaving.came_back(name):
                 await tell(self.line, client, *words.torn_down(one.agent_id, one.name, one.run))
             await self._herald.greet(client, leaving.held(name))
+            await self._noticing.at_return(name, lambda one: self._notify_one(client, one))
+
+    async def _notify(self, notice: Notice) -> bool:
+        """Send a notice to every connection of its person."""
+        told = [await self._notify_one(one, notice) for one in self.clients.of(notice.to)]
+        return any(told)
+
+    async def _notify_one(self, client: Client, notice: Notice) -> bool:
+        return await tell(self.line, client, words.NOTIFICATION, notice.data)
 
     async def _go(self, sid: str) -> None:
         client = self.clients.remove(sid)

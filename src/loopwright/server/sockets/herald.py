@@ -7,8 +7,8 @@ from typing import TypeVar
 
 from loopwright.app.loops import LoopStory, is_loop
 from loopwright.errors import LoopwrightError
+from loopwright.server import words
 from loopwright.server.context import Context
-from loopwright.server.sockets import words
 from loopwright.server.sockets.clients import Client, Clients, tell
 from loopwright.server.sockets.line import Line
 

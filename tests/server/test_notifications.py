@@ -1,0 +1,224 @@
+"""Notifications: kept, listed, read, and told to whoever was away; nothing twice."""
+
+import json
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from loopwright.app.settings import Settings
+from loopwright.app.wiring import open_log
+from loopwright.server.context import Limits
+from loopwright.server.notices import KEPT_MS, Notice, Notices, notice_id
+from loopwright.server.noticing import Noticing
+from tests.server.served import Served, served
+from tests.server.talking import tab, talk
+from tests.server.test_loops import start, until
+
+BASE = "/api/v1/notifications"
+LIMITS = Limits(requests_per_second=10_000)
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A server that does not count how quick these tests are."""
+    with served(tmp_path_factory.mktemp("served"), limits=LIMITS) as one:
+        yield one
+
+
+def about(server: Served, run: str, more: str = "") -> list[Any]:
+    """What is kept of a run, newest first."""
+    found = server("GET", f"{BASE}?run={run}&limit=200{more}").json["notifications"]
+    assert isinstance(found, list)
+    return found
+
+
+def when(server: Served, run: str, kind: str, token: str | None = None) -> list[Any]:
+    """The notices of a run once there is one of a kind."""
+    pause = threading.Event()
+    for _ in range(400):
+        found = about(server, run)
+        if kind in [one["kind"] for one in found]:
+            return found
+        pause.wait(0.02)
+    raise AssertionError(found)
+
+
+@pytest.mark.item("coqui-60", "coqui-34")
+def test_one_for_each_stage_and_one_for_the_end(shared: Served) -> None:
+    """In the session of the loop; looking again and again adds nothing."""
+    session = shared("POST", "/api/v1/sessions", {}).json["id"]
+    loop = start(shared, "Rejected", "Rejected", session_id=session, max_iterations=2)["loop"]["id"]
+    until(shared, loop, "completed")
+    found = when(shared, loop, "loop.completed")
+    assert [one["kind"] for one in found] == ["loop.completed", *["loop.stage_completed"] * 6]
+    assert {one["session"] for one in found} == {session}
+    assert "limit" in found[0]["title"]
+    places = [(one["data"]["iteration"], one["data"]["stage_index"]) for one in found[:0:-1]]
+    assert places == [(n, stage) for n in (1, 2) for stage in range(3)]
+    for _ in range(3):
+        shared.call(lambda: shared.context.part(Noticing).notices.notice([loop], lambda *_: []))
+    assert about(shared, loop) == found
+    assert about(shared, loop, f"&session={session}") == found
+    assert about(shared, loop, "&session=other") == []
+
+
+@pytest.mark.item("coqui-60")
+def test_failures_are_told_once(shared: Served) -> None:
+    """One for the stage that failed, one for the loop."""
+    loop = start(shared, "fail:no space left")["loop"]["id"]
+    until(shared, loop, "failed")
+    found = when(shared, loop, "loop.failed")
+    assert [one["kind"] for one in found[:2]] == ["loop.failed", "loop.stage_failed"]
+    assert [one["level"] for one in found[:2]] == ["error", "error"]
+    assert "no space left" in found[1]["title"]
+
+
+@pytest.mark.item("rondoflow-44")
+def test_levels_and_actions(shared: Served) -> None:
+    """What waits for a person says what can be done; the end is information."""
+    run, gate = shared.gated()
+    found = when(shared, run, "gate.opened")[0]
+    assert (found["level"], found["data"]["gate"]) == ("action_required", gate)
+    assert {"approve", "reject"} <= set(found["actions"])
+    shared("POST", f"/api/v1/gates/{gate}/approve", {})
+    end = when(shared, run, "run.completed")[0]
+    assert (end["level"], end["actions"]) == ("info", [])
+
+
+def test_reading(shared: Served) -> None:
+    """What one person has read another has not; old ones are read with newer ones."""
+    loop = start(shared, "APPROVED")["loop"]["id"]
+    until(shared, loop, "completed")
+    found = when(shared, loop, "loop.completed")
+    newest, last = found[0]["id"], found[-1]["id"]
+    assert shared("POST", f"{BASE}/{last}/read", {}).json == {"read": 1}
+    assert shared("POST", f"{BASE}/{last}/read", {}).json == {"read": 0}
+    assert last not in [one["id"] for one in about(shared, loop, "&unread=true")]
+    other = shared.made("viewer")
+    seen = shared("GET", f"{BASE}?run={loop}&unread=true", token=other).json["notifications"]
+    assert [one["id"] for one in seen] == [one["id"] for one in found]
+    assert shared("POST", f"{BASE}/read", {"ids": [last, newest]}).json == {"read": 1}
+    assert shared("POST", f"{BASE}/read", {"up_to": newest}, token=other).json["read"] >= 4
+    assert shared("GET", f"{BASE}?unread=true", token=other).json["notifications"] == []
+    for body in ({}, {"ids": [last], "up_to": last}):
+        assert shared("POST", f"{BASE}/read", body).status == 422
+    assert shared("POST", f"{BASE}/none/read", {}).status == 404
+
+
+def test_pages(shared: Served) -> None:
+    """A list goes on where it ended, newest first."""
+    loop = start(shared, "APPROVED")["loop"]["id"]
+    until(shared, loop, "completed")
+    when(shared, loop, "loop.completed")
+    everything = [one["id"] for one in shared("GET", f"{BASE}?limit=200").json["notifications"]]
+    assert everything == sorted(everything)
+    seen, cursor = [], ""
+    while cursor is not None:
+        page = shared("GET", f"{BASE}?limit=2{f'&cursor={cursor}' if cursor else ''}").json
+        seen += [one["id"] for one in page["notifications"]]
+        cursor = page["next"]
+    assert seen == everything
+    assert shared("GET", f"{BASE}?level=error&mine=true").status == 200
+    assert shared("GET", f"{BASE}?level=loud").status == 422
+    assert shared("GET", f"{BASE}?cursor=x").status == 400
+
+
+def test_whoever_is_there_is_told(shared: Served) -> None:
+    """Over sockets, as it happens, once."""
+
+    async def go() -> None:
+        async with tab(shared) as one:
+            loop = start(shared, "APPROVED")["loop"]["id"]
+            await one.first("notification", kind="loop.completed", run=loop)
+            told = [data["kind"] for data in one.all("notification") if data["run"] == loop]
+            assert told == [*["loop.stage_completed"] * 3, "loop.completed"]
+
+    talk(go())
+
+
+@pytest.mark.item("coqui-60")
+def test_whoever_was_away_is_told_at_return(tmp_path: Path) -> None:
+    """Also after a restart of the server, oldest first, and once; what was decided is no news."""
+
+    async def back(server: Served, *runs: str) -> list[Any]:
+        async with tab(server) as one:
+            for run in runs:
+                await one.first("notification", run=run)
+            await one.say("unsubscribe", {"run": "x"})  # answered behind what came before
+            return list(one.all("notification"))
+
+    async def twice(server: Served, *runs: str) -> None:
+        told = await back(server, *runs)
+        kinds = [(one["run"], one["kind"]) for one in told]
+        assert kinds[:4] == [*[(loop, "loop.stage_completed")] * 3, (loop, "loop.completed")]
+        assert (waiting, "gate.opened") in kinds
+        assert (decided, "gate.opened") not in kinds
+        assert (decided, "run.completed") in kinds
+        assert [one["notification"] for one in await back(server)] == []
+
+    with served(tmp_path, limits=LIMITS) as first:
+        token = first.token
+        loop = start(first, "APPROVED")["loop"]["id"]
+        until(first, loop, "completed")
+        waiting, _ = first.gated()
+        decided, gate = first.gated()
+        when(first, decided, "gate.opened")
+        first("POST", f"/api/v1/gates/{gate}/approve", {})
+        before = [*when(first, loop, "loop.completed"), *when(first, decided, "run.completed")]
+    with served(tmp_path, limits=LIMITS) as second:
+        second.token = token
+        after = [*about(second, loop), *about(second, decided)]
+        assert json.dumps(after) == json.dumps(before)
+        talk(twice(second, loop, waiting, decided))
+
+
+class Still:
+    """A clock that stands still."""
+
+    def __init__(self) -> None:
+        self.now = 1_000_000
+
+    def now_ms(self) -> int:
+        return self.now
+
+
+def test_a_crash_between_two_looks_repeats_and_loses_nothing(tmp_path: Path) -> None:
+    """The number and the notices are written together: whoever comes after looks from there."""
+    log, clock = open_log(Settings(home=tmp_path / "home")), Still()
+
+    def made(run: str, *seqs: int) -> list[Notice]:
+        return [
+            Notice(
+                id=notice_id(run, clock.now, seq),
+                kind="run.completed",
+                level="info",
+                title="t",
+                run=run,
+                seq=seq,
+                at=clock.now,
+                to="ann",
+            )
+            for seq in seqs
+        ]
+
+    asked: list[int] = []
+
+    def tell(run: str, after: int) -> list[Notice]:
+        asked.append(after)
+        return made(run, *[seq for seq in (3, 7) if seq > after])
+
+    first = Notices(log, log, clock)  # type: ignore[arg-type]
+    first.moved()
+    assert len(first.notice(["run_a"], tell)) == 2
+    second = Notices(log, log, clock)  # type: ignore[arg-type]
+    second.moved()
+    assert second.notice(["run_a"], tell) == []
+    assert asked == [0, 7]
+    assert [one.seq for one in second.page("", 10, lambda _: True)] == [7, 3]
+    clock.now += KEPT_MS + 1
+    assert second.forget_old() == 2
+    assert second.page("", 10, lambda _: True) == []
+    log.close()
