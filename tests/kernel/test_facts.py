@@ -36,6 +36,9 @@ BY_NAME: dict[str, st.SearchStrategy[object]] = {
     "inputs": st.dictionaries(TEXTS, JSON, max_size=2),
     "iteration": st.none() | st.integers(0, 1_000),
     "of": st.none() | COUNT,
+    "metadata": st.none() | st.dictionaries(TEXTS, JSON, max_size=2),
+    "stage": st.sampled_from([None, "retry", "skip"]),
+    "labels": st.none() | st.lists(TEXTS, max_size=2).map(tuple),
     "usage": st.none() | USAGE,
     "mark": st.none() | COUNT,
     "code": st.none() | st.integers(-255, 255),
@@ -60,14 +63,16 @@ def any_of(kind: type) -> st.SearchStrategy[object]:
     """Values of a record, each field by its name, else by its type."""
     hints = typing.get_type_hints(kind)
     given_fields = {
-        name: BY_NAME[name] if name in BY_NAME and not _is_text_call(kind, name) else _of(hint)
+        name: BY_NAME[name] if name in BY_NAME and not _is_text(kind, name) else _of(hint)
         for name, hint in hints.items()
         if name in kind.__struct_fields__
     }
     return st.builds(kind, **given_fields)
 
 
-def _is_text_call(kind: type, name: str) -> bool:
+def _is_text(kind: type, name: str) -> bool:
+    if kind is facts.StepKept:
+        return name == "of"
     return kind in (calls.ToolCall, facts.GateOpened) and name == "call"
 
 
@@ -142,11 +147,13 @@ def test_new_fields_have_defaults() -> None:
         "run.finished": ["at", "outcome", "reason"],
         "run.reopened": ["at"],
         "run.forked": ["at", "parent", "place"],
+        "run.edited": ["at"],
         "agent.changed": ["at", "agent", "becomes"],
         "step.started": ["at", "path"],
         "step.retried": ["at", "path", "attempt"],
         "step.finished": ["at", "path", "status"],
         "step.skipped": ["at", "path", "reason"],
+        "step.kept": ["at", "path"],
         "iteration.started": ["at", "path"],
         "iteration.finished": ["at", "path"],
         "check.verdict": ["at", "path", "index", "check", "verdict"],

@@ -8,6 +8,7 @@ from loopwright.kernel.facts import (
     CancelRequested,
     GateAnswered,
     MessageSent,
+    RunEdited,
     RunForked,
     RunPaused,
     RunReopened,
@@ -44,9 +45,24 @@ def _row(run: str, fact: AnyFact, via: str) -> AuditRow | None:
             who, detail = fact.sender, f"to {fact.to}"
         case RunStarted():
             who, detail = fact.by, fact.name
+        case RunReopened(stage=str(what)):
+            who, detail = fact.by, f"{what}{f': {fact.note[:SHOWN]}' if fact.note else ''}"
+        case RunEdited():
+            who, detail = fact.by, ", ".join(edited(fact))
         case RunPaused() | RunResumed() | RunReopened():
             who, detail = fact.by, ""
         case _:
             return None
     action = str(fact.__struct_config__.tag)
     return AuditRow(at=fact.at, who=who, action=action, subject=run, via=via, detail=detail)
+
+
+def edited(fact: RunEdited) -> list[str]:
+    """What an edit changes, by name."""
+    names = {
+        "goal": fact.message,
+        "max_iterations": fact.passes,
+        "metadata": fact.metadata,
+        "labels": fact.labels,
+    }
+    return [name for name, value in names.items() if value is not None]

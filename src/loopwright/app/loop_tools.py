@@ -7,7 +7,7 @@ from typing import get_args
 import msgspec
 
 from loopwright.app.library import Listed
-from loopwright.app.role_loops import ACTIONS, STATUSES, Loops, LoopWish
+from loopwright.app.role_loops import ACTIONS, OF_ONE, STATUSES, Loops, LoopWish
 from loopwright.app.views.listing import inbox_items
 from loopwright.errors import LoopwrightError
 from loopwright.model.actions import Decision
@@ -89,11 +89,13 @@ class LoopTools:
                 ToolSpec(
                     name="loop_control",
                     description="Pause a loop after its current stage, resume it, or stop it now. "
-                    "The id `all` means every loop that it can be done to.",
+                    "The id `all` means every loop that it can be done to. Of one loop that is "
+                    "blocked or has failed: retry what it stopped at, or skip that stage.",
                     schema=schema(
                         ("action", "id"),
                         action={"type": "string", "enum": list(ACTIONS)},
                         id=text("Id of the loop, or `all`"),
+                        note=text("For retry and skip: what the loop is told"),
                     ),
                 ),
                 self._control,
@@ -156,7 +158,20 @@ class LoopTools:
         return _json(self.loops.status(_said(given, "id")))
 
     async def _control(self, given: Arguments) -> str:
-        return await self.loops.control(_said(given, "action"), _said(given, "id"))
+        action, loop, note = (_said(given, name) for name in ("action", "id", "note"))
+        if action in OF_ONE and not self.answers and self._waits(loop):
+            raise LoopwrightError(
+                f"{loop} waits for a person or was ended by one, whose decision this would be",
+                code="not-allowed",
+                hint="`loopwright mcp --allow-answers` lets agents decide",
+            )
+        return await self.loops.control(action, loop, note=note, by="mcp")
+
+    def _waits(self, loop: str) -> bool:
+        """Whether a person is asked about a loop now, or has ended it."""
+        service = self.loops.here.service
+        run = service.find(loop)
+        return bool(service.log.gates(run)) or service.log.row(run).headline.reason == "rejected"
 
     async def _definitions(self, given: Arguments) -> str:
         return "\n".join(map(_described, self.loops.definitions.all()))

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 from loopwright.app.auditing import audit_rows
 from loopwright.app.binding import bind_agents
@@ -21,14 +22,18 @@ from loopwright.ports import Append, RunRow
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Changes:
-    """What shall be different when a run goes on: other agents, another budget, more passes."""
+    """What shall be different when a run goes on: other agents, another budget, more passes. With
+    `stage`, a loop goes on in the pass in which it stopped, and `note` is what it is told there.
+    """
 
     agents: Sequence[str] = ()
     budget: str | None = None
     passes: int | None = None
+    stage: Literal["retry", "skip"] | None = None
+    note: str = ""
 
     def __bool__(self) -> bool:
-        return bool(self.agents) or self.budget is not None or self.passes is not None
+        return self != NO_CHANGES
 
 
 NO_CHANGES = Changes()
@@ -131,7 +136,14 @@ def _failed_elsewhere(state: State) -> bool:
 def _facts(state: State, *, at: int, by: str, changes: Changes) -> list[AnyFact]:
     plan = state.plan
     limits = tightened(plan.limits, changes.budget) if changes.budget else None
-    opened = RunReopened(at=at, by=by, limits=limits, passes=changes.passes)
+    opened = RunReopened(
+        at=at,
+        by=by,
+        limits=limits,
+        passes=changes.passes,
+        stage=changes.stage,
+        note=changes.note,
+    )
     return [opened, *changed_agents(state, changes.agents, at=at, by=by)]
 
 

@@ -7,6 +7,8 @@ from pathlib import Path
 from loopwright.app.controlling import pause_run, resume_run, stop_run
 from loopwright.app.dialects import OF_LOOPS
 from loopwright.app.library import Library
+from loopwright.app.loop_live import live
+from loopwright.app.loop_steering import LoopEdit, edit, retry, skip
 from loopwright.app.preparing import Wish, prepare_named
 from loopwright.app.projects import ProjectWish, project_for
 from loopwright.app.settings import Settings
@@ -14,11 +16,12 @@ from loopwright.app.views.loops import GOAL_CHARS, Seen, loop_status, seen, show
 from loopwright.app.views.words import goal as goal_of
 from loopwright.app.wiring import Local
 from loopwright.errors import Conflict, LoopwrightError
+from loopwright.kernel.state import State
 from loopwright.model.record import JsonValue
 from loopwright.ports import OPEN_STATUSES, RunRow
 
 ALL = "all"
-ACTIONS = ("pause", "resume", "stop")
+ACTIONS = ("pause", "resume", "stop", "retry", "skip")
 STATUSES = ("running", "paused", "blocked", "completed", "failed", "cancelled")
 _FITS = {
     "pause": ("running", "waiting"),
@@ -26,6 +29,7 @@ _FITS = {
     "stop": OPEN_STATUSES,
 }
 _DONE = {"pause": "paused", "resume": "resumed", "stop": "stopped"}
+OF_ONE = {"retry": "tries again", "skip": "goes on without the stage"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,12 +127,17 @@ class Loops:
         found = [row for row in self.here.service.rows() if row.headline.dialect == OF_LOOPS]
         return [row for row in found if status in ("", loop_status(row))]
 
+    def active(self) -> int:
+        """How many loops run now; those that are paused or blocked do not."""
+        return sum(loop_status(row) == "running" for row in self.rows())
+
     def lines(self, status: str = "") -> list[str]:
         """A line for each loop."""
         return [self._line(row) for row in self.rows(status)]
 
     def _line(self, row: RunRow) -> str:
-        told, goal = self._seen(row.run)
+        told, state = self._seen(row.run)
+        goal = goal_of(state)
         begun = shown_time(row.headline.started_at)
         of = f"/{told.most}" if told.most else ""
         where = f"iteration {told.iteration}{of}, stage {told.stage}"
@@ -138,7 +147,7 @@ class Loops:
         """One loop in detail."""
         run = self.here.service.find(reference)
         row = self.here.log.row(run)
-        told, goal = self._seen(run)
+        told, state = self._seen(run)
         head = row.headline
         until = head.finished_at or self.here.service.clock.now_ms()
         return {
@@ -147,34 +156,56 @@ class Loops:
             "status": loop_status(row),
             "outcome": head.status if head.finished_at is not None else None,
             "reason": head.reason,
-            "goal": goal,
+            "goal": goal_of(state),
             "current_iteration": told.iteration,
             "current_stage": told.stage,
             "max_iterations": told.most,
             "started_at": shown_time(head.started_at),
             "completed_at": shown_time(head.finished_at),
             "elapsed_seconds": round((until - head.started_at) / 1_000, 3),
-            "metadata": {"dispatch": told.dispatch()},
+            "metadata": {**state.metadata, "dispatch": told.dispatch()},
+            "labels": [*state.labels],
             "current_iteration_status": told.round_status,
             "stages": [one.as_dict() for one in told.stages],
         }
 
-    def _seen(self, run: str) -> tuple[Seen, str]:
+    def live(self, reference: str) -> dict[str, JsonValue]:
+        """How a loop stands this moment: where it is, what it spent, what happened last."""
+        return live(self.here.service, reference)
+
+    def _seen(self, run: str) -> tuple[Seen, State]:
         service = self.here.service
         state = service.state(run)
         facts = [one.fact for one in service.facts(run)]
-        return seen(state.plan, facts, service.read_text), goal_of(state)
+        return seen(state.plan, facts, service.read_text), state
 
     # -- control
 
-    async def control(self, action: str, reference: str) -> str:
-        """Pause, resume or stop one loop, or every one that it can be done to."""
+    async def edit(self, reference: str, wanted: LoopEdit, *, by: str = "") -> str:
+        """Change goal, cap, metadata or labels of a loop that is open; its id."""
+        return await edit(self.here.service, reference, wanted, by=by)
+
+    async def retry(self, reference: str, note: str = "", *, by: str = "") -> str:
+        """Try again what a loop stopped at, with a note for it; its id."""
+        return await retry(self.here.service, reference, note=note, by=by)
+
+    async def skip(self, reference: str, note: str = "", *, by: str = "") -> str:
+        """Leave out the stage that a loop stopped at; its id."""
+        return await skip(self.here.service, reference, note=note, by=by)
+
+    async def control(self, action: str, reference: str, *, note: str = "", by: str = "") -> str:
+        """Pause, resume or stop one loop, or every one that it can be done to; try again or leave
+        out what one stopped at.
+        """
         if action not in ACTIONS:
             raise LoopwrightError(
                 f"there is no action {action!r}",
                 code="bad-action",
                 hint=f"there are {', '.join(ACTIONS)}",
             )
+        if action in OF_ONE:
+            do = self.retry if action == "retry" else self.skip
+            return f"{await do(_one(action, reference), note, by=by)}: {OF_ONE[action]}"
         if reference.casefold() == ALL:
             return await self._control_all(action)
         run = self.here.service.find(reference)
@@ -202,6 +233,12 @@ class Loops:
                 await resume_run(self.here, run, by=self.by)
             case _:
                 await stop_run(self.here, run, by=self.by)
+
+
+def _one(action: str, reference: str) -> str:
+    if reference.casefold() == ALL:
+        raise LoopwrightError(f"{action} is for one loop: name it", code="one-loop")
+    return reference
 
 
 def _check(wish: LoopWish) -> None:

@@ -226,7 +226,7 @@ class Service:
     ) -> str:
         """Answer a gate, once. The reference is a gate, or a run with exactly one open gate."""
         gate = self._gate(reference)  # once: the next gate of a run was never shown to anybody
-        opened = self._opened(gate)
+        opened = self.opened(gate)
         check_answer(opened, decision, text=text, digest=digest, call=call)
         if self.four_eyes and decision == "approve":
             check_other_person(self.log, gate.run, by)
@@ -263,7 +263,8 @@ class Service:
             return gate_named(self.log, reference)
         return only_gate(self.log, self.find(reference))
 
-    def _opened(self, gate: OpenGate) -> GateOpened:
+    def opened(self, gate: OpenGate) -> GateOpened:
+        """The fact by which a gate was opened."""
         for numbered in reversed(self.log.read(gate.run)):
             if isinstance(numbered.fact, GateOpened) and numbered.fact.gate == gate.gate:
                 return numbered.fact

@@ -7,61 +7,22 @@ no clock. `iteration` is the number, from 1, of the pass that a fact belongs to.
 
 from typing import Literal, TypeAlias
 
-import msgspec
-
 from loopwright.kernel.calls import AnyCall, CallNote
+from loopwright.kernel.fact_parts import NO_USAGE as NO_USAGE
+from loopwright.kernel.fact_parts import Fact as Fact
+from loopwright.kernel.fact_parts import Failure as Failure
+from loopwright.kernel.fact_parts import PlaceFact as PlaceFact
+from loopwright.kernel.fact_parts import ToolUse as ToolUse
+from loopwright.kernel.fact_parts import Usage as Usage
 from loopwright.kernel.reasons import DropReason, Intent
 from loopwright.model.actions import Decision
 from loopwright.model.plan import Agent
-from loopwright.model.policy import FailureKind, Limits
+from loopwright.model.policy import Limits
 from loopwright.model.record import JsonValue, Text
 
 Outcome: TypeAlias = Literal["completed", "exhausted", "failed", "cancelled"]
 StepStatus: TypeAlias = Literal["completed", "exhausted", "failed", "cancelled", "skipped"]
 Verdict: TypeAlias = Literal["pass", "fail", "error", "timed_out", "rejected"]
-
-
-class Usage(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """What a call used, as far as it was told."""
-
-    input_tokens: int = 0
-    output_tokens: int = 0
-    usd: float = 0.0
-    unpriced: int = 0  # calls whose price nobody knows: what was spent is more than `usd` says
-
-
-NO_USAGE = Usage()
-
-
-class ToolUse(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """A tool that an agent has used, and with what, as JSON text; secrets are masked."""
-
-    name: str
-    input: str = ""
-
-
-class Failure(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """Why something did not work, in a form that a policy can read and a person too."""
-
-    type: FailureKind | str
-    detail: str = ""
-    retry_after_ms: int | None = None
-    resets_at: int | None = None  # when a used-up allowance is renewed; milliseconds, epoch
-
-
-class Fact(
-    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind", gc=False
-):
-    """Base of all facts. They hold plain data and never each other: none is part of a circle."""
-
-    at: int
-
-
-class PlaceFact(Fact, frozen=True, kw_only=True):
-    """A fact that belongs to a place in the run."""
-
-    path: str
-    iteration: int | None = None
 
 
 class RunStarted(Fact, frozen=True, kw_only=True, tag="run.started"):
@@ -115,12 +76,30 @@ class RunFinished(Fact, frozen=True, kw_only=True, tag="run.finished"):
 class RunReopened(Fact, frozen=True, kw_only=True, tag="run.reopened"):
     """A run that failed or met a limit goes on: steps that completed keep their results, all others
     begin anew. `limits` takes the place of the plan's own. With `passes`, loops of the plan that
-    ended at their cap go on with their next pass, up to that many.
+    ended at their cap go on with their next pass, up to that many. With `stage`, a loop whose pass
+    stopped half-way goes on there: what completed in that pass is kept, and the step that did not
+    is tried again or left out. `note` is what a person says to it.
     """
 
     by: str = ""
     limits: Limits | None = None
     passes: int | None = None
+    stage: Literal["retry", "skip"] | None = None
+    note: str = ""
+
+
+class RunEdited(Fact, frozen=True, kw_only=True, tag="run.edited"):
+    """Somebody changed what a run is for while it was under way; whatever begins from now on sees
+    it so. `message` is its goal, `passes` the most that a loop of the plan may make (0: no limit).
+    `metadata` is merged into what was said before, where null takes a key away; `labels` replace
+    those before. None leaves a thing as it was.
+    """
+
+    message: Text | None = None
+    passes: int | None = None
+    metadata: dict[str, JsonValue] | None = None
+    labels: tuple[str, ...] | None = None
+    by: str = ""
 
 
 class RunForked(Fact, frozen=True, kw_only=True, tag="run.forked"):
@@ -173,6 +152,17 @@ class StepSkipped(PlaceFact, frozen=True, kw_only=True, tag="step.skipped"):
     reason: str
     status: Literal["skipped", "cancelled", "failed"] = "skipped"
     error: Failure | None = None
+
+
+class StepKept(PlaceFact, frozen=True, kw_only=True, tag="step.kept"):
+    """A step of a pass that goes on after its run was reopened is not run: it completed before, at
+    `of`, or a person leaves it out.
+    """
+
+    of: str = ""
+    output: Text | None = None
+    result: Text | None = None
+    reason: Literal["kept", "skipped"] = "kept"
 
 
 class IterationStarted(PlaceFact, frozen=True, kw_only=True, tag="iteration.started"):
@@ -372,10 +362,12 @@ AnyFact: TypeAlias = (
     | RunFinished
     | RunReopened
     | RunForked
+    | RunEdited
     | StepStarted
     | StepRetried
     | StepFinished
     | StepSkipped
+    | StepKept
     | IterationStarted
     | IterationFinished
     | CheckVerdict

@@ -17,6 +17,7 @@ from loopwright.kernel.answers import (
     gate_closed,
     gate_opened,
 )
+from loopwright.kernel.editing import run_edited
 from loopwright.kernel.facts import (
     AgentChanged,
     AnyFact,
@@ -39,6 +40,7 @@ from loopwright.kernel.facts import (
     MessageDelivered,
     MessageDropped,
     MessageSent,
+    RunEdited,
     RunFinished,
     RunForked,
     RunPaused,
@@ -46,6 +48,7 @@ from loopwright.kernel.facts import (
     RunResumed,
     RunStarted,
     StepFinished,
+    StepKept,
     StepRetried,
     StepSkipped,
     StepStarted,
@@ -70,7 +73,12 @@ from loopwright.kernel.messages import (
     note,
 )
 from loopwright.kernel.outcome import leaf_output
-from loopwright.kernel.reopening import keep_loop, name_at_the_top, run_reopened
+from loopwright.kernel.reopening import (
+    keep_loop,
+    name_at_the_top,
+    note_spoilt,
+    run_reopened,
+)
 from loopwright.kernel.settling import settle_item, settle_pass
 from loopwright.kernel.state import State, make_body
 from loopwright.kernel.threads import begin
@@ -172,8 +180,11 @@ def _step_started(state: State, fact: StepStarted) -> None:
     owner.body = begin(state, owner, step.action, owner)
     parent.active[step.id] = owner
     state.owners[fact.path] = owner
-    if parent.owner is state.root:
+    around = parent.owner
+    if around is state.root:
         name_at_the_top(state, owner)
+    elif isinstance(around, PassOwner) and around.parent.note:
+        owner.note, around.parent.note = around.parent.note, ""
     state.touch(owner)
 
 
@@ -223,6 +234,16 @@ def _step_skipped(state: State, fact: StepSkipped) -> None:
     )
 
 
+def _step_kept(state: State, fact: StepKept) -> None:
+    parent = state.owners[parent_path(fact.path)].body
+    assert isinstance(parent, StepsBody)
+    step = last_id(fact.path)
+    parent.ready.remove(parent.index.at[step])
+    reason = "done" if fact.reason == "kept" else fact.reason
+    ended = Result("completed", reason, output=fact.output, result=fact.result)
+    _settle_step(state, parent, step, ended)
+
+
 def _settle_step(state: State, parent: StepsBody, step: str, result: Result) -> None:
     number = parent.index.at[step]
     parent.results[step] = result
@@ -268,6 +289,7 @@ def _iteration_finished(state: State, fact: IterationFinished) -> None:
     if owner.number < 0:
         _settle_check_first(state, repeat, owner, fact)
         return
+    note_spoilt(repeat, owner, fact)
     repeat.finished += 1
     output, result = fact.output, fact.result
     if isinstance(owner.body, SINGLE):
@@ -322,10 +344,12 @@ _APPLY: dict[type[Fact], Callable[..., None]] = {
     RunFinished: _run_finished,
     RunReopened: run_reopened,
     RunForked: run_forked,
+    RunEdited: run_edited,
     StepStarted: _step_started,
     StepRetried: _step_retried,
     StepFinished: _step_finished,
     StepSkipped: _step_skipped,
+    StepKept: _step_kept,
     IterationStarted: _iteration_started,
     IterationFinished: _iteration_finished,
     CheckVerdict: _check_verdict,

@@ -193,6 +193,27 @@ class ItemResult(msgspec.Struct, eq=False, gc=False):
     error: Failure | None
 
 
+class Spoilt(msgspec.Struct, frozen=True):
+    """A pass of steps that did not come to its end: how its loop stood before it, what completed in
+    it, by step with where that was, and the first step that did not complete, if there is one.
+    """
+
+    number: int
+    values: dict[str, object]
+    done: dict[str, "Carried"]
+    stuck: str | None
+
+
+class Carried(msgspec.Struct, frozen=True):
+    """What a step came to in an earlier try of its pass; without it, a person leaves the step out
+    and says so.
+    """
+
+    of: str = ""
+    ended: Result | None = None
+    note: str = ""
+
+
 @dataclass(slots=True, eq=False, weakref_slot=True)
 class RepeatBody:
     """A loop under way."""
@@ -236,11 +257,15 @@ class RepeatBody:
     counted: int = 0  # tokens of the conversation, as the provider counted them last
     counted_entries: int = 0  # how many entries that count was about
     task_chars: int = 0
+    spoilt: Spoilt | None = None  # the last pass, where it stopped half-way
+    keeps: dict[str, Carried] = field(default_factory=dict)  # steps that the next pass keeps
+    note: str = ""  # what a person says to the step that begins next
 
 
 class KeptLoop(msgspec.Struct):
     """What is kept of a loop of the plan that did not complete, for when the run is reopened:
-    always of a conversation, of any other loop if it ended at its cap.
+    always of a conversation, of any other loop if it ended at its cap or in a pass of steps that
+    did not come to its end.
     """
 
     passes: int
@@ -250,6 +275,7 @@ class KeptLoop(msgspec.Struct):
     values: dict[str, object]
     spent: Spent
     spent_by_step: Spent
+    spoilt: Spoilt | None = None
 
 
 class CheckNote(msgspec.Struct, eq=False, gc=False):

@@ -10,10 +10,20 @@ from loopwright.kernel.facts import (
     CancelRequested,
     Failure,
     IterationStarted,
+    StepKept,
     StepSkipped,
     StepStarted,
 )
-from loopwright.kernel.frames import Body, CycleBody, LeafBody, RepeatBody, Result, StepsBody
+from loopwright.kernel.frames import (
+    Body,
+    Carried,
+    CycleBody,
+    LeafBody,
+    PassOwner,
+    RepeatBody,
+    Result,
+    StepsBody,
+)
 from loopwright.kernel.gates import open_gate
 from loopwright.kernel.limits import cap, is_out_of_time, loop_over_budget
 from loopwright.kernel.messages import deliver
@@ -120,16 +130,37 @@ def proceed_steps(state: State, body: StepsBody, senses: Senses) -> list[AnyFact
     if state.paused or not body.ready or is_out_of_time(body):
         return []
     facts: list[AnyFact] = []
+    keeps = body.owner.parent.keeps if isinstance(body.owner, PassOwner) else {}
     for number in body.ready:
         step = body.index.action.steps[number]
         path = child_path(body.owner.inside, step.id)
-        if not _may_start(step, [body.results[need] for need in step.needs]):
+        if step.id in keeps:
+            facts.append(_kept(state, body, path, keeps[step.id], senses))
+        elif not _may_start(step, [body.results[need] for need in step.needs]):
             facts.append(_skipped(state, body, step, path))
         elif step.when is not None:
             facts.append(_under_condition(state, body, step, path, senses))
         else:
             facts.append(StepStarted(at=state.now, path=path, iteration=body.owner.iteration))
     return facts
+
+
+def _kept(state: State, body: StepsBody, path: str, carried: Carried, senses: Senses) -> StepKept:
+    """A step that is not run again, since it completed before or a person leaves it out."""
+    at, iteration, ended = state.now, body.owner.iteration, carried.ended
+    if ended is not None:
+        return StepKept(
+            at=at,
+            path=path,
+            iteration=iteration,
+            of=carried.of,
+            output=ended.output,
+            result=ended.result,
+        )
+    words = f"SKIPPED by a person: {carried.note}" if carried.note else "SKIPPED by a person"
+    return StepKept(
+        at=at, path=path, iteration=iteration, output=senses.keep(words), reason="skipped"
+    )
 
 
 def _under_condition(

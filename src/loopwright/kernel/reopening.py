@@ -8,7 +8,9 @@ name of an earlier one.
 A conversation with a chat model is the exception: it goes on with its next turn, and its turns and
 what they cost stay counted. Only a turn that was never taken to its end is taken again. The other
 one is a loop that ended at its cap: where somebody allows it more passes, it goes on with the next
-one, with all that it knows.
+one, with all that it knows. And a loop that stopped in the middle of a pass of steps goes on there,
+if that is wanted: what completed in that pass is kept, and only the step that did not is run again
+or left out.
 """
 
 from collections import deque
@@ -16,18 +18,24 @@ from collections.abc import Mapping
 
 import msgspec
 
-from loopwright.kernel.facts import Outcome, RunReopened, StepFinished
+from loopwright.kernel.editing import set_cap
+from loopwright.kernel.facts import IterationFinished, Outcome, RunReopened, StepFinished
 from loopwright.kernel.frames import (
+    Carried,
     KeptLoop,
+    PassOwner,
     RepeatBody,
     Result,
     Spent,
+    Spoilt,
     StepOwner,
+    StepsBody,
 )
 from loopwright.kernel.limits import cap
 from loopwright.kernel.messages import mail_reopened
 from loopwright.kernel.state import State
 from loopwright.model.actions import Cycle, Step
+from loopwright.model.ids import child_path
 
 REOPENED: tuple[Outcome, ...] = ("failed", "exhausted")
 """How a run must have ended to go on; one that somebody stopped has ended for good."""
@@ -43,8 +51,8 @@ def run_reopened(state: State, fact: RunReopened) -> None:
     state.reopened += 1
     state.slots.clear()
     state.raised = fact.passes
-    if fact.passes is None:  # all other loops begin anew
-        state.kept = {path: kept for path, kept in state.kept.items() if kept.talk}
+    state.opening = fact
+    state.kept = {path: kept for path, kept in state.kept.items() if _is_wanted(kept, fact)}
     for kept in state.kept.values() if fact.limits is not None else ():
         kept.spent, kept.spent_by_step = Spent(), Spent()  # the new budget is of the whole run
     if fact.limits is not None:
@@ -52,6 +60,13 @@ def run_reopened(state: State, fact: RunReopened) -> None:
         state.note_limits()
     _reset(state)
     mail_reopened(state)
+
+
+def _is_wanted(kept: KeptLoop, fact: RunReopened) -> bool:
+    """Whether a loop goes on; all others begin anew."""
+    if kept.spoilt is not None:
+        return fact.stage is not None
+    return kept.talk or fact.passes is not None
 
 
 def _reset(state: State) -> None:
@@ -81,6 +96,7 @@ def name_at_the_top(state: State, owner: StepOwner) -> None:
     """Count a step of the plan that begins; the second time it gets a new name for its inside."""
     count = state.begun.get(owner.path, 0) + 1
     state.begun[owner.path] = count
+    set_cap(state, owner)
     if count > 1:
         owner.tries = owner.first_try = count
         owner.inside = f"{owner.path}~{count}"
@@ -111,13 +127,13 @@ def keep_loop(state: State, owner: StepOwner, fact: StepFinished) -> None:
     if owner.parent.owner is not state.root or not isinstance(body, RepeatBody):
         return
     talk, capped = isinstance(body.action.body, Cycle), _is_capped(body, fact)
-    if fact.status == "completed" or not (talk or capped):
+    if fact.status == "completed" or not (talk or capped or body.spoilt):
         state.kept.pop(owner.path, None)
         return
     values = {name: getattr(body, name) for name in (_OF_TALKS if talk else _OF_LOOPS)}
     last = body.last if body.turns or not talk else None
     values["last"] = Result("completed", output=last.output, result=last.result) if last else None
-    state.kept[owner.path] = KeptLoop(
+    kept = KeptLoop(
         passes=body.turns if talk else body.finished,
         most=cap(body),
         talk=talk,
@@ -125,7 +141,43 @@ def keep_loop(state: State, owner: StepOwner, fact: StepFinished) -> None:
         values=values,
         spent=msgspec.structs.replace(body.spent),
         spent_by_step=msgspec.structs.replace(owner.spent),
+        spoilt=body.spoilt,
     )
+    if body.spoilt is not None and body.spoilt.stuck is not None:  # that pass is made once more
+        kept.passes, kept.values = body.spoilt.number, body.spoilt.values
+    state.kept[owner.path] = kept
+
+
+def note_spoilt(repeat: RepeatBody, owner: PassOwner, fact: IterationFinished) -> None:
+    """Remember how a pass of steps stopped that did not come to its end, and how its loop stood
+    before it.
+    """
+    body = owner.body
+    repeat.spoilt, repeat.keeps, repeat.note = None, {}, ""
+    if fact.status == "completed" or not isinstance(body, StepsBody) or repeat.action.each:
+        return
+    steps = [step.id for step in body.index.action.steps]
+    done = {
+        name: Carried(of=child_path(owner.inside, name), ended=body.results[name])
+        for name in steps
+        if name in body.results and body.results[name].status == "completed"
+    }
+    repeat.spoilt = Spoilt(
+        number=owner.number,
+        values={name: _copied(getattr(repeat, name)) for name in _OF_LOOPS},
+        done=done,
+        stuck=next((name for name in steps if name not in done), None),
+    )
+
+
+def _copied(value: object) -> object:
+    """A value that does not change when that of the loop does."""
+    return value.copy() if isinstance(value, list | dict) else value
+
+
+def stopped_half_way(state: State) -> dict[str, Spoilt]:
+    """The loops of a run that has ended which stopped in the middle of a pass, by step."""
+    return {path: kept.spoilt for path, kept in state.kept.items() if kept.spoilt is not None}
 
 
 def _is_capped(body: RepeatBody, fact: StepFinished) -> bool:
@@ -147,3 +199,21 @@ def _go_on(state: State, owner: StepOwner, kept: KeptLoop | None) -> None:
     body.spent, owner.spent = kept.spent, kept.spent_by_step
     if kept.capped and state.raised is not None and body.action.max is not None:
         body.extra = max(body.extra, state.raised - body.action.max)
+    if kept.spoilt is not None and state.opening is not None:
+        _take_up(body, kept.spoilt, state.opening)
+
+
+def _take_up(body: RepeatBody, spoilt: Spoilt, opening: RunReopened) -> None:
+    """Let the next pass keep what completed in the one that stopped half-way. One in which every
+    step completed, and which a person rejected, is followed by another.
+    """
+    most = cap(body)
+    if spoilt.stuck is None:
+        body.extra += most is not None and body.finished >= most
+        body.unmet = 0
+    else:
+        body.keeps = dict(spoilt.done)
+    if opening.stage == "skip" and spoilt.stuck is not None:
+        body.keeps[spoilt.stuck] = Carried(note=opening.note)
+    else:
+        body.note = opening.note

@@ -19,6 +19,7 @@ from loopwright.kernel.facts import (
     CancelRequested,
     EffectRequested,
     RunFinished,
+    RunReopened,
     RunStarted,
     Usage,
 )
@@ -121,6 +122,10 @@ class State:
     reopened: int = 0
     kept: dict[str, KeptLoop] = field(default_factory=dict)  # that did not complete, by step
     raised: int | None = None  # how many passes loops that ended at their cap may make since then
+    opening: RunReopened | None = None  # the last one
+    passes: int | None = None  # the most that loops of the plan may make, where somebody changed it
+    metadata: dict[str, JsonValue] = field(default_factory=dict)
+    labels: tuple[str, ...] = ()
     version: int = 0
     calls: int = 0
     usage: Usage = field(default_factory=Usage)

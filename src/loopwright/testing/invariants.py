@@ -14,6 +14,7 @@ from loopwright.kernel.facts import (
     AnyFact,
     CancelRequested,
     GateAnswered,
+    RunEdited,
     RunPaused,
     RunResumed,
     RunStarted,
@@ -112,8 +113,8 @@ def _views(
         yield f"the row has version {row.version} of {len(facts)}"
     due = settle(fold(plan, facts), Texts(log.blob, check_schema), state.now)
     # Whoever tells a run something from outside shows it as running, for its driver to look; an
-    # edit of an agent leaves what is shown.
-    newest = next(fact for fact in reversed(facts) if not isinstance(fact, AgentChanged))
+    # edit of an agent or of the run itself leaves what is shown.
+    newest = next(f for f in reversed(facts) if not isinstance(f, AgentChanged | RunEdited))
     told = isinstance(newest, RunPaused | RunResumed | CancelRequested | GateAnswered)
     allowed = {status_of(state), "running"} if told else {status_of(state)}
     if due and not state.paused:

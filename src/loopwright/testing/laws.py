@@ -23,6 +23,7 @@ from loopwright.kernel.facts import (
     RunReopened,
     RunStarted,
     StepFinished,
+    StepKept,
     StepRetried,
     StepSkipped,
     StepStarted,
@@ -147,9 +148,9 @@ def _places(facts: Sequence[AnyFact], *, ended: bool) -> Iterator[str]:
         names.take(fact)
         if isinstance(fact, RunReopened):
             seen = {place for place in seen if not names.may_begin_again(place)}
-        if isinstance(fact, StepStarted | IterationStarted | StepSkipped):
+        if isinstance(fact, StepStarted | IterationStarted | StepSkipped | StepKept):
             yield from _begins(path, open_places, seen)
-            if not isinstance(fact, StepSkipped):
+            if not isinstance(fact, StepSkipped | StepKept):
                 open_places[path] = names.inside(path)
         elif (
             path not in open_places

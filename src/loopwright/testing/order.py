@@ -15,6 +15,7 @@ from loopwright.kernel.facts import (
     IterationFinished,
     RunReopened,
     StepFinished,
+    StepKept,
     StepSkipped,
     StepStarted,
 )
@@ -36,6 +37,10 @@ def begins_in_order(plan: Plan, facts: Sequence[AnyFact]) -> Iterator[str]:
             ended = {path: status for path, status in ended.items() if status == "completed"}
         elif isinstance(fact, StepFinished | StepSkipped):
             ended[fact.path] = fact.status
+        elif isinstance(fact, StepKept):
+            if fact.reason == "kept" and ended.get(fact.of) != "completed":
+                yield f"{fact.path} keeps what {fact.of} never came to"
+            ended[fact.path] = "completed"
         elif isinstance(fact, StepStarted):
             step = action_at(plan, fact.path).step
             assert step is not None

@@ -7,11 +7,16 @@ from loopwright.kernel.facts import (
     AnyFact,
     GateAnswered,
     GateOpened,
+    IterationFinished,
     IterationStarted,
+    RunEdited,
     RunForked,
+    RunReopened,
     StepFinished,
+    StepSkipped,
     StepStarted,
 )
+from loopwright.model.actions import Cycle, Repeat
 from loopwright.model.ids import parent_path, pass_number
 from loopwright.model.plan import Plan
 from loopwright.testing.openings import Names, Raised, Turns
@@ -36,11 +41,16 @@ class _Count:
         self._granted: Counter[str] = Counter()
         self._asked: set[str] = set()
         self._names, self._turns, self._raised = Names(), Turns(), Raised()
+        self._edited: int | None = None
+        self._stage: str | None = None
+        self._half: set[str] = set()  # passes in which a step did not complete
+        self._last: dict[str, IterationFinished] = {}
 
     def take(self, fact: AnyFact) -> None:
         self._names.take(fact)
         self._turns.take(fact)
         self._raised.take(fact)
+        self._note(fact)
         match fact:
             case StepStarted() if not parent_path(fact.path):
                 self._begins_again(fact.path)
@@ -54,6 +64,32 @@ class _Count:
             case GateAnswered(decision="continue"):
                 self._granted[fact.path] += fact.gate in self._asked
 
+    def _note(self, fact: AnyFact) -> None:
+        match fact:
+            case RunReopened():
+                self._stage = fact.stage
+            case RunEdited(passes=int(most)):
+                self._edited = most
+                for path in [one for one in self._granted if not parent_path(one)]:
+                    del self._granted[path]
+            case StepFinished() | StepSkipped() if fact.status != "completed":
+                self._half.add(parent_path(fact.path))
+            case IterationFinished():
+                self._last[parent_path(fact.path)] = fact
+            case _:
+                pass
+
+    def _takes_up(self, path: str, before: str) -> None:
+        """A loop goes on in the pass that stopped half-way, or after one that was rejected."""
+        last = self._last.get(before)
+        if self._stage is None or last is None or last.status == "completed":
+            return
+        whole = last.path not in self._half
+        self._made[path] = pass_number(last.path) + whole
+        most, granted = self._most(path), self._granted[before]
+        full = whole and most is not None and self._made[path] >= most + granted
+        self._granted[path] = granted + full
+
     def _begins_again(self, step: str) -> None:
         """A conversation goes on where it was, and a loop that was allowed more passes."""
         path, before = self._names.inside(step), self._names.before(step)
@@ -65,6 +101,7 @@ class _Count:
             self._made[path] = turns or self._made[before]
             more = (self._raised.most or 0) - (self._most(path) or 0)
             self._granted[path] = max(self._granted[before], more)
+        self._takes_up(path, before)
 
     def another(self, fact: IterationStarted) -> Iterator[str]:
         path = parent_path(fact.path)
@@ -77,4 +114,10 @@ class _Count:
 
     def _most(self, path: str) -> int | None:
         repeat = loop_at(self._plan, path)
+        if self._edited is not None and not parent_path(path) and _is_counted(repeat):
+            return self._edited or None
         return repeat.max if repeat.each is None else repeat.each.max_items
+
+
+def _is_counted(repeat: Repeat) -> bool:
+    return repeat.each is None and not isinstance(repeat.body, Cycle)

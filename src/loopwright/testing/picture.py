@@ -17,6 +17,7 @@ from loopwright.kernel.frames import (
     LeafBody,
     Owner,
     RepeatBody,
+    Spoilt,
     StepsBody,
 )
 from loopwright.kernel.state import State
@@ -86,6 +87,8 @@ def _names(thing: State | Owner | Body) -> tuple[str, ...]:
 
 def _value(value: object) -> object:
     """Notes, results of items and gates are frames too, and compare by identity."""
+    if isinstance(value, Spoilt):
+        return {name: _value(getattr(value, name)) for name in value.__struct_fields__}
     if isinstance(value, dict):
         return {name: _value(one) for name, one in value.items()}
     if isinstance(value, GateState):

@@ -15,6 +15,7 @@ from loopwright.kernel.facts import (
     IterationStarted,
     RunReopened,
     StepFinished,
+    StepKept,
     StepSkipped,
     StepStarted,
 )
@@ -101,6 +102,8 @@ class Standing:
                 self.status[path] = "running"
             case StepFinished(status=status) | StepSkipped(status=status):
                 self.status[path] = status
+            case StepKept():
+                self.status[path] = "completed"
             case GateOpened():
                 self.status[path] = "waiting"
             case GateAnswered() | GateClosed() | EffectRequested():

@@ -6,7 +6,14 @@ from dataclasses import dataclass
 from loopwright.app.moments import timestamp
 from loopwright.app.views.role_cycles import SUMMARY_CHARS, Stage, cycles_of, stages_of
 from loopwright.app.views.summary import ReadText
-from loopwright.kernel.facts import AnyFact, EffectFailed, EffectRequested, IterationStarted
+from loopwright.kernel.calls import AgentCall, ModelCall
+from loopwright.kernel.facts import (
+    AnyFact,
+    EffectFailed,
+    EffectRequested,
+    IterationStarted,
+    RunEdited,
+)
 from loopwright.model.plan import Plan, only_repeat
 from loopwright.model.record import JsonValue
 from loopwright.ports import RunRow
@@ -29,6 +36,8 @@ class Seen:
     most: int | None = None
     round_status: str = "pending"
     asked: str = ""
+    task: str = ""
+    at: int = 0
     trouble: str = ""
 
     @property
@@ -38,12 +47,17 @@ class Seen:
         return waiting[0] if waiting else max(len(self.stages) - 1, 0)
 
     def dispatch(self) -> dict[str, JsonValue]:
-        """Whether its work has reached somebody."""
-        if self.trouble:
-            return {"status": "failed", "message": self.trouble[:SUMMARY_CHARS]}
+        """Whether its work has reached somebody, and what went wrong with that last."""
         if not self.asked:
             return {"status": "pending", "message": "waiting for its first stage to begin"}
-        return {"status": "dispatched", "stage_id": self.asked, "stage_index": self.stage}
+        told: dict[str, JsonValue] = {
+            "status": "failed" if self.trouble else "dispatched",
+            "task_id": self.task,
+            "stage_id": self.asked,
+            "stage_index": self.stage,
+            "updated_at": timestamp(self.at),
+        }
+        return {**told, "message": self.trouble[:SUMMARY_CHARS]} if self.trouble else told
 
 
 def seen(plan: Plan, facts: Sequence[AnyFact], read: ReadText) -> Seen:
@@ -56,10 +70,13 @@ def seen(plan: Plan, facts: Sequence[AnyFact], read: ReadText) -> Seen:
         match fact:
             case IterationStarted(of=int(most)):
                 told.most = most
-            case EffectRequested():
-                told.asked, told.trouble = fact.path, ""
-            case EffectFailed():
-                told.trouble = f"{fact.error.type}: {fact.error.detail}"
+            case RunEdited(passes=int(most)):
+                told.most = most or None
+            case EffectRequested(call=AgentCall() | ModelCall()):
+                told.asked, told.task, told.at = fact.path, fact.effect, fact.at
+                told.trouble = ""
+            case EffectFailed() if fact.effect == told.task:
+                told.trouble, told.at = f"{fact.error.type}: {fact.error.detail}", fact.at
             case _:
                 pass
     return told

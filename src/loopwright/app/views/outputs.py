@@ -2,11 +2,12 @@
 
 from loopwright.app.service import Service
 from loopwright.errors import NotFound
-from loopwright.kernel.facts import EffectDone, IterationFinished, StepFinished
+from loopwright.kernel.facts import EffectDone, IterationFinished, StepFinished, StepKept
 from loopwright.model.record import Text
 from loopwright.syntax import suggest
 
 MOST_NAMED = 12
+SPEAKING = (StepFinished, StepKept, IterationFinished, EffectDone)
 
 
 def output_at(service: Service, run: str, path: str) -> str:
@@ -14,7 +15,7 @@ def output_at(service: Service, run: str, path: str) -> str:
     found: dict[str, Text] = {}
     for numbered in service.facts(run):
         fact = numbered.fact
-        if isinstance(fact, StepFinished | IterationFinished | EffectDone) and fact.output:
+        if isinstance(fact, SPEAKING) and fact.output:
             found[fact.path] = fact.output
     if path in found:
         return service.read_text(found[path])

@@ -6,6 +6,7 @@ nothing when it is not worth one.
 
 from dataclasses import dataclass, field
 
+from loopwright.app.views.changes import change_words
 from loopwright.app.views.correspondence import written
 from loopwright.app.views.summary import ReadText, current_loop
 from loopwright.app.views.turns import compressed_words, is_turn, turn_words
@@ -30,6 +31,7 @@ from loopwright.kernel.facts import (
     IterationFinished,
     IterationStarted,
     MessageDropped,
+    RunEdited,
     RunFinished,
     RunForked,
     RunPaused,
@@ -37,6 +39,7 @@ from loopwright.kernel.facts import (
     RunResumed,
     RunStarted,
     StepFinished,
+    StepKept,
     StepSkipped,
     StepStarted,
     TurnTaken,
@@ -227,8 +230,9 @@ class Progress:
                 return Line("pauses: what is under way goes on to its end")
             case RunResumed():
                 return Line("goes on")
-            case RunReopened():
-                return Line(f"goes on with what did not complete{_by(fact.by)}")
+            case StepKept() | RunEdited() | RunReopened():
+                text, detail = change_words(fact)
+                return Line(text, detail=detail)
             case RunForked():
                 text = f"forked{_by(fact.by)} from {fact.parent} after {fact.place}"
                 return Line(text, detail=fact.text)

@@ -9,6 +9,7 @@ from loopwright.kernel.facts import (
     IterationFinished,
     IterationStarted,
     StepFinished,
+    StepKept,
     StepSkipped,
     StepStarted,
 )
@@ -87,13 +88,15 @@ def cycles_of(
             case IterationStarted(path=path) if path.count(".") == 1:
                 stages = stages_of(plan)
                 number = fact.iteration or len(found) + 1
+                # One that is made once more, and whatever came after it, counts from here on.
+                found = {name: one for name, one in found.items() if one.number < number}
                 found[path] = Cycle(number, stages, fact.at)
                 found[path].stages_by_id = {one.id: one for one in stages}
             case IterationFinished(path=path) if path in found:
                 found[path].finished_at = fact.at
                 rejected = fact.status == "completed" and not fact.done and bool(loop)
                 found[path].status = "needs_rework" if rejected else fact.status
-            case StepStarted() | StepFinished() | StepSkipped():
+            case StepStarted() | StepFinished() | StepSkipped() | StepKept():
                 _note(found, fact, read)
             case _:
                 pass
@@ -110,7 +113,7 @@ def stages_of(plan: Plan) -> list[Stage]:
 
 def _note(
     found: dict[str, Cycle],
-    fact: StepStarted | StepFinished | StepSkipped,
+    fact: StepStarted | StepFinished | StepSkipped | StepKept,
     read: Callable[[Text | None], str],
 ) -> None:
     cycle = found.get(parent_path(fact.path))
@@ -119,6 +122,9 @@ def _note(
         return
     if isinstance(fact, StepStarted):
         stage.status = "running"
+        return
+    if isinstance(fact, StepKept):
+        stage.status, stage.summary = "completed", read(fact.output)
         return
     stage.status = fact.status
     if isinstance(fact, StepFinished) and fact.status == "failed":

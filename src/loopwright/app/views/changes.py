@@ -1,0 +1,21 @@
+"""What somebody has changed about a run, in words."""
+
+from loopwright.app.auditing import edited
+from loopwright.kernel.facts import RunEdited, RunReopened, StepKept
+
+
+def change_words(fact: RunEdited | RunReopened | StepKept) -> tuple[str, str]:
+    """A change on one line, and what was said with it."""
+    if isinstance(fact, StepKept):
+        how = "left out" if fact.reason == "skipped" else "kept as it was"
+        return f"step {fact.path}: {how}", ""
+    by = f" by {fact.by}" if fact.by else ""
+    if isinstance(fact, RunEdited):
+        return f"changed{by}: {', '.join(edited(fact))}", ""
+    match fact.stage:
+        case "retry":
+            return f"tries again what it stopped at{by}", fact.note
+        case "skip":
+            return f"leaves out what it stopped at{by}", fact.note
+        case _:
+            return f"goes on with what did not complete{by}", ""
