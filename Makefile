@@ -44,7 +44,7 @@ test-deep: setup ## the tests that take minutes: long simulations, every crash p
 
 # The programs are large (1.3 GB) and come from npm, so they are not part of `make test`.
 CLIS := .cache/agents
-test-agents: setup ## real coding CLIs, installed from npm, against a local server (needs node 20+)
+test-agents: setup ## real coding CLIs and web clients, installed from npm, against a local server (needs node 20+; a browser if there is one)
 	@command -v npm >/dev/null || { echo "make test-agents needs npm (Node 20 or newer)" >&2; exit 1; }
 	@mkdir -p $(CLIS) && cmp -s requirements/agents/package-lock.json $(CLIS)/.installed || \
 	  { cp requirements/agents/package.json requirements/agents/package-lock.json $(CLIS)/ && \

@@ -432,3 +432,41 @@ def test_a_hundred_clients_answer_one_review(shared: Served) -> None:
     run = status(shared, agent)["run"]
     actions = [row.action for row in shared.context.cards.audited(subject=run)]
     assert actions.count("gate.answered") == 1
+
+
+@pytest.mark.item("G8", "inv-11")
+def test_a_hundred_answers_by_two_doors(shared: Served) -> None:
+    """Fifty answers over sockets and fifty over HTTP at the same instant, yes and no: one counts,
+    and everybody else is told that it was not theirs.
+    """
+    agent = made(shared, loopCriteria=MANUAL)
+
+    async def go() -> None:
+        async with AsyncExitStack() as stack, asyncio.timeout(60):
+            tabs = [await stack.enter_async_context(tab(shared)) for _ in range(10)]
+            await begin(tabs[0], agent)
+            note = await tabs[0].first("notification", agentId=agent, level="action_required")
+            gates = (await asyncio.to_thread(shared, "GET", "/api/v1/gates")).json["gates"]
+            [gate] = [one["id"] for one in gates if one["run"] == note["run"]]
+            ways = [f"/api/v1/gates/{gate}/{word}" for word in ("approve", "reject")]
+            said = {"agentId": agent, "loopId": note["loopId"]}
+            answers = await asyncio.gather(
+                *(
+                    each.say("loop:approve", {**said, "approved": number % 2 == 0})
+                    for number in range(5)
+                    for each in tabs
+                ),
+                *(
+                    asyncio.to_thread(shared, "POST", ways[number % 2], {"text": "no"})
+                    for number in range(50)
+                ),
+            )
+        sockets = [answer["ok"] for answer in answers[:50]]
+        replies = [answer.status for answer in answers[50:]]
+        assert sockets.count(True) + replies.count(200) == 1
+        assert set(replies) <= {200, 409}
+
+    talk(go())
+    run = status(shared, agent)["run"]
+    actions = [row.action for row in shared.context.cards.audited(subject=run)]
+    assert actions.count("gate.answered") == 1
