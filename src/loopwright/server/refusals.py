@@ -8,6 +8,8 @@ from loopwright.errors import LoopwrightError, StorageError
 
 ODD_PATH = "odd-path"
 UNFIT = (
+    "archive-too-big",
+    "unsafe-archive",
     "bad-definition-name",
     "bad-hook-name",
     "bad-url",
@@ -30,6 +32,7 @@ TITLES = {
     412: "It was changed meanwhile",
     413: "The request is too large",
     414: "The address is too long",
+    416: "There is no such part",
     415: "This kind of content is not taken",
     422: "The request is not valid",
     428: "A condition is required",

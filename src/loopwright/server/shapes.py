@@ -260,6 +260,30 @@ class WebhookItem(msgspec.Struct):
     created_at: str
 
 
+class ArtifactItem(msgspec.Struct):
+    """An artifact in one version, without its content; its name can be shown as it is."""
+
+    id: str
+    version: int
+    name: str
+    type: str
+    size: int
+    by: str | None
+    at: str
+
+
+class ArtifactList(msgspec.Struct):
+    """Artifacts, each in its newest version."""
+
+    artifacts: list[ArtifactItem]
+
+
+class ArtifactVersions(ArtifactItem):
+    """An artifact with all its versions, the newest last."""
+
+    versions: list[ArtifactItem]
+
+
 class HookItem(msgspec.Struct):
     """A hook by which messages from elsewhere start runs of a stored definition."""
 

@@ -3,6 +3,7 @@
 from loopwright.server.families import (
     access,
     approvals,
+    artifacts,
     assistant,
     assistants,
     definitions,
@@ -29,6 +30,7 @@ FAMILIES: tuple[Family, ...] = (
     definitions.FAMILY,
     runs.FAMILY,
     events.FAMILY,
+    artifacts.FAMILY,
     gates.FAMILY,
     notifications.FAMILY,
     loop_definitions.FAMILY,
