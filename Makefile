@@ -14,7 +14,7 @@ UV    ?= uv
 PURE_ROOMS := model kernel syntax agents dialects
 PURE_FILES := $(shell printf ',src/loopwright/%s/*' $(PURE_ROOMS))
 
-.PHONY: help setup demo test test-deep test-agents test-model check cover bench matrix docs fmt lock clean
+.PHONY: help setup demo test test-deep test-api test-agents test-model check cover bench matrix docs fmt lock clean
 
 help: ## list the targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -41,6 +41,10 @@ test: check ## set up, run the gates, then all tests but the deep ones
 
 test-deep: setup ## the tests that take minutes: long simulations, every crash point
 	$(PY) -m pytest -n $(JOBS) -m deep --timeout 1800 tests
+
+EXAMPLES ?= 50000
+test-api: setup ## the server against its description (EXAMPLES=50000 requests, many of them wrong on purpose)
+	LOOPWRIGHT_EXAMPLES=$(EXAMPLES) $(PY) -m pytest -n $(JOBS) tests/server/test_described.py
 
 # The programs are large (1.3 GB) and come from npm, so they are not part of `make test`.
 CLIS := .cache/agents

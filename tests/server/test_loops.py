@@ -271,7 +271,8 @@ def test_unknown_loops(shared: Served) -> None:
     routes = [f"GET {BASE}/{{}}{tail}" for tail in ("", "/history", "/metrics", "/iterations")]
     routes += [f"GET {BASE}/{{}}/{tail}" for tail in ("events", "iterations/x")]
     routes += [f"POST {BASE}/{{}}/{tail}" for tail in ("pause", "resume", "stop")]
-    routes += [f"DELETE {BASE}/{{}}"]
+    routes += [f"DELETE {BASE}/{{}}", f"GET {BASE}/{{}}/live", f"POST {BASE}/{{}}/skip-stage"]
+    routes += [f"POST {BASE}/{{}}/iterations/x/retry"]
     for route in routes:
         for loop in ("none", "run_0", "last", other, "a%20b"):
             method, _, path = route.format(loop).partition(" ")
@@ -301,6 +302,91 @@ def test_steering(shared: Served, held: str) -> None:
     refused(shared("GET", f"{BASE}/{held}"), 404, "not_found")
     rows = shared("GET", "/api/v1/audit").json["rows"]
     assert ("run.forgotten", held) in [(one["action"], one["subject"]) for one in rows]
+
+
+@pytest.mark.item("coqui-54")
+def test_changes_under_way(shared: Served) -> None:
+    """Goal, cap, metadata and labels; what is no change is refused, and so is a change too late."""
+    loop = start(shared, "Rejected", "APPROVED", slow={"plan": 0.3})["loop"]["id"]
+    place = f"{BASE}/{loop}"
+    change = {
+        "goal": "Build a faster cache",
+        "max_iterations": 4,
+        "metadata": {"team": {"name": "a"}},
+        "labels": ["x", "y", "x"],
+    }
+    told = shared("PATCH", place, change).json["loop"]
+    assert (told["goal"], told["max_iterations"]) == ("Build a faster cache", 4)
+    assert told["metadata"]["team"] == {"name": "a"}
+    assert told["labels"] == ["x", "y"]
+    more = shared("PATCH", place, {"metadata": {"team": {"size": 2}}}).json["loop"]
+    assert more["metadata"]["team"] == {"name": "a", "size": 2}
+    bad: list[tuple[dict[str, Any], str]] = [
+        ({}, "missing_field"),
+        ({"colour": 1}, "validation_error"),
+        ({"goal": ""}, "validation_error"),
+        ({"goal": " "}, "missing_field"),
+        ({"max_iterations": 0}, "validation_error"),
+        ({"metadata": [1]}, "validation_error"),
+        ({"labels": [""]}, "validation_error"),
+    ]
+    for body, code in bad:
+        refused(shared("PATCH", place, body), 400, code)
+    until(shared, loop, "completed")
+    refused(shared("PATCH", place, {"goal": "later"}), 409, "conflict")
+    refused(shared("PATCH", f"{BASE}/none", {"goal": "later"}), 404, "not_found")
+
+
+@pytest.mark.item("coqui-54")
+def test_a_cap_below_what_was_begun(shared: Served) -> None:
+    """Nobody can have made fewer rounds than they have."""
+    loop = start(shared, "Rejected", "APPROVED", slow={"reviewer": 0.3})["loop"]["id"]
+    pause = threading.Event()
+    while shared("GET", f"{BASE}/{loop}").json["iteration"]["iteration_number"] < 2:
+        pause.wait(0.02)
+    refused(shared("PATCH", f"{BASE}/{loop}", {"max_iterations": 1}), 409, "conflict")
+    assert shared("PATCH", f"{BASE}/{loop}", {"max_iterations": 2}).status == 200
+    until(shared, loop, "completed")
+
+
+@pytest.mark.item("coqui-64")
+def test_a_failed_loop_is_tried_again_or_goes_on_without_the_stage(shared: Served) -> None:
+    """Only its newest iteration, and only where something has stopped it."""
+    loop = start(shared, "Rejected", "fail:out of paper")["loop"]["id"]
+    until(shared, loop, "failed")
+    refused(shared("POST", f"{BASE}/{loop}/iterations/{loop}.1/retry"), 409, "conflict")
+    refused(shared("POST", f"{BASE}/{loop}/iterations/{loop}.9/retry"), 404, "not_found")
+    told = shared("POST", f"{BASE}/{loop}/iterations/{loop}.2/retry", {"note": "There is paper"})
+    assert (told.status, told.json["id"]) == (200, loop)
+    until(shared, loop, "failed")
+    assert shared("POST", f"{BASE}/{loop}/skip-stage").status == 200
+    left_out = shared("GET", f"{BASE}/{loop}/history").json["history"][1]["stages"][2]
+    assert left_out["status"] == "completed"
+    done = start(shared, "APPROVED")["loop"]["id"]
+    until(shared, done, "completed")
+    refused(shared("POST", f"{BASE}/{done}/skip-stage"), 409, "conflict")
+    refused(shared("POST", f"{BASE}/none/skip-stage"), 404, "not_found")
+
+
+@pytest.mark.item("coqui-70")
+def test_live(shared: Served) -> None:
+    """What was spent is the sum over stages; one that tells nothing counts nothing."""
+    usage = {"input_tokens": 10, "output_tokens": 5}
+    replies = [
+        {"when": {"agent": "plan"}, "text": "p", "usage": usage},
+        {"when": {"agent": "coder"}, "text": "c"},
+        {"when": {"agent": "reviewer"}, "text": "APPROVED", "usage": usage},
+    ]
+    (shared.folder / "paid.json").write_text(json.dumps({"replies": replies}))
+    loop = start(shared, agent=f"script:{shared.folder / 'paid.json'}")["loop"]["id"]
+    until(shared, loop, "completed")
+    told = shared("GET", f"{BASE}/{loop}/live").json
+    assert [one["tokens"] for one in told["stages"]] == [15, 0, 15]
+    assert told["budget"]["tokens"] == sum(one["tokens"] for one in told["stages"])
+    assert told["budget"]["iterations"] == {"used": 1, "max": 5}
+    assert (told["current_stage"], len(told["recent_events"]) <= 50) == (None, True)
+    seqs = [one["seq"] for one in told["recent_events"]]
+    assert seqs == sorted(seqs, reverse=True)
 
 
 # -- definitions -----------------------------------------------------------------------------------

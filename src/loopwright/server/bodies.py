@@ -12,7 +12,7 @@ from starlette.requests import ClientDisconnect, Request
 
 from loopwright.server.context import Limits
 from loopwright.server.refusals import Refusal, bad_json
-from loopwright.server.routes import Body, NoBody, Query
+from loopwright.server.routes import Body, OptionalBody, Query
 
 _B = TypeVar("_B", bound=Body)
 _Q = TypeVar("_Q", bound=Query)
@@ -65,7 +65,7 @@ def _too_large(most: int) -> Refusal:
 
 def parse_body(raw: bytes, headers: Headers, kind: type[_B]) -> _B:
     """The body as the route wants it."""
-    if not raw and kind is NoBody:
+    if not raw and issubclass(kind, OptionalBody):
         return kind()
     media = headers.get("content-type", "").partition(";")[0].strip().lower()
     if media != "application/json":

@@ -6,7 +6,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from loopwright.model.record import JsonValue
-from loopwright.server.routes import Body, Query
+from loopwright.server.routes import Body, OptionalBody, Query
 
 Words: TypeAlias = Annotated[str, msgspec.Meta(min_length=1)]
 Part: TypeAlias = dict[str, JsonValue]
@@ -34,6 +34,21 @@ class StartBody(Body):
     max_iterations: Most | None = None
     agent: str | None = None
     agents: dict[str, str] = {}
+
+
+class EditBody(Body):
+    """What shall be different from the next stage on; what is left out stays as it is."""
+
+    goal: Words | UnsetType = UNSET
+    max_iterations: Most | UnsetType | None = UNSET  # None: no limit
+    metadata: Part | UnsetType = UNSET
+    labels: list[Words] | UnsetType = UNSET
+
+
+class NoteBody(OptionalBody):
+    """Something that the next stage is told, once."""
+
+    note: str = ""
 
 
 class DefinitionBody(Body):
@@ -67,6 +82,7 @@ class Loop(msgspec.Struct):
     completed_at: str | None
     last_activity_at: str | None
     metadata: Part
+    labels: list[str]
     origin: str
     escalation: Part | None
     started_by: str
@@ -176,6 +192,17 @@ class Steered(msgspec.Struct):
 
     id: str
     status: str
+
+
+class Live(msgspec.Struct):
+    """A loop at this moment."""
+
+    loop: Part
+    position: Part
+    current_stage: Part | None
+    budget: Part
+    stages: list[Part]
+    recent_events: list[Part]
 
 
 class LoopDefinition(msgspec.Struct):

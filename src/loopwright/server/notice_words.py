@@ -143,7 +143,7 @@ class _Roles:
 
     def __call__(self, numbered: Numbered) -> Iterator[Words]:
         fact, move = numbered.fact, self._moves.take(numbered)
-        if move is not None and move.status in ENDS:
+        if move is not None and move.status in ENDS and not move.kept:
             about: dict[str, JsonValue] = {
                 "iteration": move.iteration,
                 "stage_index": move.index,

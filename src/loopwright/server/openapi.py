@@ -8,8 +8,9 @@ import msgspec
 
 from loopwright import __version__
 from loopwright.server.answers import JSON, PROBLEM
-from loopwright.server.routes import Family, NoBody, NoQuery, Route
+from loopwright.server.routes import Family, NoBody, NoQuery, OptionalBody, Route
 
+STREAM = "text/event-stream"
 _REF = "#/components/schemas/{name}"
 _PARAMETER = re.compile(r"\{(\w+)\}")
 
@@ -32,6 +33,15 @@ class ProblemDetails(msgspec.Struct, omit_defaults=True):
     detail: str
     hint: str | None = None
     errors: list[FieldProblem] | None = None
+
+
+class StreamEvent(msgspec.Struct, omit_defaults=True):
+    """One of a stream of server-sent events; `data` is JSON."""
+
+    event: str | None = None
+    data: str | None = None
+    id: str | None = None
+    retry: int | None = None
 
 
 def describe(families: Sequence[Family]) -> dict[str, object]:
@@ -59,7 +69,7 @@ def describe(families: Sequence[Family]) -> dict[str, object]:
 
 
 def _kinds(families: Iterable[Family]) -> Iterable[object]:
-    found: dict[str, object] = {repr(ProblemDetails): ProblemDetails}
+    found: dict[str, object] = {repr(one): one for one in (ProblemDetails, StreamEvent)}
     found |= {repr(one.failure): one.failure for one in families if one.failure is not None}
     for route in (route for family in families for route in family.routes):
         for kind in (route.body, route.query, route.answer):
@@ -81,7 +91,8 @@ def _operation(family: Family, route: Route, known: dict[str, Any]) -> dict[str,
         told["parameters"] = parameters
     if route.body is not NoBody:
         content = {"application/json": {"schema": known[repr(route.body)]}}
-        told["requestBody"] = {"required": True, "content": content}
+        needed = not issubclass(route.body, OptionalBody)
+        told["requestBody"] = {"required": needed, "content": content}
     if route.takes is not None:
         told["requestBody"] = {"required": True, "content": {route.takes: {}}}
     if route.need not in ("open", "signed"):
@@ -91,8 +102,10 @@ def _operation(family: Family, route: Route, known: dict[str, Any]) -> dict[str,
 
 def _responses(family: Family, route: Route, known: dict[str, Any]) -> dict[str, object]:
     good: dict[str, object] = {"description": route.say}
-    if route.answer is not None:
-        good["content"] = {route.media: {"schema": known[repr(route.answer)]}}
+    kinds = {route.media: route.answer} if route.answer is not None else {}
+    kinds |= {STREAM: StreamEvent} if route.streams else {}
+    if kinds:
+        good["content"] = {media: {"schema": known[repr(kind)]} for media, kind in kinds.items()}
     problem = {PROBLEM: {"schema": known[repr(ProblemDetails)]}}
     if family.failure is not None:
         problem = {JSON: {"schema": known[repr(family.failure)]}}

@@ -39,7 +39,11 @@ class Query(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """What stands behind the question mark; a name that it does not have is refused."""
 
 
-class NoBody(Body):
+class OptionalBody(Body):
+    """What a request may carry, or not."""
+
+
+class NoBody(OptionalBody):
     """Nothing, or an empty object."""
 
 
@@ -89,6 +93,7 @@ class Route:
     answer: object = None  # the type of what is answered, for the description of the API
     status: int = 200
     media: str = "application/json"
+    streams: bool = False  # whether it is answered by server-sent events, instead or as well
     takes: str | None = None  # the media type of a body that the handler reads as it is
     body_bytes: int | None = None  # where it is less or more than elsewhere
     body_seconds: float | None = None

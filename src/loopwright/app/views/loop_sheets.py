@@ -70,13 +70,14 @@ class Sheet:
             "completed_at": shown_time(head.finished_at),
             "last_activity_at": shown_time(head.updated_at),
             "metadata": self._metadata(),
+            "labels": [*self.state.labels],
             "origin": "conversation" if head.session else "headless",
             "escalation": self.blocked,
             "started_by": started.by,
         }
 
     def _metadata(self) -> Part:
-        return {"dispatch": self.seen.dispatch()}
+        return {**self.state.metadata, "dispatch": self.seen.dispatch()}
 
     def _criteria(self) -> str | None:
         loop = only_repeat(self.state.plan)

@@ -7,6 +7,7 @@ from loopwright.kernel.facts import (
     AnyFact,
     IterationStarted,
     StepFinished,
+    StepKept,
     StepSkipped,
     StepStarted,
 )
@@ -29,6 +30,7 @@ class Move:
     role: str
     status: str
     why: str = ""  # it failed
+    kept: bool = False  # it did not run again: it was left out, or its end stands from before
 
 
 class StageMoves:
@@ -44,7 +46,7 @@ class StageMoves:
         if isinstance(fact, IterationStarted) and fact.path.count(".") == 1:
             self._rounds[fact.path] = fact.iteration or len(self._rounds) + 1
             return None
-        if not isinstance(fact, StepStarted | StepFinished | StepSkipped):
+        if not isinstance(fact, StepStarted | StepFinished | StepSkipped | StepKept):
             return None
         number = self._rounds.get(parent_path(fact.path))
         stage = self._stages.get(last_id(fact.path))
@@ -56,9 +58,16 @@ class StageMoves:
             iteration=number,
             index=stage.index,
             role=stage.role,
-            status=RUNNING if isinstance(fact, StepStarted) else fact.status,
+            status=_status(fact),
             why=_why(fact),
+            kept=isinstance(fact, StepKept),
         )
+
+
+def _status(fact: StepStarted | StepFinished | StepSkipped | StepKept) -> str:
+    if isinstance(fact, StepStarted):
+        return RUNNING
+    return "completed" if isinstance(fact, StepKept) else fact.status
 
 
 def _why(fact: AnyFact) -> str:

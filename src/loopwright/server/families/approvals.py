@@ -295,6 +295,7 @@ FAMILY = Family(
             say="What happened, in the words of the definition's own system",
             query=EventsQuery,
             answer=Events,
+            streams=True,
         ),
         Route(
             method="GET",

@@ -128,6 +128,7 @@ FAMILY = Family(
             say="The facts of a run: server-sent events, or JSON where that is accepted alone",
             query=EventsQuery,
             answer=EventPage,
+            streams=True,
         ),
     ),
 )

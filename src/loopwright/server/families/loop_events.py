@@ -82,8 +82,7 @@ FAMILY = Family(
             need="viewer",
             say="What happens to a loop, as server-sent events, until it has ended",
             query=EventsQuery,
-            answer=str,
-            media=STREAM,
+            streams=True,
         ),
     ),
 )

@@ -134,7 +134,7 @@ async def started(asked: Asked) -> Answer:
         session=body.session_id or "",
     )
     run = str((await loops.start(wish))["loop_id"])
-    response = as_response(_whole(sheet(context.service, context.here.log.row(run))), 201)
+    response = as_response(whole(sheet(context.service, context.here.log.row(run))), 201)
     response.headers["Location"] = f"{BASE}/{run}"
     return response
 
@@ -145,10 +145,10 @@ def _text(value: str | float) -> str:
 
 
 async def shown(asked: Asked) -> Answer:
-    return _whole(sheet_of(asked))
+    return whole(sheet_of(asked))
 
 
-def _whole(found: Sheet) -> dict[str, JsonValue]:
+def whole(found: Sheet) -> dict[str, JsonValue]:
     newest = found.newest()
     return {
         "loop": found.loop(),
