@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import msgspec
 import pytest
 
 from loopwright.kernel.calls import ModelCall, ToolCall
 from loopwright.kernel.facts import (
     AnyFact,
+    CheckVerdict,
     EffectRequested,
     GateAnswered,
     GateOpened,
@@ -186,6 +188,17 @@ def test_stop_rules(until: Check, ended: tuple[str, str]) -> None:
     assert broken_laws(run.facts) == []
 
 
+def test_a_model_that_was_not_asked_is_not_silent() -> None:
+    """A look at the rules before the first pass finds no turn, so the model is asked."""
+    made = plan(NoCalls())
+    [step] = made.steps
+    action = msgspec.structs.replace(step.action, check_first=True)
+    step = msgspec.structs.replace(step, action=action)
+    run = begun(msgspec.structs.replace(made, steps=(step,)), turn("fine")).run()
+    assert [fact.verdict for fact in run.of(CheckVerdict)] == ["fail", "pass"]
+    assert run.ended == ("completed", "no-calls", "fine")
+
+
 def test_silence_is_answered() -> None:
     """A turn without a call that did not end the loop is followed by the nudge, and only then."""
     run = begun(plan(Contains(text="DONE"), most=3), turn("hm"))
@@ -350,6 +363,21 @@ def test_long_old_results_are_cut_before_turns_are_dropped() -> None:
     assert first.trimmed
 
 
+def test_short_results_stay_whole_beside_a_long_one() -> None:
+    """Of the results of one turn only those are cut that are long."""
+    run = begun(plan(most=4, memory=History(window=3_000)), turn("look", call("c1"), call("c2")))
+    for number in range(3):
+        run.answer(f"main.{number}/model#1", turn("look", call("c1"), call("c2")))
+        run.answer(f"main.{number}/tool1#1", Reply("short"))
+        run.answer(f"main.{number}/tool2#1", Reply(LONG))
+    [first, *_] = compressed(run)
+    assert (first.strategy, first.trimmed) == ("trim", (1, 3))
+    short, long = loop_of(run).history[1].said
+    assert short.text == "short"
+    assert str(long.text).startswith("x" * 200)
+    assert "[3000 characters" in str(long.text)
+
+
 @pytest.mark.item("aldo-46")
 def test_a_summary_that_fails_costs_nobody_the_run() -> None:
     """The middle is dropped instead, and the fact says why there is no summary."""
@@ -398,6 +426,12 @@ def test_a_model_that_cannot_answer_ends_the_run() -> None:
     assert run.ended[0] == "failed"
     assert run.end.error is not None
     assert run.end.error.detail == "no key"
+
+
+def test_a_model_that_was_ended_from_outside() -> None:
+    """A call that the world cancelled makes a cancelled run, with its words."""
+    run = begun(plan(), Fail("cancelled", "killed")).run()
+    assert run.ended == ("cancelled", "killed", "")
 
 
 def test_a_retry_waits_and_asks_again() -> None:

@@ -173,6 +173,22 @@ def test_a_text_that_is_a_list(ref: Ref, inputs: dict[str, object]) -> None:
     assert [row["item"] for row in rows(run)] == [1, 2]
 
 
+@pytest.mark.parametrize(
+    ("expr", "items"),
+    [
+        pytest.param("[1, 2]", [1, 2], id="written out"),
+        pytest.param("steps.find.result.files", ["a", "b"], id="a result"),
+        pytest.param("steps.find.result.files.filter(f, f != 'a')", ["b"], id="a part of it"),
+    ],
+)
+def test_a_list_by_an_expression(expr: str, items: list[object]) -> None:
+    """An expression sees the results of the steps before, and makes the list."""
+    loop = Repeat(body=WORK, each=Each(items=ItemsExpr(expr=expr)))
+    plan = plan_of_steps(step("find"), step("fix", "find", action=loop))
+    run = drive(plan, by_effect({"find/agent#1": Reply("", result='{"files": ["a", "b"]}')}))
+    assert [row["item"] for row in rows(run)] == items
+
+
 SAID = [
     pytest.param("plain", '"plain"', id="text"),
     pytest.param('{"a": [1]}', '{"a":[1]}', id="an object"),

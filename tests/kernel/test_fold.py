@@ -245,6 +245,24 @@ def test_a_changed_agent_is_another_from_then_on() -> None:
     assert run.run().passes == 2
 
 
+@pytest.mark.parametrize(
+    ("becomes", "marks"),
+    [
+        pytest.param("script:two", {"b": {3, 7}, "c": {5}}, id="another program"),
+        pytest.param("script:one", {"a": {3}, "b": {7}, "c": {5}}, id="the same program"),
+    ],
+)
+def test_bookmarks_stay_with_their_program(becomes: str, marks: dict[str, set[int]]) -> None:
+    """What an agent has used up of a script stays used up for others of the same script."""
+    agents = {name: Agent(spec="script:one") for name in "ab"} | {"c": Agent(spec="script:other")}
+    steps = [Step(id=name, action=Repeat(body=CallAgent(agent=name), max=2)) for name in "abc"]
+    run = Driver(plan_of_steps(*steps, agents=agents)).start()
+    for name, mark in {"a": 3, "b": 7, "c": 5}.items():
+        run.answer(f"{name}.0/agent#1", Reply("x", mark=mark))
+    run.append(AgentChanged(at=run.clock, agent="a", becomes=Agent(spec=becomes)))
+    assert run.state.marks == marks
+
+
 def test_version_counts_facts() -> None:
     """The version of a state is the number of its facts."""
     run = drive(LOOP)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from loopwright.kernel.facts import CheckVerdict, GateClosed, GateOpened, IterationFinished
-from loopwright.model.actions import AskPerson, CallAgent, Gate, Repeat, Step
+from loopwright.model.actions import AskPerson, CallAgent, Gate, Repeat, Rework, Step
 from loopwright.model.checks import AllOf, AnyOf, Contains, Person
 from loopwright.model.policy import Limits
 from loopwright.model.template import Lit, Ref, literal
@@ -219,6 +219,25 @@ def test_gate_step(step: AskPerson, decision: str, text: str, ended: object) -> 
     if decision == "reject":
         assert run.end.error is not None
         assert run.end.error.detail == (text or "rejected by a person")
+
+
+@pytest.mark.parametrize(
+    ("answers", "ended"),
+    [
+        pytest.param(["reject"], ("cancelled", "rejected"), id="reject"),
+        pytest.param(["approve"], ("completed", "done"), id="approve"),
+    ],
+)
+@pytest.mark.parametrize("rework", [None, Rework(agent="fixer", attempts=1)], ids=["plain", "used"])
+def test_a_rejection_may_end_the_run(
+    answers: list[str], ended: tuple[str, str], rework: Rework | None
+) -> None:
+    """A gate step may say that a rejection ends everything, not just what follows from it."""
+    ask = AskPerson(reject="cancel", on_reject=rework)
+    plan = plan_of_steps(Step(id="ask", action=ask), Step(id="other", action=WORK))
+    run = drive(plan, by_pass("x"), decisions(*answers))
+    assert run.ended[:2] == ended
+    assert broken_laws(run.facts) == []
 
 
 def test_gate_step_asks_with_its_message() -> None:

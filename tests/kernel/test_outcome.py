@@ -10,8 +10,8 @@ from loopwright.kernel.facts import (
     IterationStarted,
     Usage,
 )
-from loopwright.model.actions import CallAgent, Repeat
-from loopwright.model.checks import Cap, Command, Contains, Signal
+from loopwright.model.actions import CallAgent, Repeat, Steps
+from loopwright.model.checks import Cap, Command, Contains, Judge, Signal
 from loopwright.model.memory import ProgressLog
 from loopwright.model.plan import Plan
 from loopwright.model.policy import Limits
@@ -26,6 +26,7 @@ from tests.kernel.driving import (
     plan_of,
 )
 from tests.kernel.invariants import broken_laws
+from tests.kernel.shapes import step
 
 WORK = CallAgent(agent="a")
 TESTS = Command(argv=("make", "test"))
@@ -144,6 +145,26 @@ def test_all_of_long_outputs() -> None:
     """Headings of all passes stand before texts that were stored."""
     run = drive(loop(max=2, output="all"), by_pass("a" * 500, "b" * 500))
     assert run.ended[2] == f"## Iteration 1\n\n{'a' * 500}\n\n## Iteration 2\n\n{'b' * 500}"
+
+
+def test_all_that_was_said_in_the_steps_of_a_pass() -> None:
+    """Each step under its name, in the order written, then the judge; who says nothing is left
+    out.
+    """
+    body = Steps(steps=(step("draft"), step("quiet"), step("polish", "draft")))
+    answers = {
+        "main.0.draft/agent#1": "one",
+        "main.0.quiet/agent#1": "",
+        "main.0.polish/agent#1": "shine",
+        "main.0/check0#1": Reply(result='{"done":true,"reason":"fine"}'),
+    }
+    run = drive(loop(body=body, output="all", until=Judge(agent="j")), by_effect(answers))
+    assert run.ended == (
+        "completed",
+        "judge",
+        "## Iteration 1\n\n### draft\n\none\n\n### polish\n\nshine"
+        "\n\n### Judge Feedback (Iteration 1)\n\nfine",
+    )
 
 
 def test_learnings_are_kept_for_the_next_pass() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from loopwright.kernel.facts import CheckVerdict, EffectRequested, GateOpened, StepRetried
+from loopwright.kernel.facts import CheckVerdict, EffectRequested, GateOpened, StepRetried, Usage
 from loopwright.model.actions import (
     AskPerson,
     CallAgent,
@@ -13,14 +13,16 @@ from loopwright.model.actions import (
     RunScript,
     Steps,
 )
-from loopwright.model.checks import AnyOf, Expr, Judge, ResultField, Script, Signal
+from loopwright.model.checks import AnyOf, Check, Expr, Goal, Judge, ResultField, Script, Signal
 from loopwright.model.expr import Cel, Compare, Condition, EveryOf, SomeOf
-from loopwright.model.policy import Retry
+from loopwright.model.policy import Limits, Retry
 from loopwright.model.template import Ref
 from tests.kernel.driving import (
+    Driver,
     Fail,
     People,
     Reply,
+    Said,
     by_effect,
     decisions,
     drive,
@@ -106,9 +108,17 @@ def about(name: str, op: str, value: object) -> Condition:
         pytest.param(about("a", ">=", 7), "completed", id="number"),
         pytest.param(about("a", "<", "7"), "skipped", id="not less"),
         pytest.param(about("a", "<=", "7.5"), "completed", id="at most"),
+        pytest.param(about("a", ">", "6.5"), "completed", id="more"),
+        pytest.param(about("a", ">", "7"), "skipped", id="not more"),
         pytest.param(about("a", ">", "x"), "failed", id="no number"),
+        pytest.param(about("a", ">", True), "failed", id="true is no number"),
+        pytest.param(about("ghost", "<", 1), "failed", id="nothing is no number"),
         pytest.param(EveryOf(parts=(about("a", "==", "7"), about("a", "!=", "7"))), "skipped"),
+        pytest.param(EveryOf(parts=(about("a", "==", "7"), about("a", "<", 8))), "completed"),
+        pytest.param(EveryOf(parts=()), "completed", id="every one of none"),
         pytest.param(SomeOf(parts=(about("a", "==", "7"), about("a", ">", "x"))), "completed"),
+        pytest.param(SomeOf(parts=(about("a", "==", "8"), about("a", ">", 7))), "skipped"),
+        pytest.param(SomeOf(parts=()), "skipped", id="some one of none"),
         pytest.param(Cel(text="steps.a.content == '7'"), "completed", id="cel"),
         pytest.param(Cel(text="steps.a.result.n > 1", missing="false"), "skipped", id="absent"),
         pytest.param(Cel(text="steps.a.result.n > 1"), "failed", id="absent is an error"),
@@ -262,6 +272,56 @@ def test_a_rejected_approval_is_worked_on_and_asked_again() -> None:
     run = drive(plan_of(action), by_effect({}, "ok"), in_turn("reject", "reject", "reject"))
     assert run.ended[:2] == ("failed", "rejected")
     assert requests(run) == ["main/rework#1", "main/rework#2"]
+    assert broken_laws(run.facts) == []
+
+
+@pytest.mark.parametrize(
+    ("check", "asked"),
+    [
+        pytest.param(JUDGE, "main.0/check0#1", id="judge"),
+        pytest.param(Goal(agent="judge"), "main.0/check0#1", id="goal"),
+        pytest.param(Script(text="true"), "main.0/check0#1", id="script"),
+    ],
+)
+def test_a_check_under_way_is_not_asked_again(check: Check, asked: str) -> None:
+    """A pause and a resume look at every place anew; whoever judges is left in peace."""
+    run = Driver(plan_of(Repeat(body=WORK, max=2, until=check))).start()
+    run.answer("main.0/agent#1", "x")
+    assert sorted(run.state.pending) == [asked]
+    run.pause()
+    assert run.resume()[1:] == []
+    assert sorted(run.state.pending) == [asked]
+
+
+@pytest.mark.parametrize(
+    ("said", "limits", "ended"),
+    [
+        pytest.param(Fail("exit", "code 2"), Limits(), ("failed", "error"), id="it fails"),
+        pytest.param(
+            Fail("cancelled", "killed"), Limits(), ("cancelled", "killed"), id="it is ended"
+        ),
+        pytest.param(
+            Reply("x", usage=Usage(usd=0.5)),
+            Limits(usd=0.5),
+            ("exhausted", "budget"),
+            id="too dear",
+        ),
+        pytest.param(
+            Reply("x", usage=Usage(usd=0.2)),
+            Limits(usd=0.5),
+            ("failed", "rejected"),
+            id="affordable",
+        ),
+    ],
+)
+def test_work_on_a_rejection_is_as_any_other(
+    said: Said, limits: Limits, ended: tuple[str, str]
+) -> None:
+    """Where it fails the step has failed, and it is not begun when nothing is left to spend."""
+    action = AskPerson(on_reject=Rework(agent="fixer", attempts=3))
+    run = drive(plan_of(action, limits=limits), by_effect({}, said), decisions("reject"))
+    assert run.ended[:2] == ended
+    assert requests(run)[0] == "main/rework#1"
     assert broken_laws(run.facts) == []
 
 

@@ -179,6 +179,16 @@ def test_every_call_of_an_agent_needs_a_place(action: Action) -> None:
     assert len(run.of(EffectRequested)) >= 3
 
 
+def test_work_on_a_rejection_waits_for_a_place() -> None:
+    """It begins when the call that was under way at the rejection has been answered."""
+    asked = step("ask", action=AskPerson(on_reject=Rework(agent="fixer", attempts=2)))
+    run = Driver(plan_of_steps(asked, step("work"), parallel=1)).start()
+    run.decide("reject")
+    assert sorted(run.state.pending) == ["work/agent#1"]
+    run.answer("work/agent#1", "done")
+    assert sorted(run.state.pending) == ["ask/rework#1"]
+
+
 def graph(*names: str, parallel: int | None = None, **actions: Action) -> Steps:
     """Steps that need nothing of one another."""
     return Steps(

@@ -13,7 +13,7 @@ from loopwright.kernel.texts import (
     resolve,
     step_result,
 )
-from loopwright.model.actions import AskPerson, CallAgent, Each, Repeat, Step, Steps, Stop
+from loopwright.model.actions import AskPerson, CallAgent, Each, Repeat, Rework, Step, Steps, Stop
 from loopwright.model.checks import Person
 from loopwright.model.plan import Plan
 from loopwright.model.template import Items, ItemsFrom, Lit, Ref, Template, literal
@@ -139,6 +139,19 @@ def test_message_is_what_was_asked(message: str, text: str) -> None:
     run = Driver(plan_of(AGENT, message=of_plan), message=message).start()
     place = run.state.owners["main"]
     assert fill(run.state, place, (Ref(of="message"),), run.texts) == text
+
+
+def test_what_a_person_said_when_rejecting() -> None:
+    """Whoever works on a rejection is told the last one; elsewhere there is none."""
+    action = AskPerson(on_reject=Rework(agent="fixer", attempts=3))
+    run = Driver(plan_of(action)).start()
+    words = []
+    for number, said in enumerate(["too long", "too short"], start=1):
+        run.decide("reject", said)
+        words.append(resolve(run.state, run.state.owners["main"], Ref(of="rejection"), run.texts))
+        run.answer(f"main/rework#{number}", "better")
+    assert words == ["too long", "too short"]
+    assert resolve(run.state, run.state.root, Ref(of="rejection"), run.texts) == ""
 
 
 def test_before_the_start_everything_is_empty() -> None:

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from loopwright.kernel.facts import AgentChanged, GateOpened, Usage
 from loopwright.model.actions import CallAgent, Step, Wait
-from loopwright.model.checks import Contains, NoCalls
+from loopwright.model.checks import Contains, NoCalls, Person
 from loopwright.model.memory import History, NoMemory
 from loopwright.model.plan import Agent, Plan
 from loopwright.model.policy import Retry
@@ -94,6 +94,18 @@ def test_a_turn_that_says_nothing_is_not_remembered() -> None:
     run = begun(plan(Contains(text="DONE"), most=3), turn(""))
     run.answer("main.0/model#1", turn(""))
     assert [(one.kind, one.text) for one in loop_of(run).history] == [("user", "Go on.")]
+
+
+def test_what_a_person_says_after_a_pass_is_heard() -> None:
+    """Words with which somebody lets a loop go on follow the results of the turn."""
+    run = begun(plan(Person()), turn("hm", call("c1")))
+    run.answer("main.0/model#1", turn("hm", call("c1")))
+    run.answer("main.0/tool1#1", Reply("ok"))
+    run.decide("continue", "look into b.txt")
+    assert [one.kind for one in loop_of(run).history] == ["model", "tools", "user"]
+    assert loop_of(run).history[-1].text == "look into b.txt"
+    assert effects(run)[-1] == "main.1/model#1"
+    assert laws(run) == []
 
 
 def test_what_a_person_says_at_the_cap_is_heard() -> None:

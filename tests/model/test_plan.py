@@ -16,6 +16,7 @@ from loopwright.model.plan import (
     Agent,
     Plan,
     decode_plan,
+    encode_agent,
     encode_plan,
     only_repeat,
     unplaced,
@@ -43,6 +44,23 @@ def test_defaults_take_no_room() -> None:
     assert (
         encode_plan(plan) == b'{"name":"t","steps":[{"id":"main","action":{"do":"wait","ms":1}}]}'
     )
+
+
+@pytest.mark.parametrize(
+    ("agent", "written"),
+    [
+        pytest.param(Agent(), b"{}", id="nothing said"),
+        pytest.param(
+            Agent(spec="model:a/b", system=""), b'{"spec":"model:a/b"}', id="said as by default"
+        ),
+        pytest.param(
+            Agent(options={"n": 1}, max_usd=0.5), b'{"max_usd":0.5,"options":{"n":1}}', id="more"
+        ),
+    ],
+)
+def test_an_agent_alone(agent: Agent, written: bytes) -> None:
+    """What is said of an agent, and nothing else, tells it from others."""
+    assert encode_agent(agent) == written
 
 
 @pytest.mark.parametrize(

@@ -77,6 +77,17 @@ def report(text: str) -> list[str]:
             id="two branches and none",
         ),
         pytest.param(
+            "way: {unit: m}", ["1:6: missing-field: far or near is required"], id="one key of each"
+        ),
+        pytest.param(
+            "way: {unit: 5}",
+            [
+                "1:6: missing-field: far is required",
+                "1:13: wrong-type: unit must be text, not 5",
+            ],
+            id="one key of each, and more",
+        ),
+        pytest.param(
             "until: 5", ["1:8: wrong-type: until must be a mapping or text, not 5"], id="no type"
         ),
         pytest.param(

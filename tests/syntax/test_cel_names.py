@@ -133,6 +133,28 @@ def test_loops(text: str, looping: bool, names: list[str]) -> None:
     assert [token.text for token in loop_variables(found)] == names
 
 
+@pytest.mark.parametrize(
+    ("text", "rewritten", "before"),
+    [
+        pytest.param("1 + x", "1 + x", "1 + x", id="nothing rewritten"),
+        pytest.param("1 + steps.a-b + 1", "1 + ", "1 + ", id="before an id"),
+        pytest.param("steps.a-b == x", "steps['a", "steps", id="inside of an id"),
+        pytest.param("steps.a-b == x", "steps['a-b'] == ", "steps.a-b == ", id="behind an id"),
+        pytest.param(
+            "steps.a-b + steps.c-d + x",
+            "steps['a-b'] + steps['c-d'] + ",
+            "steps.a-b + steps.c-d + ",
+            id="behind two",
+        ),
+    ],
+)
+def test_where_a_character_stood(text: str, rewritten: str, before: str) -> None:
+    """So much of the rewritten text was so much of the original; an id is its beginning."""
+    changes = edits(tokens(text))
+    assert apply(text, changes).startswith(rewritten)
+    assert original_offset(changes, len(rewritten)) == len(before)
+
+
 @given(st.lists(st.sampled_from(["steps.a-b", "steps.list-services", " + ", "'x'", "é"])))
 def test_offsets_lead_back(parts: list[str]) -> None:
     """What was not rewritten is found again at its place, what was at the beginning of its id."""

@@ -110,6 +110,16 @@ def test_schemas_that_lead_away(schema: JsonValue, expected: bool) -> None:
             "#/$defs/b",
             id="into a circle",
         ),
+        pytest.param(
+            {"$ref": "#/a", "a": {"allOf": [{"$ref": "#/b"}, {"$ref": "#/c"}]}, "b": {}, "c": {}},
+            None,
+            id="two ways, both with an end",
+        ),
+        pytest.param(
+            {"$ref": "#/a", "a": {"allOf": [{"$ref": "#/a"}, {"$ref": "#/b"}]}, "b": {}},
+            "#/a",
+            id="two ways, one with an end",
+        ),
     ],
 )
 def test_references_that_lead_back(schema: JsonValue, expected: str | None) -> None:

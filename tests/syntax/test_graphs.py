@@ -51,6 +51,7 @@ def problems(text: str) -> list[Diagnostic]:
     ("text", "expected"),
     [
         pytest.param("- {id: a}\n- {id: b, after: [a]}\n", [], id="right"),
+        pytest.param("- {id: a}\n- {id: b}\n- {id: c, after: [a, b]}\n", [], id="after two"),
         pytest.param("- {after: []}\n- {after: null}\n- {id: a, after: a}\n", [], id="no list"),
         pytest.param(
             "- {id: a}\n- {id: b}\n- {id: a}\n- {id: a}\n",

@@ -53,6 +53,22 @@ def test_points(value: object, ms: int | None) -> None:
     assert point_ms(value) == ms
 
 
+@pytest.mark.parametrize(
+    ("ms", "text"),
+    [
+        pytest.param(0, "1970-01-01T00:00:00Z", id="the epoch"),
+        pytest.param(-1, "1969-12-31T23:59:59.999Z", id="before it"),
+        pytest.param(1_709_164_800_250, "2024-02-29T00:00:00.250Z", id="leap day"),
+        pytest.param(951_868_800_000, "2000-03-01T00:00:00Z", id="after a leap day"),
+        pytest.param(4_102_444_799_000, "2099-12-31T23:59:59Z", id="end of a year"),
+    ],
+)
+def test_points_in_words(ms: int, text: str) -> None:
+    """In UTC, with a part of a second only where there is one."""
+    assert write_point(ms) == text
+    assert point_ms(text) == ms
+
+
 @given(st.integers(min_value=-(10**13), max_value=10**14))
 def test_points_are_written_as_they_are_read(ms: int) -> None:
     """What is written reads back, and means what the calendar says."""

@@ -47,6 +47,12 @@ SCHEMA = cast("Schema", Root.__pydantic_core_schema__)
             ("a", "dict[str,Leaf]", "x", "leaf"), ("a", "x", "leaf"), "int", id="mapping branch"
         ),
         pytest.param(("a", "int"), ("a",), "int", id="scalar branch"),
+        pytest.param(
+            ("a", "a name of no branch", "x", "leaf"),
+            ("a", "x", "leaf"),
+            "int",
+            id="the only branch that leads there",
+        ),
         pytest.param(("Leaf",), ("Leaf",), "str", id="key that looks like a branch"),
         pytest.param(
             ("tree", "tree", 0, "tree", "tree", 1, "leaf", "leaf"),
@@ -71,8 +77,12 @@ def test_places(loc: Loc, path: Loc, kind: str) -> None:
 
 @pytest.mark.parametrize(
     "loc",
-    [("anything", "label", "x", 0, "y"), ("anything", "x", 7, 0, "label", "y")],
-    ids=["labels", "index"],
+    [
+        ("anything", "label", "x", 0, "y"),
+        ("anything", "x", 7, 0, "label", "y"),
+        ("a", "label", "anything", "x", 0, "y"),
+    ],
+    ids=["labels", "index", "no branch leads there"],
 )
 def test_a_location_without_a_schema_goes_by_the_value(loc: Loc) -> None:
     """Parts that do not exist in the document are skipped."""

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import pytest
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, field_validator, model_validator
-from pydantic_core import PydanticCustomError
+from pydantic_core import PydanticCustomError, PydanticKnownError
 
 from loopwright.syntax import Diagnostic, Document, read, validate
 
@@ -55,6 +55,15 @@ class Plan(Strict):
     some: frozenset[str] = frozenset()
     until: str | None = None
     checked: int = 0
+    share: Annotated[float, Field(allow_inf_nan=False)] = 0.0
+    level: str = "low"
+
+    @field_validator("level")
+    @classmethod
+    def _known(cls, value: str) -> str:
+        if value != "low":
+            raise PydanticKnownError("literal_error", {"expected": "low for now"})
+        return value
 
     @field_validator("checked")
     @classmethod
@@ -254,6 +263,11 @@ def test_a_number_is_never_made_of_something_else(value: str, code: str) -> None
             id="literal",
         ),
         pytest.param(
+            "name: x\nlevel: high",
+            '2:8: unknown-value: level must be low for now, not "high"',
+            id="a value that a rule refuses",
+        ),
+        pytest.param(
             "name: x\nchecked: 6",
             "2:10: bad-value: checked: is larger than the world",
             id="other",
@@ -305,6 +319,15 @@ def test_a_root_that_is_not_there_is_missing() -> None:
     made, (found,) = validate(Step, document("x: [1]"), root=["x", 3])
     assert made is None
     assert found.render() == "f.yaml:1:4: missing-field: 3 is required"
+
+
+@pytest.mark.parametrize("value", [float("inf"), float("-inf"), float("nan")], ids=str)
+def test_a_number_has_an_end(value: float) -> None:
+    """Values that were not read from a text may be of a kind that no text has."""
+    made, (found,) = validate(Plan, Document.plain({"name": "x", "share": value}, file="x"))
+    assert made is None
+    assert found.code == "not-finite"
+    assert found.message.startswith("share must be a finite number, not ")
 
 
 def test_positions_in_json() -> None:

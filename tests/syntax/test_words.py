@@ -65,6 +65,8 @@ def test_a_word_is_not_its_own_correction() -> None:
         ([], "an empty list"),
         ([1], "a list"),
         ("é" * 100, '"' + "é" * 59 + '…"'),
+        ((1, 2), "(1, 2)"),
+        (tuple(range(100)), str(tuple(range(100)))[:59] + "…"),
     ],
 )
 def test_values_in_words(value: object, expected: str) -> None:

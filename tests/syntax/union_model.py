@@ -52,6 +52,16 @@ class Ask(Strict):
     whom: str | None = None
 
 
+class Far(Strict):
+    far: int
+    unit: str
+
+
+class Near(Strict):
+    near: int
+    unit: str
+
+
 def first_key(value: object) -> str | None:
     return (
         next((k for k in ("run", "ask") if k in value), None) if isinstance(value, dict) else None
@@ -62,6 +72,7 @@ class Plan(Strict):
     until: Check = ""
     limit: Literal["unlimited"] | Annotated[int, Field(ge=1)] = 1
     many: Annotated[list[str], Field(min_length=1)] | str = ""
+    way: Far | Near | None = None
     tool: Annotated[Shell | Code, Field(discriminator="type")] | None = None
     act: (
         Annotated[Annotated[Run, Tag("run")] | Annotated[Ask, Tag("ask")], Discriminator(first_key)]

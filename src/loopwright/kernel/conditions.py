@@ -1,5 +1,7 @@
 """Conditions: whether a step whose dependencies are met runs at all."""
 
+from typing import assert_never
+
 import msgspec
 
 from loopwright.kernel.frames import Owner
@@ -34,6 +36,8 @@ def evaluate(
             return _combined(state, owner, parts, senses, decided_by=False)
         case SomeOf(parts=parts):
             return _combined(state, owner, parts, senses, decided_by=True)
+        case _:
+            assert_never(condition)
 
 
 def _combined(

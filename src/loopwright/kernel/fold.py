@@ -80,7 +80,7 @@ from loopwright.kernel.reopening import (
     run_reopened,
 )
 from loopwright.kernel.settling import settle_item, settle_pass
-from loopwright.kernel.state import State, make_body
+from loopwright.kernel.state import State, steps_body
 from loopwright.kernel.threads import begin
 from loopwright.model.actions import Steps
 from loopwright.model.ids import last_id, parent_path, pass_number
@@ -111,9 +111,7 @@ def apply(state: State, fact: AnyFact) -> None:
 def _run_started(state: State, fact: RunStarted) -> None:
     state.started = fact
     root = state.root
-    body = make_body(state, root, _root_steps(state.plan), None)
-    assert isinstance(body, StepsBody)
-    root.body = body
+    root.body = steps_body(state, root, _root_steps(state.plan))
     state.owners[""] = root
     state.touch(root)
 

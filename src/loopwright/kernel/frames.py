@@ -220,7 +220,7 @@ class RepeatBody:
 
     owner: "Owner"
     action: Repeat
-    step: "StepOwner | None" = None  # the step around it, whose retry policy holds inside
+    step: "StepOwner"  # the step around it, whose retry policy holds inside
     spent: Spent = field(default_factory=Spent)
     started: int = 0
     finished: int = 0

@@ -81,9 +81,8 @@ def _asked_before(owner: Owner, about: About) -> int:
         return sum(note.check == "person" for note in owner.notes)
     if about == "blocked" and isinstance(owner, StepOwner):
         return owner.tries
-    if about == "step" and isinstance(owner.body, LeafBody):
-        return owner.body.rejections
-    return 0
+    assert isinstance(owner.body, LeafBody), f"no {about} is asked about here"
+    return owner.body.rejections
 
 
 def _default_message(owner: Owner, about: About) -> str:

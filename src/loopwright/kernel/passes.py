@@ -182,10 +182,9 @@ def _ask(state: State, owner: PassOwner, ended: Result, ask: Ask, senses: Senses
             )
         case Judge() | Goal() as leaf:
             return _ask_judge(state, owner, ask, leaf, senses)
-        case Person() as leaf:
+        case leaf:
+            assert isinstance(leaf, Person), f"no decider for the check {check_name(leaf)}"
             return _ask_person(state, owner, ended, ask, leaf, senses)
-        case other:
-            raise AssertionError(f"no decider for the check {check_name(other)}")
 
 
 def _evaluated(state: State, owner: PassOwner, ended: Result, leaf: Expr, senses: Senses) -> Said:

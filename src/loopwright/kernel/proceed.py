@@ -89,9 +89,8 @@ def _proceed_gate(state: State, body: LeafBody, action: AskPerson, senses: Sense
             return []
         call = AgentCall(agent=action.on_reject.agent)
         return [request(state, body.owner, "rework", body.rejections, call)]
-    if action.reject == "cancel" and state.cancel is None:
-        return [CancelRequested(at=state.now, reason="rejected")]
-    return []
+    assert action.reject == "cancel", "any other rejection has ended the step"
+    return [CancelRequested(at=state.now, reason="rejected")]
 
 
 def _next_try(state: State, body: LeafBody) -> list[AnyFact]:
@@ -110,10 +109,9 @@ def _next_try(state: State, body: LeafBody) -> list[AnyFact]:
             return [request(state, owner, "command", number, call)]
         case RunScript() as script:
             return [request(state, owner, "script", number, _script_call(script))]
-        case Wait(ms=ms):
-            return [request(state, owner, "wait", number, SleepCall(until=state.now + ms))]
-        case _:
-            raise AssertionError(f"no decider for {type(body.action).__name__}")
+        case wait:
+            assert isinstance(wait, Wait), f"no decider for {type(wait).__name__}"
+            return [request(state, owner, "wait", number, SleepCall(until=state.now + wait.ms))]
 
 
 def _script_call(script: RunScript) -> CommandCall:

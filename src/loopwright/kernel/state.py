@@ -219,13 +219,18 @@ def index_of(state: State, action: Steps) -> StepsIndex:
     return found
 
 
-def make_body(state: State, owner: Owner, action: Action, step: StepOwner | None) -> Body:
-    """The frame for an action that begins now."""
+def steps_body(state: State, owner: Owner, action: Steps) -> StepsBody:
+    """The frame for a graph that begins now."""
+    index = index_of(state, action)
+    ready = deque(n for n, missing in enumerate(index.missing) if missing == 0)
+    return StepsBody(owner=owner, index=index, missing=list(index.missing), ready=ready)
+
+
+def make_body(state: State, owner: Owner, action: Action, step: StepOwner) -> Body:
+    """The frame for an action that begins now in a step, or in a pass inside of one."""
     match action:
         case Steps():
-            index = index_of(state, action)
-            ready = deque(n for n, missing in enumerate(index.missing) if missing == 0)
-            return StepsBody(owner=owner, index=index, missing=list(index.missing), ready=ready)
+            return steps_body(state, owner, action)
         case Repeat():
             return RepeatBody(owner=owner, action=action, step=step)
         case CallAgent() if _is_chat(state, action):
@@ -235,8 +240,7 @@ def make_body(state: State, owner: Owner, action: Action, step: StepOwner | None
             return CycleBody(owner=owner, action=action, retry=_retry_inside(step, action))
         case _:
             retry = _retry_inside(step, action)
-            limits = step.step.limits if step else NO_LIMITS
-            return LeafBody(owner=owner, action=action, retry=retry, limits=limits)
+            return LeafBody(owner=owner, action=action, retry=retry, limits=step.step.limits)
 
 
 def _is_chat(state: State, call: CallAgent) -> bool:
@@ -244,10 +248,8 @@ def _is_chat(state: State, call: CallAgent) -> bool:
     return agent is not None and agent.is_chat
 
 
-def _retry_inside(step: StepOwner | None, action: Action) -> Retry:
+def _retry_inside(step: StepOwner, action: Action) -> Retry:
     """The policy of a single call: its step's, unless that one begins the whole step anew."""
-    if step is None:
-        return Retry()
     whole = step.step.action is not action and "any" in step.step.retry.on
     return Retry() if whole else step.step.retry
 

@@ -7,6 +7,7 @@ out; the other names are about the pass: its number from 0, its item, and what i
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import assert_never
 
 import msgspec
 
@@ -272,6 +273,8 @@ def _find_items(
             if said.problem:
                 return Failure("not-a-list", said.problem)
             found = said.value
+        case _:
+            assert_never(each.items)
     if isinstance(found, Blob) or not isinstance(found, list):
         words = found_words(senses.read(found) if isinstance(found, Blob) else found)
         return Failure("not-a-list", f"the items must be a list, found {words}")

@@ -27,7 +27,7 @@ def thread_of(state: State, owner: Owner, call: CallAgent) -> tuple[PassOwner, s
     return inside, session_key(owner, inside, spec)
 
 
-def begin(state: State, owner: Owner, action: Action, step: StepOwner | None) -> Body:
+def begin(state: State, owner: Owner, action: Action, step: StepOwner) -> Body:
     """The frame for an action that begins now, with the conversation that it goes on with."""
     body = make_body(state, owner, action, step)
     if isinstance(body, RepeatBody) and body.call is not None:

@@ -3,7 +3,7 @@
 What equals its default is left out.
 """
 
-from typing import assert_never
+from typing import TypeAlias, assert_never
 
 from loopwright.dialects.native.lower_checks import COMMAND_MS, OPERATORS, SCRIPT_MS
 from loopwright.dialects.native.lower_parts import DEFAULT_RETRY, HISTORY, STAGE_CHARS
@@ -49,6 +49,9 @@ from loopwright.model.template import Template
 from loopwright.syntax.moments import write_point
 
 Made = dict[str, JsonValue]
+_OfTexts: TypeAlias = (
+    Cap | Regex | Contains | Signal | OutputSchema | Expr | ResultField | ResultPath
+)
 
 ALL_ANSWERS: tuple[Decision, ...] = ("approve", "reject", "continue")
 _UNITS = (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1))
@@ -164,7 +167,7 @@ def write_memory(memory: Memory) -> JsonValue:
         case History():
             return _history(memory)
         case _:
-            raise no_words(f"the memory {type(memory).__struct_config__.tag}")
+            assert_never(memory)
 
 
 def _history(memory: History) -> JsonValue:
@@ -255,7 +258,7 @@ def _cycle_check(check: ToolResult | NoCalls | Spend) -> Made:
             assert_never(never)
 
 
-def _text_check(check: Check) -> Made:
+def _text_check(check: _OfTexts) -> Made:
     made: Made = {}
     match check:
         case Cap():
@@ -280,7 +283,7 @@ def _text_check(check: Check) -> Made:
             made["contains"] = check.text
             put(made, "ignore_case", check.ignore_case, unless=False)
         case _:
-            raise no_words(f"the check {type(check).__struct_config__.tag}")
+            assert_never(check)
     return made
 
 
