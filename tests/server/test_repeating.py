@@ -1,10 +1,12 @@
 """Requests that are sent again: the same key, the same answer."""
 
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
-from tests.server.served import Reply, Served
+from loopwright.server.repeating import Repeating
+from tests.server.served import Reply, Served, served
 
 RUNS = "/api/v1/runs"
 
@@ -60,3 +62,44 @@ def test_a_refusal_is_kept_like_an_answer(own: Served) -> None:
     ]
     assert [reply.status for reply in replies] == [422, 422]
     assert replies[0].body == replies[1].body
+
+
+@pytest.mark.item("inv-18")
+def test_a_crash_before_the_answer_was_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was done is not done again: a start is answered with its run, anything else is named."""
+
+    def crash(*_: object) -> None:
+        raise RuntimeError("the lights went out")
+
+    started, stopped = {"Idempotency-Key": "s-1"}, {"Idempotency-Key": "s-2"}
+    with served(tmp_path) as first:
+        token = first.token
+        body = {"definition": first.definition(first.script("x"), until={"person": True})}
+        monkeypatch.setattr(Repeating, "_keep", crash)
+        assert first("POST", RUNS, body, headers=started).status == 500
+        run = first("GET", RUNS).json["runs"][0]["run"]
+        assert first("POST", f"{RUNS}/{run}/pause", headers=stopped).status == 500
+        monkeypatch.undo()
+    with served(tmp_path) as second:
+        second.token = token
+        other = second("POST", RUNS, {**body, "message": "else"}, headers=started)
+        assert (other.status, other.code) == (422, "key-reused")
+        for _ in range(2):
+            again = second("POST", RUNS, body, headers=started)
+            assert (again.status, again.json["run"]) == (201, run)
+            assert again.headers["location"] == f"{RUNS}/{run}"
+        lost = second("POST", f"{RUNS}/{run}/pause", headers=stopped)
+        assert (lost.status, lost.code) == (409, "answer-lost")
+        assert run in lost.json["detail"]
+        assert len(second("GET", RUNS).json["runs"]) == 1
+
+
+def test_a_request_that_did_nothing_is_done_when_it_is_repeated(own: Served) -> None:
+    """A refusal is not kept, also for another body under its key."""
+    key = {"Idempotency-Key": "s-3"}
+    assert own("POST", RUNS, {"definition": "{"}, headers=key).status == 422
+    body = {"definition": own.definition(own.script("x"), until={"person": True})}
+    assert own("POST", RUNS, body, headers=key).status == 201
+    assert len(own("GET", RUNS).json["runs"]) == 1

@@ -12,6 +12,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from loopwright.app.auditing import request_key
 from loopwright.errors import LoopwrightError, NotAllowed, NotFound, NotSignedIn
 from loopwright.ports import AuditRow, Card, Cards, Clock
 
@@ -188,6 +189,7 @@ class Access:
             subject=subject,
             via=self.via,
             detail=detail,
+            request=request_key(),
         )
 
 

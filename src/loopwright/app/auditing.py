@@ -1,6 +1,8 @@
 """Who did what: the audit row of a fact that comes from outside, written together with it."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 
 from loopwright.kernel.facts import (
     AgentChanged,
@@ -17,7 +19,25 @@ from loopwright.kernel.facts import (
 )
 from loopwright.ports import AuditRow
 
+_REQUEST: ContextVar[str] = ContextVar("request", default="")
 SHOWN = 200  # characters of what was said that stand in the row; the fact has all of it
+
+
+@contextmanager
+def under(request: str) -> Iterator[None]:
+    """What is done in here has this key of a request in its audit rows: whoever asks again under
+    it finds out that it was done.
+    """
+    token = _REQUEST.set(request)
+    try:
+        yield
+    finally:
+        _REQUEST.reset(token)
+
+
+def request_key() -> str:
+    """The key of the request that is at work here; empty where it has none."""
+    return _REQUEST.get()
 
 
 def audit_rows(run: str, facts: Iterable[AnyFact], via: str) -> list[AuditRow]:
@@ -27,7 +47,8 @@ def audit_rows(run: str, facts: Iterable[AnyFact], via: str) -> list[AuditRow]:
 
 def forgotten(runs: Iterable[str], *, at: int, by: str, via: str) -> list[AuditRow]:
     """Rows for runs that somebody lets the log forget; they outlive what they are about."""
-    return [AuditRow(at=at, who=by, via=via, action="run.forgotten", subject=run) for run in runs]
+    what, key = "run.forgotten", request_key()
+    return [AuditRow(at=at, who=by, via=via, action=what, subject=run, request=key) for run in runs]
 
 
 def _row(run: str, fact: AnyFact, via: str) -> AuditRow | None:
@@ -54,7 +75,15 @@ def _row(run: str, fact: AnyFact, via: str) -> AuditRow | None:
         case _:
             return None
     action = str(fact.__struct_config__.tag)
-    return AuditRow(at=fact.at, who=who, action=action, subject=run, via=via, detail=detail)
+    return AuditRow(
+        at=fact.at,
+        who=who,
+        action=action,
+        subject=run,
+        via=via,
+        detail=detail,
+        request=request_key(),
+    )
 
 
 def edited(fact: RunEdited) -> list[str]:

@@ -66,6 +66,11 @@ class Cards(Protocol):
         """
 
     def audited(
-        self, *, before: int | None = None, subject: str = "", limit: int = 100
+        self,
+        *,
+        before: int | None = None,
+        subject: str = "",
+        request: str = "",
+        limit: int = 100,
     ) -> list[AuditRow]:
-        """Audit rows, newest first."""
+        """Audit rows, newest first; those about a subject, or of one request."""

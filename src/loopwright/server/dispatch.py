@@ -12,6 +12,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from loopwright.app.problems import Problem
 from loopwright.errors import LoopwrightError
+from loopwright.ports import AuditRow
 from loopwright.server.answers import as_problem, as_response, secured
 from loopwright.server.bodies import parse_body, parse_query, read_body
 from loopwright.server.context import Context
@@ -19,7 +20,14 @@ from loopwright.server.guarding import Guard
 from loopwright.server.identity import identify
 from loopwright.server.logs import NAME
 from loopwright.server.rates import Rates
-from loopwright.server.refusals import Refusal, headers_of, no_route, odd_path, problem_of
+from loopwright.server.refusals import (
+    Refusal,
+    answer_lost,
+    headers_of,
+    no_route,
+    odd_path,
+    problem_of,
+)
 from loopwright.server.repeating import HEADER, Repeating
 from loopwright.server.roles import admit
 from loopwright.server.routes import Asked, Family, NoBody, Refuse, Route
@@ -154,8 +162,14 @@ class Application:
         keys = request.headers.getlist(HEADER)
         if route.method not in WRITING or not route.repeatable or not keys or who is None:
             return await work()
+
+        async def again(done: AuditRow) -> Response:
+            if route.again is None:
+                raise answer_lost(done.action, done.subject)
+            return as_response(await route.again(asked, done.subject), route.status)
+
         exactly = f"{route.method} {request.url.path}\n".encode() + raw
-        return await self.repeating.once(who, ",".join(keys), exactly, work)
+        return await self.repeating.once(who, ",".join(keys), exactly, work=work, again=again)
 
 
 def _unexpected(request_id: str) -> Problem:

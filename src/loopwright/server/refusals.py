@@ -102,3 +102,13 @@ def no_route(path: str) -> Refusal:
 def odd_path(path: str) -> Refusal:
     """A path that could be taken for another one."""
     return Refusal(404, "odd-path", f"nothing is served at {path[:200]!a}")
+
+
+def answer_lost(action: str, subject: str) -> Refusal:
+    """A repeated request that was done, and whose answer nobody kept."""
+    return Refusal(
+        409,
+        "answer-lost",
+        f"this was done ({action} {subject}), and the server ended before it could answer",
+        hint="look at it; there is no need to ask again",
+    )

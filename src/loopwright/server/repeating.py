@@ -2,6 +2,11 @@
 
 What was answered is kept for a day. While the first request is at work a second one is told to
 wait; one with another body under the same key is refused.
+
+A server may die after something was done and before its answer was kept. So that a request was
+begun is kept before it is, and what it does has its key in the audit rows, which are written with
+it: under a key that was begun, either there is such a row and nothing is done again, or nothing was
+done at all.
 """
 
 import base64
@@ -12,7 +17,8 @@ import msgspec
 from starlette.responses import Response
 
 from loopwright.app.access import Who
-from loopwright.ports import Card, Cards, Clock
+from loopwright.app.auditing import under
+from loopwright.ports import AuditRow, Card, Cards, Clock
 from loopwright.server.refusals import Refusal
 
 HEADER = "idempotency-key"
@@ -21,13 +27,22 @@ KEPT_MS = 86_400_000
 LONGEST = 255
 
 
+BEGUN = 0
+"""In the place of a status: nobody knows the answer yet."""
+MOST_ROWS = 1_000
+
+Work = Callable[[], Awaitable[Response]]
+Again = Callable[[AuditRow], Awaitable[Response]]
+"""The answer to a request that was done, from what stands in the record about it."""
+
+
 class Reply(msgspec.Struct, frozen=True):
     """What was answered."""
 
     digest: str
-    status: int
-    media: str
-    body: str
+    status: int = BEGUN
+    media: str = ""
+    body: str = ""
     location: str = ""
 
 
@@ -39,15 +54,13 @@ class Repeating:
         self._clock = clock
         self._at_work: set[str] = set()
 
-    async def once(
-        self, who: Who, key: str, asked: bytes, work: Callable[[], Awaitable[Response]]
-    ) -> Response:
+    async def once(self, who: Who, key: str, asked: bytes, *, work: Work, again: Again) -> Response:
         """Do the work, unless it was done before under this key."""
         check_key(key)
         name = hashlib.sha256(f"{who.name}\0{key}".encode()).hexdigest()
         digest = hashlib.sha256(asked).hexdigest()
         kept = self._kept(name)
-        if kept is not None:
+        if kept is not None and kept.status != BEGUN:
             return _again(kept, digest)
         if name in self._at_work:
             raise Refusal(
@@ -58,7 +71,14 @@ class Repeating:
             )
         self._at_work.add(name)
         try:
-            response = await work()
+            done = self._done(name) if kept is not None else None
+            if done is not None and kept is not None:
+                _check(kept, digest)
+                response = await again(done)
+            else:
+                self._put(name, Reply(digest))
+                with under(name):
+                    response = await work()
             if response.status_code < 500:
                 self._keep(name, digest, response)
             return response
@@ -78,6 +98,11 @@ class Repeating:
             return None
         return msgspec.json.decode(card.body, type=Reply)
 
+    def _done(self, name: str) -> AuditRow | None:
+        """What a request that was begun and never answered has done first; None: nothing."""
+        rows = self._cards.audited(request=name, limit=MOST_ROWS)
+        return rows[-1] if rows else None
+
     def _keep(self, name: str, digest: str, response: Response) -> None:
         reply = Reply(
             digest=digest,
@@ -86,6 +111,9 @@ class Repeating:
             body=base64.b64encode(bytes(response.body)).decode(),
             location=response.headers.get("location", ""),
         )
+        self._put(name, reply)
+
+    def _put(self, name: str, reply: Reply) -> None:
         due = self._clock.now_ms() + KEPT_MS
         self._cards.change(
             [(Card(kind=REPLY, key=name, body=msgspec.json.encode(reply), due=due), None)]
@@ -102,7 +130,7 @@ def check_key(key: str) -> None:
         )
 
 
-def _again(kept: Reply, digest: str) -> Response:
+def _check(kept: Reply, digest: str) -> None:
     if kept.digest != digest:
         raise Refusal(
             422,
@@ -110,6 +138,10 @@ def _again(kept: Reply, digest: str) -> Response:
             "this Idempotency-Key was used for another request",
             hint="take a new one",
         )
+
+
+def _again(kept: Reply, digest: str) -> Response:
+    _check(kept, digest)
     headers = {"Idempotency-Replayed": "true"}
     if kept.media:
         headers["Content-Type"] = kept.media

@@ -98,6 +98,8 @@ class Route:
     body_bytes: int | None = None  # where it is less or more than elsewhere
     body_seconds: float | None = None
     repeatable: bool = True  # whether an Idempotency-Key counts
+    again: Callable[["Asked", str], Awaitable[Answer]] | None = None
+    """The answer for something that was made, by its name, where the first answer was lost."""
     pattern: re.Pattern[str] = field(init=False)
 
     def __post_init__(self) -> None:

@@ -95,7 +95,9 @@ def insert_audit(db: sqlite3.Connection, rows: Sequence[AuditRow]) -> None:
     )
 
 
-def audited(reader: Reader, *, before: int | None, subject: str, limit: int) -> list[AuditRow]:
+def audited(
+    reader: Reader, *, before: int | None, subject: str, request: str, limit: int
+) -> list[AuditRow]:
     """Audit rows, newest first."""
     terms: list[str] = []
     bound: list[str | int | bytes | None] = []
@@ -105,6 +107,9 @@ def audited(reader: Reader, *, before: int | None, subject: str, limit: int) -> 
     if subject:
         terms.append("subject = ?")
         bound.append(subject)
+    if request:
+        terms.append("request = ?")
+        bound.append(request)
     where = f"WHERE {' AND '.join(terms)}" if terms else ""
     found = reader.ask(f"{_AUDITED} {where} ORDER BY id DESC LIMIT ?", *bound, max(limit, 0))
     names = ("id", "at", "who", "via", "action", "subject", "detail", "request")

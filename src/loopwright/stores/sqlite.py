@@ -188,10 +188,17 @@ class SqliteLog:
         self._do(Job(lambda db: cards.write(db, puts, drops, audit)))
 
     def audited(
-        self, *, before: int | None = None, subject: str = "", limit: int = 100
+        self,
+        *,
+        before: int | None = None,
+        subject: str = "",
+        request: str = "",
+        limit: int = 100,
     ) -> list[AuditRow]:
         """Audit rows, newest first."""
-        return cards.audited(self._reader(), before=before, subject=subject, limit=limit)
+        return cards.audited(
+            self._reader(), before=before, subject=subject, request=request, limit=limit
+        )
 
     def verify(self, run: str, digest: Digest | None = None) -> list[str]:
         """What is wrong with a run: numbers, hash chain, facts that cannot be read, content that

@@ -134,6 +134,12 @@ async def started(asked: Asked) -> Answer:
         session=body.session_id or "",
     )
     run = str((await loops.start(wish))["loop_id"])
+    return await told_made(asked, run)
+
+
+async def told_made(asked: Asked, run: str) -> Answer:
+    """A loop that was just started, and where it is."""
+    context = asked.context
     response = as_response(whole(sheet(context.service, context.here.log.row(run))), 201)
     response.headers["Location"] = f"{BASE}/{run}"
     return response
@@ -234,6 +240,7 @@ FAMILY = Family(
             body=StartBody,
             answer=OneLoop,
             status=201,
+            again=told_made,
         ),
         Route(
             method="GET",

@@ -94,6 +94,11 @@ async def started(asked: Asked) -> Answer:
         if conflict.code != "key-taken":
             raise
         raise Refusal(409, "already-running", conflict.message, hint=conflict.hint) from conflict
+    return await told_made(asked, run)
+
+
+async def told_made(asked: Asked, run: str) -> Answer:
+    """A run that was just started, and where it is."""
     response = as_response(await _summary(asked, run), 201)
     response.headers["Location"] = f"{BASE}/{run}"
     return response
@@ -179,6 +184,7 @@ FAMILY = Family(
             body=StartBody,
             answer=RunSummary,
             status=201,
+            again=told_made,
         ),
         Route(
             method="GET",
