@@ -14,6 +14,7 @@ from loopwright.app.schemas import schema_problem
 from loopwright.app.service import Service
 from loopwright.app.settings import Settings
 from loopwright.app.stage_servers import StageServers
+from loopwright.app.tracing import traced
 from loopwright.programs.performer import LocalPerformer
 from loopwright.programs.sweep import sweep
 from loopwright.runtime.bus import LiveBus
@@ -80,15 +81,16 @@ async def local(settings: Settings, via: str = "cli") -> AsyncIterator[Local]:
                 via=via,
                 four_eyes=settings.four_eyes == "on",
             )
-            yield Local(
-                service=service,
-                driver=driver,
-                log=log,
-                bus=bus,
-                trackers=trackers,
-                desks=desks,
-                jumped=clock.jump_ms,
-            )
+            with traced(service, driver, os.environ):
+                yield Local(
+                    service=service,
+                    driver=driver,
+                    log=log,
+                    bus=bus,
+                    trackers=trackers,
+                    desks=desks,
+                    jumped=clock.jump_ms,
+                )
         finally:
             await driver.close()
             await chats.close()
