@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from loopwright.app.settings import FourEyes, Settings
+from loopwright.app.settings import Settings
 from loopwright.server.context import Context, Limits, Serving
 from loopwright.server.serving import living, quiet_server
 
@@ -174,11 +174,11 @@ def served(
     home: str = "home",
     at: int = 0,
     send_buffer: int | None = None,
-    four_eyes: FourEyes = "off",
+    more: Mapping[str, Any] | None = None,
     **serving: Any,
 ) -> Iterator[Served]:
     """A server with a home in this folder."""
-    settings = Settings(home=folder / home, durability="normal", four_eyes=four_eyes)
+    settings = Settings(home=folder / home, durability="normal", **(more or {}))
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP) as sock:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sock.bind(("127.0.0.1", at))

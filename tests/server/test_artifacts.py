@@ -18,7 +18,7 @@ from loopwright.app.archives import entries_of
 from loopwright.app.uploads import FOLDER, saved_name, shown_name
 from loopwright.errors import LoopwrightError
 from loopwright.model.trackers import Item
-from loopwright.server import shapes
+from loopwright.server import coming_shapes as shapes
 from tests.server.served import Reply, Served
 from tests.server.test_runs import fits
 

@@ -161,7 +161,7 @@ def test_four_eyes(tmp_path: Path) -> None:
     """Where it is set, who has started a run approves nothing in it, by whatever way they come;
     somebody else does, and what should be different may be said by anybody.
     """
-    with served(tmp_path, four_eyes="on") as own:
+    with served(tmp_path, more={"four_eyes": "on"}) as own:
         run, gate = own.gated()
         reply = own("POST", f"{GATES}/{gate}/approve", {})
         assert (reply.status, reply.code) == (403, "self-approval")

@@ -14,6 +14,7 @@ from typing import Literal, TypeAlias, cast
 
 from platformdirs import user_config_path, user_data_path
 
+from loopwright.app.notify_settings import NOTIFY, Notifier, read_notifiers
 from loopwright.app.purse import Purse
 from loopwright.app.server_settings import MCP, BadServers, read_servers
 from loopwright.errors import LoopwrightError
@@ -78,6 +79,7 @@ class Settings:
     four_eyes: FourEyes = "off"  # on: who started a run approves nothing in it
     mcp: Mapping[str, Mapping[str, JsonValue]] = field(default_factory=dict)  # servers by name
     budget: Purse = field(default_factory=Purse)  # of all runs of the home together
+    notify: Mapping[str, Notifier] = field(default_factory=dict)  # whom a server tells
 
     @property
     def results(self) -> Path:
@@ -141,6 +143,7 @@ def load_settings(*, data_dir: str | None = None, place: Place | None = None) ->
     found: dict[Name, Found] = {}
     files: list[Path] = []
     servers: dict[str, Mapping[str, JsonValue]] = {}
+    notifiers: dict[str, Notifier] = {}
     purse: Purse | None = None
     if data_dir is not None:
         found["home"] = Found(_checked("home", data_dir, "--data-dir"), "--data-dir", place.cwd)
@@ -151,11 +154,12 @@ def load_settings(*, data_dir: str | None = None, place: Place | None = None) ->
         for name, value in values.settings.items():
             found.setdefault(name, value)
         servers = {**values.servers, **servers}
+        notifiers = {**values.notifiers, **notifiers}
         purse = purse or values.purse
     origins = {name: found[name].origin if name in found else "default" for name in NAMES}
     warnings = tuple(_unknown_variables(place.env))
     return Resolved(
-        settings=replace(_settings(found), mcp=servers, budget=purse or Purse()),
+        settings=replace(_settings(found), mcp=servers, budget=purse or Purse(), notify=notifiers),
         origins=origins,
         warnings=warnings,
         files=tuple(files),
@@ -211,6 +215,7 @@ class _Values:
     settings: Mapping[Name, Found]
     servers: Mapping[str, Mapping[str, JsonValue]]
     purse: Purse | None = None
+    notifiers: Mapping[str, Notifier] = field(default_factory=dict)
 
 
 def _from_files(place: Place) -> Iterator[tuple[Path, _Values]]:
@@ -261,6 +266,7 @@ def _values(table: Mapping[str, object], file: Path, origin: str) -> _Values:
     values: dict[Name, Found] = {}
     servers: dict[str, Mapping[str, JsonValue]] = {}
     purse: Purse | None = None
+    notifiers: dict[str, Notifier] = {}
     for key, value in table.items():
         if key == MCP:
             servers = _servers(value, origin)
@@ -268,19 +274,29 @@ def _values(table: Mapping[str, object], file: Path, origin: str) -> _Values:
         if key == BUDGET:
             purse = _purse(value, origin)
             continue
+        if key == NOTIFY:
+            notifiers = _notifiers(value, origin)
+            continue
         if key not in NAMES:
-            known = ", ".join([*NAMES, MCP, BUDGET])
+            known = ", ".join([*NAMES, MCP, BUDGET, NOTIFY])
             hint = _near(key, NAMES).removeprefix(": ") or f"settings are {known}"
             raise _refused(f"{origin}: unknown setting {key!r}", hint)
         if not isinstance(value, str):
             raise _refused(f"{origin}: {key} must be text, not {value!r}", f'write {key} = "…"')
         values[key] = Found(_checked(key, value, f"{origin}: {key}"), origin, file.parent)
-    return _Values(values, servers, purse)
+    return _Values(values, servers, purse, notifiers)
 
 
 def _servers(value: object, origin: str) -> dict[str, Mapping[str, JsonValue]]:
     try:
         return read_servers(value)
+    except BadServers as problem:
+        raise _refused(f"{origin}: {problem}", problem.hint) from None
+
+
+def _notifiers(value: object, origin: str) -> dict[str, Notifier]:
+    try:
+        return read_notifiers(value)
     except BadServers as problem:
         raise _refused(f"{origin}: {problem}", problem.hint) from None
 

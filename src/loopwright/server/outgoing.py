@@ -40,7 +40,7 @@ def resolve(host: str, port: int) -> Sequence[str]:
     return [str(one[4][0]) for one in found]
 
 
-def check_url(url: str, resolved: Resolve = resolve) -> Target:
+def check_url(url: str, resolved: Resolve = resolve, *, private: bool = False) -> Target:
     """Where a URL leads, if it may; LoopwrightError `private-address` or `bad-url` else."""
     if len(url) > MAX_URL or any(ord(sign) <= 32 or sign == "\\" for sign in url):
         raise _bad("it is too long, or has signs that no address has")
@@ -53,18 +53,20 @@ def check_url(url: str, resolved: Resolve = resolve) -> Target:
         raise _bad("it must begin with https:// or http://")
     if parts.username is not None or parts.password is not None or parts.fragment:
         raise _bad("it may have neither a user nor a fragment")
-    if port not in ALLOWED_PORTS:
+    if port not in ALLOWED_PORTS and not private:
         raise _bad(f"port {port} is not for this")
     host = parts.hostname or ""
     if not host:
         raise _bad("it names no host")
     path = f"{parts.path or '/'}{'?' + parts.query if parts.query else ''}"
-    address = _public(host, port, resolved)
+    address = _public(host, port, resolved, private=private)
     return Target(scheme=parts.scheme, host=host, port=port, path=path, address=address)
 
 
-def _public(host: str, port: int, resolved: Resolve) -> str:
-    """An address of a host; refused when any of its addresses is not public."""
+def _public(host: str, port: int, resolved: Resolve, *, private: bool) -> str:
+    """An address of a host; refused when any of its addresses is not public, unless the settings
+    of this very channel say that it may be near.
+    """
     try:
         found = list(resolved(host, port))
     except (OSError, UnicodeError) as error:
@@ -72,7 +74,7 @@ def _public(host: str, port: int, resolved: Resolve) -> str:
     if not found:
         raise _bad(f"{host} has no address")
     for one in found:
-        if not is_public(one):
+        if not private and not is_public(one):
             raise LoopwrightError(
                 f"{host} is not an address out in the world",
                 code="private-address",

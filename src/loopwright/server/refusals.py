@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
+from loopwright.app.gate_links import LinkOver
 from loopwright.app.problems import Problem, known_problem
 from loopwright.errors import LoopwrightError, StorageError
 
@@ -75,6 +76,8 @@ def problem_of(error: LoopwrightError) -> Problem:
             errors=error.errors,
         )
     problem = known_problem(error)
+    if isinstance(error, LinkOver):
+        return replace(problem, status=410, title=TITLES[410])
     if isinstance(error, StorageError):  # where the data lies is nobody's business outside
         return replace(
             problem, detail=f"the data cannot be used just now ({error.code})", hint=None

@@ -18,6 +18,7 @@ import uvicorn
 from loopwright import __version__
 from loopwright.app.access import PERSON, Access
 from loopwright.app.definitions import Definitions
+from loopwright.app.gate_links import GateLinks
 from loopwright.app.people import People
 from loopwright.app.pulse import LOOPS, TASKS, Pulse
 from loopwright.app.settings import Settings
@@ -26,6 +27,7 @@ from loopwright.app.wiring import Local, local
 from loopwright.errors import CannotServe, LoopwrightError, NotAllowed, StorageError
 from loopwright.ports import Cards
 from loopwright.runtime.clock import JUMP_MS
+from loopwright.server.channels import SettingsChannels
 from loopwright.server.context import Context, Serving
 from loopwright.server.cursors import Cursors
 from loopwright.server.dispatch import Application
@@ -100,12 +102,14 @@ async def living(
         stack.callback(here.log.subscribe(gallery.written))
         clock = here.service.clock
         access = Access(here.log, clock, via="http")
+        base = serving.public_url or serving.url
+        channels = SettingsChannels(settings, log=here.log, cards=here.log, clock=clock, base=base)
         context = Context(
             here=here,
             access=access,
             people=People(access),
             definitions=Definitions(here.log, access),
-            webhooks=Webhooks(here.log, here.log, access, clock),
+            webhooks=Webhooks(here.log, here.log, access, clock, channels),
             sign_ins=Rates(clock, serving.limits.sign_ins_per_minute, 60_000),
             settings=settings,
             serving=serving,
@@ -127,7 +131,7 @@ async def living(
                 gallery.follow(),
                 _rescuing(context),
                 _beating(context),
-                _forgetting(app),
+                _forgetting(app, channels.links),
                 watch_clock(here),
             )
         ]
@@ -176,10 +180,11 @@ def _ours(here: Local, run: str) -> bool:
     return here.driver.is_driving(run)
 
 
-async def _forgetting(app: Application) -> None:
+async def _forgetting(app: Application, links: GateLinks) -> None:
     while True:
         with contextlib.suppress(LoopwrightError):
             app.repeating.forget_old()
+            links.forget_old()
         await asyncio.sleep(FORGET_SECONDS)
 
 

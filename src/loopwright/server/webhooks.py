@@ -9,6 +9,7 @@ import contextlib
 import hashlib
 import secrets
 from collections.abc import Callable, Mapping
+from typing import Protocol
 
 import msgspec
 
@@ -54,11 +55,40 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True):
     tries: int = 0
 
 
+class Channels(Protocol):
+    """Receivers that stand in the settings, each with a way of its own to be told."""
+
+    @property
+    def hooks(self) -> list[Hook]: ...
+
+    def links_of(
+        self, hook: str, delivery: str, run: str, opened: GateOpened
+    ) -> list[tuple[Card, int | None]]:
+        """What has to be kept for the link in a message."""
+
+    def send(self, hook: str, delivery: Delivery, send: Send, resolved: Resolve) -> int:
+        """Tell it; the status as of HTTP, 0 when it could not be told."""
+
+
+def _also(fact: GateOpened | RunFinished) -> tuple[str, ...]:
+    """What else a fact is called in a list of kinds."""
+    failed = isinstance(fact, RunFinished) and fact.outcome in ("failed", "exhausted")
+    return ("run.failed",) if failed else ()
+
+
 class Webhooks:
     """Hooks, and their deliveries."""
 
-    def __init__(self, log: EventLog, cards: Cards, access: Access, clock: Clock) -> None:
+    def __init__(
+        self,
+        log: EventLog,
+        cards: Cards,
+        access: Access,
+        clock: Clock,
+        channels: Channels | None = None,
+    ) -> None:
         self._log = log
+        self._channels = channels
         self._cards = cards
         self._access = access
         self._clock = clock
@@ -105,7 +135,7 @@ class Webhooks:
         runs, cursor = self._log.nudges(int(card.body))
         if not runs:
             return 0
-        hooks = [hook for hook in self.all() if hook.active]
+        hooks = [hook for hook in [*self.all(), *self._channel_hooks()] if hook.active]
         puts: list[tuple[Card, int | None]] = []
         drops: list[tuple[str, str]] = []
         made = 0
@@ -131,9 +161,13 @@ class Webhooks:
             if not isinstance(one.fact, GateOpened | RunFinished):
                 continue
             told = fact_on_wire(run, one)
+            kinds = {told["kind"], *_also(one.fact)}
             for hook in hooks:
-                if told["kind"] in hook.kinds and one.fact.at >= hook.created_at:
-                    puts.append((self._delivery(hook, run, one.seq, told), None))
+                if kinds.intersection(hook.kinds) and one.fact.at >= hook.created_at:
+                    card = self._delivery(hook, run, one.seq, told)
+                    puts.append((card, None))
+                    if self._channels is not None and isinstance(one.fact, GateOpened):
+                        puts += self._channels.links_of(hook.id, card.key, run, one.fact)
                     made += 1
         if facts:
             puts.append((Card(kind=SEEN, key=run, body=str(facts[-1].seq).encode()), None))
@@ -160,8 +194,7 @@ class Webhooks:
         due = self._cards.cards(DELIVERY, due_by=self._clock.now_ms(), limit=AT_ONCE)
         for card in due:
             delivery = msgspec.json.decode(card.body, type=Delivery)
-            found = self._cards.card(HOOK, delivery.hook)
-            hook = None if found is None else msgspec.json.decode(found.body, type=Hook)
+            hook = self._hook(delivery.hook)
             if hook is None or not hook.active:
                 self._cards.change(drops=[(DELIVERY, card.key)])
                 continue
@@ -169,9 +202,21 @@ class Webhooks:
             self._settle(hook, delivery, status)
         return len(due)
 
+    def _channel_hooks(self) -> list[Hook]:
+        return [] if self._channels is None else self._channels.hooks
+
+    def _hook(self, name: str) -> Hook | None:
+        for hook in self._channel_hooks():
+            if hook.id == name:
+                return hook
+        found = self._cards.card(HOOK, name)
+        return None if found is None else msgspec.json.decode(found.body, type=Hook)
+
     def _try(self, hook: Hook, delivery: Delivery, send: Send) -> int:
         """Send once; 0 when it could not be sent. The address is looked at again, every time."""
         try:
+            if self._channels is not None and hook in self._channels.hooks:
+                return self._channels.send(hook.id, delivery, send, self.resolve)
             target = check_url(hook.url, self.resolve)
             at = str(self._clock.now_ms() // 1_000)
             body = delivery.body.encode()
@@ -194,17 +239,27 @@ class Webhooks:
             why = "it is gone (410)" if status == GONE else f"it failed {tries} times"
             off = msgspec.structs.replace(hook, active=status != GONE, problem=why)
             audit = [self._access.row("webhooks", "webhook.failed", hook.id, why)]
-            self._cards.change(
-                [(_card(HOOK, hook.id, off), None)], drops=[(DELIVERY, delivery.id)], audit=audit
-            )
+            kept: list[tuple[Card, int | None]] = [(_card(HOOK, hook.id, off), None)]
+            if hook in self._channel_hooks():  # it stands in the settings, and not here
+                kept = []
+            self._cards.change(kept, drops=[(DELIVERY, delivery.id)], audit=audit)
             return
         again = msgspec.structs.replace(delivery, tries=tries)
         due = self._clock.now_ms() + TRIES_S[tries] * 1_000
         card = _card(DELIVERY, delivery.id, again, owner=hook.id, due=due)
         self._cards.change([(card, None)])
 
+    def begin(self) -> None:
+        """Channels of the settings are told what happens from the first start with them on."""
+        if self._channel_hooks() and self._cards.card(SEEN, CURSOR) is None:
+            _, cursor = self._log.nudges(0)
+            card = Card(kind=SEEN, key=CURSOR, body=str(cursor).encode())
+            self._cards.change([(card, None)])
+
     async def working(self, send: Send) -> None:
         """Notice and deliver, for as long as the server lives."""
+        with contextlib.suppress(StorageError):
+            self.begin()
         while True:
             with contextlib.suppress(StorageError):  # the disk may come back
                 self.notice()

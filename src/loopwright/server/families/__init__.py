@@ -11,6 +11,7 @@ from loopwright.server.families import (
     gates,
     health,
     hooks,
+    links,
     loop_definitions,
     loop_events,
     loop_steering,
@@ -45,6 +46,7 @@ FAMILIES: tuple[Family, ...] = (
     sockets.FAMILY,
     webhooks.FAMILY,
     hooks.FAMILY,
+    links.FAMILY,
 )
 
 __all__ = ["FAMILIES"]

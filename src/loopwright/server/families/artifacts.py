@@ -11,12 +11,12 @@ from loopwright.app.uploads import Uploads, artifact_item, saved_name
 from loopwright.errors import NotFound
 from loopwright.model.record import JsonValue
 from loopwright.model.trackers import Item
+from loopwright.server.coming_shapes import ArtifactList, ArtifactVersions
 from loopwright.server.context import Context
 from loopwright.server.families.loops import sessions_of
 from loopwright.server.ranges import Conditions, part_of
 from loopwright.server.refusals import Refusal
 from loopwright.server.routes import Answer, Asked, Family, Query, Route
-from loopwright.server.shapes import ArtifactList, ArtifactVersions
 
 RUNS, SESSIONS = "/api/v1/runs/{run}", "/api/v1/sessions/{session}"
 UPLOAD_BYTES = 64_000_000

@@ -12,10 +12,10 @@ from loopwright.app.moments import timestamp
 from loopwright.model.record import JsonValue
 from loopwright.server.answers import as_response
 from loopwright.server.arrivals import Arrivals
+from loopwright.server.coming_shapes import HookList, HookMade, HookTaken
 from loopwright.server.context import Context
 from loopwright.server.refusals import Refusal
 from loopwright.server.routes import Answer, Asked, Body, Family, Route
-from loopwright.server.shapes import HookList, HookMade, HookTaken
 
 BASE = "/api/v1/hooks"
 MESSAGE_BYTES = 256_000
