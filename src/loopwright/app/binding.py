@@ -7,6 +7,7 @@ import msgspec
 
 from loopwright.app.granting import asking, check_tools
 from loopwright.app.models_fit import check_models, check_options, fit_windows
+from loopwright.app.plugins import PREFIX, plugin_spec
 from loopwright.errors import DefinitionError, LoopwrightError
 from loopwright.model.actions import (
     Action,
@@ -73,6 +74,8 @@ def _checked(name: str, text: str | None, place: Path) -> str:
             hint="give --agent SPEC, for example --agent claude, model:PROVIDER/NAME or "
             "command:./my-agent; or name it in the file, or as `agent` in the settings",
         )
+    if text.startswith(PREFIX):
+        text = plugin_spec(text)
     spec = parse_spec(text)
     if isinstance(spec, BadSpec):
         raise LoopwrightError(spec.message, code="bad-agent", hint=spec.hint)

@@ -15,6 +15,7 @@ from typing import Literal, TypeAlias
 from loopwright.app.agents_found import look as find_clis
 from loopwright.app.opening import open_log, owner_alive
 from loopwright.app.places import LOCAL, REMOTE, disk_kind, nearest, owned_by
+from loopwright.app.plugins import plugins
 from loopwright.app.settings import Place, Resolved
 from loopwright.app.surroundings import (
     CLOCK_FIX,
@@ -142,6 +143,15 @@ def _sandbox(_: Patient) -> Iterator[Finding]:
 def _agents(_: Patient) -> Iterator[Finding]:
     for found in find_clis():
         yield Finding(f"agent {found.cli.name}", found.state, found.why, found.fix)
+
+
+def _plugins(_: Patient) -> Iterator[Finding]:
+    for one in plugins():
+        name = f"plugin {one.name}"
+        if one.problem:
+            yield Finding(name, "warn", f"off: {one.problem}", f"mend or remove {one.origin}")
+        else:
+            yield Finding(name, "ok", f"{one.spec} ({one.origin})")
 
 
 # -- the machine ---------------------------------------------------------------------------------
@@ -339,6 +349,7 @@ LOOKS: tuple[Look, ...] = (
     _git,
     _sandbox,
     _agents,
+    _plugins,
     _proc,
     _orphans,
     _clock,

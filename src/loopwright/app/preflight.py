@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from loopwright.agents.clis.table import CLIS
+from loopwright.app.plugins import PREFIX
 from loopwright.app.service import Start
 from loopwright.errors import LoopwrightError
 from loopwright.model.actions import (
@@ -90,6 +91,8 @@ def programs_named(plan: Plan) -> list[str]:
     """Everything on this machine that a plan would start: programs, and servers of tools."""
     found = {named.program for named in _programs(plan)}
     for agent in plan.agents.values():
+        if (agent.spec or "").startswith(PREFIX):
+            found.add(str(agent.spec))
         servers = agent.options.get("mcp")
         for one in servers if isinstance(servers, list) else ():
             found.add(f"mcp {one.get('server') if isinstance(one, dict) else one}")

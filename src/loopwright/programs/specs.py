@@ -25,7 +25,7 @@ Kind: TypeAlias = Literal[
 
 KINDS: dict[str, Kind] = {kind: kind for kind in get_args(Kind)}
 KNOWN = (
-    f"model:PROVIDER/NAME, command:PROGRAM, jsonl:PROGRAM, script:FILE, acp:PROGRAM, "
+    f"model:PROVIDER/NAME, command:PROGRAM, jsonl:PROGRAM, script:FILE, acp:PROGRAM, plugin:NAME, "
     f"{', '.join(CLIS)}"
 )
 

@@ -20,6 +20,7 @@ from loopwright.app.access import PERSON, Access
 from loopwright.app.definitions import Definitions
 from loopwright.app.gate_links import GateLinks
 from loopwright.app.people import People
+from loopwright.app.plugins import plugins
 from loopwright.app.pulse import LOOPS, TASKS, Pulse
 from loopwright.app.settings import Settings
 from loopwright.app.surroundings import CLOCK_FIX, clock_problem, jump_words
@@ -123,6 +124,9 @@ async def living(
         for family in FAMILIES:
             if family.living is not None:
                 await stack.enter_async_context(family.living(context))
+        for one in plugins():
+            if one.problem:
+                _LOG.warning("plugin %s of %s is off: %s", one.name, one.origin, one.problem)
         here.service.recover()
         jobs = [
             asyncio.ensure_future(job)

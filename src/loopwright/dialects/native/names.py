@@ -117,7 +117,10 @@ def _defined(document: Document, entry: dict[str, object], path: Path) -> Iterat
     place = (*path, "use")
     if not is_spec(spec):
         hint = did_you_mean(spec, PROGRAMS)
-        hint = hint or f"known: {', '.join(PROGRAMS)}, acp:, command:, jsonl:, model:, script:"
+        hint = (
+            hint
+            or f"known: {', '.join(PROGRAMS)}, acp:, command:, jsonl:, model:, plugin:, script:"
+        )
         message = f"nothing is known that is called {spec[:60]}"
         yield document.error("unknown-agent", message, at=place, hint=hint)
         return

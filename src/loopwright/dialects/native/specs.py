@@ -6,10 +6,10 @@ from loopwright.dialects.native.commands import split_command
 from loopwright.model.plan import CHAT
 
 PROGRAMS = ("claude", "codex", "gemini", "opencode")
-PREFIXES = ("acp", "command", "jsonl", "model", "script")
+PREFIXES = ("acp", "command", "jsonl", "model", "plugin", "script")
 
 # Plain programs: nobody could hold them to a list of tools, a number of turns or a price.
-_UNGOVERNED = ("command", "jsonl", "script")
+_UNGOVERNED = ("command", "jsonl", "plugin", "script")
 GOVERNING_KEYS = ("tools", "deny_tools", "permission", "max_turns", "max_usd", "temperature")
 
 
@@ -33,7 +33,7 @@ def spec_fault(text: str) -> SpecFault | None:
         return None
     if not rest.strip():
         return SpecFault("bad-agent", f"{prefix}: needs something behind the colon")
-    if prefix in ("acp", "command", "jsonl"):
+    if prefix in ("acp", "command", "jsonl", "plugin"):
         words = split_command(rest)
         if not isinstance(words, list):
             return SpecFault(words.code, words.message, words.hint)
