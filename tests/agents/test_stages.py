@@ -4,6 +4,7 @@ import pytest
 
 from loopwright.agents.clipping import clip_with
 from loopwright.agents.prompt import compose
+from loopwright.kernel.facts import RunEdited, RunReopened
 from loopwright.model.actions import CallAgent, Repeat, RunCommand, Step, Steps
 from loopwright.model.checks import Approval, Cap, Goal, Leaf
 from loopwright.model.memory import StageOutputs
@@ -184,3 +185,34 @@ def test_very_many_iterations_are_told_in_part() -> None:
     text = shown(run, "main.202")
     assert "- (2 more before these)\n- Iteration 3: said 2\n" in text
     assert "- Iteration 202: said 201" in text
+
+
+@pytest.mark.parametrize(
+    ("asked", "task"),
+    [
+        pytest.param("Plan it.", "## Your Task\n\nPlan it.\n\nLeave what you made", id="a prompt"),
+        pytest.param("", "## Your Task\n\nLeave what you made", id="none"),
+    ],
+)
+def test_a_stage_is_told_that_it_must_leave_an_artifact(asked: str, task: str) -> None:
+    """It stands in its task, and in no other."""
+    call = CallAgent(agent="plan", prompt=literal(asked) if asked else ())
+    steps = (Step(id="plan", action=call, needs_artifact=True), *STAGES.steps[1:])
+    text = shown(driver(body=Steps(steps=steps)), "main.0.plan")
+    assert task in text
+
+
+@pytest.mark.item("coqui-55")
+def test_a_changed_goal_is_what_the_next_stage_is_told() -> None:
+    """Also a person's note, told to the stage that is tried again and to no other."""
+    run = driver()
+    run.append(RunEdited(at=run.clock, message="Build a queue."))
+    run.answer("main.0.plan/agent#1", "The plan.")
+    assert "## Goal\n\nBuild a queue.\n" in shown(run, "main.0.build")
+    run.answer("main.0.build/agent#1", Fail())
+    run.append(RunReopened(at=run.clock, stage="retry", note="Mind the gap"))
+    text = shown(run, "main~2.0.build")
+    assert "## Note from a Person\n\nMind the gap" in text
+    assert "### Stage 1: plan\n\nThe plan." in text
+    run.answer("main~2.0.build/agent#1", "Built.")
+    assert "Mind the gap" not in shown(run, "main~2.0.check")

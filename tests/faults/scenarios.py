@@ -203,6 +203,29 @@ steps:
     loop: {forEach: [eu, us], maxConcurrency: 1, steps: [{id: go, agent: w, instructions: Ship.}]}
 """
 
+_ROLES = """{
+  "name": "roles", "description": "Roles in turn",
+  "roles": [
+    {"role": "plan", "prompt": "Plan it."},
+    {"role": "coder", "prompt": "Do it."},
+    {"role": "reviewer", "prompt": "Read it."}
+  ],
+  "termination_condition": {"type": "evaluation_bound", "value": "It works"}
+}"""
+
+
+def _role_answers(job: Job) -> Answer:
+    """Each stage says something else; the second review approves."""
+    review = "APPROVED" if job.iteration == 2 else "Needs changes."
+    return Done(output=review if "reviewer" in job.path else f"{job.path} {LONG}")
+
+
+ROLES = Scenario(
+    plan=parse_definition(_ROLES.encode(), file="roles.json", force="coqui").plan,
+    script=_role_answers,
+    person=answer_gates,
+)
+
 WORKFLOW = Scenario(
     plan=parse_definition(_FLOW.encode(), file="flow.yaml", force="zenflow").plan,
     script=lambda job: Done(output=f"{LONG if job.path == 'plan' else ''}worked on {job.path}"),
@@ -315,6 +338,7 @@ SCENARIOS = {
     "working": WORKING_CHAT,
     "tidying": TIDYING_CHAT,
     "workflow": WORKFLOW,
+    "roles": ROLES,
     "sequential": SEQUENTIAL,
     "parallel": PARALLEL,
     "interfered": INTERFERED,

@@ -57,6 +57,33 @@ def test_a_workflow_is_whole_wherever_it_dies(
     assert kills > 25
 
 
+def roles_die(children: Children, folder: Path, points: range) -> int:
+    kills = 0
+    for problems in walk(children, folder, "all but repeats", points):
+        assert problems == [], f"kill {points[kills - 1]}"
+        kills += 1
+    return kills
+
+
+@pytest.mark.item("coqui-42")
+def test_a_loop_of_roles_dies_between_its_stages_and_inside_them(
+    children: Callable[[str], Children], tmp_path: Path
+) -> None:
+    """Started again, it ends with the facts of one that was left in peace: no stage whose end was
+    recorded is run twice, and none is stuck. A call that was under way is made again, and that is
+    recorded.
+    """
+    assert roles_die(children("roles"), tmp_path, range(1, MOST_POINTS, 7)) > 6
+
+
+@pytest.mark.deep
+def test_a_loop_of_roles_dies_at_every_point(
+    children: Callable[[str], Children], tmp_path: Path
+) -> None:
+    """The same at every single point."""
+    assert roles_die(children("roles"), tmp_path, range(1, MOST_POINTS)) > 45
+
+
 @pytest.mark.item("inv-1", "inv-4", "inv-11", "inv-12", "inv-13", "aldo-33", "aldo-36")
 def test_a_chat_model_and_its_tools_die_everywhere(
     children: Callable[[str], Children], tmp_path: Path

@@ -160,6 +160,7 @@ def test_new_fields_have_defaults() -> None:
         "effect.requested": ["at", "path", "effect", "call"],
         "effect.done": ["at", "path", "effect"],
         "effect.failed": ["at", "path", "effect", "error"],
+        "effect.repeated": ["at", "path", "effect"],
         "turn.taken": ["at", "path", "effect"],
         "gate.opened": ["at", "path", "gate", "digest", "message", "answers"],
         "gate.answered": ["at", "path", "gate", "decision"],

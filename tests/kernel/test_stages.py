@@ -3,19 +3,24 @@
 import pytest
 
 from loopwright.kernel.blocking import says_blocked
+from loopwright.kernel.calls import LookupCall
 from loopwright.kernel.checks import is_unfit
 from loopwright.kernel.facts import (
     CancelRequested,
     CheckVerdict,
     EffectRequested,
     IterationFinished,
+    RunPaused,
+    RunResumed,
     StepSkipped,
 )
 from loopwright.kernel.goals import achieved
 from loopwright.kernel.learning import outcome_line
+from loopwright.kernel.state import Pending
 from loopwright.model.actions import Action, CallAgent, Gate, Repeat, Step, Steps
 from loopwright.model.checks import Approval, Cap, Goal
 from loopwright.model.memory import StageOutputs
+from loopwright.model.plan import Plan
 from loopwright.model.policy import Limits
 from loopwright.model.template import literal
 from tests.kernel.driving import Driver, Fail, Reply, Said, Script, by_effect, plan_of, say
@@ -421,6 +426,101 @@ def test_a_blocked_stage_can_be_given_up_or_stopped() -> None:
     stopped.append(CancelRequested(at=stopped.clock))
     assert end(stopped)[0] == "cancelled"
     assert stopped.state.gates == {}
+
+
+LEAVING = Steps(
+    steps=(
+        Step(id="code", action=CallAgent(agent="coder"), on_blocked="ask", needs_artifact=True),
+        Step(id="review", action=CallAgent(agent="reviewer"), needs=("code",)),
+    )
+)
+
+
+def left(*found: bool) -> Driver:
+    """The first stage has ended, and each look finds something or nothing."""
+    driver = Driver(plan_of(loop(LEAVING)), reviews("APPROVED")).start()
+    driver.answer("main.0.code/agent#1", "Code.")
+    for number, there in enumerate(found, start=1):
+        driver.answer(f"main.0.code/artifact#{number}", Reply(code=0 if there else 1))
+    return driver
+
+
+@pytest.mark.item("coqui-66")
+def test_a_stage_that_left_its_artifact_goes_on() -> None:
+    """It is looked for once, since the beginning of the pass."""
+    driver = left()
+    assert [one.since for one in map(_call, driver.state.pending.values())] == [1_000]
+    assert end(left(True).run()) == ("completed", "approved", 1)
+
+
+def _call(pending: Pending) -> LookupCall:
+    assert isinstance(pending.call, LookupCall)
+    return pending.call
+
+
+@pytest.mark.item("coqui-66")
+def test_a_missing_artifact_is_looked_for_again_before_the_stage_is() -> None:
+    """What was supplied meanwhile is enough; else the stage is asked anew, and looked at anew."""
+    driver = left(False)
+    (gate,) = driver.open_gates()
+    assert "artifact" in gate.message
+    driver.append(driver.decision_fact(gate, "continue", "leave it"))
+    driver.answer("main.0.code/artifact#2", Reply(code=0))
+    assert end(driver.run()) == ("completed", "approved", 1)
+    missing = left(False)
+    (gate,) = missing.open_gates()
+    missing.append(missing.decision_fact(gate, "continue"))
+    missing.answer("main.0.code/artifact#2", Fail())
+    assert list(missing.state.pending) == ["main.0.code~2/agent#1"]
+    missing.answer("main.0.code~2/agent#1", "Code.")
+    assert list(missing.state.pending) == ["main.0.code~2/artifact#1"]
+
+
+def test_a_look_that_is_under_way_is_waited_for() -> None:
+    """Whatever else happens meanwhile: before the question, while it is open, and after it."""
+
+    def touched(driver: Driver) -> Driver:
+        driver.append(RunPaused(at=driver.clock))
+        driver.append(RunResumed(at=driver.clock))
+        return driver
+
+    driver = touched(left())
+    assert list(driver.state.pending) == ["main.0.code/artifact#1"]
+    driver.answer("main.0.code/artifact#1", Reply(code=1))
+    (gate,) = touched(driver).open_gates()
+    driver.append(driver.decision_fact(gate, "continue"))
+    assert list(touched(driver).state.pending) == ["main.0.code/artifact#2"]
+    driver.answer("main.0.code/artifact#2", Reply(code=0))
+    assert end(driver.run()) == ("completed", "approved", 1)
+
+
+def test_a_missing_artifact_can_be_done_without_or_given_up() -> None:
+    """An approval goes on, a rejection ends it, and a stop ends the look."""
+    driver = left(False)
+    (gate,) = driver.open_gates()
+    driver.append(driver.decision_fact(gate, "approve"))
+    assert end(driver.run()) == ("completed", "approved", 1)
+    rejected = left(False)
+    (gate,) = rejected.open_gates()
+    rejected.append(rejected.decision_fact(gate, "reject"))
+    assert end(rejected)[:2] == ("failed", "rejected")
+    stopped = left()
+    stopped.append(CancelRequested(at=stopped.clock))
+    assert end(stopped)[0] == "cancelled"
+    assert stopped.state.pending == {}
+
+
+def test_an_artifact_may_be_required_outside_of_a_loop() -> None:
+    """Then it may be of any age; and a failed step leaves nothing."""
+    alone = Plan(
+        name="p", steps=(Step(id="code", action=CallAgent(agent="coder"), needs_artifact=True),)
+    )
+    driver = Driver(alone).start()
+    driver.answer("code/agent#1", "Code.")
+    assert [one.since for one in map(_call, driver.state.pending.values())] == [0]
+    broken = Driver(alone, by_effect({"code/agent#1": Fail()})).run()
+    assert broken.state.finished is not None
+    assert broken.state.finished.outcome == "failed"
 
 
 @pytest.mark.parametrize(

@@ -5,13 +5,14 @@ import asyncio
 import pytest
 
 from loopwright.errors import Conflict, NotFound, StorageError
-from loopwright.kernel.facts import EffectRequested
-from loopwright.model.actions import AskPerson, CallAgent, Gate, Repeat, Step, Wait
-from loopwright.model.checks import Cap
+from loopwright.kernel.facts import EffectFailed, EffectRequested
+from loopwright.model.actions import AskPerson, CallAgent, Gate, Repeat, Step, Steps, Wait
+from loopwright.model.checks import Approval, Cap
+from loopwright.model.memory import StageOutputs
 from loopwright.model.plan import Plan
 from loopwright.model.policy import Limits
 from loopwright.runtime.driver import POLL_MS
-from loopwright.testing import by_pass, never
+from loopwright.testing import by_pass, check_invariants, never
 from loopwright.testing.plans import loop, plan_of, step
 from tests.runtime.world import World, quiet, run
 
@@ -391,5 +392,36 @@ def test_ten_thousand_runs_at_gates_are_rows() -> None:
         assert process.driver._actors == {}
         assert process.driver._timers == {}
         assert len(process.driver._plans) == 1, "equal plans are held once"
+
+    run(body())
+
+
+@pytest.mark.item("coqui-67")
+def test_a_stage_whose_process_vanishes_is_begun_three_times() -> None:
+    """Each driver that dies takes the call down with it: the third that finds it so gives it up. A
+    driver that leaves in order is not counted.
+    """
+    stage = Steps(steps=(step("code"),))
+    stages = Repeat(body=stage, max=2, until=Approval(words=True), memory=StageOutputs())
+    plan = plan_of(Step(id="main", action=stages))
+
+    async def body() -> None:
+        world = World()
+        process = world.process(never())
+        name = await process.start(plan)
+        await quiet()
+        begun = len(process.scripted.jobs)
+        await process.driver.close()
+        for _ in range(4):
+            process = world.process(never())
+            process.driver.recover(process.log.rows())
+            await quiet()
+            begun += len(process.scripted.jobs)
+            world.kill(process)
+        assert begun == 1 + 3
+        assert process.status(name) == "failed"
+        failed = [fact for fact in process.facts(name) if isinstance(fact, EffectFailed)]
+        assert [fact.error.type for fact in failed] == ["vanished"]
+        assert check_invariants(process.log) == []
 
     run(body())

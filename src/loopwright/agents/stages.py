@@ -25,6 +25,9 @@ ALL_CHARS = 96_000
 LINES_SHOWN = 200
 """How many earlier iterations are told of, the newest last."""
 
+ARTIFACT = """\
+Leave what you made as an artifact, with the tool for artifacts, before you end: whatever you say,
+this stage counts only with it."""
 VERDICT = """\
 End with your verdict, as one JSON object on its own: the key `approved` is true or false, the key
 `findings` is a list of objects with `severity` (critical, important or minor), `summary` and
@@ -167,6 +170,8 @@ def _note(owner: Owner, repeat: RepeatBody) -> list[str]:
 
 def _task(state: State, owner: Owner, inside: PassOwner, action: CallAgent, senses: Senses) -> str:
     asked = fill(state, owner, action.prompt, senses)
+    if isinstance(owner, StepOwner) and owner.step.needs_artifact:
+        asked = f"{asked}\n\n{ARTIFACT}" if asked else ARTIFACT
     if not _reviews(owner, inside):
         return asked
     return f"{asked}\n\n{VERDICT}" if asked else VERDICT

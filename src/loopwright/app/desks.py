@@ -6,12 +6,12 @@ from pathlib import Path
 
 from loopwright.app.skills import Skill, find_skills
 from loopwright.app.views.rounds import rounds_of
-from loopwright.kernel.calls import AgentCall, ModelCall, ToolCall
+from loopwright.kernel.calls import AgentCall, LookupCall, ModelCall, ToolCall
 from loopwright.kernel.facts import RunStarted
 from loopwright.model.plan import Agent
 from loopwright.model.record import Text
 from loopwright.model.trackers import Item, Kind, Trackers
-from loopwright.ports import Clock, EventLog, Job
+from loopwright.ports import Answer, Clock, Done, EventLog, Job
 from loopwright.runtime.senses import stored_content, stored_plan
 from loopwright.tools.desk import Desk
 
@@ -50,6 +50,15 @@ class Desks:
             project=self._project(job.run),
             made=lambda kind: self.made(job.scope or job.run, kind, run=job.run),
             skills=skills,
+        )
+
+    def look(self, job: Job) -> Answer:
+        """Whether an agent or a person has left an artifact in the scope of a job."""
+        assert isinstance(job.call, LookupCall)
+        since, scope = job.call.since, job.scope or job.run
+        left = [one for one in self.trackers.all(scope, "artifact") if one.at >= since]
+        return Done(
+            code=0 if left else 1, output="\n".join(one.text("title") or one.id for one in left)
         )
 
     def _project(self, run: str) -> str:

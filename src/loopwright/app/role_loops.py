@@ -11,6 +11,7 @@ from loopwright.app.loop_live import live
 from loopwright.app.loop_steering import LoopEdit, edit, retry, skip
 from loopwright.app.preparing import Wish, prepare_named
 from loopwright.app.projects import ProjectWish, project_for
+from loopwright.app.readiness import check_worker
 from loopwright.app.settings import Settings
 from loopwright.app.views.loops import GOAL_CHARS, Seen, loop_status, seen, shown_time
 from loopwright.app.views.words import goal as goal_of
@@ -62,7 +63,8 @@ class Loops:
         return Library(self.settings.home, self.cwd)
 
     async def start(self, wish: LoopWish) -> dict[str, JsonValue]:
-        """Start a loop. Nothing is created unless all of it can be."""
+        """Start a loop. Nothing is created unless all of it can be, and somebody would move it."""
+        check_worker(self.here.driver, self.cwd, self.here.service.clock.now_ms())
         _check(wish)
         listed = self.definitions.get(wish.definition)
         known = listed.parameter_names
@@ -149,6 +151,7 @@ class Loops:
         row = self.here.log.row(run)
         told, state = self._seen(run)
         head = row.headline
+        session = head.session or run
         until = head.finished_at or self.here.service.clock.now_ms()
         return {
             "id": run,
@@ -166,7 +169,8 @@ class Loops:
             "metadata": {**state.metadata, "dispatch": told.dispatch()},
             "labels": [*state.labels],
             "current_iteration_status": told.round_status,
-            "stages": [one.as_dict() for one in told.stages],
+            "session_id": session,
+            "stages": [{**one.as_dict(), "parent_session_id": session} for one in told.stages],
         }
 
     def live(self, reference: str) -> dict[str, JsonValue]:

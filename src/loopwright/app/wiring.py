@@ -71,6 +71,7 @@ async def local(settings: Settings, via: str = "cli") -> AsyncIterator[Local]:
         driver = LocalDriver(log, paid, clock=clock, owner=owner, check_schema=schema_problem)
         performer.ask_through(driver.ask)
         performer.serve_stages(StageServers(desks, chats.workshop, settings.results).serve)
+        performer.look_through(desks.look)
         driver.open()
         try:
             service = Service(

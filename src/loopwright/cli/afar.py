@@ -10,7 +10,7 @@ from loopwright.cli.door import Door, as_json
 from loopwright.cli.outcomes import exit_code, put_result, worst
 from loopwright.cli.remote import Remote
 from loopwright.cli.texts import one_line
-from loopwright.errors import Conflict
+from loopwright.errors import Conflict, NotFound
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -80,6 +80,17 @@ def _check_open(remote: Remote, run: str, verb: str) -> None:
         raise Conflict(f"{run} has already ended: {now['status']} ({now['reason']})", code="ended")
 
 
+def _check_ready(remote: Remote) -> None:
+    """Start nothing at a server where it would not move; an older one does not tell."""
+    from loopwright.app.readiness import check_health  # noqa: PLC0415 - help stays quick
+
+    try:
+        told = remote.get("/api/v1/health")
+    except NotFound:
+        return
+    check_health(told, remote.url)
+
+
 class Start:
     """A start of a definition at a server elsewhere."""
 
@@ -92,6 +103,7 @@ class Start:
         remote = self._door.remote
         assert remote is not None
         body = self._body(definition, dialect, options)
+        _check_ready(remote)
         started = remote.post(RUNS, body)
         run = str(started["run"])
         if options["detach"]:

@@ -68,10 +68,10 @@ def effect_requested(state: State, fact: EffectRequested) -> None:
         case "delay":
             assert isinstance(body, RepeatBody)
             body.delay = fact.effect
-        case "park":
-            assert isinstance(owner, PassOwner)
-            owner.check_pending = fact.effect
-        case purpose if purpose.startswith("check"):
+        case "artifact":
+            assert isinstance(owner, StepOwner)
+            owner.look, owner.looks, owner.found = fact.effect, pending.attempt, None
+        case purpose if purpose.startswith(("check", "park")):  # a park has the number of its try
             assert isinstance(owner, PassOwner)
             owner.check_pending = fact.effect
             owner.check_tries = pending.attempt
@@ -92,6 +92,7 @@ def effect_answered(state: State, fact: _Answer) -> None:
     if pending is None:
         state.ignored += 1
         return
+    state.lost.pop(fact.effect, None)
     state.timers.pop(fact.effect, None)
     if pending.gates:
         state.stale.update((name, gate) for name, gate in pending.gates.items() if gate.open)
@@ -178,6 +179,9 @@ def _route_answer(pending: Pending, fact: EffectDone | EffectFailed) -> None:
             body.delayed = pending.attempt
         else:
             body.deadline_hit = body.deadline_hit or done
+    elif pending.purpose == "artifact":
+        assert isinstance(owner, StepOwner)
+        owner.look, owner.found = None, done and fact.code == 0
     elif pending.purpose == "park":
         assert isinstance(owner, PassOwner)
         owner.check_pending = owner.check_answer = None

@@ -56,6 +56,14 @@ class SnapshotCall(Call, frozen=True, kw_only=True, tag="snapshot"):
     """Record the state of the workspace."""
 
 
+class LookupCall(Call, frozen=True, kw_only=True, tag="lookup"):
+    """Look whether somebody has left an artifact in the scope of the run since a time. The code of
+    the answer is 0 where there is one, and its output says which.
+    """
+
+    since: int = 0
+
+
 class CallNote(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """A tool call of a turn: run at once, held for a person (`held` says why), or not to be run
     (`problem` says why).
@@ -71,4 +79,6 @@ class CallNote(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc
 CALLED = (AgentCall, ModelCall)
 """Calls of an agent, for the checks of every pass: a tuple is looked at quicker than a union."""
 
-AnyCall: TypeAlias = AgentCall | CommandCall | SleepCall | ModelCall | ToolCall | SnapshotCall
+AnyCall: TypeAlias = (
+    AgentCall | CommandCall | SleepCall | ModelCall | ToolCall | SnapshotCall | LookupCall
+)

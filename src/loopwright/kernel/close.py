@@ -43,6 +43,7 @@ def close_inside(state: State, owner: Owner, why: str) -> list[AnyFact]:
     facts = [] if _has_no_body(owner) else _close_body(state, owner.body, why)
     facts += withdraw(state, owner, owner.deadline, why)
     facts += _close_gate(state, asked, why)
+    facts += withdraw(state, owner, owner.look if isinstance(owner, StepOwner) else None, why)
     if isinstance(owner, PassOwner):
         facts += withdraw(state, owner, owner.check_pending, why)
         facts += _close_gate(state, owner.gate, why)

@@ -21,12 +21,15 @@ from loopwright.kernel.proceed import proceed
 from loopwright.kernel.retry import is_retried
 from loopwright.kernel.slots import free_slot
 from loopwright.kernel.state import Senses, State
+from loopwright.kernel.vanishing import close_lost
 
 
 def settle(state: State, senses: Senses, at: int = 0) -> list[AnyFact]:
     """Everything that follows now, already folded into the state; `at` is the time."""
     state.now = max(state.now, at)
     new: list[AnyFact] = close_stale(state) if state.stale else []
+    if state.lost:
+        new += close_lost(state)
     for fact in new:
         apply(state, fact)
     while state.agenda or (state.slots and _use_free_slot(state)):

@@ -232,6 +232,12 @@ class EffectFailed(PlaceFact, frozen=True, kw_only=True, tag="effect.failed"):
     tools: tuple[ToolUse, ...] = ()
 
 
+class EffectRepeated(PlaceFact, frozen=True, kw_only=True, tag="effect.repeated"):
+    """A call is made again: the process that had begun it is gone, and nobody saw its end."""
+
+    effect: str
+
+
 class TurnTaken(PlaceFact, frozen=True, kw_only=True, tag="turn.taken"):
     """What the engine makes of a model's turn: which calls are run, held or turned away."""
 
@@ -374,6 +380,7 @@ AnyFact: TypeAlias = (
     | EffectRequested
     | EffectDone
     | EffectFailed
+    | EffectRepeated
     | TurnTaken
     | GateOpened
     | GateAnswered

@@ -29,6 +29,7 @@ from loopwright.kernel.facts import (
     CoordinatorNarrated,
     EffectDone,
     EffectFailed,
+    EffectRepeated,
     EffectRequested,
     Fact,
     GateAnswered,
@@ -82,6 +83,7 @@ from loopwright.kernel.reopening import (
 from loopwright.kernel.settling import settle_item, settle_pass
 from loopwright.kernel.state import State, steps_body
 from loopwright.kernel.threads import begin
+from loopwright.kernel.vanishing import effect_repeated
 from loopwright.model.actions import Steps
 from loopwright.model.ids import last_id, parent_path, pass_number
 from loopwright.model.plan import Plan
@@ -197,7 +199,8 @@ def _step_retried(state: State, fact: StepRetried) -> None:
     if owner.path in state.begun:
         state.begun[owner.path] = fact.attempt
     owner.body = begin(state, owner, owner.step.action, owner)
-    owner.gate = None
+    owner.gate = owner.found = None
+    owner.looks = 0
     state.owners[owner.inside] = owner
     state.touch(owner)
 
@@ -354,6 +357,7 @@ _APPLY: dict[type[Fact], Callable[..., None]] = {
     EffectRequested: effect_requested,
     EffectDone: effect_answered,
     EffectFailed: effect_answered,
+    EffectRepeated: effect_repeated,
     GateOpened: gate_opened,
     GateAnswered: gate_answered,
     GateClosed: gate_closed,

@@ -323,6 +323,9 @@ class StepOwner:
     tries: int = 1
     gate: GateState | None = None  # asked because its agent says that it is blocked
     note: str = ""  # what a person said to it then
+    look: str | None = None  # the last look for what it had to leave behind
+    looks: int = 0
+    found: bool | None = None  # what that has come to
     first_try: int = 1  # with which this opening of the run began; a policy counts from here
     spent: Spent = field(default_factory=Spent)
     deadline: str | None = None

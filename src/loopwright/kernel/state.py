@@ -94,6 +94,7 @@ class Pending(msgspec.Struct, eq=False):
     attempt: int
     requested_at: int
     spec: str = ""  # what stood behind the agent when it was called
+    repeats: int = 0  # how often it was begun again, since its process was gone
     gates: dict[str, GateState] | None = None  # asked while it was under way
 
 
@@ -108,6 +109,7 @@ class State:
     timers: dict[str, int] = field(default_factory=dict)
     gates: dict[str, GateState] = field(default_factory=dict)
     stale: dict[str, GateState] = field(default_factory=dict)  # open, of effects that are answered
+    lost: dict[str, Pending] = field(default_factory=dict)  # begun again too often
     agenda: deque[Owner] = field(default_factory=deque)
     slots: OrderedDict[str, Owner] = field(default_factory=OrderedDict)  # who waits for a place
     served: dict[str, int] = field(default_factory=dict)  # by agent: which fact called it last

@@ -197,4 +197,5 @@ class Step(Record, frozen=True, kw_only=True):
     limits: Limits = NO_LIMITS
     on_error: OnError = "fail"
     on_blocked: Literal["go_on", "ask"] = "go_on"  # where an agent begins with STATUS: BLOCKED
+    needs_artifact: bool = False  # without one a person is asked when it has completed
     origin: Origin | None = None

@@ -25,6 +25,7 @@ FailureKind: TypeAlias = Literal[
     "cancelled",  # ended from outside: stop, deadline, a sibling
     "overflow",  # the conversation does not fit in the window of the model
     "tool",  # a tool that a model asked for did not work; the model is told
+    "vanished",  # its process was gone each time that it was begun
     "interrupted",  # a call whose end nobody saw, and that may not simply be made again
     "internal",  # a defect of ours; never retried
     "any",  # in a policy: whatever went wrong, but for stops, rejections and our own defects

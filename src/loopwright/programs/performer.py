@@ -9,7 +9,7 @@ import msgspec
 from msgspec.structs import replace
 
 from loopwright.agents.clis.table import CLIS
-from loopwright.kernel.calls import AgentCall, CommandCall, ModelCall, ToolCall
+from loopwright.kernel.calls import AgentCall, CommandCall, LookupCall, ModelCall, ToolCall
 from loopwright.kernel.checks import last_json_object
 from loopwright.kernel.facts import Failure
 from loopwright.model.plan import Agent
@@ -66,6 +66,7 @@ class LocalPerformer:
         self._scripted: ScriptedAgent | None = None
         self._coding = CodingAgents(bus, self._fitting, self._base)
         self._acp = AcpAgents(bus, self._fitting, self._base)
+        self._look: Callable[[Job], Answer] = lambda job: Done(code=1)
 
     def ask_through(self, ask: Ask) -> None:
         """Where agents turn to with what a person has to decide; without it that is a no."""
@@ -74,6 +75,10 @@ class LocalPerformer:
     def serve_stages(self, stage: Stage) -> None:
         """Who makes the servers that coding agents have their trackers from."""
         self._coding.stage = self._acp.stage = stage
+
+    def look_through(self, look: Callable[[Job], Answer]) -> None:
+        """Who sees what agents have left in the trackers; without it nothing is there."""
+        self._look = look
 
     def perform(self, job: Job) -> Answer | Awaitable[Answer]:
         return self._bus.around(job, self._perform)
@@ -86,6 +91,8 @@ class LocalPerformer:
                 return self._command(job, call)
             case ModelCall() | ToolCall():
                 return self._models.perform(with_files(job)) if self._models else _no_models()
+            case LookupCall():
+                return self._look(job)
             case other:
                 detail = f"this driver cannot perform {type(other).__name__}"
                 return Failed(error=Failure(type="internal", detail=detail))

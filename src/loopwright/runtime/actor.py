@@ -16,6 +16,7 @@ from loopwright.kernel.facts import (
     AnyFact,
     EffectDone,
     EffectFailed,
+    EffectRepeated,
     EffectRequested,
     GateOpened,
 )
@@ -47,9 +48,8 @@ RETRY_STORAGE_MS = (1_000, 2_000, 5_000, 10_000, 30_000)
 # Refusals of a store that concern what is to be stored: another try would end the same way.
 UNSTORABLE = frozenset({"bad-append", "bad-fact", "bad-number", "bad-text", "too-large"})
 
-_TALKING = (AgentCall, ToolCall)
-_ANSWERS = (Done, Failed)
-Incoming: TypeAlias = EffectDone | EffectFailed | GateOpened
+_TALKING, _ANSWERS = (AgentCall, ToolCall), (Done, Failed)
+Incoming: TypeAlias = EffectDone | EffectFailed | EffectRepeated | GateOpened
 Shown: TypeAlias = tuple[RunStatus, int | None]
 
 
@@ -268,7 +268,7 @@ class Actor:
 
     def _refuse_answers(self, error: StorageError) -> None:
         """Answers that can never be stored have failed; so the run goes on by its own rules."""
-        answers = [fact for fact in self.inbox if not isinstance(fact, GateOpened)]
+        answers = (fact for fact in self.inbox if isinstance(fact, EffectDone | EffectFailed))
         failed: list[Incoming] = [answering.refused_answer(fact, error) for fact in answers]
         asked = self.talks.refuse(error.code)
         if not asked and (not failed or failed == self.inbox):

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 
 from loopwright.errors import Conflict, StorageError
 from loopwright.kernel.facts import AnyFact, RunStarted
+from loopwright.kernel.vanishing import vanished
 from loopwright.model.plan import Plan
 from loopwright.ports import Clock, EventLog, Headline, Job, Owner, Performer, Question, RunRow
 from loopwright.runtime.actor import Actor
@@ -49,6 +50,11 @@ class LocalDriver:
         self._missed = False
         self._closed = False
         self._mine: set[str] = set()
+        self.looked_at = clock.now_ms()  # when it last went round
+
+    @property
+    def is_closed(self) -> bool:
+        return self._closed
 
     # -- taking up runs ----------------------------------------------------------------------------
 
@@ -63,8 +69,9 @@ class LocalDriver:
         if actor is not None:
             actor.absorb()
             return
+        row = self.log.row(run)
         self._claim([run], refuse=True)
-        self._load(run, self.log.row(run))
+        self._load(run, row)
 
     def take(self, run: str) -> None:
         """Claim a run that has ended, before it is reopened: who reopens it drives it."""
@@ -108,14 +115,26 @@ class LocalDriver:
     def _load(self, run: str, row: RunRow | None = None) -> None:
         self._unpark(run)
         facts = [numbered.fact for numbered in self.log.read(run)]
+        died = row is not None and row.owner is not None and row.owner.token != self.token
         if row is not None and row.version != len(facts):  # it was written to meanwhile
             row = self.log.row(run)
         fits = row is not None and row.version == len(facts)
-        self._begin(run, self._plan(facts[0]), facts, row.headline if row and fits else None)
+        headline = row.headline if row and fits else None
+        self._begin(run, self._plan(facts[0]), facts, headline, died=died)
 
-    def _begin(self, run: str, plan: Plan, facts: list[AnyFact], headline: Headline | None) -> None:
+    def _begin(
+        self,
+        run: str,
+        plan: Plan,
+        facts: list[AnyFact],
+        headline: Headline | None,
+        *,
+        died: bool = False,
+    ) -> None:
         actor = Actor(self, run, plan, Texts(self.log.blob, self._check_schema))
         actor.load(facts, headline)
+        if died:  # whoever drove it is gone, and all that was under way with it
+            actor.inbox += vanished(actor.state, self.clock.now_ms())
         self._mine.add(run)
         self._actors[run] = actor
         actor.step()
@@ -213,6 +232,7 @@ class LocalDriver:
         """Read what other processes told runs of ours."""
         if self._closed:
             return
+        self.looked_at = self.clock.now_ms()
         try:
             if self._missed or self.log.changed():
                 self._missed = True  # until all of it was looked at

@@ -33,6 +33,7 @@ _INDEXES = {
     "root",
     "owners",
     "pending",
+    "lost",
 }
 _LINKS = {"owner", "parent", "body", "active", "queued", "index", "action", "gate", "heard"}
 _FOUND_WHEN_ASKED = {"items", "no_items", "retry", "limits", "step", "cap_gate"}

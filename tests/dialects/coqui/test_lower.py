@@ -305,5 +305,5 @@ def test_how_sure_it_is(value: object, sure: int) -> None:
 def test_the_schema_hides_what_is_refused() -> None:
     """Words that are known and refused are not offered by editors."""
     schema: Any = coqui.json_schema()
-    assert "artifact_required" not in schema["definitions"]["StageSpec"]["properties"]
+    assert "memory_required" not in schema["definitions"]["StageSpec"]["properties"]
     assert "prompt" in schema["definitions"]["StageSpec"]["properties"]

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from loopwright.app.moments import timestamp
 from loopwright.kernel.facts import (
     AnyFact,
+    EffectDone,
+    EffectFailed,
     IterationFinished,
     IterationStarted,
     StepFinished,
@@ -30,6 +32,7 @@ class Stage:
     role: str
     status: str = "pending"
     summary: str = ""
+    session: str | None = None  # of the agent that has worked on it, as far as it has told one
 
     def as_dict(self) -> dict[str, JsonValue]:
         return {
@@ -38,6 +41,7 @@ class Stage:
             "role": self.role,
             "status": self.status,
             "summary": " ".join(self.summary.split())[:SUMMARY_CHARS],
+            "session_id": self.session,
         }
 
 
@@ -98,6 +102,10 @@ def cycles_of(
                 found[path].status = "needs_rework" if rejected else fact.status
             case StepStarted() | StepFinished() | StepSkipped() | StepKept():
                 _note(found, fact, read)
+            case EffectDone(session=str(session)) | EffectFailed(session=str(session)):
+                stage = _stage_at(found, fact.path)
+                if stage is not None:
+                    stage.session = session
             case _:
                 pass
     return list(found.values())
@@ -116,8 +124,7 @@ def _note(
     fact: StepStarted | StepFinished | StepSkipped | StepKept,
     read: Callable[[Text | None], str],
 ) -> None:
-    cycle = found.get(parent_path(fact.path))
-    stage = cycle.stages_by_id.get(last_id(fact.path)) if cycle is not None else None
+    stage = _stage_at(found, fact.path)
     if stage is None:
         return
     if isinstance(fact, StepStarted):
@@ -131,6 +138,12 @@ def _note(
         stage.summary = f"FAILED: {fact.error.detail if fact.error else fact.reason}"
     elif isinstance(fact, StepFinished):
         stage.summary = read(fact.output)
+
+
+def _stage_at(found: dict[str, Cycle], path: str) -> Stage | None:
+    """The stage at a place; tries of it are one."""
+    cycle = found.get(parent_path(path))
+    return cycle.stages_by_id.get(last_id(path).partition("~")[0]) if cycle is not None else None
 
 
 def _role(plan: Plan, call: CallAgent) -> str:

@@ -37,6 +37,8 @@ EVALUATOR = "evaluator"
 NOBODY = "none"
 STAGE_RETRY = Retry(attempts=3)
 """A provider that asks to come back later does not end a loop."""
+STAGE_S = 3_600
+"""So long a stage may take."""
 
 Values: TypeAlias = Mapping[str, JsonValue]
 _NOTHING: Values = MappingProxyType({})
@@ -110,19 +112,26 @@ class _Lowering:
         role = filled(_role(spec), self.values)
         prompt = template(spec.prompt, self._declared())
         cap = min(_number(spec.max_iterations, DEFAULT_STEPS), MAX_STEPS)
-        agent = self._agent(role, cap, spec.skills)
+        agent = self._agent(role, cap, spec)
         return Step(
             id=step_id,
             action=CallAgent(agent=agent, prompt=prompt),
             needs=(before,) if before else (),
             retry=STAGE_RETRY,
             on_blocked="ask",
+            needs_artifact=spec.artifact_required,
         )
 
-    def _agent(self, role: str, cap: int, skills: list[str]) -> str:
+    def _agent(self, role: str, cap: int, spec: StageSpec) -> str:
         """The agent of a stage; stages that ask the same of a role share one."""
-        options: dict[str, JsonValue] = {"skills": [*skills]} if skills else {}
-        wanted = Agent(role=role, max_turns=cap, options=options)
+        options: dict[str, JsonValue] = {"skills": [*spec.skills]} if spec.skills else {}
+        wanted = Agent(
+            role=role,
+            max_turns=cap,
+            options=options,
+            idle_ms=1_000 * _number(spec.max_silence, 0) or None,
+            wall_ms=1_000 * _number(spec.max_seconds, STAGE_S),
+        )
         known = [name for name, one in self.agents.items() if one == wanted]
         if known:
             return known[0]

@@ -19,6 +19,8 @@ NUMBERS = (
     "max_review_rounds",
     "max_iterations",
     "max_rework_attempts",
+    "max_seconds",
+    "max_silence",
     "threshold",
     "limit",
     "value",

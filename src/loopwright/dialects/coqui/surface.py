@@ -109,6 +109,7 @@ def _counted(most: int) -> BeforeValidator:
 _COUNT_SCHEMA = WithJsonSchema({"type": ["integer", "string"], "minimum": 1})
 Rounds: TypeAlias = Annotated[Any, _counted(MAX_PASSES), _COUNT_SCHEMA]
 Steps: TypeAlias = Annotated[Any, _counted(10_000), _COUNT_SCHEMA]
+Seconds: TypeAlias = Annotated[Any, _counted(604_800), _COUNT_SCHEMA]
 
 
 def _threshold(value: object) -> object:
@@ -163,13 +164,22 @@ class StageSpec(Surface):
     max_iterations: Maybe[Steps] = Field(
         default=None, description="The most steps that the agent may make. Default 48, at most 100."
     )
+    max_seconds: Maybe[Seconds] = Field(
+        default=None, description="So long it may take. Default 3600; it has failed then."
+    )
+    max_silence: Maybe[Seconds] = Field(
+        default=None, description="So many seconds it may say nothing. Default 900."
+    )
     order: Maybe[int] = Field(
         default=None, description="Has no effect: the place in the list counts."
     )
     gate: bool = Field(default=False, description="This stage reviews. Default: the last one does.")
     requires_artifact_from: NotYet = None
     requires_explicit_evidence: NotYet = None
-    artifact_required: NotYet = None
+    artifact_required: bool = Field(
+        default=False,
+        description="It must leave an artifact, besides what it says; else the loop is blocked.",
+    )
     memory_required: NotYet = None
 
 

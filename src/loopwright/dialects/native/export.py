@@ -105,6 +105,7 @@ def _step(step: Step) -> Made:
     put(made, "limits", write_limits(step.limits), unless={})
     put(made, "on_error", step.on_error, unless="fail")
     put(made, "on_blocked", step.on_blocked, unless="go_on")
+    put(made, "needs_artifact", step.needs_artifact, unless=False)
     return made
 
 

@@ -147,6 +147,7 @@ class _Lowering:
             limits=lower_limits(spec.limits),
             on_error=spec.on_error,
             on_blocked=spec.on_blocked,
+            needs_artifact=spec.needs_artifact,
         )
 
     def _action(self, spec: StepSpec) -> Action:

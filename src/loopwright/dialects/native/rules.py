@@ -75,8 +75,7 @@ _NOT_WITH_EACH = (
     "check_first",
     "on_deadline",
 )
-_LOOP_KEYS = keys_of(RepeatSpec)
-_EACH_KEYS = keys_of(ForEachSpec)
+_LOOP_KEYS, _EACH_KEYS = keys_of(RepeatSpec), keys_of(ForEachSpec)
 _CHECK_KEYS = keys_of(CheckSpec)
 _STEP_KINDS = ("repeat", "gate", "wait", "stop")
 _STEP_KEYS = (
@@ -87,6 +86,7 @@ _STEP_KEYS = (
     "limits",
     "on_error",
     "on_blocked",
+    "needs_artifact",
     "when",
     "when_error",
 )

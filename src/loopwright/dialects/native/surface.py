@@ -299,6 +299,11 @@ class StepSpec(BodySpec):
     retry: Maybe[RetrySpec] = Field(default=None, description="Tries of a call.")
     limits: Maybe[BudgetSpec] = Field(default=None, description="What the step may use.")
     on_error: OnError = Field(default="fail", description="`continue`: a failure is no failure.")
+    needs_artifact: bool = Field(
+        default=False,
+        description="Whether it must leave an artifact; else a person is asked before anything "
+        "else begins.",
+    )
     on_blocked: Literal["go_on", "ask"] = Field(
         default="go_on",
         description="`ask`: where an agent begins with STATUS: BLOCKED, a person is asked before "
