@@ -1,11 +1,17 @@
 """Loops of roles over HTTP, in the shapes of their own system, and through every other door."""
 
+import asyncio
 import json
+import os
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from mcp import ClientSession
+from mcp.client.stdio import StdioServerParameters, stdio_client
 
 from loopwright.app.pulse import LOOPS, TASKS
 from loopwright.server.context import Limits
@@ -525,3 +531,59 @@ def test_one_loop_through_every_door(shared: Served, held: str) -> None:
         text, message="g", inputs={"what": "it"}, agent=agent(shared, "APPROVED", name="pair.yaml")
     )
     assert until(shared, made, "completed")["loop"]["definition_name"] == "pair"
+
+
+def command(server: Served, *args: str) -> str:
+    """What the command line says, in the home of the server."""
+    env = {**os.environ, "LOOPWRIGHT_HOME": str(server.folder / "home")}
+    done = subprocess.run(
+        [sys.executable, "-m", "loopwright", *args],
+        capture_output=True,
+        env=env,
+        cwd=server.folder,
+        timeout=60,
+        check=True,
+        text=True,
+    )
+    return done.stdout
+
+
+def test_the_command_line_steers_a_loop_of_the_server(shared: Served, held: str) -> None:
+    """It is in its list, paused by it, and stopped by it."""
+    assert held in command(shared, "ls")
+    command(shared, "pause", held)
+    assert shared("GET", f"{BASE}/{held}").json["loop"]["status"] == "paused"
+    command(shared, "stop", held)
+    assert until(shared, held, "cancelled")["loop"]["reason"] == "stopped"
+
+
+def test_loops_of_other_agents(shared: Served, held: str) -> None:
+    """Over MCP the loops of the server are steered, and the server steers those of MCP."""
+    script = agent(shared, "APPROVED", name="mcp.json", plan=30)
+    place = StdioServerParameters(
+        command=sys.executable,
+        args=["-m", "loopwright", "mcp", "--agent", script, "--session", "talk"],
+        env={**os.environ, "LOOPWRIGHT_HOME": str(shared.folder / "home")},
+        cwd=shared.folder,
+    )
+
+    async def go() -> None:
+        async with stdio_client(place) as streams, ClientSession(*streams) as session:
+            await session.initialize()
+
+            async def say(tool: str, **given: str) -> str:
+                result = await session.call_tool(tool, given)
+                assert not result.is_error, result.content
+                return str(result.content[0].text)  # type: ignore[union-attr]
+
+            assert json.loads(await say("loop_status", id=held))["status"] == "running"
+            await say("loop_control", action="pause", id=held)
+            assert shared("GET", f"{BASE}/{held}").json["loop"]["status"] == "paused"
+            theirs = json.loads(await say("loop_start", definition="harness", goal="g"))["loop_id"]
+            seen = shared("GET", f"{BASE}/{theirs}").json["loop"]
+            assert (seen["session_id"], seen["status"]) == ("talk", "running")
+            assert shared("GET", "/api/v1/sessions/talk").json["status"] == "open"
+            ended = await asyncio.to_thread(shared, "POST", f"{BASE}/{theirs}/stop")
+            assert ended.json == {"id": theirs, "status": "cancelled"}
+
+    asyncio.run(asyncio.wait_for(go(), 60))
