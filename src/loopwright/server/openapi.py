@@ -11,6 +11,7 @@ from loopwright.server.answers import JSON, PROBLEM
 from loopwright.server.routes import Family, NoBody, NoQuery, OptionalBody, Route
 
 STREAM = "text/event-stream"
+EMPTY = 204
 _REF = "#/components/schemas/{name}"
 _PARAMETER = re.compile(r"\{(\w+)\}")
 
@@ -106,13 +107,19 @@ def _responses(family: Family, route: Route, known: dict[str, Any]) -> dict[str,
     kinds |= {STREAM: StreamEvent} if route.streams else {}
     if kinds:
         good["content"] = {media: {"schema": known[repr(kind)]} for media, kind in kinds.items()}
+    others = {str(one): _also(one, good) for one in route.also}
     problem = {PROBLEM: {"schema": known[repr(ProblemDetails)]}}
     if family.failure is not None:
         problem = {JSON: {"schema": known[repr(family.failure)]}}
     return {
         str(route.status): good,
+        **others,
         "default": {"description": "A refusal that names its reason", "content": problem},
     }
+
+
+def _also(status: int, good: dict[str, object]) -> dict[str, object]:
+    return {"description": "Nothing more will come"} if status == EMPTY else good
 
 
 def _in_path(route: Route) -> list[dict[str, object]]:

@@ -92,6 +92,7 @@ class Route:
     query: type[Query] = NoQuery
     answer: object = None  # the type of what is answered, for the description of the API
     status: int = 200
+    also: Sequence[int] = ()  # further statuses, with the same shape; 204 has none
     media: str = "application/json"
     streams: bool = False  # whether it is answered by server-sent events, instead or as well
     takes: str | None = None  # the media type of a body that the handler reads as it is

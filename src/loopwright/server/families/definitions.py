@@ -137,6 +137,7 @@ FAMILY = Family(
             body=ImportBody,
             answer=DefinitionItem,
             status=201,
+            also=(202,),
         ),
         Route(
             method="GET",
@@ -154,6 +155,7 @@ FAMILY = Family(
             say="Keep a definition; a change needs If-Match",
             body=DefinitionBody,
             answer=DefinitionItem,
+            also=(201,),
         ),
         Route(
             method="DELETE",

@@ -129,6 +129,7 @@ FAMILY = Family(
             query=EventsQuery,
             answer=EventPage,
             streams=True,
+            also=(204,),
         ),
     ),
 )

@@ -97,6 +97,7 @@ FAMILY = Family(
             need="open",
             say="Whether the server lives, part by part",
             answer=Health,
+            also=(503,),
         ),
         Route(
             method="GET",
@@ -105,6 +106,7 @@ FAMILY = Family(
             need="open",
             say="Whether the server takes work",
             answer=Health,
+            also=(503,),
         ),
         Route(
             method="GET",

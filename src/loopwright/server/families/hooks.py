@@ -126,6 +126,7 @@ FAMILY = Family(
             takes="application/json",
             answer=HookTaken,
             status=202,
+            also=(200,),
             body_bytes=MESSAGE_BYTES,
             repeatable=False,
         ),

@@ -125,6 +125,7 @@ FAMILY = Family(
             say="Write a definition: If-None-Match: * for a new one, If-Match to change one",
             body=DefinitionBody,
             answer=LoopDefinition,
+            also=(201,),
         ),
         Route(
             method="DELETE",
