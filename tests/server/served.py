@@ -16,6 +16,7 @@ from loopwright.server.context import Context, Limits, Serving
 from loopwright.server.serving import living, quiet_server
 
 SECONDS = 20.0
+UNHURRIED = Limits(requests_per_second=10_000)  # tests ask quicker than anybody may
 
 
 @dataclass(frozen=True)
@@ -186,7 +187,7 @@ def served(
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)
         sock.listen()
         port = sock.getsockname()[1]
-        how = Serving(port=port, workspace=folder, limits=limits or Limits(), **serving)
+        how = Serving(port=port, workspace=folder, limits=limits or UNHURRIED, **serving)
         thread = _Thread(settings, how, folder, sock)
         thread.start()
         assert thread.ready.wait(SECONDS)

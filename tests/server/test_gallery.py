@@ -114,3 +114,29 @@ def test_a_long_run_is_kept_as_it_ended(tmp_path: Path, monkeypatch: pytest.Monk
 
 def no_picture(*_: Any) -> Picture:
     raise AssertionError("the log is read")
+
+
+def test_nobody_reads_what_was_read(own: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many look at a run at the same time, and again later, its facts are read once."""
+    run = ended(own, 12)
+    monkeypatch.setattr(room, "AT_ONCE", 5)
+    read: list[int] = []
+    log = own.context.here.log
+
+    class Counting(Picture):
+        def carry_on(self, most: int | None = None) -> bool:
+            before = self.seen
+            more = super().carry_on(most)
+            read.extend(range(before + 1, self.seen + 1))
+            return more
+
+    monkeypatch.setattr(room, "Picture", Counting)
+
+    async def look() -> None:
+        gallery = Gallery(own.context.service, own.context.cards)
+        for _ in range(3):
+            pictures = await asyncio.gather(*(gallery.picture(run) for _ in range(8)))
+            assert {picture.seen for picture in pictures} == {log.version(run)}
+        assert read == list(range(1, log.version(run) + 1))
+
+    asyncio.run_coroutine_threadsafe(look(), own.loop).result(10)

@@ -345,17 +345,17 @@ def test_odd_events(shared: Served) -> None:
 
 
 @pytest.mark.item("F7")
-def test_too_much_is_cut_off(shared: Served) -> None:
+def test_too_much_is_cut_off(tmp_path: Path) -> None:
     """A huge message and a flood of small ones end the connection; others do not notice."""
 
-    async def go() -> None:
-        async with tab(shared) as good:
-            async with tab(shared) as huge:
+    async def go(own: Served) -> None:
+        async with tab(own) as good:
+            async with tab(own) as huge:
                 await huge.client.emit("loop:start", {"agentId": "x" * 5_000_000, "message": "x"})
                 async with asyncio.timeout(10):
                     await huge.client.wait()
                 assert not huge.client.connected
-            async with tab(shared) as flood:
+            async with tab(own) as flood:
                 for _ in range(1_000):
                     if flood.client.connected:
                         await flood.client.emit("unsubscribe", {"run": "x"})
@@ -363,7 +363,8 @@ def test_too_much_is_cut_off(shared: Served) -> None:
                     await flood.client.wait()
             assert (await good.say("unsubscribe", {"run": "x"}))["ok"]
 
-    talk(go())
+    with served(tmp_path, limits=Limits()) as own:
+        talk(go(own))
 
 
 @pytest.mark.item("F9")

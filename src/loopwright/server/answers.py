@@ -23,6 +23,12 @@ SECURITY: dict[str, str] = {
 }
 
 
+_EVERY = [
+    (name.lower().encode(), value.encode())
+    for name, value in {**SECURITY, "Cache-Control": "no-store"}.items()
+]
+
+
 def as_response(value: object, status: int) -> Response:
     """What a handler returned, as it is sent."""
     if isinstance(value, Response):
@@ -40,8 +46,7 @@ def as_problem(problem: Problem, headers: Mapping[str, str]) -> Response:
 
 def secured(response: Response, request_id: str) -> Response:
     """The response with what every one has."""
-    for name, value in SECURITY.items():
-        response.headers.setdefault(name, value)
-    response.headers.setdefault("Cache-Control", "no-store")
+    there = {name for name, _ in response.raw_headers}
+    response.raw_headers += [pair for pair in _EVERY if pair[0] not in there]
     response.headers["X-Request-Id"] = request_id
     return response

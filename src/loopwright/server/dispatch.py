@@ -44,7 +44,10 @@ class Application:
     def __init__(self, context: Context, families: Sequence[Family]) -> None:
         self._context = context
         self._families = sorted(families, key=lambda one: -len(one.prefix))
-        self._table = [(family, route) for family in families for route in family.routes]
+        self._table: dict[int, list[tuple[Family, Route]]] = {}  # by how many parts paths have
+        for family in families:
+            for route in family.routes:
+                self._table.setdefault(route.path.count("/"), []).append((family, route))
         self._mounts: list[tuple[str, ASGIApp]] = [
             (mount.path, mount.make(context)) for family in families for mount in family.mounts
         ]
@@ -79,7 +82,7 @@ class Application:
                 extra={
                     "request": request_id,
                     "method": request.method,
-                    "path": request.url.path,
+                    "path": scope["path"],
                     "status": response.status_code,
                     "ms": round(took * 1_000, 1),
                 },
@@ -94,7 +97,7 @@ class Application:
 
     async def _respond(self, request: Request, request_id: str) -> tuple[Response, str]:
         """The answer, and the family that gave it."""
-        refuse, name = self._refuse_of(request.url.path), "none"
+        refuse, name = self._refuse_of(request.scope["path"]), "none"
         try:
             family, route, params = self._find(request)
             refuse, name = family.refuse or as_problem, family.name
@@ -120,7 +123,7 @@ class Application:
         if tricks or ".." in path.split("/"):
             raise odd_path(path)
         allowed: list[str] = []
-        for family, route in self._table:
+        for family, route in self._table.get(path.count("/"), ()):
             matched = route.pattern.fullmatch(path)
             if matched is None:
                 continue
@@ -137,7 +140,7 @@ class Application:
         who = None if route.need in UNKNOWN else identify(context, request)
         if who is not None and route.need != "open" and route.need != "signed":
             self._rates.count(who.name)
-            admit(context, who, route.need, f"{route.method} {request.url.path}"[:LONGEST])
+            admit(context, who, route.need, f"{route.method} {request.scope['path']}"[:LONGEST])
         query = parse_query(request.query_params, route.query)
         raw = b""
         if route.method in WRITING:

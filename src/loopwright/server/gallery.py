@@ -45,28 +45,30 @@ class Gallery:
         self._service, self._cards = service, cards
         self._most = most
         self._kept: OrderedDict[str, Picture] = OrderedDict()
-        self._locks: dict[str, asyncio.Lock] = {}
         self._long: set[str] = set()
 
     async def picture(self, run: str) -> Picture:
-        """The picture of a run as it is now; NotFound if there is none."""
-        self._service.log.version(run)
-        lock = self._locks.setdefault(run, asyncio.Lock())
-        try:
-            async with lock:
-                return await self._carried_on(run)
-        finally:
-            if not lock.locked():
-                self._locks.pop(run, None)
+        """The picture of a run as it is now; NotFound if there is none.
 
-    async def _carried_on(self, run: str) -> Picture:
-        kept = self._kept.pop(run, None)
-        picture = kept if kept is not None else Picture(self._service, run)
-        more = True
+        Whoever asks for the same run meanwhile carries the same picture on: what one has read of
+        the log, nobody reads again.
+        """
+        version = self._service.log.version(run)
+        picture = self._kept.get(run) or self._new(run)
+        self._kept.move_to_end(run)
+        more = picture.seen < version
         while more:
-            more = picture.carry_on(AT_ONCE)
-            await asyncio.sleep(0)  # others have their turn
-        self._kept[run] = picture
+            try:
+                more = picture.carry_on(AT_ONCE)
+            except Exception:
+                self._kept.pop(run, None)
+                raise
+            if more:
+                await asyncio.sleep(0)  # others have their turn
+        return picture
+
+    def _new(self, run: str) -> Picture:
+        picture = self._kept[run] = Picture(self._service, run)
         while len(self._kept) > self._most:
             self._kept.popitem(last=False)
         return picture
