@@ -7,11 +7,14 @@ from loopwright.model.access import (
     LEVELS,
     Reach,
     has_tracker,
+    is_offline,
     is_tracker,
     narrower,
+    network_problem,
     reach_of,
 )
 from loopwright.model.plan import Access, Agent
+from loopwright.model.record import JsonValue
 
 
 @pytest.mark.parametrize(
@@ -62,3 +65,20 @@ def test_trackers_by_level(tool: str, levels: tuple[Access, ...]) -> None:
     denied = {DENIED_TOOLKITS: ["artifacts", "todos", "skills"]}
     assert not has_tracker(Agent(access="full", options=denied), tool)
     assert not is_tracker("fs.read")
+
+
+@pytest.mark.parametrize(
+    ("options", "offline", "good"),
+    [
+        ({}, False, True),
+        ({"network": "full"}, False, True),
+        ({"network": "none"}, True, True),
+        ({"network": ["github.com"]}, False, False),
+        ({"network": None}, False, False),
+    ],
+)
+def test_the_network(options: dict[str, JsonValue], offline: bool, good: bool) -> None:
+    """It is there or not; a list of hosts, which nobody would keep to, is told to mean nothing."""
+    agent = Agent(options=options)
+    assert is_offline(agent) is offline
+    assert (network_problem(agent) is None) is good

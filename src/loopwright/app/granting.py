@@ -10,7 +10,14 @@ from difflib import get_close_matches
 import msgspec
 
 from loopwright.errors import LoopwrightError
-from loopwright.model.access import READ_COMMANDS, Reach, has_tracker, is_tracker, reach_of
+from loopwright.model.access import (
+    READ_COMMANDS,
+    Reach,
+    has_tracker,
+    is_offline,
+    is_tracker,
+    reach_of,
+)
 from loopwright.model.plan import Agent, ApprovalRule
 from loopwright.model.record import JsonValue
 from loopwright.model.toolnames import speaks_of
@@ -44,6 +51,12 @@ def grant_of(agent: Agent, servers: Mapping[str, Server]) -> Grant:
     denied = agent.deny_tools
     options = agent.options
     granted = tuple(_servers(options, foreign, denied, servers))
+    if granted and is_offline(agent):
+        raise LoopwrightError(
+            f"an agent without a network has no MCP servers, and it names {granted[0].name!r}",
+            code="bad-tool",
+            hint="take the server away, or `network: none`",
+        )
     protected = _words(options.get("protected_paths"))
     grant = Grant(
         native=tuple(name for name in native if _is_reached(name, agent)),
@@ -70,7 +83,8 @@ def _commands(agent: Agent) -> ShellRules:
     if reach_of(agent).commands == "reading":
         kept = tuple(one for one in READ_COMMANDS if not allow or one in allow)
         allow, wall = kept, "reading"
-    return ShellRules(allow=allow, deny=deny, pass_env=agent.pass_env, wall=wall)
+    offline = is_offline(agent)
+    return ShellRules(allow=allow, deny=deny, pass_env=agent.pass_env, wall=wall, offline=offline)
 
 
 def granted_names(agent: Agent) -> list[str]:

@@ -62,10 +62,11 @@ def _hold(command: Command) -> Hold | None:
     """The wall around a command. One for reading may be missing: the rules about arguments hold
     alone then. One for writing is promised to be there, so nothing starts without it.
     """
-    if command.wall == "none" or (command.wall == "reading" and works() is not None):
+    no_wall = command.wall == "none" or (command.wall == "reading" and works() is not None)
+    if no_wall and not command.offline:
         return None
-    reach = Reach() if command.wall == "writing" else Reach(writes=False, commands="reading")
-    return Hold(reach=reach, start=command.cwd)
+    reach = Reach(writes=False, commands="reading") if command.wall == "reading" else Reach()
+    return Hold(reach=reach, start=command.cwd, offline=command.offline)
 
 
 def open_workshop(environment: Mapping[str, str], token: str) -> Workshop:

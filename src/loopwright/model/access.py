@@ -17,6 +17,9 @@ TOOLKITS = ("files", "shell", "servers", "artifacts", "todos", "sprints", "proje
 DENIED_TOOLKITS = "denied_toolkits"
 """Where an agent's options name the toolkits that its role takes away."""
 
+NETWORK = "network"
+"""Where an agent's options say whether what it starts has a network: `none` or `full`."""
+
 _TRACKERS = {
     "artifact": "artifacts",
     "todo": "todos",
@@ -68,6 +71,19 @@ def denied_toolkits(agent: Agent) -> frozenset[str]:
         if isinstance(named, list)
         else (frozenset())
     )
+
+
+def is_offline(agent: Agent) -> bool:
+    """Whether what an agent starts has no network at all."""
+    return agent.options.get(NETWORK) == "none"
+
+
+def network_problem(agent: Agent) -> str | None:
+    """Why what an agent says about the network means nothing."""
+    said = agent.options.get(NETWORK, "full")
+    if said in ("none", "full"):
+        return None
+    return f"network is {said!r}; it may be none or full, and no list of hosts is kept to"
 
 
 def is_tracker(tool: str) -> bool:

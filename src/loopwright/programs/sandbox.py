@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
-from loopwright.model.access import READ_COMMANDS, Reach, reach_of
+from loopwright.model.access import READ_COMMANDS, Reach, is_offline, reach_of
 from loopwright.model.plan import Agent
 from loopwright.programs.environment import CannotStart, resolve_program
 from loopwright.programs.process import OnRunning, OnStdout, Program, ProgramEnd, run_program
@@ -47,6 +47,7 @@ class Hold:
     reach: Reach
     keeps: tuple[str, ...] = ()  # folders and files of its own that it may write to
     shows: tuple[str, ...] = ()  # further ones that it may read
+    offline: bool = False  # it has a network of its own, with nothing in it
     start: str = ""  # a folder of the workspace to start in, if not the workspace itself
 
 
@@ -75,13 +76,14 @@ def works(path: str | None = None) -> str | None:
 
 
 def hold_below(agent: Agent, *values: str) -> Hold | None:
-    """How a plain program is held: below `full` always, else not at all. Those of the values that
-    are files are shown to it.
+    """How a plain program is held: below `full` always, else only to be without a network. Those
+    of the values that are files are shown to it.
     """
-    if agent.access in (None, "full"):
+    offline = is_offline(agent)
+    if agent.access in (None, "full") and not offline:
         return None
     shown = tuple(one for one in values if os.path.isabs(one) and os.path.exists(one))
-    return Hold(reach=reach_of(agent), shows=shown)
+    return Hold(reach=reach_of(agent), shows=shown, offline=offline)
 
 
 async def run_held(
@@ -120,7 +122,7 @@ def held(program: Program, hold: Hold) -> Program:
 
 
 def _wall(file: str, cwd: str, env: Mapping[str, str], hold: Hold) -> Iterator[str]:
-    yield from ("--ro-bind", "/", "/", *_COMMON)
+    yield from ("--ro-bind", "/", "/", *_COMMON, *(("--unshare-net",) if hold.offline else ()))
     if hold.reach.writes:
         yield from ("--dev-bind", "/dev", "/dev", "--proc", "/proc")
         home = env.get("HOME", "")

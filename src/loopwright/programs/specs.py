@@ -16,6 +16,7 @@ from loopwright.agents import acp
 from loopwright.agents.clis import arguments
 from loopwright.agents.clis.access import unheld
 from loopwright.agents.clis.table import CLIS
+from loopwright.model.access import is_offline, network_problem
 from loopwright.model.plan import Agent
 from loopwright.programs import sandbox
 
@@ -97,6 +98,15 @@ def unfit_agent(spec: Spec, agent: Agent) -> str | None:
         problem = unheld(spec.kind, agent, sandbox=_no_sandbox(agent))
         if problem is not None:
             return problem
+    problem = network_problem(agent)
+    if problem is not None:
+        return problem
+    if is_offline(agent):
+        if spec.kind in CLIS:
+            return f"{spec.kind} needs a network to reach its model: take `network: none` away"
+        missing = sandbox.works() if spec.kind not in UNHELD_KINDS else None
+        if missing is not None:
+            return f"nothing here could keep it from the network: {missing}"
     asked = sorted(tool for tool, rule in agent.approvals.items() if rule != "never")
     if asked and spec.kind != "model":
         return f"nobody would be asked before {asked[0]}: only a chat model has approvals"

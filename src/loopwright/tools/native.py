@@ -37,6 +37,7 @@ class ShellRules:
     deny: tuple[str, ...] = ()
     pass_env: tuple[str, ...] = ()  # names of variables that programs are given
     wall: Wall = "none"
+    offline: bool = False  # programs have no network
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

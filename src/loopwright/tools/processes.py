@@ -21,6 +21,7 @@ class Command:
     stderr_cap: int = 8 * 1024
     root: str = ""  # the workspace, of which `cwd` is a part
     wall: Wall = "none"
+    offline: bool = False  # it has no network; without a wall nothing starts then
 
 
 class Running(Protocol):

@@ -54,12 +54,13 @@ async def _exec(bench: Bench, call: Call) -> ToolOutcome:
             stderr_cap=TAIL_BYTES,
             root=bench.tree.root,
             wall=bench.commands.wall,
+            offline=bench.commands.offline,
         ),
         out.add,
     )
     if end.how == "not_started":
         raise Refusal("cannot-start", end.error or "the program cannot be started")
-    return _told(end, out, seconds)
+    return _told(end, out, seconds, offline=bench.commands.offline)
 
 
 def _argv(call: Call) -> tuple[str, ...]:
@@ -78,7 +79,7 @@ def _entered(bench: Bench, where: Parts) -> str:
         return str(PurePath(bench.tree.root, *where))
 
 
-def _told(end: End, out: Tail, seconds: float) -> ToolOutcome:
+def _told(end: End, out: Tail, seconds: float, *, offline: bool) -> ToolOutcome:
     timed_out = end.how == "wall_timeout"
     code = None if timed_out else end.code
     report: dict[str, JsonValue] = {
@@ -96,6 +97,8 @@ def _told(end: End, out: Tail, seconds: float) -> ToolOutcome:
     if timed_out:
         report["error"] = f"the time limit of {seconds:g} s was reached; everything was ended"
         report["type"] = "timeout"
+    if offline and code:  # it may have failed for want of one, which nobody would guess
+        report["note"] = "programs of this agent have no network"
     return said(report, error=timed_out, code=code)
 
 
