@@ -94,10 +94,10 @@ FULL = (
     Workload("requests", "requests", 300, rounds={"ours": 2}),
     Workload("streams", "streams", 100, rounds={"ours": 3}),
     Workload("help", "help", 1),
-    Workload("live", "live", 100, contenders=SERVER, rounds={"server": 3}),
-    Workload("live-ten", "live-ten", 100, contenders=SERVER, rounds={"server": 2}),
+    Workload("live", "live", 100, contenders=SERVER, rounds={"server": 2}),
+    Workload("live-ten", "live-ten", 100, contenders=SERVER, rounds={"server": 1}),
     Workload("lookups", "lookups", 8_000, contenders=SERVER, rounds={"server": 3}),
-    Workload("crowd", "crowd", 10_000, contenders=SERVER, rounds={"server": 2}),
+    Workload("crowd", "crowd", 10_000, contenders=SERVER, rounds={"server": 1}),
     Workload("long", "long", 1_000_000, contenders=SERVER, rounds={"server": 1}),
 )
 """The workloads the targets are about."""
@@ -148,6 +148,7 @@ class Contest:
     failures: list[str] = field(default_factory=list)
     rounds_done: int = 0
     _deadline: float = 0.0
+    _took: dict[tuple[str, str], float] = field(default_factory=dict)
 
     def run(self, rounds: int, budget_seconds: float) -> None:
         """All rounds, or as many as fit into the budget; always at least one.
@@ -159,7 +160,7 @@ class Contest:
         self._deadline = begin + budget_seconds
         for number in range(rounds):
             used = time.monotonic() - begin
-            if number and used + used / number > budget_seconds:
+            if number and used + self._expected(number) > budget_seconds:
                 note(f"bench: {number} of {rounds} rounds fit into {budget_seconds:.0f} s")
                 return
             note(f"bench: round {number + 1} of {rounds}")
@@ -171,19 +172,33 @@ class Contest:
         lists = [found for by_name in self.samples.values() for found in by_name.values()]
         return [sample["fsync_us"] for found in lists for sample in found]
 
+    def _expected(self, number: int) -> float:
+        """How long a round will take, by what each of its measurements took the last time."""
+        return sum(
+            workload.turns * self._took.get((workload.key, contender.name), 0.0)
+            for workload in self.workloads
+            for contender in self._entered(workload, number)
+        )
+
+    def _entered(self, workload: Workload, number: int) -> list[Contender]:
+        return [
+            contender
+            for contender in self.contenders
+            if contender.name in workload.contenders
+            and number < workload.rounds.get(contender.name, number + 1)
+        ]
+
     def _round(self, number: int) -> None:
         for workload in self.workloads:
-            entered = [
-                contender
-                for contender in self.contenders
-                if contender.name in workload.contenders
-                and number < workload.rounds.get(contender.name, number + 1)
-            ]
+            entered = self._entered(workload, number)
             for turn in range(number * workload.turns, (number + 1) * workload.turns):
                 # What the disk does drifts; whoever went first goes last next time.
                 for contender in reversed(entered) if turn % 2 else entered:
-                    if number == 0 or time.monotonic() < self._deadline:
+                    began = time.monotonic()
+                    if number == 0 or began < self._deadline:
                         self._measure(workload, contender, turn)
+                        took = time.monotonic() - began
+                        self._took[workload.key, contender.name] = took
 
     def _measure(self, workload: Workload, contender: Contender, turn: int) -> None:
         # What the one before left to be written must not be charged to this one; how the disk
