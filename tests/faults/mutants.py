@@ -346,8 +346,8 @@ IN_CONVERSATIONS: dict[str, Mutant] = {
     ),
     "the task is not first": Mutant(
         conversation.converse,
-        "[*seed.messages, *_told_so_far(repeat, senses)]",
-        "[*_told_so_far(repeat, senses), *seed.messages]",
+        "[*before, *seed.messages, *since]",
+        "[*before, *since, *seed.messages]",
     ),
     "a turn that says nothing is remembered": Mutant(
         turns.remember_turn, "and (body.answer.output or body.turn.calls)", ""

@@ -174,7 +174,7 @@ class LoopTools:
         return bool(service.log.gates(run)) or service.log.row(run).headline.reason == "rejected"
 
     async def _definitions(self, given: Arguments) -> str:
-        return "\n".join(map(_described, self.loops.definitions.all()))
+        return "\n".join(map(described, self.loops.definitions.all()))
 
     async def _gates(self, given: Arguments) -> str:
         return _json({"gates": [*inbox_items(self.loops.here.service)]})
@@ -213,7 +213,7 @@ def _json(value: dict[str, JsonValue]) -> str:
     return msgspec.json.encode(value).decode()
 
 
-def _described(one: Listed) -> str:
+def described(one: Listed) -> str:
     """A definition on a few lines, or what is wrong with its file."""
     if not one.is_valid:
         first = next((p for p in one.problems if p.severity == "error"), None)

@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import cast
 
 from loopwright.app.controlling import (
@@ -12,6 +13,9 @@ from loopwright.app.controlling import (
     stop_all,
     stop_run,
 )
+from loopwright.app.library import Library
+from loopwright.app.loop_steering import edit, edit_of, retry, skip
+from loopwright.app.loop_tools import described
 from loopwright.app.preparing import Wish, prepare_file
 from loopwright.app.rights import Rights
 from loopwright.app.service import current_user
@@ -22,9 +26,11 @@ from loopwright.cli.repl_session import Session
 from loopwright.cli.show import put_run
 from loopwright.errors import DefinitionError, LoopwrightError
 from loopwright.model.actions import Decision
+from loopwright.model.record import JsonValue
 from loopwright.syntax import Diagnostic, suggest
 
 NEWEST = 20
+_EDITS = {"goal": "goal", "max": "max_iterations", "labels": "labels"}
 ALL = "all"
 Act = Callable[[Session, str], Awaitable[None]]
 
@@ -209,6 +215,46 @@ async def _stop(session: Session, rest: str) -> None:
     _count(session, "stopped", runs, runs)
 
 
+def _what_it_stopped_at(word: str) -> Act:
+    """Try again or leave out the stage that a loop of roles stopped at."""
+    act_on = retry if word == "retry" else skip
+
+    async def act(session: Session, rest: str) -> None:
+        reference, _, note = rest.partition(" ")
+        if not reference:
+            raise Misused
+        service = session.here.service
+        seen = session.here.log.version(service.find(reference))
+        run = await act_on(service, reference, note=note.strip(), by=current_user())
+        session.show(run, seen=seen)
+        session.door.put(f"{run}: {word}")
+
+    return act
+
+
+async def _edit(session: Session, rest: str) -> None:
+    reference, _, change = rest.partition(" ")
+    name, _, value = change.strip().partition(" ")
+    if name not in _EDITS or not value.strip():
+        raise Misused
+    wanted = edit_of({_EDITS[name]: _edited(name, value.strip())})
+    run = await edit(session.here.service, reference, wanted, by=current_user())
+    session.door.put(f"{run}: changed {name}")
+
+
+def _edited(name: str, value: str) -> JsonValue:
+    if name == "labels":
+        return [*value.split()]
+    if name == "max":
+        return None if value == "none" else int(value) if value.isdigit() else value
+    return value
+
+
+async def _definitions(session: Session, _: str) -> None:
+    for one in Library(session.door.settings.home, Path.cwd()).all():
+        session.door.put(described(one))
+
+
 def _count(session: Session, word: str, changed: list[str], runs: list[str]) -> None:
     for run in runs:
         session.door.put(f"{run}: {word}" if run in changed else f"{run} was {word} already")
@@ -223,6 +269,24 @@ COMMANDS = (
     Command("/loops", "/loops", "every loop with its status and progress", _loops),
     Command("/loops start", "/loops start FILE GOAL", "start a loop here", _start),
     Command("/loops status", "/loops status RUN", "one loop in detail", _status, "run"),
+    Command(
+        "/loops definitions", "/loops definitions", "what can be run by its name", _definitions
+    ),
+    Command(
+        "/loops retry",
+        "/loops retry RUN [NOTE]",
+        "try again the stage that it stopped at",
+        _what_it_stopped_at("retry"),
+        "run",
+    ),
+    Command(
+        "/loops skip",
+        "/loops skip RUN [NOTE]",
+        "leave that stage out",
+        _what_it_stopped_at("skip"),
+        "run",
+    ),
+    Command("/loops edit", "/loops edit RUN goal|max|labels VALUE", "change it", _edit, "open"),
     Command("/loops pause", "/loops pause RUN|all", "hold before the next pass", _pause, "open"),
     Command("/loops resume", "/loops resume RUN|all", "let it go on, here", _resume, "open"),
     Command("/loops stop", "/loops stop RUN|all", "end it now", _stop, "open"),
