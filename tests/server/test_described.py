@@ -61,6 +61,9 @@ def furnished(server: Served) -> Names:
     server("PUT", "/api/v1/definitions/kept", stored)
     made = server("POST", "/api/agents", {"name": "writer", "agent": server.script("a")}).json
     server("POST", "/api/v1/users", {"name": "ann", "role": "editor"})
+    path, data = f"/api/v1/runs/{waiting}/artifacts", {"Content-Type": "application/octet-stream"}
+    given = server("POST", f"{path}?name=a.txt", raw=b"hello", headers=data).json
+    server("POST", "/api/v1/hooks", {"name": "kept", "stored": "kept"})
     notes = server("GET", "/api/v1/notifications").json["notifications"]
     return {
         "run": [loop, waiting],
@@ -68,6 +71,7 @@ def furnished(server: Served) -> Names:
         "iteration": [f"{loop}.1"],
         "session": [session],
         "gate": [gate],
+        "artifact": [given["artifacts"][0]["id"]],
         "name": ["kept", "harness", "ann"],
         "agent": [made["data"]["id"]],
         "notification": [one["id"] for one in notes],

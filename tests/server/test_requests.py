@@ -45,6 +45,8 @@ def test_bodies(shared: Served, raw: bytes, kind: str, expected: tuple[int, str]
         pytest.param(b'{"inputs": {"n": -Infinity}}', id="infinity"),
         pytest.param(b'{"inputs": {"n": ' + b"9" * 100_000 + b"}}", id="endless-number"),
         pytest.param(b'{"inputs": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", id="deep"),
+        pytest.param(b'{"message": "\\ud800"}', id="half-a-sign"),
+        pytest.param(b'{"inputs": {"\\uDC00": 1}}', id="half-a-sign-as-name"),
     ],
 )
 def test_json_is_strict(shared: Served, raw: bytes) -> None:

@@ -87,9 +87,14 @@ def strict_json(raw: bytes) -> object:
         raise bad_json("it is empty")
     try:
         text = raw.decode("utf-8")
-        return json.loads(text, object_pairs_hook=_once, parse_constant=_no_constant)
+        value: object = json.loads(text, object_pairs_hook=_once, parse_constant=_no_constant)
+        if "\\ud" in text.lower():  # half of a pair is no text, and could be kept nowhere
+            json.dumps(value, ensure_ascii=False).encode()
+        return value
     except UnicodeDecodeError as error:
         raise bad_json("it is no UTF-8") from error
+    except UnicodeEncodeError as error:
+        raise bad_json("a sign in it is only half there") from error
     except RecursionError as error:
         raise bad_json("it is nested too deep") from error
     except ValueError as error:
