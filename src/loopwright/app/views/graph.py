@@ -7,6 +7,9 @@ from dataclasses import dataclass, field
 
 from loopwright.kernel.facts import (
     AnyFact,
+    CheckVerdict,
+    EffectDone,
+    EffectFailed,
     EffectRequested,
     GateAnswered,
     GateClosed,
@@ -18,6 +21,7 @@ from loopwright.kernel.facts import (
     StepKept,
     StepSkipped,
     StepStarted,
+    TurnTaken,
 )
 from loopwright.model.actions import (
     Action,
@@ -41,6 +45,7 @@ from loopwright.model.template import Items
 _PASSES = re.compile(r"~\d+|\.-?\d+(?=\.|\[|~|$)")
 _ITEMS = re.compile(r"\[\d+\]")
 _LAST_ITEMS = re.compile(r"(?:\[\d+\])+$")
+_ASIDE = frozenset({CheckVerdict, EffectDone, EffectFailed, TurnTaken})  # many, and move no step
 _OF_ITEMS = {  # what a step is as long as one of its items is that, the first of them counts
     "running": "running",
     "waiting": "waiting",
@@ -95,6 +100,10 @@ class Standing:
     done: dict[str, int] = field(default_factory=dict)
 
     def take(self, fact: AnyFact) -> None:
+        if type(fact) not in _ASIDE:
+            self._take(fact)
+
+    def _take(self, fact: AnyFact) -> None:
         place = _of_item(getattr(fact, "path", ""))
         path = _LAST_ITEMS.sub("", place)
         match fact:

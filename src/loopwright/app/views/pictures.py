@@ -22,7 +22,7 @@ class Picture:
         if not first:
             raise StorageError(f"{run} has no facts", code="damaged", hint=REPLACE)
         self.run = run
-        self.progress = Progress(service.plan(first[0].fact), service.read_text)
+        self.progress = Progress(service.plan(first[0].fact), service.read_text, words=False)
         self.forked: RunForked | None = None
         self._left_out = 0
         self._standing = Standing()

@@ -91,7 +91,7 @@ class PassSeen:
 class Progress:
     """One run, followed."""
 
-    def __init__(self, plan: Plan, read: ReadText) -> None:
+    def __init__(self, plan: Plan, read: ReadText, *, words: bool = True) -> None:
         self.state = State(plan)
         self.seen = 0
         self.passes: list[PassSeen] = []
@@ -99,6 +99,9 @@ class Progress:
         self.asked: dict[str, GateOpened] = {}
         self.started_at = 0
         self._read = read
+        self._words = (
+            words  # whether anybody wants the lines, a third of the work
+        )
         self._calls: dict[str, str] = {}
         self._open: dict[str, PassSeen] = {}
         self._turns_told: set[str] = set()
@@ -276,6 +279,8 @@ class Progress:
         return ", ".join(working)
 
     def _pass_label(self, path: str, iteration: int | None) -> str:
+        if not self._words:
+            return path
         loop = current_loop(self.state)
         if not self._has_steps and loop is not None and path.startswith(f"{loop.owner.inside}."):
             done = passes_text(self.state)
