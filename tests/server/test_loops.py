@@ -355,7 +355,6 @@ def test_a_cap_below_what_was_begun(shared: Served) -> None:
     until(shared, loop, "completed")
 
 
-@pytest.mark.item("coqui-64")
 def test_a_failed_loop_is_tried_again_or_goes_on_without_the_stage(shared: Served) -> None:
     """Only its newest iteration, and only where something has stopped it."""
     loop = start(shared, "Rejected", "fail:out of paper")["loop"]["id"]

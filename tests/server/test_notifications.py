@@ -77,6 +77,47 @@ def test_failures_are_told_once(shared: Served) -> None:
 
 
 @pytest.mark.item("rondoflow-44")
+def test_loops_of_assistants(shared: Served) -> None:
+    """Every pass is told, and a review with what can be done; who was there hears nothing again."""
+    criteria = {"type": "manual", "value": ""}
+    settings = {"loopEnabled": True, "loopCriteria": criteria, "agent": shared.script("A line.")}
+    made = shared("POST", "/api/agents", {"name": "writer", **settings}).json["data"]["id"]
+    place = f"/api/agents/{made}/loop"
+
+    async def there() -> str:
+        async with tab(shared) as one:
+            shared("POST", f"{place}/start", {"message": "Write."})
+            review = await one.first("notification", level="action_required", agentId=made)
+            run = str(review["run"])
+            kept = [data for data in when(shared, run, "loop.manual_approval_required")]
+            assert [(data["kind"], data["level"]) for data in kept] == [
+                ("loop.manual_approval_required", "action_required"),
+                ("loop.progress", "info"),
+            ]
+            assert kept[0]["actions"] == ["approve", "reject"]
+            assert kept[0]["data"]["id"] == review["id"]
+            return run
+
+    async def back(run: str) -> None:
+        shared("POST", f"{place}/approve", {"loopId": pending(), "approved": True})
+        when(shared, run, "loop.completed")
+        async with tab(shared) as one:
+            end = await one.first("notification", kind="loop.completed", run=run)
+            assert end["finalOutput"] == "A line."
+            await one.say("unsubscribe", {"run": "x"})
+            assert [data["kind"] for data in one.all("notification") if data["run"] == run] == [
+                "loop.completed"
+            ]
+
+    def pending() -> str:
+        return str(shared("GET", f"{place}/status").json["data"]["pending"]["loopId"])
+
+    async def whole() -> None:
+        await back(await there())
+
+    talk(whole())
+
+
 def test_levels_and_actions(shared: Served) -> None:
     """What waits for a person says what can be done; the end is information."""
     run, gate = shared.gated()
