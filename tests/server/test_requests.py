@@ -332,3 +332,19 @@ def test_problems_are_problems(shared: Served) -> None:
     assert reply.json["status"] == reply.status
     assert re.fullmatch(r"[0-9a-f]{16}", reply.headers["x-request-id"])
     assert str(shared.folder) not in json.dumps(reply.json)
+
+
+@pytest.mark.parametrize("half", [r"\ud800", r"\uDC00 x", r"\ud800A"])
+def test_half_a_character(shared: Served, half: str) -> None:
+    """What cannot be written down is refused wherever it stands; both halves are a character."""
+    for body in (f'{{"title": "{half}"}}', f'{{"{half}": 1}}', f'{{"a": [{{"b": "{half}"}}]}}'):
+        reply = shared("POST", "/api/v1/sessions", raw=body.encode())
+        assert (reply.status, reply.code) == (400, "bad-json")
+    whole = shared("POST", "/api/v1/sessions", raw=rb'{"title": "\ud83d\ude00"}')
+    assert (whole.status, whole.json["title"]) == (201, "\N{GRINNING FACE}")
+
+
+def test_numbers_beyond_what_can_be_kept(shared: Served) -> None:
+    """A number that no store holds is refused."""
+    reply = shared("GET", f"/api/v1/audit?before={10**30}")
+    assert (reply.status, reply.code) == (422, "bad-field")

@@ -471,3 +471,15 @@ def test_a_hundred_answers_by_two_doors(shared: Served) -> None:
     run = status(shared, agent)["run"]
     actions = [row.action for row in shared.context.cards.audited(subject=run)]
     assert actions.count("gate.answered") == 1
+
+
+def test_numbers_beyond_what_can_be_kept(shared: Served) -> None:
+    """A number that no store holds is refused, and the connection goes on."""
+
+    async def go() -> None:
+        async with tab(shared) as one:
+            answer = await one.say("subscribe", {"run": "x", "after": 10**30})
+            assert (answer["ok"], answer["code"]) == (False, "bad-event")
+            assert (await one.say("unsubscribe", {"run": "x"}))["ok"]
+
+    talk(go())

@@ -70,7 +70,7 @@ class AuditQuery(Query):
     """Which rows of the record."""
 
     subject: str = ""
-    before: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    before: Annotated[int, msgspec.Meta(ge=1, le=1 << 53)] | None = None
     limit: Annotated[int, msgspec.Meta(ge=1, le=200)] = 100
 
 

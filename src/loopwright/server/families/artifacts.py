@@ -34,7 +34,7 @@ class UploadQuery(Query):
 class ContentQuery(Query):
     """Which version; without a number the newest."""
 
-    version: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    version: Annotated[int, msgspec.Meta(ge=1, le=1 << 53)] | None = None
 
 
 def uploads_of(context: Context) -> Uploads:

@@ -64,7 +64,7 @@ class Subscribe(Said):
     """`subscribe`: after this number; without one, from a snapshot on."""
 
     run: Id
-    after: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    after: Annotated[int, msgspec.Meta(ge=0, le=1 << 53)] | None = None
 
 
 class Unsubscribe(Said):
