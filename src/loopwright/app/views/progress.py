@@ -99,9 +99,7 @@ class Progress:
         self.asked: dict[str, GateOpened] = {}
         self.started_at = 0
         self._read = read
-        self._words = (
-            words  # whether anybody wants the lines, a third of the work
-        )
+        self._words = words  # whether anybody wants the lines, a third of the work
         self._calls: dict[str, str] = {}
         self._open: dict[str, PassSeen] = {}
         self._turns_told: set[str] = set()
