@@ -216,3 +216,13 @@ def test_a_changed_goal_is_what_the_next_stage_is_told() -> None:
     assert "### Stage 1: plan\n\nThe plan." in text
     run.answer("main~2.0.build/agent#1", "Built.")
     assert "Mind the gap" not in shown(run, "main~2.0.check")
+
+
+def test_without_parameters_there_is_no_part_for_them() -> None:
+    """An empty part is left out."""
+    plan = Plan(
+        name="p",
+        steps=(Step(id="main", action=Repeat(body=STAGES, max=1, memory=StageOutputs())),),
+        agents=AGENTS,
+    )
+    assert "## Parameters" not in shown(Driver(plan).start(), "main.0.plan")

@@ -3,6 +3,7 @@ before anything else begins.
 """
 
 import re
+from typing import assert_never
 
 import msgspec
 
@@ -50,6 +51,8 @@ def held(state: State, owner: StepOwner, ended: Result, senses: Senses) -> Resul
         case "reject":
             error = Failure("rejected", owner.gate.text or "blocked, and given up by a person")
             return msgspec.structs.replace(ended, status="failed", reason="rejected", error=error)
+        case never:
+            assert_never(never)
 
 
 def _ask(

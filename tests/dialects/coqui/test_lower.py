@@ -307,3 +307,52 @@ def test_the_schema_hides_what_is_refused() -> None:
     schema: Any = coqui.json_schema()
     assert "memory_required" not in schema["definitions"]["StageSpec"]["properties"]
     assert "prompt" in schema["definitions"]["StageSpec"]["properties"]
+
+
+@pytest.mark.parametrize(
+    ("threshold", "codes"),
+    [
+        pytest.param(90, ["not-available"], id="a number"),
+        pytest.param("90.5", ["not-available"], id="in quotes"),
+        pytest.param("{{least}}", ["not-available"], id="a parameter that is one"),
+        pytest.param("{{other}}", ["unknown-parameter", "not-available"], id="an unknown one"),
+        pytest.param("much", ["not-available", "wrong-type"], id="a word"),
+        pytest.param(True, ["not-available", "wrong-type"], id="a yes"),
+    ],
+)
+def test_a_tool_that_measures_is_refused_and_not_ignored(
+    threshold: object, codes: list[str]
+) -> None:
+    """What is wrong with it is told all the same."""
+    value = {"tool": "cover", "operator": ">=", "threshold": threshold, "max_iterations": 3}
+    plan, problems = lowered(
+        definition(
+            termination_condition={"type": "tool_bound", "value": value},
+            parameters=[{"name": "least", "description": "The least", "default": "90"}],
+        )
+    )
+    assert plan is None
+    assert sorted(one.code for one in problems if one.severity == "error") == sorted(codes)
+
+
+def test_how_long_a_stage_may_take() -> None:
+    """An hour, and silent as long as programs may be, unless it says otherwise."""
+    roles = [
+        {"role": "coder", "prompt": "Do it."},
+        {"role": "reviewer", "prompt": "x", "max_seconds": "{{s}}", "max_silence": 30},
+    ]
+    parameters = [{"name": "s", "description": "Seconds", "default": "60"}]
+    agents = plan_of(definition(roles=roles, parameters=parameters)).agents
+    assert [(one.wall_ms, one.idle_ms) for one in agents.values()] == [
+        (3_600_000, None),
+        (60_000, 30_000),
+    ]
+
+
+def test_a_time_that_nobody_has_given_yet() -> None:
+    """A place for a parameter that is required is looked at when the loop is started."""
+    end = {"type": "time_bound", "value": "{{until}}"}
+    parameters = [{"name": "until", "description": "When"}]
+    value = definition(termination_condition=end, parameters=parameters)
+    assert lowered(value)[0] is not None
+    assert loop_of(plan_of(value, until="60")).limits.wall_ms == 60_000
