@@ -35,7 +35,18 @@ _INDEXES = {
     "pending",
     "lost",
 }
-_LINKS = {"owner", "parent", "body", "active", "queued", "index", "action", "gate", "heard"}
+_LINKS = {
+    "owner",
+    "parent",
+    "body",
+    "active",
+    "queued",
+    "index",
+    "action",
+    "gate",
+    "heard",
+    "thread",
+}
 _FOUND_WHEN_ASKED = {"items", "no_items", "retry", "limits", "step", "cap_gate"}
 
 
