@@ -87,6 +87,7 @@ def test_at_the_prompt(stages: Place) -> None:
         f"/loops retry {run} Mind the gap",
         "/loops skip",
         "/loops edit last max",
+        "/loops edit last max \u00b2",
     )
     assert "harness: " in told.out
     assert f"{run}: retry" in told.out

@@ -71,6 +71,10 @@ def filled(template: Template, place: str = "loop.1.inner") -> str:
         pytest.param(Ref(of="input", name="map", field="a.b.1"), "", "20", id="input by a path"),
         pytest.param(Ref(of="input", name="map", field="a.b.9"), "", "", id="path beyond a list"),
         pytest.param(Ref(of="input", name="map", field="a.b.x"), "", "", id="word in a list"),
+        pytest.param(
+            Ref(of="input", name="map", field=f"a.b.{'9' * 5_000}"), "", "", id="endless number"
+        ),
+        pytest.param(Ref(of="input", name="map", field="a.b.\u00b2"), "", "", id="raised number"),
         pytest.param(Ref(of="input", name="name", field="x"), "", "", id="path into a text"),
         pytest.param(Ref(of="input", name="list"), "", "[1,2]", id="list as JSON"),
         pytest.param(Ref(of="output", name="first"), "loop", "outer text", id="output"),

@@ -5,6 +5,7 @@ import hashlib
 import io
 import stat
 import tarfile
+import tracemalloc
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -79,6 +80,10 @@ UNSAFE: dict[str, Callable[[], bytes]] = {
     "zip backslash": lambda: zipped(GOOD, ("..\\x", b"1")),
     "zip home": lambda: zipped(GOOD, ("~root/x", b"1")),
     "zip link": lambda: zipped(GOOD, links=("link",)),
+    "zip in bzip2": lambda: zipped_plain(GOOD, packing=zipfile.ZIP_BZIP2),
+    "zip in lzma, broken": lambda: zipped_plain(GOOD, packing=zipfile.ZIP_LZMA).replace(
+        b"]", b"\xff"
+    ),
     "tar up": lambda: tarred(GOOD, ("../x", b"1")),
     "tar absolute": lambda: tarred(GOOD, ("/etc/x", b"1")),
     "tar symbolic link": lambda: tarred(GOOD, link=tarfile.SYMTYPE),
@@ -103,9 +108,9 @@ def test_archives_that_lead_out(shared: Served, run: str, make: Callable[[], byt
     assert (listed(shared, run), kept(shared)) == before
 
 
-def zipped_plain(*entries: tuple[str, bytes]) -> bytes:
+def zipped_plain(*entries: tuple[str, bytes], packing: int = zipfile.ZIP_STORED) -> bytes:
     made = io.BytesIO()
-    with zipfile.ZipFile(made, "w") as archive:
+    with zipfile.ZipFile(made, "w", packing) as archive:
         for name, body in entries:
             archive.writestr(name, body)
     return made.getvalue()
@@ -152,6 +157,21 @@ def test_bombs(make: Callable[[], bytes]) -> None:
     with pytest.raises(LoopwrightError) as error:
         entries_of(make())
     assert error.value.code == "archive-too-big"
+
+
+@pytest.mark.item("D9")
+def test_a_bomb_that_comes_out_at_once() -> None:
+    """A packing that is not read bit by bit is refused before anything of it is unpacked."""
+    made = zipped_plain(("zeros", bytes(90_000_000)), packing=zipfile.ZIP_BZIP2)
+    assert len(made) < 1_000
+    tracemalloc.start()
+    try:
+        with pytest.raises(LoopwrightError) as error:
+            entries_of(made)
+        assert tracemalloc.get_traced_memory()[1] < 10_000_000
+    finally:
+        tracemalloc.stop()
+    assert error.value.code == "unsafe-archive"
 
 
 @pytest.mark.item("D9")

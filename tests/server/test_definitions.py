@@ -26,7 +26,7 @@ def test_a_change_needs_what_was_seen(own: Served) -> None:
     seen = own("GET", f"{BASE}/mine").headers["etag"]
     changed = own("PUT", f"{BASE}/mine", {"text": text("codex")}, headers={"If-Match": seen})
     assert (changed.status, changed.headers["etag"]) == (200, '"2"')
-    for stale in (seen, '"9"', "x", '""'):
+    for stale in (seen, '"9"', "x", '""', '"\u00b2"'):
         reply = own("PUT", f"{BASE}/mine", {"text": text()}, headers={"If-Match": stale})
         assert (reply.status, reply.code) == (412, "stale")
     assert own("GET", f"{BASE}/mine").json["text"] == text("codex")

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -107,13 +108,13 @@ def test_a_cursor_from_elsewhere_is_told_to_begin_anew(own: Served) -> None:
     assert not [event for event in events if "id" in event]
 
 
-@pytest.mark.parametrize("cursor", ["x", "-1", "1" * 40, "1.5"])
+@pytest.mark.parametrize("cursor", ["x", "-1", "1" * 40, "1.5", "\u00b2"])
 def test_bad_cursors(own: Served, cursor: str) -> None:
     """What is no number is refused."""
     run, _ = own.gated()
     with Stream(own, run, **{"Last-Event-ID": cursor}) as stream:
         assert stream.reply.status == 400
-    bad = own("GET", f"/api/v1/runs/{run}/events?after={cursor}", headers=JSON)
+    bad = own("GET", f"/api/v1/runs/{run}/events?after={quote(cursor)}", headers=JSON)
     assert bad.status == 422
 
 

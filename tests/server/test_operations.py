@@ -4,13 +4,14 @@ import io
 import json
 import logging
 import re
+import socket
 from pathlib import Path
 
 import pytest
 
 from loopwright.errors import StorageError
 from loopwright.server.families import FAMILIES
-from loopwright.server.logs import NAME, log_to
+from loopwright.server.logs import LOWER, NAME, log_to
 from loopwright.server.openapi import describe
 from tests.server.served import Served
 
@@ -72,6 +73,13 @@ def test_a_database_that_is_gone(own: Served, monkeypatch: pytest.MonkeyPatch) -
     assert (ill.status, ill.json["parts"]["database"]) == (503, "io")
 
 
+def silent() -> None:
+    """The log as tests have it."""
+    for name in (NAME, LOWER):
+        logging.getLogger(name).handlers = []
+        logging.getLogger(name).propagate = True
+
+
 def test_secrets_stay_out_of_the_log(own: Served) -> None:
     """A line is one JSON object, and what looks like a secret is masked in every part of it."""
     out = io.StringIO()
@@ -84,13 +92,26 @@ def test_secrets_stay_out_of_the_log(own: Served) -> None:
         except ValueError:
             logging.getLogger(NAME).exception("it said %s", secret)
     finally:
-        logging.getLogger(NAME).handlers = []
-        logging.getLogger(NAME).propagate = True
+        silent()
     request, trouble = [json.loads(line) for line in out.getvalue().splitlines()]
     assert (request["status"], request["method"]) == (404, "GET")
     assert "ValueError" in trouble["trace"]
     assert own.token.split("_")[2] not in out.getvalue()
     assert "hunter22" not in out.getvalue()
+
+
+def test_what_is_no_request_is_a_line_too(own: Served) -> None:
+    """What the parser of HTTP says stands in the log as everything else does."""
+    out = io.StringIO()
+    log_to(out, requests=False)
+    try:
+        with socket.create_connection(("127.0.0.1", own.port), timeout=10) as line:
+            line.sendall(b"\x16\x03\x01\r\n\r\n")
+            assert b" 400 " in line.recv(1_000)
+    finally:
+        silent()
+    (told,) = [json.loads(line) for line in out.getvalue().splitlines()]
+    assert told["level"] == "warning"
 
 
 def test_a_defect_tells_nothing_of_the_inside(

@@ -28,6 +28,16 @@ def test_a_key_is_answered_once(own: Served) -> None:
 
 
 @pytest.mark.item("E6")
+def test_another_address_is_another_request(shared: Served) -> None:
+    """What stands behind the question mark counts as the body does."""
+    path = f"/api/v1/runs/{shared.gated()[0]}/artifacts"
+    key = {"Idempotency-Key": "give-1"}
+    first = shared("POST", f"{path}?name=a", raw=b"same", headers=key)
+    other = shared("POST", f"{path}?name=b", raw=b"same", headers=key)
+    assert (first.status, other.status, other.code) == (201, 422, "key-reused")
+
+
+@pytest.mark.item("E6")
 def test_a_key_that_is_at_work_waits(own: Served) -> None:
     """Of many requests at once under one key one is done; the others get its answer or are told
     when to come back.

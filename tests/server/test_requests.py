@@ -44,6 +44,8 @@ def test_bodies(shared: Served, raw: bytes, kind: str, expected: tuple[int, str]
         pytest.param(b'{"inputs": {"n": NaN}}', id="nan"),
         pytest.param(b'{"inputs": {"n": -Infinity}}', id="infinity"),
         pytest.param(b'{"inputs": {"n": ' + b"9" * 100_000 + b"}}", id="endless-number"),
+        pytest.param(b'{"inputs": {"n": 1e999}}', id="too-large-a-number"),
+        pytest.param(b'{"inputs": {"n": [-1.5E+400]}}', id="too-small-a-number"),
         pytest.param(b'{"inputs": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", id="deep"),
         pytest.param(b'{"message": "\\ud800"}', id="half-a-sign"),
         pytest.param(b'{"inputs": {"\\uDC00": 1}}', id="half-a-sign-as-name"),

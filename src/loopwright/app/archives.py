@@ -27,6 +27,8 @@ _DIRECTORY_BYTES = MOST_ENTRIES * 512  # of a zip: the list of what it has
 _ZIP, _GZIP, _TAR = b"PK\x03\x04", b"\x1f\x8b", b"ustar"
 _EMPTY_ZIP = b"PK\x05\x06"
 _TAR_AT = 257
+# What other packings hold comes out of the module at once, however much it is.
+_PACKINGS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 _END, _END_64 = b"PK\x05\x06", b"PK\x06\x07"
 _BROKEN = (zipfile.BadZipFile, tarfile.TarError, zlib.error, EOFError, gzip.BadGzipFile)
 
@@ -107,6 +109,8 @@ def _zip(data: bytes, room: _Room) -> Iterator[tuple[str, bytes]]:
             kind = stat.S_IFMT(info.external_attr >> 16)
             if kind not in (0, stat.S_IFREG, stat.S_IFDIR):
                 raise _unsafe(f"{_shown(info.filename)} is a link or a device")
+            if info.compress_type not in _PACKINGS:
+                raise _unsafe(f"{_shown(info.filename)} is packed in a way that is not read here")
             # The module cuts a name at NUL and turns separators around; this one does neither.
             name = _checked(info.orig_filename)
             if not info.is_dir():

@@ -246,7 +246,13 @@ def _edited(name: str, value: str) -> JsonValue:
     if name == "labels":
         return [*value.split()]
     if name == "max":
-        return None if value == "none" else int(value) if value.isdigit() else value
+        return (
+            None
+            if value == "none"
+            else int(value)
+            if value.isascii() and value.isdigit()
+            else value
+        )
     return value
 
 

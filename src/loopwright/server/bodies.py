@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import math
 import re
 from collections import Counter
 from typing import TypeVar, get_type_hints
@@ -19,6 +20,7 @@ _Q = TypeVar("_Q", bound=Query)
 _UNKNOWN = re.compile(r"unknown field `([^`]*)`")
 _PLACE = re.compile(r" - at `\$([^`]*)`$")
 _STEP = re.compile(r"\[(\d+)\]")
+LONGEST_INT = 1_000
 
 
 async def read_body(request: Request, limits: Limits, most: int) -> bytes:
@@ -87,7 +89,13 @@ def strict_json(raw: bytes) -> object:
         raise bad_json("it is empty")
     try:
         text = raw.decode("utf-8")
-        value: object = json.loads(text, object_pairs_hook=_once, parse_constant=_no_constant)
+        value: object = json.loads(
+            text,
+            object_pairs_hook=_once,
+            parse_constant=_no_constant,
+            parse_float=_float,
+            parse_int=_int,
+        )
         if "\\ud" in text.lower():  # half of a pair is no text, and could be kept nowhere
             json.dumps(value, ensure_ascii=False).encode()
         return value
@@ -111,6 +119,19 @@ def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
 
 def _no_constant(name: str) -> object:
     raise ValueError(f"{name} is no number")
+
+
+def _float(digits: str) -> float:
+    value = float(digits)
+    if math.isinf(value):  # it would be kept as null
+        raise ValueError(f"the number {digits[:20]} is too large")
+    return value
+
+
+def _int(digits: str) -> int:
+    if len(digits) > LONGEST_INT:
+        raise ValueError(f"a number in it has more than {LONGEST_INT} digits")
+    return int(digits)
 
 
 def parse_query(params: QueryParams, kind: type[_Q]) -> _Q:

@@ -171,7 +171,8 @@ class Application:
                 raise answer_lost(done.action, done.subject)
             return as_response(await route.again(asked, done.subject), route.status)
 
-        exactly = f"{route.method} {request.url.path}\n".encode() + raw
+        query_string = bytes(request.scope.get("query_string") or b"")
+        exactly = f"{route.method} {request.url.path}".encode() + b"?" + query_string + b"\n" + raw
         return await self.repeating.once(who, ",".join(keys), exactly, work=work, again=again)
 
 

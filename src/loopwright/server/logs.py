@@ -10,6 +10,8 @@ from loopwright.app.moments import timestamp
 from loopwright.kernel.masking import MASK, mask_text
 
 NAME = "loopwright.server"
+LOWER = "uvicorn.error"  # what speaks HTTP below us: requests that are none
+WRONG = logging.WARNING
 _OWN = re.compile(r"lwt_[0-9a-f]+_[\w-]+")
 _FIELDS = ("request", "method", "path", "status", "ms", "who")
 
@@ -38,9 +40,10 @@ def redacted(text: str) -> str:
 
 def log_to(stream: TextIO | None = None, *, requests: bool) -> None:
     """Send the log of the server to a stream: what is wrong, and with `requests` every request."""
-    logger = logging.getLogger(NAME)
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(JsonLines())
-    logger.handlers = [handler]
-    logger.propagate = False
-    logger.setLevel(logging.INFO if requests else logging.WARNING)
+    for name, level in ((NAME, logging.INFO if requests else logging.WARNING), (LOWER, WRONG)):
+        logger = logging.getLogger(name)
+        logger.handlers = [handler]
+        logger.propagate = False
+        logger.setLevel(level)

@@ -70,7 +70,7 @@ def _expected(request: Request, now: int) -> int:
     tag = given.strip().strip('"')
     if given.strip() == "*" and now:
         return now
-    if not tag.isdigit() or int(tag) != now:
+    if tag != str(now):
         raise Refusal(412, "stale", "it was changed meanwhile", hint="read it again")
     return now
 

@@ -51,7 +51,7 @@ def cursor(request: Request, query: EventsQuery) -> int:
     given = request.headers.get("last-event-id", "").strip()
     if not given:
         return query.after or 0
-    if not given.isdigit() or len(given) > 12:
+    if not (given.isascii() and given.isdigit()) or len(given) > 12:
         raise Refusal(400, "bad-cursor", "Last-Event-ID is the number of an event")
     return int(given)
 
