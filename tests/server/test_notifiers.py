@@ -270,6 +270,16 @@ def test_links_that_are_over(told_server: Served) -> None:
     assert use(own, second).status == 409
 
 
+def test_a_link_of_before_four_eyes(told_server: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A link that was sent before somebody else had to approve approves nothing any more."""
+    run, code = link(told_server)
+    monkeypatch.setattr(told_server.context.service, "four_eyes", True)
+    reply = use(told_server, code, "approve")
+    assert (reply.status, reply.code) == (403, "self-approval")
+    assert told_server("GET", f"/api/v1/runs/{run}").json["status"] == "waiting"
+    assert use(told_server, code, "reject").status == 200
+
+
 def test_the_page_of_a_link(told_server: Served) -> None:
     """It is plain, asks by script, and needs no account."""
     page = told_server("GET", "/decide", token="")

@@ -311,6 +311,37 @@ def test_a_token_in_a_header_will_do(shared: Served) -> None:
 
 
 @pytest.mark.item("F6")
+@pytest.mark.parametrize(
+    "said",
+    [
+        '["loop:start",{"agentId":"AGENT","message":"half \\ud800"}]',
+        '["loop:start",{"agentId":"\\udc00","message":"x"}]',
+        '["loop:start",{"agentId":"AGENT","message":"x","message":"y"}]',
+        '["loop:start",{"agentId":"AGENT","message":1e999}]',
+        '["loop:start",',
+        "[]",
+    ],
+)
+def test_events_that_cannot_be_read(
+    shared: Served, caplog: pytest.LogCaptureFixture, said: str
+) -> None:
+    """JSON is as strict as in a body; its sender is told, nothing is started, nothing is logged."""
+    agent = made(shared)
+    plain = {"Content-Type": "text/plain", "Authorization": f"Bearer {shared.token}"}
+    begun = shared("GET", HANDSHAKE, token="", headers=plain)
+    line = f"{HANDSHAKE}&sid={json.loads(begun.body[1:])['sid']}"
+    packet = f"4217{said.replace('AGENT', agent)}".encode()
+    for one in (b"40", packet):
+        assert shared("POST", line, raw=one, token="", headers=plain).status == 200
+    answer = b""
+    while b"4317[" not in answer:
+        answer += shared("GET", line, token="", headers=plain).body
+    assert b'"code":"bad-event"' in answer
+    assert status(shared, agent)["run"] is None
+    assert [one for one in caplog.records if one.levelname == "ERROR"] == []
+
+
+@pytest.mark.item("F6")
 def test_odd_events(shared: Served) -> None:
     """What is not understood is answered so, and the socket stays."""
     agent = made(shared)

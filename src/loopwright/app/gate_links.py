@@ -13,7 +13,7 @@ import secrets
 import msgspec
 
 from loopwright.app.service import Service
-from loopwright.errors import Conflict, LoopwrightError, NotFound, VersionConflict
+from loopwright.errors import Conflict, LoopwrightError, NotAllowed, NotFound, VersionConflict
 from loopwright.kernel.facts import GateOpened
 from loopwright.model.actions import Decision
 from loopwright.ports import Card, Cards, Clock
@@ -79,6 +79,12 @@ class GateLinks:
     async def answer(self, service: Service, code: str, decision: Decision, text: str) -> str:
         """Answer the gate of a link; the run. The gate takes one answer, so the link does too."""
         link = self.look(code)
+        if service.four_eyes and decision == "approve":  # it was sent before that was asked for
+            raise NotAllowed(
+                "nobody knows who follows a link, and here somebody else has to approve",
+                code="self-approval",
+                hint="sign in; the setting is four_eyes",
+            )
         by = f"link:{link.sent_to}"
         run = await service.answer(link.gate, decision, text=text, by=by, digest=link.digest)
         used = msgspec.structs.replace(link, used_at=self._clock.now_ms())

@@ -21,8 +21,6 @@ from loopwright.model.actions import Each
 from loopwright.model.record import Blob, JsonValue, Text
 from loopwright.model.template import Items, ItemsExpr, ItemsFrom, Lit, Ref, Template
 
-LONGEST_PLACE = 10
-
 
 def fill(
     state: State, owner: Owner, template: Template, senses: Senses, *, outside: bool = False
@@ -328,16 +326,11 @@ def _field(value: JsonValue, dotted: str | None) -> JsonValue:
     for name in (dotted or "").split(".") if dotted else ():
         if isinstance(value, dict):
             value = value.get(name)
-        elif isinstance(value, list) and _is_place(name) and int(name) < len(value):
-            value = value[int(name)]
+        elif isinstance(value, list) and name.isdecimal() and len(name) < 10:
+            value = next(iter(value[int(name) :][:1]), None)
         else:
             return None
     return value
-
-
-def _is_place(name: str) -> bool:
-    """Whether a name is a number that a list could have; longer ones are not even counted."""
-    return name.isascii() and name.isdigit() and len(name) < LONGEST_PLACE
 
 
 # -- what an expression sees -----------------------------------------------------------------------

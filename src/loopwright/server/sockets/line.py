@@ -1,7 +1,6 @@
 """The line: the Socket.IO library, behind the few things that are asked of it."""
 
 import asyncio
-import json
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
@@ -12,12 +11,15 @@ from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp
 
 from loopwright.model.record import JsonValue
+from loopwright.server.bodies import strict_json
+from loopwright.server.refusals import Refusal
 
 PATH = "/socket.io"
 MESSAGE_BYTES = 1_000_000
 _LOG = logging.getLogger("loopwright.server.sockets")
 LAST_WORDS_S = 0.1
 _ROOM = "/"
+NO_EVENT = ""
 
 
 class Refused(Exception):
@@ -35,7 +37,9 @@ Hear = Callable[[str, object, tuple[object, ...]], Awaitable[Mapping[str, JsonVa
 
 
 class _Json:
-    """JSON as it is sent and read; what is nested without end is no JSON."""
+    """JSON as it is sent and read: as strict as in a body. An event that cannot be read is one
+    that nobody knows, so its sender is told.
+    """
 
     @staticmethod
     def dumps(value: object, **_: object) -> str:
@@ -43,14 +47,14 @@ class _Json:
 
     @staticmethod
     def loads(text: str | bytes, **_: object) -> object:
+        raw = text.encode() if isinstance(text, str) else text
         try:
-            return json.loads(text, parse_constant=_no_constant)
-        except RecursionError as error:
-            raise ValueError("nested too deep") from error
-
-
-def _no_constant(name: str) -> object:
-    raise ValueError(f"{name} is no number")
+            value = strict_json(raw)
+        except Refusal as error:
+            if not raw.lstrip().startswith((b"[", b"{")):  # what the library says to itself
+                raise ValueError(error.message) from error
+            return [NO_EVENT]
+        return value if value != [] else [NO_EVENT]
 
 
 class Line:
