@@ -104,3 +104,20 @@ def test_config_alone_shows_everything(lw: Place) -> None:
     """`config` without a word is `config show --origin`."""
     assert lw("config").out == lw("config", "show", "--origin").out
     assert "(LOOPWRIGHT_HOME)" in lw("config").out
+
+
+def test_limits_and_notifiers_are_shown(lw: Place) -> None:
+    """The budget of all runs and who is told of what are settings too; addresses stay secret."""
+    assert "budget" not in lw("config").out
+    lw.write(
+        "loopwright.toml",
+        "[budget]\nusd_per_day = 20\n[notify.team]\nslack = 'https://hooks.example/secret'\n",
+    )
+    told = lw("config").out
+    assert "budget.usd_per_day = 20" in told
+    assert "budget.hard_stop = true" in told
+    assert "notify.team is told of gate.opened, run.failed" in told
+    assert "secret" not in told
+    found = lw("config", "--json").json
+    assert found["budget"]["usd_per_day"] == 20
+    assert found["notify"] == {"team": ["gate.opened", "run.failed"]}

@@ -27,6 +27,8 @@ def test_ls(lw: Place) -> None:
     assert [(item["status"], item["gates"], item["max"]) for item in only] == [("waiting", 1, 3)]
     assert len(lw("ls", "--limit", "1", "--json").json["runs"]) == 1
     assert len(lw("ls", "--limit", "1", "--all", "--json").json["runs"]) == 2
+    assert "there are more: --all" in lw("ls", "--limit", "1").err
+    assert "there are more" not in lw("ls", "--limit", "2").err
     assert lw("ls", "--status", "wating").code == 2
 
 

@@ -11,6 +11,7 @@ import pytest
 from mcp import ClientSession
 from mcp.client.stdio import StdioServerParameters, stdio_client
 
+from loopwright import __version__
 from tests.cli.conftest import Place
 
 STAGES = """\
@@ -75,7 +76,8 @@ async def connected(lw: Place, *flags: str) -> AsyncIterator[Client]:
         cwd=lw.folder,
     )
     async with stdio_client(server) as streams, ClientSession(*streams) as session:
-        await session.initialize()
+        greeted = await session.initialize()
+        assert greeted.server_info.version == __version__
         yield Client(session)
 
 

@@ -32,6 +32,14 @@ def test_a_run_at_its_cap_says_how_it_goes_on(lw: Place) -> None:
     assert lw("doctor", "--deep", "--json").json["ok"] is True
 
 
+def test_more_passes_count_after_the_end_too(lw: Place) -> None:
+    """A loop that goes on beyond its cap and is done is told with what it was granted."""
+    file = lw.loop(lw.script("one", "DONE"), max=1, until={"signal": "DONE"})
+    assert lw("run", file).code == 4
+    assert "Completed after 2 of 3 passes" in lw("resume", "last", "--max", "3").err
+    assert lw("ls", "--json").json["runs"][0]["max"] == 3
+
+
 @pytest.mark.parametrize(
     ("words", "code", "told"),
     [

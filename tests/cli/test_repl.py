@@ -40,6 +40,15 @@ def test_a_loop_is_started_and_seen_through(lw: Place) -> None:
     assert lw("show", "last", "--json").json["goal"] == "Do it well"
 
 
+def test_a_definition_by_its_name(lw: Place) -> None:
+    """What `/loops definitions` lists can be started, and its stages are told."""
+    agent = lw.script("a plan", "the work", "APPROVED")
+    told = typed(lw, "/loops start harness Build it", args=("--agent", agent))
+    assert "pass 1/5: plan started" in told.err
+    assert "pass 1/5: implement: completed" in told.err
+    assert [run["status"] for run in runs(lw)] == ["completed"]
+
+
 def test_a_gate_is_answered(lw: Place) -> None:
     """What waits is told with how it is answered, and /workflow approve lets it go on."""
     lw.write("gated.yaml", GATED)

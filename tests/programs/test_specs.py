@@ -39,6 +39,7 @@ def test_shell_signs_stay_words(sign: str) -> None:
     [
         pytest.param("", "unknown agent ''", "known are model:PROVIDER", id="nothing"),
         pytest.param("cat", "unknown agent 'cat'", "known are", id="no kind"),
+        pytest.param("./a.sh", "unknown agent './a.sh'", "write command:./a.sh", id="a path"),
         pytest.param("comand:x", "unknown agent 'comand:x'", "did you mean command?", id="typo"),
         pytest.param("command", "unknown agent 'command'", "command:PROGRAM", id="no colon"),
         pytest.param("command:", "names nothing to run", "command:PROGRAM ARG", id="no program"),

@@ -56,6 +56,25 @@ def test_looking(there: There) -> None:
     assert there("events", run, "--after", "2", "--json").json["events"] == facts[2:]
 
 
+def test_a_page_names_commands_for_that_server(there: There) -> None:
+    """What may be done next is said with the server that was asked; figures are not to be had."""
+    run, gate = there.server.gated()
+    page = there("show", run).out
+    assert f"loopwright approve {gate} --server {there.url}" in page
+    refused = there("show", run, "--metrics")
+    assert refused.code == 2
+    assert "loopwright events RUN --server URL" in refused.err
+
+
+def test_a_definition_by_its_name(there: There) -> None:
+    """A name that is known here is run there."""
+    there.lw.script("APPROVED")
+    told = there("run", "harness", "Build it", "--agent", "command:true", "--detach", "--json")
+    assert told.code == 0, told
+    assert there("show", told.json["run"], "--json").json["goal"] == "Build it"
+    assert "did you mean harness?" in there("run", "harnes", "Build it").err
+
+
 @pytest.mark.parametrize(
     ("words", "status", "iterations"),
     [

@@ -18,7 +18,7 @@ from loopwright.app.settings import Place, Settings, load_settings
 from loopwright.errors import LoopwrightError
 from loopwright.ports import Card
 from loopwright.server import notifying
-from loopwright.server.channels import SettingsChannels
+from loopwright.server.channels import SettingsChannels, idle_channels
 from loopwright.server.notifying import run_command, slack_text
 from loopwright.server.sending import send
 from tests.server.served import Reply, Served, served
@@ -55,6 +55,28 @@ def channels(world: World, home: Path, **more: Any) -> None:
     world.hooks._channels = found
     world.hooks.begin()
     world.clock.elapse(1_000)
+
+
+@pytest.mark.parametrize(
+    ("notifier", "said"),
+    [
+        pytest.param(Notifier(slack_env="NO_SUCH_VARIABLE"), "NO_SUCH_VARIABLE is not", id="unset"),
+        pytest.param(Notifier(command=("no-such-program",)), "is no program", id="no program"),
+        pytest.param(Notifier(command=("./none",)), "./none is no program", id="no file"),
+        pytest.param(Notifier(slack="http://127.0.0.1:1/x"), "allow_private", id="near"),
+        pytest.param(Notifier(slack="http://localhost/x"), "allow_private", id="here"),
+        pytest.param(Notifier(slack="http://10.0.0.1/x", allow_private=True), "", id="meant"),
+        pytest.param(Notifier(slack="https://hooks.example/x"), "", id="out there"),
+        pytest.param(Notifier(command=("true",)), "", id="a program"),
+    ],
+)
+def test_a_notifier_that_tells_nobody_is_told_at_the_start(
+    tmp_path: Path, notifier: Notifier, said: str
+) -> None:
+    """What cannot work is said when the server starts, by the name of the notifier."""
+    found = idle_channels(Settings(home=tmp_path, notify={"team": notifier}))
+    assert len(found) == bool(said)
+    assert all(one.startswith("[notify.team] tells nobody") and said in one for one in found)
 
 
 def test_a_channel_in_the_format_of_slack(world: World, tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from loopwright.cli.problems import problem_of
 from loopwright.errors import LoopwrightError
 from loopwright.server import serving as serving_room
 from loopwright.server.context import Serving
+from loopwright.server.holding import Held, address_of, announce, holding
 from loopwright.server.serving import serve
 from tests.server.served import Served
 
@@ -71,6 +72,19 @@ def serving(folder: Path, *args: str, token: str = "") -> Iterator[Process]:
         if one.process.poll() is None:
             one.process.kill()
         one.process.communicate(timeout=20)
+
+
+def test_whoever_looks_finds_the_server_of_a_home(tmp_path: Path) -> None:
+    """Its address is told while it holds the home, the public one where it has one."""
+    assert address_of(tmp_path) is None
+    with holding(tmp_path) as handle:
+        assert address_of(tmp_path) is None  # just starting
+        announce(handle, Held(pid=1, url="http://127.0.0.1:3001", version="0"))
+        assert address_of(tmp_path) == "http://127.0.0.1:3001"
+        public = "https://loops.example/"
+        announce(handle, Held(pid=1, url="http://127.0.0.1:3001", version="0", public=public))
+        assert address_of(tmp_path) == "https://loops.example"
+    assert address_of(tmp_path) is None
 
 
 def refused(folder: Path, **how: Any) -> tuple[int, str]:

@@ -71,8 +71,9 @@ def _checked(name: str, text: str | None, place: Path) -> str:
         raise LoopwrightError(
             f"agent {name!r} has nothing behind it",
             code="no-agent",
-            hint="give --agent SPEC, for example --agent claude, model:PROVIDER/NAME or "
-            "command:./my-agent; or name it in the file, or as `agent` in the settings",
+            hint=f"give --agent SPEC (or --agent {name}=SPEC), for example --agent claude, "
+            "model:PROVIDER/NAME or command:./my-agent; or name it in the file, as `agent` in the "
+            "settings, or as `agent` of a request",
         )
     if text.startswith(PREFIX):
         text = plugin_spec(text)

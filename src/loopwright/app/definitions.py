@@ -43,7 +43,10 @@ class Definitions:
     def get(self, name: str) -> Stored:
         card = self._cards.card(KIND, name)
         if card is None:
-            raise NotFound(f"no stored definition {name[:80]!a}")
+            raise NotFound(
+                f"no stored definition {name[:80]!a}",
+                hint="store it with PUT /api/v1/definitions/NAME at a server",
+            )
         return _stored(card)
 
     def runnable(self, name: str) -> Stored:

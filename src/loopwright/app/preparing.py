@@ -76,7 +76,7 @@ def prepare_file(
     given = {**wish.values, **_input_values(wish.inputs)}
     if data is not None:
         definition = parse_definition(data, file=file, force=dialect, given=given)
-    elif dialect is None and _is_name(path) and wish.home is not None:
+    elif dialect is None and is_name(path) and wish.home is not None:
         return prepare_named(file, wish)
     else:
         definition = read_definition(path, force=dialect, given=given)
@@ -84,7 +84,7 @@ def prepare_file(
     return _prepare(definition, wish, base=base), definition
 
 
-def _is_name(path: Path) -> bool:
+def is_name(path: Path) -> bool:
     """Whether something is no file but may be the name of a definition."""
     return not path.suffix and path.name == str(path) and not path.exists()
 

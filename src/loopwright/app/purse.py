@@ -31,10 +31,15 @@ class Purse:
     hard_stop: bool = True
 
     @property
+    def has_limits(self) -> bool:
+        """Whether any limit is set, also one that stops nothing."""
+        caps = (self.usd_per_day, self.tokens_per_day, self.usd_total, self.tokens_total)
+        return any(one is not None for one in caps)
+
+    @property
     def is_open(self) -> bool:
         """Whether nothing is limited."""
-        caps = (self.usd_per_day, self.tokens_per_day, self.usd_total, self.tokens_total)
-        return not self.hard_stop or all(one is None for one in caps)
+        return not (self.hard_stop and self.has_limits)
 
 
 class Used(NamedTuple):

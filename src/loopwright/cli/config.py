@@ -72,8 +72,13 @@ def _put(door: Door, resolved: "Resolved", *, origin: bool) -> None:
         "color": settings.color,
         "four_eyes": settings.four_eyes,
     }
+    limits = {
+        limit: getattr(settings.budget, limit)
+        for limit in ("usd_per_day", "tokens_per_day", "usd_total", "tokens_total", "hard_stop")
+    }
+    told = {name: list(one.kinds) for name, one in settings.notify.items()}
     if door.as_json:
-        shown: dict[str, object] = {"settings": values}
+        shown: dict[str, object] = {"settings": values, "budget": limits, "notify": told}
         if origin:
             shown["origins"] = dict(resolved.origins)
         door.put_json(shown)
@@ -81,6 +86,11 @@ def _put(door: Door, resolved: "Resolved", *, origin: bool) -> None:
     for name, value in values.items():
         source = f"   ({resolved.origins[name]})" if origin else ""
         door.put(f"{name} = {one_line(value or '')}{source}")
+    for limit, amount in limits.items():
+        if amount is not None and (settings.budget.has_limits or limit != "hard_stop"):
+            door.put(f"budget.{limit} = {str(amount).lower()}")
+    for notifier, kinds in told.items():
+        door.put(f"notify.{one_line(notifier)} is told of {', '.join(kinds)}")
 
 
 VERBS = {"config": config}

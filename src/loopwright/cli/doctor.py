@@ -35,14 +35,15 @@ def doctor(ctx: click.Context, /, *, deep: bool) -> int:
         door.put_json({"ok": not failed, "checks": [one.as_dict() for one in findings]})
         return 1 if failed else 0
     signs = door.has_signs(sys.stdout)
+    wide = max(len(one.name) for one in findings)
     for one in findings:
         if door.quiet and one.state not in PROBLEMS:
             continue
         sign = _SIGNS[one.state][0 if signs else 1]
-        line = f"{sign} {one.state:<4}  {one.name:<12} {one_line(one.why)}"
+        line = f"{sign} {one.state:<4}  {one.name:<{wide}}  {one_line(one.why)}"
         door.put(door.painted(line, _TONES[one.state], sys.stdout))
         if one.fix:
-            door.put(f"{'':21}fix: {one_line(one.fix)}")
+            door.put(f"{'':{wide + 10}}fix: {one_line(one.fix)}")
     return 1 if failed else 0
 
 

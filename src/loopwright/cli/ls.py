@@ -56,16 +56,20 @@ def ls(
     door = door_of(ctx)
     most = None if everything else limit
     if door.remote is not None:
-        items = door.remote.runs(statuses, most)
+        items = door.remote.runs(statuses, most and most + 1)
     else:
         with looking(door) as service:
             from loopwright.app.views.listing import run_item  # noqa: PLC0415 - help stays quick
 
-            items = [run_item(service, row) for row in service.rows(statuses, most)]
+            rows = service.rows(statuses, most and most + 1)
+            items = [run_item(service, row) for row in rows]
+    more, items = len(items) > (most or len(items)), items[:most]
     if door.as_json:
         door.put_json({"runs": items})
     elif items:
         put_runs(door, items)
+        if more:
+            door.say("there are more: --all shows them, or --limit N")
     else:
         door.say("no runs yet; `loopwright init` writes a definition to begin with")
 

@@ -3,6 +3,7 @@
 import sys
 from contextlib import closing, contextmanager
 from datetime import datetime
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 import click
@@ -37,6 +38,12 @@ def _me() -> str:
     from loopwright.app.service import current_user  # noqa: PLC0415 - help stays quick
 
     return current_user()
+
+
+def _server(door: Door) -> str:
+    """Where the server of this home is, or a word for it."""
+    holding = import_module("loopwright.server.holding")  # a sibling: loaded by its name
+    return str(holding.address_of(door.settings.home) or "SERVER")
 
 
 def _done(door: Door, words: str, told: dict[str, object]) -> None:
@@ -86,7 +93,8 @@ def user_add(ctx: click.Context, /, *, name: str, role: str, password_stdin: boo
         code = None if password else people.link(as_role(role), by=_me(), person=name)
     link = None if code is None else f"/setup#{code}"
     told: dict[str, object] = {"name": name, "role": role, "link": link}
-    _done(door, f"{name} is {role}" + (f"; sets a password: SERVER{link}" if link else ""), told)
+    where = f"; sets a password: {_server(door)}{link}" if link else ""
+    _done(door, f"{name} is {role}{where}", told)
 
 
 @click.command("role", cls=Verb)

@@ -158,6 +158,7 @@ async def _start(session: Session, rest: str) -> None:
         message=message.strip() or None,
         agents=session.agents,
         default_agent=session.door.settings.agent,
+        home=session.door.settings.home,
         rights=Rights(attended=True),
     )
     start, definition = prepare_file(name, wish)
@@ -273,7 +274,7 @@ def _count(session: Session, word: str, changed: list[str], runs: list[str]) -> 
 COMMANDS = (
     Command("/help", "/help [COMMAND]", "what can be written here", _help),
     Command("/loops", "/loops", "every loop with its status and progress", _loops),
-    Command("/loops start", "/loops start FILE GOAL", "start a loop here", _start),
+    Command("/loops start", "/loops start FILE|NAME GOAL", "start a loop here", _start),
     Command("/loops status", "/loops status RUN", "one loop in detail", _status, "run"),
     Command(
         "/loops definitions", "/loops definitions", "what can be run by its name", _definitions

@@ -71,7 +71,9 @@ def run(
     if door_of(ctx).remote is not None:
         if promoted:
             raise click.UsageError("--promoted looks at what was promoted here", ctx)
-        return _run_afar(ctx, _bytes(file) if data is None else data, dialect, options)
+        if data is None:
+            data, dialect = _read(ctx, file, dialect)
+        return _run_afar(ctx, data, dialect, options)
     shown = "(stdin)" if data is not None else file
 
     def prepare(wish: "Wish") -> "tuple[Start, Definition]":
@@ -100,10 +102,15 @@ def _run_afar(
     return Start(ctx, door_of(ctx)).run(data, dialect, options)
 
 
-def _bytes(file: str) -> bytes:
-    from loopwright.app.dialects import definition_bytes  # noqa: PLC0415 - help stays quick
+def _read(ctx: click.Context, file: str, dialect: str | None) -> tuple[bytes, str | None]:
+    """A file, or what is known by a name here, and its dialect where that is said or known."""
+    from loopwright.app.dialects import OF_LOOPS, definition_bytes  # noqa: PLC0415 - quick help
+    from loopwright.app.library import Library  # noqa: PLC0415 - help stays quick
+    from loopwright.app.preparing import is_name  # noqa: PLC0415 - help stays quick
 
-    return definition_bytes(Path(file))
+    if dialect is None and is_name(Path(file)):
+        return Library(door_of(ctx).settings.home, Path.cwd()).get(file).data, OF_LOOPS
+    return definition_bytes(Path(file)), dialect
 
 
 def _stdin(ctx: click.Context) -> bytes:

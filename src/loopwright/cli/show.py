@@ -57,7 +57,11 @@ def show(
     figures = metrics or svg is not None
     if door.remote is not None:
         if figures or output is not None:
-            raise click.UsageError("figures and outputs do not go with --server", ctx)
+            raise click.UsageError(
+                "figures and outputs do not go with --server: ask on its machine, or read "
+                "`loopwright events RUN --server URL`",
+                ctx,
+            )
         detail = door.remote.get(f"/api/v1/runs/{door.remote.run(run)}/snapshot")
     else:
         with looking(door) as service:
@@ -134,7 +138,14 @@ class _Sheet:
         self._waiting(detail)
         self._line("")
         for command in _list(detail["next"]):
-            self._line(f"  {command}", "dim")
+            self._line(f"  {self._as_asked(str(command))}", "dim")
+
+    def _as_asked(self, command: str) -> str:
+        """A command for the server that was asked, where one was; it has no `logs`."""
+        if self._door.remote is None:
+            return command
+        there = command.replace("loopwright logs", "loopwright events").replace(" -f", " --follow")
+        return f"{there} --server {self._door.remote.url}"
 
     def _fields(self, detail: "dict[str, JsonValue]") -> None:
         usage = detail["usage"]
@@ -150,7 +161,7 @@ class _Sheet:
             "forked": _origin(detail["forked"]),
             "started": str(detail["started_at"]),
             "ended": str(detail["finished_at"] or ""),
-            "driven by": f"process {driver}" if driver else "",
+            "driven by": f"process {driver}" if driver and not detail["finished_at"] else "",
         }
         if detail["left_behind"]:
             fields["driven by"] = "nobody: its process is gone, `loopwright resume` takes it up"

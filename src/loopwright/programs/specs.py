@@ -61,7 +61,8 @@ def parse_spec(text: str) -> Spec | BadSpec:
     kind, colon, rest = text.partition(":")
     kind, rest = kind.strip(), rest.strip()
     if kind not in KINDS or not (colon or kind in CLIS):
-        return BadSpec(f"unknown agent {text!r}", _nearest(kind))
+        hint = f"for a program write command:{text}" if "/" in kind else _nearest(kind)
+        return BadSpec(f"unknown agent {text!r}", hint)
     if not rest and kind not in CLIS:
         return BadSpec(f"agent {text!r} names nothing to run", f"write {kind}:PROGRAM ARG…")
     if kind == "script":

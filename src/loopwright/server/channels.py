@@ -1,5 +1,9 @@
 """Channels: the notifiers of the settings as receivers of what happened."""
 
+import shutil
+from pathlib import Path
+from urllib.parse import urlsplit
+
 import msgspec
 
 from loopwright.app.gate_links import GateLinks
@@ -9,11 +13,32 @@ from loopwright.errors import LoopwrightError
 from loopwright.kernel.facts import GateOpened
 from loopwright.ports import Card, Cards, Clock, EventLog
 from loopwright.server.notifying import PREFIX, command_body, run_command, slack_text
-from loopwright.server.outgoing import Resolve, check_url
+from loopwright.server.outgoing import Resolve, check_url, is_public
 from loopwright.server.webhooks import Delivery, Hook, Send
 
 SINCE = "notify-since"
 WELL = 200
+
+
+def idle_channels(settings: Settings) -> list[str]:
+    """Notifiers that would tell nobody, in words; what takes a name server to know is not asked."""
+    told = ((name, _trouble(one, settings.home)) for name, one in settings.notify.items())
+    return [f"[notify.{name}] tells nobody: {why}" for name, why in told if why]
+
+
+def _trouble(notifier: Notifier, home: Path) -> str:
+    if notifier.command:
+        program = notifier.command[0]
+        found = shutil.which(str(home / program) if "/" in program else program)
+        return "" if found else f"{program} is no program that can be started"
+    address = notifier.address()
+    if not address:
+        return f"the variable {notifier.slack_env} is not set"
+    host = urlsplit(address).hostname or ""
+    near = host == "localhost" or (host[:1].isdigit() and not is_public(host))
+    if near and not notifier.allow_private:
+        return "its address is near; say allow_private = true if it is meant"
+    return ""
 
 
 class SettingsChannels:

@@ -1,5 +1,6 @@
 """One server for a home: the first holds a lock that dies with it, a second is told who that is."""
 
+import contextlib
 import fcntl
 import os
 from collections.abc import Iterator
@@ -20,6 +21,7 @@ class Held(msgspec.Struct):
     pid: int
     url: str
     version: str
+    public: str = ""  # how others call it, where that is something else
 
 
 @contextmanager
@@ -40,6 +42,23 @@ def holding(home: Path) -> Iterator[int]:
         os.ftruncate(handle, 0)
     finally:
         os.close(handle)
+
+
+def address_of(home: Path) -> str | None:
+    """Where the server of this home is reached, if there is one right now."""
+    try:
+        handle = os.open(home / NAME, os.O_RDONLY)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        with contextlib.suppress(msgspec.DecodeError):
+            held = msgspec.json.decode(os.pread(handle, 4_096, 0), type=Held)
+            return (held.public or held.url).rstrip("/")
+    finally:
+        os.close(handle)
+    return None
 
 
 def announce(handle: int, held: Held) -> None:

@@ -54,7 +54,8 @@ def check_url(url: str, resolved: Resolve = resolve, *, private: bool = False) -
     if parts.username is not None or parts.password is not None or parts.fragment:
         raise _bad("it may have neither a user nor a fragment")
     if port not in ALLOWED_PORTS and not private:
-        raise _bad(f"port {port} is not for this")
+        known = ", ".join(str(one) for one in sorted(ALLOWED_PORTS))
+        raise _bad(f"port {port} is not for this, {known} are")
     host = parts.hostname or ""
     if not host:
         raise _bad("it names no host")

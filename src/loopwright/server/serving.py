@@ -28,7 +28,7 @@ from loopwright.app.wiring import Local, local
 from loopwright.errors import CannotServe, LoopwrightError, NotAllowed, StorageError
 from loopwright.ports import Cards
 from loopwright.runtime.clock import JUMP_MS
-from loopwright.server.channels import SettingsChannels
+from loopwright.server.channels import SettingsChannels, idle_channels
 from loopwright.server.context import Context, Serving
 from loopwright.server.cursors import Cursors
 from loopwright.server.dispatch import Application
@@ -62,7 +62,7 @@ class Started:
     pid: int
     token: str | None
     link: str | None  # makes the first admin
-    troubles: tuple[str, ...]  # runs that could not be taken up
+    troubles: tuple[str, ...]  # runs that could not be taken up, notifiers that tell nobody
 
 
 def serve(settings: Settings, serving: Serving, started: Callable[[Started], None]) -> int:
@@ -84,7 +84,9 @@ async def _serve(
         server = quiet_server(app, serving)
         with _signals(context, server):
             sock.listen(BACKLOG)  # whoever comes from here on waits a moment
-            announce(handle, Held(pid=os.getpid(), url=serving.url, version=__version__))
+            public = serving.public_url or ""
+            held = Held(pid=os.getpid(), url=serving.url, version=__version__, public=public)
+            announce(handle, held)
             started(_greeting(context))
             await server.serve(sockets=[sock])
     return 0
@@ -351,5 +353,8 @@ def _greeting(context: Context) -> Started:
         pid=os.getpid(),
         token=first.text if first is not None else None,
         link=f"{base.rstrip('/')}/setup#{code}" if code is not None else None,
-        troubles=tuple(f"{run}: {why}" for run, why in context.here.driver.problems),
+        troubles=(
+            *(f"{run}: {why}" for run, why in context.here.driver.problems),
+            *idle_channels(context.settings),
+        ),
     )

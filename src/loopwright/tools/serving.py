@@ -17,6 +17,7 @@ from mcp.server.lowlevel import Server
 from mcp.server.stdio import stdio_server
 from mcp.shared.message import SessionMessage
 
+from loopwright import __version__
 from loopwright.model.messages import ToolSpec
 from loopwright.model.record import JsonValue
 from loopwright.tools.outcome import ToolOutcome
@@ -58,7 +59,13 @@ def _server(
         text = mcp_types.TextContent(type="text", text=outcome.text)
         return mcp_types.CallToolResult(content=[text], is_error=outcome.error)
 
-    return Server(name, instructions=instructions, on_list_tools=on_list, on_call_tool=on_call)
+    return Server(
+        name,
+        version=__version__,
+        instructions=instructions,
+        on_list_tools=on_list,
+        on_call_tool=on_call,
+    )
 
 
 def _annotated(name: str) -> mcp_types.ToolAnnotations:

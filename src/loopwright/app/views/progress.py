@@ -219,14 +219,8 @@ class Progress:
 
     def _step_or_run(self, fact: AnyFact) -> Line | None:
         match fact:
-            case StepStarted() if self._has_steps:
-                return Line(f"step {fact.path} started")
-            case StepFinished() if self._has_steps:
-                reason = f" ({fact.reason})" if fact.reason not in ("", "done") else ""
-                good = fact.status == "completed"
-                return Line(f"step {fact.path}: {fact.status}{reason}", good)
-            case StepSkipped() if self._has_steps:
-                return Line(f"step {fact.path}: {fact.status} ({fact.reason})")
+            case StepStarted() | StepFinished() | StepSkipped():
+                return self._step(fact)
             case RunPaused():
                 return Line("pauses: what is under way goes on to its end")
             case RunResumed():
@@ -243,6 +237,21 @@ class Progress:
                 return Line(headline(self.state), fact.outcome == "completed")
             case _:
                 return self._message(fact)
+
+    def _step(self, fact: StepStarted | StepFinished | StepSkipped) -> Line | None:
+        """A step; where a run is one loop, the steps of its passes."""
+        place = f"step {fact.path}"
+        if not self._has_steps:
+            inside, _, name = fact.path.rpartition(".")
+            seen = self._open.get(inside)
+            if seen is None:
+                return None
+            place = f"{self._pass_label(inside, seen.number)}: {name}"
+        if isinstance(fact, StepStarted):
+            return Line(f"{place} started")
+        reason = f" ({fact.reason})" if fact.reason not in ("", "done") else ""
+        good = fact.status == "completed" if isinstance(fact, StepFinished) else None
+        return Line(f"{place}: {fact.status}{reason}", good)
 
     def _message(self, fact: AnyFact) -> Line | None:
         told = written(fact, self._read)

@@ -125,7 +125,11 @@ def most_passes(state: State) -> int | None:
     capped = at_cap(state)
     if loop is not None and len(capped) == 1:
         return next(iter(capped.values())).most
-    return loop.max if loop is not None else None
+    most = loop.max if loop is not None else None
+    if most is not None and state.passes is not None:
+        most = state.passes or None
+    # An ended loop has no body any more that knows what was granted to it.
+    return None if most is None else max(most, state.raised or 0, iterations(state))
 
 
 def capped_words(state: State) -> str:
