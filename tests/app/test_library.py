@@ -1,5 +1,6 @@
 """Library by name: which are there, which wins, and what is wrong with the others."""
 
+import errno
 import json
 from pathlib import Path
 from typing import Any
@@ -7,7 +8,7 @@ from typing import Any
 import pytest
 
 from loopwright.app.library import Library
-from loopwright.errors import Conflict, DefinitionError, LoopwrightError, NotFound
+from loopwright.errors import Conflict, DefinitionError, LoopwrightError, NotFound, StorageError
 
 GOOD: dict[str, Any] = {
     "name": "small",
@@ -177,3 +178,24 @@ def test_definitions_are_written_by_their_version(known: Library) -> None:
     assert refused.value.code == "not-yours"
     with pytest.raises(NotFound):
         known.delete("small")
+
+
+def test_a_folder_that_cannot_be_written(known: Library, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A full disk, or one that can only be read, is told as such; what was there stays."""
+    data = json.dumps(GOOD).encode()
+    first, _ = known.save("small", data, expected="*")
+
+    def full(self: Path, *_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", str(self))
+
+    with monkeypatch.context() as broken:
+        broken.setattr(Path, "write_bytes", full)
+        with pytest.raises(StorageError) as error:
+            known.save("small", data + b" ", expected=first.version)
+    assert error.value.code == "full"
+    with monkeypatch.context() as broken:
+        broken.setattr(Path, "unlink", full)
+        with pytest.raises(StorageError):
+            known.delete("small")
+    assert known.get("small").version == first.version
+    assert [one.name for one in known.folders["user"].iterdir()] == ["small.json"]

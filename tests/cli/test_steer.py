@@ -45,7 +45,7 @@ def kept(lw: Place, run: str) -> list[tuple[str, str]]:
 def test_a_failed_stage_is_tried_again(stages: Place) -> None:
     """It is driven here to its end, under its id, and nothing before it is run again."""
     run = failed(stages)
-    told = stages("retry", run, "Mind the gap", "--json")
+    told = stages("retry", run, "Mind the gap \udcff", "--json")
     assert (told.code, told.json["run"], told.json["status"]) == (0, run, "completed")
     assert kept(stages, run) == [("main~2.0.plan", "kept")]
     again = stages("retry", run)
@@ -71,10 +71,15 @@ def test_a_blocked_loop_is_changed_and_tried_again(stages: Place) -> None:
     assert told.json == {"run": run, "changed": ["goal", "max_iterations", "labels"]}
     assert "changed goal" in stages("edit", run, "--goal", "Other").err
     assert stages("edit", run, "--metadata", '{"a": 1}').code == 0
-    for bad in (["--max", "0"], ["--max", "x"], ["--metadata", "{"], []):
+    unkept = (
+        ["--metadata", '{"a": 1e999}'],
+        ["--metadata", '{"a": "\\ud800"}'],
+        ["--label", "\udcff"],
+    )
+    for bad in (["--max", "0"], ["--max", "x"], ["--metadata", "{"], [], *unkept):
         assert stages("edit", run, *bad).code == 2, bad
     assert stages("show", run, "--json").json["goal"] == "Other"
-    assert stages("retry", run, "The key is there").code == 0
+    assert stages("retry", run, "The key is there \udcff").code == 0
     assert stages("edit", run, "--goal", "Too late").code == 8
 
 

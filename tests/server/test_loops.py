@@ -144,6 +144,7 @@ def test_sessions(shared: Served) -> None:
         ({"parameters": "a=1"}, 400, "validation_error"),
         ({"max_iterations": 0}, 400, "validation_error"),
         ({"max_iterations": -3}, 400, "validation_error"),
+        ({"max_iterations": 1_001}, 400, "validation_error"),
         ({"colour": "red"}, 400, "validation_error"),
         ({"project_id": "a", "project_slug": "b"}, 400, "validation_error"),
         ({"project_id": "none"}, 404, "not_found"),

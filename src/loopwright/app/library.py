@@ -6,6 +6,7 @@ way of what it was meant to replace: nothing else is run in its place. Deleting 
 it hid. A run that is under way keeps the definition it was started with.
 """
 
+import contextlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from difflib import unified_diff
@@ -23,6 +24,7 @@ from loopwright.app.dialects import (
     parse_definition,
 )
 from loopwright.app.fetching import project_of
+from loopwright.app.places import unusable
 from loopwright.errors import Conflict, DefinitionError, LoopwrightError, NotFound
 from loopwright.model.record import JsonValue
 from loopwright.programs.files import FileProblem, read_regular
@@ -170,10 +172,7 @@ class Library:
         known = next((one for one in self._in("user") if one.name == name), None)
         _check_version(name, known, expected)
         place = Path(known.file) if known is not None else self.folders["user"] / f"{name}{ENDING}"
-        place.parent.mkdir(parents=True, exist_ok=True)
-        draft = place.with_name(f".{place.name}.new")
-        draft.write_bytes(data)
-        draft.replace(place)
+        _write(place, data)
         return self.get(name), known is None
 
     def delete(self, name: str, *, expected: str | None = None) -> None:
@@ -185,7 +184,10 @@ class Library:
             raise Conflict(message, code="not-yours", hint="only files in your own folder are")
         if expected is not None:
             _check_version(name, known, expected)
-        Path(known.file).unlink()
+        try:
+            Path(known.file).unlink(missing_ok=True)
+        except OSError as error:
+            raise unusable(Path(known.file).parent, error) from error
 
     # -- reading ---------------------------------------------------------------------------------
 
@@ -206,6 +208,19 @@ class Library:
             twice = next((one for one in listed if one.name == found.name), None)
             listed.append(_twice(found, twice) if twice is not None else found)
         return listed
+
+
+def _write(place: Path, data: bytes) -> None:
+    """Write beside the place, then move there: all of it is there, or what was there before."""
+    draft = place.with_name(f".{place.name}.new")
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        draft.write_bytes(data)
+        draft.replace(place)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            draft.unlink(missing_ok=True)
+        raise unusable(place.parent, error) from error
 
 
 def _check_version(name: str, known: Listed | None, expected: str) -> None:

@@ -2,6 +2,7 @@
 left out. Everything here is told to the loop by a fact, and whoever drives it goes by that.
 """
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -49,6 +50,13 @@ def edit_of(body: JsonValue) -> LoopEdit:
         raise LoopwrightError(
             f"{unknown[0]} cannot be changed; there are {', '.join(FIELDS)}", code="unknown-field"
         )
+    try:
+        json.dumps(body, ensure_ascii=False, allow_nan=False).encode()
+    except ValueError as error:
+        raise LoopwrightError(
+            "this cannot be kept: a number in it is none, or a text holds bytes that are no text",
+            code="bad-value",
+        ) from error
     return LoopEdit(
         goal=_goal(body["goal"]) if "goal" in body else None,
         max_iterations=_most(body.get("max_iterations")),
@@ -173,6 +181,7 @@ async def skip(service: Service, reference: str, *, note: str = "", by: str = ""
 
 async def _go_on(service: Service, reference: str, changes: Changes, *, by: str) -> str:
     row = _row(service, reference)
+    changes = replace(changes, note=changes.note.encode(errors="replace").decode())
     if row_ended(row):
         _check_ended(service, row, changes)
         await reopen(service, row.run, by=by, changes=changes)

@@ -5,12 +5,13 @@ from typing import Annotated, TypeAlias
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from loopwright.model.actions import MAX_PASSES
 from loopwright.model.record import JsonValue
 from loopwright.server.routes import Body, OptionalBody, Query
 
 Words: TypeAlias = Annotated[str, msgspec.Meta(min_length=1)]
 Part: TypeAlias = dict[str, JsonValue]
-Most: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]
+Most: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=MAX_PASSES)]
 
 
 class LoopsQuery(Query):
