@@ -216,6 +216,20 @@ def test_programs_of_a_full_model_write_in_the_workspace_alone(tmp_path: Path) -
 
 
 @pytest.mark.item("coqui-26")
+@needs_sandbox
+def test_nobody_moves_the_wall(tmp_path: Path) -> None:
+    """What is started behind the wall has no capability left, also where root has started it: with
+    one it could be mounted away.
+    """
+    furnish(tmp_path)
+    powers = (
+        "[one.split()[1] for one in open('/proc/self/status') if one[:6] in ('CapEff', 'CapPrm')]"
+    )
+    code = f"import sys; sys.exit(any(int(one, 16) for one in {powers}))"
+    assert Model(tmp_path, "full").does("shell.exec", {"argv": ["python3", "-c", code]})
+
+
+@pytest.mark.item("coqui-26")
 def test_without_a_sandbox_the_rules_hold_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -37,6 +37,7 @@ _COMMON = (
     "--unshare-ipc",
     "--unshare-uts",
     "--unshare-cgroup-try",
+    *("--cap-drop", "ALL"),  # root would keep them, and with them every wall can be moved
 )
 
 
