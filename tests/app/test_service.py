@@ -1,10 +1,12 @@
 """The use cases: what people and programs may do with runs, and what they are told if not."""
 
 import asyncio
+import pwd
 from pathlib import Path
 
 import pytest
 
+from loopwright.app import service as service_room
 from loopwright.app.service import Start
 from loopwright.errors import Conflict, LoopwrightError, NotFound
 from loopwright.kernel.facts import CancelRequested, GateAnswered, GateOpened, RunPaused, RunStarted
@@ -602,3 +604,15 @@ def test_a_step_gate_carries_what_the_person_said() -> None:
         assert finished.output == "blue"
 
     run(body())
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["has a name", "is a number"])
+def test_who_acts_where_no_variable_says_so(
+    monkeypatch: pytest.MonkeyPatch, *, known: bool
+) -> None:
+    """The name that the machine has for them; in a container there may be none."""
+    for name in ("USER", "LOGNAME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(service_room.os, "getuid", lambda: 0 if known else 2**31 - 7)
+    expected = pwd.getpwuid(0).pw_name if known else f"uid-{2**31 - 7}"
+    assert service_room.current_user() == expected

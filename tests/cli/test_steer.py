@@ -52,6 +52,17 @@ def test_a_failed_stage_is_tried_again(stages: Place) -> None:
     assert (again.code, "completed" in again.err) == (8, True)
 
 
+def test_a_stage_that_stopped_is_told_with_why_and_what_to_do(stages: Place) -> None:
+    """Of one that failed the error and both ways on, of one that is blocked what it asks."""
+    run = failed(stages)
+    page = stages("show", run).out
+    assert "✗ 1  no space" in page
+    assert f"loopwright retry {run} NOTE\n  loopwright skip {run}" in page
+    told = stages("run", "harness", "Build it", "--agent", says(stages, BLOCKED), "--no-wait")
+    assert "    No key.\n    gate_" in told.err
+    assert "STATUS: BLOCKED No key." in stages("show", "last").out
+
+
 def test_a_failed_stage_is_left_out(stages: Place) -> None:
     """The next one goes on."""
     run = failed(stages)

@@ -1,6 +1,7 @@
 """The use cases: start, look, answer, pause, resume, stop. Every door calls these alone."""
 
 import os
+import pwd
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import import_module
@@ -391,4 +392,8 @@ def row_ended(row: RunRow) -> bool:
 
 def current_user() -> str:
     """Who acts, as the machine knows them."""
-    return os.environ.get("USER") or os.environ.get("LOGNAME") or f"uid-{os.getuid()}"
+    named = os.environ.get("USER") or os.environ.get("LOGNAME")
+    try:
+        return named or pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:  # in a container a number may be all that there is
+        return f"uid-{os.getuid()}"

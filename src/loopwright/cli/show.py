@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from loopwright.app.service import Service
     from loopwright.model.record import JsonValue
 
+_ONLY_HERE = ("loopwright retry", "loopwright skip")
 EVIDENCE_LINES = 3
 NARROWEST = 40
 _PASS_SIGNS: "dict[Tone, tuple[str, str]]" = {
@@ -138,12 +139,16 @@ class _Sheet:
         self._waiting(detail)
         self._line("")
         for command in _list(detail["next"]):
-            self._line(f"  {self._as_asked(str(command))}", "dim")
+            line = self._as_asked(str(command))
+            if line:
+                self._line(f"  {line}", "dim")
 
     def _as_asked(self, command: str) -> str:
-        """A command for the server that was asked, where one was; it has no `logs`."""
+        """A command for the server that was asked, where one was; nothing if it cannot be asked."""
         if self._door.remote is None:
             return command
+        if command.startswith(_ONLY_HERE):
+            return ""
         there = command.replace("loopwright logs", "loopwright events").replace(" -f", " --follow")
         return f"{there} --server {self._door.remote.url}"
 
@@ -189,7 +194,8 @@ class _Sheet:
             mark = _mark(one)
             sign = _PASS_SIGNS[mark][0 if self._signs else 1]
             name = one["path"] if many else one["iteration"]
-            said = one_line(str(one["learning"] or one["error"] or ""))
+            told = ("error", "learning") if one["status"] == "failed" else ("learning", "error")
+            said = one_line(str(one[told[0]] or one[told[1]] or ""))
             self._line(f"{sign} {name}  {said}".rstrip(), mark)
             for check in _list(one["checks"]):
                 assert isinstance(check, dict)

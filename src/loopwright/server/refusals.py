@@ -99,7 +99,8 @@ def bad_json(why: str) -> Refusal:
 
 
 def no_route(path: str) -> Refusal:
-    return Refusal(404, "not-found", f"nothing is served at {path[:200]!a}")
+    hint = "/openapi.json lists every route"
+    return Refusal(404, "not-found", f"nothing is served at {path[:200]!a}", hint=hint)
 
 
 def odd_path(path: str) -> Refusal:

@@ -199,11 +199,21 @@ class Progress:
                 return self._note_call(fact)
             case GateOpened():
                 self.asked[fact.gate] = fact
-                return Line(f"waits for a person: {fact.message}", detail=fact.gate)
+                words = self._blocked(fact) if fact.about == "blocked" else ""
+                detail = f"{words}\n{fact.gate}" if words else fact.gate
+                return Line(f"waits for a person: {fact.message}", detail=detail)
             case GateAnswered():
                 return Line(f"answered{_by(fact.by)}: {decided(fact)}", detail=fact.text)
             case _:
                 return self._step_or_run(fact)
+
+    def _blocked(self, fact: GateOpened) -> str:
+        """What a step says that waits for somebody: that is what its pass has come to."""
+        said = self._read(fact.output).strip()
+        seen = self._open.get(fact.path.rpartition(".")[0])
+        if seen is not None:
+            seen.learning = learning_of(said, seen.number, LEARNING_CHARS)
+        return said
 
     def _conversed(self, fact: TurnTaken | HistoryCompressed) -> Line | None:
         if isinstance(fact, HistoryCompressed):

@@ -1,10 +1,11 @@
 """A run in words: how it stands, why it ended, what can be done next."""
 
+from loopwright.app.dialects import OF_LOOPS
 from loopwright.app.views.summary import ReadText, current_loop, iterations, seen_text
 from loopwright.kernel.facts import EffectDone, EffectFailed, GateAnswered
 from loopwright.kernel.frames import GateState, RepeatBody
 from loopwright.kernel.limits import cap
-from loopwright.kernel.reopening import REOPENED, at_cap
+from loopwright.kernel.reopening import REOPENED, at_cap, stopped_half_way
 from loopwright.kernel.state import State
 from loopwright.model.actions import Decision, Repeat
 from loopwright.model.checks import AllOf, AnyOf, Approval, Check, Contains, leaves
@@ -232,4 +233,13 @@ def next_commands(state: State) -> list[str]:
         return [f"loopwright logs {run} -f", f"loopwright pause {run}", f"loopwright stop {run}"]
     more = max((f" --max {2 * kept.passes}" for kept in at_cap(state).values()), default="")
     again = [f"loopwright resume {run}{more}"] if status in REOPENED else []
-    return [f"loopwright logs {run}", *again]
+    return [f"loopwright logs {run}", *_stage_commands(state), *again]
+
+
+def _stage_commands(state: State) -> list[str]:
+    """Of a loop of roles that stopped at a stage: try that again, or leave it out."""
+    if state.plan.dialect != OF_LOOPS or status_of(state) not in REOPENED:
+        return []
+    half = stopped_half_way(state).values()
+    skip = [f"loopwright skip {state.run}"] if any(one.stuck is not None for one in half) else []
+    return [f"loopwright retry {state.run} NOTE", *skip] if half else []
