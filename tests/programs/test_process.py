@@ -242,6 +242,11 @@ def no_interpreter(folder: Path) -> str:
     return "./script"
 
 
+def bare_name(folder: Path) -> str:
+    (folder / "my-script").touch(0o755)
+    return "my-script"
+
+
 def no_format(folder: Path) -> str:
     file = folder / "script"
     file.write_text("echo without a first line\n")
@@ -253,6 +258,7 @@ def no_format(folder: Path) -> str:
     ("make", "problem", "hint"),
     [
         pytest.param(lambda _: "no-such-tool", "program-not-found", "not on PATH", id="missing"),
+        pytest.param(bare_name, "program-not-found", "write ./my-script for", id="bare name"),
         pytest.param(lambda _: "./no-such", "program-not-found", "does not exist", id="no-file"),
         pytest.param(not_executable, "not-executable", "chmod +x", id="not-executable"),
         pytest.param(lambda _: "/usr", "is-a-directory", "is a directory", id="directory"),

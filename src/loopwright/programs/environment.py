@@ -97,7 +97,8 @@ def resolve_program(argv0: str, cwd: str, path: str | None) -> str:
             return candidate
         else:
             not_executable.append(candidate)
-    raise _not_on_path(argv0, skipped=skipped, not_executable=not_executable)
+    here = os.path.isfile(os.path.join(workspace, argv0))
+    raise _not_on_path(argv0, skipped=skipped, not_executable=not_executable, here=here)
 
 
 def _folders(path: str | None) -> Iterator[str]:
@@ -123,7 +124,9 @@ def _runnable(file: str) -> str:
     return file
 
 
-def _not_on_path(argv0: str, *, skipped: list[str], not_executable: list[str]) -> CannotStart:
+def _not_on_path(
+    argv0: str, *, skipped: list[str], not_executable: list[str], here: bool
+) -> CannotStart:
     if not_executable:
         file = not_executable[0]
         return CannotStart("not-executable", f"{file} is not executable, try: chmod +x {file}")
@@ -133,4 +136,7 @@ def _not_on_path(argv0: str, *, skipped: list[str], not_executable: list[str]) -
             f"{argv0} is on PATH only inside the workspace ({skipped[0]}), where bare names are "
             f"not looked up; write its path with a slash if it is meant",
         )
-    return CannotStart("program-not-found", f"{argv0} is not on PATH; install it or write its path")
+    fix = (
+        f"write ./{argv0} for the one in the workspace" if here else "install it or write its path"
+    )
+    return CannotStart("program-not-found", f"{argv0} is not on PATH; {fix}")
