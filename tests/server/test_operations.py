@@ -11,7 +11,7 @@ import pytest
 
 from loopwright.errors import StorageError
 from loopwright.server.families import FAMILIES
-from loopwright.server.logs import LOWER, NAME, log_to
+from loopwright.server.logs import LOWER, LOWEST, NAME, log_to
 from loopwright.server.openapi import describe
 from tests.server.served import Served
 
@@ -75,7 +75,7 @@ def test_a_database_that_is_gone(own: Served, monkeypatch: pytest.MonkeyPatch) -
 
 def silent() -> None:
     """The log as tests have it."""
-    for name in (NAME, LOWER):
+    for name in (NAME, LOWER, LOWEST):
         logging.getLogger(name).handlers = []
         logging.getLogger(name).propagate = True
 
@@ -101,17 +101,19 @@ def test_secrets_stay_out_of_the_log(own: Served) -> None:
 
 
 def test_what_is_no_request_is_a_line_too(own: Served) -> None:
-    """What the parser of HTTP says stands in the log as everything else does."""
+    """What is said below us stands in the log as everything else does, and not over and over."""
     out = io.StringIO()
     log_to(out, requests=False)
     try:
         with socket.create_connection(("127.0.0.1", own.port), timeout=10) as line:
             line.sendall(b"\x16\x03\x01\r\n\r\n")
             assert b" 400 " in line.recv(1_000)
+        for _ in range(9):
+            logging.getLogger(LOWEST).error("no place left")
     finally:
         silent()
-    (told,) = [json.loads(line) for line in out.getvalue().splitlines()]
-    assert told["level"] == "warning"
+    told = [json.loads(line) for line in out.getvalue().splitlines()]
+    assert [one["level"] for one in told] == ["warning", "error"]
 
 
 def test_a_defect_tells_nothing_of_the_inside(

@@ -2,10 +2,12 @@
 
 import json
 import re
+import socket
 from pathlib import Path
 
 import pytest
 
+from loopwright.server import patience
 from loopwright.server.context import Limits
 from tests.server.served import Served, served
 
@@ -160,6 +162,22 @@ def test_a_slow_body_is_cut_off(tmp_path: Path, rest: str) -> None:
 
 
 @pytest.mark.item("E14")
+@pytest.mark.parametrize("said", [b"", b"GET /healthz HTTP/1.1\r\nHost: 127", b"again"])
+def test_a_head_without_end_is_cut_off(
+    shared: Served, monkeypatch: pytest.MonkeyPatch, said: bytes
+) -> None:
+    """Who connects and never says what they want holds no place, neither at once nor later on."""
+    monkeypatch.setattr(patience, "HEADER_SECONDS", 0.2)
+    with socket.create_connection(("127.0.0.1", shared.port), timeout=10) as line:
+        if said == b"again":
+            host = f"Host: 127.0.0.1:{shared.port}"
+            line.sendall(f"GET /healthz HTTP/1.1\r\n{host}\r\n\r\n".encode())
+            while b'"server":"ok"' not in line.recv(4_000):
+                pass
+        line.sendall(said)
+        assert line.recv(1_000) == b""
+
+
 @pytest.mark.parametrize("packing", ["gzip", "br", "GZIP, identity"])
 def test_packed_bodies(shared: Served, packing: str) -> None:
     """Nothing is unpacked."""

@@ -38,6 +38,7 @@ from loopwright.server.gallery import Gallery
 from loopwright.server.holding import Held, announce, holding
 from loopwright.server.logs import NAME, log_to
 from loopwright.server.openapi import describe
+from loopwright.server.patience import Patient
 from loopwright.server.rates import Rates
 from loopwright.server.webhooks import Webhooks
 
@@ -222,7 +223,8 @@ def quiet_server(app: Application, serving: Serving) -> uvicorn.Server:
     """A server that neither logs nor catches signals."""
     config = uvicorn.Config(
         app,
-        http="h11",
+        http=Patient,
+        backlog=128,  # of so many is it told at once that no place is left for them
         ws="wsproto",
         ws_max_size=SOCKET_BYTES,
         ws_per_message_deflate=False,
