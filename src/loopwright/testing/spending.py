@@ -44,7 +44,7 @@ class Sums:
         if isinstance(fact, EffectDone | EffectFailed) and fact.usage is not None:
             for place in _around(fact.path):
                 self._used[place] = _sum(self._used[place], fact.usage)
-                step = _TRY.sub("", place)
+                step = _step(place)
                 self._of_steps[step] = _sum(self._of_steps[step], fact.usage)
 
     @property
@@ -59,7 +59,7 @@ class Sums:
             return
         action, step = action_at(plan, place)
         if step is not None and _TRY.sub("", last_id(place)) == step.id:
-            yield step.limits, self._of_steps[_TRY.sub("", place)]
+            yield step.limits, self._of_steps[_step(place)]
         if isinstance(action, Repeat) or _is_conversation(plan, action):
             yield loop_at(plan, place).limits, self._used[place]
 
@@ -105,6 +105,14 @@ def _sum(one: Usage, other: Usage) -> Usage:
         usd=round(one.usd + other.usd, _DECIMALS),
         unpriced=one.unpriced + other.unpriced,
     )
+
+
+def _step(place: str) -> str:
+    """A step without its own tries, which share what it may use. What begins anew because a step
+    around it does has all of its own again, as in a new pass.
+    """
+    around, own = parent_path(place), _TRY.sub("", last_id(place))
+    return f"{around}.{own}" if around else own
 
 
 def _around(path: str) -> Iterator[str]:
