@@ -8,6 +8,7 @@ import pytest
 from loopwright.agents.conversation import (
     BEFORE,
     HAND_IN,
+    LEFT_OUT,
     SEND,
     SUMMARY_SYSTEM,
     converse,
@@ -205,6 +206,23 @@ def test_a_long_thread_is_cut_before_the_task() -> None:
     assert messages[-1] == UserMessage(text="Mend it.")
     assert isinstance(messages[-2], AssistantMessage)
     assert messages[-2].text.startswith("3 ")
+
+
+def test_a_thread_that_was_cut_begins_with_a_user() -> None:
+    """Services want that; what stood there is gone, so the model is told just this."""
+    agent = msgspec.structs.replace(CHAT, options={"context_window": 400})
+    body = CallAgent(agent="coder", prompt=ASK, session="thread")
+    run = begun(Repeat(body=body, max=9, until=Contains(text="DONE")), agent=agent)
+    for number in range(3):
+        long = "x" * 700
+        run.answer(f"main.0.{number}/model#1", asked(run, long, f"c{number}"))
+        run.answer(f"main.0.{number}/tool1#1", "found")
+    run.answer("main.0.3/model#1", asked(run, "Not yet."))
+    messages = converse(run.state, place(run, "main.1.0"), CHAT, run.texts).messages
+    assert messages[0] == UserMessage(text=LEFT_OUT)
+    assert isinstance(messages[1], AssistantMessage)
+    assert messages[-1] == UserMessage(text="Mend it.")
+    assert is_paired(messages)
 
 
 def test_a_chat_is_gone_on_with() -> None:

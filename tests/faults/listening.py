@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from loopwright.agents.conversation import BEFORE
 from loopwright.agents.pairing import is_paired
 from loopwright.kernel.calls import ModelCall, ToolCall
 from loopwright.kernel.cycles import SUBMIT
@@ -39,16 +38,21 @@ def overheard(job: Job, *, begun_before: bool, own_request: bool) -> Iterator[st
 
 
 def _shown(job: Job) -> Iterator[str]:
-    """Each call has its result, and the task stands first; that of a worker who has become a model
-    may be nothing at all, since its prompts speak of things that are not there.
+    """Each call has its result, and the task stands before all that was said since, with which a
+    model goes on; that of a worker who has become a model may be nothing at all, since its prompts
+    speak of things that are not there.
     """
     assert isinstance(job.call, ModelCall)
-    first, *rest = job.messages
-    if not is_paired(rest):
+    first, last = job.messages[0], job.messages[-1]
+    if not is_paired(job.messages):
         yield f"{job.effect} is shown calls without results, or results without calls"
     task = "" if job.call.agent == "worker" else TASK
-    if not isinstance(first, UserMessage) or task not in first.text or BEFORE in first.text:
-        yield f"{job.effect} is not shown its task first"
+    told = [one.text for one in job.messages if isinstance(one, UserMessage)]
+    if not isinstance(first, UserMessage) or not any(task in one for one in told):
+        yield f"{job.effect} is not shown its task"
+    asked = isinstance(last, UserMessage) and TASK in last.text
+    if asked and len(job.messages) > 1 and not job.task:
+        yield f"{job.effect} is shown its task after what was said since"
 
 
 def holdings(plan: Plan, facts: Sequence[AnyFact], read: Callable[[Text], str]) -> Iterator[str]:

@@ -166,7 +166,9 @@ def _turn(dice: Random, job: Job, usage: Usage | None) -> Answer:
         return Failed(error=Failure(type="bad_result"), output=text, usage=usage)
     said: tuple[AnyPart, ...] = (TextPart(text=text),) if text else ()
     parts = (*said, *(CallPart(id=one.id, tool=one.tool) for one in calls))
-    turn = Turn(message=AssistantMessage(parts=parts), calls=tuple(calls), model="fake")
+    turn = Turn(
+        message=AssistantMessage(parts=parts), calls=tuple(calls), model="fake", task=job.task
+    )
     return Done(output=text, result=encode_turn(turn), usage=usage)
 
 

@@ -25,6 +25,7 @@ from loopwright.model.actions import Cycle, Repeat
 from loopwright.model.ids import parent_path
 from loopwright.model.plan import Plan
 from loopwright.testing.openings import Names
+from loopwright.testing.threads import Threads
 from loopwright.testing.whereabouts import action_at, loop_at
 
 
@@ -46,9 +47,11 @@ class _Watch:
         self._said: dict[str, GateAnswered] = {}  # about a pass, the last decision
         self._cuts: defaultdict[str, list[int]] = defaultdict(list)  # after which try
         self._newest: dict[str, int] = {}
+        self._threads = Threads(plan)
 
     def take(self, fact: AnyFact) -> Iterator[str]:
         self._names.take(fact)
+        self._entries.update(self._threads.take(fact))
         match fact:
             case StepStarted(path=path) if not parent_path(path):
                 before = self._entries[self._names.before(path)]
@@ -134,6 +137,7 @@ class _Watch:
         said = self._said.get(fact.path)
         if said is not None and (said.text or self._goes_on(loop, fact, said)):
             entries.append("user")
+        self._threads.keep(parent_path(fact.path), entries)
 
     def _goes_on(self, loop: Repeat, fact: IterationFinished, said: GateAnswered) -> bool:
         rule = loop.gate
