@@ -44,7 +44,7 @@ def _shown(job: Job) -> Iterator[str]:
     """
     assert isinstance(job.call, ModelCall)
     first, last = job.messages[0], job.messages[-1]
-    if not is_paired(job.messages):
+    if not is_paired([one for one in job.messages if one != UserMessage(text="")]):
         yield f"{job.effect} is shown calls without results, or results without calls"
     task = "" if job.call.agent == "worker" else TASK
     told = [one.text for one in job.messages if isinstance(one, UserMessage)]
