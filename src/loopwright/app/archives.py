@@ -84,6 +84,7 @@ def _look(data: bytes, room: _Room, depth: int, take: Take) -> None:
                 _look_inside(body, room, depth + 1)
     except _BROKEN as error:
         raise _unsafe("it cannot be read to its end") from error
+    # All that zipfile and tarfile raise for what they cannot read, an encrypted entry among it.
     except (OSError, ValueError, NotImplementedError, RuntimeError) as error:
         raise _unsafe(f"it cannot be read: {type(error).__name__}") from error
 
