@@ -149,6 +149,7 @@ async def test_goal_cap_metadata_and_labels_are_changed(played: Played) -> None:
         pytest.param({"max_iterations": 0}, "out-of-range", id="no iteration"),
         pytest.param({"max_iterations": True}, "out-of-range", id="a yes"),
         pytest.param({"metadata": []}, "bad-value", id="metadata is a list"),
+        pytest.param({"metadata": {"dispatch": {}}}, "bad-value", id="what the loop itself tells"),
         pytest.param({"labels": ["a", " "]}, "bad-value", id="empty label"),
         pytest.param({"labels": "a"}, "bad-value", id="labels are a text"),
     ],

@@ -4,6 +4,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from loopwright.cli.cells import fine_duration
 from loopwright.cli.figures import bar
 from tests.cli.conftest import Place
 
@@ -121,3 +122,26 @@ def test_a_run_without_rounds(lw: Place) -> None:
 def test_bars(share: float, signs: bool, drawn: str) -> None:
     """Something is never drawn as nothing, and nothing never as something."""
     assert bar(share, signs=signs, cells=10) == drawn
+
+
+@pytest.mark.parametrize(
+    ("ms", "shown"),
+    [
+        (-5, "0s"),
+        (0, "0s"),
+        (1, "1 ms"),
+        (999, "999 ms"),
+        (1_000, "1.0s"),
+        (9_999, "9.9s"),
+        (10_000, "10s"),
+        (61_000, "1m01s"),
+    ],
+)
+def test_a_moment_is_not_nothing(ms: int, shown: str) -> None:
+    """What took less than a second is told in milliseconds, and a few seconds with a tenth."""
+    assert fine_duration(ms) == shown
+
+
+def test_figures_have_parts_of_seconds(polished: Place) -> None:
+    """Rounds of a moment are not shown as 0s."""
+    assert " ms" in polished("show", "last", "--metrics").out

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -9,13 +10,14 @@ from typing import Any
 
 import pytest
 
-from loopwright.app.incoming import ARRIVAL, HOOK
+from loopwright.app.incoming import ARRIVAL, HOOK, Arrival, Hooks, Incoming
 from loopwright.app.signing import is_signed, new_secret, sign
 from loopwright.server import arrivals
 from loopwright.server.arrivals import PER_SECOND, Arrivals
 from loopwright.server.refusals import Refusal
 from tests.cli.conftest import Place, lw
 from tests.server.served import Reply, Served, served
+from tests.server.test_serving import wait_for
 
 __all__ = ["lw"]
 BASE = "/api/v1/hooks"
@@ -221,6 +223,78 @@ def test_a_definition_that_is_gone(own: Served) -> None:
         time.sleep(0.02)
     assert "no stored definition" in problem
     assert runs(own) == []
+
+
+def problem_of(own: Served) -> str | None:
+    told = own("GET", BASE).json["hooks"][0]["problem"]
+    return None if told is None else str(told)
+
+
+def test_a_problem_is_over_with_the_next_success(own: Served) -> None:
+    """A message that could not be started is told with its hook until one is started again."""
+    stored(own)
+    secret = hooked(own)
+    version = own("GET", "/api/v1/definitions/triage").headers["etag"]
+    own("DELETE", "/api/v1/definitions/triage", headers={"If-Match": version})
+    post(own, headers(secret))
+    wait_for(lambda: problem_of(own) is not None)
+    stored(own)
+    run = post(own, headers(secret, message="msg_2")).json["run"]
+    own.until(run, "completed")
+    assert problem_of(own) is None
+
+
+def test_a_defect_ends_nothing(
+    own: Served, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An exception that nobody expects is logged; the message stays and is started later, those
+    behind it are started meanwhile, and the problem is told until then.
+    """
+    stored(own)
+    secret = hooked(own, at_once=1)
+    begin, broken = Arrivals._start, threading.Event()
+    broken.set()
+
+    async def start(self: Arrivals, hook: Incoming, arrival: Arrival) -> None:
+        if arrival.id == "msg_1" and broken.is_set():
+            raise ZeroDivisionError("a defect")
+        await begin(self, hook, arrival)
+
+    monkeypatch.setattr(Arrivals, "_start", start)
+    monkeypatch.setattr(arrivals, "LOOK_S", 0.02)
+    monkeypatch.setattr(arrivals, "AGAIN_MS", (300,))
+    first = post(own, headers(secret)).json["run"]
+    wait_for(lambda: problem_of(own) is not None)
+    assert "ZeroDivisionError" in str(problem_of(own))
+    second = post(own, headers(secret, message="msg_2")).json["run"]
+    own.until(second, "completed")
+    assert own("GET", f"/api/v1/runs/{first}").status == 404
+    assert "a defect" in caplog.text
+    broken.clear()
+    wait_for(lambda: own("GET", f"/api/v1/runs/{first}").status == 200)
+    own.until(first, "completed")
+    assert problem_of(own) is None
+
+
+def test_a_defect_between_messages_ends_nothing(
+    own: Served, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The same where it is no message that breaks: the next round is made all the same."""
+    stored(own)
+    secret = hooked(own)
+    look, calls = Hooks.all, list[int]()
+
+    def broken(self: Hooks) -> list[Incoming]:
+        calls.append(1)
+        if len(calls) == 1:
+            raise KeyError("a defect")
+        return look(self)
+
+    monkeypatch.setattr(arrivals, "LOOK_S", 0.02)
+    monkeypatch.setattr(Hooks, "all", broken)
+    wait_for(lambda: len(calls) > 1)
+    own.until(post(own, headers(secret)).json["run"], "completed")
+    assert "starting what came in by hooks failed" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -335,6 +335,7 @@ def test_changes_under_way(shared: Served) -> None:
         ({"goal": " "}, "missing_field"),
         ({"max_iterations": 0}, "validation_error"),
         ({"metadata": [1]}, "validation_error"),
+        ({"metadata": {"dispatch": {"status": "done"}, "mine": 1}}, "validation_error"),
         ({"labels": [""]}, "validation_error"),
     ]
     for body, code in bad:

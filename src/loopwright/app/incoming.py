@@ -153,7 +153,9 @@ class Hooks:
         return sorted(map(_arrival, found), key=lambda one: one.run)
 
     def move(self, arrival: Arrival, stage: Stage, problem: str = "") -> None:
-        """Go on with a message; its words are kept no longer than they are needed."""
+        """Go on with a message; its words are kept no longer than they are needed. A hook whose
+        message was started has no problem any more.
+        """
         now = self._clock.now_ms()
         moved = msgspec.structs.replace(arrival, problem=problem)
         puts: list[tuple[Card, int | None]] = [(_arrival_card(moved, stage, now), None)]
@@ -163,6 +165,8 @@ class Hooks:
             puts.append((_hook_card(msgspec.structs.replace(hook, problem=problem)), None))
             who = f"hook:{hook.name}"
             audit.append(self._access.row(who, "hook.failed", hook.name, problem))
+        elif stage == "going" and hook is not None and hook.problem:
+            puts.append((_hook_card(msgspec.structs.replace(hook, problem="")), None))
         drops = [] if stage == "waiting" else [(WORDS, _key(arrival.hook, arrival.id))]
         self._cards.change(puts, drops=drops, audit=audit)
 

@@ -25,6 +25,7 @@ from loopwright.ports import Append, RunRow
 from loopwright.runtime.senses import stored_text
 
 FIELDS = ("goal", "max_iterations", "metadata", "labels")
+OURS = ("dispatch",)  # of metadata: what the engine says there about its own work
 _AGAIN: dict[str, Decision] = {"retry": "continue", "skip": "approve"}
 
 
@@ -85,6 +86,13 @@ def _most(value: JsonValue) -> int | None:
 def _metadata(value: JsonValue) -> dict[str, JsonValue]:
     if not isinstance(value, dict):
         raise LoopwrightError("metadata must be an object", code="bad-value")
+    for name in OURS:
+        if name in value:
+            raise LoopwrightError(
+                f"metadata.{name} is told by the loop itself and cannot be changed",
+                code="bad-value",
+                hint="keep yours under another name; what is left out stays as it is",
+            )
     return value
 
 

@@ -18,6 +18,7 @@ from loopwright.app.views.words import goal as goal_of
 from loopwright.app.wiring import Local
 from loopwright.errors import Conflict, LoopwrightError
 from loopwright.kernel.state import State
+from loopwright.model.actions import MAX_PASSES
 from loopwright.model.record import JsonValue
 from loopwright.ports import OPEN_STATUSES, RunRow
 
@@ -249,8 +250,11 @@ def _check(wish: LoopWish) -> None:
     missing = [n for n in ("definition", "goal") if not getattr(wish, n).strip()]
     if missing:
         raise LoopwrightError(f"missing: {', '.join(missing)}", code="missing-field")
-    if wish.max_iterations is not None and wish.max_iterations < 1:
-        raise LoopwrightError("max_iterations must be at least 1", code="out-of-range")
+    most = wish.max_iterations
+    if most is not None and not 1 <= most <= MAX_PASSES:
+        raise LoopwrightError(
+            f"max_iterations must be at least 1 and at most {MAX_PASSES}", code="out-of-range"
+        )
     if wish.project_id and wish.project_slug:
         raise LoopwrightError(
             "name a project by its id or by its slug, not by both", code="two-projects"

@@ -44,6 +44,13 @@ def duration(ms: int) -> str:
     return f"{hours // 24}d{hours % 24:02d}h"
 
 
+def fine_duration(ms: int) -> str:
+    """The same where parts of a second count: what took a moment did not take nothing."""
+    if 0 < ms < 1_000:
+        return f"{ms} ms"
+    return f"{ms // 100 / 10:.1f}s" if 0 < ms < 10_000 else duration(ms)
+
+
 def money(usd: float) -> str:
     """USD with as many digits as the amount deserves."""
     return f"${usd:.2f}" if usd >= 0.1 or usd == 0 else f"${usd:.4f}"

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from loopwright.cli.cells import duration, money, table, tokens
+from loopwright.cli.cells import fine_duration, money, table, tokens
 from loopwright.cli.door import Tone
 from loopwright.cli.texts import one_line
 
@@ -50,7 +50,7 @@ def _round_rows(rounds: "Sequence[Round]", *, signs: bool) -> list[list[str]]:
     rows = [["round", "took", "calls", "tokens", "cost", *(("findings",) if reviewed else ()), ""]]
     for one in rounds:
         found = one.compared
-        row = [str(one.number), duration(one.ms), str(one.spent.calls)]
+        row = [str(one.number), fine_duration(one.ms), str(one.spent.calls)]
         row += [tokens(one.spent.input_tokens + one.spent.output_tokens), _cost(one.spent)]
         if reviewed:
             row.append(f"{found.open} ({found.new} new, {found.back} back)" if found else "-")
@@ -75,7 +75,7 @@ def _part_rows(parts: "Sequence[Part]") -> list[list[str]]:
         used = one.spent
         total = used.input_tokens + used.output_tokens
         row = [one_line(one.name), str(used.calls), str(used.failed)]
-        rows.append([*row, duration(used.ms), tokens(total), _cost(used)])
+        rows.append([*row, fine_duration(used.ms), tokens(total), _cost(used)])
     return rows
 
 
@@ -85,4 +85,4 @@ def _cost(used: "Spent") -> str:
 
 def _bill(used: "Spent") -> str:
     total = tokens(used.input_tokens + used.output_tokens)
-    return f"{used.calls} calls, {duration(used.ms)}, {total} tokens, {_cost(used)}"
+    return f"{used.calls} calls, {fine_duration(used.ms)}, {total} tokens, {_cost(used)}"

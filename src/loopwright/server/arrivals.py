@@ -11,6 +11,7 @@ from loopwright.app.rights import Rights
 from loopwright.app.service import row_ended
 from loopwright.errors import Conflict, LoopwrightError, NotFound, StorageError, VersionConflict
 from loopwright.server.context import Context
+from loopwright.server.enduring import enduring
 from loopwright.server.logs import NAME
 from loopwright.server.rates import Rates
 from loopwright.server.refusals import Refusal
@@ -21,6 +22,7 @@ PER_SECOND = 50  # for each hook
 UNSIGNED_PER_SECOND = 50  # for each address
 LOOK_S = 1.0
 FORGET_EVERY = 600
+AGAIN_MS = (1_000, 10_000, 60_000, 600_000)  # until a message that broke its start is tried again
 
 
 class Arrivals:
@@ -32,6 +34,7 @@ class Arrivals:
         self._rates = Rates(context.clock, PER_SECOND)
         self._strangers = Rates(context.clock, UNSIGNED_PER_SECOND)
         self._news = asyncio.Event()
+        self._broken: dict[str, tuple[int, int]] = {}  # by run: how often, and when again
 
     def take(
         self, name: str, given: tuple[str, str, str], body: bytes, peer: str
@@ -70,7 +73,7 @@ class Arrivals:
         """Start what waits, for as long as the server lives."""
         rounds = 0
         while True:
-            with contextlib.suppress(StorageError):  # the disk may come back
+            with enduring("starting what came in by hooks"):
                 for hook in self.hooks.all():
                     await self._work(hook)
                 if rounds % FORGET_EVERY == 0:
@@ -86,7 +89,9 @@ class Arrivals:
         for one in ended:
             self.hooks.move(one, "done")
         room = hook.at_once - (len(going) - len(ended))
-        for one in self.hooks.at("waiting", hook.name)[: max(room, 0)]:
+        now = self._context.clock.now_ms()
+        waiting = [one for one in self.hooks.at("waiting", hook.name) if self._is_due(one, now)]
+        for one in waiting[: max(room, 0)]:
             try:
                 await self._start(hook, one)
             except Conflict as conflict:
@@ -98,8 +103,23 @@ class Arrivals:
             except LoopwrightError as error:
                 _LOG.warning("hook %s: %s", hook.name, error)
                 self.hooks.move(one, "done", error.message)
+            except Exception as error:
+                self._put_off(one, error, now)
             else:
+                self._broken.pop(one.run, None)
                 self.hooks.move(one, "going")
+
+    def _is_due(self, arrival: Arrival, now: int) -> bool:
+        return self._broken.get(arrival.run, (0, 0))[1] <= now
+
+    def _put_off(self, arrival: Arrival, error: Exception, now: int) -> None:
+        """A defect of ours is no fault of the message: it stays, and others go first."""
+        tries = self._broken.get(arrival.run, (0, 0))[0]
+        self._broken[arrival.run] = (tries + 1, now + AGAIN_MS[min(tries, len(AGAIN_MS) - 1)])
+        _LOG.error("hook %s: %s is kept", arrival.hook, arrival.id, exc_info=error)
+        if not tries:
+            problem = f"{arrival.id} is tried again: unexpected {type(error).__name__}"
+            self.hooks.move(arrival, "waiting", problem)
 
     def _has_ended(self, run: str) -> bool:
         try:

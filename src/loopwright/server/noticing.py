@@ -4,8 +4,9 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
 
-from loopwright.errors import LoopwrightError, StorageError
+from loopwright.errors import LoopwrightError
 from loopwright.server.context import Context
+from loopwright.server.enduring import enduring
 from loopwright.server.notice_words import Teller
 from loopwright.server.notices import Notice, Notices
 
@@ -33,7 +34,7 @@ class Noticing:
     async def work(self) -> None:
         """Look and send, for as long as the server lives."""
         while True:
-            with contextlib.suppress(StorageError):  # the disk may come back
+            with enduring("noticing what happened"):
                 await self.look()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._woken.wait(), OTHERS_S)

@@ -19,6 +19,7 @@ from loopwright.app.views.wire import fact_on_wire
 from loopwright.errors import LoopwrightError, NotFound, StorageError
 from loopwright.kernel.facts import GateOpened, RunFinished
 from loopwright.ports import Card, Cards, Clock, EventLog
+from loopwright.server.enduring import enduring
 from loopwright.server.outgoing import Resolve, Target, check_url, resolve
 
 HOOK, DELIVERY, SEEN = "webhook", "delivery", "webhook-seen"
@@ -261,7 +262,7 @@ class Webhooks:
         with contextlib.suppress(StorageError):
             self.begin()
         while True:
-            with contextlib.suppress(StorageError):  # the disk may come back
+            with enduring("telling webhooks"):
                 self.notice()
                 await self.deliver_due(send)
             await asyncio.sleep(LOOK_S)
