@@ -41,7 +41,7 @@ def test_a_picture_and_the_tail_are_the_whole(own: Served) -> None:
     for cut in range(1, version + 1):
         assert own.call(lambda cut=cut: carried(cut)) == whole
     shown = own("GET", f"/api/v1/runs/{run}/snapshot").json
-    assert (shown.pop("seq"), shown) == (version, whole)
+    assert (shown["seq"], shown) == (version, whole)
 
 
 def test_the_gallery_has_a_limit(own: Served) -> None:

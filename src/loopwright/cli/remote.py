@@ -63,7 +63,7 @@ class Remote:
 
     # -- asking --------------------------------------------------------------------------------
 
-    def get(self, path: str, **query: object) -> Any:  # noqa: ANN401 - JSON, as it comes
+    def get(self, path: str, /, **query: object) -> Any:  # noqa: ANN401 - JSON, as it comes
         given = {name: value for name, value in query.items() if value is not None}
         asked = f"{path}?{urlencode(given, doseq=True)}" if given else path
         return self._ask("GET", asked)
@@ -71,12 +71,28 @@ class Remote:
     def post(self, path: str, body: "dict[str, JsonValue] | None" = None) -> Any:  # noqa: ANN401 - JSON, as it comes
         return self._ask("POST", path, {} if body is None else body)
 
+    def patch(self, path: str, body: "dict[str, JsonValue]") -> Any:  # noqa: ANN401 - JSON, as it comes
+        return self._ask("PATCH", path, body)
+
+    def delete(self, path: str) -> None:
+        self._ask("DELETE", path)
+
+    def text(self, path: str) -> str:
+        """Something that is no JSON."""
+        return self._answer("GET", path, accept="*/*").decode()
+
     def _ask(self, method: str, path: str, body: object = None) -> Any:  # noqa: ANN401 - JSON, as it comes
+        data = self._answer(method, path, body)
+        return json.loads(data) if data else None
+
+    def _answer(
+        self, method: str, path: str, body: object = None, accept: str = "application/json"
+    ) -> bytes:
         self._greet()
-        status, data = self._send(method, path, body)
+        status, data = self._send(method, path, body, accept)
         if status >= 400:
             raise self._refused(status, data)
-        return json.loads(data) if data else None
+        return data
 
     def _greet(self) -> None:
         """See once that we speak the same language."""
@@ -99,11 +115,15 @@ class Remote:
             )
         self._greeted = True
 
-    def _send(self, method: str, path: str, body: object) -> tuple[int, bytes]:
+    def _send(
+        self, method: str, path: str, body: object, accept: str = "application/json"
+    ) -> tuple[int, bytes]:
         line = self._line(SECONDS)
         try:
             data = None if body is None else json.dumps(body).encode()
-            line.request(method, path, data, self._headers(has_body=data is not None))
+            line.request(
+                method, path, data, self._headers(has_body=data is not None, accept=accept)
+            )
             reply = line.getresponse()
             return reply.status, reply.read()
         except _LOST as error:
@@ -135,14 +155,13 @@ class Remote:
     def _refused(self, status: int, data: bytes) -> LoopwrightError:
         try:
             told = json.loads(data)
-            detail, code = str(told["detail"]), str(told["type"]).rpartition(":")[2]
+            detail, code, hint, errors = _said(told)
         except (ValueError, KeyError, TypeError):
             return ServerFailed(f"{self.url} answered with {status}")
-        hint = told.get("hint")
         if status == 401:
             hint = f"put a token of that server into {TOKEN}, or name a file in {TOKEN_FILE}"
         kind = _KINDS.get(status, LoopwrightError if status < 500 else ServerFailed)
-        return kind(_lines(detail, told.get("errors")), code=code, hint=hint)
+        return kind(_lines(detail, errors), code=code, hint=hint)
 
     # -- runs and gates ------------------------------------------------------------------------
 
@@ -192,15 +211,26 @@ class Remote:
         """Facts as they come, until the run has ended; a line that breaks is taken up again at the
         number that was seen last.
         """
+        path = f"/api/v1/runs/{quote(run)}/events"
+        return self._followed(path, after, last="run.finished", retry=retry)
+
+    def logs(
+        self, run: str, *, follow: bool, retry: bool = False
+    ) -> "Iterator[dict[str, JsonValue]]":
+        """What was said in a run, and with `follow` what will be, until it has ended."""
+        path = f"/api/v1/runs/{quote(run)}/logs{'' if follow else '?follow=false'}"
+        return self._followed(path, 0, last="end", retry=retry)
+
+    def _followed(
+        self, path: str, after: int, *, last: str, retry: bool
+    ) -> "Iterator[dict[str, JsonValue]]":
         self._greet()
         tries = 0
         while True:
             try:
-                for fact in self._stream(run, after):
+                for fact in self._stream(path, after, last):
                     after, tries = int(str(fact["seq"])), 0
                     yield fact
-                    if fact["kind"] == "run.finished":
-                        return
                 return
             except _LOST as error:
                 if not retry:
@@ -210,11 +240,12 @@ class Remote:
                 time.sleep(RETRIES_S[min(tries, len(RETRIES_S) - 1)])
                 tries += 1
 
-    def _stream(self, run: str, after: int) -> "Iterator[dict[str, JsonValue]]":
+    def _stream(self, path: str, after: int, last: str) -> "Iterator[dict[str, JsonValue]]":
+        """A stream until its end; without `last` before it, that is the end of the server."""
+        kind = ""
         line = self._line(QUIET_SECONDS)
         try:
             headers = self._headers(has_body=False, accept="text/event-stream")
-            path = f"/api/v1/runs/{quote(run)}/events"
             line.request("GET", path, headers={**headers, "Last-Event-ID": str(after)})
             reply = line.getresponse()
             if reply.status == 204:
@@ -222,14 +253,30 @@ class Remote:
             if reply.status >= 400:
                 raise self._refused(reply.status, reply.read())
             while text := reply.readline():
+                if text.startswith(b"event: end"):
+                    return
                 if text.startswith(b"data: "):
                     fact = json.loads(text[6:])
                     if "kind" in fact:
+                        kind = str(fact["kind"])
                         yield fact
-            # The end of a stream without the end of its run is the end of the server.
-            raise ConnectionResetError("the stream ended")
+            if kind != last:
+                raise ConnectionResetError("the stream ended")
         finally:
             line.close()
+
+
+def _said(told: "dict[str, Any]") -> tuple[str, str, str | None, object]:
+    """A refusal: its words, code, hint and what is wrong in detail. Routes that speak as another
+    system does have a shape of their own, with the hint in the words.
+    """
+    if "error" in told:
+        found = told["details"]
+        hint = found.get("hint")
+        detail = str(told["error"]).removesuffix(f" ({hint})")
+        return detail, str(found["reason"]), hint, found.get("errors")
+    code = str(told["type"]).rpartition(":")[2]
+    return str(told["detail"]), code, told.get("hint"), told.get("errors")
 
 
 def _lines(detail: str, errors: object) -> str:

@@ -12,15 +12,14 @@ from loopwright.cli.completing import complete_runs
 from loopwright.cli.door import Door, Tone
 from loopwright.cli.drawing import draw, node_of
 from loopwright.cli.figures import figure_lines
-from loopwright.cli.looking import looking, terminal_width
+from loopwright.cli.looking import terminal_width
+from loopwright.cli.sources import Source, source
 from loopwright.cli.texts import cleaned, cut, last_lines, one_line, width
 from loopwright.cli.verb import Verb, door_of
 
 if TYPE_CHECKING:
-    from loopwright.app.service import Service
     from loopwright.model.record import JsonValue
 
-_ONLY_HERE = ("loopwright retry", "loopwright skip")
 EVIDENCE_LINES = 3
 NARROWEST = 40
 _PASS_SIGNS: "dict[Tone, tuple[str, str]]" = {
@@ -55,61 +54,40 @@ def show(
 ) -> None:
     """One run: how it stands, what each pass brought, what it cost, what to do next."""
     door = door_of(ctx)
-    figures = metrics or svg is not None
-    if door.remote is not None:
-        if figures or output is not None:
-            raise click.UsageError(
-                "figures and outputs do not go with --server: ask on its machine, or read "
-                "`loopwright events RUN --server URL`",
-                ctx,
-            )
-        detail = door.remote.get(f"/api/v1/runs/{door.remote.run(run)}/snapshot")
-    else:
-        with looking(door) as service:
-            from loopwright.app.views.listing import run_detail  # noqa: PLC0415 - quick help
+    with source(door, run) as seen:
+        if output is not None:
+            _put_output(door, seen.output(output))
+        elif metrics or svg is not None:
+            _put_figures(door, seen, svg)
+        elif door.as_json:
+            door.put_json(seen.detail())
+        else:
+            put_run(door, seen.detail())
 
-            found = service.find(run)
-            if output is not None:
-                _put_output(door, service, found, output)
-                return
-            if figures:
-                _put_figures(door, service, found, svg)
-                return
-            detail = run_detail(service, found)
+
+def _put_output(door: Door, said: "dict[str, JsonValue]") -> None:
     if door.as_json:
-        door.put_json(detail)
+        door.put_json(said)
     else:
-        put_run(door, detail)
+        door.put(cleaned(str(said["output"])))
 
 
-def _put_output(door: Door, service: "Service", run: str, path: str) -> None:
-    from loopwright.app.views.outputs import output_at  # noqa: PLC0415 - help stays quick
+def _put_figures(door: Door, seen: Source, svg: Path | None) -> None:
+    from loopwright.app.views.metrics import metrics_from  # noqa: PLC0415 - help stays quick
 
-    text = output_at(service, run, path)
-    if door.as_json:
-        door.put_json({"run": run, "path": path, "output": text})
-    else:
-        door.put(cleaned(text))
-
-
-def _put_figures(door: Door, service: "Service", run: str, svg: Path | None) -> None:
-    from loopwright.app.views.metrics import metrics_of  # noqa: PLC0415 - help stays quick
-    from loopwright.app.views.picture import picture_of  # noqa: PLC0415 - help stays quick
-
-    told = metrics_of([numbered.fact for numbered in service.facts(run)], service.read_text)
     if svg is not None:
-        drawn = picture_of(told, title=service.log.row(run).headline.name)
+        drawn = seen.picture()
         if str(svg) == "-":
             door.put(drawn.rstrip())
             return
         svg.write_text(drawn, encoding="utf-8")
         door.tell(f"drew {svg}")
     elif not door.as_json:
-        signs = door.has_signs(sys.stdout)
+        signs, told = door.has_signs(sys.stdout), metrics_from(seen.figures())
         for line, tone in figure_lines(told, cells=terminal_width(), signs=signs):
             door.put(door.painted(line, tone, sys.stdout))
     if door.as_json:
-        door.put_json({"run": run, **told.as_dict()})
+        door.put_json(seen.figures())
 
 
 def put_run(door: Door, detail: "dict[str, JsonValue]") -> None:
@@ -139,18 +117,12 @@ class _Sheet:
         self._waiting(detail)
         self._line("")
         for command in _list(detail["next"]):
-            line = self._as_asked(str(command))
-            if line:
-                self._line(f"  {line}", "dim")
+            self._line(f"  {self._as_asked(str(command))}", "dim")
 
     def _as_asked(self, command: str) -> str:
-        """A command for the server that was asked, where one was; nothing if it cannot be asked."""
-        if self._door.remote is None:
-            return command
-        if command.startswith(_ONLY_HERE):
-            return ""
-        there = command.replace("loopwright logs", "loopwright events").replace(" -f", " --follow")
-        return f"{there} --server {self._door.remote.url}"
+        """A command for the server that was asked, where one was."""
+        remote = self._door.remote
+        return command if remote is None else f"{command} --server {remote.url}"
 
     def _fields(self, detail: "dict[str, JsonValue]") -> None:
         usage = detail["usage"]

@@ -80,7 +80,7 @@ class Gallery:
         if found is not None:
             return found
         picture = await self.picture(run)
-        shown = {"seq": picture.seen, **detail(self._service, picture)}
+        shown = detail(self._service, picture)
         if picture.seen >= LONG and row_ended(row) and row.version == picture.seen:
             self._keep(run, shown)
         return shown

@@ -52,6 +52,8 @@ def refuse_definition(problem: Problem, headers: Mapping[str, str]) -> Response:
 def _told(problem: Problem, headers: Mapping[str, str], status: int) -> Response:
     hint = f" ({problem.hint})" if problem.hint else ""
     details: dict[str, JsonValue] = {"reason": problem.code}
+    if problem.hint:
+        details["hint"] = problem.hint
     if problem.errors:
         details["errors"] = [dict(one) for one in problem.errors]
     told = LoopFailure(

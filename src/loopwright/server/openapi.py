@@ -133,9 +133,10 @@ def _in_query(route: Route) -> list[dict[str, object]]:
     if route.query is NoQuery:
         return []
     [schema], components = msgspec.json.schema_components([route.query], ref_template=_REF)
-    fields = components[str(schema["$ref"]).rpartition("/")[2]]["properties"]
+    found = components[str(schema["$ref"]).rpartition("/")[2]]
+    fields, needed = found["properties"], found.get("required", ())
     return [
-        {"name": name, "in": "query", "required": False, "schema": fields[name]}
+        {"name": name, "in": "query", "required": name in needed, "schema": fields[name]}
         for name in get_type_hints(route.query)
         if name in fields
     ]

@@ -110,9 +110,10 @@ def run_detail(service: Service, run: str) -> dict[str, JsonValue]:
 
 
 def detail(service: Service, picture: Picture) -> dict[str, JsonValue]:
-    """One run as a picture shows it."""
+    """One run as a picture shows it, with the number of its newest fact."""
     row, state, forked = service.log.row(picture.run), picture.state, picture.forked
     return {
+        "seq": picture.seen,
         **summary(state, service.read_text),
         "forked": {"run": forked.parent, "at": forked.place} if forked else None,
         "name": row.headline.name,

@@ -5,12 +5,13 @@ one that another process drives. Places are counted where they stand: what an in
 spent by every round around it too.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from statistics import median
 
 import msgspec
 
+from loopwright.app.service import Service
 from loopwright.app.views.findings import RoundOfFindings, Trend, compared, trend
 from loopwright.app.views.summary import ReadText
 from loopwright.kernel.calls import AgentCall, AnyCall, ModelCall, SleepCall, ToolCall
@@ -100,13 +101,33 @@ class Metrics:
 
 def metrics_of(facts: Iterable[AnyFact], read: ReadText) -> Metrics:
     """The figures of the run that these facts tell."""
-    counting = _Counting(read)
+    counting = Counting(read)
     for fact in facts:
         counting.take(fact)
     return counting.told()
 
 
-class _Counting:
+def run_metrics(service: Service, run: str) -> Metrics:
+    """The figures of a run in the log here."""
+    return metrics_of((one.fact for one in service.facts(run)), service.read_text)
+
+
+def metrics_from(told: Mapping[str, JsonValue]) -> Metrics:
+    """Figures that were written as JSON, here or by a server; what a later version has besides is
+    left out.
+    """
+    return Metrics(
+        rounds=[_round_from(one) for one in _dicts(told["rounds"])],
+        stages=[_part_from(one) for one in _dicts(told["stages"])],
+        roles=[_part_from(one) for one in _dicts(told["roles"])],
+        total=msgspec.convert(told["total"], Spent),
+        trends=msgspec.convert(told["trends"], dict[str, Trend]),
+    )
+
+
+class Counting:
+    """The figures of one run, fact by fact."""
+
     def __init__(self, read: ReadText) -> None:
         self._read = read
         self._rounds: dict[str, Round] = {}
@@ -191,6 +212,20 @@ def _round(one: Round) -> dict[str, JsonValue]:
     ]
     told["findings"] = one.findings
     return told
+
+
+def _round_from(told: Mapping[str, JsonValue]) -> Round:
+    said = _dicts(told["verdicts"])
+    verdicts = {f"{n}:{one['check']}": one["verdict"] for n, one in enumerate(said)}
+    return msgspec.convert({**told, "verdicts": verdicts}, Round)
+
+
+def _part_from(told: Mapping[str, JsonValue]) -> Part:
+    return Part(str(told["name"]), msgspec.convert(told, Spent))
+
+
+def _dicts(value: JsonValue) -> list[dict[str, JsonValue]]:
+    return msgspec.convert(value, list[dict[str, JsonValue]])
 
 
 def _part(one: Part) -> dict[str, JsonValue]:

@@ -180,7 +180,7 @@ async def events(asked: Asked) -> Answer:
     row = log.row(run)
     teller = Teller(service, run)
     if wants_stream(asked.request):
-        stream = _stream(asked, teller, cursor(asked.request, query))
+        stream = _stream(asked, teller, cursor(asked.request, query.after))
         return StreamingResponse(stream, media_type=STREAM, headers={"X-Accel-Buffering": "no"})
     found = list(told(service, run, log.read(run), query.after or 0))
     return Events(runId=run, events=found, seq=row.version)

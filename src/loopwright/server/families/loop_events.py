@@ -24,7 +24,7 @@ GONE = "cancelled"
 async def events(asked: Asked) -> Answer:
     """Refused before anything is sent, if there is no such loop."""
     run = row_of(asked).run
-    after = cursor(asked.request, asked.query(EventsQuery))
+    after = cursor(asked.request, asked.query(EventsQuery).after)
     headers = {"X-Accel-Buffering": "no", "Cache-Control": "no-store"}
     return StreamingResponse(_stream(asked, run, after), media_type=STREAM, headers=headers)
 

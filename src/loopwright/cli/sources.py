@@ -1,0 +1,111 @@
+"""Where a run is looked at: in the log here, or at a server elsewhere. Both tell the same."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Protocol
+from urllib.parse import quote
+
+from loopwright.cli.door import Door
+from loopwright.cli.looking import looking
+
+if TYPE_CHECKING:
+    from loopwright.app.service import Service
+    from loopwright.cli.remote import Remote
+    from loopwright.model.record import JsonValue
+
+
+class Source(Protocol):
+    """One run, to look at."""
+
+    run: str
+
+    def detail(self) -> "dict[str, JsonValue]":
+        """Everything that a page shows."""
+
+    def figures(self) -> "dict[str, JsonValue]":
+        """What every round, stage and role took and cost."""
+
+    def picture(self) -> str:
+        """The same as SVG."""
+
+    def output(self, path: str) -> "dict[str, JsonValue]":
+        """All that one step or pass said."""
+
+    def entries(self, *, follow: bool) -> "Iterator[dict[str, JsonValue]]":
+        """What agents, checks and people said."""
+
+
+@contextmanager
+def source(door: Door, reference: str) -> Iterator[Source]:
+    """A run by a name that people give it."""
+    if door.remote is not None:
+        yield _There(door.remote, reference, retry=not door.wanted.no_retry)
+        return
+    with looking(door) as service:
+        yield _Here(service, reference)
+
+
+class _Here:
+    """A run in the log here."""
+
+    def __init__(self, service: "Service", reference: str) -> None:
+        self.run = service.find(reference)
+        self._service = service
+
+    def detail(self) -> "dict[str, JsonValue]":
+        from loopwright.app.views.listing import run_detail  # noqa: PLC0415 - help stays quick
+
+        return run_detail(self._service, self.run)
+
+    def figures(self) -> "dict[str, JsonValue]":
+        from loopwright.app.views.metrics import run_metrics  # noqa: PLC0415 - help stays quick
+
+        return {"run": self.run, **run_metrics(self._service, self.run).as_dict()}
+
+    def picture(self) -> str:
+        from loopwright.app.views.metrics import run_metrics  # noqa: PLC0415 - help stays quick
+        from loopwright.app.views.picture import picture_of  # noqa: PLC0415 - help stays quick
+
+        title = self._service.log.row(self.run).headline.name
+        return picture_of(run_metrics(self._service, self.run), title=title)
+
+    def output(self, path: str) -> "dict[str, JsonValue]":
+        from loopwright.app.views.outputs import output_at  # noqa: PLC0415 - help stays quick
+
+        return output_at(self._service, self.run, path)
+
+    def entries(self, *, follow: bool) -> "Iterator[dict[str, JsonValue]]":
+        from loopwright.app.following import follow as following  # noqa: PLC0415 - quick help
+        from loopwright.app.views.logbook import Logbook  # noqa: PLC0415 - help stays quick
+
+        service, run = self._service, self.run
+        book = Logbook(service.plan(service.facts(run)[0].fact), service.read_text)
+        facts = following(service, run) if follow else iter(service.facts(run))
+        return (entry.as_dict() for entry in map(book.take, facts) if entry is not None)
+
+
+class _There:
+    """A run at a server elsewhere."""
+
+    def __init__(self, remote: "Remote", reference: str, *, retry: bool) -> None:
+        self.run = remote.run(reference)
+        self._remote, self._retry = remote, retry
+        self._base = f"/api/v1/runs/{quote(self.run)}"
+
+    def detail(self) -> "dict[str, JsonValue]":
+        found: dict[str, JsonValue] = self._remote.get(f"{self._base}/snapshot")
+        return found
+
+    def figures(self) -> "dict[str, JsonValue]":
+        found: dict[str, JsonValue] = self._remote.get(f"{self._base}/metrics")
+        return found
+
+    def picture(self) -> str:
+        return self._remote.text(f"{self._base}/picture")
+
+    def output(self, path: str) -> "dict[str, JsonValue]":
+        found: dict[str, JsonValue] = self._remote.get(f"{self._base}/output", path=path)
+        return found
+
+    def entries(self, *, follow: bool) -> "Iterator[dict[str, JsonValue]]":
+        return self._remote.logs(self.run, follow=follow, retry=self._retry)

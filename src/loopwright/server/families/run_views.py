@@ -1,0 +1,136 @@
+"""What a run has to show: its figures, as a picture too, what one place said, what all said."""
+
+from typing import Annotated
+
+import msgspec
+from starlette.responses import Response
+
+from loopwright.app.views.logbook import Logbook
+from loopwright.app.views.metrics import Counting, Metrics
+from loopwright.app.views.outputs import Outputs
+from loopwright.app.views.picture import picture_of
+from loopwright.model.record import JsonValue
+from loopwright.ports import Numbered
+from loopwright.server.families.events import cursor, streamed, wants_stream
+from loopwright.server.routes import Answer, Asked, Family, Query, Route
+from loopwright.server.shapes import LogPage, RunFigures, RunOutput
+from loopwright.server.streaming import Telling, facts_of
+
+BASE = "/api/v1/runs/{run}"
+SVG = "image/svg+xml"
+
+
+class OutputQuery(Query):
+    """The path of a step or a pass, such as main.0.plan."""
+
+    path: Annotated[str, msgspec.Meta(min_length=1, max_length=4_000)]
+
+
+class LogsQuery(Query):
+    """From which number on, and how many at most; a stream with `follow=false` has an end."""
+
+    after: Annotated[int, msgspec.Meta(ge=0, le=1_000_000_000)] | None = None
+    limit: Annotated[int, msgspec.Meta(ge=1, le=1_000)] = 200
+    follow: bool = True
+
+
+async def figures(asked: Asked) -> Answer:
+    run = asked.params["run"]
+    return {"run": run, **(await _metrics(asked, run)).as_dict()}
+
+
+async def picture(asked: Asked) -> Answer:
+    run = asked.params["run"]
+    title = asked.context.here.log.row(run).headline.name
+    drawn = picture_of(await _metrics(asked, run), title=title)
+    alone = {"Content-Security-Policy": "sandbox; default-src 'none'; style-src 'unsafe-inline'"}
+    return Response(drawn, media_type=SVG, headers=alone)
+
+
+async def _metrics(asked: Asked, run: str) -> Metrics:
+    counting = Counting(asked.context.service.read_text)
+    async for one in facts_of(asked.context, run):
+        counting.take(one.fact)
+    return counting.told()
+
+
+async def output(asked: Asked) -> Answer:
+    run = asked.params["run"]
+    outputs = Outputs(asked.context.service, run)
+    async for one in facts_of(asked.context, run):
+        outputs.take(one.fact)
+    return outputs.at(asked.query(OutputQuery).path)
+
+
+async def logs(asked: Asked) -> Answer:
+    run, query, service = asked.params["run"], asked.query(LogsQuery), asked.context.service
+    version = asked.context.here.log.row(run).version
+    first = service.log.read(run, limit=1) or service.facts(run)  # which tells what is wrong
+    book = Logbook(service.plan(first[0].fact), service.read_text)
+
+    def told(numbered: Numbered) -> dict[str, JsonValue] | None:
+        entry = book.take(numbered)
+        return None if entry is None else entry.as_dict()
+
+    if wants_stream(asked.request):
+        after = cursor(asked.request, query.after)
+        telling = Telling(after=after, told=told, whole=True, follow=query.follow)
+        return streamed(asked, run, telling)
+    after = query.after or 0
+    entries: list[dict[str, JsonValue]] = []
+    more: int | None = None
+    async for one in facts_of(asked.context, run):
+        entry = told(one)
+        if entry is None or one.seq <= after:
+            continue
+        if len(entries) == query.limit:
+            more = int(str(entries[-1]["seq"]))
+            break
+        entries.append(entry)
+    return {"run": run, "entries": entries, "seq": version, "next": more}
+
+
+FAMILY = Family(
+    name="run views",
+    prefix="/api/v1/runs",
+    routes=(
+        Route(
+            method="GET",
+            path=f"{BASE}/metrics",
+            handle=figures,
+            need="viewer",
+            say="What every round, stage and role took and cost, as `show --metrics --json` has it",
+            answer=RunFigures,
+        ),
+        Route(
+            method="GET",
+            path=f"{BASE}/picture",
+            handle=picture,
+            need="viewer",
+            say="Findings and spend of every round, drawn as SVG",
+            answer=str,
+            media=SVG,
+        ),
+        Route(
+            method="GET",
+            path=f"{BASE}/output",
+            handle=output,
+            need="viewer",
+            say="All that one step or pass said",
+            query=OutputQuery,
+            answer=RunOutput,
+        ),
+        Route(
+            method="GET",
+            path=f"{BASE}/logs",
+            handle=logs,
+            need="viewer",
+            say="What agents, checks and people said: server-sent events, or JSON where that is "
+            "accepted alone",
+            query=LogsQuery,
+            answer=LogPage,
+            streams=True,
+            also=(204,),
+        ),
+    ),
+)
