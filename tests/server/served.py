@@ -3,16 +3,20 @@
 import asyncio
 import http.client
 import json
+import os
 import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from loopwright.app.home_line import Held
 from loopwright.app.settings import Settings
 from loopwright.server.context import Context, Limits, Serving
+from loopwright.server.holding import announce, holding
+from loopwright.server.home_door import home_door
 from loopwright.server.serving import living, quiet_server
 
 SECONDS = 20.0
@@ -140,6 +144,8 @@ class Served:
 class _Thread(threading.Thread):
     """The server, in a thread of its own."""
 
+    held = False  # whether commands of the home find it
+
     def __init__(self, settings: Settings, how: Serving, folder: Path, sock: socket.socket) -> None:
         super().__init__(daemon=True)
         self.settings, self.how, self.folder, self.sock = settings, how, folder, sock
@@ -156,7 +162,12 @@ class _Thread(threading.Thread):
             self.ready.set()
 
     async def _main(self) -> None:
-        async with living(self.settings, self.how) as (context, app):
+        async with AsyncExitStack() as stack:
+            handle = stack.enter_context(holding(self.settings.home)) if self.held else None
+            context, app = await stack.enter_async_context(living(self.settings, self.how))
+            if handle is not None:
+                await stack.enter_async_context(home_door(context))
+                announce(handle, Held(pid=os.getpid(), url=self.how.url, version="0"))
             server = quiet_server(app, self.how)
             first = context.access.first_token()
             self.one = Served(self.how.port, self.folder, context, asyncio.get_running_loop())
@@ -175,6 +186,7 @@ def served(
     home: str = "home",
     at: int = 0,
     send_buffer: int | None = None,
+    held: bool = False,
     more: Mapping[str, Any] | None = None,
     **serving: Any,
 ) -> Iterator[Served]:
@@ -189,6 +201,7 @@ def served(
         port = sock.getsockname()[1]
         how = Serving(port=port, workspace=folder, limits=limits or UNHURRIED, **serving)
         thread = _Thread(settings, how, folder, sock)
+        thread.held = held
         thread.start()
         assert thread.ready.wait(SECONDS)
         if thread.one is not None:

@@ -15,13 +15,14 @@ from typing import Any
 
 import pytest
 
+from loopwright.app.home_line import Held, address_of
 from loopwright.app.settings import Settings
 from loopwright.cli.main import main
 from loopwright.cli.problems import problem_of
 from loopwright.errors import LoopwrightError
 from loopwright.server import serving as serving_room
 from loopwright.server.context import Serving
-from loopwright.server.holding import Held, address_of, announce, holding
+from loopwright.server.holding import announce, holding
 from loopwright.server.serving import serve
 from tests.server.served import Served
 

@@ -58,7 +58,7 @@ async def resume_all(here: Local) -> list[tuple[str, int]]:
     seen = {row.run: row.version for row in here.service.rows(OPEN_STATUSES)}
     resumed: list[str] = []
     for row in here.service.rows(("paused",)):
-        if driver_pid(row) is None:
+        if driver_pid(row) in (None, here.driver.server_pid):
             try:
                 await here.service.resume(row.run, by=current_user())
             except StorageError as error:  # one that is damaged must not hold up the others

@@ -5,10 +5,13 @@ import subprocess
 import sys
 from dataclasses import dataclass
 
+from loopwright.app.home_line import held_by
 from loopwright.app.opening import open_reader
+from loopwright.app.served import ServedDriver
 from loopwright.app.service import Start
 from loopwright.app.settings import Settings
 from loopwright.app.views.summary import summary
+from loopwright.app.wiring import near
 from loopwright.errors import StorageError
 from loopwright.model.record import JsonValue
 
@@ -22,8 +25,12 @@ class Detached:
     summary: dict[str, JsonValue]
 
 
-def start_in_background(settings: Settings, start: Start) -> Detached:
-    """Create a run, and start a process that takes it up and drives it until it rests."""
+def start_in_background(settings: Settings, start: Start, *, alone: bool = False) -> Detached:
+    """Create a run that the server of this home drives; where there is none, start a process that
+    takes it up and drives it until it rests.
+    """
+    if not alone and held_by(settings.home) is not None:
+        return asyncio.run(_start_at_server(settings, start))
     service = open_reader(settings)
     try:
         run = asyncio.run(service.start(start))
@@ -32,6 +39,15 @@ def start_in_background(settings: Settings, start: Start) -> Detached:
     finally:
         service.log.close()
     return Detached(run=run, pid=drive_in_background(settings, run), summary=seen)
+
+
+async def _start_at_server(settings: Settings, start: Start) -> Detached:
+    async with near(settings) as here:
+        run = await here.service.start(start)
+        seen = summary(here.service.state(run), here.service.read_text)
+        driver = here.driver
+        pid = await driver.taken_up(run) if isinstance(driver, ServedDriver) else None
+    return Detached(run=run, pid=pid or drive_in_background(settings, run), summary=seen)
 
 
 def drive_in_background(settings: Settings, run: str) -> int:

@@ -252,7 +252,7 @@ async def _create(
         blobs=blobs,
         headline=headline,
         gates_opened=gate_changes(state.run, facts)[0],
-        owner=service.driver.owner if service.driver is not None else None,
+        owner=service.driver.first_owner if service.driver is not None else None,
         audit=audit_rows(
             state.run, [f for f in facts if isinstance(f, RunForked)][-1:], service.via
         ),

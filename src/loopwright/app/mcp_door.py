@@ -8,7 +8,7 @@ from loopwright.app.detaching import drive_in_background
 from loopwright.app.loop_tools import LoopTools
 from loopwright.app.role_loops import Loops
 from loopwright.app.settings import Settings
-from loopwright.app.wiring import local
+from loopwright.app.wiring import near
 from loopwright.ports import OPEN_STATUSES
 
 INSTRUCTIONS = (
@@ -18,13 +18,19 @@ INSTRUCTIONS = (
 
 
 async def serve(
-    settings: Settings, *, cwd: Path, agents: Sequence[str], session: str, answers: bool
+    settings: Settings,
+    *,
+    cwd: Path,
+    agents: Sequence[str],
+    session: str,
+    answers: bool,
+    alone: bool = False,
 ) -> list[str]:
     """Serve until the client has gone. Loops that are under way then are driven on by a process
     of their own; the answer names them.
     """
     library = import_module("loopwright.tools.serving")
-    async with local(settings, via="mcp") as here:
+    async with near(settings, via="mcp", alone=alone) as here:
         loops = Loops(here=here, settings=settings, cwd=cwd, agents=agents)
         tools = LoopTools(loops=loops, session=session, answers=answers)
         await library.serve_stdio(

@@ -150,7 +150,7 @@ class Service:
             facts=[first],
             blobs=blobs,
             headline=headline,
-            owner=driver.owner if driver else None,
+            owner=driver.first_owner if driver else None,
             audit=audit_rows(run, [first], self.via),
         )
         try:

@@ -11,6 +11,7 @@ from loopwright.app.granting import servers_of
 from loopwright.app.opening import open_log, open_reader, owner_alive, this_owner
 from loopwright.app.purse import Guarded
 from loopwright.app.schemas import schema_problem
+from loopwright.app.served import Line, Say, ServedDriver, Server, reach
 from loopwright.app.service import Service
 from loopwright.app.settings import Settings
 from loopwright.app.stage_servers import StageServers
@@ -26,6 +27,7 @@ from loopwright.stores import SqliteLog, SqliteTrackers
 __all__ = [
     "Local",
     "local",
+    "near",
     "open_log",
     "open_reader",
     "owner_alive",
@@ -48,8 +50,22 @@ class Local:
 
 
 @asynccontextmanager
-async def local(settings: Settings, via: str = "cli") -> AsyncIterator[Local]:
-    """Open everything, and close it in order, whatever happens."""
+async def near(
+    settings: Settings, via: str = "cli", *, say: Say = lambda _: None, alone: bool = False
+) -> AsyncIterator[Local]:
+    """Everything, with runs driven by the server of this home where there is one."""
+    line = None if alone else await reach(settings.home, say)
+    async with local(settings, via, line=line, say=say) as here:
+        yield here
+
+
+@asynccontextmanager
+async def local(
+    settings: Settings, via: str = "cli", *, line: Line | None = None, say: Say = lambda _: None
+) -> AsyncIterator[Local]:
+    """Open everything, and close it in order, whatever happens. Runs are driven here, or at the
+    other end of the line.
+    """
     collect_seldom()
     bus, clock = LiveBus(), SystemClock()
     with closing(open_log(settings)) as log:
@@ -68,7 +84,17 @@ async def local(settings: Settings, via: str = "cli") -> AsyncIterator[Local]:
         performer = LocalPerformer(bus, schema_problem, models=chats.performer)
         purse = settings.budget
         paid = performer if purse.is_open else Guarded(performer, purse, log, clock)
-        driver = LocalDriver(log, paid, clock=clock, owner=owner, check_schema=schema_problem)
+        if line is None:
+            driver = LocalDriver(log, paid, clock=clock, owner=owner, check_schema=schema_problem)
+        else:
+            driver = ServedDriver(
+                log,
+                paid,
+                clock=clock,
+                owner=owner,
+                check_schema=schema_problem,
+                server=Server(line=line, home=settings.home, bus=bus, heard=log.heard, say=say),
+            )
         performer.ask_through(driver.ask)
         performer.serve_stages(StageServers(desks, chats.workshop, settings.results).serve)
         performer.look_through(desks.look)

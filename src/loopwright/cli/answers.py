@@ -66,7 +66,12 @@ def _verb(
         click.argument("text", metavar="TEXT" if needs_text else "[TEXT]", required=False),
         click.argument("reference", metavar="ID", shell_complete=complete_gates),
         click.command(
-            name, cls=Verb, remote=True, help=f"{summary}\n\n{_DRIVING}", examples=examples
+            name,
+            cls=Verb,
+            drives=True,
+            remote=True,
+            help=f"{summary}\n\n{_DRIVING}",
+            examples=examples,
         ),
     ]
     made: Any = answer

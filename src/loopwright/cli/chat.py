@@ -26,6 +26,7 @@ class _Given(TypedDict):
 
 @click.command(
     cls=Verb,
+    drives=True,
     examples=[
         ("loopwright chat --agent model:anthropic/claude-sonnet-4-5", "talk here"),
         ("loopwright chat --resume run_01", "go on where it was left, also after a crash"),
@@ -72,11 +73,11 @@ def chat(ctx: click.Context, /, *, file: str | None, **given: Unpack[_Given]) ->
 
 
 async def _chat(door: Door, options: "ChatOptions") -> int:
-    from loopwright.app.wiring import local  # noqa: PLC0415 - help stays quick
+    from loopwright.app.wiring import near  # noqa: PLC0415 - help stays quick
     from loopwright.cli.chat_session import ChatSession  # noqa: PLC0415 - help stays quick
     from loopwright.cli.lines import Lines  # noqa: PLC0415 - help stays quick
 
-    async with local(door.settings, via="chat") as here:
+    async with near(door.settings, via="chat", say=door.say, alone=door.wanted.here) as here:
         lines = Lines(history=door.settings.home / "chat-history", complete=lambda _before: [])
         session = ChatSession(door, here, options, lines)
         await session.begin()

@@ -75,6 +75,7 @@ def stop(ctx: click.Context, /, *, run: str) -> None:
 
 @click.command(
     cls=Verb,
+    drives=True,
     remote=True,
     examples=[
         ("loopwright resume run_01", "a paused run, or one that a crash left behind"),
@@ -152,9 +153,9 @@ def resume(
 
 
 async def _with_local(door: Door, work: "Callable[[Local], Awaitable[list[str]]]") -> list[str]:
-    from loopwright.app.wiring import local  # noqa: PLC0415 - help stays quick
+    from loopwright.app.wiring import near  # noqa: PLC0415 - help stays quick
 
-    async with local(door.settings) as here:
+    async with near(door.settings, say=door.say) as here:
         return await work(here)
 
 

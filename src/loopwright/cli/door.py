@@ -42,6 +42,7 @@ class Wanted:
     quiet: bool = False
     server: str | None = None
     no_retry: bool = False
+    here: bool = False
 
 
 class Door:
@@ -72,6 +73,8 @@ class Door:
         """The server that is asked in the place of the log here."""
         if self.wanted.server is None:
             return None
+        if self.wanted.here:
+            raise click.UsageError("--here and --server exclude each other")
         from loopwright.cli.remote import Remote  # noqa: PLC0415 - only when asked for
 
         return Remote(self.wanted.server, self.say)

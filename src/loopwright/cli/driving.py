@@ -12,7 +12,7 @@ from loopwright.app.views.listing import driver_pid
 from loopwright.app.views.progress import Progress
 from loopwright.app.views.summary import summary
 from loopwright.app.views.words import answering, capped_words, headline
-from loopwright.app.wiring import Local, local
+from loopwright.app.wiring import Local, near
 from loopwright.cli.asking import ask
 from loopwright.cli.door import Door, Tone
 from loopwright.cli.leaving import Leaving
@@ -196,7 +196,13 @@ async def _drive(door: Door, begin: Begin, manner: Manner) -> int:
             except LoopwrightError as error:
                 one.view.note(str(error))
 
-    async with local(door.settings) as here:
+    def say(text: str) -> None:
+        if attended:
+            attended[0].view.note(text)
+        else:
+            door.say(text)
+
+    async with near(door.settings, say=say, alone=door.wanted.here) as here:
         leaving = Leaving(pause)
         with leaving.listening():
             elsewhere: list[dict[str, JsonValue]] = []
@@ -210,11 +216,14 @@ async def _drive(door: Door, begin: Begin, manner: Manner) -> int:
                 view = choose_view(door, taken.run, jsonl=manner.jsonl, several=manner.several)
                 tick_s = SLOW_TICK_S if manner.several else TICK_S
                 attended.append(Attendance(here, taken, view, leaving, tick_s=tick_s))
+            if attended and here.driver.server_pid is not None:
+                door.say(here.driver.server_words())
             if leaving.pausing:
                 await pause()
             codes = await _attend_all(door, here, attended, manner)
         results = [one.result() for one in attended]
-    _tell_results(door, attended, [*results, *elsewhere], manner)
+        goes_on = here.driver.server_pid is not None
+    _tell_results(door, attended, [*results, *elsewhere], manner, goes_on=goes_on)
     return leaving.code if leaving.code is not None else worst(codes)
 
 
@@ -292,9 +301,11 @@ def _tell_results(
     attended: list[Attendance],
     results: list[dict[str, JsonValue]],
     manner: Manner,
+    *,
+    goes_on: bool,
 ) -> None:
     for one in attended:
-        _tell_state(door, one)
+        _tell_state(door, one, goes_on=goes_on)
     if manner.several:
         if door.as_json:
             door.put_json({"runs": list(results)})
@@ -305,7 +316,7 @@ def _tell_results(
                 put_result(door, result)
 
 
-def _tell_state(door: Door, one: Attendance) -> None:
+def _tell_state(door: Door, one: Attendance, *, goes_on: bool) -> None:
     state = one.progress.state
     status = status_of(state)
     tones: dict[str, Tone] = {"completed": "good", "failed": "bad", "exhausted": "warn"}
@@ -313,6 +324,8 @@ def _tell_state(door: Door, one: Attendance) -> None:
     if status == "waiting":
         for gate in state.gates.values():
             door.say(f"  {answering(gate)}")
+    elif status == "running" and goes_on:
+        door.say(f"  it goes on at the server; `loopwright logs {one.run} -f` follows it")
     elif status in ("paused", "running"):
         door.say(f"  loopwright resume {one.run}   takes it up again")
     elif words := capped_words(state):

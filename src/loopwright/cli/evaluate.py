@@ -22,6 +22,7 @@ TEXT_LINES = 10
 
 @click.command(
     cls=Verb,
+    drives=True,
     examples=[
         ("loopwright eval run_01", "what the run came to"),
         ("loopwright eval run_01 --expect expect.yaml", "and what evaluators say of it"),
@@ -95,7 +96,7 @@ def _evaluate_run(door: Door, run: str, expect: str | None, judge: str | None) -
         no_judge,
     )
     from loopwright.app.evaluations import read_expectation  # noqa: PLC0415 - help stays quick
-    from loopwright.app.wiring import local  # noqa: PLC0415 - help stays quick
+    from loopwright.app.wiring import near  # noqa: PLC0415 - help stays quick
 
     wanted = read_expectation(Path(expect)) if expect is not None else None
     with looking(door) as service:
@@ -113,7 +114,7 @@ def _evaluate_run(door: Door, run: str, expect: str | None, judge: str | None) -
     async def judging() -> "Evaluated":
         if not asks:
             return await Jury().about(found, wanted.evaluators, asked)
-        async with local(door.settings) as here:
+        async with near(door.settings, say=door.say, alone=door.wanted.here) as here:
             return await Jury(here=here, judge=judge).about(found, wanted.evaluators, asked)
 
     return asyncio.run(judging())
@@ -134,11 +135,11 @@ def _put_run(door: Door, found: "Evaluated") -> int:
 
 def _run_cases(door: Door, cases: "Cases") -> "list[Evaluated]":
     from loopwright.app.evaluating import run_case  # noqa: PLC0415 - help stays quick
-    from loopwright.app.wiring import local  # noqa: PLC0415 - help stays quick
+    from loopwright.app.wiring import near  # noqa: PLC0415 - help stays quick
 
     async def running() -> "list[Evaluated]":
         found = []
-        async with local(door.settings) as here:
+        async with near(door.settings, say=door.say, alone=door.wanted.here) as here:
             for name, case in cases.evaluation.numbered():
                 one = await run_case(here, cases, name, case)
                 found.append(one)

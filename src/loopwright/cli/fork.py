@@ -27,6 +27,7 @@ class _Given(TypedDict):
 
 @click.command(
     cls=Verb,
+    drives=True,
     examples=[
         ("loopwright fork run_01 --at main.2", "everything through the third pass is kept"),
         ("loopwright fork run_01 --at 3", "the same: a number alone counts passes from 1"),

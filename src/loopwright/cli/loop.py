@@ -29,6 +29,7 @@ class _Shape(TypedDict):
 
 @click.command(
     cls=Verb,
+    drives=True,
     examples=[
         (
             'loopwright loop "Make the tests pass" --agent command:./agent --until-command pytest',

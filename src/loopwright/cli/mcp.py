@@ -10,6 +10,7 @@ from loopwright.cli.verb import Verb, door_of
 
 @click.command(
     cls=Verb,
+    drives=True,
     examples=[
         ("claude mcp add loopwright -- loopwright mcp", "Claude Code may start loops from now on"),
         ("loopwright mcp --agent claude --allow-answers", "and may answer gates, too"),
@@ -45,6 +46,7 @@ def mcp(
     left = asyncio.run(
         serve(
             door.settings,
+            alone=door.wanted.here,
             cwd=Path(workspace).absolute() if workspace else Path.cwd(),
             agents=agents,
             session=session,

@@ -3,7 +3,6 @@
 import sys
 from contextlib import closing, contextmanager
 from datetime import datetime
-from importlib import import_module
 from typing import TYPE_CHECKING
 
 import click
@@ -42,8 +41,9 @@ def _me() -> str:
 
 def _server(door: Door) -> str:
     """Where the server of this home is, or a word for it."""
-    holding = import_module("loopwright.server.holding")  # a sibling: loaded by its name
-    return str(holding.address_of(door.settings.home) or "SERVER")
+    from loopwright.app.home_line import address_of  # noqa: PLC0415 - help stays quick
+
+    return address_of(door.settings.home) or "SERVER"
 
 
 def _done(door: Door, words: str, told: dict[str, object]) -> None:

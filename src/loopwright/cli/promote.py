@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 @click.command(
     cls=Verb,
+    drives=True,
     examples=[
         ("loopwright promote agent.yaml", "run the suites that it names, with its own model"),
         (
@@ -90,11 +91,11 @@ async def _try(door: Door, trial: "Trial") -> "Promotion":
         try_out,
     )
     from loopwright.app.promoting import promote as record  # noqa: PLC0415 - help stays quick
-    from loopwright.app.wiring import local  # noqa: PLC0415 - help stays quick
+    from loopwright.app.wiring import near  # noqa: PLC0415 - help stays quick
 
     results: list[Result] = []
     done = 0
-    async with local(door.settings) as here:
+    async with near(door.settings, say=door.say, alone=door.wanted.here) as here:
         async for found in try_out(here, trial):
             if isinstance(found, Result):
                 results.append(found)

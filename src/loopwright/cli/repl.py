@@ -13,6 +13,7 @@ GREETING = "/help lists the commands, Tab completes, /quit leaves"
 
 @click.command(
     cls=Verb,
+    drives=True,
     examples=[
         ("loopwright repl", "a prompt with history and completion"),
         ("loopwright repl --agent claude", "what stands behind agents that a file only names"),
@@ -35,12 +36,12 @@ def repl(ctx: click.Context, /, *, agents: tuple[str, ...]) -> int:
 
 
 async def _repl(door: Door, agents: tuple[str, ...]) -> int:
-    from loopwright.app.wiring import local  # noqa: PLC0415 - help stays quick
+    from loopwright.app.wiring import near  # noqa: PLC0415 - help stays quick
     from loopwright.cli.lines import Lines  # noqa: PLC0415 - help stays quick
     from loopwright.cli.repl_commands import complete, obey  # noqa: PLC0415 - help stays quick
     from loopwright.cli.repl_session import Session  # noqa: PLC0415 - help stays quick
 
-    async with local(door.settings) as here:
+    async with near(door.settings, say=door.say, alone=door.wanted.here) as here:
         with Session(door, here, agents) as session:
             lines = Lines(
                 history=door.settings.home / "history",

@@ -128,7 +128,10 @@ class Session:
                 shown.pull()
         left = [run for run in self._shown if self.here.driver.is_driving(run)]
         for run in left:
-            self.door.say(f"{run} stops here; `loopwright resume {run}` takes it up again")
+            if self.here.driver.server_pid is not None:
+                self.door.say(f"{run} goes on at the server")
+            else:
+                self.door.say(f"{run} stops here; `loopwright resume {run}` takes it up again")
 
     def _written(self, run: str) -> None:
         if run in self._shown:

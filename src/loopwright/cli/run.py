@@ -22,6 +22,7 @@ STDIN = "-"
 
 @click.command(
     cls=Verb,
+    drives=True,
     remote=True,
     examples=[
         ("loopwright run fix.yaml", "drive it here until it rests"),

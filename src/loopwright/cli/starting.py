@@ -192,7 +192,7 @@ def _start_detached(door: Door, start: "Start") -> int:
     """Create a run and let a process in the background drive it."""
     from loopwright.app.detaching import start_in_background  # noqa: PLC0415 - help stays quick
 
-    started = start_in_background(door.settings, start)
+    started = start_in_background(door.settings, start, alone=door.wanted.here)
     if door.as_json:
         door.put_json(started.summary)
     else:

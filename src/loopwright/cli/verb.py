@@ -83,6 +83,18 @@ def server_options(*, watches: bool) -> list[click.Parameter]:
     return options
 
 
+def here_option() -> click.Parameter:
+    """The flag of commands that drive runs."""
+    return click.Option(
+        ["--here"],
+        is_flag=True,
+        envvar="LOOPWRIGHT_HERE",
+        expose_value=False,
+        callback=_keep,
+        help="Drive in this process, although a server of this data directory runs.",
+    )
+
+
 class Verb(click.Command):
     """A command of this product."""
 
@@ -92,9 +104,14 @@ class Verb(click.Command):
         examples: Sequence[Example] = (),
         remote: bool = False,
         watches: bool = False,
+        drives: bool = False,
         **kwargs: Any,  # noqa: ANN401 - the same
     ) -> None:
-        more = [*(server_options(watches=watches) if remote else ()), *common_options()]
+        more = [
+            *([here_option()] if drives else ()),
+            *(server_options(watches=watches) if remote else ()),
+            *common_options(),
+        ]
         kwargs["params"] = [*(kwargs.get("params") or []), *more]
         kwargs.setdefault("context_settings", CONTEXT)
         super().__init__(*args, **kwargs)

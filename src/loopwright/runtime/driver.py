@@ -25,6 +25,8 @@ HOPELESS = frozenset({"closed", "damaged", "newer-schema"})
 class LocalDriver:
     """Drives runs of a log with one performer."""
 
+    server_pid: int | None = None  # of a server that drives in the place of this process
+
     def __init__(
         self,
         log: EventLog,
@@ -56,6 +58,15 @@ class LocalDriver:
     def is_closed(self) -> bool:
         return self._closed
 
+    def server_words(self) -> str:
+        """Who drives in our place, in a few words."""
+        return ""
+
+    @property
+    def first_owner(self) -> Owner | None:
+        """Who owns a run from its first fact on."""
+        return self.owner
+
     # -- taking up runs ----------------------------------------------------------------------------
 
     def open(self) -> None:
@@ -86,7 +97,7 @@ class LocalDriver:
         found = {row.run: row for row in rows if row.run not in self._actors}
         mine = self._claim(list(found))
         self._mine.update(mine)
-        working = [run for run in mine if _has_work(found[run].headline)]
+        working = [run for run in mine if has_work(found[run].headline)]
         return [run for run in working if self._taken_up(run, found[run])]
 
     def _taken_up(self, run: str, row: RunRow | None = None) -> bool:
@@ -105,11 +116,7 @@ class LocalDriver:
         answers = self.log.claim(runs, self.owner) if runs else {}
         for run, other in answers.items():
             if other is not None and refuse:
-                raise Conflict(
-                    f"{run} is driven by process {other.pid} on this machine",
-                    code="already-driven",
-                    hint="it sees what you write; or end that process first",
-                )
+                raise already_driven(run, other)
         return [run for run, other in answers.items() if other is None]
 
     def _load(self, run: str, row: RunRow | None = None) -> None:
@@ -275,6 +282,14 @@ class LocalDriver:
         self.log.release(mine, self.owner)
 
 
-def _has_work(headline: Headline) -> bool:
+def already_driven(run: str, other: Owner) -> Conflict:
+    return Conflict(
+        f"{run} is driven by process {other.pid} on this machine",
+        code="already-driven",
+        hint="it sees what you write; or end that process first",
+    )
+
+
+def has_work(headline: Headline) -> bool:
     """Whether a run needs its driver now or at a certain time, and not only a person."""
     return headline.status == "running" or headline.wake_at is not None

@@ -1,6 +1,5 @@
 """One server for a home: the first holds a lock that dies with it, a second is told who that is."""
 
-import contextlib
 import fcntl
 import os
 from collections.abc import Iterator
@@ -9,19 +8,9 @@ from pathlib import Path
 
 import msgspec
 
+from loopwright.app.home_line import RECORD, Held
 from loopwright.app.places import refuse_remote, unusable
 from loopwright.errors import Conflict
-
-NAME = "server.json"
-
-
-class Held(msgspec.Struct):
-    """The server of a home, as others find it."""
-
-    pid: int
-    url: str
-    version: str
-    public: str = ""  # how others call it, where that is something else
 
 
 @contextmanager
@@ -30,7 +19,7 @@ def holding(home: Path) -> Iterator[int]:
     refuse_remote(home)
     try:
         home.mkdir(parents=True, exist_ok=True, mode=0o700)
-        handle = os.open(home / NAME, os.O_RDWR | os.O_CREAT, 0o600)
+        handle = os.open(home / RECORD, os.O_RDWR | os.O_CREAT, 0o600)
     except OSError as error:
         raise unusable(home, error) from error
     try:
@@ -42,23 +31,6 @@ def holding(home: Path) -> Iterator[int]:
         os.ftruncate(handle, 0)
     finally:
         os.close(handle)
-
-
-def address_of(home: Path) -> str | None:
-    """Where the server of this home is reached, if there is one right now."""
-    try:
-        handle = os.open(home / NAME, os.O_RDONLY)
-    except OSError:
-        return None
-    try:
-        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:
-        with contextlib.suppress(msgspec.DecodeError):
-            held = msgspec.json.decode(os.pread(handle, 4_096, 0), type=Held)
-            return (held.public or held.url).rstrip("/")
-    finally:
-        os.close(handle)
-    return None
 
 
 def announce(handle: int, held: Held) -> None:

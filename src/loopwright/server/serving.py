@@ -19,6 +19,7 @@ from loopwright import __version__
 from loopwright.app.access import PERSON, Access
 from loopwright.app.definitions import Definitions
 from loopwright.app.gate_links import GateLinks
+from loopwright.app.home_line import Held
 from loopwright.app.people import People
 from loopwright.app.plugins import plugins
 from loopwright.app.pulse import LOOPS, TASKS, Pulse
@@ -35,7 +36,8 @@ from loopwright.server.dispatch import Application
 from loopwright.server.families import FAMILIES
 from loopwright.server.feed import Feed
 from loopwright.server.gallery import Gallery
-from loopwright.server.holding import Held, announce, holding
+from loopwright.server.holding import announce, holding
+from loopwright.server.home_door import home_door
 from loopwright.server.logs import NAME, log_to
 from loopwright.server.openapi import describe
 from loopwright.server.patience import Patient
@@ -81,7 +83,7 @@ async def _serve(
     handle: int,
     started: Callable[[Started], None],
 ) -> int:
-    async with living(settings, serving) as (context, app):
+    async with living(settings, serving) as (context, app), home_door(context):
         server = quiet_server(app, serving)
         with _signals(context, server):
             sock.listen(BACKLOG)  # whoever comes from here on waits a moment

@@ -72,6 +72,10 @@ class SqliteLog:
         """
         return self._telling.subscribe(watcher)
 
+    def heard(self, run: str, version: int) -> None:
+        """Another process says that it has written: tell watchers as if it had been here."""
+        self._telling.moved(run, version)
+
     def read(self, run: str, after: int = 0, limit: int | None = None) -> list[Numbered]:
         """Facts with numbers above `after`, in order, at most `limit`."""
         return self._reader().read(run, after, limit)

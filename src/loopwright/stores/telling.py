@@ -57,14 +57,23 @@ class Telling:
             except Exception as error:
                 errors.append(error)
             if refusal is None and entry.count and self._watchers:
-                self._show(entry, errors)
-        if errors:
-            raise ExceptionGroup("callbacks of the log failed", errors)
+                errors += self._shown(entry.append.run, entry.append.expected + entry.count)
+        _raise(errors)
 
-    def _show(self, entry: Entry, errors: list[Exception]) -> None:
-        append = entry.append
+    def moved(self, run: str, version: int) -> None:
+        """Tell watchers of what was written elsewhere."""
+        _raise(self._shown(run, version))
+
+    def _shown(self, run: str, version: int) -> list[Exception]:
+        errors: list[Exception] = []
         for watcher in tuple(self._watchers):
             try:
-                watcher(append.run, append.expected + entry.count)
+                watcher(run, version)
             except Exception as error:
                 errors.append(error)
+        return errors
+
+
+def _raise(errors: list[Exception]) -> None:
+    if errors:
+        raise ExceptionGroup("callbacks of the log failed", errors)

@@ -1,0 +1,176 @@
+"""The door of the home: commands on this machine ask here for runs to be driven, and listen.
+
+See `app/home_line.py` for what is said. A command that reads slowly misses what agents say and that
+runs moved, never a fact: those it reads from the log.
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+import socket
+import struct
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import msgspec
+
+from loopwright import __version__
+from loopwright.app.home_line import (
+    LINE_BYTES,
+    PROTOCOL,
+    TEXT_CHARS,
+    Drive,
+    Driven,
+    FromServer,
+    Hello,
+    Moved,
+    Refused,
+    Said,
+    Troubled,
+    as_line,
+    socket_path,
+)
+from loopwright.errors import Conflict, LoopwrightError, StorageError
+from loopwright.ports import OPEN_STATUSES, Delta
+from loopwright.server.context import Context
+from loopwright.server.logs import NAME
+
+_LOG = logging.getLogger(NAME)
+BEHIND_BYTES = 1_000_000  # of a command that does not read
+LOOK_SECONDS = 1.0
+BACKLOG = 128
+
+
+@asynccontextmanager
+async def home_door(context: Context) -> AsyncIterator[None]:
+    """Listen in the home for as long as this lasts. Where that cannot be, commands work without."""
+    home = context.settings.home
+    visits: set[Visit] = set()
+
+    async def visited(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        visit = Visit(context, reader, writer)
+        visits.add(visit)
+        try:
+            await visit.serve()
+        finally:
+            visits.discard(visit)
+
+    try:
+        sock = _bound(context)
+    except OSError as error:
+        _LOG.warning("commands of %s work without this server: %s", home, error)
+        yield
+        return
+    server = await asyncio.start_unix_server(visited, sock=sock, backlog=BACKLOG, limit=LINE_BYTES)
+    try:
+        yield
+    finally:
+        server.close()
+        for visit in list(visits):
+            visit.end()
+        with contextlib.suppress(OSError), socket_path(home) as path:
+            os.unlink(path)
+
+
+def _bound(context: Context) -> socket.socket:
+    """The socket; we are the only server of this home, so one that lies there is a dead one's."""
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        with socket_path(context.settings.home) as path:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(path)
+            sock.bind(path)
+            os.chmod(path, 0o600)  # before anybody can connect
+    except OSError:
+        sock.close()
+        raise
+    return sock
+
+
+class Visit:
+    """One command at the door."""
+
+    def __init__(
+        self, context: Context, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        self._context = context
+        self._reader = reader
+        self._writer = writer
+        self._runs: set[str] = set()
+        self._troubles = len(context.here.driver.problems)
+
+    async def serve(self) -> None:
+        """Answer until one of both leaves."""
+        here = self._context.here
+        ends = [self._context.feed.hear(self._moved), here.bus.listen(self._said)]
+        looking = asyncio.ensure_future(self._look())
+        try:
+            if not _is_ours(self._writer):
+                return
+            self._tell(Hello(PROTOCOL, __version__, os.getpid(), os.environ.get("PATH", "")))
+            while line := await self._reader.readline():
+                self._drive(msgspec.json.decode(line, type=Drive).run)
+        except (OSError, ValueError, msgspec.DecodeError, msgspec.ValidationError) as error:
+            _LOG.info("a command of this home left: %s", error)
+        finally:
+            looking.cancel()
+            for end in ends:
+                end()
+            self.end()
+
+    def end(self) -> None:
+        """Hang up."""
+        self._writer.close()
+
+    def _drive(self, run: str) -> None:
+        self._runs.add(run)
+        try:
+            if self._context.closing.is_set():
+                raise Conflict("the server is about to stop", code="draining")
+            if self._context.here.log.row(run).headline.status in OPEN_STATUSES:
+                self._context.here.driver.wake(run)
+        except LoopwrightError as error:
+            told = Refused(run, type(error).__name__, error.code, error.message, error.hint)
+            self._tell(told)
+        else:
+            self._tell(Driven(run))
+
+    def _moved(self, run: str) -> None:
+        if run in self._runs and not self._is_behind():
+            with contextlib.suppress(StorageError):
+                self._tell(Moved(run, self._context.here.log.version(run)))
+
+    def _said(self, delta: Delta) -> None:
+        if delta.run in self._runs and not self._is_behind():
+            text = delta.text[:TEXT_CHARS]
+            self._tell(Said(delta.run, delta.effect, delta.kind, text))
+
+    async def _look(self) -> None:
+        """Tell what keeps runs from going on."""
+        problems = self._context.here.driver.problems
+        while True:
+            for run, problem in problems[self._troubles :]:
+                if run in self._runs:
+                    self._tell(Troubled(run, str(problem)))
+            self._troubles = len(problems)
+            await asyncio.sleep(LOOK_SECONDS)
+
+    def _is_behind(self) -> bool:
+        return self._writer.transport.get_write_buffer_size() > BEHIND_BYTES
+
+    def _tell(self, message: FromServer) -> None:
+        if not self._writer.is_closing():
+            self._writer.write(as_line(message))
+
+
+def _is_ours(writer: asyncio.StreamWriter) -> bool:
+    """Whether whoever connects is whoever runs this server, or root; the socket's rights say the
+    same, and a system may ignore those.
+    """
+    if not hasattr(socket, "SO_PEERCRED"):
+        return True
+    sock = writer.get_extra_info("socket")
+    size = struct.calcsize("3i")
+    _, uid, _ = struct.unpack("3i", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size))
+    return uid in (0, os.getuid())
