@@ -301,3 +301,10 @@ def test_large_definitions_are_answered_quickly(text: str) -> None:
     """However much is wrong, the answer comes at once and is short."""
     _, problems = lowered(f"name: x\n{text}\n")
     assert 1 <= len(problems) <= 50
+
+
+def test_a_rule_stops_looking_at_the_fiftieth_problem() -> None:
+    """Near misses are looked for as often as a person will read; what is first is told."""
+    steps = "".join(f"  - {{id: s{n}, agent: zzz{n}}}\n" for n in range(60))
+    _, problems = lowered(f"name: x\nsteps:\n{steps}")
+    assert places(problems) == [f"{n + 3}:{21 if n < 10 else 22} unknown-agent" for n in range(50)]
