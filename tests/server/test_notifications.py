@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
+from loopwright.app.pruning import prune
 from loopwright.app.settings import Settings
 from loopwright.app.wiring import open_log
 from loopwright.server.context import Limits
-from loopwright.server.notices import KEPT_MS, Notice, Notices, notice_id
+from loopwright.server.notices import KEPT_MS, SEEN, Notice, Notices, notice_id
 from loopwright.server.noticing import Noticing
 from tests.server.served import Served, served
 from tests.server.talking import tab, talk
@@ -263,3 +264,23 @@ def test_a_crash_between_two_looks_repeats_and_loses_nothing(tmp_path: Path) -> 
     assert second.forget_old() == 2
     assert second.page("", 10, lambda _: True) == []
     log.close()
+
+
+def test_they_go_with_their_run(shared: Served) -> None:
+    """A loop that is deleted takes its notifications with it, and those alone; so does `prune`."""
+    kept = start(shared, "APPROVED")["loop"]["id"]
+    gone = start(shared, "APPROVED")["loop"]["id"]
+    pruned = start(shared, "APPROVED")["loop"]["id"]
+    for loop in (kept, gone, pruned):
+        until(shared, loop, "completed")
+        when(shared, loop, "loop.completed")
+    assert shared("DELETE", f"/api/v1/loops/{gone}").status == 200
+    assert about(shared, gone) == []
+    forgotten = shared.call(
+        lambda: prune(shared.context.service, shared.context.settings, [pruned], by="me")
+    )
+    assert forgotten.runs == (pruned,)
+    assert about(shared, pruned) == []
+    cards = shared.call(lambda: shared.context.cards.cards(SEEN))
+    assert {card.key for card in cards} & {kept, gone, pruned} == {kept}
+    assert "loop.completed" in [one["kind"] for one in about(shared, kept)]

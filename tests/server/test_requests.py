@@ -38,6 +38,47 @@ def test_bodies(shared: Served, raw: bytes, kind: str, expected: tuple[int, str]
     assert refused(shared, raw, **{"Content-Type": kind}) == expected
 
 
+@pytest.mark.item("C5")
+@pytest.mark.parametrize("sign", ["\0", "\x07", "\x1b", "\x7f", "\x9b"], ids=ascii)
+@pytest.mark.parametrize(
+    ("path", "body", "pointer"),
+    [
+        (RUNS, {"definition": "{}", "message": "a*b"}, "/message"),
+        (RUNS, {"definition": "{}", "inputs": {"n": "*"}}, "/inputs/n"),
+        (RUNS, {"definition": "{}", "inputs": {"n*": "1"}}, "/inputs"),
+        ("/api/v1/gates/gate_x/continue", {"text": "a*"}, "/text"),
+        ("/api/v1/hooks", {"name": "a", "stored": "b", "message": "*"}, "/message"),
+        ("/v1/assistant/stream", {"messages": [{"role": "user", "content": "*"}]}, "/messages/0"),
+        ("/api/agents/x/loop/start", {"message": "*"}, None),
+        ("/api/v1/loops", {"definition": "harness", "goal": "a*b"}, None),
+        ("/api/v1/loops/x/skip-stage", {"note": "*"}, None),
+    ],
+    ids=lambda one: one if isinstance(one, str) else "",
+)
+def test_control_characters(
+    shared: Served, path: str, body: object, pointer: str | None, sign: str
+) -> None:
+    """What can be handed to no program or steers a terminal is refused with where it stands."""
+    raw = json.dumps(body).replace("*", json.dumps(sign)[1:-1]).encode()
+    reply = shared("POST", path, raw=raw)
+    assert reply.status in (400, 422)
+    assert b"control character" in reply.body
+    assert f"U+{ord(sign):04X}".encode() in reply.body
+    if pointer is not None and reply.headers["content-type"] == "application/problem+json":
+        assert (reply.status, reply.code) == (422, "bad-character")
+        assert reply.json["errors"][0]["pointer"].startswith(pointer)
+
+
+def test_what_people_write_is_no_control_character(shared: Served) -> None:
+    """Tabs, line ends of every kind and page breaks; and a definition has rules of its own."""
+    text = shared.definition(shared.script("done"))
+    run = shared.start(text, message="a\tb\r\nc\fd \u202e \U0001f600")
+    assert run.startswith("run_")
+    reply = shared("POST", RUNS, {"definition": "name: \0x"})
+    assert (reply.status, reply.code) == (422, "bad-definition")
+    assert reply.json["errors"][0]["code"] == "encoding"
+
+
 @pytest.mark.item("E2")
 @pytest.mark.parametrize(
     "raw",

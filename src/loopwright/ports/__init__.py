@@ -7,7 +7,7 @@ records beside the runs. One contract suite runs over every implementation of ea
 May import: kernel, model, errors. Start reading at `runs.py`; import from here alone.
 """
 
-from loopwright.ports.cards import PICTURE, AuditRow, Card, Cards
+from loopwright.ports.cards import NOTICE, NOTICE_HEAD, OF_A_RUN, PICTURE, AuditRow, Card, Cards
 from loopwright.ports.runs import (
     NO_BLOBS,
     NO_VALUES,
@@ -42,8 +42,11 @@ from loopwright.ports.runs import (
 )
 
 __all__ = [
+    "NOTICE",
+    "NOTICE_HEAD",
     "NO_BLOBS",
     "NO_VALUES",
+    "OF_A_RUN",
     "OPEN_STATUSES",
     "PICTURE",
     "Answer",

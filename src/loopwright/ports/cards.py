@@ -7,6 +7,14 @@ from typing import Protocol
 PICTURE = "picture"
 """The kind of records that show a run by its id; they are forgotten with it."""
 
+OF_A_RUN = (PICTURE, "notice-seen", "webhook-seen")
+"""Every kind of records whose key is a run and which are forgotten with it."""
+
+NOTICE, NOTICE_HEAD = "notice", 29
+"""The kind of records that tell of a run, forgotten with it too; behind so many signs of the key
+stands the run.
+"""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditRow:

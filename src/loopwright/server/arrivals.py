@@ -15,6 +15,7 @@ from loopwright.server.enduring import enduring
 from loopwright.server.logs import NAME
 from loopwright.server.rates import Rates
 from loopwright.server.refusals import Refusal
+from loopwright.server.texts import check_texts
 
 _LOG = logging.getLogger(NAME)
 QUEUE = 200  # messages of a hook that wait for their turn
@@ -60,6 +61,7 @@ class Arrivals:
             text = body.decode()
         except UnicodeDecodeError as error:
             raise Refusal(400, "bad-json", "the body is no UTF-8") from error
+        check_texts(text)
         try:
             arrival = self.hooks.take(hook, given[0], text)
         except VersionConflict:

@@ -14,6 +14,7 @@ from starlette.requests import ClientDisconnect, Request
 from loopwright.server.context import Limits
 from loopwright.server.refusals import Refusal, bad_json
 from loopwright.server.routes import Body, OptionalBody, Query
+from loopwright.server.texts import check_texts
 
 _B = TypeVar("_B", bound=Body)
 _Q = TypeVar("_Q", bound=Query)
@@ -78,9 +79,11 @@ def parse_body(raw: bytes, headers: Headers, kind: type[_B]) -> _B:
     if not isinstance(value, dict):
         raise Refusal(422, "bad-field", "the body must be a JSON object")
     try:
-        return msgspec.convert(value, kind)
+        body = msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
         raise unfit(str(error), "unknown-field") from error
+    check_texts(value, kind.free)
+    return body
 
 
 def strict_json(raw: bytes) -> object:

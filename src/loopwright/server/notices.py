@@ -12,9 +12,9 @@ import msgspec
 
 from loopwright.errors import LoopwrightError, NotFound
 from loopwright.model.record import JsonValue
-from loopwright.ports import Card, Cards, Clock, EventLog
+from loopwright.ports import NOTICE, Card, Cards, Clock, EventLog
 
-NOTICE, SEEN = "notice", "notice-seen"
+SEEN = "notice-seen"
 CURSOR = "(cursor)"
 KEPT_MS = 30 * 86_400_000
 MOST = 10_000
@@ -55,7 +55,7 @@ class Cursor(msgspec.Struct, frozen=True):
 
 def notice_id(run: str, at: int, seq: int, part: int = 0) -> str:
     """The id of what a fact has to say, in the order of keys newest first. `part` tells apart what
-    one fact says, from 0.
+    one fact says, from 0. Where the run begins in it is known to whoever forgets runs.
     """
     return f"ntf_{_LATEST - at:013d}_{_HIGHEST - seq:09d}{9 - part}_{run}"
 

@@ -4,7 +4,7 @@ import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias, TypeVar
+from typing import ClassVar, Literal, TypeAlias, TypeVar
 
 import msgspec
 from starlette.requests import Request
@@ -32,7 +32,11 @@ _PARAMETER = re.compile(r"\{(\w+)\}")
 
 
 class Body(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """What a request carries; a field that it does not have is refused."""
+    """What a request carries; a field that it does not have is refused, and so are control
+    characters in texts, but for those of the fields that are `free`.
+    """
+
+    free: ClassVar[tuple[str, ...]] = ()
 
 
 class Query(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):

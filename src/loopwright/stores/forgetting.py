@@ -9,7 +9,7 @@ import sqlite3
 from collections.abc import Iterable, Sequence
 
 from loopwright.errors import Conflict
-from loopwright.ports import PICTURE, AuditRow
+from loopwright.ports import NOTICE, NOTICE_HEAD, OF_A_RUN, AuditRow
 from loopwright.stores import refusals
 from loopwright.stores.cards import insert_audit
 from loopwright.stores.edge import ids
@@ -57,7 +57,9 @@ def forget(
     db.execute(f"DELETE FROM gate WHERE run {_OF}", (rows,))
     db.execute(f"DELETE FROM segment WHERE run {_OF}", (rows,))
     db.execute(f"DELETE FROM run WHERE id {_OF}", (rows,))
-    db.execute(f"DELETE FROM card WHERE kind = ? AND key {_OF}", (PICTURE, ids(runs)))
+    db.execute(f"DELETE FROM card WHERE kind {_OF} AND key {_OF}", (ids(OF_A_RUN), ids(runs)))
+    about = f"DELETE FROM card WHERE kind = ? AND substr(key, ?) {_OF}"
+    db.execute(about, (NOTICE, NOTICE_HEAD + 1, ids(runs)))
     _keep_counting(db, newest)
     ledger.killpoint("forget.rows")
     for query in NAMING:

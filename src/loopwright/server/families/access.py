@@ -30,12 +30,16 @@ BASE = "/api/v1"
 class SignInBody(Body):
     """Name and password."""
 
+    free = ("password",)
+
     name: str
     password: str
 
 
 class SetupBody(Body):
     """The code of a one-time link, and the account that it makes."""
+
+    free = ("password",)
 
     code: str
     name: str
@@ -45,6 +49,8 @@ class SetupBody(Body):
 class UserBody(Body):
     """A new account."""
 
+    free = ("password",)
+
     name: str
     role: str = "viewer"
     password: str | None = None
@@ -52,6 +58,8 @@ class UserBody(Body):
 
 class UserChange(Body):
     """What changes of an account."""
+
+    free = ("password",)
 
     role: str | None = None
     active: bool | None = None

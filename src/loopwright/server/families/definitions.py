@@ -17,12 +17,16 @@ BASE = "/api/v1/definitions"
 class DefinitionBody(Body):
     """The text of a definition, of any dialect."""
 
+    free = ("text",)
+
     text: str
     dialect: str | None = None
 
 
 class ImportBody(Body):
     """A definition from elsewhere, and what it shall be called."""
+
+    free = ("text",)
 
     name: str
     text: str

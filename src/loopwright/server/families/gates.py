@@ -22,6 +22,8 @@ MAX_TEXT = 100_000
 class AnswerBody(Body):
     """What is said with a decision; `digest` is that of what was shown."""
 
+    free = ("arguments",)
+
     text: str = ""
     digest: str | None = None
     arguments: dict[str, JsonValue] | None = None

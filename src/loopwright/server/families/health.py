@@ -9,6 +9,7 @@ from loopwright.errors import StorageError
 from loopwright.model.record import JsonValue
 from loopwright.ports import OPEN_STATUSES
 from loopwright.server.answers import as_response
+from loopwright.server.disk import WELL, Disk
 from loopwright.server.metrics import MEDIA
 from loopwright.server.routes import Answer, Asked, Family, Route
 from loopwright.server.shapes import Health, LoopHealth, Version
@@ -37,8 +38,16 @@ async def readyz(asked: Asked) -> Answer:
     parts, now = _parts(asked), asked.context.clock.now_ms()
     if not all(asked.context.pulse.is_ready(name, now) for name in (TASKS, LOOPS)):
         parts["managers"] = "stale"
+    await _add_disk(asked, parts)
     ready = all(one == "ok" for one in parts.values())
     return _told("ready" if ready else "not ready", parts, well=ready)
+
+
+async def _add_disk(asked: Asked, parts: dict[str, str]) -> None:
+    """A disk that takes no writes, where it does not."""
+    state = await asked.context.part(Disk).state()
+    if state != WELL:
+        parts["disk"] = state
 
 
 def _told(status: str, parts: dict[str, str], *, well: bool) -> Answer:
@@ -52,6 +61,7 @@ async def loop_health(asked: Asked) -> Answer:
     """For whoever is about to start a loop: whether it would move, and whether it is this home."""
     context, now = asked.context, asked.context.clock.now_ms()
     parts, pulse = _parts(asked), context.pulse
+    await _add_disk(asked, parts)
     managers: dict[str, dict[str, JsonValue]] = {}
     for name in (TASKS, LOOPS):
         last = pulse.beats.get(name)

@@ -36,6 +36,8 @@ class RunsQuery(Query):
 class StartBody(Body):
     """What a run is started with: the text of a definition, or the name of a stored one."""
 
+    free = ("definition",)
+
     definition: str | None = None
     stored: str | None = None
     dialect: str | None = None

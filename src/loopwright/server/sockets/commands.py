@@ -22,6 +22,7 @@ from loopwright.server.roles import admit
 from loopwright.server.sockets.clients import Client, Clients, tell
 from loopwright.server.sockets.line import Line
 from loopwright.server.sockets.tails import MOST_TAILS, Tails
+from loopwright.server.texts import check_texts
 
 Answer = dict[str, JsonValue]
 TYPES = {"already-running": "RESOURCE_ERROR", "too-many-requests": "RESOURCE_ERROR"}
@@ -108,6 +109,7 @@ class Commands:
             said = msgspec.convert(given, command.said)
         except msgspec.ValidationError as error:
             raise _bad(str(error)) from error
+        check_texts(given)
         return await command.do(self, client, said)
 
     async def _refused(
