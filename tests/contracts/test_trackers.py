@@ -123,3 +123,52 @@ def test_another_process_sees_it(reopen: Reopen) -> None:
     second = reopen()
     assert [one.id for one in second.all("s", "todo")] == ["a"]
     assert second.change("k1", put(item("b"))) == "a"
+
+
+def test_many_are_put_as_one_by_one(reopen: Reopen) -> None:
+    """In their order, the same thing twice as two versions, also where some are known already."""
+    trackers = reopen()
+    trackers.change("k1", put(item("i3", title="before")))
+    many = [item(f"i{n}", title=str(n)) for n in range(30)] + [item("i5", title="again")]
+
+    def work(book: Book) -> str:
+        book.put_all(many)
+        return ""
+
+    trackers.change("k2", work)
+    found = {one.id: one for one in trackers.all("s", "todo")}
+    assert set(found) == {f"i{n}" for n in range(30)}
+    assert {one.id for one in found.values() if one.version == 2} == {"i3", "i5"}
+    texts = [one.text("title") for one in trackers.versions("s", "todo", "i3")]
+    assert texts == ["before", "3"]
+    assert [one.text("title") for one in trackers.versions("s", "todo", "i5")] == ["5", "again"]
+
+
+def test_who_has_a_text(reopen: Reopen) -> None:
+    """Of every scope and version, with their time; what has none under that name is not among
+    them.
+    """
+    trackers = reopen()
+    trackers.change("k1", put(item("a", title="1"), item("b", scope="t", title="2"), item("c")))
+    trackers.change("k2", put(item("a", title="3")))
+    found = sorted(trackers.having("todo", "title"))
+    assert found == [("s", "a", 5, "1"), ("s", "a", 5, "3"), ("t", "b", 5, "2")]
+    assert trackers.having("artifact", "title") == []
+    assert trackers.having("todo", "name") == []
+
+
+def test_a_change_aside(reopen: Reopen) -> None:
+    """It is made once, and what goes wrong in it is raised."""
+    trackers = reopen()
+
+    def broken(_: Book) -> str:
+        raise ZeroDivisionError
+
+    async def twice() -> list[str]:
+        with pytest.raises(ZeroDivisionError):
+            await trackers.change_aside("k0", broken)
+        first = await trackers.change_aside("k1", put(item("a")))
+        return [first, await trackers.change_aside("k1", put(item("b")))]
+
+    assert asyncio.run(twice()) == ["a", "a"]
+    assert [one.id for one in trackers.all("s", "todo")] == ["a"]

@@ -1,15 +1,19 @@
 """Pruning: forgetting runs that ended long ago, with everything that was kept for them."""
 
 import shutil
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from loopwright.app.access import Access
 from loopwright.app.service import Service
 from loopwright.app.settings import Settings
+from loopwright.app.uploads import Uploads
 from loopwright.dialects.native.fields import duration_ms
 from loopwright.errors import Conflict, LoopwrightError, NotFound
 from loopwright.ports import OPEN_STATUSES, RunRow
 
+RUN_PREFIX = "run_"
 AT_ONCE = 50  # runs in one transaction: others write in between
 
 
@@ -56,6 +60,47 @@ def prune(
         gone += done
         told(start + len(several))
     return Pruned(runs=tuple(gone), contents=contents)
+
+
+def old_uploads(
+    service: Service, uploads: Uploads, *, older_ms: int, gone: Sequence[str] = ()
+) -> list[tuple[str, str]]:
+    """Files that were given that long ago to what is not open any more, and all of runs that are
+    not there, or will be `gone`; by scope and id.
+    """
+    rows = service.rows(statuses=OPEN_STATUSES)
+    used = {row.run for row in rows} | {row.headline.session for row in rows}
+    old = uploads.old(service.clock.now_ms() - older_ms, used)
+    all_of = uploads.old(service.clock.now_ms(), used)
+    left = [place for place in all_of if place[0] in gone or _is_gone(service, place[0])]
+    return list(dict.fromkeys([*old, *left]))
+
+
+def _is_gone(service: Service, scope: str) -> bool:
+    """Whether a scope was a run that nobody knows any more; sessions are not looked at."""
+    if not scope.startswith(RUN_PREFIX):
+        return False
+    try:
+        service.log.row(scope)
+    except NotFound:
+        return True
+    return False
+
+
+def prune_uploads(
+    uploads: Uploads, access: Access, places: Sequence[tuple[str, str]], *, by: str = ""
+) -> int:
+    """Take these files away, and bytes that nobody has entered; how many files there were."""
+    uploads.sweep()
+    if places:
+        uploads.forget(places)
+        counts = Counter(scope for scope, _ in places)
+        rows = [
+            access.row(by, "artifact.pruned", scope, f"{count} files")
+            for scope, count in counts.items()
+        ]
+        access.cards.change(audit=rows)
+    return len(places)
 
 
 def _one_by_one(service: Service, runs: Sequence[str], by: str) -> tuple[list[str], int]:

@@ -1,22 +1,27 @@
 """Files that people give to a run or a session, as artifacts of it.
 
 The bytes lie in the data directory under their own hash and nowhere else; a name is only shown. A
-file of the same name is the next version of the artifact, and the ones before it stay.
+file of the same name is the next version of the artifact, and the ones before it stay. Bytes that
+nothing names any more are taken away in the transaction that sees so; whoever has kept bytes and
+entered them looks afterwards whether they are still there.
 """
 
+import contextlib
 import errno
 import hashlib
 import os
 import re
 import secrets
 import tempfile
+from collections.abc import Callable, Collection, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 from loopwright.app.archives import entries_of
 from loopwright.app.places import unusable
 from loopwright.app.views.exposing import seen
-from loopwright.errors import NotFound
+from loopwright.errors import Conflict, NotFound
 from loopwright.model.record import JsonValue
 from loopwright.model.trackers import Book, Item, Trackers, Values
 from loopwright.ports import Clock
@@ -26,6 +31,8 @@ FOLDER = "uploads"
 LONGEST_NAME = 200
 TEXT_BYTES = 200_000  # a text up to here is also given to agents
 KIND = "document"
+AT_ONCE = 8  # files that are written side by side: the disk joins what it is asked for
+STRAY_SECONDS = 3_600.0  # of bytes that nobody has entered
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 _RESERVED = re.compile(r"(?i)(con|prn|aux|nul|com\d|lpt\d)(\..*)?")
@@ -51,6 +58,25 @@ class Uploads:
 
     def keep(self, name: str, data: bytes) -> File:
         """Put bytes in their place, to stay; may be called from any thread."""
+        file = self._written(name, data)
+        self._settle([file])
+        return file
+
+    def keep_all(self, data: bytes) -> list[File]:
+        """The files of an archive, which is looked through before the first is kept. For a thread
+        of its own: this may take a while.
+        """
+        entries = entries_of(data)
+        with ThreadPoolExecutor(AT_ONCE) as several:
+            files = list(several.map(lambda one: self._written(*one), entries))
+        self._settle(files)
+        return files
+
+    def are_there(self, files: Iterable[File]) -> bool:
+        """Whether the bytes of files are where they were put: nobody has taken them away."""
+        return all(self._place(file.digest).is_file() for file in files)
+
+    def _written(self, name: str, data: bytes) -> File:
         digest = hashlib.sha256(data).hexdigest()
         place = self._place(digest)
         if not place.is_file():
@@ -60,16 +86,34 @@ class Uploads:
                 raise unusable(place.parent, error) from error
         return File(shown_name(name), digest, len(data), _as_text(data))
 
-    def keep_all(self, data: bytes) -> list[File]:
-        """The files of an archive, which is looked through before the first is kept."""
-        return [self.keep(name, body) for name, body in entries_of(data)]
+    def _settle(self, files: Iterable[File]) -> None:
+        """Names are on the disk when their folder is: each once."""
+        for folder in dict.fromkeys(self._place(file.digest).parent for file in files):
+            try:
+                _sync(folder)
+            except OSError as error:
+                raise unusable(folder, error) from error
 
     def enter(self, scope: str, files: list[File], *, by: str) -> list[Item]:
         """Make artifacts of files, all of them or none."""
-        names: list[str] = []
+        made: dict[str, Item] = {}
+        self.trackers.change(_key("upload"), self._entering(scope, files, by, made))
+        return list(made.values())
+
+    async def enter_aside(self, scope: str, files: list[File], *, by: str) -> list[Item]:
+        """The same for many files: the event loop goes on meanwhile."""
+        made: dict[str, Item] = {}
+        await self.trackers.change_aside(_key("upload"), self._entering(scope, files, by, made))
+        return list(made.values())
+
+    def _entering(
+        self, scope: str, files: list[File], by: str, made: dict[str, Item]
+    ) -> Callable[[Book], str]:
+        now = self.clock.now_ms()
 
         def work(book: Book) -> str:
             known = {one.text("title"): one for one in book.all(scope, "artifact") if is_file(one)}
+            items: list[Item] = []
             for file in files:
                 before = known.get(file.name)
                 name = before.id if before is not None else f"art_{secrets.token_hex(8)}"
@@ -81,15 +125,71 @@ class Uploads:
                     "size": file.size,
                     "by": by,
                 }
-                now = self.clock.now_ms()
-                book.put(Item(scope=scope, kind="artifact", id=name, at=now, values=values))
-                known[file.name] = Item(scope=scope, kind="artifact", id=name, values=values)
-                names.append(name)
+                number = before.version + 1 if before is not None else 1
+                item = Item(
+                    scope=scope, kind="artifact", id=name, version=number, at=now, values=values
+                )
+                items.append(item)
+                known[file.name] = made[name] = item
+            book.put_all(items)
             return ""
 
-        self.trackers.change(f"upload {secrets.token_hex(16)}", work)
-        found = [self.trackers.get(scope, "artifact", name) for name in dict.fromkeys(names)]
-        return [one for one in found if one is not None]
+        return work
+
+    # -- taking away -----------------------------------------------------------------------------
+
+    def remove(self, scope: str, name: str) -> Item:
+        """Take away a file that was given, with all its versions and its bytes; what it was."""
+        item = self.trackers.get(scope, "artifact", name)
+        if item is None:
+            raise NotFound(f"no artifact {name[:80]!a}")
+        if not is_file(item):
+            raise not_given(name)
+        self.forget([(scope, name)])
+        return item
+
+    def old(self, before_ms: int, used: Collection[str]) -> list[tuple[str, str]]:
+        """Files whose newest version is that old, by scope and id; none of the scopes in use."""
+        newest: dict[tuple[str, str], int] = {}
+        for one in self.trackers.having("artifact", "file"):
+            place = one.scope, one.id
+            newest[place] = max(one.at, newest.get(place, 0))
+        return [place for place, at in newest.items() if at <= before_ms and place[0] not in used]
+
+    def forget(self, places: Collection[tuple[str, str]]) -> int:
+        """Take away these artifacts, and all bytes that nothing names any more; how many."""
+        gone = set(places)
+
+        def work(book: Book) -> str:
+            held = book.having("artifact", "file")
+            for scope, name in gone:
+                book.drop(scope, "artifact", name)
+            wanted = {one.text for one in held if (one.scope, one.id) not in gone}
+            superfluous = {one.text for one in held} - wanted
+            for digest in filter(_DIGEST.fullmatch, superfluous):
+                self._place(digest).unlink(missing_ok=True)
+            return ""
+
+        self.trackers.change(_key("forget"), work)
+        return len(gone)
+
+    def sweep(self) -> int:
+        """Take away bytes that came in long ago and that nobody has entered; how many."""
+        last = self.clock.now_ms() / 1_000 - STRAY_SECONDS
+        found: list[Path] = []
+
+        def work(book: Book) -> str:
+            named = {one.text for one in book.having("artifact", "file")}
+            for place in (self.home / FOLDER).glob("??/*"):
+                with contextlib.suppress(OSError):  # somebody was quicker
+                    if place.name not in named and place.stat().st_mtime < last:
+                        place.unlink()
+                        found.append(place)
+            return ""
+
+        if (self.home / FOLDER).is_dir():
+            self.trackers.change(_key("sweep"), work)
+        return len(found)
 
     def content(self, item: Item) -> tuple[bytes, str]:
         """The bytes of an artifact, and their hash."""
@@ -106,6 +206,18 @@ class Uploads:
 
     def _place(self, digest: str) -> Path:
         return self.home / FOLDER / digest[:2] / digest
+
+
+def _key(what: str) -> str:
+    """Each change is one of its own."""
+    return f"{what} {secrets.token_hex(16)}"
+
+
+def not_given(name: str) -> Conflict:
+    """Only what somebody gave can be taken away."""
+    return Conflict(
+        f"{name[:80]!a} was made by a run: it goes when that is forgotten", code="not-given"
+    )
 
 
 def is_file(item: Item) -> bool:
@@ -161,7 +273,6 @@ def _put(place: Path, data: bytes) -> None:
     except OSError:
         Path(name).unlink(missing_ok=True)
         raise
-    _sync(place.parent)
 
 
 def _sync(folder: Path) -> None:

@@ -1,9 +1,15 @@
 """`prune`: forget runs that ended long ago."""
 
+from typing import TYPE_CHECKING, Any
+
 import click
 
+from loopwright.cli.door import Door
 from loopwright.cli.looking import looking
 from loopwright.cli.verb import Verb, door_of
+
+if TYPE_CHECKING:
+    from loopwright.app.service import Service
 
 DEFAULT_AGE = "30d"
 
@@ -28,40 +34,55 @@ DEFAULT_AGE = "30d"
 @click.option("--dry-run", is_flag=True, help="Only say what would go.")
 @click.pass_context
 def prune(ctx: click.Context, /, *, older: str, keep: int, dry_run: bool) -> None:
-    """Forget runs that have ended: their facts, texts and files. What is open always stays.
+    """Forget runs that have ended: their facts, texts and files. What is open always stays. Files
+    that were given to runs and sessions go at the same age, where no open run uses them.
 
     It cannot be undone. `loopwright ls --all --json` shows what there is.
     """
     from loopwright.app.pruning import age_ms, prunable  # noqa: PLC0415 - help stays quick
-    from loopwright.app.pruning import prune as forget  # noqa: PLC0415 - help stays quick
-    from loopwright.app.service import current_user  # noqa: PLC0415 - help stays quick
 
     door = door_of(ctx)
     age = age_ms(older)
     with looking(door) as service:
         runs = [row.run for row in prunable(service, older_ms=age, keep=keep)]
-        if not dry_run:
-            shown = len(runs) > 1_000 and not door.as_json
-            pruned = forget(
-                service,
-                door.settings,
-                runs,
-                (lambda done: door.say(f"{done} of {len(runs)}")) if shown else lambda _: None,
-                by=current_user(),
-            )
-    if dry_run:
-        told = {"would_forget": runs, "count": len(runs)}
-        words = f"{len(runs)} would be forgotten"
-    else:
-        told = {"forgotten": list(pruned.runs), "count": len(pruned.runs)}
-        told["contents"] = pruned.contents
-        words = f"{len(pruned.runs)} forgotten"
+        work = _would if dry_run else _forgotten
+        told = work(door, service, runs, age)
     if door.as_json:
         door.put_json(told)
         return
-    for run in runs if dry_run else pruned.runs:
+    for run in told["would_forget"] if dry_run else told["forgotten"]:
         door.put(run)
-    door.say(words)
+    files = f" and {told['uploads']} given files" if told["uploads"] else ""
+    door.say(f"{told['count']}{files} {'would be ' if dry_run else ''}forgotten")
+
+
+def _would(door: Door, service: "Service", runs: list[str], age: int) -> dict[str, Any]:
+    from loopwright.app.given import uploads_in  # noqa: PLC0415 - help stays quick
+    from loopwright.app.pruning import old_uploads  # noqa: PLC0415 - help stays quick
+
+    files = old_uploads(service, uploads_in(door.settings, service), older_ms=age, gone=runs)
+    return {"would_forget": runs, "count": len(runs), "uploads": len(files)}
+
+
+def _forgotten(door: Door, service: "Service", runs: list[str], age: int) -> dict[str, Any]:
+    from loopwright.app.given import access_in, uploads_in  # noqa: PLC0415 - help stays quick
+    from loopwright.app.pruning import old_uploads, prune_uploads  # noqa: PLC0415 - help stays quick
+    from loopwright.app.pruning import prune as forget  # noqa: PLC0415 - help stays quick
+    from loopwright.app.service import current_user  # noqa: PLC0415 - help stays quick
+
+    shown = len(runs) > 1_000 and not door.as_json
+    pruned = forget(
+        service,
+        door.settings,
+        runs,
+        (lambda done: door.say(f"{done} of {len(runs)}")) if shown else lambda _: None,
+        by=current_user(),
+    )
+    uploads = uploads_in(door.settings, service)
+    files = old_uploads(service, uploads, older_ms=age)
+    count = prune_uploads(uploads, access_in(service), files, by=current_user())
+    told = {"forgotten": list(pruned.runs), "count": len(pruned.runs)}
+    return {**told, "contents": pruned.contents, "uploads": count}
 
 
 VERBS = {"prune": prune}

@@ -5,8 +5,8 @@ values. Which values those are, and how they may change, is said here; where the
 """
 
 import re
-from collections.abc import Callable
-from typing import Literal, Protocol, TypeAlias, get_args
+from collections.abc import Callable, Sequence
+from typing import Literal, NamedTuple, Protocol, TypeAlias, get_args
 
 from loopwright.model.record import JsonValue, Record
 
@@ -89,6 +89,15 @@ def slug_of(title: str) -> str:
 # -- where they are kept --------------------------------------------------------------------------
 
 
+class Having(NamedTuple):
+    """That one version of a thing has a certain text."""
+
+    scope: str
+    id: str
+    at: int
+    text: str
+
+
 class Book(Protocol):
     """The trackers inside of one change: what is put here is kept together, or not at all."""
 
@@ -99,6 +108,12 @@ class Book(Protocol):
 
     def put(self, item: Item) -> None:
         """Make it, or keep it as the next version; the one before it stays among the versions."""
+
+    def put_all(self, items: Sequence[Item]) -> None:
+        """The same for many, in their order."""
+
+    def having(self, kind: Kind, name: str) -> list[Having]:
+        """Things of every scope that have a text under this name, the older versions too."""
 
     def drop(self, scope: str, kind: Kind, item: str) -> None:
         """Take it away with all its versions."""
@@ -113,9 +128,15 @@ class Trackers(Protocol):
         An exception of `work` is raised, and nothing is kept.
         """
 
+    async def change_aside(self, key: str, work: Callable[[Book], str]) -> str:
+        """The same for a change that takes a while: the event loop goes on meanwhile."""
+
     def get(self, scope: str, kind: Kind, item: str) -> Item | None: ...
 
     def all(self, scope: str, kind: Kind) -> list[Item]: ...
 
     def versions(self, scope: str, kind: Kind, item: str) -> list[Item]:
         """All versions of it, the newest last."""
+
+    def having(self, kind: Kind, name: str) -> list[Having]:
+        """As in a book."""

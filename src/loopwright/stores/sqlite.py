@@ -114,6 +114,15 @@ class SqliteLog:
         """A transaction of its own, in its place among the appends; durable when it is answered."""
         return self._do(Job(work))
 
+    async def transact_aside(self, work: Callable[[sqlite3.Connection], _T]) -> _T:
+        """The same for much at once: the event loop goes on meanwhile. Being cancelled ends the
+        waiting, not the transaction.
+        """
+        self._reader()
+        job = Job(work)
+        self._put(job)
+        return await asyncio.to_thread(job.wait)
+
     def query(self, statement: str, *values: str | int) -> list[Any]:
         """What is committed, by one statement."""
         return self._reader().query(statement, *values)

@@ -4,13 +4,13 @@ A change and its receipt are one transaction, in its place among the appends of 
 """
 
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
 
 from loopwright.errors import LoopwrightError
-from loopwright.model.trackers import Book, Item, Kind, Values
+from loopwright.model.trackers import Book, Having, Item, Kind, Values
 from loopwright.stores.sqlite import SqliteLog
 
 _FIELDS = "scope, kind, id, version, at, body"
@@ -27,9 +27,19 @@ _PUT = """
     ON CONFLICT (scope, kind, id)
     DO UPDATE SET version = excluded.version, at = excluded.at, body = excluded.body
 """
+_VERSIONS = "SELECT id, version FROM item WHERE scope = ? AND kind = ?"
+_HAVING = " UNION ALL ".join(
+    f"""
+    SELECT scope, id, at, json_extract(CAST(body AS TEXT), '$.' || ?2) AS found FROM {table}
+    WHERE kind = ?1 AND json_type(CAST(body AS TEXT), '$.' || ?2) = 'text'
+    """
+    for table in ("item_before", "item")
+)
+FEW = 20  # fewer are put one by one
 _RECEIPT = "SELECT answer FROM receipt WHERE key = ?"
 _DECODER = msgspec.json.Decoder(Values)
 Row = tuple[str, Kind, str, int, int, bytes]
+Place = tuple[str, Kind, str]
 
 
 def _item(row: Row) -> Item:
@@ -60,6 +70,38 @@ class _Page:
         body = msgspec.json.encode(item.values)
         self._db.execute(_PUT, (*place, version, item.at, body))
 
+    def put_all(self, items: Sequence[Item]) -> None:
+        batch: dict[Place, Item] = {}
+        for item in items:
+            place = (item.scope, item.kind, item.id)
+            if place in batch:
+                self._put_several(batch)
+                batch = {}
+            batch[place] = item
+        self._put_several(batch)
+
+    def _put_several(self, items: dict[Place, Item]) -> None:
+        """Each once: so their versions can be known from one look."""
+        if len(items) < FEW:
+            for item in items.values():
+                self.put(item)
+            return
+        known: dict[Place, int] = {}
+        for scope, kind in dict.fromkeys((scope, kind) for scope, kind, _ in items):
+            for name, version in self._db.execute(_VERSIONS, (scope, kind)):
+                known[scope, kind, name] = version
+        self._db.executemany(_KEEP, [place for place in items if place in known])
+        self._db.executemany(
+            _PUT,
+            (
+                (*place, known.get(place, 0) + 1, item.at, msgspec.json.encode(item.values))
+                for place, item in items.items()
+            ),
+        )
+
+    def having(self, kind: Kind, name: str) -> list[Having]:
+        return [Having(*row) for row in self._db.execute(_HAVING, (kind, name)).fetchall()]
+
     def drop(self, scope: str, kind: Kind, item: str) -> None:
         for table in ("item", "item_before"):
             statement = f"DELETE FROM {table} WHERE scope = ? AND kind = ? AND id = ?"
@@ -83,6 +125,18 @@ def _answer(work: Callable[[Book], str], page: _Page) -> str:
         raise _Refused(why) from why
 
 
+def _once(key: str, work: Callable[[Book], str]) -> Callable[[sqlite3.Connection], str]:
+    def once(db: sqlite3.Connection) -> str:
+        known = db.execute(_RECEIPT, (key,)).fetchall()
+        if known:
+            return str(known[0][0])
+        answer = _answer(work, _Page(db))
+        db.execute("INSERT INTO receipt VALUES (?, ?)", (key, answer))
+        return answer
+
+    return once
+
+
 class SqliteTrackers:
     """Trackers beside the log of a file. To be used as the log is, from one event loop."""
 
@@ -90,16 +144,14 @@ class SqliteTrackers:
         self._log = log
 
     def change(self, key: str, work: Callable[[Book], str]) -> str:
-        def once(db: sqlite3.Connection) -> str:
-            known = db.execute(_RECEIPT, (key,)).fetchall()
-            if known:
-                return str(known[0][0])
-            answer = _answer(work, _Page(db))
-            db.execute("INSERT INTO receipt VALUES (?, ?)", (key, answer))
-            return answer
-
         try:
-            return self._log.transact(once)
+            return self._log.transact(_once(key, work))
+        except _Refused as refused:
+            raise refused.why from None
+
+    async def change_aside(self, key: str, work: Callable[[Book], str]) -> str:
+        try:
+            return await self._log.transact_aside(_once(key, work))
         except _Refused as refused:
             raise refused.why from None
 
@@ -115,8 +167,8 @@ class SqliteTrackers:
         older = [_item(row) for row in self._log.query(_BEFORE, scope, kind, item)]
         return [*older, newest] if newest is not None else []
 
-
-Place = tuple[str, Kind, str]
+    def having(self, kind: Kind, name: str) -> list[Having]:
+        return [Having(*row) for row in self._log.query(_HAVING, kind, name)]
 
 
 @dataclass(slots=True)
@@ -134,6 +186,9 @@ class MemoryTrackers:
             self.receipts[key] = answer
         return self.receipts[key]
 
+    async def change_aside(self, key: str, work: Callable[[Book], str]) -> str:
+        return self.change(key, work)
+
     def get(self, scope: str, kind: Kind, item: str) -> Item | None:
         return _Leaf(self.items).get(scope, kind, item)
 
@@ -142,6 +197,9 @@ class MemoryTrackers:
 
     def versions(self, scope: str, kind: Kind, item: str) -> list[Item]:
         return list(self.items.get((scope, kind, item), ()))
+
+    def having(self, kind: Kind, name: str) -> list[Having]:
+        return _Leaf(self.items).having(kind, name)
 
 
 class _Leaf:
@@ -173,6 +231,18 @@ class _Leaf:
                 values=values,
             )
         )
+
+    def put_all(self, items: Sequence[Item]) -> None:
+        for item in items:
+            self.put(item)
+
+    def having(self, kind: Kind, name: str) -> list[Having]:
+        return [
+            Having(one.scope, one.id, one.at, one.text(name))
+            for (_, what, _), versions in self.items.items()
+            for one in versions
+            if what == kind and isinstance(one.values.get(name), str)
+        ]
 
     def drop(self, scope: str, kind: Kind, item: str) -> None:
         self.items.pop((scope, kind, item), None)

@@ -7,7 +7,7 @@ from typing import Annotated
 import msgspec
 
 from loopwright.app.moments import timestamp
-from loopwright.app.uploads import Uploads, artifact_item, saved_name
+from loopwright.app.uploads import File, Uploads, artifact_item, not_given, saved_name
 from loopwright.errors import NotFound
 from loopwright.model.record import JsonValue
 from loopwright.model.trackers import Item
@@ -66,14 +66,30 @@ async def uploaded(asked: Asked) -> Answer:
     query, files = asked.query(UploadQuery), uploads_of(asked.context)
     if not asked.raw:
         raise Refusal(422, "empty-upload", "there is nothing in it")
-    if query.unpack:
-        kept = await asyncio.to_thread(files.keep_all, asked.raw)
-    else:
-        kept = [await asyncio.to_thread(files.keep, query.name, asked.raw)]
-    items = files.enter(scope, kept, by=asked.who.name)
+
+    def keep() -> list[File]:
+        return files.keep_all(asked.raw) if query.unpack else [files.keep(query.name, asked.raw)]
+
+    kept = await asyncio.to_thread(keep)
+    items = await files.enter_aside(scope, kept, by=asked.who.name)
+    if not await asyncio.to_thread(files.are_there, kept):
+        await asyncio.to_thread(keep)  # they were taken away with another artifact meanwhile
     row = asked.context.access.row(asked.who.name, "artifact.added", scope, f"{len(kept)} files")
     asked.context.cards.change(audit=[row])
-    return {"artifacts": [_told(one) for one in items]}
+    return await asyncio.to_thread(lambda: {"artifacts": [_told(one) for one in items]})
+
+
+async def removed(asked: Asked) -> Answer:
+    """Everything of it goes at once: whoever gave a secret by mistake must be able to take it."""
+    scope, name = _scope(asked)[0], asked.params["artifact"]
+    made = asked.context.here.trackers.get(scope, "artifact", name) is None
+    if made and any(one.id == name for one in _all(asked)):
+        raise not_given(name)
+    item = uploads_of(asked.context).remove(scope, name)
+    about = f"{item.text('title')} of {scope}"
+    row = asked.context.access.row(asked.who.name, "artifact.removed", name, about)
+    asked.context.cards.change(audit=[row])
+    return None
 
 
 async def shown(asked: Asked) -> Answer:
@@ -142,6 +158,14 @@ def _routes() -> Iterator[Route]:
             need="viewer",
             say="One artifact, with all its versions",
             answer=ArtifactVersions,
+        )
+        yield Route(
+            method="DELETE",
+            path=f"{base}/artifacts/{{artifact}}",
+            handle=removed,
+            need="editor",
+            say="Take away a file that was given, with all its versions",
+            status=204,
         )
         yield Route(
             method="GET",
