@@ -2,12 +2,14 @@
 
 import asyncio
 import contextlib
+import fcntl
 import json
 import os
 import signal
 import socket
 import stat
 import subprocess
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -509,3 +511,13 @@ def test_troubles_of_the_server_are_told(lw: Place, server: Served, tmp_path: Pa
             return [str(problem) for _, problem in here.driver.problems]
 
     assert asyncio.run(heard()) == ["full"]
+
+
+def test_looking_for_a_server_keeps_none_from_starting(tmp_path: Path) -> None:
+    """Whoever looks has the lock for a moment; a server that starts then waits for that moment."""
+    (tmp_path / RECORD).touch()
+    looking = os.open(tmp_path / RECORD, os.O_RDONLY)
+    fcntl.flock(looking, fcntl.LOCK_SH)
+    threading.Timer(0.1, os.close, [looking]).start()
+    with holding(tmp_path):
+        assert held_by(tmp_path) is not None

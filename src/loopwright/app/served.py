@@ -31,7 +31,7 @@ from loopwright.app.home_line import (
     socket_path,
 )
 from loopwright.app.opening import owner_alive
-from loopwright.errors import Conflict, LoopwrightError
+from loopwright.errors import Conflict, LoopwrightError, NotFound
 from loopwright.kernel.facts import RunStarted
 from loopwright.model.plan import Plan
 from loopwright.ports import (
@@ -75,9 +75,10 @@ class Line:
 
     async def hear(self, take: Callable[[FromServer], None]) -> None:
         """Hand on what is said, until the other end hangs up."""
-        with contextlib.suppress(OSError, ValueError, msgspec.DecodeError):
+        with contextlib.suppress(OSError, ValueError):
             while line := await self._reader.readline():
-                take(_DECODER.decode(line))
+                with contextlib.suppress(msgspec.DecodeError):  # a later version says more
+                    take(_DECODER.decode(line))
         self.close()
 
     def close(self) -> None:
@@ -260,7 +261,9 @@ class ServedDriver(LocalDriver):
         return self._is_open(run)
 
     def _is_open(self, run: str) -> bool:
-        return self.log.row(run).headline.status in OPEN_STATUSES
+        with contextlib.suppress(NotFound):  # it was forgotten meanwhile
+            return self.log.row(run).headline.status in OPEN_STATUSES
+        return False
 
     # -- listening ---------------------------------------------------------------------------------
 
@@ -315,7 +318,8 @@ class ServedDriver(LocalDriver):
 
     def _took(self, told: Driven | Refused | Moved, handed: _Handed) -> None:
         if isinstance(told, Moved):
-            self._server.heard(told.run, told.seq)
+            with contextlib.suppress(Exception):  # a view that fails must not end the listening
+                self._server.heard(told.run, told.seq)
         elif isinstance(told, Driven) or told.code != DRAINING:  # then it is asked again
             handed.refusal = None if isinstance(told, Driven) else _refusal(told)
             handed.answered.set()

@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,6 +12,9 @@ import msgspec
 from loopwright.app.home_line import RECORD, Held
 from loopwright.app.places import refuse_remote, unusable
 from loopwright.errors import Conflict
+
+TRIES = 20
+TRY_S = 0.02
 
 
 @contextmanager
@@ -23,14 +27,24 @@ def holding(home: Path) -> Iterator[int]:
     except OSError as error:
         raise unusable(home, error) from error
     try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise _taken(home, handle) from error
+        _lock(home, handle)
         yield handle
         os.ftruncate(handle, 0)
     finally:
         os.close(handle)
+
+
+def _lock(home: Path, handle: int) -> None:
+    """Take the lock. A command that looks whether there is a server has it for a moment, too."""
+    for left in reversed(range(TRIES)):
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if not left:
+                raise _taken(home, handle) from error
+            time.sleep(TRY_S)
+        else:
+            return
 
 
 def announce(handle: int, held: Held) -> None:
