@@ -117,15 +117,25 @@ def test_steering_all(lw: Place) -> None:
     ],
 )
 def test_mistakes_are_told_and_nothing_is_lost(lw: Place, line: str, told: str) -> None:
-    """A mistake is told with what to write, and the prompt goes on."""
+    """A mistake is told with what to write, and the prompt goes on; its exit code is the end's."""
     lw.loop(lw.script("fine"), until={"contains": "fine"})
     lw.write("bad.yaml", json.dumps({"name": "x", "agent": "script:replies.yaml", "gaol": "y"}))
     assert lw("run", "loop.yaml").code == 0
     said = typed(lw, line, "/help loops")
-    assert said.code == 0, said
+    assert said.code == (8 if "has already ended" in told else 2), said
     assert told in said.err
     assert "/loops status RUN" in said.out
     assert len(runs(lw)) == 1
+
+
+def test_the_worst_of_several_mistakes(lw: Place) -> None:
+    """Of all commands that failed the worst counts, whatever came after it; a loop that failed is
+    no command that failed.
+    """
+    lw.loop(lw.script("a", "b", "c"), until={"contains": "fine"})
+    assert typed(lw, "/loops start loop.yaml").code == 0
+    assert [run["status"] for run in runs(lw)] == ["exhausted"]
+    assert typed(lw, "/loops stop last", "/lops", "/loops").code == 8
 
 
 def test_at_a_terminal(lw: Place) -> None:
@@ -137,6 +147,8 @@ def test_at_a_terminal(lw: Place) -> None:
         terminal.wait_for("start")
         terminal.type("\x15/loops start loop.yaml\r")
         terminal.wait_for("Completed after 1 of 3 passes")
+        terminal.type("/lops\r")
+        terminal.wait_for("did you mean")
         terminal.type("/quit\r")
         assert terminal.leave() == 0
     history = lw.folder.parent / "home" / "history"

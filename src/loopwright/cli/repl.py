@@ -5,6 +5,7 @@ import asyncio
 import click
 
 from loopwright.cli.door import Door
+from loopwright.cli.outcomes import worst
 from loopwright.cli.verb import Verb, door_of
 
 PROMPT = "loopwright> "
@@ -17,6 +18,7 @@ GREETING = "/help lists the commands, Tab completes, /quit leaves"
     examples=[
         ("loopwright repl", "a prompt with history and completion"),
         ("loopwright repl --agent claude", "what stands behind agents that a file only names"),
+        ("echo /inbox | loopwright repl", "commands may come through a pipe"),
     ],
 )
 @click.option(
@@ -28,7 +30,12 @@ GREETING = "/help lists the commands, Tab completes, /quit leaves"
 )
 @click.pass_context
 def repl(ctx: click.Context, /, *, agents: tuple[str, ...]) -> int:
-    """Start, watch, answer and steer loops at a prompt. Loops that are started here run here."""
+    """Start, watch, answer and steer loops at a prompt. Loops that are started here run here.
+
+    With commands from a pipe it waits for what they started, and leaves with the exit code of the
+    worst command that failed (2 for one that there is not); how loops end does not count. At a
+    terminal it leaves with 0.
+    """
     door = door_of(ctx)
     if door.as_json:
         raise click.UsageError("a prompt is for people; every other command takes --json", ctx)
@@ -54,7 +61,7 @@ async def _repl(door: Door, agents: tuple[str, ...]) -> int:
                     if not await obey(session, line):
                         break
                 await session.leave(wait=not lines.at_terminal)
-    return 0
+    return 0 if lines.at_terminal else worst(session.failures)
 
 
 VERBS = {"repl": repl}

@@ -17,6 +17,7 @@ from loopwright.app.library import Library
 from loopwright.app.loop_steering import edit, edit_of, retry, skip
 from loopwright.app.loop_tools import described
 from loopwright.app.preparing import Wish, prepare_file
+from loopwright.app.problems import known_problem
 from loopwright.app.rights import Rights
 from loopwright.app.service import current_user
 from loopwright.app.views.listing import inbox_items, run_detail, run_item
@@ -30,6 +31,7 @@ from loopwright.model.record import JsonValue
 from loopwright.syntax import Diagnostic, suggest
 
 NEWEST = 20
+MISUSED = 2
 _EDITS = {"goal": "goal", "max": "max_iterations", "labels": "labels"}
 ALL = "all"
 Act = Callable[[Session, str], Awaitable[None]]
@@ -58,27 +60,34 @@ async def obey(session: Session, line: str) -> bool:
     if line in ("/quit", "/exit"):
         return False
     if not line.startswith("/"):
+        session.failures.append(MISUSED)
         session.door.tell("commands begin with /; /help lists them", tone="warn")
         return True
     command, rest = _found(line)
     if command is None:
         near = suggest(" ".join(line.split()[:2]), [one.words for one in COMMANDS])
         hint = f"did you mean {near}?" if near else "/help lists them"
+        session.failures.append(MISUSED)
         session.door.tell(f"unknown command {line.split()[0]} ({hint})", tone="warn")
         return True
     try:
         await command.act(session, rest)
     except Misused:
+        session.failures.append(MISUSED)
         session.door.tell(f"write {command.usage}", tone="warn")
-    except DefinitionError as error:
-        found = [one.render() for one in error.problems if isinstance(one, Diagnostic)]
-        for line in found or [error.message]:
-            session.door.tell(line, tone="bad")
     except LoopwrightError as error:
-        session.door.tell(
-            f"{error.message}" + (f"\n  {error.hint}" if error.hint else ""), tone="bad"
-        )
+        session.failures.append(known_problem(error).exit)
+        _tell(session, error)
     return True
+
+
+def _tell(session: Session, error: LoopwrightError) -> None:
+    """A command that failed, in words."""
+    problems = error.problems if isinstance(error, DefinitionError) else ()
+    found = [one.render() for one in problems if isinstance(one, Diagnostic)]
+    hint = f"\n  {error.hint}" if error.hint and not isinstance(error, DefinitionError) else ""
+    for line in found or [f"{error.message}{hint}"]:
+        session.door.tell(line, tone="bad")
 
 
 def complete(session: Session, before: str) -> Iterator[str]:

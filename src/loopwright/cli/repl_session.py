@@ -90,6 +90,7 @@ class Session:
         self.door = door
         self.here = here
         self.agents = agents
+        self.failures: list[int] = []  # exit codes of the commands that failed
         self._shown: dict[str, Shown] = {}
         self._ends: list[Callable[[], None]] = []
 
