@@ -84,6 +84,20 @@ def test_a_run_is_driven_by_the_server(lw: Place, server: Served) -> None:
     assert (row.who, row.via, row.action) == ("tester", "cli", "run.started")
 
 
+def test_what_the_server_lacks_is_told(
+    lw: Place, server: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Programs are started with the environment of the server: the command says where that is
+    another, by names alone.
+    """
+    lw.env |= {"PATH": f"{lw.env['PATH']}:/elsewhere", "NEW_API_KEY": "sk-secret", "OLD": "x"}
+    told = lw.real("run", lw.loop(lw.script("a", "b", "c")))
+    lacks = "(it has another PATH, no NEW_API_KEY; --here drives with yours)"
+    assert f"{WORDS}, process {os.getpid()} {lacks}" in told.err
+    assert "sk-secret" not in told.err
+    assert " (it has" not in lw("run", "loop.yaml").err
+
+
 def test_here_means_here(lw: Place, server: Served) -> None:
     """`--here` leaves the server out, and does not go together with another server."""
     heard: list[str] = []

@@ -8,7 +8,8 @@ and hear what its agents say and that it moved. Whatever is lost on the line sta
 import contextlib
 import fcntl
 import os
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal, TypeAlias
@@ -20,6 +21,7 @@ SOCKET = "server.sock"
 PROTOCOL = 1
 LONGEST_PATH = 100  # of a socket, in bytes; systems take a few more
 LINE_BYTES = 4_000_000
+_KEY = re.compile(r"_(API_KEY|AUTH_TOKEN|OAUTH_TOKEN)$|^LOOPWRIGHT_MODEL_BASE_URL$")
 TEXT_CHARS = 100_000  # of what an agent said, in one line
 
 
@@ -42,6 +44,7 @@ class Hello(msgspec.Struct, tag="hello", frozen=True):
     version: str
     pid: int
     path: str = ""  # where it looks for programs
+    keys: tuple[str, ...] = ()  # names of keys that it has
 
 
 class Drive(msgspec.Struct, tag="drive", frozen=True):
@@ -90,6 +93,11 @@ class Troubled(msgspec.Struct, tag="troubled", frozen=True):
 
 
 FromServer: TypeAlias = Hello | Driven | Refused | Moved | Said | Troubled
+
+
+def keys_of(environment: Mapping[str, str]) -> tuple[str, ...]:
+    """Names of the variables that hold keys of models and agents; never what is in them."""
+    return tuple(sorted(name for name, text in environment.items() if text and _KEY.search(name)))
 
 
 def as_line(message: FromServer | Drive) -> bytes:

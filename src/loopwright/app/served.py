@@ -28,6 +28,7 @@ from loopwright.app.home_line import (
     Troubled,
     as_line,
     held_by,
+    keys_of,
     socket_path,
 )
 from loopwright.app.opening import owner_alive
@@ -65,7 +66,7 @@ class Line:
         self, hello: Hello, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
         self.pid = hello.pid
-        self.path = hello.path
+        self.hello = hello
         self._reader = reader
         self._writer = writer
 
@@ -172,9 +173,12 @@ class ServedDriver(LocalDriver):
         self._listening: asyncio.Future[None] | None = None
 
     def server_words(self) -> str:
-        """Who drives in our place; programs are found there, and by its PATH."""
-        other = self._server.line.path != os.environ.get("PATH", "")
-        more = " (it has another PATH; --here drives with yours)" if other else ""
+        """Who drives in our place; programs are started there, with what it has."""
+        hello = self._server.line.hello
+        lacks = [f"no {name}" for name in keys_of(os.environ) if name not in hello.keys]
+        if hello.path != os.environ.get("PATH", ""):
+            lacks.insert(0, "another PATH")
+        more = f" (it has {', '.join(lacks)}; --here drives with yours)" if lacks else ""
         return f"driven by the server of this home, process {self.server_pid}{more}"
 
     @property

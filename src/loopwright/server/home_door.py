@@ -29,6 +29,7 @@ from loopwright.app.home_line import (
     Said,
     Troubled,
     as_line,
+    keys_of,
     socket_path,
 )
 from loopwright.errors import Conflict, LoopwrightError, StorageError
@@ -108,7 +109,8 @@ class Visit:
         try:
             if not _is_ours(self._writer):
                 return
-            self._tell(Hello(PROTOCOL, __version__, os.getpid(), os.environ.get("PATH", "")))
+            path, keys = os.environ.get("PATH", ""), keys_of(os.environ)
+            self._tell(Hello(PROTOCOL, __version__, os.getpid(), path, keys))
             while line := await self._reader.readline():
                 self._drive(msgspec.json.decode(line, type=Drive).run)
         except (OSError, ValueError, msgspec.DecodeError, msgspec.ValidationError) as error:
