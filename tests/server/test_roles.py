@@ -19,6 +19,7 @@ from tests.server.test_sockets import refused
 
 SIGNED, OPEN, VIEWER, EDITOR, ADMIN = range(-1, 4)
 ROWS = {
+    "GET /": OPEN,
     "GET /healthz": OPEN,
     "GET /readyz": OPEN,
     "GET /api/version": OPEN,
@@ -52,6 +53,7 @@ ROWS = {
     "GET /api/v1/webhooks": ADMIN,
     "POST /api/v1/webhooks": ADMIN,
     "DELETE /api/v1/webhooks/{webhook}": ADMIN,
+    "POST /api/v1/webhooks/{webhook}/test": ADMIN,
     "GET /api/v1/hooks": ADMIN,
     "POST /api/v1/hooks": ADMIN,
     "DELETE /api/v1/hooks/{name}": ADMIN,

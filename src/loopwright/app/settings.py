@@ -28,8 +28,10 @@ PURSE_KEYS = ("usd_per_day", "tokens_per_day", "usd_total", "tokens_total", "har
 
 Durability: TypeAlias = Literal["full", "normal"]
 Color: TypeAlias = Literal["auto", "always", "never"]
-FourEyes: TypeAlias = Literal["off", "on"]
-Name: TypeAlias = Literal["home", "durability", "agent", "color", "four_eyes"]
+Switch: TypeAlias = Literal["off", "on"]
+Name: TypeAlias = Literal[
+    "home", "durability", "agent", "color", "four_eyes", "webhooks_to_loopback"
+]
 
 NAMES: dict[Name, tuple[str, ...]] = {
     "home": (),
@@ -37,6 +39,7 @@ NAMES: dict[Name, tuple[str, ...]] = {
     "agent": (),
     "color": ("auto", "always", "never"),
     "four_eyes": ("off", "on"),
+    "webhooks_to_loopback": ("off", "on"),
 }
 """Every setting, with the words it may be; none means any text."""
 
@@ -76,7 +79,8 @@ class Settings:
     durability: Durability = "full"
     agent: str | None = None
     color: Color = "auto"
-    four_eyes: FourEyes = "off"  # on: who started a run approves nothing in it
+    four_eyes: Switch = "off"  # on: who started a run approves nothing in it
+    webhooks_to_loopback: Switch = "off"  # on: webhooks may go to this machine itself
     mcp: Mapping[str, Mapping[str, JsonValue]] = field(default_factory=dict)  # servers by name
     budget: Purse = field(default_factory=Purse)  # of all runs of the home together
     notify: Mapping[str, Notifier] = field(default_factory=dict)  # whom a server tells
@@ -176,8 +180,13 @@ def _settings(found: Mapping[Name, Found]) -> Settings:
         else "full",
         agent=agent.value if agent else None,
         color=cast("Color", found["color"].value) if "color" in found else "auto",
-        four_eyes=cast("FourEyes", found["four_eyes"].value) if "four_eyes" in found else "off",
+        four_eyes=_switch(found, "four_eyes"),
+        webhooks_to_loopback=_switch(found, "webhooks_to_loopback"),
     )
+
+
+def _switch(found: Mapping[Name, Found], name: Name) -> Switch:
+    return cast("Switch", found[name].value) if name in found else "off"
 
 
 def _folder(found: Found) -> Path:

@@ -71,6 +71,7 @@ def _put(door: Door, resolved: "Resolved", *, origin: bool) -> None:
         "agent": settings.agent,
         "color": settings.color,
         "four_eyes": settings.four_eyes,
+        "webhooks_to_loopback": settings.webhooks_to_loopback,
     }
     limits = {
         limit: getattr(settings.budget, limit)

@@ -1,5 +1,6 @@
 """`serve`: runs, gates and facts over HTTP."""
 
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Protocol
@@ -47,6 +48,11 @@ from loopwright.cli.verb import Verb, door_of
     show_default=True,
     help="Requests that anybody may make in a second, and events of one socket.",
 )
+@click.option(
+    "--webhooks-to-loopback",
+    is_flag=True,
+    help="Let webhooks go to this machine itself, to try them; other networks stay closed.",
+)
 @click.option("--log-requests", is_flag=True, help="A line of JSON on stderr for every request.")
 @click.pass_context
 def serve(
@@ -63,6 +69,7 @@ def serve(
     # A sibling, and heavy: it is loaded by its name, when it is called.
     context = import_module("loopwright.server.context")
     folder, rate = given.pop("workspace"), given.pop("rate")
+    loopback = given.pop("webhooks_to_loopback")
     serving = context.Serving(
         **given,
         tls_cert=Path(tls_cert) if tls_cert else None,
@@ -70,8 +77,11 @@ def serve(
         workspace=Path(str(folder)) if folder else Path.cwd(),
         limits=context.Limits(requests_per_second=rate),
     )
+    settings = replace(door.settings, webhooks_to_loopback="on") if loopback else door.settings
+    if settings.webhooks_to_loopback == "on":
+        door.tell("webhooks may go to this machine itself (webhooks_to_loopback)", tone="warn")
     serving_room = import_module("loopwright.server.serving")
-    ended = serving_room.serve(door.settings, serving, lambda started: _greet(door, started))
+    ended = serving_room.serve(settings, serving, lambda started: _greet(door, started))
     door.say("ended; what was under way goes on with the next start")
     return int(ended)
 

@@ -1,5 +1,6 @@
 """Addresses that the server may send to: none of this machine, of its network, or of a cloud's
 inside. A name is resolved first and the address is looked at; what is connected to is that address.
+To try webhooks on one machine, its own addresses can be let in, and no others.
 """
 
 import ipaddress
@@ -40,7 +41,9 @@ def resolve(host: str, port: int) -> Sequence[str]:
     return [str(one[4][0]) for one in found]
 
 
-def check_url(url: str, resolved: Resolve = resolve, *, private: bool = False) -> Target:
+def check_url(
+    url: str, resolved: Resolve = resolve, *, private: bool = False, loopback: bool = False
+) -> Target:
     """Where a URL leads, if it may; LoopwrightError `private-address` or `bad-url` else."""
     if len(url) > MAX_URL or any(ord(sign) <= 32 or sign == "\\" for sign in url):
         raise _bad("it is too long, or has signs that no address has")
@@ -60,13 +63,22 @@ def check_url(url: str, resolved: Resolve = resolve, *, private: bool = False) -
     if not host:
         raise _bad("it names no host")
     path = f"{parts.path or '/'}{'?' + parts.query if parts.query else ''}"
-    address = _public(host, port, resolved, private=private)
+    near = _anywhere if private else is_loopback if loopback else _nowhere
+    address = _public(host, port, resolved, near)
     return Target(scheme=parts.scheme, host=host, port=port, path=path, address=address)
 
 
-def _public(host: str, port: int, resolved: Resolve, *, private: bool) -> str:
+def _anywhere(_text: str) -> bool:
+    return True
+
+
+def _nowhere(_text: str) -> bool:
+    return False
+
+
+def _public(host: str, port: int, resolved: Resolve, near: Callable[[str], bool]) -> str:
     """An address of a host; refused when any of its addresses is not public, unless the settings
-    of this very channel say that it may be near.
+    say that it may be near.
     """
     try:
         found = list(resolved(host, port))
@@ -75,13 +87,24 @@ def _public(host: str, port: int, resolved: Resolve, *, private: bool) -> str:
     if not found:
         raise _bad(f"{host} has no address")
     for one in found:
-        if not private and not is_public(one):
+        if not is_public(one) and not near(one):
             raise LoopwrightError(
                 f"{host} is not an address out in the world",
                 code="private-address",
                 hint="webhooks go to public addresses only",
             )
     return found[0]
+
+
+def is_loopback(text: str) -> bool:
+    """Whether an address is this machine itself, said plainly."""
+    try:
+        address: Address = ipaddress.ip_address(text.partition("%")[0])
+    except ValueError:
+        return False
+    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
+        return address.ipv4_mapped.is_loopback
+    return address.is_loopback
 
 
 def is_public(text: str) -> bool:

@@ -14,6 +14,7 @@ from typing import Protocol
 import msgspec
 
 from loopwright.app.access import Access
+from loopwright.app.moments import timestamp
 from loopwright.app.signing import new_secret, sign
 from loopwright.app.views.wire import fact_on_wire
 from loopwright.errors import LoopwrightError, NotFound, StorageError
@@ -25,6 +26,7 @@ from loopwright.server.outgoing import Resolve, Target, check_url, resolve
 HOOK, DELIVERY, SEEN = "webhook", "delivery", "webhook-seen"
 CURSOR = "(cursor)"
 KINDS = ("gate.opened", "run.finished")
+TEST = "webhook.test"
 TRIES_S = (0, 5, 300, 1_800, 7_200, 18_000, 36_000, 50_400, 72_000, 86_400)
 LOOK_S = 0.5
 AT_ONCE = 20
@@ -54,6 +56,15 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True):
     hook: str
     body: str
     tries: int = 0
+
+
+class Trial(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of a message that was sent to try an address."""
+
+    id: str
+    status: int | None = None
+    delivered: bool = False
+    problem: str | None = None
 
 
 class Channels(Protocol):
@@ -87,7 +98,10 @@ class Webhooks:
         access: Access,
         clock: Clock,
         channels: Channels | None = None,
+        *,
+        loopback: bool = False,
     ) -> None:
+        self._loopback = loopback  # whether this machine itself may be told
         self._log = log
         self._channels = channels
         self._cards = cards
@@ -102,7 +116,7 @@ class Webhooks:
 
     def add(self, url: str, kinds: list[str], *, by: str) -> Hook:
         """Tell an address from now on; its secret is told once more than it should be: now."""
-        check_url(url, self.resolve)
+        check_url(url, self.resolve, loopback=self._loopback)
         hook = Hook(
             id=f"hook_{secrets.token_hex(8)}",
             url=url,
@@ -218,18 +232,48 @@ class Webhooks:
         try:
             if self._channels is not None and hook in self._channels.hooks:
                 return self._channels.send(hook.id, delivery, send, self.resolve)
-            target = check_url(hook.url, self.resolve)
-            at = str(self._clock.now_ms() // 1_000)
-            body = delivery.body.encode()
-            headers = {
-                "content-type": "application/json",
-                "webhook-id": delivery.id,
-                "webhook-timestamp": at,
-                "webhook-signature": sign(hook.secret, delivery.id, at, body),
-            }
-            return send(target, headers, body)
+            return self._posted(hook, delivery, send)
         except (LoopwrightError, OSError):
             return 0
+
+    def _posted(self, hook: Hook, delivery: Delivery, send: Send) -> int:
+        target = check_url(hook.url, self.resolve, loopback=self._loopback)
+        at = str(self._clock.now_ms() // 1_000)
+        body = delivery.body.encode()
+        headers = {
+            "content-type": "application/json",
+            "webhook-id": delivery.id,
+            "webhook-timestamp": at,
+            "webhook-signature": sign(hook.secret, delivery.id, at, body),
+        }
+        return send(target, headers, body)
+
+    def trial(self, name: str, send: Send, *, by: str) -> Callable[[], Trial]:
+        """A message of kind `webhook.test` for an address, once; it is sent by what is answered,
+        which may be called in any thread.
+        """
+        found = self._cards.card(HOOK, name)
+        if found is None:
+            raise NotFound(f"no webhook {name[:80]!a}")
+        hook = msgspec.json.decode(found.body, type=Hook)
+        told = {"type": TEST, "timestamp": timestamp(self._clock.now_ms()), "data": {}}
+        body = msgspec.json.encode(told).decode()
+        delivery = Delivery(id=f"msg_{secrets.token_hex(16)}", hook=hook.id, body=body)
+        self._cards.change(audit=[self._access.row(by, "webhook.tested", hook.id)])
+
+        def sent() -> Trial:
+            try:
+                status = self._posted(hook, delivery, send)
+            except LoopwrightError as error:
+                return Trial(id=delivery.id, problem=error.message)
+            except OSError as error:
+                why = (error.strerror or str(error)).lower()
+                return Trial(id=delivery.id, problem=f"it does not answer: {why}")
+            good = 200 <= status < 300
+            problem = None if good else f"it answers with {status}"
+            return Trial(id=delivery.id, status=status, delivered=good, problem=problem)
+
+        return sent
 
     def _settle(self, hook: Hook, delivery: Delivery, status: int) -> None:
         if 200 <= status < 300:

@@ -8,6 +8,7 @@ from loopwright.server.families import (
     assistants,
     definitions,
     events,
+    front,
     gates,
     health,
     hooks,
@@ -28,6 +29,7 @@ from loopwright.server.routes import Family
 
 FAMILIES: tuple[Family, ...] = (
     health.FAMILY,
+    front.FAMILY,
     setup.FAMILY,
     access.FAMILY,
     definitions.FAMILY,

@@ -12,7 +12,7 @@ from loopwright.server.context import Context
 from loopwright.server.routes import Answer, Asked, Body, Family, Route
 from loopwright.server.sending import send
 from loopwright.server.shapes import WebhookList, WebhookMade
-from loopwright.server.webhooks import Hook
+from loopwright.server.webhooks import Hook, Trial
 
 BASE = "/api/v1/webhooks"
 
@@ -25,13 +25,13 @@ class WebhookBody(Body):
 
 
 async def listed(asked: Asked) -> Answer:
-    return {"webhooks": [_item(hook) for hook in asked.context.webhooks.all()]}
+    return {"webhooks": [webhook_item(hook) for hook in asked.context.webhooks.all()]}
 
 
 async def added(asked: Asked) -> Answer:
     body = asked.body(WebhookBody)
     hook = asked.context.webhooks.add(body.url, list(body.kinds), by=asked.who.name)
-    return {**_item(hook), "secret": hook.secret}
+    return {**webhook_item(hook), "secret": hook.secret}
 
 
 async def removed(asked: Asked) -> Answer:
@@ -39,7 +39,12 @@ async def removed(asked: Asked) -> Answer:
     return None
 
 
-def _item(hook: Hook) -> dict[str, JsonValue]:
+async def tested(asked: Asked) -> Answer:
+    webhooks, name = asked.context.webhooks, asked.params["webhook"]
+    return await asyncio.to_thread(webhooks.trial(name, send, by=asked.who.name))
+
+
+def webhook_item(hook: Hook) -> dict[str, JsonValue]:
     return {
         "id": hook.id,
         "url": hook.url,
@@ -93,6 +98,15 @@ FAMILY = Family(
             need="admin",
             say="Tell an address no more",
             status=204,
+        ),
+        Route(
+            method="POST",
+            path=f"{BASE}/{{webhook}}/test",
+            handle=tested,
+            need="admin",
+            say="Send an address a message to try it, once, and tell what it answered",
+            answer=Trial,
+            repeatable=False,
         ),
     ),
 )

@@ -1,0 +1,69 @@
+"""What answers at `/`, to browsers and to programs."""
+
+import re
+from html.parser import HTMLParser
+
+import pytest
+
+from loopwright import __version__
+from loopwright.server import shapes
+from tests.server.served import Served
+from tests.server.test_runs import fits
+
+BROWSER = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
+
+
+class Seen(HTMLParser):
+    """What a page has in it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: set[str] = set()
+        self.links: list[str] = []
+        self.names: set[str] = set()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        self.names |= {name for name, _ in attrs}
+        self.links += [str(value) for name, value in attrs if name == "href"]
+
+
+def test_a_page_for_browsers(shared: Served) -> None:
+    """It says what this is and how to come in, loads and runs nothing, and its links lead on."""
+    reply = shared("GET", "/", token="", headers={"Accept": BROWSER})
+    assert reply.status == 200
+    assert reply.headers["content-type"].startswith("text/html")
+    assert reply.headers["vary"] == "Accept"
+    policy = reply.headers["content-security-policy"]
+    assert policy.startswith("default-src 'none';")
+    assert "unsafe" not in policy
+    assert "script-src" not in policy
+    seen, text = Seen(), reply.body.decode()
+    seen.feed(text)
+    assert seen.tags.isdisjoint({"script", "img", "iframe", "form", "link", "object"})
+    assert not any(name.startswith("on") or name == "style" for name in seen.names)
+    assert "/api/v1/session" in text
+    assert "Authorization: Bearer" in text
+    assert __version__ in text
+    assert "/openapi.json" in seen.links
+    for link in seen.links:
+        assert shared("GET", link).status == 200
+    assert len(re.findall("<style>", text)) == 1
+
+
+@pytest.mark.parametrize("accept", ["*/*", "application/json", None])
+def test_the_same_for_programs(shared: Served, accept: str | None) -> None:
+    """JSON, with where the description is."""
+    headers = {} if accept is None else {"Accept": accept}
+    reply = shared("GET", "/", token="", headers=headers)
+    assert reply.headers["content-type"] == "application/json"
+    fits(reply.json, shapes.Front)
+    assert shared("GET", reply.json["description"]).json["openapi"] == "3.1.0"
+    assert shared("GET", reply.json["health"], token="").status == 200
+
+
+def test_only_that(shared: Served) -> None:
+    """What is beside it is not found as before, and nothing can be posted there."""
+    assert shared("GET", "/index.html", token="").status == 404
+    assert shared("POST", "/", {}).status == 405
+    assert shared("GET", "/", headers={"Host": "evil", "Accept": BROWSER}).status == 400
