@@ -2,6 +2,7 @@
 JSON and exit code, as long as both look at the same runs.
 """
 
+import json
 import threading
 from pathlib import Path
 from typing import Any
@@ -171,11 +172,209 @@ def test_a_server_that_leaves(lw: Place, tmp_path: Path, monkeypatch: pytest.Mon
     assert "asked (gate_" in told.out
 
 
+# -- going on otherwise ----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def stuck(shared: Served) -> str:
+    """A loop of roles that stopped at its last stage."""
+    loop = str(start(shared, "fail:no space", "APPROVED")["loop"]["id"])
+    until(shared, loop, "failed")
+    return loop
+
+
+def approving(server: Served) -> str:
+    """An agent that says what ends a round."""
+    return server.script("APPROVED", name="approving.yaml")
+
+
+def test_what_failed_is_tried_again_there(both: Both, stuck: str) -> None:
+    """With another agent and a note; the command sees it through and leaves as it ended."""
+    page = both("show", stuck).out
+    assert f"loopwright retry {stuck} NOTE --server {both.url}" in page
+    words = ["Mind the gap \udcff", "--agent", approving(both.server), "--budget", "tokens=1M"]
+    told = both("retry", stuck[-8:], *words, "--json")
+    assert (told.code, told.json["run"], told.json["status"]) == (0, stuck, "completed")
+    reopened = next(fact for fact in both("events", stuck).lines if fact["kind"] == "run.reopened")
+    assert (reopened["note"], reopened["limits"]["tokens"]) == ("Mind the gap ?", 1_000_000)
+    assert reopened["by"] == "first-start"
+    assert "Completed" in told.err
+    assert "pass 1 started" not in told.err.partition("main~2")[0], "what was before is not told"
+
+
+def test_what_failed_is_left_out_there(both: Both, stuck: str) -> None:
+    """The next stage goes on; with the last one left out nobody has approved, so it fails again."""
+    told = both("skip", stuck, "by hand", "--json")
+    assert (told.json["run"], told.code) == (stuck, {"completed": 0}.get(told.json["status"], 3))
+    kept = [fact["reason"] for fact in both("events", stuck).lines if fact["kind"] == "step.kept"]
+    assert "skipped" in kept
+
+
+def test_what_is_blocked_again_waits_again(both: Both) -> None:
+    """Tried again and blocked again: exit code 5, and how to answer at that server."""
+    blocked = "STATUS: BLOCKED\nNo key."
+    replies = [{"text": text} for text in ("The plan.", *[blocked] * 2)]
+    agent = both.server.script(*replies, name="blocked.yaml")
+    loop = str(start(both.server, agent=agent)["loop"]["id"])
+    until(both.server, loop, "blocked", "waiting", "paused")
+    told = both("retry", loop, "Try", "--json")
+    assert (told.code, told.json["status"]) == (5, "waiting")
+    gate = told.json["gates"][0]["id"]
+    assert f"loopwright approve {gate} --server {both.url}" in told.err
+
+
+def test_a_run_rests_when_all_of_it_does(both: Both) -> None:
+    """A gate of one step does not end the watch while another step is at work."""
+    slow = both.server.script({"text": "late", "delay": 0.3}, name="slow.yaml")
+    quick = both.server.script("early", name="quick.yaml")
+    asks = {"max": 2, "until": {"person": True}}
+    steps = [
+        {"id": "a", "agent": "quick", "prompt": "x", "repeat": asks},
+        {"id": "b", "agent": "slow", "prompt": "x"},
+    ]
+    agents = {"quick": {"use": quick}, "slow": {"use": slow}}
+    file = both.lw.write("two.json", json.dumps({"name": "t", "agents": agents, "steps": steps}))
+    told = both("run", str(file), "--json")
+    assert (told.code, told.json["status"]) == (5, "waiting")
+    assert told.json["steps"]["b"]["output"] == "late"
+
+
+def test_a_loop_is_changed_there(both: Both) -> None:
+    """Goal, cap, labels and metadata, as the loop has them afterwards."""
+    loop = str(start(both.server, "APPROVED", slow={"plan": 30})["loop"]["id"])
+    words = ["--goal", "A queue", "--max", "8", "--label", "x", "--metadata", '{"a": 1}']
+    told = both("edit", loop, *words, "--json")
+    names = ["goal", "max_iterations", "labels", "metadata"]
+    assert told.json == {"run": loop, "changed": names}
+    now = both.server("GET", f"/api/v1/loops/{loop}").json["loop"]
+    assert [now["goal"], now["max_iterations"], now["labels"]] == ["A queue", 8, ["x"]]
+    assert now["metadata"]["a"] == 1
+    assert both("edit", loop, "--max", "none").err == f"{loop}: changed max_iterations\n"
+    both("stop", loop)
+
+
+def test_a_fork_there(both: Both) -> None:
+    """A new run from a pass of another: only what is new is told, and the other stays."""
+    agent = both.server.script("a", "b", "DONE", name="fork.yaml")
+    run = both.server.start(both.server.definition(agent, until={"contains": "DONE"}))
+    both.server.until(run, "completed")
+    before = both("show", run, "--json").json
+    told = both("fork", run, "--at", "2", "--edit", "Be done", "--jsonl")
+    assert (told.code, told.lines[0]["kind"]) == (0, "run.forked")
+    assert (told.lines[0]["parent"], told.lines[0]["text"]) == (run, "Be done")
+    new = told.lines[0]["run"]
+    assert both("show", new, "--json").json["forked"] == {"run": run, "at": "main.1"}
+    assert both("show", run, "--json").json == before
+    other = both.server.script("DONE", name="other.yaml")
+    folder = str(both.server.folder)
+    words = ["--at", "main.0", "--max", "2", "--agent", other, "--workspace", folder, "--json"]
+    made = both("fork", run, *words)
+    assert (made.code, made.json["output"], made.json["iterations"]) == (0, "DONE", 2)
+
+
+def test_a_fork_is_made_once(both: Both, done: str) -> None:
+    """The answer says where it is and how much of it is the other's; repeated, it is the same."""
+    key, path = {"Idempotency-Key": "fork-1"}, f"/api/v1/runs/{done}/fork"
+    made, again = (both.server("POST", path, {"at": "main.0"}, headers=key) for _ in range(2))
+    assert (made.status, made.headers["location"]) == (201, f"/api/v1/runs/{made.json['run']}")
+    facts = both("events", made.json["run"]).lines
+    assert facts[made.json["seq"]]["kind"] == "run.forked"
+    assert again.json == made.json
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["retry", "DONE"], 8, "completed"),
+        (["retry", "DONE", "--json"], 8, "urn:loopwright:problem:ended"),
+        (["retry", "OTHER"], 2, "is no loop of roles"),
+        (["retry", "none"], 2, "loopwright ls"),
+        (["retry", "STUCK", "--budget", "usd=x"], 2, "--budget"),
+        (["skip", "DONE"], 8, "completed"),
+        (["skip", "BUSY"], 8, "nothing of it is blocked"),
+        (["edit", "DONE", "--goal", "x"], 8, "has ended"),
+        (["edit", "DONE"], 2, "nothing to change"),
+        (["edit", "OTHER", "--goal", "x", "--json"], 2, "urn:loopwright:problem:not-found"),
+        (["edit", "DONE", "--metadata", "{"], 2, "no JSON"),
+        (["fork", "DONE"], 2, "say where: --at PATH"),
+        (["fork", "DONE", "--at", "main.9"], 2, "did you mean"),
+        (["fork", "DONE", "--at", "main.0", "--max", "1"], 2, "give more than that"),
+        (["fork", "DONE", "--at", "main.0", "--model", "x/y", "--json"], 2, "no-chat-model"),
+        (["fork", "DONE", "--at", "main.0", "--workspace", "/none"], 2, "no folder /none"),
+        (["fork", "DONE", "--at", "main.0", "--jsonl", "--json"], 2, "excludes"),
+        (["fork", "none", "--at", "main.0"], 2, "no run 'none'"),
+        (["hook", "ls"], 0, "no hooks"),
+        (["hook", "ls", "--json"], 0, "hooks"),
+        (["hook", "add", "Bad", "--run", "x"], 2, "cannot be the name"),
+        (["hook", "add", "good", "--run", "none", "--json"], 2, "urn:loopwright:problem:not-found"),
+        (["hook", "rm", "none"], 2, "no hook"),
+    ],
+    ids=named,
+)
+def test_refusals(both: Both, done: str, words: list[str], code: int, said: str) -> None:
+    """What cannot be is told with the same words, the same fix and the same exit code."""
+    names = {"DONE": done}
+    if "OTHER" in words:
+        names["OTHER"] = both.server.gated()[0]
+    if "STUCK" in words:
+        names["STUCK"] = str(start(both.server, "fail:no space")["loop"]["id"])
+        until(both.server, names["STUCK"], "failed")
+    if "BUSY" in words:
+        names["BUSY"] = str(start(both.server, "APPROVED", slow={"plan": 30})["loop"]["id"])
+    told = both.alike(*[names.get(word, word) for word in words])
+    assert (told.code, said in told.out + told.err) == (code, True), told
+    if "BUSY" in words:
+        both("stop", names["BUSY"])
+
+
+def test_hooks_there(both: Both) -> None:
+    """Made, listed and ended at the server; the secret is told once."""
+    text = both.server.definition(both.server.script("done"))
+    both.server("PUT", "/api/v1/definitions/triage", {"text": text})
+    made = both("hook", "add", "issues", "--run", "triage", "--message", "New:", "--json")
+    assert made.json["path"] == "/api/v1/hooks/issues"
+    assert made.json["secret"].startswith("whsec_")
+    assert both("hook", "add", "more", "--run", "triage", "--at-once", "2").out.startswith("whsec_")
+    listed = both.alike("hook", "ls", "--json").out
+    assert made.json["secret"] not in listed
+    assert "triage" in both.alike("hook", "ls").out
+    taken = both.alike("hook", "add", "issues", "--run", "triage")
+    assert (taken.code, "already" in taken.err) == (8, True)
+    assert both("hook", "rm", "more").err == "more is gone\n"
+    assert both("hook", "rm", "issues", "--json").json == {"name": "issues", "removed": True}
+    assert both("hook", "ls", "--json").json == {"hooks": []}
+
+
+CHANGING = [
+    ["retry", "DONE"],
+    ["skip", "DONE"],
+    ["edit", "DONE", "--goal", "x"],
+    ["fork", "DONE", "--at", "main.0"],
+    ["hook", "ls"],
+    ["hook", "add", "x", "--run", "y"],
+    ["hook", "rm", "x"],
+]
+
+
+@pytest.mark.parametrize("words", CHANGING, ids=named)
+def test_a_viewer_changes_nothing(
+    both: Both, done: str, words: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What needs more than a viewer is exit code 6, and nothing has happened."""
+    before = both.here("ls", "--json").json
+    monkeypatch.setenv("LOOPWRIGHT_TOKEN", both.server.made("viewer"))
+    told = both(*[done if word == "DONE" else word for word in words], "--json")
+    assert (told.code, told.json["status"]) == (6, 403)
+    assert told.json["type"].endswith(":role")
+    assert both.here("ls", "--json").json == before
+
+
 GONE = [
     ["logs", "x"],
     ["show", "x", "--metrics"],
     ["show", "x", "--svg", "-"],
     ["show", "x", "--output", "main"],
+    *CHANGING,
 ]
 
 

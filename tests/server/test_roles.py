@@ -80,6 +80,7 @@ ROWS = {
     "POST /api/v1/runs/{run}/pause": EDITOR,
     "POST /api/v1/runs/{run}/resume": EDITOR,
     "POST /api/v1/runs/{run}/stop": EDITOR,
+    "POST /api/v1/runs/{run}/fork": EDITOR,
     "GET /api/v1/loops": VIEWER,
     "POST /api/v1/loops": EDITOR,
     "GET /api/v1/loops/active/count": VIEWER,

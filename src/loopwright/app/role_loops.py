@@ -12,6 +12,7 @@ from loopwright.app.loop_steering import LoopEdit, edit, retry, skip
 from loopwright.app.preparing import Wish, prepare_named
 from loopwright.app.projects import ProjectWish, project_for
 from loopwright.app.readiness import check_worker
+from loopwright.app.reopening import NO_CHANGES, Changes
 from loopwright.app.settings import Settings
 from loopwright.app.views.loops import GOAL_CHARS, Seen, loop_status, seen, shown_time
 from loopwright.app.views.words import goal as goal_of
@@ -190,9 +191,11 @@ class Loops:
         """Change goal, cap, metadata or labels of a loop that is open; its id."""
         return await edit(self.here.service, reference, wanted, by=by)
 
-    async def retry(self, reference: str, note: str = "", *, by: str = "") -> str:
+    async def retry(
+        self, reference: str, note: str = "", *, by: str = "", changes: Changes = NO_CHANGES
+    ) -> str:
         """Try again what a loop stopped at, with a note for it; its id."""
-        return await retry(self.here.service, reference, note=note, by=by)
+        return await retry(self.here.service, reference, note=note, by=by, changes=changes)
 
     async def skip(self, reference: str, note: str = "", *, by: str = "") -> str:
         """Leave out the stage that a loop stopped at; its id."""

@@ -7,18 +7,19 @@ from urllib.parse import quote
 import click
 
 from loopwright.cli.door import Door, as_json
-from loopwright.cli.outcomes import exit_code, put_result, worst
+from loopwright.cli.outcomes import exit_code, put_result
 from loopwright.cli.remote import Remote
 from loopwright.cli.texts import one_line
 from loopwright.errors import Conflict, NotFound
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping, Sequence
 
     from loopwright.model.record import JsonValue
 
 ALL = "all"
 RUNS = "/api/v1/runs"
+LOOPS = "/api/v1/loops"
 _TOLD = {
     "iteration.started": "pass {iteration} started",
     "iteration.finished": "pass {iteration} ended",
@@ -113,47 +114,110 @@ class Start:
                 self._door.put(run)
             return 0
         self._door.say(f"{run} started at {remote.url}")
-        self._watch(remote, run, jsonl=bool(options["jsonl"]))
-        ended = remote.get(f"{RUNS}/{quote(run)}")
-        if not options["jsonl"]:
-            put_result(self._door, ended)
-        self._door.say(f"{run}: {ended['status']} ({ended['reason']})")
-        return worst([exit_code(ended)])
+        foreign = options["exit_codes"] == "dialect"
+        return see_through(self._door, run, jsonl=bool(options["jsonl"]), foreign=foreign)
 
     def _body(
         self, definition: bytes, dialect: str | None, options: dict[str, object]
     ) -> "dict[str, JsonValue]":
-        from loopwright.app.preparing import agent_choices  # noqa: PLC0415 - help stays quick
-
         here_only = ("allow", "deny", "ask", "sandbox", "dry_run", "base_branch")
         for name in here_only:
             if options.get(name):
                 flag = name.replace("_", "-")
                 raise click.UsageError(f"--{flag} is not taken together with --server", self._ctx)
-        default, named = agent_choices(_texts(options["agents"]))
         inputs = dict(one.partition("=")[::2] for one in _texts(options["inputs"]))
         given: dict[str, JsonValue] = {
             "definition": definition.decode(errors="replace"),
             "dialect": dialect,
-            "agent": default,
             **{name: _text(options[name]) for name in ("message", "workspace", "budget", "name")},
         }
         given = {name: value for name, value in given.items() if value is not None}
         parallel = options["parallel"]
         if isinstance(parallel, int):
             given["parallel"] = parallel
-        return {**given, "inputs": dict(inputs), "agents": dict(named)}
+        return {**given, "inputs": dict(inputs), **agents_afar(_texts(options["agents"]))}
 
-    def _watch(self, remote: Remote, run: str, *, jsonl: bool) -> None:
-        """Facts as they come, until the run has ended or waits for a person."""
-        for fact in remote.follow(run, 0, retry=True):
-            if jsonl:
-                self._door.put(as_json(fact))
-            told = told_as(fact)
-            if told:
-                self._door.say(one_line(told))
-            if fact["kind"] in ("gate.opened", "run.paused"):
-                return
+
+# -- seeing a run through --------------------------------------------------------------------------
+
+
+def see_through(
+    door: Door, run: str, after: int = 0, *, jsonl: bool = False, foreign: bool = False
+) -> int:
+    """Show what a run there does after a fact until it rests; the exit code says how it ended."""
+    remote = door.remote
+    assert remote is not None
+    for fact in _until_rest(remote, run, after):
+        if jsonl:
+            door.put(as_json(fact))
+        told = told_as(fact)
+        if told:
+            door.say(one_line(told))
+    ended, page = remote.get(f"{RUNS}/{quote(run)}"), remote.get(f"{RUNS}/{quote(run)}/snapshot")
+    door.say(f"{run}: {one_line(str(page['headline']))}")
+    for command in page["next"] if ended["status"] in ("waiting", "paused") else ():
+        door.say(f"  {command} --server {remote.url}")
+    if not jsonl:
+        put_result(door, ended)
+    return exit_code(ended, _codes(str(page["dialect"])) if foreign else None)
+
+
+def _until_rest(remote: Remote, run: str, after: int) -> "Iterator[dict[str, JsonValue]]":
+    """Facts as they come, until the run has ended or nothing but a person can move it on."""
+    held = False
+    for fact in remote.follow(run, after, retry=True):
+        yield fact
+        held = held or fact["kind"] in ("gate.opened", "run.paused")
+        if held and remote.get(f"{RUNS}/{quote(run)}")["status"] != "running":
+            return
+
+
+def _codes(dialect: str) -> "Mapping[str, int]":
+    from loopwright.app.dialects import exit_codes  # noqa: PLC0415 - help stays quick
+
+    return exit_codes(dialect)
+
+
+# -- going on otherwise ----------------------------------------------------------------------------
+
+
+def steer_afar(door: Door, reference: str, verb: str, body: "dict[str, JsonValue]") -> int:
+    """Try again or leave out what a loop of roles there stopped at, and see it through."""
+    remote = door.remote
+    assert remote is not None
+    run = remote.run(reference)
+    loop = remote.get(f"{LOOPS}/{quote(run)}")
+    seen = int(remote.get(f"{RUNS}/{quote(run)}/snapshot")["seq"])
+    newest = quote(str(loop["iteration"]["id"]))
+    path = {"retry": f"iterations/{newest}/retry", "skip": "skip-stage"}[verb]
+    remote.post(f"{LOOPS}/{quote(run)}/{path}", body)
+    return see_through(door, run, seen)
+
+
+def edit_afar(remote: Remote, reference: str, body: "dict[str, JsonValue]") -> str:
+    """Change a loop of roles that is under way there; its id."""
+    run = remote.run(reference)
+    remote.patch(f"{LOOPS}/{quote(run)}", body)
+    return run
+
+
+def fork_afar(door: Door, reference: str, body: "dict[str, JsonValue]", *, jsonl: bool) -> int:
+    """Make a new run there that goes on from a place of another, and see it through."""
+    remote = door.remote
+    assert remote is not None
+    made = remote.post(f"{RUNS}/{quote(remote.run(reference))}/fork", body)
+    return see_through(door, str(made["run"]), int(made["seq"]), jsonl=jsonl)
+
+
+def agents_afar(given: "Sequence[str]") -> "dict[str, JsonValue]":
+    """What stands behind the agents, for all or by name, as a request has it."""
+    from loopwright.app.preparing import agent_choices  # noqa: PLC0415 - help stays quick
+
+    default, named = agent_choices(given)
+    return {**({"agent": default} if default else {}), "agents": dict(named)}
+
+
+# -- facts in words --------------------------------------------------------------------------------
 
 
 class _Fields(dict[str, "JsonValue"]):

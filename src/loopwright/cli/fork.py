@@ -11,7 +11,9 @@ from loopwright.cli.verb import Verb, door_of
 
 if TYPE_CHECKING:
     from loopwright.app.wiring import Local
+    from loopwright.cli.door import Door
     from loopwright.cli.driving import Taken
+    from loopwright.model.record import JsonValue
 
 
 class _Given(TypedDict):
@@ -28,6 +30,7 @@ class _Given(TypedDict):
 @click.command(
     cls=Verb,
     drives=True,
+    remote=True,
     examples=[
         ("loopwright fork run_01 --at main.2", "everything through the third pass is kept"),
         ("loopwright fork run_01 --at 3", "the same: a number alone counts passes from 1"),
@@ -78,7 +81,7 @@ def fork(
     **given: Unpack[_Given],
 ) -> int:
     """Make a new run that begins with what RUN has recorded up to the end of a place, and drive it
-    here until it rests. RUN stays as it is.
+    here until it rests; with --server it is driven there, and watched. RUN stays as it is.
 
     Passes, tokens and money up to there count in the new run too. What was under way elsewhere at
     that point is asked for anew; nothing that has an answer is repeated. Files are not put back:
@@ -92,6 +95,8 @@ def fork(
     door = door_of(ctx)
     if jsonl and door.as_json:
         raise click.UsageError("--jsonl excludes --json", ctx)
+    if door.remote is not None:
+        return _fork_afar(door, run, given, jsonl=jsonl)
     wish = Fork(**given)
 
     async def begin(here: "Local") -> "list[Taken]":
@@ -99,6 +104,22 @@ def fork(
         return [Taken(*await make(service, service.find(run), wish, by=current_user()))]
 
     return drive(door, begin, Manner(no_wait=no_wait, jsonl=jsonl))
+
+
+def _fork_afar(door: "Door", run: str, given: _Given, *, jsonl: bool) -> int:
+    """The same at the server that was named; a gate is answered by `approve` there."""
+    from loopwright.cli.afar import agents_afar, fork_afar  # noqa: PLC0415 - only when asked for
+
+    folder = given["workspace"]
+    body: dict[str, JsonValue] = {
+        "at": given["at"],
+        "model": given["model"],
+        "edit": given["edit"],
+        "max": given["passes"],
+        "workspace": None if folder is None else str(folder),
+        **agents_afar(given["agents"]),
+    }
+    return fork_afar(door, run, body, jsonl=jsonl)
 
 
 VERBS = {"fork": fork}

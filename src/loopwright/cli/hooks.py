@@ -1,7 +1,8 @@
 """`hook`: messages from elsewhere that start runs at a server of this home."""
 
 from contextlib import closing, contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
+from urllib.parse import quote
 
 import click
 
@@ -15,54 +16,92 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from loopwright.app.incoming import Hooks
+    from loopwright.cli.remote import Remote
+    from loopwright.model.record import JsonValue
 
+HOOKS = "/api/v1/hooks"
 MOST_AT_ONCE = 100
 
 
+class _Desk(Protocol):
+    """Where hooks are kept: here, or at a server elsewhere."""
+
+    def listed(self) -> "list[dict[str, JsonValue]]": ...
+
+    def add(self, name: str, stored: str, *, message: str, at_once: int) -> str:
+        """Make one; its secret."""
+
+    def remove(self, name: str) -> None: ...
+
+
 @contextmanager
-def _hooks(door: Door) -> "Iterator[Hooks]":
+def _desk(door: Door) -> "Iterator[_Desk]":
+    if door.remote is not None:
+        yield _There(door.remote)
+        return
     from loopwright.app.access import Access  # noqa: PLC0415 - help stays quick
     from loopwright.app.definitions import Definitions  # noqa: PLC0415 - help stays quick
     from loopwright.app.incoming import Hooks  # noqa: PLC0415 - help stays quick
     from loopwright.app.opening import open_log  # noqa: PLC0415 - help stays quick
+    from loopwright.app.service import current_user  # noqa: PLC0415 - help stays quick
     from loopwright.runtime.clock import SystemClock  # noqa: PLC0415 - help stays quick
 
     with closing(open_log(door.settings)) as log:
         access = Access(log, SystemClock())
-        yield Hooks(access, Definitions(log, access))
+        yield _Here(Hooks(access, Definitions(log, access)), current_user())
 
 
-def _me() -> str:
-    from loopwright.app.service import current_user  # noqa: PLC0415 - help stays quick
+class _Here:
+    """The hooks of this home."""
 
-    return current_user()
+    def __init__(self, hooks: "Hooks", me: str) -> None:
+        self._hooks, self._me = hooks, me
+
+    def listed(self) -> "list[dict[str, JsonValue]]":
+        from loopwright.app.views.hooks import hook_items  # noqa: PLC0415 - help stays quick
+
+        return hook_items(self._hooks)
+
+    def add(self, name: str, stored: str, *, message: str, at_once: int) -> str:
+        made = self._hooks.add(name, stored, by=self._me, message=message, at_once=at_once)
+        return made.secret
+
+    def remove(self, name: str) -> None:
+        self._hooks.remove(name, by=self._me)
 
 
-@click.command("ls", cls=Verb)
+class _There:
+    """The hooks of a server elsewhere."""
+
+    def __init__(self, remote: "Remote") -> None:
+        self._remote = remote
+
+    def listed(self) -> "list[dict[str, JsonValue]]":
+        found: list[dict[str, JsonValue]] = self._remote.get(HOOKS)["hooks"]
+        return found
+
+    def add(self, name: str, stored: str, *, message: str, at_once: int) -> str:
+        wanted: dict[str, JsonValue] = {"name": name, "stored": stored, "message": message}
+        return str(self._remote.post(HOOKS, {**wanted, "at_once": at_once})["secret"])
+
+    def remove(self, name: str) -> None:
+        self._remote.delete(f"{HOOKS}/{quote(name, safe='')}")
+
+
+@click.command("ls", cls=Verb, remote=True)
 @click.pass_context
 def hook_ls(ctx: click.Context, /) -> None:
     """Hooks, never their secrets."""
     door = door_of(ctx)
-    with _hooks(door) as hooks:
-        found = hooks.all()
-        waiting = {one.name: len(hooks.at("waiting", one.name)) for one in found}
+    with _desk(door) as desk:
+        found = desk.listed()
     if door.as_json:
-        listed = [
-            {
-                "name": one.name,
-                "stored": one.definition,
-                "at_once": one.at_once,
-                "waiting": waiting[one.name],
-                "problem": one.problem or None,
-            }
-            for one in found
-        ]
-        door.put_json({"hooks": listed})
+        door.put_json({"hooks": found})
         return
     rows = [["NAME", "RUNS", "AT ONCE", "WAITING", "PROBLEM"]]
     for one in found:
-        counts = [str(one.at_once), str(waiting[one.name])]
-        rows.append([one.name, one.definition, *counts, one_line(one.problem)])
+        cells = [str(one[name]) for name in ("name", "stored", "at_once", "waiting")]
+        rows.append([*map(one_line, cells), one_line(str(one["problem"] or ""))])
     for line in table(rows, terminal_width()) if found else ():
         door.put(line)
     if not found:
@@ -72,6 +111,7 @@ def hook_ls(ctx: click.Context, /) -> None:
 @click.command(
     "add",
     cls=Verb,
+    remote=True,
     examples=[("loopwright hook add issues --run triage", "its secret is printed once, on stdout")],
 )
 @click.argument("name", metavar="NAME")
@@ -91,23 +131,23 @@ def hook_add(ctx: click.Context, /, *, name: str, stored: str, message: str, at_
     Senders sign by the rules of Standard Webhooks, with the secret that is printed now.
     """
     door = door_of(ctx)
-    with _hooks(door) as hooks:
-        made = hooks.add(name, stored, by=_me(), message=message, at_once=at_once)
+    with _desk(door) as desk:
+        secret = desk.add(name, stored, message=message, at_once=at_once)
     if door.as_json:
-        path = f"/api/v1/hooks/{name}"
-        door.put_json({"name": name, "stored": stored, "secret": made.secret, "path": path})
+        path = f"{HOOKS}/{name}"
+        door.put_json({"name": name, "stored": stored, "secret": secret, "path": path})
     else:
-        door.put(made.secret)
+        door.put(secret)
 
 
-@click.command("rm", cls=Verb)
+@click.command("rm", cls=Verb, remote=True)
 @click.argument("name", metavar="NAME")
 @click.pass_context
 def hook_rm(ctx: click.Context, /, *, name: str) -> None:
     """End a hook; messages of it that wait are let go."""
     door = door_of(ctx)
-    with _hooks(door) as hooks:
-        hooks.remove(name, by=_me())
+    with _desk(door) as desk:
+        desk.remove(name)
     if door.as_json:
         door.put_json({"name": name, "removed": True})
     else:
@@ -116,7 +156,7 @@ def hook_rm(ctx: click.Context, /, *, name: str) -> None:
 
 _GROUP = click.Group(
     "hook",
-    help="Messages from elsewhere that start runs at a server of this home.",
+    help="Messages from elsewhere that start runs at a server: of this home, or with --server.",
     context_settings=CONTEXT,
     params=common_options(),
     commands={"ls": hook_ls, "add": hook_add, "rm": hook_rm},

@@ -120,7 +120,7 @@ class Remote:
     ) -> tuple[int, bytes]:
         line = self._line(SECONDS)
         try:
-            data = None if body is None else json.dumps(body).encode()
+            data = None if body is None else _as_bytes(body)
             line.request(
                 method, path, data, self._headers(has_body=data is not None, accept=accept)
             )
@@ -264,6 +264,11 @@ class Remote:
                 raise ConnectionResetError("the stream ended")
         finally:
             line.close()
+
+
+def _as_bytes(body: object) -> bytes:
+    """JSON; half a sign, as arguments that are no text have it, is replaced as it is here."""
+    return json.dumps(body, ensure_ascii=False).encode(errors="replace")
 
 
 def _said(told: "dict[str, Any]") -> tuple[str, str, str | None, object]:

@@ -23,6 +23,7 @@ _UNLIMITED = "none"
 
 @click.command(
     cls=Verb,
+    remote=True,
     examples=[
         ("loopwright retry run_01", "the stage that failed; what completed before it is kept"),
         ('loopwright retry run_01 "The key is in the vault now"', "a stage that is blocked"),
@@ -47,7 +48,8 @@ _UNLIMITED = "none"
 def retry(
     ctx: click.Context, /, run: str, note: str, agents: tuple[str, ...], budget: str | None
 ) -> int:
-    """Try again what a loop of roles stopped at, and drive it here until it rests.
+    """Try again what a loop of roles stopped at, and drive it here until it rests; with --server it
+    is driven there, and watched.
 
     The stage that failed or is blocked is run again in its iteration, and NOTE is told to it. What
     completed in that iteration is kept. After rounds that were rejected too often, the next one
@@ -57,30 +59,45 @@ def retry(
     from loopwright.app.reopening import Changes  # noqa: PLC0415 - help stays quick
     from loopwright.app.service import current_user  # noqa: PLC0415 - help stays quick
 
+    door = door_of(ctx)
+    if door.remote is not None:
+        from loopwright.cli.afar import agents_afar, steer_afar  # noqa: PLC0415 - when asked for
+
+        limits: dict[str, JsonValue] = {"budget": budget} if budget is not None else {}
+        return steer_afar(door, run, "retry", {"note": note, **limits, **agents_afar(agents)})
     changes = Changes(agents=agents, budget=budget)
 
     async def act(here: "Local") -> str:
         return await again(here.service, run, note=note, by=current_user(), changes=changes)
 
-    return _driven(door_of(ctx), run, act)
+    return _driven(door, run, act)
 
 
 @click.command(
     cls=Verb,
+    remote=True,
     examples=[('loopwright skip run_01 "I did it by hand"', "the next stage goes on, and is told")],
 )
 @click.argument("run", metavar="RUN", shell_complete=complete_runs)
 @click.argument("note", metavar="[NOTE]", required=False, default="")
 @click.pass_context
 def skip(ctx: click.Context, /, run: str, note: str) -> int:
-    """Leave out the stage that a loop of roles stopped at, and drive it here until it rests."""
+    """Leave out the stage that a loop of roles stopped at, and drive it here until it rests; with
+    --server it is driven there, and watched.
+    """
     from loopwright.app.loop_steering import skip as leave  # noqa: PLC0415 - help stays quick
     from loopwright.app.service import current_user  # noqa: PLC0415 - help stays quick
+
+    door = door_of(ctx)
+    if door.remote is not None:
+        from loopwright.cli.afar import steer_afar  # noqa: PLC0415 - only when asked for
+
+        return steer_afar(door, run, "skip", {"note": note})
 
     async def act(here: "Local") -> str:
         return await leave(here.service, run, note=note, by=current_user())
 
-    return _driven(door_of(ctx), run, act)
+    return _driven(door, run, act)
 
 
 def _driven(door: "Door", run: str, act: "Callable[[Local], Awaitable[str]]") -> int:
@@ -95,6 +112,7 @@ def _driven(door: "Door", run: str, act: "Callable[[Local], Awaitable[str]]") ->
 
 @click.command(
     cls=Verb,
+    remote=True,
     examples=[
         ('loopwright edit run_01 --goal "A queue, not a cache"', "from its next stage on"),
         ("loopwright edit run_01 --max 8 --label urgent", ""),
@@ -132,8 +150,13 @@ def edit(
     if metadata is not None:
         body["metadata"] = _object(metadata)
     wanted, door = edit_of(body), door_of(ctx)
-    with looking(door) as service:
-        changed = asyncio.run(change(service, run, wanted, by=current_user()))
+    if door.remote is not None:
+        from loopwright.cli.afar import edit_afar  # noqa: PLC0415 - only when asked for
+
+        changed = edit_afar(door.remote, run, body)
+    else:
+        with looking(door) as service:
+            changed = asyncio.run(change(service, run, wanted, by=current_user()))
     if door.as_json:
         door.put_json({"run": changed, "changed": [*body]})
         return

@@ -52,6 +52,16 @@ class NoteBody(OptionalBody):
     note: str = ""
 
 
+class RetryBody(NoteBody):
+    """The same; for a loop that has ended also what stands behind its roles and limits it from now
+    on.
+    """
+
+    agent: str | None = None
+    agents: dict[str, str] = {}
+    budget: str | None = None
+
+
 class DefinitionBody(Body):
     """A definition as its file has it. What the server alone says about one is refused."""
 

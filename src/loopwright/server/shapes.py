@@ -121,6 +121,12 @@ class RunSummary(msgspec.Struct):
     error: dict[str, JsonValue] | None
 
 
+class Forked(RunSummary):
+    """A new run; its facts up to `seq` are those of the run that it goes on from."""
+
+    seq: int
+
+
 class Snapshot(msgspec.Struct):
     """A run with everything that a page shows; events with numbers above `seq` follow on it."""
 

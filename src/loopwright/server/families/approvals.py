@@ -18,7 +18,7 @@ from loopwright.model.actions import Decision
 from loopwright.model.record import JsonValue
 from loopwright.ports import OPEN_STATUSES
 from loopwright.server.families.events import EventsQuery, cursor, wants_stream
-from loopwright.server.refusals import Refusal
+from loopwright.server.families.runs import check_open
 from loopwright.server.routes import Answer, Asked, Body, Family, Route
 
 BASE = "/v1/runs/{run}"
@@ -237,9 +237,8 @@ async def swapped(asked: Asked) -> Answer:
 
 
 async def _taken_up(asked: Asked, checkpoint: str | None, wish: Fork) -> Answer:
+    check_open(asked)
     context, run = asked.context, asked.params["run"]
-    if context.closing.is_set():
-        raise Refusal(503, "draining", "the server is about to stop", headers={"Retry-After": "5"})
     place = place_before(context.service, run, checkpoint)
     wanted = Fork(at=place, model=wish.model, edit=wish.edit)
     new, _ = await fork(context.service, run, wanted, by=asked.who.name)

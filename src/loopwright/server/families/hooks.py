@@ -7,9 +7,8 @@ from typing import Annotated
 
 import msgspec
 
-from loopwright.app.incoming import MOST_AT_ONCE, Incoming
-from loopwright.app.moments import timestamp
-from loopwright.model.record import JsonValue
+from loopwright.app.incoming import MOST_AT_ONCE
+from loopwright.app.views.hooks import hook_item, hook_items
 from loopwright.server.answers import as_response
 from loopwright.server.arrivals import Arrivals
 from loopwright.server.coming_shapes import HookList, HookMade, HookTaken
@@ -33,15 +32,15 @@ class HookBody(Body):
 
 async def listed(asked: Asked) -> Answer:
     hooks = asked.context.part(Arrivals).hooks
-    return {"hooks": [item(hook) for hook in hooks.all()]}
+    return {"hooks": hook_items(hooks)}
 
 
 async def added(asked: Asked) -> Answer:
-    body = asked.body(HookBody)
-    hook = asked.context.part(Arrivals).hooks.add(
+    body, hooks = asked.body(HookBody), asked.context.part(Arrivals).hooks
+    hook = hooks.add(
         body.name, body.stored, by=asked.who.name, message=body.message, at_once=body.at_once
     )
-    return {**item(hook), "secret": hook.secret}
+    return {**hook_item(hooks, hook), "secret": hook.secret}
 
 
 async def removed(asked: Asked) -> Answer:
@@ -61,17 +60,6 @@ async def taken(asked: Asked) -> Answer:
     )
     told = {"id": arrival.id, "run": arrival.run, "taken": new}
     return as_response(told, 202 if new else 200)
-
-
-def item(hook: Incoming) -> dict[str, JsonValue]:
-    return {
-        "name": hook.name,
-        "stored": hook.definition,
-        "message": hook.message,
-        "at_once": hook.at_once,
-        "problem": hook.problem or None,
-        "created_at": timestamp(hook.created_at),
-    }
 
 
 @asynccontextmanager

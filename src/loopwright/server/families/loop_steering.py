@@ -3,11 +3,21 @@
 import msgspec
 
 from loopwright.app.loop_steering import edit_of
+from loopwright.app.preparing import choices
+from loopwright.app.reopening import Changes
 from loopwright.app.views.loops import loop_status
 from loopwright.errors import Conflict, NotFound
 from loopwright.server.families.loops import BASE, loops_for, row_of, sheet_of, whole
 from loopwright.server.loop_refusals import refuse
-from loopwright.server.loop_shapes import EditBody, Live, LoopFailure, NoteBody, OneLoop, Steered
+from loopwright.server.loop_shapes import (
+    EditBody,
+    Live,
+    LoopFailure,
+    NoteBody,
+    OneLoop,
+    RetryBody,
+    Steered,
+)
 from loopwright.server.routes import Answer, Asked, Family, Route
 
 
@@ -31,12 +41,14 @@ async def retried(asked: Asked) -> Answer:
     """Only the newest iteration can be tried again."""
     found, wanted = sheet_of(asked), asked.params["iteration"]
     run = found.row.run
-    names = [cycle.name(run) for cycle in found.cycles]
+    names = [cycle.name(run) for cycle in found.cycles or [found.newest()]]
     if wanted not in names:
         raise NotFound(f"{run} has no iteration {wanted[:80]!a}")
     if wanted != names[-1]:
         raise Conflict(f"{names[-1]} is the newest iteration of {run}", code="wrong-state")
-    await loops_for(asked).retry(run, asked.body(NoteBody).note, by=asked.who.name)
+    body = asked.body(RetryBody)
+    changes = Changes(agents=choices(body.agent, body.agents), budget=body.budget)
+    await loops_for(asked).retry(run, body.note, by=asked.who.name, changes=changes)
     return _now(asked)
 
 
@@ -83,7 +95,7 @@ FAMILY = Family(
             handle=retried,
             need="editor",
             say="Try again what a loop stopped at in its newest iteration, with a note",
-            body=NoteBody,
+            body=RetryBody,
             answer=Steered,
         ),
     ),

@@ -6,6 +6,7 @@ import msgspec
 
 from loopwright.app.dialects import OF_LOOPS
 from loopwright.app.loop_records import figures, forget
+from loopwright.app.preparing import choices
 from loopwright.app.role_loops import Loops, LoopWish
 from loopwright.app.sessions import Sessions
 from loopwright.app.views.loop_sheets import Sheet, sheet
@@ -15,6 +16,7 @@ from loopwright.model.record import JsonValue
 from loopwright.ports import RunRow
 from loopwright.server.answers import as_response
 from loopwright.server.context import Context
+from loopwright.server.families.runs import check_open
 from loopwright.server.loop_refusals import refuse
 from loopwright.server.loop_shapes import (
     ActiveCount,
@@ -30,7 +32,6 @@ from loopwright.server.loop_shapes import (
     StartBody,
     Steered,
 )
-from loopwright.server.refusals import Refusal
 from loopwright.server.routes import Answer, Asked, Family, Route
 
 BASE = "/api/v1/loops"
@@ -117,13 +118,11 @@ async def active(asked: Asked) -> Answer:
 
 
 async def started(asked: Asked) -> Answer:
+    check_open(asked)
     context, body = asked.context, asked.body(StartBody)
-    if context.closing.is_set():
-        raise Refusal(503, "draining", "the server is about to stop", headers={"Retry-After": "5"})
     if body.session_id is not None:
         sessions_of(context).check(body.session_id)
-    named = [f"{name}={spec}" for name, spec in body.agents.items()]
-    loops = replace(loops_for(asked), agents=[*([body.agent] if body.agent else []), *named])
+    loops = replace(loops_for(asked), agents=choices(body.agent, body.agents))
     wish = LoopWish(
         definition=body.definition,
         goal=body.goal,

@@ -6,7 +6,7 @@ from typing import Annotated
 import msgspec
 
 from loopwright.app.controlling import pause_run, resume_run
-from loopwright.app.preparing import Wish, prepare_file
+from loopwright.app.preparing import Wish, choices, prepare_file
 from loopwright.app.rights import Rights
 from loopwright.app.views.listing import run_item
 from loopwright.app.views.summary import summary
@@ -73,13 +73,12 @@ async def _item(asked: Asked, row: RunRow) -> dict[str, JsonValue]:
 
 
 async def started(asked: Asked) -> Answer:
+    check_open(asked)
     context, body = asked.context, asked.body(StartBody)
-    if context.closing.is_set():
-        raise Refusal(503, "draining", "the server is about to stop", headers={"Retry-After": "5"})
     file, data, dialect = _source(asked, body)
     wish = Wish(
         message=body.message,
-        agents=[*([body.agent] if body.agent else []), *_named(body.agents)],
+        agents=choices(body.agent, body.agents),
         values=body.inputs,
         workspace=body.workspace or str(context.serving.workspace),
         budget=body.budget,
@@ -99,9 +98,15 @@ async def started(asked: Asked) -> Answer:
     return await told_made(asked, run)
 
 
+def check_open(asked: Asked) -> None:
+    """Nothing is begun by a server that is about to stop."""
+    if asked.context.closing.is_set():
+        raise Refusal(503, "draining", "the server is about to stop", headers={"Retry-After": "5"})
+
+
 async def told_made(asked: Asked, run: str) -> Answer:
     """A run that was just started, and where it is."""
-    response = as_response(await _summary(asked, run), 201)
+    response = as_response(await summary_of(asked, run), 201)
     response.headers["Location"] = f"{BASE}/{run}"
     return response
 
@@ -117,12 +122,8 @@ def _source(asked: Asked, body: StartBody) -> tuple[str, bytes, str | None]:
     return stored.name, stored.text.encode(errors="surrogatepass"), stored.dialect
 
 
-def _named(agents: dict[str, str]) -> list[str]:
-    return [f"{name}={spec}" for name, spec in agents.items()]
-
-
 async def shown(asked: Asked) -> Answer:
-    return await _summary(asked, asked.params["run"])
+    return await summary_of(asked, asked.params["run"])
 
 
 async def snapshot(asked: Asked) -> Answer:
@@ -132,13 +133,13 @@ async def snapshot(asked: Asked) -> Answer:
 async def paused(asked: Asked) -> Answer:
     run = _run(asked)
     await pause_run(asked.context.service, run, by=asked.who.name)
-    return await _summary(asked, run)
+    return await summary_of(asked, run)
 
 
 async def resumed(asked: Asked) -> Answer:
     run = _run(asked)
     await resume_run(asked.context.here, run, by=asked.who.name)
-    return await _summary(asked, run)
+    return await summary_of(asked, run)
 
 
 async def stopped(asked: Asked) -> Answer:
@@ -151,7 +152,7 @@ async def stopped(asked: Asked) -> Answer:
         if left <= 0 or context.closing.is_set():
             break
         await context.feed.moved(run, context.here.log.version(run), min(left, 0.2))
-    return await _summary(asked, run)
+    return await summary_of(asked, run)
 
 
 def _run(asked: Asked) -> str:
@@ -159,7 +160,8 @@ def _run(asked: Asked) -> str:
     return asked.context.here.log.row(asked.params["run"]).run
 
 
-async def _summary(asked: Asked, run: str) -> dict[str, JsonValue]:
+async def summary_of(asked: Asked, run: str) -> dict[str, JsonValue]:
+    """A run as one object."""
     picture = await asked.context.gallery.picture(run)
     return summary(picture.state, asked.context.service.read_text)
 
