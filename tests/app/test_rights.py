@@ -6,7 +6,7 @@ import pytest
 
 from loopwright.app.chatting import Denying
 from loopwright.app.rights import ASK, DENIED, Rights, with_rights
-from loopwright.errors import LoopwrightError
+from loopwright.errors import LoopwrightError, NotAllowed
 from loopwright.model.actions import CallAgent, Step
 from loopwright.model.messages import CallPart
 from loopwright.model.plan import Agent, Plan
@@ -46,6 +46,13 @@ def given(rights: Rights, *, asks: bool, spec: str = "model:a/b") -> Agent:
             Rights(ask=("exec",)), ("shell.exec",), ("fs.read", "issues.create"), (), id="one asked"
         ),
         pytest.param(Rights(ask=("all",)), TOOLS, (), (), id="all asked"),
+        pytest.param(
+            Rights(sandbox=True, attended=True, strict=True),
+            ("fs.read",),
+            (),
+            ("shell.exec", "issues.create"),
+            id="a sandbox from elsewhere takes, and gives nothing unasked",
+        ),
     ],
 )
 @pytest.mark.item("zenflow-71")
@@ -79,6 +86,14 @@ def test_programs_cannot_be_held_to_it() -> None:
         given(Rights(deny=("fs.read",)), asks=True, spec="claude")
     agent = given(Rights(allow=("all",)), asks=True, spec="claude")
     assert (agent.deny_tools, agent.options) == ((), {})
+
+
+@pytest.mark.parametrize("asks", [True, False])
+def test_nothing_is_allowed_from_elsewhere(asks: bool) -> None:
+    """Whoever may only take from what a definition gives cannot let it pass unasked."""
+    with pytest.raises(NotAllowed, match="unasked") as refused:
+        given(Rights(allow=("fs.read",), attended=True, strict=True), asks=asks)
+    assert refused.value.code == "widens"
 
 
 def test_a_sandbox_is_all_there_is() -> None:

@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
+from loopwright.app.dialects import exit_codes
 from tests.cli.conftest import Place, Told, lw
+from tests.journeys.flows import flow
 from tests.server.served import Served, leave, served
 from tests.server.test_command_line import There
 from tests.server.test_loops import start, until
@@ -22,7 +24,9 @@ class Both(There):
 
     def here(self, *args: str) -> Told:
         """In its data directory, past it."""
-        return self.lw(*args, "--data-dir", str(self.server.folder / "home"))
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("LOOPWRIGHT_HERE", "1")
+            return self.lw(*args, "--data-dir", str(self.server.folder / "home"))
 
     def alike(self, *args: str) -> Told:
         """The same at both doors; what was said."""
@@ -40,6 +44,7 @@ def named(value: object) -> str:
 @pytest.fixture
 def both(lw: Place, shared: Served, monkeypatch: pytest.MonkeyPatch) -> Both:
     """The server of this module, and the command line for it."""
+    monkeypatch.setenv("LOOPWRIGHT_MODEL_BASE_URL", "http://127.0.0.1:9/v1")  # nobody is there
     return Both(lw, shared, monkeypatch)
 
 
@@ -170,6 +175,89 @@ def test_a_server_that_leaves(lw: Place, tmp_path: Path, monkeypatch: pytest.Mon
         ending.join()
     assert (told.code, "does not answer" in told.err) == (7, True)
     assert "asked (gate_" in told.out
+
+
+# -- starting --------------------------------------------------------------------------------------
+
+FILES = {
+    "bad.yaml": "name: a\ngoal: b\nagnet: c\n",
+    "two.yaml": "name: a\nagent: command:true\nsteps: [{id: x, prompt: x}, {id: y, prompt: y}]\n",
+    "loop.yaml": "name: a\nagent: command:true\ngoal: b\nrepeat: {max: 2}\n",
+    "chat.yaml": "name: a\nagent: model:local/tiny\ngoal: b\nrepeat: {max: 2}\n",
+    "whose.yaml": "name: a\ngoal: b\nrepeat: {max: 2}\n",
+}
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["bad.yaml"], 2, "bad.yaml:3:1: unknown-field: agnet (did you mean agent?)"),
+        (["bad.yaml", "--json"], 2, '"file": "bad.yaml"'),
+        (["none.yaml"], 2, "none.yaml"),
+        (["whose.yaml"], 2, "--agent"),
+        (["loop.yaml", "--input", "x"], 2, "write --input NAME=VALUE"),
+        (["loop.yaml", "--input", "x=1"], 2, "x"),
+        (["loop.yaml", "--budget", "usd"], 2, "no part of a budget"),
+        (["loop.yaml", "--json", "--jsonl"], 2, "exclude each other"),
+        (["loop.yaml", "--name", ""], 2, "--name cannot be that"),
+        (["loop.yaml", "--workspace", "/none"], 2, "no folder /none"),
+        (["loop.yaml", "--base-branch=-x"], 2, "is no name of a branch"),
+        (["loop.yaml", "--promoted"], 6, "loop.yaml was not promoted as it is now"),
+        (["loop.yaml", "--sandbox"], 2, "hold chat models alone"),
+        (["two.yaml", "--max", "2"], 2, "--max is for a definition that is one loop"),
+        (["chat.yaml", "--deny", "fs.wriet"], 2, "did you mean fs.write?"),
+        (["chat.yaml", "--ask", "fs.read,nothing", "--json"], 2, "bad-tool"),
+        (["loop.yaml", "--dry-run"], 0, "a dry run, nothing is called"),
+        (["whose.yaml", "--dry-run", "--json", "--max", "7"], 0, '"endings"'),
+        (["bad.yaml", "--dry-run"], 2, "unknown-field"),
+    ],
+    ids=named,
+)
+def test_starts_that_start_nothing(both: Both, words: list[str], code: int, said: str) -> None:
+    """A start that cannot be, and one that is only rehearsed, are told alike."""
+    for name, text in FILES.items():
+        both.lw.write(name, text)
+    told = both.alike("run", *words)
+    assert (told.code, said in told.out + told.err) == (code, True), told
+    assert both("ls", "--json").json["runs"] == both.here("ls", "--json").json["runs"]
+
+
+def test_tools_are_taken_there(both: Both) -> None:
+    """A start takes tools from chat models and holds others for a person; it lets nothing pass
+    unasked, whoever starts it.
+    """
+    file = str(both.lw.write("chat.yaml", FILES["chat.yaml"]))
+    words = ["--deny", "fs.write,fs.edit", "--ask", "fs.read", "--detach", "--json"]
+    run = both("run", file, *words).json["run"]
+    service = both.server.context.service
+    plan = both.server.call(lambda: service.plan(service.facts(run)[0].fact))
+    agent = next(iter(plan.agents.values()))
+    assert (agent.deny_tools, agent.approvals) == (("fs.write", "fs.edit"), {"fs.read": "always"})
+    both("stop", run)
+    runs = both("ls", "--json").json
+    refused = both("run", file, "--allow", "all")
+    assert (refused.code, "start the run on that machine" in refused.err) == (6, True)
+    told = both("run", file, "--allow", "fs.read", "--json")
+    assert told.json["type"] == "urn:loopwright:problem:widens"
+    assert both("ls", "--json").json == runs
+
+
+def test_a_start_with_its_options(both: Both) -> None:
+    """Passes and exit codes as they were asked for."""
+    agent = both.server.script(*["a"] * 9, name="passes.yaml")
+    file = both.lw.loop(agent, until={"contains": "x"})
+    told = both("run", file, "--max", "1", "--json", "--exit-codes", "dialect")
+    assert (told.code, told.json["iterations"]) == (4, 1)
+
+
+def test_the_exit_codes_of_another_system(both: Both) -> None:
+    """A definition that was written for another system ends as it would there."""
+    text = flow("  - {id: plan, agent: w, instructions: Plan it.}\n")
+    file = str(both.lw.write("flow.yaml", text))
+    agent = both.server.script({"fail": "no"}, name="flow.yaml")
+    ours = both("run", file, "Go.", "--agent", agent)
+    theirs = both("run", file, "Go.", "--agent", agent, "--exit-codes", "dialect")
+    assert (ours.code, theirs.code) == (3, exit_codes("zenflow")["failed"])
 
 
 # -- going on otherwise ----------------------------------------------------------------------------
@@ -353,6 +441,8 @@ CHANGING = [
     ["hook", "ls"],
     ["hook", "add", "x", "--run", "y"],
     ["hook", "rm", "x"],
+    ["run", "loop.yaml"],
+    ["run", "loop.yaml", "--dry-run"],
 ]
 
 
@@ -361,6 +451,7 @@ def test_a_viewer_changes_nothing(
     both: Both, done: str, words: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What needs more than a viewer is exit code 6, and nothing has happened."""
+    both.lw.write("loop.yaml", FILES["loop.yaml"])
     before = both.here("ls", "--json").json
     monkeypatch.setenv("LOOPWRIGHT_TOKEN", both.server.made("viewer"))
     told = both(*[done if word == "DONE" else word for word in words], "--json")
@@ -381,6 +472,7 @@ GONE = [
 @pytest.mark.parametrize("words", GONE, ids=named)
 def test_a_server_that_is_gone(lw: Place, words: list[str]) -> None:
     """Nobody answers: exit code 7, and a problem for programs."""
+    lw.write("loop.yaml", FILES["loop.yaml"])
     told = lw(*words, "--server", "127.0.0.1:9", "--json")
     assert told.code == 7
     assert told.json["type"].endswith(":unreachable")

@@ -60,6 +60,7 @@ ROWS = {
     "POST /api/v1/hooks/{name}": SIGNED,
     "GET /api/v1/runs": VIEWER,
     "POST /api/v1/runs": EDITOR,
+    "POST /api/v1/rehearsals": EDITOR,
     "GET /api/v1/runs/{run}": VIEWER,
     "GET /api/v1/runs/{run}/snapshot": VIEWER,
     "GET /api/v1/runs/{run}/events": VIEWER,

@@ -73,7 +73,7 @@ def prepare_file(
 ) -> tuple[Start, Definition]:
     """A run of a definition: of a file, or of bytes that came another way."""
     path = Path(file)
-    given = {**wish.values, **_input_values(wish.inputs)}
+    given = {**wish.values, **input_values(wish.inputs)}
     if data is not None:
         definition = parse_definition(data, file=file, force=dialect, given=given)
     elif dialect is None and is_name(path) and wish.home is not None:
@@ -93,7 +93,7 @@ def prepare_named(name: str, wish: Wish, *, cwd: Path | None = None) -> tuple[St
     """A run of a definition that is known by its name here, or in another folder."""
     assert wish.home is not None, "the door knows where definitions are"
     known = Library(wish.home, cwd or Path.cwd())
-    definition = known.read(name, {**wish.values, **_input_values(wish.inputs)})
+    definition = known.read(name, {**wish.values, **input_values(wish.inputs)})
     return _prepare(definition, wish, base=Path.cwd()), definition
 
 
@@ -114,7 +114,7 @@ def _prepare(definition: Definition, wish: Wish, *, base: Path) -> Start:
     plan = with_surroundings(definition.plan, workspace, wish.base_branch)
     if any(agent.role for agent in plan.agents.values()):
         plan = bind_roles(plan, find_roles(wish.home, workspace))
-    inputs = bind_inputs(plan, {**wish.values, **_input_values(wish.inputs)})
+    inputs = bind_inputs(plan, {**wish.values, **input_values(wish.inputs)})
     message = filled(definition.dialect, check_message(plan, wish.message), inputs)
     if wish.max is not None:
         plan = with_most_passes(plan, wish.max)
@@ -217,7 +217,8 @@ def _input_names(given: Sequence[str]) -> Iterator[str]:
     return (one.partition("=")[0] for one in dict.fromkeys(given) if one.partition("=")[0])
 
 
-def _input_values(given: Sequence[str]) -> dict[str, JsonValue]:
+def input_values(given: Sequence[str]) -> dict[str, JsonValue]:
+    """`NAME=VALUE`, each name once."""
     values: dict[str, JsonValue] = {}
     for one in given:
         name, equals, value = one.partition("=")

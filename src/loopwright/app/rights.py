@@ -10,7 +10,7 @@ from difflib import get_close_matches
 import msgspec
 
 from loopwright.app.granting import FILE_TOOLS, OURS, granted_names
-from loopwright.errors import LoopwrightError
+from loopwright.errors import LoopwrightError, NotAllowed
 from loopwright.model.plan import Agent, ApprovalRule, Plan
 from loopwright.model.toolnames import is_open, speaks_of
 from loopwright.tools.toolbox import NATIVE
@@ -24,13 +24,16 @@ DENIED = "denied_tools"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rights:
-    """What was said at the start; `attended`: somebody is there to be asked."""
+    """What was said at the start. `attended`: somebody is there to be asked. `strict`: whoever said
+    it may take from what the definition gives, and let nothing pass unasked that it asks about.
+    """
 
     allow: tuple[str, ...] = ()
     deny: tuple[str, ...] = ()
     ask: tuple[str, ...] = ()
     sandbox: bool = False
     attended: bool = False
+    strict: bool = False
 
 
 def with_rights(plan: Plan, rights: Rights) -> Plan:
@@ -40,6 +43,12 @@ def with_rights(plan: Plan, rights: Rights) -> Plan:
             "--sandbox and --allow exclude each other",
             code="bad-flag",
             hint="a sandbox allows the file tools, and nothing else",
+        )
+    if rights.strict and rights.allow:
+        raise NotAllowed(
+            "--allow lets tools be used unasked, and that is not said from elsewhere",
+            code="widens",
+            hint="leave it out and answer in the inbox, or start the run on that machine",
         )
     asks = plan.settings.get("tools") == ASK
     narrows = bool(rights.deny or rights.ask or rights.sandbox)
@@ -108,7 +117,7 @@ def _with_rights(agent: Agent, rights: Rights, *, asks: bool) -> Agent:
         deny_tools=(*agent.deny_tools, *denied),
         approvals={**agent.approvals, **held},
     )
-    if not asks or rights.sandbox or ALL in rights.allow:
+    if not asks or (rights.sandbox and not rights.strict) or ALL in rights.allow:
         return agent
     settled = (*denied, *held)
     open_to_ask = [n for n in names if n not in settled and not _is_named(n, rights.allow)]

@@ -56,6 +56,7 @@ _OTHER_VARIABLES = (
     "PATH",
     "RESULT_SCHEMA",
     "RUN",
+    "HERE",
     "SERVER",
     "SESSION",
     "SUPERVISOR",

@@ -1,7 +1,8 @@
 """Commands at a server elsewhere: the same words and results as here."""
 
+from dataclasses import replace
 from functools import cache
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, cast, get_args
 from urllib.parse import quote
 
 import click
@@ -9,8 +10,9 @@ import click
 from loopwright.cli.door import Door, as_json
 from loopwright.cli.outcomes import exit_code, put_result
 from loopwright.cli.remote import Remote
-from loopwright.cli.texts import one_line
-from loopwright.errors import Conflict, NotFound
+from loopwright.cli.texts import names_in, one_line
+from loopwright.errors import Conflict, DefinitionError, LoopwrightError, NotFound
+from loopwright.syntax import Diagnostic
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -18,7 +20,9 @@ if TYPE_CHECKING:
     from loopwright.model.record import JsonValue
 
 ALL = "all"
+REQUEST = "(request)"  # what a server calls a definition that was sent to it
 RUNS = "/api/v1/runs"
+REHEARSALS = "/api/v1/rehearsals"
 LOOPS = "/api/v1/loops"
 _TOLD = {
     "iteration.started": "pass {iteration} started",
@@ -95,17 +99,22 @@ def _check_ready(remote: Remote) -> None:
 class Start:
     """A start of a definition at a server elsewhere."""
 
-    def __init__(self, ctx: click.Context, door: Door) -> None:
+    def __init__(self, ctx: click.Context, door: Door, file: str) -> None:
         self._ctx = ctx
         self._door = door
+        self._file = file  # what the definition is called here
 
     def run(self, definition: bytes, dialect: str | None, options: dict[str, object]) -> int:
         """Start it there, and watch it until it rests unless it is let go."""
-        remote = self._door.remote
+        remote, jsonl = self._door.remote, bool(options["jsonl"])
         assert remote is not None
-        body = self._body(definition, dialect, options)
+        if jsonl and self._door.as_json:
+            raise click.UsageError("--json and --jsonl exclude each other", self._ctx)
+        body = _wanted(definition, dialect, options)
+        if options["dry_run"]:
+            return self._rehearse(remote, body)
         _check_ready(remote)
-        started = remote.post(RUNS, body)
+        started = self._sent(remote, RUNS, body)
         run = str(started["run"])
         if options["detach"]:
             if self._door.as_json:
@@ -115,27 +124,54 @@ class Start:
             return 0
         self._door.say(f"{run} started at {remote.url}")
         foreign = options["exit_codes"] == "dialect"
-        return see_through(self._door, run, jsonl=bool(options["jsonl"]), foreign=foreign)
+        return see_through(self._door, run, jsonl=jsonl, foreign=foreign)
 
-    def _body(
-        self, definition: bytes, dialect: str | None, options: dict[str, object]
+    def _rehearse(self, remote: Remote, body: "dict[str, JsonValue]") -> int:
+        from loopwright.cli.rehearsal import put_rehearsal  # noqa: PLC0415 - only when asked for
+        from loopwright.cli.starting import NO_MESSAGE  # noqa: PLC0415 - only when asked for
+
+        put_rehearsal(self._door, self._sent(remote, REHEARSALS, {"message": NO_MESSAGE, **body}))
+        return 0
+
+    def _sent(
+        self, remote: Remote, path: str, body: "dict[str, JsonValue]"
     ) -> "dict[str, JsonValue]":
-        here_only = ("allow", "deny", "ask", "sandbox", "dry_run", "base_branch")
-        for name in here_only:
-            if options.get(name):
-                flag = name.replace("_", "-")
-                raise click.UsageError(f"--{flag} is not taken together with --server", self._ctx)
-        inputs = dict(one.partition("=")[::2] for one in _texts(options["inputs"]))
-        given: dict[str, JsonValue] = {
-            "definition": definition.decode(errors="replace"),
-            "dialect": dialect,
-            **{name: _text(options[name]) for name in ("message", "workspace", "budget", "name")},
-        }
-        given = {name: value for name, value in given.items() if value is not None}
-        parallel = options["parallel"]
-        if isinstance(parallel, int):
-            given["parallel"] = parallel
-        return {**given, "inputs": dict(inputs), **agents_afar(_texts(options["agents"]))}
+        """What is wrong with the definition is told with the name that it has here."""
+        try:
+            answer: dict[str, JsonValue] = remote.post(path, body)
+        except LoopwrightError as error:
+            error.message = error.message.replace(REQUEST, self._file)
+            error.hint = error.hint.replace(REQUEST, self._file) if error.hint else None
+            if isinstance(error, DefinitionError):
+                error.problems = tuple(_renamed(one, self._file) for one in error.problems)
+            raise
+        return answer
+
+
+def _wanted(
+    definition: bytes, dialect: str | None, options: dict[str, object]
+) -> "dict[str, JsonValue]":
+    """A start as a request has it: what was not given is left out."""
+    from loopwright.app.preparing import input_values  # noqa: PLC0415 - help stays quick
+
+    plain = ("message", "workspace", "budget", "name", "parallel", "max", "base_branch")
+    tools = ("allow", "deny", "ask")
+    given: dict[str, object] = {
+        "definition": definition.decode(errors="replace"),
+        "dialect": dialect,
+        **{name: options[name] for name in plain},
+        **{name: list(names_in(_texts(options[name]))) for name in tools},
+        **{name: options[name] for name in ("sandbox", "promoted")},
+        "inputs": input_values(_texts(options["inputs"])),
+        **agents_afar(_texts(options["agents"])),
+    }
+    return {name: cast("JsonValue", value) for name, value in given.items() if value or value == ""}
+
+
+def _renamed(problem: object, file: str) -> object:
+    if isinstance(problem, Diagnostic) and problem.file == REQUEST:
+        return replace(problem, file=file)
+    return problem
 
 
 # -- seeing a run through --------------------------------------------------------------------------
@@ -251,7 +287,3 @@ def known_kinds() -> frozenset[str]:
 def _texts(value: object) -> tuple[str, ...]:
     assert isinstance(value, tuple)
     return value
-
-
-def _text(value: object) -> str | None:
-    return None if value is None else str(value)

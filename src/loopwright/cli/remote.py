@@ -16,6 +16,7 @@ from urllib.parse import quote, urlencode, urlsplit
 from loopwright import __version__
 from loopwright.errors import (
     Conflict,
+    DefinitionError,
     LoopwrightError,
     NotAllowed,
     NotFound,
@@ -23,6 +24,7 @@ from loopwright.errors import (
     ServerFailed,
     Unreachable,
 )
+from loopwright.syntax.diagnostic import Diagnostic
 
 if TYPE_CHECKING:
     from loopwright.model.record import JsonValue
@@ -160,8 +162,10 @@ class Remote:
             return ServerFailed(f"{self.url} answered with {status}")
         if status == 401:
             hint = f"put a token of that server into {TOKEN}, or name a file in {TOKEN_FILE}"
+        if code == DefinitionError.code:
+            return _bad_definition(detail, errors)
         kind = _KINDS.get(status, LoopwrightError if status < 500 else ServerFailed)
-        return kind(_lines(detail, errors), code=code, hint=hint)
+        return kind(detail, code=code, hint=hint)
 
     # -- runs and gates ------------------------------------------------------------------------
 
@@ -284,15 +288,21 @@ def _said(told: "dict[str, Any]") -> tuple[str, str, str | None, object]:
     return str(told["detail"]), code, told.get("hint"), told.get("errors")
 
 
-def _lines(detail: str, errors: object) -> str:
-    """A refusal of a definition, with each of its problems."""
+def _bad_definition(detail: str, errors: object) -> DefinitionError:
+    """A definition that was refused, with each of its problems."""
     found = [one for one in errors if isinstance(one, dict)] if isinstance(errors, list) else []
-    lines = [
-        f"  {one.get('line', '')}:{one.get('column', '')}: {one.get('code')}: {one.get('message')}"
+    problems = [
+        Diagnostic(
+            file=str(one.get("file")),
+            line=int(one.get("line") or 1),
+            column=int(one.get("column") or 1),
+            code=str(one.get("code")),
+            message=str(one.get("message")),
+            hint=one.get("hint"),
+        )
         for one in found
-        if one.get("line")
     ]
-    return "\n".join([detail, *lines])
+    return DefinitionError(detail, problems=problems)
 
 
 def _token() -> str:

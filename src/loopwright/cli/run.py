@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from loopwright.app.dialects import Definition
     from loopwright.app.preparing import Wish
     from loopwright.app.service import Start
+    from loopwright.cli.afar import Start as StartAfar
 
 STDIN = "-"
 
@@ -67,15 +68,12 @@ def run(
     from loopwright.app.preparing import prepare_file  # noqa: PLC0415 - help stays quick
 
     data = _stdin(ctx) if file == STDIN else None
-    if door_of(ctx).remote is not None and most is not None:
-        raise click.UsageError("--max does not go with --server", ctx)
+    shown = "(stdin)" if data is not None else file
     if door_of(ctx).remote is not None:
-        if promoted:
-            raise click.UsageError("--promoted looks at what was promoted here", ctx)
         if data is None:
             data, dialect = _read(ctx, file, dialect)
-        return _run_afar(ctx, data, dialect, options)
-    shown = "(stdin)" if data is not None else file
+        afar = _afar(ctx, shown)
+        return afar.run(data, dialect, {**options, "max": most, "promoted": promoted})
 
     def prepare(wish: "Wish") -> "tuple[Start, Definition]":
         told = replace(wish, max=most)
@@ -95,12 +93,10 @@ def _check_promoted(ctx: click.Context, definition: "Definition") -> None:
         check_promoted(log, definition)
 
 
-def _run_afar(
-    ctx: click.Context, data: bytes, dialect: str | None, options: dict[str, object]
-) -> int:
+def _afar(ctx: click.Context, shown: str) -> "StartAfar":
     from loopwright.cli.afar import Start  # noqa: PLC0415 - only when asked for
 
-    return Start(ctx, door_of(ctx)).run(data, dialect, options)
+    return Start(ctx, door_of(ctx), shown)
 
 
 def _read(ctx: click.Context, file: str, dialect: str | None) -> tuple[bytes, str | None]:

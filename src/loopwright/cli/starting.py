@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, TypedDict, TypeVar, cast
 import click
 
 from loopwright.cli.door import Door
+from loopwright.cli.texts import names_in
 from loopwright.cli.verb import door_of
 
 if TYPE_CHECKING:
@@ -64,8 +65,8 @@ _OPTIONS = [
         multiple=True,
         metavar="TOOL",
         help="A tool that chat models may use without being asked about, where the definition asks "
-        "about every one; `all` is all. Away from a terminal the others are denied. May be given "
-        "more than once.",
+        "about every one; `all` is all. Away from a terminal the others are denied. Refused by a "
+        "server elsewhere. May be given more than once.",
     ),
     click.option(
         "--deny",
@@ -136,9 +137,9 @@ def launch(
     if dry:
         options["message"] = options["message"] or NO_MESSAGE
     rights = Rights(
-        allow=_names(options.pop("allow")),
-        deny=_names(options.pop("deny")),
-        ask=_names(options.pop("ask")),
+        allow=names_in(cast("tuple[str, ...]", options.pop("allow"))),
+        deny=names_in(cast("tuple[str, ...]", options.pop("deny"))),
+        ask=names_in(cast("tuple[str, ...]", options.pop("ask"))),
         sandbox=bool(options.pop("sandbox")),
         attended=door.can_ask and not (no_wait or detach),
     )
@@ -161,12 +162,6 @@ def launch(
         return _start_detached(door, start)
     codes = exit_codes(definition.dialect) if foreign else {}
     return _start_here(door, start, Manner(no_wait=no_wait, jsonl=jsonl, codes=codes))
-
-
-def _names(given: object) -> tuple[str, ...]:
-    """Names that were given one by one or with commas."""
-    texts = cast("tuple[str, ...]", given)
-    return tuple(name.strip() for text in texts for name in text.split(",") if name.strip())
 
 
 def _rehearse(door: Door, start: "Start") -> int:

@@ -24,6 +24,7 @@ _UNLIMITED = "none"
 @click.command(
     cls=Verb,
     remote=True,
+    drives=True,
     examples=[
         ("loopwright retry run_01", "the stage that failed; what completed before it is kept"),
         ('loopwright retry run_01 "The key is in the vault now"', "a stage that is blocked"),
@@ -76,6 +77,7 @@ def retry(
 @click.command(
     cls=Verb,
     remote=True,
+    drives=True,
     examples=[('loopwright skip run_01 "I did it by hand"', "the next stage goes on, and is told")],
 )
 @click.argument("run", metavar="RUN", shell_complete=complete_runs)

@@ -6,6 +6,7 @@ are counted in cells, so that a table keeps its columns whatever stands in it.
 
 import re
 import unicodedata
+from collections.abc import Sequence
 
 # CSI …, OSC/DCS/SOS/PM/APC … up to their end (or the end of the text), and two-character ones.
 _SEQUENCE = re.compile(
@@ -29,6 +30,11 @@ def cleaned(text: str) -> str:
     if _PLAIN.fullmatch(text):
         return text
     return "".join(map(_shown, _LINE_ENDS.sub("\n", _SEQUENCE.sub("", text))))
+
+
+def names_in(texts: Sequence[str]) -> tuple[str, ...]:
+    """Names that were given one by one or with commas."""
+    return tuple(name.strip() for text in texts for name in text.split(",") if name.strip())
 
 
 def one_line(text: str, cells: int | None = None) -> str:

@@ -121,6 +121,17 @@ class RunSummary(msgspec.Struct):
     error: dict[str, JsonValue] | None
 
 
+class Rehearsal(msgspec.Struct):
+    """What a run could come to, the same as `run --dry-run --json` prints."""
+
+    name: str
+    dialect: str
+    graph: list[dict[str, JsonValue]]
+    endings: list[dict[str, JsonValue]]
+    worst: dict[str, JsonValue]
+    assumed: list[str]
+
+
 class Forked(RunSummary):
     """A new run; its facts up to `seq` are those of the run that it goes on from."""
 

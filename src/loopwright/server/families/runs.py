@@ -1,5 +1,6 @@
 """Runs: list, start, look, pause, resume, stop."""
 
+import asyncio
 from dataclasses import replace
 from typing import Annotated
 
@@ -7,16 +8,20 @@ import msgspec
 
 from loopwright.app.controlling import pause_run, resume_run
 from loopwright.app.preparing import Wish, choices, prepare_file
+from loopwright.app.promoting import check_promoted
+from loopwright.app.rehearsing import rehearse
 from loopwright.app.rights import Rights
+from loopwright.app.service import Start
 from loopwright.app.views.listing import run_item
 from loopwright.app.views.summary import summary
 from loopwright.errors import Conflict, StorageError
+from loopwright.model.actions import MAX_PASSES
 from loopwright.model.record import JsonValue
 from loopwright.ports import OPEN_STATUSES, RunRow
 from loopwright.server.answers import as_response
 from loopwright.server.refusals import Refusal
 from loopwright.server.routes import Answer, Asked, Body, Family, Query, Route
-from loopwright.server.shapes import RunPage, RunSummary, Snapshot, Status
+from loopwright.server.shapes import Rehearsal, RunPage, RunSummary, Snapshot, Status
 
 BASE = "/api/v1/runs"
 REQUEST = "(request)"
@@ -49,6 +54,13 @@ class StartBody(Body):
     budget: str | None = None
     parallel: Annotated[int, msgspec.Meta(ge=1, le=1_000)] | None = None
     name: str | None = None
+    max: Annotated[int, msgspec.Meta(ge=1, le=MAX_PASSES)] | None = None
+    base_branch: str | None = None
+    promoted: bool = False  # only if it was promoted as it is now
+    deny: tuple[str, ...] = ()  # tools that chat models may not use
+    ask: tuple[str, ...] = ()  # tools of which every call waits for a person
+    sandbox: bool = False  # chat models have the file tools of the workspace, and no program
+    allow: tuple[str, ...] = ()  # refused: nothing is let pass unasked from elsewhere
 
 
 async def listed(asked: Asked) -> Answer:
@@ -74,8 +86,34 @@ async def _item(asked: Asked, row: RunRow) -> dict[str, JsonValue]:
 
 async def started(asked: Asked) -> Answer:
     check_open(asked)
+    context, start = asked.context, _prepared(asked)
+    try:
+        run = await context.service.start(replace(start, by=asked.who.name))
+    except Conflict as conflict:
+        if conflict.code != "key-taken":
+            raise
+        raise Refusal(409, "already-running", conflict.message, hint=conflict.hint) from conflict
+    return await told_made(asked, run)
+
+
+async def rehearsed(asked: Asked) -> Answer:
+    """What a run could come to; nothing is called, and nothing kept."""
+    start = _prepared(asked, unbound=True)
+    return (await asyncio.to_thread(rehearse, start.plan)).as_dict()
+
+
+def _prepared(asked: Asked, *, unbound: bool = False) -> Start:
     context, body = asked.context, asked.body(StartBody)
     file, data, dialect = _source(asked, body)
+    # Whoever looks into the inbox is there to be asked.
+    rights = Rights(
+        allow=body.allow,
+        deny=body.deny,
+        ask=body.ask,
+        sandbox=body.sandbox,
+        attended=True,
+        strict=True,
+    )
     wish = Wish(
         message=body.message,
         agents=choices(body.agent, body.agents),
@@ -86,16 +124,15 @@ async def started(asked: Asked) -> Answer:
         name=body.name,
         default_agent=context.settings.agent,
         home=context.settings.home,
-        rights=Rights(attended=True),  # whoever looks into the inbox is there to be asked
+        rights=rights,
+        max=body.max,
+        base_branch=body.base_branch,
+        unbound=unbound,
     )
-    start, _ = prepare_file(file, wish, data=data, dialect=dialect)
-    try:
-        run = await context.service.start(replace(start, by=asked.who.name))
-    except Conflict as conflict:
-        if conflict.code != "key-taken":
-            raise
-        raise Refusal(409, "already-running", conflict.message, hint=conflict.hint) from conflict
-    return await told_made(asked, run)
+    start, definition = prepare_file(file, wish, data=data, dialect=dialect)
+    if body.promoted:
+        check_promoted(context.cards, definition)
+    return start
 
 
 def check_open(asked: Asked) -> None:
@@ -189,6 +226,15 @@ FAMILY = Family(
             answer=RunSummary,
             status=201,
             again=told_made,
+        ),
+        Route(
+            method="POST",
+            path="/api/v1/rehearsals",
+            handle=rehearsed,
+            need="editor",
+            say="A dry run: the steps, every way in which a run could end, and the worst case",
+            body=StartBody,
+            answer=Rehearsal,
         ),
         Route(
             method="GET",
