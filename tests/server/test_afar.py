@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 
 from loopwright.app.dialects import exit_codes
+from tests.cli.aldo import DONE, says
 from tests.cli.conftest import Place, Told, lw
 from tests.journeys.flows import flow
 from tests.server.served import Served, leave, served
+from tests.server.test_approvals import started
 from tests.server.test_command_line import There
 from tests.server.test_loops import start, until
 
@@ -56,6 +58,16 @@ def done(shared: Served) -> str:
     return loop
 
 
+@pytest.fixture(scope="module")
+def telling(shared: Served) -> str:
+    """A run of a system that tells events of its own."""
+    with pytest.MonkeyPatch.context() as patch:
+        run, wires = started(shared, says(DONE), monkeypatch=patch)
+        shared.until(run, "completed")
+        wires.__exit__(None, None, None)
+    return str(run)
+
+
 # -- looking ---------------------------------------------------------------------------------------
 
 
@@ -79,12 +91,24 @@ def done(shared: Served) -> str:
         (["logs", "RUN", "-f", "--json"], 2, "--follow has no end"),
         (["logs", "none"], 2, "no run 'none'"),
         (["logs", "none", "--json"], 2, "urn:loopwright:problem:not-found"),
+        (["events", "RUN", "--after", "3"], 0, "run.finished"),
+        (["events", "RUN", "-f"], 0, "run.finished"),
+        (["events", "RUN", "--dialect"], 2, "has no events of its own"),
+        (["events", "RUN", "--dialect", "--json"], 2, "urn:loopwright:problem:no-events"),
+        (["events", "none", "--json"], 2, "urn:loopwright:problem:not-found"),
+        (["events", "TOLD", "--dialect"], 0, '"type"'),
+        (["events", "TOLD", "--dialect", "--after", "4", "--json"], 0, '"type"'),
+        (["events", "TOLD", "--dialect", "--follow"], 0, '"type"'),
+        (["events", "TOLD", "--dialect", "-f", "--after", "6"], 0, '"type"'),
     ],
     ids=named,
 )
-def test_looking(both: Both, done: str, words: list[str], code: int, said: str) -> None:
-    """Pages, figures, pictures, outputs and logs."""
-    told = both.alike(*[done if word == "RUN" else word for word in words])
+def test_looking(
+    both: Both, done: str, telling: str, words: list[str], code: int, said: str
+) -> None:
+    """Pages, figures, pictures, outputs, logs and events."""
+    names = {"RUN": done, "TOLD": telling}
+    told = both.alike(*[names.get(word, word) for word in words])
     assert told.code == code
     assert said in told.out + told.err
     if "new.svg" in words:
@@ -184,6 +208,7 @@ FILES = {
     "two.yaml": "name: a\nagent: command:true\nsteps: [{id: x, prompt: x}, {id: y, prompt: y}]\n",
     "loop.yaml": "name: a\nagent: command:true\ngoal: b\nrepeat: {max: 2}\n",
     "chat.yaml": "name: a\nagent: model:local/tiny\ngoal: b\nrepeat: {max: 2}\n",
+    "odd.yaml": "name: x\nsteps: [{id: a, run: x}, {id: b, stop: '{{steps.a.output}}'}]\n",
     "whose.yaml": "name: a\ngoal: b\nrepeat: {max: 2}\n",
 }
 
@@ -248,6 +273,26 @@ def test_a_start_with_its_options(both: Both) -> None:
     file = both.lw.loop(agent, until={"contains": "x"})
     told = both("run", file, "--max", "1", "--json", "--exit-codes", "dialect")
     assert (told.code, told.json["iterations"]) == (4, 1)
+
+
+def test_warnings_are_told_before_the_start(both: Both) -> None:
+    """What is odd about a definition is told here as there, and is no reason not to start."""
+    file = str(both.lw.write("odd.yaml", FILES["odd.yaml"]))
+    told = both.alike("run", file, "--dry-run")
+    assert (told.code, "warning: " in told.err) == (0, True), told
+
+
+def test_a_cap_is_raised_over_http(both: Both) -> None:
+    """A loop that stopped at its cap goes on with more passes; without, it is told how."""
+    agent = both.server.script("a", "DONE", name="capped.yaml")
+    run = both.server.start(both.server.definition(agent, until={"contains": "DONE"}, max=1))
+    both.server.until(run, "exhausted", "failed")
+    path = f"/api/v1/runs/{run}/resume"
+    assert (both.server("POST", path).status, both.server("POST", path, {}).code) == (409, "at-cap")
+    assert "loopwright resume" not in both("show", run).out
+    assert both.server("POST", path, {"max": 1}).code == "bad-max"
+    assert both.server("POST", path, {"max": 2}).status == 200
+    assert both.server.until(run, "completed")["iterations"] == 2
 
 
 def test_the_exit_codes_of_another_system(both: Both) -> None:

@@ -208,9 +208,9 @@ def agent_choices(given: Sequence[str]) -> tuple[str | None, dict[str, str]]:
     return default, named
 
 
-def choices(default: str | None, named: Mapping[str, str]) -> list[str]:
+def choices(default: str | None, named: Mapping[str, str]) -> tuple[str, ...]:
     """The same as they are given one by one."""
-    return [*([default] if default else []), *(f"{name}={spec}" for name, spec in named.items())]
+    return (*([default] if default else []), *(f"{name}={spec}" for name, spec in named.items()))
 
 
 def _input_names(given: Sequence[str]) -> Iterator[str]:

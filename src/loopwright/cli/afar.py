@@ -1,5 +1,6 @@
 """Commands at a server elsewhere: the same words and results as here."""
 
+import contextlib
 from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, cast, get_args
@@ -35,11 +36,14 @@ _TOLD = {
 
 
 def events_afar(
-    remote: Remote, run: str, after: int, *, follow: bool, retry: bool
+    door: Door, run: str, after: int, *, follow: bool, in_dialect: bool
 ) -> "Iterator[dict[str, JsonValue]]":
-    """The facts of a run there."""
-    name = remote.run(run)
-    return remote.follow(name, after, retry=retry) if follow else remote.events(name, after)
+    """The facts of a run there, or what its own system would tell."""
+    remote, retry = door.remote, not door.wanted.no_retry
+    assert remote is not None
+    if in_dialect:
+        return remote.told(run, after, follow=follow, retry=retry)
+    return remote.follow(run, after, retry=retry) if follow else remote.events(run, after)
 
 
 def answer_afar(door: Door, reference: str, decision: str, body: "dict[str, JsonValue]") -> int:
@@ -111,6 +115,7 @@ class Start:
         if jsonl and self._door.as_json:
             raise click.UsageError("--json and --jsonl exclude each other", self._ctx)
         body = _wanted(definition, dialect, options)
+        self._warn(definition, dialect, body)
         if options["dry_run"]:
             return self._rehearse(remote, body)
         _check_ready(remote)
@@ -125,6 +130,16 @@ class Start:
         self._door.say(f"{run} started at {remote.url}")
         foreign = options["exit_codes"] == "dialect"
         return see_through(self._door, run, jsonl=jsonl, foreign=foreign)
+
+    def _warn(self, definition: bytes, dialect: str | None, body: "dict[str, JsonValue]") -> None:
+        """Warnings are told before anything is begun; what is wrong the server tells."""
+        from loopwright.app.dialects import parse_definition  # noqa: PLC0415 - help stays quick
+
+        given = cast("dict[str, JsonValue]", body.get("inputs", {}))
+        with contextlib.suppress(LoopwrightError):
+            read = parse_definition(definition, file=self._file, force=dialect, given=given)
+            for warning in read.warnings:
+                self._door.say(warning.render(), tone="warn")
 
     def _rehearse(self, remote: Remote, body: "dict[str, JsonValue]") -> int:
         from loopwright.cli.rehearsal import put_rehearsal  # noqa: PLC0415 - only when asked for

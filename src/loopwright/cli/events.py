@@ -1,6 +1,6 @@
 """`events`: the facts of a run, one JSON object per line."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 import click
@@ -47,27 +47,19 @@ def events(ctx: click.Context, /, *, run: str, after: int, follow: bool, in_dial
     if follow and door.as_json:
         raise click.UsageError("--json is one object and --follow has no end: leave one out", ctx)
     if door.remote is not None:
-        if in_dialect:
-            raise click.UsageError("--dialect is not taken together with --server", ctx)
-        _put_afar(door, run, after, follow=follow)
+        from loopwright.cli.afar import events_afar  # noqa: PLC0415 - only when asked for
+
+        run = door.remote.run(run)
+        _put(door, run, events_afar(door, run, after, follow=follow, in_dialect=in_dialect))
         return
     with looking(door) as service:
         run = service.find(run)
-        told = _told(service, run, after, follow=follow, in_dialect=in_dialect)
-        if door.as_json:
-            door.put_json({"run": run, "events": list(told)})
-            return
-        for one in told:
-            door.put(as_json(one))
+        _put(door, run, _told(service, run, after, follow=follow, in_dialect=in_dialect))
 
 
-def _put_afar(door: Door, run: str, after: int, *, follow: bool) -> None:
-    from loopwright.cli.afar import events_afar  # noqa: PLC0415 - only when asked for
-
-    assert door.remote is not None
-    told = events_afar(door.remote, run, after, follow=follow, retry=not door.wanted.no_retry)
+def _put(door: Door, run: str, told: "Iterable[dict[str, JsonValue]]") -> None:
     if door.as_json:
-        door.put_json({"run": door.remote.run(run), "events": list(told)})
+        door.put_json({"run": run, "events": list(told)})
         return
     for one in told:
         door.put(as_json(one))

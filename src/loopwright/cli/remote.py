@@ -9,6 +9,7 @@ import os
 import stat
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode, urlsplit
@@ -216,23 +217,42 @@ class Remote:
         number that was seen last.
         """
         path = f"/api/v1/runs/{quote(run)}/events"
-        return self._followed(path, after, last="run.finished", retry=retry)
+        return self._followed(path, after, retry=retry, is_last=lambda one: one == "run.finished")
+
+    def told(
+        self, run: str, after: int, *, follow: bool, retry: bool
+    ) -> "Iterator[dict[str, JsonValue]]":
+        """The same in the words of the system that the definition was written for."""
+        path = f"/v1/runs/{quote(run)}/events"
+        if follow:
+            ended = partial(self._has_ended, run)  # only that system knows what the last event is
+            for event in self._followed(path, after, retry=retry, is_last=ended):
+                after = int(str(event["seq"]))
+                yield event
+        yield from self.get(path, after=after)["events"]
+
+    def _has_ended(self, run: str, _: str) -> bool:
+        try:
+            status = self.get(f"/api/v1/runs/{quote(run)}")["status"]
+        except Unreachable as error:
+            raise ConnectionResetError(error.message) from error
+        return status not in ("running", "waiting", "paused")
 
     def logs(
         self, run: str, *, follow: bool, retry: bool = False
     ) -> "Iterator[dict[str, JsonValue]]":
         """What was said in a run, and with `follow` what will be, until it has ended."""
         path = f"/api/v1/runs/{quote(run)}/logs{'' if follow else '?follow=false'}"
-        return self._followed(path, 0, last="end", retry=retry)
+        return self._followed(path, 0, retry=retry, is_last=lambda one: one == "end")
 
     def _followed(
-        self, path: str, after: int, *, last: str, retry: bool
+        self, path: str, after: int, *, is_last: Callable[[str], bool], retry: bool
     ) -> "Iterator[dict[str, JsonValue]]":
         self._greet()
         tries = 0
         while True:
             try:
-                for fact in self._stream(path, after, last):
+                for fact in self._stream(path, after, is_last):
                     after, tries = int(str(fact["seq"])), 0
                     yield fact
                 return
@@ -244,8 +264,10 @@ class Remote:
                 time.sleep(RETRIES_S[min(tries, len(RETRIES_S) - 1)])
                 tries += 1
 
-    def _stream(self, path: str, after: int, last: str) -> "Iterator[dict[str, JsonValue]]":
-        """A stream until its end; without `last` before it, that is the end of the server."""
+    def _stream(
+        self, path: str, after: int, is_last: Callable[[str], bool]
+    ) -> "Iterator[dict[str, JsonValue]]":
+        """A stream until its end; without its last event before it, that is the server's end."""
         kind = ""
         line = self._line(QUIET_SECONDS)
         try:
@@ -257,14 +279,13 @@ class Remote:
             if reply.status >= 400:
                 raise self._refused(reply.status, reply.read())
             while text := reply.readline():
-                if text.startswith(b"event: end"):
+                if text.rstrip() == b"event: end":
                     return
                 if text.startswith(b"data: "):
                     fact = json.loads(text[6:])
-                    if "kind" in fact:
-                        kind = str(fact["kind"])
+                    if kind := str(fact.get("kind") or fact.get("type") or ""):
                         yield fact
-            if kind != last:
+            if not is_last(kind):
                 raise ConnectionResetError("the stream ended")
         finally:
             line.close()
@@ -280,10 +301,10 @@ def _said(told: "dict[str, Any]") -> tuple[str, str, str | None, object]:
     system does have a shape of their own, with the hint in the words.
     """
     if "error" in told:
-        found = told["details"]
+        found = told["error"] if isinstance(told["error"], dict) else told["details"]
         hint = found.get("hint")
-        detail = str(told["error"]).removesuffix(f" ({hint})")
-        return detail, str(found["reason"]), hint, found.get("errors")
+        detail = str(found.get("message") or told["error"]).removesuffix(f" ({hint})")
+        return detail, str(found.get("code") or found["reason"]), hint, found.get("errors")
     code = str(told["type"]).rpartition(":")[2]
     return str(told["detail"]), code, told.get("hint"), told.get("errors")
 

@@ -107,11 +107,12 @@ class Taken(msgspec.Struct):
     place: str
 
 
-class ErrorText(msgspec.Struct):
-    """What went wrong."""
+class ErrorText(msgspec.Struct, omit_defaults=True):
+    """What went wrong; `message` ends with the hint, where there is one."""
 
     code: str
     message: str
+    hint: str | None = None
 
 
 class Failure(msgspec.Struct):
@@ -249,7 +250,7 @@ def refuse(problem: Problem, headers: Mapping[str, str]) -> Response:
     """A refusal in the shape of this family; what does not fit is 400 here."""
     status = 400 if problem.status == UNFIT else problem.status
     hint = f" ({problem.hint})" if problem.hint else ""
-    told = Failure(error=ErrorText(code=problem.code, message=f"{problem.detail}{hint}"))
+    told = Failure(error=ErrorText(problem.code, f"{problem.detail}{hint}", problem.hint))
     body = msgspec.json.encode(told)
     return Response(body, status, headers=dict(headers), media_type="application/json")
 

@@ -13,8 +13,8 @@ from loopwright.model.record import JsonValue
 from loopwright.ports import Numbered
 from loopwright.server.families.events import cursor, streamed, wants_stream
 from loopwright.server.routes import Answer, Asked, Family, Query, Route
-from loopwright.server.shapes import LogPage, RunFigures, RunOutput
 from loopwright.server.streaming import Telling, facts_of
+from loopwright.server.view_shapes import LogPage, RunFigures, RunOutput
 
 BASE = "/api/v1/runs/{run}"
 SVG = "image/svg+xml"

@@ -10,6 +10,7 @@ from loopwright.app.controlling import pause_run, resume_run
 from loopwright.app.preparing import Wish, choices, prepare_file
 from loopwright.app.promoting import check_promoted
 from loopwright.app.rehearsing import rehearse
+from loopwright.app.reopening import Changes
 from loopwright.app.rights import Rights
 from loopwright.app.service import Start
 from loopwright.app.views.listing import run_item
@@ -20,8 +21,9 @@ from loopwright.model.record import JsonValue
 from loopwright.ports import OPEN_STATUSES, RunRow
 from loopwright.server.answers import as_response
 from loopwright.server.refusals import Refusal
-from loopwright.server.routes import Answer, Asked, Body, Family, Query, Route
-from loopwright.server.shapes import Rehearsal, RunPage, RunSummary, Snapshot, Status
+from loopwright.server.routes import Answer, Asked, Body, Family, OptionalBody, Query, Route
+from loopwright.server.shapes import RunPage, RunSummary, Snapshot, Status
+from loopwright.server.view_shapes import Rehearsal
 
 BASE = "/api/v1/runs"
 REQUEST = "(request)"
@@ -61,6 +63,17 @@ class StartBody(Body):
     ask: tuple[str, ...] = ()  # tools of which every call waits for a person
     sandbox: bool = False  # chat models have the file tools of the workspace, and no program
     allow: tuple[str, ...] = ()  # refused: nothing is let pass unasked from elsewhere
+
+
+class ResumeBody(OptionalBody):
+    """For a run that has ended: what stands behind its agents and limits it from now on, and how
+    many passes a loop that stopped at its cap may make in all.
+    """
+
+    agent: str | None = None
+    agents: dict[str, str] = {}
+    budget: str | None = None
+    max: Annotated[int, msgspec.Meta(ge=1, le=MAX_PASSES)] | None = None
 
 
 async def listed(asked: Asked) -> Answer:
@@ -174,8 +187,9 @@ async def paused(asked: Asked) -> Answer:
 
 
 async def resumed(asked: Asked) -> Answer:
-    run = _run(asked)
-    await resume_run(asked.context.here, run, by=asked.who.name)
+    run, body = _run(asked), asked.body(ResumeBody)
+    changes = Changes(agents=choices(body.agent, body.agents), budget=body.budget, passes=body.max)
+    await resume_run(asked.context.here, run, changes, by=asked.who.name)
     return await summary_of(asked, run)
 
 
@@ -266,6 +280,7 @@ FAMILY = Family(
             handle=resumed,
             need="editor",
             say="Let a run go on; one that failed goes on with what did not complete",
+            body=ResumeBody,
             answer=RunSummary,
         ),
         Route(

@@ -1,0 +1,55 @@
+"""The shapes of what a run has to show, and of what one could come to."""
+
+import msgspec
+
+from loopwright.model.record import JsonValue
+
+
+class Rehearsal(msgspec.Struct):
+    """What a run could come to, the same as `run --dry-run --json` prints."""
+
+    name: str
+    dialect: str
+    graph: list[dict[str, JsonValue]]
+    endings: list[dict[str, JsonValue]]
+    worst: dict[str, JsonValue]
+    assumed: list[str]
+
+
+class RunFigures(msgspec.Struct):
+    """What every round, stage and role of a run took and cost."""
+
+    run: str
+    rounds: list[dict[str, JsonValue]]
+    stages: list[dict[str, JsonValue]]
+    roles: list[dict[str, JsonValue]]
+    total: dict[str, JsonValue]
+    trends: dict[str, str]
+
+
+class RunOutput(msgspec.Struct):
+    """All that one step or pass said."""
+
+    run: str
+    path: str
+    output: str
+
+
+class LogEntry(msgspec.Struct):
+    """One thing that was said."""
+
+    kind: str
+    seq: int
+    path: str
+    iteration: int | None
+    title: str
+    text: str
+
+
+class LogPage(msgspec.Struct):
+    """What was said in a run, in order; ask again after `next`, which is None at the newest."""
+
+    run: str
+    entries: list[LogEntry]
+    seq: int
+    next: int | None
