@@ -6,7 +6,7 @@ from html.parser import HTMLParser
 import pytest
 
 from loopwright import __version__
-from loopwright.server import shapes
+from loopwright.server.families.front import Front
 from tests.server.served import Served
 from tests.server.test_runs import fits
 
@@ -57,7 +57,7 @@ def test_the_same_for_programs(shared: Served, accept: str | None) -> None:
     headers = {} if accept is None else {"Accept": accept}
     reply = shared("GET", "/", token="", headers=headers)
     assert reply.headers["content-type"] == "application/json"
-    fits(reply.json, shapes.Front)
+    fits(reply.json, Front)
     assert shared("GET", reply.json["description"]).json["openapi"] == "3.1.0"
     assert shared("GET", reply.json["health"], token="").status == 200
 

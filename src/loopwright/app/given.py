@@ -1,14 +1,97 @@
-"""Files that were given to runs and sessions, for commands that open a home by themselves."""
+"""Artifacts of a run or a session as every door has them: made by runs, or given by people."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from loopwright.app.access import Access
+from loopwright.app.desks import Desks
+from loopwright.app.moments import timestamp
 from loopwright.app.service import Service
+from loopwright.app.sessions import Sessions
 from loopwright.app.settings import Settings
-from loopwright.app.uploads import Uploads
+from loopwright.app.uploads import File, Uploads, artifact_item, not_given
+from loopwright.errors import NotFound
+from loopwright.model.record import JsonValue
+from loopwright.model.trackers import Item
 from loopwright.stores import SqliteLog, SqliteTrackers
+
+UPLOAD_BYTES = 64_000_000
+
+
+class Where(NamedTuple):
+    """Whose artifacts are meant: those of a session, or of a run alone."""
+
+    scope: str
+    run: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Given:
+    """Everything about artifacts that a door needs."""
+
+    log: SqliteLog
+    desks: Desks
+    uploads: Uploads
+    access: Access
+
+    def of_run(self, run: str) -> Where:
+        """Of the session of a run, where it has one."""
+        return Where(self.log.row(run).headline.session or run, run)
+
+    def of_session(self, name: str) -> Where:
+        return Where(Sessions(self.log, self.log, self.access).get(name).id, None)
+
+    def all(self, where: Where) -> list[Item]:
+        """Each in its newest version: what runs made, then what was given."""
+        made = self.desks.made(where.scope, "artifact", run=where.run)
+        return [*made, *self.uploads.trackers.all(where.scope, "artifact")]
+
+    def versions(self, where: Where, name: str) -> list[Item]:
+        """All versions of an artifact, the newest last."""
+        kept = self.uploads.trackers.versions(where.scope, "artifact", name)
+        found = kept or [one for one in self.all(where) if one.id == name]
+        if not found:
+            raise NotFound(f"no artifact {name[:80]!a}")
+        return found
+
+    def version(self, where: Where, name: str, number: int | None) -> Item:
+        """One of them; without a number the newest."""
+        found = [one for one in self.versions(where, name) if number in (None, one.version)]
+        if not found:
+            raise NotFound(f"no version {number} of this artifact")
+        return found[-1]
+
+    def note(self, where: Where, files: list[File], *, by: str) -> None:
+        """Say in the record who gave them."""
+        row = self.access.row(by, "artifact.added", where.scope, f"{len(files)} files")
+        self.access.cards.change(audit=[row])
+
+    def remove(self, where: Where, name: str, *, by: str) -> None:
+        """Everything of it goes at once: whoever gave a secret by mistake must be able to take it
+        back. What a run has made stays with the run.
+        """
+        known = self.uploads.trackers.get(where.scope, "artifact", name)
+        if known is None and any(one.id == name for one in self.all(where)):
+            raise not_given(name)
+        item = self.uploads.remove(where.scope, name)
+        about = f"{item.text('title')} of {where.scope}"
+        self.access.cards.change(audit=[self.access.row(by, "artifact.removed", name, about)])
+
+
+def told(item: Item) -> dict[str, JsonValue]:
+    """An artifact without its content, as programs read it."""
+    return {**artifact_item(item), "at": timestamp(item.at)}
+
+
+def given_in(settings: Settings, service: Service) -> Given:
+    """The artifacts of a home that a command has opened by itself."""
+    log, uploads = _log(service), uploads_in(settings, service)
+    desks = Desks(log=log, trackers=uploads.trackers, clock=service.clock, home=settings.home)
+    return Given(log=log, desks=desks, uploads=uploads, access=access_in(service))
 
 
 def uploads_in(settings: Settings, service: Service) -> Uploads:
-    """The files of a home that is open already."""
+    """The files of such a home."""
     trackers = SqliteTrackers(_log(service))
     return Uploads(home=settings.home, trackers=trackers, clock=service.clock)
 

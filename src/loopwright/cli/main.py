@@ -42,6 +42,8 @@ COMMANDS: dict[str, Entry] = {
     "show": Entry("show", _LOOKING, "one run in words"),
     "events": Entry("events", _LOOKING, "the facts of a run as JSON lines"),
     "logs": Entry("logs", _LOOKING, "what agents and checks said"),
+    "artifact": Entry("artifact", _LOOKING, "files of runs and sessions, made or given"),
+    "notifications": Entry("notifications", _LOOKING, "what happened while you were away"),
     "eval": Entry("evaluate", _LOOKING, "whether runs came to what was expected"),
     "inbox": Entry("inbox", _DECIDING, "what waits for a person"),
     "approve": Entry("answers", _DECIDING, "accept what a gate asks about"),
@@ -65,6 +67,7 @@ COMMANDS: dict[str, Entry] = {
     "user": Entry("people", _REST, "people with accounts at a server"),
     "token": Entry("people", _REST, "tokens for programs that ask a server"),
     "hook": Entry("hooks", _REST, "messages from elsewhere that start runs"),
+    "webhook": Entry("webhook", _REST, "addresses that are told what happens"),
     "backup": Entry("backup", _REST, "copy everything into a new file"),
     "mcp": Entry("mcp", _REST, "loops as tools for other agents"),
     "doctor": Entry("doctor", _REST, "see whether everything is in order"),
@@ -117,7 +120,7 @@ class Commands(click.Group):
             with formatter.section(group):
                 formatter.write_dl(
                     [(name, e.summary) for name, e in COMMANDS.items() if e.group == group],
-                    col_max=12,
+                    col_max=14,
                 )
         self.format_options(ctx, formatter)
         formatter.write_paragraph()

@@ -36,6 +36,7 @@ SECONDS = 30.0
 QUIET_SECONDS = 60.0  # a stream beats every 15
 PAGE = 200
 RETRIES_S = (0.2, 0.5, 1.0, 2.0, 5.0)
+BYTES = "application/octet-stream"
 _LOST = (OSError, http.client.HTTPException)
 
 
@@ -80,6 +81,13 @@ class Remote:
     def delete(self, path: str) -> None:
         self._ask("DELETE", path)
 
+    def upload(self, path: str, data: bytes) -> Any:  # noqa: ANN401 - JSON, as it comes
+        """Post bytes as they are."""
+        return self._ask("POST", path, data)
+
+    def download(self, path: str) -> bytes:
+        return self._answer("GET", path, accept="*/*")
+
     def text(self, path: str) -> str:
         """Something that is no JSON."""
         return self._answer("GET", path, accept="*/*").decode()
@@ -123,10 +131,11 @@ class Remote:
     ) -> tuple[int, bytes]:
         line = self._line(SECONDS)
         try:
-            data = None if body is None else _as_bytes(body)
-            line.request(
-                method, path, data, self._headers(has_body=data is not None, accept=accept)
-            )
+            headers = self._headers(has_body=body is not None, accept=accept)
+            data = body if isinstance(body, bytes | None) else _as_bytes(body)
+            if isinstance(body, bytes):
+                headers["Content-Type"] = BYTES
+            line.request(method, path, data, headers)
             reply = line.getresponse()
             return reply.status, reply.read()
         except _LOST as error:

@@ -10,6 +10,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from loopwright.app.moments import timestamp
 from loopwright.errors import LoopwrightError, NotFound
 from loopwright.model.record import JsonValue
 from loopwright.ports import NOTICE, Card, Cards, Clock, EventLog
@@ -180,6 +181,24 @@ class Notices:
         if old:
             self._cards.change(drops=[(card.kind, card.key) for card in old])
         return len(old)
+
+
+def notice_item(one: Notice, who: str) -> dict[str, JsonValue]:
+    """A notice as programs read it, for somebody."""
+    return {
+        "id": one.id,
+        "kind": one.kind,
+        "level": one.level,
+        "title": one.title,
+        "run": one.run,
+        "seq": one.seq,
+        "at": timestamp(one.at),
+        "to": one.to,
+        "session": one.session or None,
+        "actions": list(one.actions),
+        "read": who in one.read_by,
+        "data": dict(one.data),
+    }
 
 
 def _decoded(card: Card) -> Notice:

@@ -18,17 +18,6 @@ class Health(msgspec.Struct):
     parts: dict[str, str]
 
 
-class Front(msgspec.Struct):
-    """What this is, and where to go on."""
-
-    name: str
-    version: str
-    api: int
-    description: str
-    health: str
-    sign_in: str
-
-
 class Version(msgspec.Struct):
     """What answers here."""
 

@@ -19,6 +19,7 @@ from loopwright.app.signing import new_secret, sign
 from loopwright.app.views.wire import fact_on_wire
 from loopwright.errors import LoopwrightError, NotFound, StorageError
 from loopwright.kernel.facts import GateOpened, RunFinished
+from loopwright.model.record import JsonValue
 from loopwright.ports import Card, Cards, Clock, EventLog
 from loopwright.server.enduring import enduring
 from loopwright.server.outgoing import Resolve, Target, check_url, resolve
@@ -310,6 +311,18 @@ class Webhooks:
                 self.notice()
                 await self.deliver_due(send)
             await asyncio.sleep(LOOK_S)
+
+
+def webhook_item(hook: Hook) -> dict[str, JsonValue]:
+    """An address as programs read it, without its secret."""
+    return {
+        "id": hook.id,
+        "url": hook.url,
+        "kinds": list(hook.kinds),
+        "active": hook.active,
+        "problem": hook.problem or None,
+        "created_at": timestamp(hook.created_at),
+    }
 
 
 def _card(

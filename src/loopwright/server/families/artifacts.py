@@ -6,20 +6,15 @@ from typing import Annotated
 
 import msgspec
 
-from loopwright.app.moments import timestamp
-from loopwright.app.uploads import File, Uploads, artifact_item, not_given, saved_name
-from loopwright.errors import NotFound
-from loopwright.model.record import JsonValue
-from loopwright.model.trackers import Item
+from loopwright.app.given import UPLOAD_BYTES, Given, Where, told
+from loopwright.app.uploads import File, Uploads, saved_name
 from loopwright.server.coming_shapes import ArtifactList, ArtifactVersions
 from loopwright.server.context import Context
-from loopwright.server.families.loops import sessions_of
 from loopwright.server.ranges import Conditions, part_of
 from loopwright.server.refusals import Refusal
 from loopwright.server.routes import Answer, Asked, Family, Query, Route
 
 RUNS, SESSIONS = "/api/v1/runs/{run}", "/api/v1/sessions/{session}"
-UPLOAD_BYTES = 64_000_000
 UPLOAD_SECONDS = 120.0
 BYTES = "application/octet-stream"
 
@@ -37,33 +32,27 @@ class ContentQuery(Query):
     version: Annotated[int, msgspec.Meta(ge=1, le=1 << 53)] | None = None
 
 
-def uploads_of(context: Context) -> Uploads:
+def given_of(context: Context) -> Given:
     here = context.here
-    return Uploads(home=context.settings.home, trackers=here.trackers, clock=context.clock)
+    uploads = Uploads(home=context.settings.home, trackers=here.trackers, clock=context.clock)
+    return Given(log=here.log, desks=here.desks, uploads=uploads, access=context.access)
 
 
-def _scope(asked: Asked) -> tuple[str, str | None]:
-    """Whose artifacts are meant: those of the session of a run, or of a run alone."""
-    run = asked.params.get("run")
-    if run is None:
-        return sessions_of(asked.context).get(asked.params["session"]).id, None
-    return asked.context.here.log.row(run).headline.session or run, run
-
-
-def _all(asked: Asked) -> list[Item]:
-    scope, run = _scope(asked)
-    here = asked.context.here
-    made = here.desks.made(scope, "artifact", run=run)
-    return [*made, *here.trackers.all(scope, "artifact")]
+def _where(asked: Asked) -> tuple[Given, Where]:
+    given = given_of(asked.context)
+    if "run" in asked.params:
+        return given, given.of_run(asked.params["run"])
+    return given, given.of_session(asked.params["session"])
 
 
 async def listed(asked: Asked) -> Answer:
-    return {"artifacts": [_told(one) for one in _all(asked)]}
+    given, where = _where(asked)
+    return {"artifacts": [told(one) for one in given.all(where)]}
 
 
 async def uploaded(asked: Asked) -> Answer:
-    scope, _ = _scope(asked)
-    query, files = asked.query(UploadQuery), uploads_of(asked.context)
+    (given, where), query = _where(asked), asked.query(UploadQuery)
+    files = given.uploads
     if not asked.raw:
         raise Refusal(422, "empty-upload", "there is nothing in it")
 
@@ -71,60 +60,36 @@ async def uploaded(asked: Asked) -> Answer:
         return files.keep_all(asked.raw) if query.unpack else [files.keep(query.name, asked.raw)]
 
     kept = await asyncio.to_thread(keep)
-    items = await files.enter_aside(scope, kept, by=asked.who.name)
+    items = await files.enter_aside(where.scope, kept, by=asked.who.name)
     if not await asyncio.to_thread(files.are_there, kept):
         await asyncio.to_thread(keep)  # they were taken away with another artifact meanwhile
-    row = asked.context.access.row(asked.who.name, "artifact.added", scope, f"{len(kept)} files")
-    asked.context.cards.change(audit=[row])
-    return await asyncio.to_thread(lambda: {"artifacts": [_told(one) for one in items]})
+    given.note(where, kept, by=asked.who.name)
+    return await asyncio.to_thread(lambda: {"artifacts": [told(one) for one in items]})
 
 
 async def removed(asked: Asked) -> Answer:
-    """Everything of it goes at once: whoever gave a secret by mistake must be able to take it."""
-    scope, name = _scope(asked)[0], asked.params["artifact"]
-    made = asked.context.here.trackers.get(scope, "artifact", name) is None
-    if made and any(one.id == name for one in _all(asked)):
-        raise not_given(name)
-    item = uploads_of(asked.context).remove(scope, name)
-    about = f"{item.text('title')} of {scope}"
-    row = asked.context.access.row(asked.who.name, "artifact.removed", name, about)
-    asked.context.cards.change(audit=[row])
+    given, where = _where(asked)
+    given.remove(where, asked.params["artifact"], by=asked.who.name)
     return None
 
 
 async def shown(asked: Asked) -> Answer:
-    versions = _versions(asked)
-    return {**_told(versions[-1]), "versions": [_told(one) for one in versions]}
+    given, where = _where(asked)
+    versions = given.versions(where, asked.params["artifact"])
+    return {**told(versions[-1]), "versions": [told(one) for one in versions]}
 
 
 async def content(asked: Asked) -> Answer:
-    wanted = asked.query(ContentQuery).version
-    versions = _versions(asked)
-    found = [one for one in versions if wanted in (None, one.version)]
-    if not found:
-        raise NotFound(f"no version {wanted} of this artifact")
-    data, digest = await asyncio.to_thread(uploads_of(asked.context).content, found[-1])
-    given = asked.request.headers
-    wishes = Conditions(given.get("range"), given.get("if-range"), given.get("if-none-match"))
+    given, where = _where(asked)
+    item = given.version(where, asked.params["artifact"], asked.query(ContentQuery).version)
+    data, digest = await asyncio.to_thread(given.uploads.content, item)
+    headers = asked.request.headers
+    wishes = Conditions(headers.get("range"), headers.get("if-range"), headers.get("if-none-match"))
     response = part_of(data, digest, wishes)
     response.headers["Content-Type"] = BYTES  # whatever it is, no browser opens it by itself
-    name = saved_name(found[-1])
-    response.headers["Content-Disposition"] = f'attachment; filename="{name}"'
+    response.headers["Content-Disposition"] = f'attachment; filename="{saved_name(item)}"'
     response.headers["Content-Security-Policy"] = "sandbox; default-src 'none'"
     return response
-
-
-def _versions(asked: Asked) -> list[Item]:
-    name = asked.params["artifact"]
-    kept = asked.context.here.trackers.versions(_scope(asked)[0], "artifact", name)
-    found = kept or [one for one in _all(asked) if one.id == name]
-    if not found:
-        raise NotFound(f"no artifact {name[:80]!a}")
-    return found
-
-
-def _told(item: Item) -> dict[str, JsonValue]:
-    return {**artifact_item(item), "at": timestamp(item.at)}
 
 
 def _routes() -> Iterator[Route]:

@@ -3,13 +3,13 @@
 import base64
 import hashlib
 
+import msgspec
 from starlette.responses import Response
 
 from loopwright import __version__
 from loopwright.server.answers import as_response
 from loopwright.server.families.health import API
 from loopwright.server.routes import Answer, Asked, Family, Route
-from loopwright.server.shapes import Front
 
 STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 42rem; margin: 4rem auto; padding: 0 1rem }
@@ -48,6 +48,17 @@ POLICY = (
     "frame-ancestors 'none'"
 )
 HTML = "text/html"
+
+
+class Front(msgspec.Struct):
+    """What this is, and where to go on."""
+
+    name: str
+    version: str
+    api: int
+    description: str
+    health: str
+    sign_in: str
 
 
 async def front(asked: Asked) -> Answer:

@@ -8,11 +8,9 @@ from typing import Annotated
 
 import msgspec
 
-from loopwright.app.moments import timestamp
 from loopwright.errors import LoopwrightError
-from loopwright.model.record import JsonValue
 from loopwright.server.context import Context
-from loopwright.server.notices import Level, Notice
+from loopwright.server.notices import Level, Notice, notice_item
 from loopwright.server.noticing import Noticing
 from loopwright.server.refusals import Refusal
 from loopwright.server.routes import Answer, Asked, Body, Family, Query, Route
@@ -57,24 +55,7 @@ async def listed(asked: Asked) -> Answer:
     found = context.part(Noticing).notices.page(after, query.limit, fits, owner=owner)
     page = found[: query.limit]
     more = context.cursors.after("notices", page[-1].id) if len(found) > query.limit else None
-    return {"notifications": [_item(one, who) for one in page], "next": more}
-
-
-def _item(one: Notice, who: str) -> dict[str, JsonValue]:
-    return {
-        "id": one.id,
-        "kind": one.kind,
-        "level": one.level,
-        "title": one.title,
-        "run": one.run,
-        "seq": one.seq,
-        "at": timestamp(one.at),
-        "to": one.to,
-        "session": one.session or None,
-        "actions": list(one.actions),
-        "read": who in one.read_by,
-        "data": dict(one.data),
-    }
+    return {"notifications": [notice_item(one, who) for one in page], "next": more}
 
 
 async def read_one(asked: Asked) -> Answer:

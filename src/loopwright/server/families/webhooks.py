@@ -6,13 +6,11 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Literal
 
-from loopwright.app.moments import timestamp
-from loopwright.model.record import JsonValue
 from loopwright.server.context import Context
 from loopwright.server.routes import Answer, Asked, Body, Family, Route
 from loopwright.server.sending import send
 from loopwright.server.shapes import WebhookList, WebhookMade
-from loopwright.server.webhooks import Hook, Trial
+from loopwright.server.webhooks import Trial, webhook_item
 
 BASE = "/api/v1/webhooks"
 
@@ -42,17 +40,6 @@ async def removed(asked: Asked) -> Answer:
 async def tested(asked: Asked) -> Answer:
     webhooks, name = asked.context.webhooks, asked.params["webhook"]
     return await asyncio.to_thread(webhooks.trial(name, send, by=asked.who.name))
-
-
-def webhook_item(hook: Hook) -> dict[str, JsonValue]:
-    return {
-        "id": hook.id,
-        "url": hook.url,
-        "kinds": list(hook.kinds),
-        "active": hook.active,
-        "problem": hook.problem or None,
-        "created_at": timestamp(hook.created_at),
-    }
 
 
 @asynccontextmanager

@@ -1,0 +1,259 @@
+"""`artifact`: files that runs and sessions have, made there or given by people."""
+
+import os
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+from urllib.parse import quote, urlencode
+
+import click
+
+from loopwright.cli.cells import table
+from loopwright.cli.completing import complete_runs
+from loopwright.cli.door import Door
+from loopwright.cli.looking import looking, terminal_width
+from loopwright.cli.texts import one_line
+from loopwright.cli.verb import CONTEXT, Verb, common_options, door_of
+from loopwright.errors import Conflict, LoopwrightError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from loopwright.app.given import Given, Where
+    from loopwright.cli.remote import Remote
+
+SESSION = "ses_"
+SIZE = "a file has at most 64 MB"
+Told = dict[str, Any]
+_WHERE = click.argument("where", metavar="RUN|SESSION", shell_complete=complete_runs)
+
+
+class Artifacts(Protocol):
+    """Artifacts of a run or a session, here or at a server, as programs read them."""
+
+    def all(self) -> list[Told]: ...
+
+    def put(self, name: str, data: bytes, *, unpack: bool) -> list[Told]: ...
+
+    def get(self, name: str, version: int | None) -> bytes: ...
+
+    def remove(self, name: str) -> None: ...
+
+
+class _Afar:
+    """Those of a server elsewhere."""
+
+    def __init__(self, remote: "Remote", where: str) -> None:
+        kind, name = ("sessions", where) if where.startswith(SESSION) else ("runs", "")
+        self._remote = remote
+        self._base = f"/api/v1/{kind}/{quote(name or remote.run(where), safe='')}/artifacts"
+
+    def all(self) -> list[Told]:
+        found: list[Told] = self._remote.get(self._base)["artifacts"]
+        return found
+
+    def put(self, name: str, data: bytes, *, unpack: bool) -> list[Told]:
+        query = urlencode({"name": name, "unpack": str(unpack).lower()})
+        made: list[Told] = self._remote.upload(f"{self._base}?{query}", data)["artifacts"]
+        return made
+
+    def get(self, name: str, version: int | None) -> bytes:
+        which = "" if version is None else f"?version={version}"
+        return self._remote.download(f"{self._base}/{quote(name, safe='')}/content{which}")
+
+    def remove(self, name: str) -> None:
+        self._remote.delete(f"{self._base}/{quote(name, safe='')}")
+
+
+class _Here:
+    """Those of this home."""
+
+    def __init__(self, given: "Given", where: "Where", me: str) -> None:
+        self._given, self._where, self._me = given, where, me
+
+    def all(self) -> list[Told]:
+        from loopwright.app.given import told  # noqa: PLC0415 - help stays quick
+
+        return [told(one) for one in self._given.all(self._where)]
+
+    def put(self, name: str, data: bytes, *, unpack: bool) -> list[Told]:
+        from loopwright.app.given import told  # noqa: PLC0415 - help stays quick
+
+        uploads = self._given.uploads
+
+        def keep() -> Any:  # noqa: ANN401 - files, as the room of the app has them
+            return uploads.keep_all(data) if unpack else [uploads.keep(name, data)]
+
+        files = keep()
+        items = uploads.enter(self._where.scope, files, by=self._me)
+        if not uploads.are_there(files):
+            keep()  # they were taken away with another artifact meanwhile
+        self._given.note(self._where, files, by=self._me)
+        return [told(one) for one in items]
+
+    def get(self, name: str, version: int | None) -> bytes:
+        item = self._given.version(self._where, name, version)
+        return self._given.uploads.content(item)[0]
+
+    def remove(self, name: str) -> None:
+        self._given.remove(self._where, name, by=self._me)
+
+
+@contextmanager
+def _artifacts(door: Door, where: str) -> "Iterator[Artifacts]":
+    if door.remote is not None:
+        yield _Afar(door.remote, where)
+        return
+    from loopwright.app.given import given_in  # noqa: PLC0415 - help stays quick
+    from loopwright.app.service import current_user  # noqa: PLC0415 - help stays quick
+
+    with looking(door) as service:
+        given = given_in(door.settings, service)
+        if where.startswith(SESSION):
+            yield _Here(given, given.of_session(where), current_user())
+        else:
+            yield _Here(given, given.of_run(service.find(where)), current_user())
+
+
+@click.command("ls", cls=Verb, remote=True)
+@_WHERE
+@click.pass_context
+def artifact_ls(ctx: click.Context, /, *, where: str) -> None:
+    """What was made or given there, the oldest first."""
+    door = door_of(ctx)
+    with _artifacts(door, where) as artifacts:
+        found = artifacts.all()
+    _put(door, found)
+    if not found and not door.as_json:
+        door.say("there are none; `loopwright artifact put RUN FILE` gives one")
+
+
+def _put(door: Door, found: list[Told]) -> None:
+    if door.as_json:
+        door.put_json({"artifacts": found})
+        return
+    rows = [["ID", "VERSION", "BYTES", "BY", "NAME"]]
+    for one in found:
+        cells = (one["id"], one["version"], one["size"], one["by"] or "-", one["name"])
+        rows.append([one_line(str(cell)) for cell in cells])
+    for line in table(rows, terminal_width()) if found else ():
+        door.put(line)
+
+
+@click.command(
+    "put",
+    cls=Verb,
+    remote=True,
+    examples=[
+        ("loopwright artifact put last report.txt", "the same name again is the next version"),
+        ("loopwright artifact put last sources.zip --unpack", "each file of it is an artifact"),
+    ],
+)
+@_WHERE
+@click.argument("file", metavar="FILE|-")
+@click.option("--name", metavar="NAME", help="How it is called there, else as the file is.")
+@click.option("--unpack", is_flag=True, help="Take the files of a zip, a tar or a tar.gz.")
+@click.pass_context
+def artifact_put(
+    ctx: click.Context, /, *, where: str, file: str, name: str | None, unpack: bool
+) -> None:
+    """Give a run or a session a file; what is text its agents can read."""
+    from loopwright.app.given import UPLOAD_BYTES  # noqa: PLC0415 - help stays quick
+
+    door = door_of(ctx)
+    data = _read(file, UPLOAD_BYTES)
+    with _artifacts(door, where) as artifacts:
+        made = artifacts.put(
+            name or (Path(file).name if file != "-" else "stdin"), data, unpack=unpack
+        )
+    _put(door, made)
+
+
+def _read(file: str, most: int) -> bytes:
+    """A file, or stdin; bounded, and never nothing."""
+    try:
+        if file == "-":
+            data = sys.stdin.buffer.read(most + 1)
+        else:
+            with open(file, "rb") as opened:
+                data = opened.read(most + 1)
+    except OSError as error:
+        why = (error.strerror or str(error)).lower()
+        raise LoopwrightError(f"{file} cannot be read: {why}", code="no-file") from error
+    if len(data) > most:
+        raise LoopwrightError(f"{file} is too large: {SIZE}", code="too-large")
+    if not data:
+        raise LoopwrightError(f"there is nothing in {file}", code="empty-upload")
+    return data
+
+
+@click.command(
+    "get",
+    cls=Verb,
+    remote=True,
+    examples=[("loopwright artifact get last art_0123456789abcdef -o report.txt", "")],
+)
+@_WHERE
+@click.argument("name", metavar="ARTIFACT")
+@click.option("--version", type=click.IntRange(1), metavar="N", help="Which; else the newest.")
+@click.option("--output", "-o", metavar="FILE", help="A new file for it; else stdout.")
+@click.pass_context
+def artifact_get(
+    ctx: click.Context, /, *, where: str, name: str, version: int | None, output: str | None
+) -> None:
+    """The bytes of an artifact, as they are."""
+    door = door_of(ctx)
+    if door.as_json and output is None:
+        raise click.UsageError("with --json, name a file with --output", ctx)
+    with _artifacts(door, where) as artifacts:
+        data = artifacts.get(name, version)
+    if output is None:
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+        return
+    _write(Path(output), data)
+    if door.as_json:
+        door.put_json({"id": name, "file": output, "bytes": len(data)})
+    else:
+        door.say(f"{output}: {len(data)} bytes")
+
+
+def _write(place: Path, data: bytes) -> None:
+    """Into a new file: what is there already may be somebody's work."""
+    try:
+        handle = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+    except FileExistsError as error:
+        raise Conflict(f"{place} is there already", code="exists") from error
+    except OSError as error:
+        why = (error.strerror or str(error)).lower()
+        raise LoopwrightError(f"{place} cannot be written: {why}", code="no-file") from error
+    with os.fdopen(handle, "wb") as file:
+        file.write(data)
+
+
+@click.command("rm", cls=Verb, remote=True)
+@_WHERE
+@click.argument("name", metavar="ARTIFACT")
+@click.pass_context
+def artifact_rm(ctx: click.Context, /, *, where: str, name: str) -> None:
+    """Take away a file that was given, with all its versions; what a run made stays with it."""
+    door = door_of(ctx)
+    with _artifacts(door, where) as artifacts:
+        artifacts.remove(name)
+    if door.as_json:
+        door.put_json({"id": name, "removed": True})
+    else:
+        door.say(f"{name} is gone")
+
+
+_GROUP = click.Group(
+    "artifact",
+    help="Files that runs and sessions have, made there or given by people.",
+    context_settings=CONTEXT,
+    params=common_options(),
+    commands={"ls": artifact_ls, "put": artifact_put, "get": artifact_get, "rm": artifact_rm},
+)
+_GROUP.no_args_is_help = True
+
+VERBS = {"artifact": _GROUP}
