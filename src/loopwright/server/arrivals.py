@@ -11,7 +11,7 @@ from loopwright.app.rights import Rights
 from loopwright.app.service import row_ended
 from loopwright.errors import Conflict, LoopwrightError, NotFound, StorageError, VersionConflict
 from loopwright.server.context import Context
-from loopwright.server.enduring import enduring
+from loopwright.server.enduring import Enduring
 from loopwright.server.logs import NAME
 from loopwright.server.rates import Rates
 from loopwright.server.refusals import Refusal
@@ -73,9 +73,9 @@ class Arrivals:
 
     async def working(self) -> None:
         """Start what waits, for as long as the server lives."""
-        rounds = 0
+        rounds, work = 0, Enduring("starting what came in by hooks")
         while True:
-            with enduring("starting what came in by hooks"):
+            with work.round():
                 for hook in self.hooks.all():
                     await self._work(hook)
                 if rounds % FORGET_EVERY == 0:

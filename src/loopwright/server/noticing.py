@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 
 from loopwright.errors import LoopwrightError
 from loopwright.server.context import Context
-from loopwright.server.enduring import enduring
+from loopwright.server.enduring import Enduring
 from loopwright.server.notice_words import Teller
 from loopwright.server.notices import Notice, Notices
 
@@ -33,8 +33,9 @@ class Noticing:
 
     async def work(self) -> None:
         """Look and send, for as long as the server lives."""
+        work = Enduring("noticing what happened")
         while True:
-            with enduring("noticing what happened"):
+            with work.round():
                 await self.look()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._woken.wait(), OTHERS_S)

@@ -21,7 +21,7 @@ from loopwright.errors import LoopwrightError, NotFound, StorageError
 from loopwright.kernel.facts import GateOpened, RunFinished
 from loopwright.model.record import JsonValue
 from loopwright.ports import Card, Cards, Clock, EventLog
-from loopwright.server.enduring import enduring
+from loopwright.server.enduring import Enduring
 from loopwright.server.outgoing import Resolve, Target, check_url, resolve
 
 HOOK, DELIVERY, SEEN = "webhook", "delivery", "webhook-seen"
@@ -306,8 +306,9 @@ class Webhooks:
         """Notice and deliver, for as long as the server lives."""
         with contextlib.suppress(StorageError):
             self.begin()
+        work = Enduring("telling webhooks")
         while True:
-            with enduring("telling webhooks"):
+            with work.round():
                 self.notice()
                 await self.deliver_due(send)
             await asyncio.sleep(LOOK_S)
