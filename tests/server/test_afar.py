@@ -3,6 +3,7 @@ JSON and exit code, as long as both look at the same runs.
 """
 
 import json
+import re
 import threading
 from pathlib import Path
 from typing import Any
@@ -265,6 +266,45 @@ def test_tools_are_taken_there(both: Both) -> None:
     told = both("run", file, "--allow", "fs.read", "--json")
     assert told.json["type"] == "urn:loopwright:problem:widens"
     assert both("ls", "--json").json == runs
+
+
+def test_what_happens_is_told_alike(both: Both) -> None:
+    """Passes, checks, steps, failures and ends on stderr, facts and results on stdout."""
+    folder = ["--workspace", str(both.server.folder)]
+    loop = both.lw.loop(both.server.script("a", "DONE", name="d.yaml"), until={"contains": "DONE"})
+    capped = both.lw.loop("command:echo x", name="capped.yaml", max=2, until={"contains": "y"})
+    file = str(both.lw.write("flow.yaml", flow("  - {id: plan, agent: w, instructions: x}\n")))
+    bad = both.server.script({"fail": "no\nspace"}, name="bad.yaml")
+    for words in (
+        [loop, "Do it."],
+        [loop, "Do it.", "--json", "--name", "mine"],
+        [loop, "--jsonl"],
+        [loop, "-q"],
+        [capped],
+        [file, "Go.", "--agent", bad],
+    ):
+        here, there = both.here("run", *words, *folder), both("run", *words, *folder)
+        assert told_apart(there) == told_apart(here), words
+
+
+def told_apart(told: Told) -> tuple[int, list[str], list[str]]:
+    """What was said, without what is another with every run."""
+    only_here = ("driven by", "loopwright resume")  # who drives, and what is not done from afar
+    lines = [one for one in told.err.splitlines() if not any(word in one for word in only_here)]
+    said = [re.sub(r"run_[0-9a-z]{26}", "RUN", one) for one in lines]
+    changing = r'run_[0-9a-z]{26}|sha256:\w+|"at": "[^"]*"|"ms": \d+|"by": "[^"]*"'
+    return told.code, [re.sub(changing, "", one) for one in told.out.splitlines()], said
+
+
+def test_words_in_pages(shared: Served, done: str) -> None:
+    """Programs that show a run to people have the lines too, from any number on."""
+    base, asked = f"/api/v1/runs/{done}/events", {"Accept": "application/json"}
+    whole = shared("GET", f"{base}?words=true&limit=1000", headers=asked).json["events"]
+    assert whole[0]["told"] == {"text": f"{done} started: harness", "good": None, "detail": ""}
+    late = shared("GET", f"{base}?words=true&after=5&limit=4", headers=asked).json["events"]
+    assert late == whole[5:9]
+    plain = shared("GET", f"{base}?limit=1000", headers=asked).json["events"]
+    assert [{**one, "told": 0} for one in plain] == [{**one, "told": 0} for one in whole]
 
 
 def test_a_start_with_its_options(both: Both) -> None:

@@ -8,10 +8,12 @@ from urllib.parse import quote
 
 import click
 
-from loopwright.cli.door import Door, as_json
+from loopwright.app.views.progress import Line
+from loopwright.cli.door import Door, Tone, as_json
 from loopwright.cli.outcomes import exit_code, put_result
 from loopwright.cli.remote import Remote
 from loopwright.cli.texts import names_in, one_line
+from loopwright.cli.watching import say_line
 from loopwright.errors import Conflict, DefinitionError, LoopwrightError, NotFound
 from loopwright.syntax import Diagnostic
 
@@ -21,18 +23,12 @@ if TYPE_CHECKING:
     from loopwright.model.record import JsonValue
 
 ALL = "all"
+ENDED = "run.finished"
 REQUEST = "(request)"  # what a server calls a definition that was sent to it
 RUNS = "/api/v1/runs"
 REHEARSALS = "/api/v1/rehearsals"
 LOOPS = "/api/v1/loops"
-_TOLD = {
-    "iteration.started": "pass {iteration} started",
-    "iteration.finished": "pass {iteration} ended",
-    "check.verdict": "{check}: {verdict}",
-    "gate.opened": "waits for a person: {message}",
-    "gate.answered": "answered: {decision}",
-    "effect.failed": "a call failed",
-}
+_TONES: dict[str, Tone] = {"completed": "good", "failed": "bad", "exhausted": "warn"}
 
 
 def events_afar(
@@ -127,7 +123,7 @@ class Start:
             else:
                 self._door.put(run)
             return 0
-        self._door.say(f"{run} started at {remote.url}")
+        self._door.say(f"driven by {remote.url}")
         foreign = options["exit_codes"] == "dialect"
         return see_through(self._door, run, jsonl=jsonl, foreign=foreign)
 
@@ -199,13 +195,13 @@ def see_through(
     remote = door.remote
     assert remote is not None
     for fact in _until_rest(remote, run, after):
+        told = fact.pop("told", None)
         if jsonl:
             door.put(as_json(fact))
-        told = told_as(fact)
-        if told:
-            door.say(one_line(told))
+        _tell(door, fact, told)
     ended, page = remote.get(f"{RUNS}/{quote(run)}"), remote.get(f"{RUNS}/{quote(run)}/snapshot")
-    door.say(f"{run}: {one_line(str(page['headline']))}")
+    tone = _TONES.get(str(ended["status"]), "plain")
+    door.say(f"{run}: {page['headline']}", tone=tone)
     for command in page["next"] if ended["status"] in ("waiting", "paused") else ():
         door.say(f"  {command} --server {remote.url}")
     if not jsonl:
@@ -216,7 +212,7 @@ def see_through(
 def _until_rest(remote: Remote, run: str, after: int) -> "Iterator[dict[str, JsonValue]]":
     """Facts as they come, until the run has ended or nothing but a person can move it on."""
     held = False
-    for fact in remote.follow(run, after, retry=True):
+    for fact in remote.follow(run, after, retry=True, words=True):
         yield fact
         held = held or fact["kind"] in ("gate.opened", "run.paused")
         if held and remote.get(f"{RUNS}/{quote(run)}")["status"] != "running":
@@ -271,24 +267,20 @@ def agents_afar(given: "Sequence[str]") -> "dict[str, JsonValue]":
 # -- facts in words --------------------------------------------------------------------------------
 
 
-class _Fields(dict[str, "JsonValue"]):
-    """The fields of a fact; one that it does not have is a sign and no failure."""
-
-    def __missing__(self, name: str) -> str:
-        return "…"
-
-
-def told_as(fact: "dict[str, JsonValue]") -> str:
-    """A fact in a few words; empty when it says nothing to a person. A server of a later version
-    may know facts that this command does not, and fields that a fact here does not have.
+def _tell(door: Door, fact: "dict[str, JsonValue]", told: "JsonValue") -> None:
+    """A fact as it is told here, in the words that came with it. A server of a later version may
+    know kinds of facts that this command does not.
     """
-    kind, path = str(fact["kind"]), fact.get("path", "")
+    kind = str(fact["kind"])
     if kind not in known_kinds():
-        return f"{path}: unknown event {kind}; a newer loopwright would know it"
-    words = _TOLD.get(kind)
-    if words is None:
-        return ""
-    return f"{path}: {words.format_map(_Fields({'iteration': '', 'check': 'check', **fact}))}"
+        path = one_line(str(fact.get("path", "")))
+        door.say(f"{path}: unknown event {one_line(kind)}; a newer loopwright would know it")
+    elif isinstance(told, dict) and kind != ENDED:  # how it ended is told last, with the result
+        good = told.get("good")
+        detail = str(told.get("detail", ""))
+        say_line(
+            door, Line(str(told.get("text", "")), None if good is None else bool(good), detail)
+        )
 
 
 @cache

@@ -221,11 +221,13 @@ class Remote:
             yield from page["events"]
             more = page["next"]
 
-    def follow(self, run: str, after: int, *, retry: bool) -> "Iterator[dict[str, JsonValue]]":
-        """Facts as they come, until the run has ended; a line that breaks is taken up again at the
-        number that was seen last.
+    def follow(
+        self, run: str, after: int, *, retry: bool, words: bool = False
+    ) -> "Iterator[dict[str, JsonValue]]":
+        """Facts as they come, with `words` as a person reads them too, until the run has ended; a
+        line that breaks is taken up again at the number that was seen last.
         """
-        path = f"/api/v1/runs/{quote(run)}/events"
+        path = f"/api/v1/runs/{quote(run)}/events{'?words=true' if words else ''}"
         return self._followed(path, after, retry=retry, is_last=lambda one: one == "run.finished")
 
     def told(

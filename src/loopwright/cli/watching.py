@@ -61,15 +61,19 @@ class Plain(Silent):
 
     def fact(self, numbered: Numbered, line: Line | None) -> None:
         # How it ended is told last, with the result.
-        if line is None or isinstance(numbered.fact, RunFinished):
-            return
-        tone: Tone = "plain" if line.good is None else ("good" if line.good else "warn")
-        self._door.say(f"{self._label}{one_line(line.text)}", tone=tone)
-        for text in last_lines(line.detail, 0 if line.good else EVIDENCE_LINES):
-            self._door.say(f"{self._label}    {text}", tone="dim")
+        if line is not None and not isinstance(numbered.fact, RunFinished):
+            say_line(self._door, line, self._label)
 
     def note(self, text: str) -> None:
         self._door.say(text)
+
+
+def say_line(door: Door, line: Line, label: str = "") -> None:
+    """One thing that happened, and how what it says ends."""
+    tone: Tone = "plain" if line.good is None else ("good" if line.good else "warn")
+    door.say(f"{label}{one_line(line.text)}", tone=tone)
+    for text in last_lines(line.detail, 0 if line.good else EVIDENCE_LINES):
+        door.say(f"{label}    {text}", tone="dim")
 
 
 class JsonLines(Plain):

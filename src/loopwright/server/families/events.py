@@ -1,18 +1,25 @@
 """The facts of a run: as a stream of server-sent events, or as pages of JSON. The same log."""
 
-from typing import Annotated
+from collections.abc import Callable
+from dataclasses import asdict
+from functools import partial
+from typing import Annotated, TypeAlias
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
+from loopwright.app.views.progress import Progress
 from loopwright.app.views.wire import fact_on_wire
-from loopwright.ports import OPEN_STATUSES
+from loopwright.model.record import JsonValue
+from loopwright.ports import OPEN_STATUSES, Numbered
 from loopwright.server.context import Context
 from loopwright.server.refusals import Refusal
 from loopwright.server.routes import Answer, Asked, Family, Query, Route
 from loopwright.server.shapes import EventPage
-from loopwright.server.streaming import HEADERS, STREAM, Telling, stream
+from loopwright.server.streaming import HEADERS, STREAM, Telling, facts_of, stream
+
+Told: TypeAlias = Callable[[Numbered], dict[str, JsonValue]]
 
 
 class EventsQuery(Query):
@@ -22,13 +29,39 @@ class EventsQuery(Query):
     limit: Annotated[int, msgspec.Meta(ge=1, le=1_000)] = 200
 
 
+class FactsQuery(EventsQuery):
+    """The same; with `words` a fact that is worth a line has it, as people read it (`told`)."""
+
+    words: bool = False
+
+
 async def events(asked: Asked) -> Answer:
-    run, query = asked.params["run"], asked.query(EventsQuery)
+    run, query = asked.params["run"], asked.query(FactsQuery)
     asked.context.here.log.row(run)  # refused before anything is sent, if there is none
-    if not wants_stream(asked.request):
-        return _page(asked.context, run, query.after or 0, query.limit)
-    after = cursor(asked.request, query.after)
-    return streamed(asked, run, Telling(after=after, told=lambda one: fact_on_wire(run, one)))
+    told = _in_words(asked.context, run) if query.words else partial(fact_on_wire, run)
+    if wants_stream(asked.request):
+        after = cursor(asked.request, query.after)
+        return streamed(asked, run, Telling(after=after, told=told, whole=query.words))
+    if query.words and query.after:
+        async for one in facts_of(asked.context, run):
+            if one.seq > query.after:
+                break
+            told(one)
+    return _page(asked.context, run, query, told)
+
+
+def _in_words(context: Context, run: str) -> Told:
+    """Facts with the lines that tell them; it has to be given all of them, from the first on."""
+    service = context.service
+    first = service.log.read(run, limit=1) or service.facts(run)  # which tells what is wrong
+    progress = Progress(service.plan(first[0].fact), service.read_text)
+
+    def told(numbered: Numbered) -> dict[str, JsonValue]:
+        line = progress.take(numbered)
+        words: dict[str, JsonValue] = {"told": asdict(line)} if line is not None else {}
+        return fact_on_wire(run, numbered) | words
+
+    return told
 
 
 def streamed(asked: Asked, run: str, telling: Telling) -> Response:
@@ -55,14 +88,14 @@ def cursor(request: Request, after: int | None) -> int:
     return int(given)
 
 
-def _page(context: Context, run: str, after: int, limit: int) -> Answer:
-    log = context.here.log
-    facts = log.read(run, after=after, limit=limit)
+def _page(context: Context, run: str, query: EventsQuery, told: Told) -> Answer:
+    log, after = context.here.log, query.after or 0
+    facts = log.read(run, after=after, limit=query.limit)
     version = log.version(run)
     last = facts[-1].seq if facts else after
     return {
         "run": run,
-        "events": [fact_on_wire(run, one) for one in facts],
+        "events": [told(one) for one in facts],
         "seq": version,
         "next": last if last < version else None,
     }
@@ -78,7 +111,7 @@ FAMILY = Family(
             handle=events,
             need="viewer",
             say="The facts of a run: server-sent events, or JSON where that is accepted alone",
-            query=EventsQuery,
+            query=FactsQuery,
             answer=EventPage,
             streams=True,
             also=(204,),
