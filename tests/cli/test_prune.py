@@ -68,3 +68,19 @@ def test_an_age_that_is_none(lw: Place) -> None:
     assert told.code == 2
     assert "30d" in json.dumps(told.json)
     assert len(names(lw)) == 1
+
+
+def test_files_that_were_given_go_with_their_run(lw: Place) -> None:
+    """With a run that is forgotten; those of one that waits stay, however old."""
+    gone, kept = ended(lw), waiting(lw)
+    lw.write("a.txt", "of one")
+    lw.write("b.txt", "of another")
+    assert lw("artifact", "put", gone, "a.txt").code == 0
+    assert lw("artifact", "put", kept, "b.txt").code == 0
+    said = lw("prune", "--older", "1ms", "--dry-run")
+    assert said.err.strip() == "1 would be forgotten, and 1 given file"
+    assert lw("prune", "--older", "1ms", "--json").json["uploads"] == 1
+    left = lw("artifact", "ls", kept, "--json").json["artifacts"]
+    assert [one["name"] for one in left] == ["b.txt"]
+    files = [one for one in (lw.folder.parent / "home" / "uploads").rglob("*") if one.is_file()]
+    assert [one.read_text(encoding="utf-8") for one in files] == ["of another"]

@@ -9,7 +9,7 @@ from loopwright.app.moments import timestamp
 from loopwright.app.service import Service
 from loopwright.app.sessions import Sessions
 from loopwright.app.settings import Settings
-from loopwright.app.uploads import File, Uploads, artifact_item, not_given
+from loopwright.app.uploads import File, Uploads, artifact_item, is_file, not_given
 from loopwright.errors import NotFound
 from loopwright.model.record import JsonValue
 from loopwright.model.trackers import Item
@@ -70,12 +70,25 @@ class Given:
         """Everything of it goes at once: whoever gave a secret by mistake must be able to take it
         back. What a run has made stays with the run.
         """
-        known = self.uploads.trackers.get(where.scope, "artifact", name)
-        if known is None and any(one.id == name for one in self.all(where)):
+        item = self._removable(where, name)
+        self.uploads.forget([(where.scope, name)])
+        self._note_removed(item, by)
+
+    async def remove_aside(self, where: Where, name: str, *, by: str) -> None:
+        """The same; the event loop goes on meanwhile."""
+        item = self._removable(where, name)
+        await self.uploads.forget_aside([(where.scope, name)])
+        self._note_removed(item, by)
+
+    def _removable(self, where: Where, name: str) -> Item:
+        item = self.versions(where, name)[-1]
+        if not is_file(item):
             raise not_given(name)
-        item = self.uploads.remove(where.scope, name)
-        about = f"{item.text('title')} of {where.scope}"
-        self.access.cards.change(audit=[self.access.row(by, "artifact.removed", name, about)])
+        return item
+
+    def _note_removed(self, item: Item, by: str) -> None:
+        about = f"{item.text('title')} of {item.scope}"
+        self.access.cards.change(audit=[self.access.row(by, "artifact.removed", item.id, about)])
 
 
 def told(item: Item) -> dict[str, JsonValue]:

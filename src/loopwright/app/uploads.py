@@ -138,16 +138,6 @@ class Uploads:
 
     # -- taking away -----------------------------------------------------------------------------
 
-    def remove(self, scope: str, name: str) -> Item:
-        """Take away a file that was given, with all its versions and its bytes; what it was."""
-        item = self.trackers.get(scope, "artifact", name)
-        if item is None:
-            raise NotFound(f"no artifact {name[:80]!a}")
-        if not is_file(item):
-            raise not_given(name)
-        self.forget([(scope, name)])
-        return item
-
     def old(self, before_ms: int, used: Collection[str]) -> list[tuple[str, str]]:
         """Files whose newest version is that old, by scope and id; none of the scopes in use."""
         newest: dict[tuple[str, str], int] = {}
@@ -156,10 +146,17 @@ class Uploads:
             newest[place] = max(one.at, newest.get(place, 0))
         return [place for place, at in newest.items() if at <= before_ms and place[0] not in used]
 
-    def forget(self, places: Collection[tuple[str, str]]) -> int:
-        """Take away these artifacts, and all bytes that nothing names any more; how many."""
-        gone = set(places)
+    def forget(self, places: Collection[tuple[str, str]]) -> None:
+        """Take away these artifacts with all their versions, and the bytes that nothing names any
+        more.
+        """
+        self.trackers.change(_key("forget"), self._forgetting(set(places)))
 
+    async def forget_aside(self, places: Collection[tuple[str, str]]) -> None:
+        """The same; the event loop goes on meanwhile."""
+        await self.trackers.change_aside(_key("forget"), self._forgetting(set(places)))
+
+    def _forgetting(self, gone: Collection[tuple[str, str]]) -> Callable[[Book], str]:
         def work(book: Book) -> str:
             held = book.having("artifact", "file")
             for scope, name in gone:
@@ -170,8 +167,7 @@ class Uploads:
                 self._place(digest).unlink(missing_ok=True)
             return ""
 
-        self.trackers.change(_key("forget"), work)
-        return len(gone)
+        return work
 
     def sweep(self) -> int:
         """Take away bytes that came in long ago and that nobody has entered; how many."""

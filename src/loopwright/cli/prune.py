@@ -52,8 +52,9 @@ def prune(ctx: click.Context, /, *, older: str, keep: int, dry_run: bool) -> Non
         return
     for run in told["would_forget"] if dry_run else told["forgotten"]:
         door.put(run)
-    files = f" and {told['uploads']} given files" if told["uploads"] else ""
-    door.say(f"{told['count']}{files} {'would be ' if dry_run else ''}forgotten")
+    many = "" if told["uploads"] == 1 else "s"
+    files = f", and {told['uploads']} given file{many}" if told["uploads"] else ""
+    door.say(f"{told['count']} {'would be ' if dry_run else ''}forgotten{files}")
 
 
 def _would(door: Door, service: "Service", runs: list[str], age: int) -> dict[str, Any]:

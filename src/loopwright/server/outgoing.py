@@ -91,7 +91,8 @@ def _public(host: str, port: int, resolved: Resolve, near: Callable[[str], bool]
             raise LoopwrightError(
                 f"{host} is not an address out in the world",
                 code="private-address",
-                hint="webhooks go to public addresses only",
+                hint="webhooks go to public addresses only"
+                + ("; the setting webhooks_to_loopback lets in this one" * is_loopback(one)),
             )
     return found[0]
 

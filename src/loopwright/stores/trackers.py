@@ -30,8 +30,10 @@ _PUT = """
 _VERSIONS = "SELECT id, version FROM item WHERE scope = ? AND kind = ?"
 _HAVING = " UNION ALL ".join(
     f"""
-    SELECT scope, id, at, json_extract(CAST(body AS TEXT), '$.' || ?2) AS found FROM {table}
-    WHERE kind = ?1 AND json_type(CAST(body AS TEXT), '$.' || ?2) = 'text'
+    SELECT * FROM (
+        SELECT scope, id, at, json_extract(CAST(body AS TEXT), '$.' || ?2) AS found FROM {table}
+        WHERE kind = ?1
+    ) WHERE typeof(found) = 'text'
     """
     for table in ("item_before", "item")
 )

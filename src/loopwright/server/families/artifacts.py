@@ -69,7 +69,7 @@ async def uploaded(asked: Asked) -> Answer:
 
 async def removed(asked: Asked) -> Answer:
     given, where = _where(asked)
-    given.remove(where, asked.params["artifact"], by=asked.who.name)
+    await given.remove_aside(where, asked.params["artifact"], by=asked.who.name)
     return None
 
 
