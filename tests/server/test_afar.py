@@ -5,13 +5,15 @@ JSON and exit code, as long as both look at the same runs.
 import json
 import re
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from loopwright.app.dialects import exit_codes
-from tests.cli.aldo import DONE, says
+from loopwright.cli.remote import Remote
+from tests.cli.aldo import DONE, agent, says
 from tests.cli.conftest import Place, Told, lw
 from tests.journeys.flows import flow
 from tests.server.served import Served, leave, served
@@ -187,19 +189,40 @@ def test_a_run_that_ended_twice_is_followed_to_its_end(both: Both) -> None:
     assert both.alike("logs", run, "-f").out.count(" of 1 pass: ") == 2
 
 
-def test_a_server_that_leaves(lw: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_whoever_leaves_changes_nothing(both: Both, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C ends the watch and not the run, and says so."""
+    follow = Remote.follow
+
+    def interrupted(*args: Any, **more: Any) -> Iterator[Any]:
+        yield next(iter(follow(*args, **more)))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Remote, "follow", interrupted)
+    file = both.lw.loop(both.server.script("a", "DONE", name="left.yaml"), until={"contains": "D"})
+    told = both("run", file)
+    assert told.code == 130
+    run = re.findall(r"run_[0-9a-z]{26}", told.err)[-1]
+    assert f"{run} goes on; `loopwright logs {run} -f --server {both.url}` follows it" in told.err
+    both.server.until(run, "completed")
+
+
+@pytest.mark.parametrize("verb", ["logs", "run"])
+def test_a_server_that_leaves(
+    lw: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
     """With --no-retry a command that follows leaves with 7 when the line breaks."""
     with served(tmp_path, home="elsewhere") as server:
         there = There(lw, server, monkeypatch)
-        run, _ = server.gated()
+        slow = server.script({"text": "a", "delay": 30})
+        run = server.gated()[0] if verb == "logs" else lw.loop(slow)
         ending = threading.Timer(
             0.3, lambda: server.loop.call_soon_threadsafe(leave, server.context)
         )
         ending.start()
-        told = there("logs", run, "-f", "--no-retry")
+        told = there(verb, run, *["-f"] * (verb == "logs"), "--no-retry")
         ending.join()
     assert (told.code, "does not answer" in told.err) == (7, True)
-    assert "asked (gate_" in told.out
+    assert {"logs": "asked (gate_", "run": "pass 1/3 started"}[verb] in told.out + told.err
 
 
 # -- starting --------------------------------------------------------------------------------------
@@ -246,6 +269,15 @@ def test_starts_that_start_nothing(both: Both, words: list[str], code: int, said
     told = both.alike("run", *words)
     assert (told.code, said in told.out + told.err) == (code, True), told
     assert both("ls", "--json").json["runs"] == both.here("ls", "--json").json["runs"]
+
+
+def test_a_definition_is_sent_alone(both: Both) -> None:
+    """One that names a file beside it is refused, with what to do."""
+    both.lw.write("agent.yaml", json.dumps(agent()))
+    both.lw.write("prompt.md", "You are a coder.")
+    told = both("run", "agent.yaml", "Do it.", "--agent", "model:local/tiny")
+    assert (told.code, "agent.yaml:1:" in told.err) == (2, True)
+    assert "sent without the files that it names: start it on that machine" in told.err
 
 
 def test_tools_are_taken_there(both: Both) -> None:

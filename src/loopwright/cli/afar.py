@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 ALL = "all"
 ENDED = "run.finished"
 REQUEST = "(request)"  # what a server calls a definition that was sent to it
+ALONE = "a definition is sent without the files that it names: start it on that machine"
 RUNS = "/api/v1/runs"
 REHEARSALS = "/api/v1/rehearsals"
 LOOPS = "/api/v1/loops"
@@ -180,9 +181,11 @@ def _wanted(
 
 
 def _renamed(problem: object, file: str) -> object:
-    if isinstance(problem, Diagnostic) and problem.file == REQUEST:
-        return replace(problem, file=file)
-    return problem
+    """A problem of a definition that was sent, as one of the file here."""
+    if not isinstance(problem, Diagnostic) or problem.file != REQUEST:
+        return problem
+    hint = ALONE if problem.code == "missing-file" else problem.hint
+    return replace(problem, file=file, hint=hint)
 
 
 # -- seeing a run through --------------------------------------------------------------------------
@@ -194,11 +197,15 @@ def see_through(
     """Show what a run there does after a fact until it rests; the exit code says how it ended."""
     remote = door.remote
     assert remote is not None
-    for fact in _until_rest(remote, run, after):
-        told = fact.pop("told", None)
-        if jsonl:
-            door.put(as_json(fact))
-        _tell(door, fact, told)
+    try:
+        for fact in _until_rest(remote, run, after, retry=not door.wanted.no_retry):
+            told = fact.pop("told", None)
+            if jsonl:
+                door.put(as_json(fact))
+            _tell(door, fact, told)
+    except KeyboardInterrupt:
+        door.say(f"{run} goes on; `loopwright logs {run} -f --server {remote.url}` follows it")
+        raise
     ended, page = remote.get(f"{RUNS}/{quote(run)}"), remote.get(f"{RUNS}/{quote(run)}/snapshot")
     tone = _TONES.get(str(ended["status"]), "plain")
     door.say(f"{run}: {page['headline']}", tone=tone)
@@ -209,10 +216,12 @@ def see_through(
     return exit_code(ended, _codes(str(page["dialect"])) if foreign else None)
 
 
-def _until_rest(remote: Remote, run: str, after: int) -> "Iterator[dict[str, JsonValue]]":
+def _until_rest(
+    remote: Remote, run: str, after: int, *, retry: bool
+) -> "Iterator[dict[str, JsonValue]]":
     """Facts as they come, until the run has ended or nothing but a person can move it on."""
     held = False
-    for fact in remote.follow(run, after, retry=True, words=True):
+    for fact in remote.follow(run, after, retry=retry, words=True):
         yield fact
         held = held or fact["kind"] in ("gate.opened", "run.paused")
         if held and remote.get(f"{RUNS}/{quote(run)}")["status"] != "running":

@@ -31,6 +31,7 @@ class _Given(TypedDict):
     cls=Verb,
     drives=True,
     remote=True,
+    watches=True,
     examples=[
         ("loopwright fork run_01 --at main.2", "everything through the third pass is kept"),
         ("loopwright fork run_01 --at 3", "the same: a number alone counts passes from 1"),

@@ -25,6 +25,7 @@ STDIN = "-"
     cls=Verb,
     drives=True,
     remote=True,
+    watches=True,
     examples=[
         ("loopwright run fix.yaml", "drive it here until it rests"),
         ('loopwright run fix.yaml "Only the parser tests" --agent script:replies.yaml', ""),

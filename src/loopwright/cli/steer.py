@@ -24,6 +24,7 @@ _UNLIMITED = "none"
 @click.command(
     cls=Verb,
     remote=True,
+    watches=True,
     drives=True,
     examples=[
         ("loopwright retry run_01", "the stage that failed; what completed before it is kept"),
@@ -77,6 +78,7 @@ def retry(
 @click.command(
     cls=Verb,
     remote=True,
+    watches=True,
     drives=True,
     examples=[('loopwright skip run_01 "I did it by hand"', "the next stage goes on, and is told")],
 )
