@@ -75,7 +75,7 @@ def test_ids_that_are_none(lw: Place, serve: Serve, name: str) -> None:
     assert server.requests == []
 
 
-@pytest.mark.item("aldo-65", "J5")
+@pytest.mark.item("aldo-65")
 def test_a_chat_whose_record_was_changed(lw: Place, serve: Serve) -> None:
     """It is said that the record is damaged; the model is not asked."""
     serve(Turn(text="Hello."))

@@ -149,3 +149,34 @@ def test_a_folder_that_is_gone(lw: Place) -> None:
     assert told.returncode == 1
     assert "the current folder does not exist any more" in told.stderr
     assert "Traceback" not in told.stderr
+
+
+@pytest.mark.item("J5")
+def test_a_fact_that_was_edited_by_hand(lw: Place) -> None:
+    """The facts can still be read, and the break of their chain is told; nothing else is done with
+    the run, and the others go on.
+    """
+    said = lw.script(*["some work"] * 9)
+    run = lw("run", lw.loop(said, until={"person": True}), "--json").json["run"]
+    change(lw, "UPDATE segment SET body = replace(body, 'some work', 'fine work') WHERE run = 1")
+    facts = lw("events", run)
+    assert (facts.code, "fine work" in facts.out) == (0, True)
+    assert "the hash chain breaks there" in facts.err
+    for words in (
+        ("approve", run),
+        ("continue", run, "more"),
+        ("pause", run),
+        ("resume", run),
+        ("stop", run),
+        ("fork", run),
+        ("show", run),
+        ("logs", run),
+    ):
+        told = lw(*words)
+        assert told.code == 1, (words, told)
+        assert "the hash chain breaks there" in told.err
+    assert lw("events", run).out == facts.out, "something was written"
+    [row] = lw("ls", "--json").json["runs"]
+    assert "hash chain" in row["damaged"]
+    other = lw("run", lw.loop(lw.script("y"), max=1), "--json")
+    assert other.json["status"] == "completed"

@@ -148,7 +148,7 @@ def test_bytes_that_were_taken_away_meanwhile_come_back(
     def keep(self: Uploads, called: str, data: bytes) -> object:
         file = real(self, called, data)
         if listed_now():
-            own.call(lambda: self.forget([(run, name)]))
+            own.call(lambda: self.forget([(run, name)], []))
         return file
 
     def listed_now() -> list[Item]:

@@ -11,8 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from loopwright.errors import StorageError
 from loopwright.ports import Append
 from loopwright.stores import SqliteLog, open_sqlite_log
+from loopwright.stores.chain import link
 from tests.contracts.event_log_suite import World, facts, headline
 from tests.stores.conftest import PROGRAM
 
@@ -104,11 +106,38 @@ def test_a_log_changed_by_hand_is_found_out(
 
 def test_facts_of_a_later_version_are_told_as_such(log: SqliteLog, path: Path) -> None:
     """A fact that this version cannot read is an error with a hint, also for readers."""
-    by_hand(path, 'UPDATE segment SET body = \'[{"kind":"new"}]\' WHERE run = 1 AND seq = 9')
+    db, body = sqlite3.connect(path), b'[{"kind":"new"}]'
+    [(before,)] = db.execute("SELECT chain FROM segment WHERE run = 1 AND seq = 7").fetchall()
+    change = "UPDATE segment SET body = ?, chain = ? WHERE run = 1 AND seq = 9"
+    db.execute(change, (body, link(before, body)))
+    db.commit()
+    db.close()
     assert len(log.read("run_a", limit=8)) == 8
     with pytest.raises(Exception, match="newer version") as refusal:
         log.read("run_a")
     assert getattr(refusal.value, "code", "") == "damaged"
+
+
+@pytest.mark.item("J5", "inv-2")
+@pytest.mark.parametrize("after", [0, 2, 4, 5, 6, 9])
+def test_what_was_changed_is_not_read_as_if_it_were_whole(
+    log: SqliteLog, path: Path, after: int
+) -> None:
+    """A segment that does not follow the one before it is refused from wherever it is read; what
+    follows it is whole, and so is the other run.
+    """
+    by_hand(
+        path, "UPDATE segment SET body = replace(body, '\"5\"', '\"6\"') WHERE seq = 5 AND run = 1"
+    )
+    if after < 6:
+        with pytest.raises(StorageError, match="from number 5 on are not as they were") as refusal:
+            log.read("run_a", after=after)
+        assert refusal.value.code == "damaged"
+    else:
+        assert [one.seq for one in log.read("run_a", after=after)] == list(range(after + 1, 11))
+    assert len(log.read("run_a", after=after, limit=2 if after < 3 else 1, as_is=True)) >= 1
+    assert len(log.read("run_a", as_is=True)) == 10
+    assert len(log.read("run_b", after=after)) == 10 - after
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from loopwright.app.uploads import File, Uploads, artifact_item, is_file, not_gi
 from loopwright.errors import NotFound
 from loopwright.model.record import JsonValue
 from loopwright.model.trackers import Item
+from loopwright.ports import AuditRow
 from loopwright.stores import SqliteLog, SqliteTrackers
 
 UPLOAD_BYTES = 64_000_000
@@ -61,24 +62,21 @@ class Given:
             raise NotFound(f"no version {number} of this artifact")
         return found[-1]
 
-    def note(self, where: Where, files: list[File], *, by: str) -> None:
-        """Say in the record who gave them."""
-        row = self.access.row(by, "artifact.added", where.scope, f"{len(files)} files")
-        self.access.cards.change(audit=[row])
+    def added(self, where: Where, files: list[File], *, by: str) -> AuditRow:
+        """What the record says of who gave them."""
+        return self.access.row(by, "artifact.added", where.scope, f"{len(files)} files")
 
     def remove(self, where: Where, name: str, *, by: str) -> None:
         """Everything of it goes at once: whoever gave a secret by mistake must be able to take it
         back. What a run has made stays with the run.
         """
         item = self._removable(where, name)
-        self.uploads.forget([(where.scope, name)])
-        self._note_removed(item, by)
+        self.uploads.forget([(where.scope, name)], [self._removed(item, by)])
 
     async def remove_aside(self, where: Where, name: str, *, by: str) -> None:
         """The same; the event loop goes on meanwhile."""
         item = self._removable(where, name)
-        await self.uploads.forget_aside([(where.scope, name)])
-        self._note_removed(item, by)
+        await self.uploads.forget_aside([(where.scope, name)], [self._removed(item, by)])
 
     def _removable(self, where: Where, name: str) -> Item:
         item = self.versions(where, name)[-1]
@@ -86,9 +84,9 @@ class Given:
             raise not_given(name)
         return item
 
-    def _note_removed(self, item: Item, by: str) -> None:
+    def _removed(self, item: Item, by: str) -> AuditRow:
         about = f"{item.text('title')} of {item.scope}"
-        self.access.cards.change(audit=[self.access.row(by, "artifact.removed", item.id, about)])
+        return self.access.row(by, "artifact.removed", item.id, about)
 
 
 def told(item: Item) -> dict[str, JsonValue]:

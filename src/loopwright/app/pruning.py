@@ -93,13 +93,12 @@ def prune_uploads(
     """Take these files away, and bytes that nobody has entered; how many files there were."""
     uploads.sweep()
     if places:
-        uploads.forget(places)
         counts = Counter(scope for scope, _ in places)
         rows = [
             access.row(by, "artifact.pruned", scope, f"{count} files")
             for scope, count in counts.items()
         ]
-        access.cards.change(audit=rows)
+        uploads.forget(places, rows)
     return len(places)
 
 

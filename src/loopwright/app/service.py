@@ -321,6 +321,8 @@ class Service:
         return row
 
     async def _control(self, run: str, fact: AnyFact, status: Shown) -> None:
+        if self.driver is None or not self.driver.is_driving(run):
+            self.facts(run)  # whoever drives has read them: what was changed by hand stays as it is
         for _ in range(CAS_TRIES):
             try:
                 await self._tell(run, fact, expected=self.log.version(run), status=status)

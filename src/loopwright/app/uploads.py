@@ -13,7 +13,7 @@ import os
 import re
 import secrets
 import tempfile
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,9 +23,10 @@ from loopwright.app.places import unusable
 from loopwright.app.views.exposing import seen
 from loopwright.errors import Conflict, NotFound
 from loopwright.model.record import JsonValue
-from loopwright.model.trackers import Book, Item, Trackers, Values
-from loopwright.ports import Clock
+from loopwright.model.trackers import Book, Item, Values
+from loopwright.ports import AuditRow, Clock
 from loopwright.runtime.senses import content_hash
+from loopwright.stores import SqliteTrackers
 
 FOLDER = "uploads"
 LONGEST_NAME = 200
@@ -53,7 +54,7 @@ class Uploads:
     """The files of a home."""
 
     home: Path
-    trackers: Trackers
+    trackers: SqliteTrackers
     clock: Clock
 
     def keep(self, name: str, data: bytes) -> File:
@@ -94,20 +95,21 @@ class Uploads:
             except OSError as error:
                 raise unusable(folder, error) from error
 
-    def enter(self, scope: str, files: list[File], *, by: str) -> list[Item]:
-        """Make artifacts of files, all of them or none."""
+    def enter(self, scope: str, files: list[File], added: AuditRow) -> list[Item]:
+        """Make artifacts of files, all of them or none; `added` says by whom."""
         made: dict[str, Item] = {}
-        self.trackers.change(_key("upload"), self._entering(scope, files, by, made))
+        self.trackers.change(_key("upload"), self._entering(scope, files, added, made), [added])
         return list(made.values())
 
-    async def enter_aside(self, scope: str, files: list[File], *, by: str) -> list[Item]:
+    async def enter_aside(self, scope: str, files: list[File], added: AuditRow) -> list[Item]:
         """The same for many files: the event loop goes on meanwhile."""
         made: dict[str, Item] = {}
-        await self.trackers.change_aside(_key("upload"), self._entering(scope, files, by, made))
+        work = self._entering(scope, files, added, made)
+        await self.trackers.change_aside(_key("upload"), work, [added])
         return list(made.values())
 
     def _entering(
-        self, scope: str, files: list[File], by: str, made: dict[str, Item]
+        self, scope: str, files: list[File], added: AuditRow, made: dict[str, Item]
     ) -> Callable[[Book], str]:
         now = self.clock.now_ms()
 
@@ -123,7 +125,7 @@ class Uploads:
                     "content": file.text or "",
                     "file": file.digest,
                     "size": file.size,
-                    "by": by,
+                    "by": added.who,
                 }
                 number = before.version + 1 if before is not None else 1
                 item = Item(
@@ -146,15 +148,17 @@ class Uploads:
             newest[place] = max(one.at, newest.get(place, 0))
         return [place for place, at in newest.items() if at <= before_ms and place[0] not in used]
 
-    def forget(self, places: Collection[tuple[str, str]]) -> None:
+    def forget(self, places: Collection[tuple[str, str]], audit: Sequence[AuditRow]) -> None:
         """Take away these artifacts with all their versions, and the bytes that nothing names any
         more.
         """
-        self.trackers.change(_key("forget"), self._forgetting(set(places)))
+        self.trackers.change(_key("forget"), self._forgetting(set(places)), audit)
 
-    async def forget_aside(self, places: Collection[tuple[str, str]]) -> None:
+    async def forget_aside(
+        self, places: Collection[tuple[str, str]], audit: Sequence[AuditRow]
+    ) -> None:
         """The same; the event loop goes on meanwhile."""
-        await self.trackers.change_aside(_key("forget"), self._forgetting(set(places)))
+        await self.trackers.change_aside(_key("forget"), self._forgetting(set(places)), audit)
 
     def _forgetting(self, gone: Collection[tuple[str, str]]) -> Callable[[Book], str]:
         def work(book: Book) -> str:

@@ -86,10 +86,11 @@ class _Here:
             return uploads.keep_all(data) if unpack else [uploads.keep(name, data)]
 
         files = keep()
-        items = uploads.enter(self._where.scope, files, by=self._me)
+        items = uploads.enter(
+            self._where.scope, files, self._given.added(self._where, files, by=self._me)
+        )
         if not uploads.are_there(files):
             keep()  # they were taken away with another artifact meanwhile
-        self._given.note(self._where, files, by=self._me)
         return [told(one) for one in items]
 
     def get(self, name: str, version: int | None) -> bytes:

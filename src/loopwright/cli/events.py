@@ -54,7 +54,10 @@ def events(ctx: click.Context, /, *, run: str, after: int, follow: bool, in_dial
         return
     with looking(door) as service:
         run = service.find(run)
-        _put(door, run, _told(service, run, after, follow=follow, in_dialect=in_dialect))
+        if follow or in_dialect:
+            _put(door, run, _told(service, run, after, follow=follow, in_dialect=in_dialect))
+        else:
+            _put(door, run, _recorded(door, service, run, after))
 
 
 def _put(door: Door, run: str, told: "Iterable[dict[str, JsonValue]]") -> None:
@@ -63,6 +66,23 @@ def _put(door: Door, run: str, told: "Iterable[dict[str, JsonValue]]") -> None:
         return
     for one in told:
         door.put(as_json(one))
+
+
+def _recorded(
+    door: Door, service: "Service", run: str, after: int
+) -> "Iterator[dict[str, JsonValue]]":
+    """Everything that is recorded; what was changed by hand is shown too, and said to be that."""
+    from loopwright.app.views.wire import fact_on_wire  # noqa: PLC0415 - help stays quick
+    from loopwright.errors import StorageError  # noqa: PLC0415 - help stays quick
+
+    try:
+        facts = service.facts(run, after=after)
+    except StorageError as error:
+        facts = service.log.read(run, after=after, as_is=True) if error.code == "damaged" else []
+        if not facts:
+            raise
+        door.tell(f"warning: {error.message}", tone="warn")
+    return (fact_on_wire(run, one) for one in facts)
 
 
 def _told(

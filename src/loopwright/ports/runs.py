@@ -112,8 +112,13 @@ class EventLog(Protocol):
     async def append(self, append: Append) -> None:
         """`submit` and wait; raises what `submit` would have told."""
 
-    def read(self, run: str, after: int = 0, limit: int | None = None) -> list[Numbered]:
-        """Facts with numbers above `after`, in order, at most `limit`; NotFound if no such run."""
+    def read(
+        self, run: str, after: int = 0, limit: int | None = None, *, as_is: bool = False
+    ) -> list[Numbered]:
+        """Facts with numbers above `after`, in order, at most `limit`; NotFound if no such run.
+        StorageError where they were changed after they were recorded; with `as_is` they are read
+        all the same, to be looked at and for nothing else.
+        """
 
     def version(self, run: str) -> int:
         """Number of the newest fact of a run; NotFound if no such run."""

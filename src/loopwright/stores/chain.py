@@ -55,6 +55,19 @@ def numbered(run: str, seq: int, body: bytes) -> list[Numbered]:
     return [Numbered(number, fact) for number, fact in enumerate(facts, start=seq)]
 
 
+def followed(run: str, before: bytes, segment: Segment) -> list[Numbered]:
+    """The facts of a segment that follows `before`; refused when it was changed afterwards."""
+    if link(before, segment.body) != segment.chain:
+        raise StorageError(
+            f"facts of {run} from number {segment.seq} on are not as they were recorded: the hash "
+            "chain breaks there",
+            code="damaged",
+            hint="nothing is done with the run any more; `loopwright events RUN` shows what is "
+            "there, `doctor --deep` what is wrong",
+        )
+    return numbered(run, segment.seq, segment.body)
+
+
 def inspect(
     run: str, segments: Iterable[Segment], blob: BlobOf, digest: Digest | None
 ) -> list[str]:

@@ -24,7 +24,7 @@ from loopwright.ports import (
     RunStatus,
 )
 from loopwright.stores import refusals
-from loopwright.stores.chain import Digest, Segment, genesis, inspect, link, numbered
+from loopwright.stores.chain import Digest, Segment, followed, genesis, inspect, link, numbered
 from loopwright.stores.edge import Done, Entry, admit
 from loopwright.stores.forgetting import hashes, still_open
 from loopwright.stores.owners import keepers
@@ -99,16 +99,25 @@ class MemoryLog:
         """Call `watcher` with run and version after every append; the answer ends that."""
         return self._telling.subscribe(watcher)
 
-    def read(self, run: str, after: int = 0, limit: int | None = None) -> list[Numbered]:
-        """Facts with numbers above `after`, in order, at most `limit`."""
+    def read(
+        self, run: str, after: int = 0, limit: int | None = None, *, as_is: bool = False
+    ) -> list[Numbered]:
+        """Facts with numbers above `after`, in order, at most `limit`. `as_is`: also when their
+        hash chain breaks.
+        """
         after = max(after, 0)
-        facts = [
-            one
-            for segment in self._run(run).segments
-            if segment.last > after
-            for one in numbered(run, segment.seq, segment.body)
-            if one.seq > after
-        ]
+        facts: list[Numbered] = []
+        segments = self._run(run).segments
+        before = genesis(run)
+        for segment in segments:
+            if segment.last > after:
+                found = (
+                    numbered(run, segment.seq, segment.body)
+                    if as_is
+                    else followed(run, before, segment)
+                )
+                facts += [one for one in found if one.seq > after]
+            before = segment.chain
         return facts if limit is None else facts[: max(limit, 0)]
 
     def version(self, run: str) -> int:

@@ -9,7 +9,7 @@ from typing import Any
 from loopwright.errors import StorageError
 from loopwright.ports import Headline, Numbered, OpenGate, RunRow, RunStatus
 from loopwright.stores import refusals
-from loopwright.stores.chain import Digest, Segment, inspect, numbered
+from loopwright.stores.chain import Digest, Segment, followed, genesis, inspect, numbered
 from loopwright.stores.edge import is_id
 from loopwright.stores.faults import as_storage_error, damaged
 from loopwright.stores.owners import owner_of
@@ -26,6 +26,9 @@ _VERSION = """
 _START = """
     SELECT r.id, (SELECT max(s.seq) FROM segment s WHERE s.run = r.id AND s.seq <= ?)
     FROM run r WHERE r.name = ?
+"""
+_CHAIN_BEFORE = """
+    SELECT CAST(chain AS BLOB) FROM segment WHERE run = ? AND seq < ? ORDER BY seq DESC LIMIT 1
 """
 # Cast: what was edited by hand may have become text; it is to be found out, not tripped over.
 _PAGE = """
@@ -63,7 +66,9 @@ class Reader:
         self._place = place
         self._db = _open(place)
 
-    def read(self, run: str, after: int, limit: int | None) -> list[Numbered]:
+    def read(
+        self, run: str, after: int, limit: int | None, *, as_is: bool = False
+    ) -> list[Numbered]:
         """As the port says."""
         after = max(after, 0)
         row, start = self._find(run, after + 1)
@@ -71,8 +76,13 @@ class Reader:
             return []
         end = None if limit is None else after + limit
         facts: list[Numbered] = []
+        before = self._chain_before(run, row, start)
         for segment in self._segments(row, start, _MANY if limit is None else limit):
-            facts += numbered(run, segment.seq, segment.body)
+            if as_is:
+                facts += numbered(run, segment.seq, segment.body)
+            else:
+                facts += followed(run, before, segment)
+            before = segment.chain
             if end is not None and segment.last >= end:
                 break
         # The first segment may begin, and the last may end, outside of what was asked for.
@@ -217,6 +227,11 @@ class Reader:
         if not rows:
             raise refusals.no_run(run)
         return rows[0][0], rows[0][1] or 0
+
+    def _chain_before(self, run: str, row: int, start: int) -> bytes:
+        """What a segment follows."""
+        found = self._all(_CHAIN_BEFORE, row, start) if start > 1 else []
+        return bytes(found[0][0]) if found else genesis(run)
 
     def _segments(self, row: int, start: int, many: int) -> Iterator[Segment]:
         """Segments from that one on, a few at a time: no statement stays open in between."""

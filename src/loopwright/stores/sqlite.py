@@ -76,9 +76,13 @@ class SqliteLog:
         """Another process says that it has written: tell watchers as if it had been here."""
         self._telling.moved(run, version)
 
-    def read(self, run: str, after: int = 0, limit: int | None = None) -> list[Numbered]:
-        """Facts with numbers above `after`, in order, at most `limit`."""
-        return self._reader().read(run, after, limit)
+    def read(
+        self, run: str, after: int = 0, limit: int | None = None, *, as_is: bool = False
+    ) -> list[Numbered]:
+        """Facts with numbers above `after`, in order, at most `limit`. `as_is`: also when their
+        hash chain breaks.
+        """
+        return self._reader().read(run, after, limit, as_is=as_is)
 
     def version(self, run: str) -> int:
         """Number of the newest fact of a run."""

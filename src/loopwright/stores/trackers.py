@@ -11,6 +11,8 @@ import msgspec
 
 from loopwright.errors import LoopwrightError
 from loopwright.model.trackers import Book, Having, Item, Kind, Values
+from loopwright.ports import AuditRow
+from loopwright.stores import cards
 from loopwright.stores.sqlite import SqliteLog
 
 _FIELDS = "scope, kind, id, version, at, body"
@@ -127,33 +129,42 @@ def _answer(work: Callable[[Book], str], page: _Page) -> str:
         raise _Refused(why) from why
 
 
-def _once(key: str, work: Callable[[Book], str]) -> Callable[[sqlite3.Connection], str]:
+def _once(
+    key: str, work: Callable[[Book], str], audit: Sequence[AuditRow]
+) -> Callable[[sqlite3.Connection], str]:
+    cards.check((), audit)
+
     def once(db: sqlite3.Connection) -> str:
         known = db.execute(_RECEIPT, (key,)).fetchall()
         if known:
             return str(known[0][0])
         answer = _answer(work, _Page(db))
         db.execute("INSERT INTO receipt VALUES (?, ?)", (key, answer))
+        cards.insert_audit(db, audit)
         return answer
 
     return once
 
 
 class SqliteTrackers:
-    """Trackers beside the log of a file. To be used as the log is, from one event loop."""
+    """Trackers beside the log of a file. To be used as the log is, from one event loop. A change
+    that a person makes has its audit rows in the same transaction.
+    """
 
     def __init__(self, log: SqliteLog) -> None:
         self._log = log
 
-    def change(self, key: str, work: Callable[[Book], str]) -> str:
+    def change(self, key: str, work: Callable[[Book], str], audit: Sequence[AuditRow] = ()) -> str:
         try:
-            return self._log.transact(_once(key, work))
+            return self._log.transact(_once(key, work, audit))
         except _Refused as refused:
             raise refused.why from None
 
-    async def change_aside(self, key: str, work: Callable[[Book], str]) -> str:
+    async def change_aside(
+        self, key: str, work: Callable[[Book], str], audit: Sequence[AuditRow] = ()
+    ) -> str:
         try:
-            return await self._log.transact_aside(_once(key, work))
+            return await self._log.transact_aside(_once(key, work, audit))
         except _Refused as refused:
             raise refused.why from None
 

@@ -60,10 +60,10 @@ async def uploaded(asked: Asked) -> Answer:
         return files.keep_all(asked.raw) if query.unpack else [files.keep(query.name, asked.raw)]
 
     kept = await asyncio.to_thread(keep)
-    items = await files.enter_aside(where.scope, kept, by=asked.who.name)
+    added = given.added(where, kept, by=asked.who.name)
+    items = await files.enter_aside(where.scope, kept, added)
     if not await asyncio.to_thread(files.are_there, kept):
         await asyncio.to_thread(keep)  # they were taken away with another artifact meanwhile
-    given.note(where, kept, by=asked.who.name)
     return await asyncio.to_thread(lambda: {"artifacts": [told(one) for one in items]})
 
 
