@@ -1,11 +1,18 @@
 """People: the one-time link of the first, names, passwords, sessions, roles, the last admin."""
 
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from loopwright.app import passwords
+from loopwright.ports import Clock
+from loopwright.server.hashing import AT_ONCE, MOST_WAITING, Hashing
 from loopwright.server.identity import COOKIE
-from tests.server.served import Reply, Served
+from tests.server.served import UNHURRIED, Reply, Served, served
 
 ANN = {"name": "ann", "password": "correct horse"}
 
@@ -42,27 +49,126 @@ def test_the_first_admin_comes_by_a_link(own: Served) -> None:
     assert b"setup.js" in page.body
 
 
-@pytest.mark.item("G2")
-@pytest.mark.parametrize("code", [None, "", [], 0, "x", "a" * 5_000])
-def test_links_that_are_none(shared: Served, code: Any) -> None:
-    """What is no code of a link is refused, and makes nobody."""
-    reply = shared("POST", "/api/v1/setup", {"code": code, **ANN}, token="")
-    assert reply.status in ((400, 429) if isinstance(code, str) else (422,))
-    assert shared("GET", "/api/v1/users").json["users"] == []
+@pytest.fixture(scope="module")
+def patient(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A server where one may try as often as one likes."""
+    limits = replace(UNHURRIED, sign_ins_per_minute=1_000)
+    with served(tmp_path_factory.mktemp("patient"), limits=limits) as one:
+        yield one
+
+
+def bad_link(reply: Reply) -> bool:
+    """Whether a link was refused, in the words that every such refusal has."""
+    said = "this link is not good any more"
+    return (reply.status, reply.code, reply.json["detail"]) == (400, "bad-link", said)
 
 
 @pytest.mark.item("G2")
-def test_a_link_that_is_too_old(own: Served) -> None:
-    """After a day, and after it was used, a link sets no password."""
+@pytest.mark.parametrize("code", [None, "", [], 0, {}, True, "x", "a" * 5_000])
+def test_links_that_are_none(patient: Served, code: Any) -> None:
+    """What is no code of a link is refused alike, whatever it is, and makes nobody."""
+    before = patient("GET", "/api/v1/users").json
+    assert bad_link(patient("POST", "/api/v1/setup", {"code": code, **ANN}, token=""))
+    assert patient("GET", "/api/v1/users").json == before
+
+
+def link(server: Served, name: str = "ann") -> str:
+    return str(server("POST", f"/api/v1/users/{name}/link").json["link"]).partition("#")[2]
+
+
+@pytest.mark.item("G2")
+def test_a_link_that_was_used(own: Served) -> None:
+    """A link sets the password of its account and of no other, and once."""
     add(own)
-    link = own("POST", "/api/v1/users/ann/link").json["link"]
-    code = link.partition("#")[2]
-    changed = {"code": code, "name": "ann", "password": "another one"}
-    assert own("POST", "/api/v1/setup", {**changed, "name": "bob"}, token="").status == 400
+    changed = {"code": link(own), "name": "ann", "password": "another one"}
+    assert bad_link(own("POST", "/api/v1/setup", {**changed, "name": "bob"}, token=""))
     assert own("POST", "/api/v1/setup", changed, token="").json["role"] == "editor"
-    assert own("POST", "/api/v1/setup", changed, token="").code == "bad-link"
+    assert bad_link(own("POST", "/api/v1/setup", changed, token=""))
     assert sign_in(own).status == 401
     assert sign_in(own, password="another one").status == 200
+
+
+class Later:
+    """A clock that is ahead."""
+
+    def __init__(self, clock: Clock, ms: int) -> None:
+        self._clock, self._ms = clock, ms
+
+    def now_ms(self) -> int:
+        return self._clock.now_ms() + self._ms
+
+
+def ahead(server: Served, monkeypatch: pytest.MonkeyPatch, ms: int) -> None:
+    """Let people and tokens live in a later time."""
+    later = Later(server.context.clock, ms)
+    monkeypatch.setattr(server.context.people, "clock", later)
+    monkeypatch.setattr(server.context.access, "clock", later)
+
+
+@pytest.mark.item("G2")
+def test_a_link_that_is_too_old(patient: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a day a link sets no password."""
+    add(patient, "old")
+    changed = {"code": link(patient, "old"), "name": "old", "password": "another one"}
+    with monkeypatch.context() as patch:
+        ahead(patient, patch, 86_400_000)
+        assert bad_link(patient("POST", "/api/v1/setup", changed, token=""))
+    assert sign_in(patient, "old", "another one").status == 401
+    ahead(patient, monkeypatch, 86_400_000 - 60_000)
+    assert patient("POST", "/api/v1/setup", changed, token="").status == 200
+
+
+@pytest.mark.parametrize("end", ["off", "remove"])
+def test_a_link_opens_no_closed_account(own: Served, end: str) -> None:
+    """Whoever is closed out or taken away does not come back by a link of before."""
+    add(own)
+    code = link(own)
+    if end == "off":
+        assert own("PATCH", "/api/v1/users/ann", {"active": False}).json["active"] is False
+    else:
+        assert own("DELETE", "/api/v1/users/ann").status == 204
+    before = own("GET", "/api/v1/users").json
+    assert bad_link(own("POST", "/api/v1/setup", {"code": code, **ANN}, token=""))
+    assert own("GET", "/api/v1/users").json == before
+    if end == "off":
+        assert own("PATCH", "/api/v1/users/ann", {"active": True}).json["active"] is True
+        assert bad_link(own("POST", "/api/v1/setup", {"code": code, **ANN}, token=""))
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "code"),
+    [
+        ({"role": "admin", "password": "x"}, 422, "bad-password"),
+        ({"role": "root", "active": False}, 422, "unknown-user-role"),
+        ({"password": "a good password", "role": "viewer", "active": False}, 409, "last-admin"),
+    ],
+    ids=["password", "role", "last admin"],
+)
+def test_a_change_is_whole_or_nothing(
+    own: Served, body: dict[str, object], status: int, code: str
+) -> None:
+    """Of a change that is refused no part counts, nor is any on record."""
+    name = "ann" if code != "last-admin" else "root"
+    add(own)
+    add(own, "root", "admin")
+    held = cookie(sign_in(own, name))
+    before = own("GET", "/api/v1/users").json, own("GET", "/api/v1/audit").json
+    reply = own("PATCH", f"/api/v1/users/{name}", body)
+    assert (reply.status, reply.code) == (status, code)
+    assert (own("GET", "/api/v1/users").json, own("GET", "/api/v1/audit").json) == before
+    assert by_cookie(own, "GET", "/api/v1/me", held).status == 200
+
+
+def test_a_change_of_everything(own: Served) -> None:
+    """Role, state and password change at once, each with its row in the record."""
+    add(own)
+    body = {"role": "viewer", "active": False, "password": "another one"}
+    told = own("PATCH", "/api/v1/users/ann", body).json
+    assert (told["role"], told["active"]) == ("viewer", False)
+    rows = own("GET", "/api/v1/audit?subject=ann&limit=3").json["rows"]
+    assert {row["action"] for row in rows} == {"user.role", "user.deactivated", "user.password"}
+    assert own("PATCH", "/api/v1/users/ann", body | {"active": True}).json["active"] is True
+    assert sign_in(own, password="another one").json == {"name": "ann", "role": "viewer"}
 
 
 def test_a_session_is_a_cookie_of_ours_alone(own: Served) -> None:
@@ -82,10 +188,10 @@ def test_a_session_is_a_cookie_of_ours_alone(own: Served) -> None:
 
 
 @pytest.mark.item("G3")
-@pytest.mark.parametrize("change", ["sign out", "password", "role", "off", "remove"])
+@pytest.mark.parametrize("change", ["sign out", "password", "role", "off and on", "remove"])
 def test_a_session_ends(own: Served, change: str) -> None:
     """After signing out, another password, another role, or no account, the cookie is worth
-    nothing.
+    nothing; nor does it come back with an account that was closed.
     """
     add(own)
     held = cookie(sign_in(own))
@@ -97,7 +203,44 @@ def test_a_session_ends(own: Served, change: str) -> None:
         bodies = {"password": {"password": "new password"}, "role": {"role": "viewer"}}
         body = bodies.get(change, {"active": False})
         assert own("PATCH", "/api/v1/users/ann", body).status == 200
+        own("PATCH", "/api/v1/users/ann", {"active": True})
     assert by_cookie(own, "GET", "/api/v1/me", held).status == 401
+
+
+def test_a_session_is_over_after_a_week(patient: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The cookie counts for a week and not longer, whatever the browser keeps."""
+    add(patient, "weekly")
+    held, week = cookie(sign_in(patient, "weekly")), 7 * 86_400_000
+    with monkeypatch.context() as patch:
+        ahead(patient, patch, week - 60_000)
+        assert by_cookie(patient, "GET", "/api/v1/me", held).status == 200
+    ahead(patient, monkeypatch, week)
+    assert by_cookie(patient, "GET", "/api/v1/me", held).status == 401
+
+
+@pytest.mark.item("rondoflow-11")
+def test_a_closed_account(own: Served) -> None:
+    """Whoever has a closed account is told so: by token, by cookie and when they sign in. Whoever
+    does not know the password learns nothing.
+    """
+    add(own)
+    held = cookie(sign_in(own))
+    text = by_cookie(own, "POST", "/api/v1/tokens", held, {"label": "mine"}).json["token"]
+    own("PATCH", "/api/v1/users/ann", {"active": False})
+    start = {"definition": own.definition(own.script("x"))}
+    for reply in (
+        own("POST", "/api/v1/runs", start, token=text),
+        own("POST", "/api/agents/x/loop/start", {"message": "x"}, token=text),
+        by_cookie(own, "POST", "/api/v1/runs", held, start),
+        by_cookie(own, "GET", "/api/v1/me", held),
+        sign_in(own),
+    ):
+        assert reply.status == 403, reply.body
+        assert b"Your account has been deactivated" in reply.body
+    assert sign_in(own, password="wrong password").status == 401
+    assert own("GET", "/api/v1/runs").json["runs"] == []
+    own("DELETE", "/api/v1/users/ann")
+    assert own("GET", "/api/v1/me", token=text).status == 401
 
 
 @pytest.mark.item("G1")
@@ -110,6 +253,62 @@ def test_wrong_passwords(own: Served) -> None:
     assert int(wrong[-1].headers["retry-after"]) >= 1
     assert wrong[0].json == unknown.json
     assert sign_in(own).status == 429
+
+
+def test_passwords_keep_nobody_waiting(own: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While passwords are tried others are answered; few are tried at once, and of too many the
+    last are sent away.
+    """
+    go, lock, inside, most = threading.Event(), threading.Lock(), [], []
+
+    def slow(_kept: str, _password: str) -> bool:
+        with lock:
+            inside.append(1)
+            most.append(len(inside))
+        assert go.wait(20)
+        with lock:
+            inside.pop()
+        return False
+
+    monkeypatch.setattr(passwords, "fits", slow)
+    with ThreadPoolExecutor(AT_ONCE + MOST_WAITING) as pool:
+        try:
+            tries = [pool.submit(sign_in, own, f"n{n}") for n in range(AT_ONCE + MOST_WAITING)]
+            hashing = own.context.part(Hashing)
+            while hashing.inside < AT_ONCE + MOST_WAITING:
+                assert own("GET", "/healthz", token="").status == 200
+            late = sign_in(own, "late")
+        finally:
+            go.set()
+    assert (late.status, late.code, late.headers["retry-after"]) == (503, "busy", "1")
+    assert {one.result().status for one in tries} == {401}
+    assert max(most) == AT_ONCE
+    assert sign_in(own, "later").status == 401
+
+
+@pytest.mark.parametrize("change", ["password", "remove", "off"])
+def test_an_account_that_changes_while_its_password_is_tried(
+    own: Served, monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    """What was right when it was asked and is not any more opens no session."""
+    add(own)
+    fits = passwords.fits
+
+    def meanwhile(kept: str, password: str) -> bool:
+        people = own.context.people
+        if change == "remove":
+            own.call(lambda: people.remove("ann", by="t"))
+        elif change == "off":
+            own.call(lambda: people.change("ann", by="t", active=False))
+        else:
+            other = passwords.hashed("another one")
+            own.call(lambda: people.change("ann", by="t", password=other))
+        return fits(kept, password)
+
+    monkeypatch.setattr(passwords, "fits", meanwhile)
+    reply = sign_in(own)
+    assert reply.status == (403 if change == "off" else 401)
+    assert "set-cookie" not in reply.headers
 
 
 @pytest.mark.item("G5")
@@ -162,7 +361,7 @@ def test_a_token_of_somebody_has_the_least_of_both(own: Served) -> None:
     own("PATCH", "/api/v1/users/bob", {"role": "viewer"})
     assert own("GET", "/api/v1/me", token=text).json["role"] == "viewer"
     assert own("GET", "/api/v1/users", token=text).status == 403
-    own("PATCH", "/api/v1/users/bob", {"active": False})
+    own("DELETE", "/api/v1/users/bob")
     assert own("GET", "/api/v1/me", token=text).status == 401
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import socketio
 
+from loopwright.app.passwords import hashed
 from loopwright.server.context import Limits
 from tests.server.served import Served, served
 from tests.server.talking import Tab, tab, talk
@@ -288,7 +289,7 @@ def test_who_is_not_let_in(shared: Served) -> None:
 def test_a_session_will_do(own: Served) -> None:
     """A page of ours comes in by the cookie of its session."""
     people_here, password = own.context.people, "correct horse"
-    own.call(lambda: people_here.add("ann", "editor", by="test", password=password))
+    own.call(lambda: people_here.add("ann", "editor", by="test", password=hashed(password)))
     secret = own.call(lambda: people_here.sign_in("ann", password)).secret
     page = {"Origin": f"http://127.0.0.1:{own.port}", "Content-Type": "text/plain"}
     for cookie, answer in ((secret, b'40{"sid"'), ("x", b"44{")):

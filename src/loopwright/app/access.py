@@ -109,14 +109,16 @@ class Access:
             return False
         try:
             role = least(token.role, self._active(token.person).role) if token.person else None
-        except NotSignedIn:
+        except NotAllowed:
             return False
         return role in (None, who.role)
 
     def _active(self, name: str) -> Person:
         person = self.person(name)
-        if person is None or not person.active:
-            raise NotSignedIn("Your account has been deactivated", code="deactivated")
+        if person is None:
+            raise unknown()
+        if not person.active:
+            raise deactivated()
         return person
 
     def person(self, name: str) -> Person | None:
@@ -206,6 +208,11 @@ def least(one: Role, other: Role) -> Role:
 
 def digest(secret: str) -> str:
     return hashlib.sha256(secret.encode(errors="replace")).hexdigest()
+
+
+def deactivated() -> NotAllowed:
+    """For whoever has shown who they are, and has a closed account."""
+    return NotAllowed("Your account has been deactivated", code="deactivated")
 
 
 def unknown() -> NotSignedIn:

@@ -1,14 +1,13 @@
 """People with accounts: names, roles, passwords, sessions, and the one-time link of the first."""
 
-import hashlib
 import re
 import secrets
 import unicodedata
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 import msgspec
-from argon2 import PasswordHasher
-from argon2.exceptions import InvalidHashError, VerifyMismatchError
 
 from loopwright.app.access import (
     PERSON,
@@ -19,22 +18,29 @@ from loopwright.app.access import (
     Person,
     Role,
     Who,
+    deactivated,
     digest,
     unknown,
 )
-from loopwright.errors import Conflict, LoopwrightError, NotAllowed, NotFound, NotSignedIn
-from loopwright.ports import Card
+from loopwright.app.passwords import NOBODY, Hashed, fits
+from loopwright.errors import (
+    Conflict,
+    LoopwrightError,
+    NotAllowed,
+    NotFound,
+    NotSignedIn,
+    VersionConflict,
+)
+from loopwright.ports import AuditRow, Card
 
 SESSION = "session"
 LINK = "link"
 GUARD = ("guard", "people")
 SESSION_MS = 7 * 86_400_000
 LINK_MS = 86_400_000
-SHORTEST, LONGEST = 8, 128
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
-# About 20 ms: a thief has to try each password, an honest person tries one.
-_HASHER = PasswordHasher(time_cost=2, memory_cost=19_456, parallelism=1)
-_NOBODY = _HASHER.hash("nobody")  # so that an unknown name takes as long as a wrong password
+TRIES = 20
+_Done = TypeVar("_Done")
 SIGN_IN = "name or password is wrong"
 
 
@@ -78,58 +84,91 @@ class People:
     def all(self) -> list[Person]:
         return [msgspec.json.decode(card.body, type=Person) for card in self.cards.cards(PERSON)]
 
-    def add(self, name: str, role: Role, *, by: str, password: str = "") -> Person:
+    def add(self, name: str, role: Role, *, by: str, password: Hashed | None = None) -> Person:
         """Make an account; without a password it is for tokens, or for a link that sets one."""
         check_name(name)
-        person = Person(
-            name=name,
-            role=role,
-            password=_hashed(password) if password else "",
-            created_at=self.clock.now_ms(),
-        )
-        try:
-            self._write(person, 0, by=by, action="user.added", detail=role)
-        except Conflict as conflict:
-            raise Conflict(f"there is a user {name!r} already", code="name-taken") from conflict
-        return person
+        now = self.clock.now_ms()
+        person = Person(name=name, role=role, password=password or "", created_at=now)
 
-    def set_role(self, name: str, role: Role, *, by: str) -> Person:
-        """Another role, from now on: sessions end, tokens have the least of both."""
-        person = self._known(name)
-        if person.role == role:
+        def work() -> Person:
+            guard = self._guard()
+            if self.access.person(name) is not None:
+                raise _taken(name)
+            row = self.access.row(by, "user.added", name, role)
+            self.cards.change([(_card(person), 0), guard], audit=[row])
             return person
-        if role != "admin":
-            self._keep_an_admin(person)
-        changed = msgspec.structs.replace(person, role=role)
-        detail = f"{person.role} to {role}"
-        self._write(changed, None, by=by, action="user.role", detail=detail, ends=True)
-        return changed
 
-    def set_active(self, name: str, *, active: bool, by: str) -> Person:
-        """Close an account or open it again; sessions end at once."""
-        person = self._known(name)
-        if not active:
-            self._keep_an_admin(person)
-        changed = msgspec.structs.replace(person, active=active)
-        action = "user.activated" if active else "user.deactivated"
-        self._write(changed, None, by=by, action=action, ends=not active)
-        return changed
+        return _settled(work)
+
+    def change(
+        self,
+        name: str,
+        *,
+        by: str,
+        role: Role | None = None,
+        active: bool | None = None,
+        password: Hashed | None = None,
+    ) -> Person:
+        """Another role, state or password, all at once. Sessions end with another role or password,
+        and count for nothing while an account is closed; tokens have the least of both roles.
+        """
+
+        def work() -> Person:
+            guard = self._guard()
+            person = self._known(name)
+            changed = msgspec.structs.replace(
+                person,
+                role=person.role if role is None else role,
+                active=person.active if active is None else active,
+                password=person.password if password is None else password,
+            )
+            if not _is_admin(changed):
+                self._keep_an_admin(person)
+            rows = self._rows(person, changed, by)
+            if rows:
+                drops = self._ended(person, changed)
+                self.cards.change([(_card(changed), None), guard], drops=drops, audit=rows)
+            return changed
+
+        return _settled(work)
+
+    def _rows(self, person: Person, changed: Person, by: str) -> list[AuditRow]:
+        """What is on record about a change."""
+        said: list[tuple[str, str]] = []
+        if changed.role != person.role:
+            said.append(("user.role", f"{person.role} to {changed.role}"))
+        if changed.active != person.active:
+            said.append(("user.activated" if changed.active else "user.deactivated", ""))
+        if changed.password != person.password:
+            said.append(("user.password", ""))
+        return [self.access.row(by, action, person.name, detail) for action, detail in said]
+
+    def _ended(self, person: Person, changed: Person) -> list[tuple[str, str]]:
+        """Sessions and links that count no more. The sessions of a closed account are kept so that
+        their holders are told what happened; they do not come back with the account.
+        """
+        renewed = changed.password != person.password
+        opened = changed.active and not person.active
+        drops: list[tuple[str, str]] = []
+        if renewed or opened or changed.role != person.role:
+            drops += self._sessions(person.name)
+        if renewed or not changed.active:
+            drops += self._links(person.name)
+        return drops
 
     def remove(self, name: str, *, by: str) -> None:
-        """Take an account away, with its sessions and tokens."""
-        person = self._known(name)
-        self._keep_an_admin(person)
-        drops = [(PERSON, name), *self._sessions(name)]
-        tokens = [(card.kind, card.key) for card in self.cards.cards(TOKEN, owner=name)]
-        guard = self._guard()
-        row = self.access.row(by, "user.removed", name, person.role)
-        self.cards.change([guard], drops=[*drops, *tokens], audit=[row])
+        """Take an account away, with its sessions, tokens and links."""
 
-    def set_password(self, name: str, password: str, *, by: str) -> None:
-        """Another password; everybody who was signed in with the old one is out."""
-        person = self._known(name)
-        changed = msgspec.structs.replace(person, password=_hashed(password))
-        self._write(changed, None, by=by, action="user.password", ends=True)
+        def work() -> None:
+            guard = self._guard()
+            person = self._known(name)
+            self._keep_an_admin(person)
+            tokens = [(card.kind, card.key) for card in self.cards.cards(TOKEN, owner=name)]
+            drops = [(PERSON, name), *self._sessions(name), *self._links(name), *tokens]
+            row = self.access.row(by, "user.removed", name, person.role)
+            self.cards.change([guard], drops=drops, audit=[row])
+
+        _settled(work)
 
     def _known(self, name: str) -> Person:
         person = self.access.person(name)
@@ -138,37 +177,30 @@ class People:
         return person
 
     def _keep_an_admin(self, person: Person) -> None:
-        others = [one for one in self.all() if one.role == "admin" and one.active and one != person]
-        if person.role == "admin" and person.active and not others:
+        others = [one for one in self.all() if _is_admin(one) and one.name != person.name]
+        if _is_admin(person) and not others:
             raise Conflict(
                 f"{person.name} is the last admin", code="last-admin", hint="make another one first"
             )
 
     def _guard(self) -> tuple[Card, int]:
-        """Changes of roles come one after the other, or two admins could each take the other's."""
+        """Changes of accounts come one after the other, or two admins could each take the other's
+        role. To be asked for before anything is read that the change depends on.
+        """
         kind, key = GUARD
         card = self.cards.card(kind, key)
         return Card(kind=kind, key=key, body=b""), 0 if card is None else card.version
 
-    def _write(
-        self,
-        person: Person,
-        expected: int | None,
-        *,
-        by: str,
-        action: str,
-        detail: str = "",
-        ends: bool = False,
-    ) -> None:
-        card = Card(kind=PERSON, key=person.name, body=msgspec.json.encode(person))
-        self.cards.change(
-            [(card, expected), self._guard()],
-            drops=self._sessions(person.name) if ends else (),
-            audit=[self.access.row(by, action, person.name, detail)],
-        )
-
     def _sessions(self, name: str) -> list[tuple[str, str]]:
         return [(card.kind, card.key) for card in self.cards.cards(SESSION, owner=name)]
+
+    def _links(self, name: str) -> list[tuple[str, str]]:
+        """Links that would set the password of somebody."""
+        return [
+            (card.kind, card.key)
+            for card in self.cards.cards(LINK)
+            if msgspec.json.decode(card.body, type=Link).person == name
+        ]
 
     def new_token(
         self, label: str, role: Role, *, by: str, person: str, days: int | None
@@ -182,13 +214,23 @@ class People:
 
     def sign_in(self, name: str, password: str) -> SignedIn:
         """Begin a session. Whatever is wrong, it takes as long and is told the same."""
+        kept = self.password_of(name)
+        return self.begin(name, kept if fits(kept, password) else None)
+
+    def password_of(self, name: str) -> Hashed:
+        """What a password has to fit; that of nobody where there is none."""
         person = self.access.person(name) if _NAME.fullmatch(name) else None
-        kept = person.password if person is not None and person.password else _NOBODY
-        right = _fits(kept, password)
-        if person is None or not person.password or not right:
+        return Hashed(person.password) if person is not None and person.password else NOBODY
+
+    def begin(self, name: str, shown: Hashed | None) -> SignedIn:
+        """Begin a session for somebody whose password fits what is kept, unless that is another
+        one by now.
+        """
+        person = self.access.person(name) if _NAME.fullmatch(name) else None
+        if person is None or not person.password or person.password != shown:
             raise NotSignedIn(SIGN_IN, code="wrong-password")
         if not person.active:
-            raise NotAllowed("Your account has been deactivated", code="deactivated")
+            raise deactivated()
         now, secret = self.clock.now_ms(), secrets.token_urlsafe(32)
         session = Session(
             person=name, role=person.role, created_at=now, expires_at=now + SESSION_MS
@@ -216,7 +258,10 @@ class People:
         """Whether somebody who came in a while ago would be let in again, as the same."""
         if who.by == "token":
             return self.access.still(who)
-        now = self._session(who.id)
+        try:
+            now = self._session(who.id)
+        except NotAllowed:
+            return False
         return now is not None and now.role == who.role
 
     def _session(self, key: str) -> Who | None:
@@ -225,8 +270,10 @@ class People:
             return None
         session = msgspec.json.decode(card.body, type=Session)
         person = self.access.person(session.person)
-        if person is None or not person.active or person.role != session.role:
+        if person is None or person.role != session.role:
             return None
+        if not person.active:
+            raise deactivated()
         return Who(name=person.name, role=person.role, by="session", id=key)
 
     def sign_out(self, who: Who) -> None:
@@ -248,7 +295,10 @@ class People:
     def link(self, role: Role, *, by: str, person: str = "") -> str:
         """A code that makes an account, or sets the password of one, once and for a day."""
         if person:
-            role = self._known(person).role
+            known = self._known(person)
+            if not known.active:
+                raise Conflict(f"the account of {person} is closed", code="deactivated")
+            role = known.role
         code = secrets.token_urlsafe(24)
         link = Link(role=role, person=person, expires_at=self.clock.now_ms() + LINK_MS)
         card = Card(
@@ -258,39 +308,65 @@ class People:
         self.cards.change([(card, 0)], audit=[row])
         return code
 
-    def use_link(self, code: str, name: str, password: str) -> Person:
-        """Make the account, or set its password; the link is used up."""
+    def check_link(self, code: str, name: str) -> Link:
+        """The link of a code, for this name; refused alike, whatever is wrong with it."""
         card = self.cards.card(LINK, digest(code))
         link = None if card is None else msgspec.json.decode(card.body, type=Link)
-        if card is None or link is None or link.used_at is not None:
+        if link is None or link.used_at is not None or link.expires_at <= self.clock.now_ms():
             raise _no_link()
-        if link.expires_at <= self.clock.now_ms():
-            raise _no_link()
-        check_password(password)
-        if link.person and link.person != name:
-            raise _no_link()
-        check_name(name)
-        known = self.access.person(name)
-        if known is not None and not link.person:
-            raise Conflict(f"there is a user {name!r} already", code="name-taken")
-        person = Person(
-            name=name,
-            role=known.role if known is not None else link.role,
-            password=_hashed(password),
-            created_at=known.created_at if known is not None else self.clock.now_ms(),
-        )
-        used = msgspec.structs.replace(link, used_at=self.clock.now_ms())
-        spent = Card(kind=LINK, key=card.key, body=msgspec.json.encode(used), due=card.due)
-        account = Card(kind=PERSON, key=name, body=msgspec.json.encode(person))
-        try:
+        if link.person:
+            known = self.access.person(link.person)
+            if link.person != name or known is None or not known.active:
+                raise _no_link()
+        return link
+
+    def use_link(self, code: str, name: str, password: Hashed) -> Person:
+        """Make the account, or set its password; the link is used up."""
+
+        def work() -> Person:
+            guard = self._guard()
+            link = self.check_link(code, name)
+            check_name(name)
+            known = self.access.person(name)
+            if known is not None and not link.person:
+                raise _taken(name)
+            now = self.clock.now_ms()
+            person = known or Person(name=name, role=link.role, created_at=now)
+            person = msgspec.structs.replace(person, password=password)
+            used = msgspec.structs.replace(link, used_at=now)
+            body, key = msgspec.json.encode(used), digest(code)
+            spent = Card(kind=LINK, key=key, body=body, due=link.expires_at)
+            others = [one for one in self._links(name) if one != (LINK, key)]
             self.cards.change(
-                [(spent, card.version), (account, None), self._guard()],
-                drops=self._sessions(name),
+                [(spent, None), (_card(person), None), guard],
+                drops=[*self._sessions(name), *others],
                 audit=[self.access.row(name, "user.link_used", name, person.role)],
             )
-        except Conflict as conflict:
-            raise _no_link() from conflict
-        return person
+            return person
+
+        return _settled(work)
+
+
+def _settled(work: Callable[[], _Done]) -> _Done:
+    """What comes of a change of accounts, tried again whenever another one came in between."""
+    for _ in range(TRIES):
+        try:
+            return work()
+        except VersionConflict:
+            continue
+    raise Conflict("others change accounts just now", code="busy", hint="try again")
+
+
+def _card(person: Person) -> Card:
+    return Card(kind=PERSON, key=person.name, body=msgspec.json.encode(person))
+
+
+def _is_admin(person: Person) -> bool:
+    return person.role == "admin" and person.active
+
+
+def _taken(name: str) -> Conflict:
+    return Conflict(f"there is a user {name!r} already", code="name-taken")
 
 
 def check_name(name: str) -> None:
@@ -303,13 +379,6 @@ def check_name(name: str) -> None:
         )
 
 
-def check_password(password: str) -> None:
-    if not SHORTEST <= len(password) <= LONGEST:
-        raise LoopwrightError(
-            f"a password has {SHORTEST} to {LONGEST} characters", code="bad-password"
-        )
-
-
 def as_role(text: str) -> Role:
     for role in ROLES:
         if role == text:
@@ -317,24 +386,6 @@ def as_role(text: str) -> Role:
     raise LoopwrightError(
         f"no role {text!r}", code="unknown-user-role", hint=f"roles are {', '.join(ROLES)}"
     )
-
-
-def _hashed(password: str) -> str:
-    check_password(password)
-    return _HASHER.hash(_folded(password))
-
-
-def _fits(kept: str, password: str) -> bool:
-    try:
-        return _HASHER.verify(kept, _folded(password))
-    except (VerifyMismatchError, InvalidHashError):
-        return False
-
-
-def _folded(password: str) -> str:
-    """One spelling for what looks the same, and a bound for what is hashed slowly."""
-    text = unicodedata.normalize("NFKC", password)
-    return text if len(text) <= LONGEST else hashlib.sha256(text.encode()).hexdigest()
 
 
 def _no_link() -> LoopwrightError:

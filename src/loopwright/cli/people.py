@@ -84,10 +84,12 @@ def user_ls(ctx: click.Context, /) -> None:
 @click.pass_context
 def user_add(ctx: click.Context, /, *, name: str, role: str, password_stdin: bool) -> None:
     """Make an account. Without a password a link is printed that sets one, once, within a day."""
+    from loopwright.app.passwords import hashed  # noqa: PLC0415 - help stays quick
     from loopwright.app.people import as_role  # noqa: PLC0415 - help stays quick
 
     door = door_of(ctx)
-    password = sys.stdin.readline().rstrip("\n") if password_stdin else ""
+    given = sys.stdin.readline().rstrip("\n") if password_stdin else ""
+    password = hashed(given) if given else None
     with _people(door) as people:
         people.add(name, as_role(role), by=_me(), password=password)
         code = None if password else people.link(as_role(role), by=_me(), person=name)
@@ -107,7 +109,7 @@ def user_role(ctx: click.Context, /, *, name: str, role: str) -> None:
 
     door = door_of(ctx)
     with _people(door) as people:
-        people.set_role(name, as_role(role), by=_me())
+        people.change(name, by=_me(), role=as_role(role))
     _done(door, f"{name} is {role}", {"name": name, "role": role})
 
 
@@ -118,7 +120,7 @@ def user_off(ctx: click.Context, /, *, name: str) -> None:
     """Close an account; sessions and tokens count no more."""
     door = door_of(ctx)
     with _people(door) as people:
-        people.set_active(name, active=False, by=_me())
+        people.change(name, by=_me(), active=False)
     _done(door, f"{name} is off", {"name": name, "active": False})
 
 
@@ -129,7 +131,7 @@ def user_on(ctx: click.Context, /, *, name: str) -> None:
     """Open an account again."""
     door = door_of(ctx)
     with _people(door) as people:
-        people.set_active(name, active=True, by=_me())
+        people.change(name, by=_me(), active=True)
     _done(door, f"{name} is active", {"name": name, "active": True})
 
 

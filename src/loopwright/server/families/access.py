@@ -5,12 +5,15 @@ from typing import Annotated
 import msgspec
 from starlette.responses import Response
 
+from loopwright.app import passwords
 from loopwright.app.access import Person, Token, require
 from loopwright.app.moments import timestamp
+from loopwright.app.passwords import Hashed
 from loopwright.app.people import as_role
 from loopwright.errors import NotFound
 from loopwright.model.record import JsonValue
 from loopwright.server.answers import as_response
+from loopwright.server.hashing import Hashing
 from loopwright.server.identity import expired_cookie, session_cookie
 from loopwright.server.routes import Answer, Asked, Body, Family, Query, Route
 from loopwright.server.shapes import (
@@ -37,11 +40,13 @@ class SignInBody(Body):
 
 
 class SetupBody(Body):
-    """The code of a one-time link, and the account that it makes."""
+    """The code of a one-time link, and the account that it makes. Whatever is no code of a link is
+    answered alike.
+    """
 
     free = ("password",)
 
-    code: str
+    code: JsonValue
     name: str
     password: str
 
@@ -89,7 +94,9 @@ async def sign_in(asked: Asked) -> Answer:
     body, context = asked.body(SignInBody), asked.context
     client = asked.request.client.host if asked.request.client else ""
     context.sign_ins.count(f"{client}\0{body.name}")
-    signed = context.people.sign_in(body.name, body.password)
+    kept = context.people.password_of(body.name)
+    right = await context.part(Hashing).do(lambda: passwords.fits(kept, body.password))
+    signed = context.people.begin(body.name, kept if right else None)
     response = as_response({"name": signed.who.name, "role": signed.who.role}, 200)
     session_cookie(context.serving, response, signed.secret)
     return response
@@ -110,7 +117,10 @@ async def setup(asked: Asked) -> Answer:
     body, context = asked.body(SetupBody), asked.context
     client = asked.request.client.host if asked.request.client else ""
     context.sign_ins.count(f"{client}\0setup")
-    person = context.people.use_link(body.code, body.name, body.password)
+    code = body.code if isinstance(body.code, str) else ""
+    context.people.check_link(code, body.name)  # before anything slow
+    password = await _hashed(asked, body.password)
+    person = context.people.use_link(code, body.name, password)
     return {"name": person.name, "role": person.role}
 
 
@@ -124,7 +134,7 @@ async def users(asked: Asked) -> Answer:
 async def add_user(asked: Asked) -> Answer:
     body = asked.body(UserBody)
     role = as_role(body.role)
-    password = body.password or ""
+    password = await _hashed(asked, body.password) if body.password else None
     person = asked.context.people.add(body.name, role, by=asked.who.name, password=password)
     return _user(person)
 
@@ -132,16 +142,13 @@ async def add_user(asked: Asked) -> Answer:
 async def change_user(asked: Asked) -> Answer:
     body, people, name = asked.body(UserChange), asked.context.people, asked.params["name"]
     by = asked.who.name
-    if body.role is not None:
-        people.set_role(name, as_role(body.role), by=by)
-    if body.active is not None:
-        people.set_active(name, active=body.active, by=by)
-    if body.password is not None:
-        people.set_password(name, body.password, by=by)
-    person = asked.context.access.person(name)
-    if person is None:
-        raise NotFound(f"no user {name[:80]!a}")
-    return _user(person)
+    role = None if body.role is None else as_role(body.role)
+    password = None if body.password is None else await _hashed(asked, body.password)
+    return _user(people.change(name, by=by, role=role, active=body.active, password=password))
+
+
+async def _hashed(asked: Asked, password: str) -> Hashed:
+    return await asked.context.part(Hashing).do(lambda: passwords.hashed(password))
 
 
 async def remove_user(asked: Asked) -> Answer:

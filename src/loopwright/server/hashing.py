@@ -1,0 +1,35 @@
+"""Slow hashes of passwords: in threads, so that others are answered meanwhile, and few at once, so
+that nobody keeps all processors busy by guessing.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import TypeVar
+
+from loopwright.server.context import Context
+from loopwright.server.refusals import Refusal
+
+AT_ONCE = 2
+MOST_WAITING = 32
+_Made = TypeVar("_Made")
+
+
+class Hashing:
+    """Does slow work, one after the other."""
+
+    def __init__(self, _context: Context) -> None:
+        self._places = asyncio.Semaphore(AT_ONCE)
+        self.inside = 0
+
+    async def do(self, work: Callable[[], _Made]) -> _Made:
+        """What comes of some work; 503 when too many wait for theirs."""
+        if self.inside >= AT_ONCE + MOST_WAITING:
+            raise Refusal(
+                503, "busy", "too many passwords are tried just now", headers={"Retry-After": "1"}
+            )
+        self.inside += 1
+        try:
+            async with self._places:
+                return await asyncio.to_thread(work)
+        finally:
+            self.inside -= 1

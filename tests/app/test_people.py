@@ -1,0 +1,201 @@
+"""Accounts: changes that are whole or nothing, and one after the other, whoever else is at work."""
+
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from loopwright.app.access import Access
+from loopwright.app.opening import open_log
+from loopwright.app.passwords import Hashed
+from loopwright.app.people import LINK, LINK_MS, People
+from loopwright.app.settings import Settings
+from loopwright.errors import Conflict, LoopwrightError, VersionConflict
+from loopwright.testing.clock import FakeClock
+
+OTHER = Hashed("another")
+
+
+@pytest.fixture
+def opened(tmp_path: Path) -> Iterator[Callable[[], People]]:
+    """Makes people of one home, each over a connection of its own."""
+    logs = []
+
+    def make() -> People:
+        log = open_log(Settings(home=tmp_path / "home", durability="normal"))
+        logs.append(log)
+        return People(Access(log, FakeClock()))
+
+    yield make
+    for log in logs:
+        with closing(log):
+            pass
+
+
+class Interrupted:
+    """Cards between which and their reader somebody else comes, once, at a moment."""
+
+    def __init__(self, cards: Any, moment: str, other: Callable[[], object]) -> None:
+        self._cards, self._moment, self._other = cards, moment, [other]
+
+    def _now(self, moment: str) -> None:
+        if moment == self._moment and self._other:
+            self._other.pop()()
+
+    def card(self, kind: str, key: str) -> Any:
+        self._now(f"before {kind}")
+        found = self._cards.card(kind, key)
+        self._now(f"after {kind}")
+        return found
+
+    def cards(self, kind: str, **how: Any) -> Any:
+        found = self._cards.cards(kind, **how)
+        self._now(f"after all {kind}")
+        return found
+
+    def change(self, *what: Any, **how: Any) -> None:
+        self._now("before change")
+        self._cards.change(*what, **how)
+
+
+MOMENTS = ("before guard", "after guard", "after person", "after all person", "before change")
+ENDS: dict[str, Callable[[People, str], object]] = {
+    "role": lambda people, name: people.change(name, by="t", role="viewer"),
+    "off": lambda people, name: people.change(name, by="t", active=False),
+    "remove": lambda people, name: people.remove(name, by="t"),
+}
+
+
+@pytest.mark.item("G5")
+@pytest.mark.parametrize("moment", MOMENTS)
+@pytest.mark.parametrize("end", ENDS)
+def test_two_processes_leave_an_admin(opened: Callable[[], People], moment: str, end: str) -> None:
+    """Two admins who are taken away at the same time by two processes: one of them stays, wherever
+    in the one change the other one comes.
+    """
+    here, there = opened(), opened()
+    for name in ("ann", "bob"):
+        here.add(name, "admin", by="t")
+    cards = Interrupted(here.cards, moment, lambda: ENDS[end](there, "bob"))
+    here.cards = here.access.cards = cards
+    with pytest.raises(Conflict) as caught:
+        ENDS[end](here, "ann")
+    assert caught.value.code == "last-admin"
+    assert [one.name for one in there.all() if one.role == "admin" and one.active] == ["ann"]
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_two_changes_of_one_account_both_count(opened: Callable[[], People], moment: str) -> None:
+    """What another process changes meanwhile is not overwritten."""
+    here, there = opened(), opened()
+    for name in ("ann", "bob"):
+        here.add(name, "admin", by="t")
+    cards = Interrupted(here.cards, moment, lambda: there.change("bob", by="t", password=OTHER))
+    here.cards = here.access.cards = cards
+    here.change("bob", by="t", role="viewer")
+    (bob,) = [one for one in there.all() if one.name == "bob"]
+    assert (bob.role, bob.password) == ("viewer", OTHER)
+
+
+def test_a_change_that_never_gets_through(
+    opened: Callable[[], People], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where others are always first, it is said so."""
+    people = opened()
+    people.add("ann", "viewer", by="t")
+
+    def late(*_: object, **__: object) -> None:
+        raise VersionConflict("late")
+
+    monkeypatch.setattr(people.cards, "change", late)
+    with pytest.raises(Conflict) as caught:
+        people.change("ann", by="t", role="editor")
+    assert caught.value.code == "busy"
+
+
+@pytest.mark.parametrize("moment", ["before guard", "after guard", "after link", "before change"])
+@pytest.mark.parametrize("end", ["off", "remove"])
+def test_a_link_and_the_end_of_its_account(
+    opened: Callable[[], People], moment: str, end: str
+) -> None:
+    """An account that is closed or taken away while its link is used stays so."""
+    here, there = opened(), opened()
+    here.add("ann", "editor", by="t")
+    code = here.link("viewer", by="t", person="ann")
+    cards = Interrupted(here.cards, moment, lambda: ENDS[end](there, "ann"))
+    here.cards = here.access.cards = cards
+    with pytest.raises(LoopwrightError) as caught:
+        here.use_link(code, "ann", OTHER)
+    assert caught.value.code == "bad-link"
+    assert [one for one in there.all() if one.active] == []
+    assert there.cards.cards(LINK) == []
+
+
+def test_a_link_is_used_once_by_two_processes(opened: Callable[[], People]) -> None:
+    """Of two who use one link at the same time one is refused."""
+    here, there = opened(), opened()
+    code = here.link("viewer", by="t")
+    other = lambda: there.use_link(code, "bob", OTHER)  # noqa: E731 - said where it is used
+    here.cards = here.access.cards = Interrupted(here.cards, "before change", other)
+    with pytest.raises(LoopwrightError) as caught:
+        here.use_link(code, "ann", OTHER)
+    assert caught.value.code == "bad-link"
+    assert [one.name for one in there.all()] == ["bob"]
+
+
+@pytest.mark.item("G2")
+def test_links_expire(opened: Callable[[], People]) -> None:
+    """A link counts until a day is over, and not a moment longer."""
+    people = opened()
+    clock = people.clock
+    assert isinstance(clock, FakeClock)
+    first, second = people.link("viewer", by="t"), people.link("viewer", by="t")
+    clock.advance(LINK_MS - 1)
+    assert people.use_link(first, "ann", OTHER).name == "ann"
+    clock.advance(1)
+    with pytest.raises(LoopwrightError) as caught:
+        people.use_link(second, "bob", OTHER)
+    assert caught.value.code == "bad-link"
+    assert [one.name for one in people.all()] == ["ann"]
+
+
+def test_a_new_password_ends_links(opened: Callable[[], People]) -> None:
+    """Links of before are worth nothing once a password was set, by an admin or by another link."""
+    people = opened()
+    people.add("ann", "viewer", by="t")
+    for how in ("admin", "link"):
+        old = people.link("viewer", by="t", person="ann")
+        if how == "admin":
+            people.change("ann", by="t", password=OTHER)
+        else:
+            people.use_link(people.link("viewer", by="t", person="ann"), "ann", OTHER)
+        with pytest.raises(LoopwrightError) as caught:
+            people.use_link(old, "ann", OTHER)
+        assert caught.value.code == "bad-link"
+
+
+def test_no_link_for_a_closed_account(opened: Callable[[], People]) -> None:
+    """An account is opened again by an admin, not by a link."""
+    people = opened()
+    people.add("ann", "viewer", by="t")
+    people.change("ann", by="t", active=False)
+    with pytest.raises(Conflict) as caught:
+        people.link("viewer", by="t", person="ann")
+    assert caught.value.code == "deactivated"
+
+
+@pytest.mark.parametrize("end", ["off", "remove"])
+def test_a_link_that_is_left_over(opened: Callable[[], People], end: str) -> None:
+    """A link that outlived its account, as homes of earlier versions have them, does nothing."""
+    people = opened()
+    people.add("ann", "editor", by="t")
+    code = people.link("viewer", by="t", person="ann")
+    (kept,) = people.cards.cards(LINK)
+    ENDS[end](people, "ann")
+    people.cards.change([(kept, None)])
+    with pytest.raises(LoopwrightError) as caught:
+        people.use_link(code, "ann", OTHER)
+    assert caught.value.code == "bad-link"
+    assert [one for one in people.all() if one.active] == []
