@@ -9,9 +9,12 @@ from typing import Any
 import pytest
 
 from loopwright.app.preparing import Wish, prepare_file
+from loopwright.server import feed
+from loopwright.server.context import Limits
 from loopwright.testing.wires import Script, Turn, WireServer
 from tests.cli.aldo import DONE, MODEL, agent, asks, says
 from tests.server.served import SECONDS, Served, served
+from tests.server.test_events import Stream
 
 ASKS = {"approvals": {"fs.write": "always"}}
 WANTS = asks("fs.write", path="a.txt", content="x")
@@ -123,6 +126,22 @@ def test_events_and_the_tree(home: Served, monkeypatch: pytest.MonkeyPatch) -> N
     assert loop["cycles"][0]["results"][0]["isError"] is False
     assert loop["terminatedBy"]["reason"] == "text-includes"
     wires.__exit__(None, None, None)
+
+
+@pytest.mark.item("G4")
+def test_events_end_for_who_is_shut_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A token that is revoked stops this stream too, however seldom it beats."""
+    monkeypatch.setattr(feed, "POLL_S", 60.0)  # nothing else wakes it
+    limits = Limits(recheck_seconds=0.05, heartbeat_seconds=60.0)
+    with served(tmp_path, limits=limits) as one:
+        run, wires, _ = gated(one, monkeypatch)
+        with Stream(one, run, "/v1/runs") as stream:
+            events = iter(stream)
+            while next(events).get("event") != "tool.pending_approval":
+                pass
+            one.call(lambda: one.context.access.revoke(one.token.split("_")[1], by="tester"))
+            assert all("comment" in event or "id" in event for event in events)
+        wires.__exit__(None, None, None)
 
 
 @pytest.mark.item("aldo-48", "aldo-49")

@@ -4,14 +4,21 @@ import asyncio
 import http.client
 import json
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 from urllib.parse import quote
 
 import pytest
 
 from loopwright.app.opening import open_reader
+from loopwright.kernel.facts import RunResumed
+from loopwright.ports import Numbered
+from loopwright.server import feed
 from loopwright.server.context import Limits
+from loopwright.server.routes import Asked
+from loopwright.server.streaming import BEAT, Telling, stream
 from tests.server.served import SECONDS, Served, served
 
 JSON = {"Accept": "application/json"}
@@ -20,10 +27,12 @@ JSON = {"Accept": "application/json"}
 class Stream:
     """A reader of server-sent events, as a browser has it."""
 
-    def __init__(self, server: Served, run: str, **headers: str) -> None:
+    def __init__(
+        self, server: Served, run: str, base: str = "/api/v1/runs", **headers: str
+    ) -> None:
         self.line = http.client.HTTPConnection("127.0.0.1", server.port, timeout=SECONDS)
         sent = {"Authorization": f"Bearer {server.token}", "Accept": "text/event-stream"}
-        self.line.request("GET", f"/api/v1/runs/{run}/events", headers={**sent, **headers})
+        self.line.request("GET", f"{base}/{run}/events", headers={**sent, **headers})
         self.reply = self.line.getresponse()
 
     def __iter__(self) -> Iterator[dict[str, str]]:
@@ -127,14 +136,77 @@ def test_a_quiet_stream_beats(tmp_path: Path) -> None:
             assert any("comment" in event for event in stream)
 
 
+class Meanwhile:
+    """Everything a stream uses, where time passes only while it waits, and every wait is in vain
+    but for facts at these moments, of which nothing is told.
+    """
+
+    def __init__(self, limits: Limits, news: tuple[float, ...] = ()) -> None:
+        self.at, self.news = 0.0, list(news)
+        self.facts: list[Numbered] = []
+        self.serving = SimpleNamespace(limits=limits)
+        self.closing = asyncio.Event()
+        self.here = SimpleNamespace(log=self)
+        self.feed = self.people = self
+        self.who: Any = "somebody"
+        self.context = self
+
+    def still(self, _: Any) -> bool:
+        return True
+
+    def version(self, _: str) -> int:
+        return len(self.facts)
+
+    def read(self, _: str, *, after: int, limit: int) -> list[Numbered]:
+        return self.facts[after : after + limit]
+
+    def row(self, _: str) -> Any:
+        return SimpleNamespace(headline=SimpleNamespace(status="waiting"))
+
+    async def moved(self, _run: str, _after: int, seconds: float) -> bool:
+        if self.news and self.at + seconds >= self.news[0]:
+            self.at = max(self.at, self.news.pop(0))
+            self.facts.append(Numbered(len(self.facts) + 1, RunResumed(at=0)))
+            return True
+        self.at += seconds
+        return False
+
+
+@pytest.mark.parametrize("news", [(), tuple(range(5, 100, 5))], ids=["quiet", "untold"])
+@pytest.mark.parametrize(
+    ("beat", "recheck"), [(15.0, 4.0), (15.0, 7.0), (15.0, 15.0), (15.0, 99.0), (0.3, 0.2)]
+)
+def test_a_quiet_stream_beats_in_time(beat: float, recheck: float, news: tuple[float, ...]) -> None:
+    """However often it looks around, and whatever happens that is not told, a stream is never
+    silent for longer than was promised; nor does it speak all the time.
+    """
+    scene = Meanwhile(Limits(heartbeat_seconds=beat, recheck_seconds=recheck), news)
+    telling = Telling(after=0, told=lambda _: None, now=lambda: scene.at)
+    told: list[float] = []
+
+    async def listen() -> None:
+        async for frame in stream(cast("Asked", scene), "run", telling):
+            told.append(scene.at)
+            assert (frame == BEAT) is (len(told) > 1)
+            if len(told) == 6:
+                return
+
+    asyncio.run(asyncio.wait_for(listen(), SECONDS))
+    gaps = [later - earlier for earlier, later in pairwise(told)]
+    assert all(0.9 * beat <= gap <= beat for gap in gaps), gaps
+
+
 @pytest.mark.item("G4")
-def test_a_stream_ends_for_who_is_shut_out(tmp_path: Path) -> None:
+def test_a_stream_ends_for_who_is_shut_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A token that is revoked stops a stream that is open, within seconds."""
-    with served(tmp_path, limits=Limits(recheck_seconds=0.05)) as one:
+    monkeypatch.setattr(feed, "POLL_S", 60.0)  # nothing else wakes it
+    limits = Limits(recheck_seconds=0.05, heartbeat_seconds=60.0)
+    with served(tmp_path, limits=limits) as one:
         run, _ = one.gated()
         with Stream(one, run) as stream:
             events = iter(stream)
-            next(events)
+            while "gate.opened" not in next(events).get("data", ""):
+                pass
             done = one.loop.call_soon_threadsafe
             done(lambda: one.context.access.revoke(one.token.split("_")[1], by="tester"))
             assert all("comment" in event or "id" in event for event in events)

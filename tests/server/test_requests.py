@@ -3,6 +3,7 @@
 import json
 import re
 import socket
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,8 @@ from tests.server.served import Served, served
 
 RUNS = "/api/v1/runs"
 HEAD = "POST /api/v1/runs HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nAuthorization: Bearer {token}\r\n"
+POLLING = "/socket.io/?EIO=4&transport=polling"
+NOBODY = "{method} {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n"
 
 
 def refused(server: Served, raw: bytes, **headers: str) -> tuple[int, str]:
@@ -187,7 +190,18 @@ def test_a_body_has_a_limit(tmp_path: Path) -> None:
         assert told.startswith(b"HTTP/1.1 413 ")
 
 
+@pytest.fixture(scope="module")
+def hurried(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A server that waits for no body, and takes small ones."""
+    limits = Limits(body_seconds=0.2, body_bytes=100)
+    with served(tmp_path_factory.mktemp("hurried"), limits=limits) as one:
+        yield one
+
+
 @pytest.mark.item("E13")
+@pytest.mark.parametrize(
+    ("method", "path"), [("POST", RUNS), ("POST", POLLING), ("GET", POLLING)], ids=str
+)
 @pytest.mark.parametrize(
     "rest",
     [
@@ -195,14 +209,31 @@ def test_a_body_has_a_limit(tmp_path: Path) -> None:
         pytest.param("Transfer-Encoding: chunked\r\n\r\n1\r\n{\r\n", id="endless"),
     ],
 )
-def test_a_slow_body_is_cut_off(tmp_path: Path, rest: str) -> None:
-    """A body that does not come in time is answered with 408, and the connection is closed."""
-    with served(tmp_path, limits=Limits(body_seconds=0.2)) as one:
-        head = HEAD.format(port=one.port, token=one.token)
-        assert one.plain(f"{head}{rest}".encode()).startswith(b"HTTP/1.1 408 ")
+def test_a_slow_body_is_cut_off(hurried: Served, method: str, path: str, rest: str) -> None:
+    """A body that does not come in time is answered with 408, and the connection is closed, on the
+    line for sockets too, where nobody has said yet who they are.
+    """
+    head = NOBODY.format(method=method, path=path, port=hurried.port)
+    if path == RUNS:
+        head += f"Authorization: Bearer {hurried.token}\r\n"
+    assert hurried.plain(f"{head}{rest}".encode()).startswith(b"HTTP/1.1 408 ")
 
 
-@pytest.mark.item("E14")
+@pytest.mark.parametrize(
+    ("rest", "status"),
+    [
+        pytest.param("Content-Length: 101\r\n\r\n", 413, id="declared"),
+        pytest.param(f"Transfer-Encoding: chunked\r\n\r\n65\r\n{'a' * 101}\r\n", 413, id="grows"),
+        pytest.param("Content-Encoding: gzip\r\nContent-Length: 1\r\n\r\nx", 415, id="packed"),
+    ],
+)
+def test_polling_takes_no_more_than_other_requests(hurried: Served, rest: str, status: int) -> None:
+    """What is too large or packed is refused before anything of it is kept."""
+    head = NOBODY.format(method="POST", path=POLLING, port=hurried.port) + "Connection: close\r\n"
+    assert hurried.plain(f"{head}{rest}".encode()).startswith(b"HTTP/1.1 %d " % status)
+
+
+@pytest.mark.item("E13")
 @pytest.mark.parametrize("said", [b"", b"GET /healthz HTTP/1.1\r\nHost: 127", b"again"])
 def test_a_head_without_end_is_cut_off(
     shared: Served, monkeypatch: pytest.MonkeyPatch, said: bytes
@@ -219,6 +250,7 @@ def test_a_head_without_end_is_cut_off(
         assert line.recv(1_000) == b""
 
 
+@pytest.mark.item("E14")
 @pytest.mark.parametrize("packing", ["gzip", "br", "GZIP, identity"])
 def test_packed_bodies(shared: Served, packing: str) -> None:
     """Nothing is unpacked."""
@@ -314,12 +346,14 @@ def test_a_token_in_the_address(shared: Served, name: str) -> None:
 @pytest.mark.item("F14")
 def test_headers_that_protect_pages(shared: Served) -> None:
     """No page of ours is shown inside of another, no type is guessed, nothing is told onwards."""
-    for path in ("/healthz", RUNS, "/nothing"):
+    for path in ("/healthz", RUNS, "/nothing", POLLING, "/socket.io/?EIO=9", "/socket.io/x"):
         told = shared("GET", path).headers
         assert "frame-ancestors 'none'" in told["content-security-policy"]
         assert told["x-frame-options"] == "DENY"
         assert told["x-content-type-options"] == "nosniff"
         assert told["referrer-policy"] == "no-referrer"
+        assert told["cache-control"] == "no-store"
+        assert len(told["x-request-id"]) == 16
         assert "access-control-allow-origin" not in told
         assert "server" not in told
 

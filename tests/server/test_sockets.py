@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import socket
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import socketio
 
 from loopwright.app.passwords import hashed
 from loopwright.server.context import Limits
-from tests.server.served import Served, served
+from tests.server.served import SECONDS, Served, served
 from tests.server.talking import Tab, tab, talk
 from tests.server.test_assistants import BASE, STAYS, made, people, status
 
@@ -265,7 +266,7 @@ def test_what_is_refused_before_the_handshake(shared: Served) -> None:
     assert shared("POST", line, raw=b'42["loop:stop",{}]', token="", headers=plain).status < 500
 
 
-@pytest.mark.item("F1", "F2", "F3", "F5", "F13")
+@pytest.mark.item("F1", "F3", "F5", "F13")
 def test_who_is_not_let_in(shared: Served) -> None:
     """Pages of other sites, rebound names, strangers and tokens in addresses get no further."""
     port, auth = shared.port, {"token": shared.token}
@@ -284,6 +285,23 @@ def test_who_is_not_let_in(shared: Served) -> None:
                 assert (await one.say("unsubscribe", {"run": "x"}))["ok"]
 
     talk(go())
+
+
+@pytest.mark.item("F2")
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [("127.0.0.1", 101), ("evil.example", 403), ("127.0.0.1.evil.example", 403)],
+)
+def test_a_socket_by_another_name(shared: Served, host: str, status: int) -> None:
+    """A name that was made to point here opens no socket, with no Origin either."""
+    head = (
+        f"GET /socket.io/?EIO=4&transport=websocket HTTP/1.1\r\nHost: {host}:{shared.port}\r\n"
+        "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
+        "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+    )
+    with socket.create_connection(("127.0.0.1", shared.port), timeout=SECONDS) as line:
+        line.sendall(head.encode())
+        assert line.recv(65_536).startswith(b"HTTP/1.1 %d " % status)
 
 
 def test_a_session_will_do(own: Served) -> None:

@@ -1,6 +1,6 @@
 """Answers: values as JSON, problems by RFC 9457, and the headers that every answer has."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import msgspec
 from starlette.responses import Response
@@ -22,7 +22,7 @@ SECURITY: dict[str, str] = {
     "Cross-Origin-Resource-Policy": "same-origin",
 }
 
-
+_ID = b"x-request-id"
 _EVERY = [
     (name.lower().encode(), value.encode())
     for name, value in {**SECURITY, "Cache-Control": "no-store"}.items()
@@ -46,7 +46,14 @@ def as_problem(problem: Problem, headers: Mapping[str, str]) -> Response:
 
 def secured(response: Response, request_id: str) -> Response:
     """The response with what every one has."""
-    there = {name for name, _ in response.raw_headers}
-    response.raw_headers += [pair for pair in _EVERY if pair[0] not in there]
-    response.headers["X-Request-Id"] = request_id
+    response.raw_headers = secured_headers(response.raw_headers, request_id)
     return response
+
+
+def secured_headers(
+    headers: Iterable[tuple[bytes, bytes]], request_id: str
+) -> list[tuple[bytes, bytes]]:
+    """The headers of a response, and those that every one has."""
+    found = [(name.lower(), value) for name, value in headers if name.lower() != _ID]
+    there = {name for name, _ in found}
+    return [*found, *(pair for pair in _EVERY if pair[0] not in there), (_ID, request_id.encode())]

@@ -19,6 +19,7 @@ from loopwright.server.context import Context
 from loopwright.server.guarding import Guard
 from loopwright.server.identity import identify
 from loopwright.server.logs import NAME
+from loopwright.server.mounting import bounded
 from loopwright.server.rates import Rates
 from loopwright.server.refusals import (
     Refusal,
@@ -68,7 +69,8 @@ class Application:
             await _refused(secured(response, request_id), scope, receive, send)
             return
         if mounted is not None:
-            await mounted(scope, receive, send)
+            app = bounded(mounted, self._context.serving.limits, request_id)
+            await app(scope, receive, send)
         elif scope["type"] == "websocket":
             await _refused(Response(status_code=404), scope, receive, send)
         else:

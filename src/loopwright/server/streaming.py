@@ -3,6 +3,7 @@ of them, while other requests have their turn.
 """
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 
@@ -11,12 +12,14 @@ import msgspec
 from loopwright.errors import StorageError
 from loopwright.kernel.facts import RunFinished
 from loopwright.ports import OPEN_STATUSES, Numbered
-from loopwright.server.context import Context
+from loopwright.server.context import Context, Limits
 from loopwright.server.routes import Asked
 
 AT_ONCE = 500
 RETRY_MS = 1_000
 STREAM = "text/event-stream"
+BEAT = b": still here\n\n"
+EARLY = 0.95  # of the time that is promised, so that it holds where there is much to do as well
 HEADERS = {"X-Accel-Buffering": "no", "Cache-Control": "no-store"}
 
 
@@ -28,12 +31,37 @@ class Telling:
     told: Callable[[Numbered], object]  # what is sent for a fact; None: nothing
     whole: bool = False  # whether it has to see the facts up to `after` as well
     follow: bool = True  # else the stream ends with what there is now, and says so
+    now: Callable[[], float] = time.monotonic
+
+
+class Quiet:
+    """How long nothing was said on a line: a comment must say in time that it is alive."""
+
+    def __init__(self, limits: Limits, now: Callable[[], float] = time.monotonic) -> None:
+        self._most, self._recheck = limits.heartbeat_seconds * EARLY, limits.recheck_seconds
+        self._now, self._since = now, now()
+
+    def over(self) -> None:
+        """Something was said."""
+        self._since = self._now()
+
+    @property
+    def too_long(self) -> bool:
+        return self._left() <= 0
+
+    @property
+    def patience(self) -> float:
+        """For how many seconds something may be waited for, before anything has to be done."""
+        return max(0.0, min(self._recheck, self._left()))
+
+    def _left(self) -> float:
+        return round(self._since + self._most - self._now(), 3)
 
 
 async def stream(asked: Asked, run: str, telling: Telling) -> AsyncIterator[bytes]:
     """Everything after a number, then what comes, until the run has ended or somebody leaves."""
     context, log = asked.context, asked.context.here.log
-    limits, quiet_s = context.serving.limits, 0.0
+    quiet = Quiet(context.serving.limits, telling.now)
     yield f"retry: {RETRY_MS}\n\n".encode()
     if telling.after > log.version(run):
         yield _event("resync", {"run": run, "seq": log.version(run)})
@@ -44,7 +72,8 @@ async def stream(asked: Asked, run: str, telling: Telling) -> AsyncIterator[byte
         if facts:
             if frames := b"".join(_frame(one, telling) for one in facts):
                 yield frames
-            seen, quiet_s = facts[-1].seq, 0.0
+                quiet.over()
+            seen = facts[-1].seq
             await asyncio.sleep(0)  # others have their turn
         if seen >= log.version(run):
             if not telling.follow:
@@ -52,12 +81,10 @@ async def stream(asked: Asked, run: str, telling: Telling) -> AsyncIterator[byte
                 return
             if _ended(context, run, facts):
                 return
-        step = min(limits.recheck_seconds, limits.heartbeat_seconds)
-        if not await context.feed.moved(run, seen, step):
-            quiet_s += step
-            if quiet_s >= limits.heartbeat_seconds:
-                quiet_s = 0.0
-                yield b": still here\n\n"
+        await context.feed.moved(run, seen, quiet.patience)
+        if quiet.too_long:
+            yield BEAT
+            quiet.over()
 
 
 async def facts_of(context: Context, run: str) -> AsyncIterator[Numbered]:

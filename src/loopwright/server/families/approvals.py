@@ -20,9 +20,9 @@ from loopwright.ports import OPEN_STATUSES
 from loopwright.server.families.events import EventsQuery, cursor, wants_stream
 from loopwright.server.families.runs import check_open
 from loopwright.server.routes import Answer, Asked, Body, Family, Route
+from loopwright.server.streaming import BEAT, STREAM, Quiet
 
 BASE = "/v1/runs/{run}"
-STREAM = "text/event-stream"
 AT_ONCE = 500
 UNFIT = 422
 
@@ -190,20 +190,23 @@ async def events(asked: Asked) -> Answer:
 async def _stream(asked: Asked, teller: Teller, after: int) -> AsyncIterator[bytes]:
     """Everything after a number, then what comes; a late comer reads the stored order."""
     context, run, seen = asked.context, teller.run, 0
-    log, wait = context.here.log, context.serving.limits.heartbeat_seconds
+    log, quiet = context.here.log, Quiet(context.serving.limits)
     yield b"retry: 1000\n\n"
     while not context.closing.is_set() and context.people.still(asked.who):
         facts = log.read(run, after=seen, limit=AT_ONCE)
         lines = [line for one in facts for line in _lines(teller.take(one), after)]
         if lines:
             yield b"".join(lines)
+            quiet.over()
         seen = facts[-1].seq if facts else seen
         if len(facts) == AT_ONCE:
             continue
         if seen >= log.version(run) and log.row(run).headline.status not in OPEN_STATUSES:
             return
-        if not await context.feed.moved(run, seen, wait):
-            yield b": still here\n\n"
+        await context.feed.moved(run, seen, quiet.patience)
+        if quiet.too_long:
+            yield BEAT
+            quiet.over()
 
 
 def _lines(events: list[dict[str, JsonValue]], after: int) -> Iterator[bytes]:
