@@ -210,6 +210,15 @@ def wait_for(holds: object, seconds: float = 20.0) -> None:
         time.sleep(0.02)
 
 
+def is_alive(pid: int) -> bool:
+    """Whether there is such a process; one that has ended and that nobody has asked is not."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+    return stat.rpartition(") ")[2][:1] not in ("Z", "X")
+
+
 def survivors(folder: Path) -> list[int]:
     """Processes that were started in this folder and still live."""
     found = []

@@ -7,6 +7,7 @@ import base64
 import hashlib
 import hmac
 import json
+import math
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -193,8 +194,11 @@ def test_what_happened_is_told_once_and_signed(world: World) -> None:
 @pytest.mark.item("H6", "inv-19")
 def test_who_does_not_listen_is_told_again(world: World) -> None:
     """A receiver that fails, is busy, hangs or redirects is tried again later and later under the
-    same id, ten times; then it is given up and the reason is kept.
+    same id, ten times; then it is given up and the reason is kept. The page says how long it takes.
     """
+    hours = math.ceil(sum(TRIES_S) / 3_600)
+    page = (Path(__file__).parents[2] / "docs" / "howto" / "serve.md").read_text(encoding="utf-8")
+    assert page.count(f"ten times within {hours} hours") == 2
     world.hooks.add("https://hooks.example/in", ["run.finished"], by="ann")
     world.finish()
     world.answers = [500, 429, TimeoutError(), 302, ConnectionRefusedError(), *[503] * 9]

@@ -12,7 +12,7 @@ from loopwright.app.settings import Settings
 from loopwright.errors import LoopwrightError
 from loopwright.kernel.facts import GateOpened
 from loopwright.ports import Card, Cards, Clock, EventLog
-from loopwright.server.notifying import PREFIX, command_body, run_command, slack_text
+from loopwright.server.notifying import PREFIX, Running, command_body, run_command, slack_text
 from loopwright.server.outgoing import Resolve, check_url, is_public
 from loopwright.server.webhooks import Delivery, Hook, Send
 
@@ -50,6 +50,7 @@ class SettingsChannels:
         self._notifiers = {f"{PREFIX}{name}": one for name, one in settings.notify.items()}
         self._log, self._home, self._base = log, settings.home, base.rstrip("/")
         self.links = GateLinks(cards, clock)
+        self._running = Running()
         self._with_links = settings.four_eyes == "off"  # nobody knows who follows a link
         self._hooks = [_hook(name, one, cards, clock) for name, one in self._notifiers.items()]
 
@@ -73,10 +74,13 @@ class SettingsChannels:
         name = self._name(message["data"]["run"])
         if notifier.command:
             body = command_body(message, name, link)
-            return WELL if run_command(notifier, body, self._home) else 0
+            return WELL if run_command(notifier, body, self._home, self._running) else 0
         target = check_url(notifier.address(), resolved, private=notifier.allow_private)
         headers = {"content-type": "application/json"}
         return send(target, headers, slack_text(message, name, link))
+
+    def end(self) -> None:
+        self._running.end()
 
     def _has_link(self, hook: str) -> bool:
         notifier = self._notifiers.get(hook)

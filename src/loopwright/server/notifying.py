@@ -4,6 +4,7 @@ import contextlib
 import os
 import signal
 import subprocess
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -41,8 +42,42 @@ def command_body(message: Message, name: str, link: str | None) -> bytes:
     return msgspec.json.encode({**message, "name": name, "link": link}) + b"\n"
 
 
-def run_command(notifier: Notifier, body: bytes, home: Path) -> bool:
+class Running:
+    """The commands that run just now; when the server ends, they end with it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._groups: set[int] = set()
+        self._over = False
+
+    def add(self, group: int) -> None:
+        with self._lock:
+            self._groups.add(group)
+            if self._over:
+                _kill(group)
+
+    def remove(self, group: int) -> None:
+        with self._lock:
+            self._groups.discard(group)
+
+    def end(self) -> None:
+        with self._lock:
+            self._over = True
+            for group in self._groups:
+                _kill(group)
+
+
+def _kill(group: int) -> None:
+    """A program, and whatever it has started."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(group, signal.SIGKILL)
+
+
+def run_command(
+    notifier: Notifier, body: bytes, home: Path, running: Running | None = None
+) -> bool:
     """Start a command with a message on its stdin; whether it ended well, in time."""
+    running = running or Running()
     env = {name: os.environ[name] for name in PASSED if name in os.environ}
     try:
         process = subprocess.Popen(
@@ -56,12 +91,13 @@ def run_command(notifier: Notifier, body: bytes, home: Path) -> bool:
         )
     except OSError:
         return False
+    running.add(process.pid)
     try:
         process.communicate(body, timeout=COMMAND_SECONDS)
         return process.returncode == 0
     except subprocess.TimeoutExpired:
         return False
     finally:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, signal.SIGKILL)  # and whatever it has started
+        running.remove(process.pid)
+        _kill(process.pid)
         process.wait()

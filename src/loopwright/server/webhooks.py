@@ -1,7 +1,8 @@
 """Webhooks: what happened, told to addresses elsewhere by the rules of Standard Webhooks.
 
 A delivery is a card that is written together with the number up to which facts were looked at, so
-each fact is told at least once, under an id that stays the same. It is tried ten times in a day.
+each fact is told at least once, under an id that stays the same. It is tried ten times, the last
+time 76 hours after the first. Receivers are told side by side: a slow one holds up nobody but itself.
 """
 
 import asyncio
@@ -22,6 +23,7 @@ from loopwright.kernel.facts import GateOpened, RunFinished
 from loopwright.model.record import JsonValue
 from loopwright.ports import Card, Cards, Clock, EventLog
 from loopwright.server.enduring import Enduring
+from loopwright.server.lanes import Lanes, aside
 from loopwright.server.outgoing import Resolve, Target, check_url, resolve
 
 HOOK, DELIVERY, SEEN = "webhook", "delivery", "webhook-seen"
@@ -82,6 +84,9 @@ class Channels(Protocol):
     def send(self, hook: str, delivery: Delivery, send: Send, resolved: Resolve) -> int:
         """Tell it; the status as of HTTP, 0 when it could not be told."""
 
+    def end(self) -> None:
+        """End what is being told by a program."""
+
 
 def _also(fact: GateOpened | RunFinished) -> tuple[str, ...]:
     """What else a fact is called in a list of kinds."""
@@ -108,6 +113,9 @@ class Webhooks:
         self._cards = cards
         self._access = access
         self._clock = clock
+        self._lanes = Lanes()
+        self._telling = Enduring("telling a receiver")
+        self._tried = 0
         self.resolve: Resolve = resolve
 
     # -- hooks ---------------------------------------------------------------------------------
@@ -206,17 +214,44 @@ class Webhooks:
     # -- delivering ----------------------------------------------------------------------------
 
     async def deliver_due(self, send: Send) -> int:
-        """Try what is due; how many were tried."""
-        due = self._cards.cards(DELIVERY, due_by=self._clock.now_ms(), limit=AT_ONCE)
-        for card in due:
-            delivery = msgspec.json.decode(card.body, type=Delivery)
-            hook = self._hook(delivery.hook)
-            if hook is None or not hook.active:
-                self._cards.change(drops=[(DELIVERY, card.key)])
-                continue
-            status = await asyncio.to_thread(self._try, hook, delivery, send)
-            self._settle(hook, delivery, status)
-        return len(due)
+        """Try what is due, and wait for it; how many were tried."""
+        before = self._tried
+        self.begin_due(send)
+        await self._lanes.rest()
+        return self._tried - before
+
+    def begin_due(self, send: Send) -> None:
+        """Begin to try what is due, with every receiver that is not being told already."""
+        self._lanes.begin(self._waiting(), lambda name: self._lane(name, send))
+
+    def _waiting(self) -> set[str]:
+        """Receivers for whom something is due. One that has a lot of it hides the others from the
+        first look, so then each is looked at.
+        """
+        now = self._clock.now_ms()
+        due = self._cards.cards(DELIVERY, due_by=now, limit=AT_ONCE)
+        found = {card.owner for card in due}
+        if len(due) == AT_ONCE:
+            known = {hook.id for hook in [*self.all(), *self._channel_hooks()]}
+            found |= {one for one in known - found if self._due(one, now, 1)}
+        return found
+
+    def _due(self, owner: str, now: int, limit: int) -> list[Card]:
+        return self._cards.cards(DELIVERY, owner=owner, due_by=now, limit=limit)
+
+    async def _lane(self, name: str, send: Send) -> None:
+        """Tell one receiver what is due, in order, until it fails: then others have their turn."""
+        with self._telling.round():
+            for card in self._due(name, self._clock.now_ms(), AT_ONCE):
+                hook = self._hook(name)
+                if hook is None or not hook.active:
+                    self._cards.change(drops=[(DELIVERY, card.key)])
+                    continue
+                delivery = msgspec.json.decode(card.body, type=Delivery)
+                self._tried += 1
+                status = await aside(lambda: self._try(hook, delivery, send))  # noqa: B023 - awaited
+                if not self._settle(name, delivery, status):
+                    return
 
     def _channel_hooks(self) -> list[Hook]:
         return [] if self._channels is None else self._channels.hooks
@@ -276,10 +311,14 @@ class Webhooks:
 
         return sent
 
-    def _settle(self, hook: Hook, delivery: Delivery, status: int) -> None:
-        if 200 <= status < 300:
+    def _settle(self, name: str, delivery: Delivery, status: int) -> bool:
+        """Keep what came of it; whether it was told. Meanwhile the receiver may have been removed,
+        and nothing of it comes back then.
+        """
+        hook = self._hook(name)
+        if hook is None or 200 <= status < 300:
             self._cards.change(drops=[(DELIVERY, delivery.id)])
-            return
+            return hook is not None
         tries = delivery.tries + 1
         if status == GONE or tries >= len(TRIES_S):
             why = "it is gone (410)" if status == GONE else f"it failed {tries} times"
@@ -289,11 +328,12 @@ class Webhooks:
             if hook in self._channel_hooks():  # it stands in the settings, and not here
                 kept = []
             self._cards.change(kept, drops=[(DELIVERY, delivery.id)], audit=audit)
-            return
+            return False
         again = msgspec.structs.replace(delivery, tries=tries)
         due = self._clock.now_ms() + TRIES_S[tries] * 1_000
         card = _card(DELIVERY, delivery.id, again, owner=hook.id, due=due)
         self._cards.change([(card, None)])
+        return False
 
     def begin(self) -> None:
         """Channels of the settings are told what happens from the first start with them on."""
@@ -307,11 +347,16 @@ class Webhooks:
         with contextlib.suppress(StorageError):
             self.begin()
         work = Enduring("telling webhooks")
-        while True:
-            with work.round():
-                self.notice()
-                await self.deliver_due(send)
-            await asyncio.sleep(LOOK_S)
+        try:
+            while True:
+                with work.round():
+                    self.notice()
+                    self.begin_due(send)
+                await asyncio.sleep(LOOK_S)
+        finally:
+            if self._channels is not None:
+                self._channels.end()
+            await self._lanes.end()
 
 
 def webhook_item(hook: Hook) -> dict[str, JsonValue]:

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from typing import Literal
 
 from loopwright.server.context import Context
+from loopwright.server.lanes import aside
 from loopwright.server.routes import Answer, Asked, Body, Family, Route
 from loopwright.server.sending import send
 from loopwright.server.shapes import WebhookList, WebhookMade
@@ -39,7 +40,7 @@ async def removed(asked: Asked) -> Answer:
 
 async def tested(asked: Asked) -> Answer:
     webhooks, name = asked.context.webhooks, asked.params["webhook"]
-    return await asyncio.to_thread(webhooks.trial(name, send, by=asked.who.name))
+    return await aside(webhooks.trial(name, send, by=asked.who.name))
 
 
 @asynccontextmanager
