@@ -2,7 +2,7 @@
 
 A delivery is a card that is written together with the number up to which facts were looked at, so
 each fact is told at least once, under an id that stays the same. It is tried ten times, the last
-time 76 hours after the first. Receivers are told side by side: a slow one holds up nobody but itself.
+time 76 hours after the first. Receivers are told side by side: a slow one delays only itself.
 """
 
 import asyncio
