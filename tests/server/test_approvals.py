@@ -185,8 +185,66 @@ def test_where_nothing_can_go_on(shared: Served, body: dict[str, Any], status: i
 
 
 def test_a_run_without_events_of_its_own(shared: Served) -> None:
-    """Events are there for definitions of systems that have them."""
-    run, _ = shared.gated()
-    assert shared("GET", f"/v1/runs/{run}/events").json["error"]["code"] == "no-events"
+    """Its facts are told as they are, unless words of its own are insisted on."""
+    run, gate = shared.gated()
+    assert kinds(shared, run)[0] == "run.started"
+    assert kinds(shared, run)[-1] == "gate.opened"
+    plain = {"Accept": "application/json"}
+    reply = shared("GET", f"/v1/runs/{run}/events?own=true", headers=plain)
+    assert (reply.status, reply.json["error"]["code"]) == (400, "no-events")
+    (loop,) = shared("GET", f"/v1/runs/{run}/tree").json["loops"]
+    assert [(one["cycle"], one["path"]) for one in loop["cycles"]] == [(1, "main.0")]
+    shared("POST", f"/v1/runs/{run}/approve", {"callId": gate})
+    shared.until(run, "completed")
+    (loop,) = shared("GET", f"/v1/runs/{run}/tree").json["loops"]
+    assert loop["cycles"][0]["text"] == "some work"
+    assert loop["terminatedBy"]["reason"] == "approved"
+
+
+PLAIN = {"Accept": "application/json"}
+
+
+@pytest.mark.item("aldo-51")
+def test_pages_of_what_happened(home: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A page has as many events as were asked for, though one fact is told by several; a cursor is
+    of its run alone.
+    """
+    run, wires = started(home, says(DONE), monkeypatch=monkeypatch)
+    home.until(run, "completed")
+    wires.__exit__(None, None, None)
+    base = f"/v1/runs/{run}/events"
+    everything = home("GET", base, headers=PLAIN).json
+    assert everything["next"] is None
+    seen: list[Any] = []
+    cursor: str | None = ""
+    while cursor is not None:
+        more = f"&cursor={cursor}" if cursor else ""
+        page = home("GET", f"{base}?limit=2{more}", headers=PLAIN).json
+        assert 0 < len(page["events"]) <= 2
+        seen += page["events"]
+        cursor, last = page["next"], cursor
+    assert seen == everything["events"]
+    other, _ = home.gated()
+    refusal = home("GET", f"/v1/runs/{other}/events?cursor={last}", headers=PLAIN)
+    assert (refusal.status, refusal.json["error"]["code"]) == (400, "bad-cursor")
+
+
+@pytest.mark.item("aldo-51")
+def test_where_a_stream_begins(home: Served) -> None:
+    """A number that is ahead is told; after the end there is nothing, and a browser stays away."""
+    run, gate = home.gated()
+    base = f"/v1/runs/{run}/events"
+    ahead = home("GET", f"{base}?after=99").body.decode()
+    assert "event: resync" in ahead
+    assert "id: " not in ahead
+    home("POST", f"/v1/runs/{run}/approve", {"callId": gate})
+    home.until(run, "completed")
+    last = home("GET", base, headers=PLAIN).json["seq"]
+    assert home("GET", base, headers={"Last-Event-ID": str(last)}).status == 204
+    assert b"run.finished" in home("GET", f"{base}?after={last - 1}").body
+
+
+def test_what_is_not_there(shared: Served) -> None:
+    """It is refused in the shape of this family."""
     assert shared("GET", "/v1/runs/run_0/events").status == 404
     assert shared("GET", "/v1/nothing").json["error"]["code"] == "not-found"

@@ -273,13 +273,15 @@ def test_history_and_figures(shared: Served) -> None:
 
 @pytest.mark.item("coqui-47", "coqui-69")
 def test_unknown_loops(shared: Served) -> None:
-    """404 in the shape of the family on every route, also for runs that are no loops of roles."""
-    other = shared.start(shared.definition(shared.script("done")))
+    """404 in the shape of the family on every route, also for runs that repeat nothing."""
+    once = {"name": "once", "agent": shared.script("done"), "goal": "Do it."}
+    other = shared.start(json.dumps(once))
     routes = [f"GET {BASE}/{{}}{tail}" for tail in ("", "/history", "/metrics", "/iterations")]
     routes += [f"GET {BASE}/{{}}/{tail}" for tail in ("events", "iterations/x")]
     routes += [f"POST {BASE}/{{}}/{tail}" for tail in ("pause", "resume", "stop")]
     routes += [f"DELETE {BASE}/{{}}", f"GET {BASE}/{{}}/live", f"POST {BASE}/{{}}/skip-stage"]
     routes += [f"POST {BASE}/{{}}/iterations/x/retry"]
+    assert other not in [one["id"] for one in shared("GET", BASE).json["loops"]]
     for route in routes:
         for loop in ("none", "run_0", "last", other, "a%20b"):
             method, _, path = route.format(loop).partition(" ")

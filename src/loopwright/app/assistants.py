@@ -14,7 +14,7 @@ from loopwright.app.dialects import ASSISTANTS, Definition, assistant_key, parse
 from loopwright.app.moments import sortable_id
 from loopwright.app.preparing import Wish, prepare_file
 from loopwright.app.rights import Rights
-from loopwright.app.service import Service
+from loopwright.app.service import Service, row_ended
 from loopwright.errors import Conflict, DefinitionError, LoopwrightError, NotFound, VersionConflict
 from loopwright.model.record import JsonValue
 from loopwright.ports import OPEN_STATUSES, AuditRow, Card, Cards, RunRow
@@ -161,12 +161,22 @@ class Assistants:
         """The loop of an assistant that is under way, whoever started it."""
         log = self._service.log
         found = log.rows(statuses=OPEN_STATUSES, key=assistant_key(agent_id), limit=1)
-        return found[0] if found else None
+        if found:
+            return found[0]
+        run = self._run(agent_id)
+        return None if run is None or row_ended(run) else run
 
     def newest(self, agent_id: str) -> RunRow | None:
         """Its loop, or the last one it had."""
         found = self._service.log.rows(key=assistant_key(agent_id), limit=1)
-        return found[0] if found else None
+        return found[0] if found else self._run(agent_id)
+
+    def _run(self, name: str) -> RunRow | None:
+        """A loop that is of no assistant goes by its own id."""
+        try:
+            return self._service.log.row(name)
+        except NotFound:
+            return None
 
     async def start(self, agent_id: str, message: str, *, by: str) -> str:
         """Start the loop of an assistant; the run."""

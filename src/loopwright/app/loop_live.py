@@ -1,20 +1,19 @@
-"""A loop of roles at this moment: where it is, what each stage has spent, what happened last."""
+"""A loop at this moment: where it is, what each stage has spent, what happened last."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from loopwright.app.dialects import OF_LOOPS
 from loopwright.app.moments import timestamp
+from loopwright.app.registry import loop_row
 from loopwright.app.service import Service
 from loopwright.app.views.loops import Seen, loop_status, seen
 from loopwright.app.views.role_cycles import Cycle, Stage, cycles_of, stages_of
 from loopwright.app.views.wire import fact_on_wire
 from loopwright.app.views.words import goal as goal_of
-from loopwright.errors import NotFound
 from loopwright.kernel.facts import AnyFact, EffectDone, EffectFailed, Usage
 from loopwright.kernel.state import State
 from loopwright.model.actions import CallAgent, Steps
-from loopwright.model.plan import only_repeat
+from loopwright.model.plan import Plan, only_repeat
 from loopwright.model.record import JsonValue
 
 RECENT = 50
@@ -23,23 +22,33 @@ _STAGE_DEPTH = 3  # `main.0.plan`: the loop, the iteration, the stage
 
 @dataclass(slots=True)
 class Spending:
-    """What stages have used, by iteration and stage, and whoever judges the iterations."""
+    """What stages have used, by iteration and stage, and whoever else has worked."""
 
+    known: frozenset[str]
     stages: dict[tuple[int, str], Usage] = field(default_factory=dict)
     judging: Usage = field(default_factory=Usage)
+    other: Usage = field(default_factory=Usage)  # of a loop whose passes have no stages
 
     def take(self, path: str, used: Usage) -> None:
         parts = path.split(".")
-        if len(parts) < _STAGE_DEPTH:
+        if not self.known:
+            self.other = _sum(self.other, used)
+            return
+        if not _in_stage(parts, self.known):
             self.judging = _sum(self.judging, used)
             return
         key = int(parts[1]) + 1, parts[2].partition("~")[0]
         self.stages[key] = _sum(self.stages.get(key, Usage()), used)
 
 
-def spending(facts: Iterable[AnyFact]) -> Spending:
+def _in_stage(parts: Sequence[str], known: frozenset[str]) -> bool:
+    long_enough = len(parts) >= _STAGE_DEPTH and parts[1].isdecimal()
+    return long_enough and parts[2].partition("~")[0] in known
+
+
+def spending(plan: Plan, facts: Iterable[AnyFact]) -> Spending:
     """What the calls of a loop have used, each where it was made; tries count together."""
-    told = Spending()
+    told = Spending(frozenset(one.id for one in stages_of(plan)))
     for fact in facts:
         if isinstance(fact, EffectDone | EffectFailed) and fact.usage is not None:
             told.take(fact.path, fact.usage)
@@ -48,14 +57,12 @@ def spending(facts: Iterable[AnyFact]) -> Spending:
 
 def live(service: Service, reference: str) -> dict[str, JsonValue]:
     """How a loop stands."""
-    row = service.log.row(service.find(reference))
-    if row.headline.dialect != OF_LOOPS:
-        raise NotFound(f"{row.run} is no loop of roles")
+    row = loop_row(service, service.find(reference))
     numbered = service.facts(row.run)
     facts = [one.fact for one in numbered]
     state = service.state(row.run)
     told = seen(state.plan, facts, service.read_text)
-    spent = spending(facts)
+    spent = spending(state.plan, facts)
     until = row.headline.finished_at or service.clock.now_ms()
     stages = _stages(state, cycles_of(state.plan, facts, service.read_text), spent)
     recent: list[JsonValue] = [fact_on_wire(row.run, one) for one in numbered[-RECENT:][::-1]]
@@ -76,7 +83,7 @@ def live(service: Service, reference: str) -> dict[str, JsonValue]:
         },
         "current_stage": _current(state, told, facts),
         "budget": {
-            **_figures(spent.stages.values()),
+            **_figures([*spent.stages.values(), spent.other]),
             "judging_tokens": _tokens(spent.judging),
             "iterations": {"used": told.iteration, "max": told.most},
             "elapsed_seconds": round((until - row.headline.started_at) / 1_000, 3),

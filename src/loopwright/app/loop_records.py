@@ -6,7 +6,7 @@ Everything told here is read off its facts; nothing is stored beside them.
 from collections import Counter
 from collections.abc import Iterable
 
-from loopwright.app.dialects import OF_LOOPS
+from loopwright.app.registry import loop_row
 from loopwright.app.service import Service, row_ended
 from loopwright.app.views.loops import loop_status
 from loopwright.app.views.role_cycles import Cycle, cycles_of
@@ -75,10 +75,7 @@ def forget(service: Service, reference: str, *, by: str) -> dict[str, JsonValue]
 
 
 def _row(service: Service, reference: str) -> RunRow:
-    row = service.log.row(service.find(reference))
-    if row.headline.dialect != OF_LOOPS:
-        raise NotFound(f"{row.run} is no loop of roles")
-    return row
+    return loop_row(service, service.find(reference))
 
 
 def _cycles(service: Service, run: str) -> list[Cycle]:

@@ -8,12 +8,14 @@ from dataclasses import dataclass, replace
 
 from loopwright.app.auditing import audit_rows
 from loopwright.app.dialects import OF_LOOPS, filled
+from loopwright.app.registry import loop_row
 from loopwright.app.reopening import NO_CHANGES, Changes, reopen
 from loopwright.app.service import CAS_TRIES, Service, row_ended
 from loopwright.app.views.loops import loop_status
+from loopwright.app.views.role_cycles import stages_of
 from loopwright.app.views.summary import current_loop
 from loopwright.app.views.words import capped_words
-from loopwright.errors import Conflict, LoopwrightError, NotFound, VersionConflict
+from loopwright.errors import Conflict, LoopwrightError, VersionConflict
 from loopwright.kernel.facts import GateOpened, RunEdited
 from loopwright.kernel.frames import RepeatBody
 from loopwright.kernel.reopening import REOPENED, stopped_half_way
@@ -108,7 +110,7 @@ def _labels(value: JsonValue) -> list[str]:
 
 async def edit(service: Service, reference: str, wanted: LoopEdit, *, by: str = "") -> str:
     """Change a loop that is open; its next stage sees it so. All of it counts, or nothing."""
-    run = _row(service, reference).run
+    run = _of_roles(service, reference).run
     for _ in range(CAS_TRIES):
         row = service.log.row(run)
         if row_ended(row):
@@ -188,7 +190,7 @@ async def skip(service: Service, reference: str, *, note: str = "", by: str = ""
 
 
 async def _go_on(service: Service, reference: str, changes: Changes, *, by: str) -> str:
-    row = _row(service, reference)
+    row = _staged(service, reference)
     changes = replace(changes, note=changes.note.encode(errors="replace").decode())
     if row_ended(row):
         _check_ended(service, row, changes)
@@ -237,8 +239,25 @@ def _check_ended(service: Service, row: RunRow, changes: Changes) -> None:
         )
 
 
-def _row(service: Service, reference: str) -> RunRow:
+def _staged(service: Service, reference: str) -> RunRow:
+    """A loop whose passes have stages: without any there is none to try again or to leave out."""
     row = service.log.row(service.find(reference))
+    if not stages_of(service.plan(service.facts(row.run)[0].fact)):
+        raise Conflict(
+            f"{row.run} is no loop of roles: it has no stages",
+            code="no-stages",
+            hint=f"loopwright resume {row.run} goes on with what did not complete",
+        )
+    return row
+
+
+def _of_roles(service: Service, reference: str) -> RunRow:
+    """Only loops of roles read goal and cap anew with every stage."""
+    row = loop_row(service, service.find(reference))
     if row.headline.dialect != OF_LOOPS:
-        raise NotFound(f"{row.run} is no loop of roles")
+        raise Conflict(
+            f"{row.run} is no loop of roles: what it was started with stays",
+            code="not-editable",
+            hint=f"loopwright fork {row.run} begins anew from any pass of it with other words",
+        )
     return row

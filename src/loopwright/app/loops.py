@@ -55,12 +55,13 @@ class LoopStory:
         self._max = (loop.max if loop else None) or 0
         self._words = loop_words()
         self.owner = first.by
-        self.agent_id = agent_of(first.key)
+        self.agent_id = agent_of(first.key) if is_loop(first.dialect, first.key) else run
         self.seen = 0
         self.iteration = 0
         self.status = "running"
         self.learnings: list[str] = []
         self.reviews: dict[str, dict[str, JsonValue]] = {}
+        self.questions: dict[str, dict[str, JsonValue]] = {}  # that are about no pass
         self.last_output = ""
         self.final_output: str | None = None
         self.error: str | None = None
@@ -107,6 +108,7 @@ class LoopStory:
                 yield from self._review(fact)
             case GateAnswered() | GateClosed():
                 self.reviews.pop(fact.gate, None)
+                self.questions.pop(fact.gate, None)
             case RunPaused() | RunResumed():
                 self.status = "paused" if isinstance(fact, RunPaused) else "running"
                 yield ("paused" if self.status == "paused" else "resumed"), {}
@@ -133,6 +135,11 @@ class LoopStory:
 
     def _review(self, fact: GateOpened) -> Iterator[tuple[str, dict[str, JsonValue]]]:
         if fact.about != "pass":
+            self.questions[fact.gate] = {
+                "loopId": fact.gate,
+                "iteration": self.iteration,
+                "output": fact.message,
+            }
             return
         output = self.last_output if fact.output is None else self._read(fact.output)
         yield from self._pass(output)
@@ -143,13 +150,14 @@ class LoopStory:
             learning="",
             review=fact.gate,
         )
-        asked = list(_events(self._words.events_of_pass(done)))[-1]
-        self.reviews[fact.gate] = asked[1]
-        yield asked
+        review = list(_events(self._words.events_of_pass(done)))[-1]
+        self.reviews[fact.gate] = review[1]
+        yield review
 
     def _end(self, fact: RunFinished) -> Iterator[tuple[str, dict[str, JsonValue]]]:
         self.status = fact.outcome
         self.reviews.clear()
+        self.questions.clear()
         output = self._read(fact.output)
         self.final_output = output or self.last_output
         end = self._words.End(

@@ -5,13 +5,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from loopwright.app.controlling import pause_run, resume_run, stop_run
-from loopwright.app.dialects import OF_LOOPS
 from loopwright.app.library import Library
 from loopwright.app.loop_live import live
 from loopwright.app.loop_steering import LoopEdit, edit, retry, skip
 from loopwright.app.preparing import Wish, prepare_named
 from loopwright.app.projects import ProjectWish, project_for
 from loopwright.app.readiness import check_worker
+from loopwright.app.registry import is_loop
 from loopwright.app.reopening import NO_CHANGES, Changes
 from loopwright.app.settings import Settings
 from loopwright.app.views.loops import GOAL_CHARS, Seen, loop_status, seen, shown_time
@@ -128,8 +128,9 @@ class Loops:
                 code="bad-status",
                 hint=f"there are {', '.join(STATUSES)}",
             )
-        found = [row for row in self.here.service.rows() if row.headline.dialect == OF_LOOPS]
-        return [row for row in found if status in ("", loop_status(row))]
+        service = self.here.service
+        found = [row for row in service.rows() if status in ("", loop_status(row))]
+        return [row for row in found if is_loop(service, row)]
 
     def active(self) -> int:
         """How many loops run now; those that are paused or blocked do not."""

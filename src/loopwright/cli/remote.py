@@ -237,10 +237,14 @@ class Remote:
         path = f"/v1/runs/{quote(run)}/events"
         if follow:
             ended = partial(self._has_ended, run)  # only that system knows what the last event is
-            for event in self._followed(path, after, retry=retry, is_last=ended):
+            for event in self._followed(f"{path}?own=true", after, retry=retry, is_last=ended):
                 after = int(str(event["seq"]))
                 yield event
-        yield from self.get(path, after=after)["events"]
+        more: str | None = ""
+        while more is not None:
+            page = self.get(path, own="true", after=after, cursor=more or None)
+            yield from page["events"]
+            more = page["next"]
 
     def _has_ended(self, run: str, _: str) -> bool:
         try:

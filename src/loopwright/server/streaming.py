@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 
@@ -31,6 +32,7 @@ class Telling:
     told: Callable[[Numbered], object]  # what is sent for a fact; None: nothing
     whole: bool = False  # whether it has to see the facts up to `after` as well
     follow: bool = True  # else the stream ends with what there is now, and says so
+    frame: Callable[[int, Any], bytes] | None = None  # how that is written; None: as data alone
     now: Callable[[], float] = time.monotonic
 
 
@@ -56,6 +58,8 @@ class Quiet:
 
     def _left(self) -> float:
         return round(self._since + self._most - self._now(), 3)
+
+    frame: Callable[[int, Any], bytes] | None = None  # how that is written; None: as data alone
 
 
 async def stream(asked: Asked, run: str, telling: Telling) -> AsyncIterator[bytes]:
@@ -117,6 +121,8 @@ def _frame(numbered: Numbered, telling: Telling) -> bytes:
     told = telling.told(numbered)
     if told is None or numbered.seq <= telling.after:
         return b""
+    if telling.frame is not None:
+        return telling.frame(numbered.seq, told)
     return b"id: %d\ndata: %s\n\n" % (numbered.seq, msgspec.json.encode(told))
 
 

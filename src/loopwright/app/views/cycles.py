@@ -1,11 +1,14 @@
-"""The tree of a run that calls a model cycle by cycle: what each said, asked for and was told."""
+"""The tree of a run, loop by loop and cycle by cycle: what each said, asked for and was told."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, cast
 
+from loopwright.kernel.facts import EffectDone, IterationFinished, IterationStarted, StepFinished
 from loopwright.model.ids import parent_path
-from loopwright.model.record import JsonValue
+from loopwright.model.record import JsonValue, Text
+from loopwright.ports import Numbered
 
+Read = Callable[[Text | None], str]
 _LISTS = {"tool_call": "toolCalls", "tool_result": "results", "history.compressed": "compressions"}
 
 
@@ -25,6 +28,36 @@ def cycle_tree(events: Iterable[dict[str, JsonValue]]) -> list[dict[str, JsonVal
         if loop["cycles"]:
             _note(loop["cycles"][-1], kind, payload)
     return [loop for loop in loops.values() if loop["cycles"]]
+
+
+def pass_tree(facts: Iterable[Numbered], read: Read) -> list[dict[str, JsonValue]]:
+    """The same for a run that calls no model by itself: every loop with its passes, and what its
+    agent said last in each.
+    """
+    loops: dict[str, dict[str, Any]] = {}
+    passes: dict[str, dict[str, Any]] = {}
+    for fact in (one.fact for one in facts):
+        match fact:
+            case IterationStarted(path=path):
+                place = parent_path(path)
+                loop = loops.setdefault(place, {"path": place, "cycles": []})
+                passes[path] = {"cycle": fact.iteration, "text": "", "path": path}
+                loop["cycles"].append(passes[path])
+            case EffectDone(path=path) if _is_agents(fact):
+                for place in (path, parent_path(path)):
+                    if place in passes:
+                        passes[place]["text"] = read(fact.output)
+            case IterationFinished(path=path) if path in passes:
+                passes[path]["finishReason"] = fact.status
+            case StepFinished(path=path) if path in loops:
+                loops[path]["terminatedBy"] = {"reason": fact.reason, "status": fact.status}
+            case _:
+                pass
+    return list(loops.values())
+
+
+def _is_agents(fact: EffectDone) -> bool:
+    return fact.effect.rpartition("/")[2].partition("#")[0] == "agent"
 
 
 def _note(cycle: dict[str, Any], kind: str, payload: dict[str, Any]) -> None:

@@ -4,7 +4,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from loopwright.app.moments import timestamp
-from loopwright.app.views.role_cycles import SUMMARY_CHARS, Stage, cycles_of, stages_of
+from loopwright.app.views.role_cycles import (
+    SUMMARY_CHARS,
+    Stage,
+    cycles_of,
+    is_outermost,
+    stages_of,
+)
 from loopwright.app.views.summary import ReadText
 from loopwright.kernel.calls import AgentCall, ModelCall
 from loopwright.kernel.facts import (
@@ -68,7 +74,7 @@ def seen(plan: Plan, facts: Sequence[AnyFact], read: ReadText) -> Seen:
         told.iteration, told.round_status, told.stages = cycle.number, cycle.status, cycle.stages
     for fact in facts:
         match fact:
-            case IterationStarted(of=int(most)):
+            case IterationStarted(of=int(most)) if is_outermost(fact.path):
                 told.most = most
             case RunEdited(passes=int(most)):
                 told.most = most or None

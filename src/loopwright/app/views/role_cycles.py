@@ -1,5 +1,6 @@
-"""A loop of stages, iteration by iteration, read off its facts."""
+"""A loop, iteration by iteration with its stages, read off its facts."""
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -21,6 +22,7 @@ from loopwright.model.plan import Plan, only_repeat
 from loopwright.model.record import JsonValue, Text
 
 SUMMARY_CHARS = 200
+_TRY = re.compile(r"~\d+")
 
 
 @dataclass(slots=True)
@@ -84,31 +86,51 @@ class Cycle:
 def cycles_of(
     plan: Plan, facts: Sequence[AnyFact], read: Callable[[Text | None], str]
 ) -> list[Cycle]:
-    """The iterations of the only loop of a plan, in their order."""
+    """The iterations of the outermost loop of a plan, in their order; where there are several, of
+    the one that began an iteration last.
+    """
     loop = only_repeat(plan)
-    found: dict[str, Cycle] = {}
+    loops: dict[str, dict[str, Cycle]] = {"": {}}
+    newest = ""
     for fact in facts:
         match fact:
-            case IterationStarted(path=path) if path.count(".") == 1:
-                stages = stages_of(plan)
-                number = fact.iteration or len(found) + 1
-                # One that is made once more, and whatever came after it, counts from here on.
-                found = {name: one for name, one in found.items() if one.number < number}
-                found[path] = Cycle(number, stages, fact.at)
-                found[path].stages_by_id = {one.id: one for one in stages}
-            case IterationFinished(path=path) if path in found:
-                found[path].finished_at = fact.at
+            case IterationStarted(path=path) if is_outermost(path) and fact.iteration != 0:
+                newest = loop_path(path)
+                loops[newest] = _begun(plan, loops.get(newest, {}), fact)
+            case IterationFinished(path=path) if path in loops.get(loop_path(path), {}):
+                cycle = loops[loop_path(path)][path]
+                cycle.finished_at = fact.at
                 rejected = fact.status == "completed" and not fact.done and bool(loop)
-                found[path].status = "needs_rework" if rejected else fact.status
+                cycle.status = "needs_rework" if rejected else fact.status
             case StepStarted() | StepFinished() | StepSkipped() | StepKept():
-                _note(found, fact, read)
+                _note(loops[newest], fact, read)
             case EffectDone(session=str(session)) | EffectFailed(session=str(session)):
-                stage = _stage_at(found, fact.path)
+                stage = _stage_at(loops[newest], fact.path)
                 if stage is not None:
                     stage.session = session
             case _:
                 pass
-    return list(found.values())
+    return list(loops[newest].values())
+
+
+def _begun(plan: Plan, known: dict[str, Cycle], fact: IterationStarted) -> dict[str, Cycle]:
+    stages, number = stages_of(plan), fact.iteration or len(known) + 1
+    # One that is made once more, and whatever came after it, counts from here on.
+    found = {name: one for name, one in known.items() if one.number < number}
+    found[fact.path] = Cycle(number, stages, fact.at)
+    found[fact.path].stages_by_id = {one.id: one for one in stages}
+    return found
+
+
+def is_outermost(path: str) -> bool:
+    """Whether a pass is one of a loop that is in no pass of another."""
+    around = parent_path(path)
+    return "[" not in around and not any(one.isdecimal() for one in around.split("."))
+
+
+def loop_path(path: str) -> str:
+    """The loop that a pass belongs to; tries of it are one."""
+    return _TRY.sub("", parent_path(path))
 
 
 def stages_of(plan: Plan) -> list[Stage]:

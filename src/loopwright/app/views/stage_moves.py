@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from loopwright.app.views.role_cycles import stages_of
+from loopwright.app.views.role_cycles import is_outermost, stages_of
 from loopwright.kernel.facts import (
     AnyFact,
     IterationStarted,
@@ -43,7 +43,7 @@ class StageMoves:
     def take(self, numbered: Numbered) -> Move | None:
         """The move that the next fact is, if it is one."""
         fact = numbered.fact
-        if isinstance(fact, IterationStarted) and fact.path.count(".") == 1:
+        if isinstance(fact, IterationStarted) and is_outermost(fact.path):
             self._rounds[fact.path] = fact.iteration or len(self._rounds) + 1
             return None
         if not isinstance(fact, StepStarted | StepFinished | StepSkipped | StepKept):

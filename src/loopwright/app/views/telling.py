@@ -7,18 +7,21 @@ import msgspec
 from loopwright.app.dialects import rendering
 from loopwright.app.moments import timestamp
 from loopwright.app.service import Service
+from loopwright.app.views.wire import fact_on_wire
 from loopwright.errors import LoopwrightError
 from loopwright.model.record import Blob, JsonValue
 from loopwright.ports import Numbered
 
 
 class Teller:
-    """Follows one run fact by fact, from the first on."""
+    """Follows one run fact by fact, from the first on. Where a dialect has no words of its own its
+    facts are told as they are, unless `own` words are insisted on.
+    """
 
-    def __init__(self, service: Service, run: str) -> None:
-        plan = service.plan(service.facts(run)[0].fact)
+    def __init__(self, service: Service, run: str, *, own: bool = True) -> None:
+        plan = service.plan((service.log.read(run, limit=1) or service.facts(run))[0].fact)
         rendered = rendering(plan.dialect, plan, lambda text: service.read_text(_text(text)))
-        if rendered is None:
+        if rendered is None and own:
             raise LoopwrightError(
                 f"the dialect {plan.dialect} has no events of its own",
                 code="no-events",
@@ -29,6 +32,8 @@ class Teller:
 
     def take(self, numbered: Numbered) -> list[dict[str, JsonValue]]:
         """What the next fact is in the words of the dialect; `seq` is its number."""
+        if self._rendered is None:
+            return [_as_it_is(self.run, numbered)]
         return [
             {
                 "run": self.run,
@@ -40,6 +45,12 @@ class Teller:
             }
             for event in self._rendered.events(msgspec.to_builtins(numbered.fact))
         ]
+
+
+def _as_it_is(run: str, numbered: Numbered) -> dict[str, JsonValue]:
+    fact = fact_on_wire(run, numbered)
+    first: dict[str, JsonValue] = {name: fact.pop(name) for name in ("run", "seq", "at")}
+    return {**first, "type": fact.pop("kind"), "path": fact.pop("path"), "payload": fact}
 
 
 def told(

@@ -24,6 +24,7 @@ from loopwright.server.families import (
     sessions,
     setup,
     sockets,
+    told,
     webhooks,
 )
 from loopwright.server.routes import Family
@@ -48,6 +49,7 @@ FAMILIES: tuple[Family, ...] = (
     sessions.FAMILY,
     assistants.FAMILY,
     approvals.FAMILY,
+    told.FAMILY,
     assistant.FAMILY,
     sockets.FAMILY,
     webhooks.FAMILY,

@@ -1,29 +1,26 @@
-"""Runs of models with tools: what waits for an approval, what happened, and going on elsewhere."""
+"""Approvals: what a run waits for, the answers, and going on elsewhere. Whatever waits is here, not
+tool calls alone: what is no call goes by the id of its gate.
+"""
 
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import Mapping
 from typing import Annotated
 
 import msgspec
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 
 from loopwright.app.checkpoints import place_before
 from loopwright.app.forking import Fork, fork
 from loopwright.app.moments import timestamp
 from loopwright.app.problems import Problem
 from loopwright.app.views.asked import asked_call
-from loopwright.app.views.cycles import cycle_tree
-from loopwright.app.views.telling import Teller, told
 from loopwright.errors import NotFound
+from loopwright.kernel.frames import GateState
 from loopwright.model.actions import Decision
 from loopwright.model.record import JsonValue
-from loopwright.ports import OPEN_STATUSES
-from loopwright.server.families.events import EventsQuery, cursor, wants_stream
 from loopwright.server.families.runs import check_open
 from loopwright.server.routes import Answer, Asked, Body, Family, Route
-from loopwright.server.streaming import BEAT, STREAM, Quiet
 
 BASE = "/v1/runs/{run}"
-AT_ONCE = 500
 UNFIT = 422
 
 
@@ -56,23 +53,28 @@ class SwapBody(Body):
 
 
 class Pending(msgspec.Struct):
-    """A call that waits."""
+    """What waits: a call, or something else that a person is asked. That has the id of its gate,
+    no tool, and what is asked as its reason.
+    """
 
     runId: str
     callId: str
     tool: str
     args: JsonValue
     reason: str | None
+    gateId: str
+    message: str
+    answers: list[str]
 
 
 class Approvals(msgspec.Struct):
-    """All calls of a run that wait."""
+    """Everything that a run waits for."""
 
     approvals: list[Pending]
 
 
 class Resolved(msgspec.Struct):
-    """A call that was decided about."""
+    """What was decided."""
 
     runId: str
     callId: str
@@ -80,23 +82,6 @@ class Resolved(msgspec.Struct):
     approver: str
     reason: str | None
     at: str
-
-
-class Events(msgspec.Struct):
-    """What happened, in the words of the definition's own system."""
-
-    runId: str
-    events: list[dict[str, JsonValue]]
-    seq: int
-
-
-class Tree(msgspec.Struct):
-    """The cycles of a run, loop by loop."""
-
-    runId: str
-    status: str
-    parentRunId: str | None
-    loops: list[dict[str, JsonValue]]
 
 
 class Taken(msgspec.Struct):
@@ -137,29 +122,37 @@ async def rejected(asked: Asked) -> Answer:
 
 
 async def _pending(asked: Asked) -> list[tuple[str, Pending]]:
-    """The gates of a run that are about calls, with the calls."""
+    """The open gates of a run, with the calls that they are about."""
     run, service = asked.params["run"], asked.context.service
     picture = await asked.context.gallery.picture(run)
     found: list[tuple[str, Pending]] = []
     for name, gate in picture.state.gates.items():
-        call = asked_call(gate, service.read_text)
-        if call is not None:
-            reason = call["reason"]
-            one = Pending(
-                runId=run,
-                callId=str(call["id"]),
-                tool=str(call["tool"]),
-                args=call["arguments"],
-                reason=reason if isinstance(reason, str) else None,
-            )
-            found.append((name, one))
+        call = asked_call(gate, service.read_text) or _no_call(gate)
+        reason = call["reason"]
+        one = Pending(
+            runId=run,
+            callId=str(call["id"]),
+            tool=str(call["tool"]),
+            args=call["arguments"],
+            reason=reason if isinstance(reason, str) else None,
+            gateId=name,
+            message=gate.message,
+            answers=list(gate.answers),
+        )
+        found.append((name, one))
     return found
 
 
+def _no_call(gate: GateState) -> dict[str, JsonValue]:
+    return {"id": gate.gate, "tool": "", "arguments": {}, "reason": gate.message}
+
+
 async def _decide(asked: Asked, call_id: str, decision: Decision, reason: str) -> Answer:
-    gates = [name for name, one in await _pending(asked) if one.callId == call_id]
+    gates = [name for name, one in await _pending(asked) if call_id in (one.callId, name)]
     if not gates:
-        raise NotFound(f"no call {call_id[:80]!a} waits for an approval", code="approval_not_found")
+        raise NotFound(
+            f"nothing with the id {call_id[:80]!a} waits for an approval", code="approval_not_found"
+        )
     context, who = asked.context, asked.who.name
     await context.service.answer(gates[0], decision, text=reason, by=who)
     return Resolved(
@@ -170,61 +163,6 @@ async def _decide(asked: Asked, call_id: str, decision: Decision, reason: str) -
         reason=reason or None,
         at=timestamp(context.clock.now_ms()),
     )
-
-
-# -- what happened ---------------------------------------------------------------------------------
-
-
-async def events(asked: Asked) -> Answer:
-    run, query = asked.params["run"], asked.query(EventsQuery)
-    log, service = asked.context.here.log, asked.context.service
-    row = log.row(run)
-    teller = Teller(service, run)
-    if wants_stream(asked.request):
-        stream = _stream(asked, teller, cursor(asked.request, query.after))
-        return StreamingResponse(stream, media_type=STREAM, headers={"X-Accel-Buffering": "no"})
-    found = list(told(service, run, log.read(run), query.after or 0))
-    return Events(runId=run, events=found, seq=row.version)
-
-
-async def _stream(asked: Asked, teller: Teller, after: int) -> AsyncIterator[bytes]:
-    """Everything after a number, then what comes; a late comer reads the stored order."""
-    context, run, seen = asked.context, teller.run, 0
-    log, quiet = context.here.log, Quiet(context.serving.limits)
-    yield b"retry: 1000\n\n"
-    while not context.closing.is_set() and context.people.still(asked.who):
-        facts = log.read(run, after=seen, limit=AT_ONCE)
-        lines = [line for one in facts for line in _lines(teller.take(one), after)]
-        if lines:
-            yield b"".join(lines)
-            quiet.over()
-        seen = facts[-1].seq if facts else seen
-        if len(facts) == AT_ONCE:
-            continue
-        if seen >= log.version(run) and log.row(run).headline.status not in OPEN_STATUSES:
-            return
-        await context.feed.moved(run, seen, quiet.patience)
-        if quiet.too_long:
-            yield BEAT
-            quiet.over()
-
-
-def _lines(events: list[dict[str, JsonValue]], after: int) -> Iterator[bytes]:
-    for event in events:
-        seq = event["seq"]
-        assert isinstance(seq, int)
-        if seq > after:
-            kind = str(event["type"]).encode()
-            yield b"id: %d\nevent: %s\ndata: %s\n\n" % (seq, kind, msgspec.json.encode(event))
-
-
-async def tree(asked: Asked) -> Answer:
-    run, context = asked.params["run"], asked.context
-    row = context.here.log.row(run)
-    picture = await context.gallery.picture(run)
-    loops = cycle_tree(told(context.service, run, context.here.log.read(run), 0))
-    parent = picture.forked.parent if picture.forked is not None else None
-    return Tree(runId=run, status=row.headline.status, parentRunId=parent, loops=loops)
 
 
 # -- going on elsewhere ----------------------------------------------------------------------------
@@ -269,7 +207,7 @@ FAMILY = Family(
             path=f"{BASE}/approvals",
             handle=listed,
             need="viewer",
-            say="Tool calls of a run that wait for an approval",
+            say="What a run waits for: tool calls that need an approval, and every other gate",
             answer=Approvals,
         ),
         Route(
@@ -277,7 +215,7 @@ FAMILY = Family(
             path=f"{BASE}/approve",
             handle=approved,
             need="editor",
-            say="Let a tool call be run",
+            say="Let a tool call be run, or approve what another gate asks about",
             body=ApproveBody,
             answer=Resolved,
         ),
@@ -286,27 +224,9 @@ FAMILY = Family(
             path=f"{BASE}/reject",
             handle=rejected,
             need="editor",
-            say="Do not let a tool call be run, and say why",
+            say="Refuse a tool call, or reject what another gate asks about, and say why",
             body=RejectBody,
             answer=Resolved,
-        ),
-        Route(
-            method="GET",
-            path=f"{BASE}/events",
-            handle=events,
-            need="viewer",
-            say="What happened, in the words of the definition's own system",
-            query=EventsQuery,
-            answer=Events,
-            streams=True,
-        ),
-        Route(
-            method="GET",
-            path=f"{BASE}/tree",
-            handle=tree,
-            need="viewer",
-            say="A run cycle by cycle",
-            answer=Tree,
         ),
         Route(
             method="POST",

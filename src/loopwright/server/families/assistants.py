@@ -103,7 +103,7 @@ def status_of(agent_id: str, story: LoopStory | None) -> dict[str, JsonValue]:
     if story is None:
         nothing = {"run": None, "pending": None, "output": None, "error": None}
         return {"agentId": agent_id, "active": False, "state": None, **nothing}
-    review = next(iter(story.reviews.values()), None)
+    review = next(iter((story.reviews or story.questions).values()), None)
     return {
         "agentId": agent_id,
         "active": story.active,

@@ -1,12 +1,15 @@
-"""Loops of roles: start, list, look, steer, forget, in the shapes of the system they come from."""
+"""Loops: start one of roles, list, look, steer, forget, in the shapes of the system of those. Every
+run that repeats something is here, by whichever door it was started; what only loops of roles have
+is empty for the others.
+"""
 
 from dataclasses import replace
 
 import msgspec
 
-from loopwright.app.dialects import OF_LOOPS
 from loopwright.app.loop_records import figures, forget
 from loopwright.app.preparing import choices
+from loopwright.app.registry import is_loop, loop_row
 from loopwright.app.role_loops import Loops, LoopWish
 from loopwright.app.sessions import Sessions
 from loopwright.app.views.loop_sheets import Sheet, sheet
@@ -56,11 +59,8 @@ def loops_for(asked: Asked) -> Loops:
 
 
 def row_of(asked: Asked) -> RunRow:
-    """The loop that is asked about, by its whole id; NotFound for other runs too."""
-    row = asked.context.here.log.row(asked.params["loop"])
-    if row.headline.dialect != OF_LOOPS:
-        raise NotFound(f"{row.run} is no loop of roles")
-    return row
+    """The loop that is asked about, by its whole id, whoever started it."""
+    return loop_row(asked.context.service, asked.params["loop"])
 
 
 def sheet_of(asked: Asked) -> Sheet:
@@ -89,25 +89,25 @@ def _page(context: Context, query: LoopsQuery, before: str | None) -> list[RunRo
     found: list[RunRow] = []
     while len(found) <= query.limit:
         rows = context.here.log.rows(before=before, limit=AT_ONCE)
-        found += [row for row in rows if _fits(row, query)]
+        found += [row for row in rows if _fits(context, row, query)]
         if len(rows) < AT_ONCE:
             break
         before = rows[-1].run
     return found
 
 
-def _fits(row: RunRow, query: LoopsQuery) -> bool:
-    if row.headline.dialect != OF_LOOPS:
-        return False
+def _fits(context: Context, row: RunRow, query: LoopsQuery) -> bool:
     if query.status and loop_status(row) != query.status:
         return False
     headless = HEADLESS.get((query.headless or "").lower())
-    return headless is None or headless is (not row.headline.session)
+    if headless is not None and headless is bool(row.headline.session):
+        return False
+    return is_loop(context.service, row)
 
 
 def _active(context: Context) -> int:
     rows = context.here.log.rows(statuses=("running",))
-    return sum(row.headline.dialect == OF_LOOPS for row in rows)
+    return sum(is_loop(context.service, row) for row in rows)
 
 
 async def active(asked: Asked) -> Answer:
@@ -226,7 +226,7 @@ FAMILY = Family(
             path=BASE,
             handle=listed,
             need="viewer",
-            say="Loops of roles, newest first",
+            say="Loops, newest first, by whichever door they were started",
             query=LoopsQuery,
             answer=ManyLoops,
         ),
