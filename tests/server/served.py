@@ -166,8 +166,9 @@ class _Thread(threading.Thread):
             handle = stack.enter_context(holding(self.settings.home)) if self.held else None
             context, app = await stack.enter_async_context(living(self.settings, self.how))
             if handle is not None:
-                await stack.enter_async_context(home_door(context))
-                announce(handle, Held(pid=os.getpid(), url=self.how.url, version="0"))
+                has_line = await stack.enter_async_context(home_door(context))
+                held = Held(pid=os.getpid(), url=self.how.url, version="0", has_line=has_line)
+                announce(handle, held)
             server = quiet_server(app, self.how)
             first = context.access.first_token()
             self.one = Served(self.how.port, self.folder, context, asyncio.get_running_loop())

@@ -112,6 +112,25 @@ def test_a_long_run_is_kept_as_it_ended(tmp_path: Path, monkeypatch: pytest.Monk
         assert own("GET", f"/api/v1/runs/{run}/snapshot").status == 404
 
 
+def test_long_runs_of_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was made before a server started is folded before somebody asks."""
+    monkeypatch.setattr(room, "FOLLOW_SECONDS", 0.05)
+    with served(tmp_path) as own:
+        run, token = ended(own, 9), own.token
+        short = ended(own, 1)
+        assert own.call(lambda: own.context.cards.card(PICTURE, run)) is None
+    monkeypatch.setattr(room, "LONG", 20)
+    with served(tmp_path) as own, monkeypatch.context() as blind:
+        own.token = token
+        for _ in range(200):
+            if own.call(lambda: own.context.cards.card(PICTURE, run)) is not None:
+                break
+            asyncio.run(asyncio.sleep(0.02))
+        assert own.call(lambda: own.context.cards.card(PICTURE, short)) is None
+        blind.setattr(room, "Picture", no_picture)
+        assert own("GET", f"/api/v1/runs/{run}/snapshot").json["iterations"] == 9
+
+
 def no_picture(*_: Any) -> Picture:
     raise AssertionError("the log is read")
 

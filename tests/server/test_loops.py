@@ -14,6 +14,7 @@ from mcp import ClientSession
 from mcp.client.stdio import StdioServerParameters, stdio_client
 
 from loopwright.app.pulse import LOOPS, TASKS
+from loopwright.errors import StorageError
 from loopwright.server.context import Limits
 from tests.server.served import Reply, Served, served
 from tests.server.talking import tab, talk
@@ -428,7 +429,30 @@ def test_definitions(shared: Served) -> None:
     refused(shared("DELETE", place, headers={"If-Match": '"x"'}), 409, "version_conflict")
     assert shared("DELETE", place).json == {"deleted": True, "id": "pair"}
     refused(shared("GET", place), 404, "not_found")
+    rows = shared.context.cards.audited(subject="pair")
+    assert [row.action for row in rows] == [
+        "loop-definition.deleted",
+        "loop-definition.saved",
+        "loop-definition.saved",
+    ]
     refused(shared("DELETE", f"{BASE}/definitions/harness"), 409, "conflict")
+
+
+def test_no_definition_is_written_without_its_record(
+    shared: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the record cannot be written, the file is not either."""
+    full = StorageError("the disk is full", code="full")
+
+    def refuse(*_: object, **__: object) -> None:
+        raise full
+
+    place = f"{BASE}/definitions/unwritten"
+    body = {**DEFINITION, "description": "x"}
+    with monkeypatch.context() as patch:
+        patch.setattr(shared.context.here.log, "change", refuse)
+        assert shared("PUT", place, body, headers={"If-None-Match": "*"}).status >= 500
+    refused(shared("GET", place), 404, "not_found")
 
 
 @pytest.mark.item("coqui-68")

@@ -27,10 +27,12 @@ from loopwright.app.home_line import (
     Refused,
     as_line,
     held_by,
+    path_of,
     socket_path,
 )
 from loopwright.app.preparing import LoopWish, Wish, prepare_loop
-from loopwright.app.served import Line, ServedDriver, reach
+from loopwright.app.reaching import Line, reach
+from loopwright.app.served import ServedDriver
 from loopwright.app.settings import Settings
 from loopwright.app.wiring import near
 from loopwright.errors import Conflict, LoopwrightError, NotFound, StorageError
@@ -150,6 +152,40 @@ def test_what_agents_say_is_shown_as_they_say_it(lw: Place, server: Served) -> N
     assert "late" in rest
 
 
+def test_another_budget_is_not_left_to_the_server(lw: Place, server: Served) -> None:
+    """What all runs may spend, and which servers of tools there are, is said by the settings of
+    whoever drives: where they are others, the command drives itself.
+    """
+    lw.write("loopwright.toml", "[budget]\nusd_total = 2\n")
+    told = lw("run", lw.loop(lw.script("a", "b", "c")), "--json")
+    assert told.json["status"] == "completed"
+    assert WORDS not in told.err
+    assert "is left out: it has another budget, or other servers of tools" in told.err
+
+
+def test_what_an_agent_starts_stays_with_it(
+    lw: Place, server: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A command inside of a run drives itself: behind the wall of that run, and with its end."""
+    outer = lw("run", lw.loop(lw.script("a"), until={"person": True}), "--json").json["run"]
+    monkeypatch.setenv("LOOPWRIGHT_RUN", outer)
+    told = lw("run", lw.loop(lw.script("a", "b", "c")), "--json")
+    assert told.json["status"] == "completed"
+    assert WORDS not in told.err
+
+
+def test_detached_here(lw: Place, server: Served) -> None:
+    """A process of its own drives it, and not the server."""
+    args = [*stepping(lw)[:-1], "--detach", "--here", "--json"]
+    told = lw.real(*args)
+    until((lw.folder / "begun").exists)
+    [item] = lw("ls", "--json").json["runs"]
+    assert (item["run"], item["status"]) == (told.json["run"], "running")
+    assert item["driver"] not in (None, os.getpid())
+    (lw.folder / "go").touch()
+    until(lambda: lw("ls", "--json").json["runs"][0]["status"] == "completed")
+
+
 def test_detached_without_a_process_of_its_own(lw: Place, server: Served) -> None:
     """The server drives it, so no other process is needed."""
     told = lw("run", lw.loop(lw.script("a", "b", "c")), "--detach")
@@ -207,6 +243,7 @@ def test_a_chat_goes_on_at_the_server(lw: Place, serve: Serve, server: Served) -
     told = lw.real("chat", "--agent", MODEL, stdin=b"Hi\nWhat is the code?\n")
     assert (told.code, told.out) == (0, "Hello.\nI look.\nIt is 7.\n"), told.err
     assert len(model.requests) == 3
+    assert WORDS in told.err
     [row] = server.context.here.log.rows()
     assert owner_of(server, row.run) == token_of(server)
 
@@ -269,7 +306,9 @@ def started(lw: Place, place: Process) -> "subprocess.Popen[bytes]":
     process = lw.start(*stepping(lw))
     until((lw.folder / "begun").exists)
     [item] = lw("ls", "--json").json["runs"]
-    assert item["driver"] == place.process.pid
+    if item["driver"] != place.process.pid:
+        process.kill()
+        raise AssertionError(process.communicate(timeout=20)[1])
     return process
 
 
@@ -313,7 +352,8 @@ def test_the_server_is_started_again(
             return here.log.row(run).headline.status
 
     assert asyncio.run(seen_through()) == "completed"
-    assert said == []
+    assert len(said) == 1
+    assert said[0].startswith(f"{WORDS}, process {place.process.pid}")
     assert not (tmp_path / "home" / SOCKET).exists()
 
 
@@ -339,6 +379,59 @@ def test_a_command_that_is_told_to_leave(lw: Place, tmp_path: Path) -> None:
         until(lambda: lw("ls", "--json").json["runs"][0]["status"] == "completed")
 
 
+def test_two_commands_watch_and_the_server_is_killed(lw: Place, tmp_path: Path) -> None:
+    """One of them drives on, and the other goes on watching."""
+    with serving(tmp_path) as place:
+        first = started(lw, place)
+        second = lw.start("resume", "last", "--json")
+        until(lambda: WORDS.encode() in _said(second))
+        assert place.end(signal.SIGKILL) == -signal.SIGKILL
+    pids = (first.pid, second.pid)
+    until(lambda: lw("ls", "--json").json["runs"][0]["driver"] in pids)
+    for process in (first, second):
+        ended, _ = finish(lw, process)
+        assert (ended["status"], ended["iterations"]) == ("completed", 2)
+
+
+def _said(process: "subprocess.Popen[bytes]") -> bytes:
+    """What a command has said up to now; it is lost for whoever reads later."""
+    assert process.stderr is not None
+    os.set_blocking(process.stderr.fileno(), False)
+    try:
+        return process.stderr.read() or b""
+    finally:
+        os.set_blocking(process.stderr.fileno(), True)
+
+
+def test_ctrl_c_lets_the_pass_come_to_its_end(lw: Place, tmp_path: Path) -> None:
+    """The command leaves when the pass that was under way has ended, as it does without a server;
+    then the run is paused.
+    """
+    with serving(tmp_path) as place:
+        process = started(lw, place)
+        process.send_signal(signal.SIGINT)
+        until(lambda: lw("ls", "--json").json["runs"][0]["status"] == "paused")
+        assert process.poll() is None
+        (lw.folder / "go").touch()
+        _, err = process.communicate(timeout=20)
+        assert process.returncode == 128 + signal.SIGINT, err
+        [item] = lw("ls", "--json").json["runs"]
+        assert (item["status"], item["iterations"]) == ("paused", 1)
+        assert lw.kinds(item["run"]).count("iteration.finished") == 1
+
+
+def test_leaving_when_the_server_has_just_gone(lw: Place, tmp_path: Path) -> None:
+    """Nobody drives the run then, so nobody is said to."""
+    with serving(tmp_path) as place:
+        process = started(lw, place)
+        place.end(signal.SIGKILL)
+        until(lambda: lw("ls", "--json").json["runs"][0]["left_behind"])
+        process.terminate()
+        _, err = process.communicate(timeout=20)
+    assert b"goes on at the server" not in err
+    assert b"takes it up again" in err
+
+
 def test_a_server_that_does_not_answer(lw: Place, tmp_path: Path) -> None:
     """It is left out, and that is said."""
     script = lw.loop(lw.script("a", "b", "c"))
@@ -360,7 +453,7 @@ def said_by(home: Path) -> tuple[Line | None, list[str]]:
     said: list[str] = []
 
     async def asked() -> Line | None:
-        line = await reach(home, said.append, seconds=0.3)
+        line = await reach(Settings(home=home), said.append, seconds=0.3)
         if line is not None:
             line.close()
         return line
@@ -374,6 +467,49 @@ def test_no_server(tmp_path: Path) -> None:
     (tmp_path / RECORD).write_text('{"pid": 1, "url": "", "version": ""}')
     assert held_by(tmp_path) is None
     assert said_by(tmp_path) == (None, [])
+
+
+def test_a_record_that_is_none(tmp_path: Path) -> None:
+    """Whatever lies there, nobody waits for it."""
+    os.mkfifo(tmp_path / RECORD)
+    assert held_by(tmp_path) is None
+
+
+def test_a_path_that_is_no_text() -> None:
+    """It is told apart all the same."""
+    paths = {path_of({"PATH": one}) for one in ("/bin", "/bin:/tmp/\udcff", "")}
+    assert len(paths) == 3
+    assert all(one.isalnum() for one in paths)
+
+
+def test_a_server_that_could_not_open_its_door(lw: Place, tmp_path: Path) -> None:
+    """Commands do not wait for it."""
+    (tmp_path / "home" / SOCKET).mkdir(parents=True)
+    with served(tmp_path, held=True):
+        told = lw("run", lw.loop(lw.script("a", "b", "c")), "--json")
+    assert told.json["status"] == "completed"
+    assert "is left out: it takes nothing from commands" in told.err
+
+
+def test_a_socket_that_was_taken_away(lw: Place, server: Served, tmp_path: Path) -> None:
+    """Nobody waits for what will not come back."""
+    (tmp_path / "home" / SOCKET).unlink()
+    told = lw("run", lw.loop(lw.script("a", "b", "c")), "--json")
+    assert told.json["status"] == "completed"
+    assert "is left out: no such file" in told.err
+
+
+def test_no_more_commands_than_a_server_can_hold(
+    tmp_path: Path, server: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One too many is hung up on."""
+    monkeypatch.setattr(door_room, "MOST", 1)
+    with socket.socket(socket.AF_UNIX) as one, socket.socket(socket.AF_UNIX) as other:
+        for sock in (one, other):
+            sock.settimeout(10)
+            sock.connect(str(tmp_path / "home" / SOCKET))
+        assert b"hello" in one.recv(1_000)
+        assert other.recv(1_000) == b""
 
 
 def test_one_that_is_just_starting(tmp_path: Path) -> None:
@@ -408,7 +544,7 @@ def test_one_that_speaks_otherwise(tmp_path: Path, first: bytes, words: str) -> 
         with socket_path(tmp_path) as path:
             other = await asyncio.start_unix_server(speak, path)
         async with other:
-            assert await reach(tmp_path, said.append, seconds=0.3) is None
+            assert await reach(Settings(home=tmp_path), said.append, seconds=0.3) is None
         return said
 
     with holding(tmp_path) as handle:

@@ -3,10 +3,10 @@
 import asyncio
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from loopwright.app.home_line import held_by
-from loopwright.app.opening import open_reader
+from loopwright.app.opening import open_reader, this_owner
 from loopwright.app.served import ServedDriver
 from loopwright.app.service import Start
 from loopwright.app.settings import Settings
@@ -30,32 +30,40 @@ def start_in_background(settings: Settings, start: Start, *, alone: bool = False
     takes it up and drives it until it rests.
     """
     if not alone and held_by(settings.home) is not None:
-        return asyncio.run(_start_at_server(settings, start))
+        served = asyncio.run(_start_at_server(settings, start))
+        if served is not None:
+            return served
     service = open_reader(settings)
     try:
-        run = asyncio.run(service.start(start))
+        # Ours until the other process is there: no server takes it up in between.
+        held = replace(start, owner=this_owner() if alone else None)
+        run = asyncio.run(service.start(held))
         state = service.state(run)
         seen = summary(state, service.read_text)
     finally:
         service.log.close()
-    return Detached(run=run, pid=drive_in_background(settings, run), summary=seen)
+    return Detached(run=run, pid=drive_in_background(settings, run, alone=alone), summary=seen)
 
 
-async def _start_at_server(settings: Settings, start: Start) -> Detached:
+async def _start_at_server(settings: Settings, start: Start) -> Detached | None:
+    """None where there is no server that takes it."""
     async with near(settings) as here:
+        driver = here.driver
+        if not isinstance(driver, ServedDriver):
+            return None
         run = await here.service.start(start)
         seen = summary(here.service.state(run), here.service.read_text)
-        driver = here.driver
-        pid = await driver.taken_up(run) if isinstance(driver, ServedDriver) else None
+        pid = await driver.taken_up(run)
     return Detached(run=run, pid=pid or drive_in_background(settings, run), summary=seen)
 
 
-def drive_in_background(settings: Settings, run: str) -> int:
+def drive_in_background(settings: Settings, run: str, *, alone: bool = False) -> int:
     """Start a process that takes a run up; its id. It outlives its terminal and writes what it has
     to say into a file of its own.
     """
     home = str(settings.home)
     command = [sys.executable, "-m", "loopwright", "--data-dir", home, "--no-color", "resume", run]
+    command += ["--here"] if alone else []
     try:
         settings.logs.mkdir(parents=True, exist_ok=True, mode=0o700)
         with (settings.logs / f"{run}.log").open("ab") as log:

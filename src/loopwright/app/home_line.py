@@ -7,14 +7,18 @@ and hear what its agents say and that it moved. Whatever is lost on the line sta
 
 import contextlib
 import fcntl
+import hashlib
 import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Literal, TypeAlias
 
 import msgspec
+
+from loopwright.app.settings import Settings
 
 RECORD = "server.json"
 SOCKET = "server.sock"
@@ -32,6 +36,7 @@ class Held(msgspec.Struct):
     url: str
     version: str
     public: str = ""  # how others call it, where that is something else
+    has_line: bool = True  # commands can reach it
 
 
 # -- what is said ----------------------------------------------------------------------------------
@@ -43,8 +48,9 @@ class Hello(msgspec.Struct, tag="hello", frozen=True):
     protocol: int
     version: str
     pid: int
-    path: str = ""  # where it looks for programs
+    path: str = ""  # the hash of where it looks for programs
     keys: tuple[str, ...] = ()  # names of keys that it has
+    limits: str = ""  # the hash of its budget and its servers of tools
 
 
 class Drive(msgspec.Struct, tag="drive", frozen=True):
@@ -85,6 +91,10 @@ class Said(msgspec.Struct, tag="said", frozen=True):
     text: str
 
 
+class Beat(msgspec.Struct, tag="beat", frozen=True):
+    """It is still there."""
+
+
 class Troubled(msgspec.Struct, tag="troubled", frozen=True):
     """Something keeps the server from driving a run on; it is tried again."""
 
@@ -92,12 +102,26 @@ class Troubled(msgspec.Struct, tag="troubled", frozen=True):
     message: str
 
 
-FromServer: TypeAlias = Hello | Driven | Refused | Moved | Said | Troubled
+FromServer: TypeAlias = Hello | Driven | Refused | Moved | Said | Beat | Troubled
 
 
 def keys_of(environment: Mapping[str, str]) -> tuple[str, ...]:
     """Names of the variables that hold keys of models and agents; never what is in them."""
     return tuple(sorted(name for name, text in environment.items() if text and _KEY.search(name)))
+
+
+def path_of(environment: Mapping[str, str]) -> str:
+    """What tells two PATHs apart."""
+    return _hashed(os.fsencode(environment.get("PATH", "")))
+
+
+def limits_of(settings: Settings) -> str:
+    """What tells two budgets, and two sets of servers of tools, apart."""
+    return _hashed(msgspec.json.encode([asdict(settings.budget), settings.mcp], order="sorted"))
+
+
+def _hashed(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()[:16]
 
 
 def as_line(message: FromServer | Drive) -> bytes:
@@ -110,7 +134,7 @@ def as_line(message: FromServer | Drive) -> bytes:
 def held_by(home: Path) -> Held | None:
     """The server of a home, if there is one right now; its pid is 0 while it is just starting."""
     try:
-        handle = os.open(home / RECORD, os.O_RDONLY)
+        handle = os.open(home / RECORD, os.O_RDONLY | os.O_NONBLOCK)
     except OSError:
         return None
     try:

@@ -7,7 +7,7 @@ it hid. A run that is under way keeps the definition it was started with.
 """
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import unified_diff
 from importlib import import_module
@@ -161,9 +161,13 @@ class Library:
 
     # -- writing ---------------------------------------------------------------------------------
 
-    def save(self, name: str, data: bytes, *, expected: str) -> tuple[Listed, bool]:
+    def save(
+        self, name: str, data: bytes, *, expected: str, noted: Callable[[], None] = lambda: None
+    ) -> tuple[Listed, bool]:
         """Write a definition of the person's own, and whether it is new. `expected` is the version
-        it replaces, or `*` for none: who has seen another version has to look again.
+        it replaces, or `*` for none: who has seen another version has to look again. `noted` is
+        called when nothing stands against it, before it is written: a file and a record cannot
+        change in one transaction, and no change may be without its record.
         """
         made = parse_definition(data, file=name, force=OF_LOOPS)
         if made.plan.name != name:
@@ -172,10 +176,13 @@ class Library:
         known = next((one for one in self._in("user") if one.name == name), None)
         _check_version(name, known, expected)
         place = Path(known.file) if known is not None else self.folders["user"] / f"{name}{ENDING}"
+        noted()
         _write(place, data)
         return self.get(name), known is None
 
-    def delete(self, name: str, *, expected: str | None = None) -> None:
+    def delete(
+        self, name: str, *, expected: str | None = None, noted: Callable[[], None] = lambda: None
+    ) -> None:
         """Delete a definition of the person's own; what it hid is back then."""
         known = next((one for one in self._in("user") if one.name == name), None)
         if known is None:
@@ -184,6 +191,7 @@ class Library:
             raise Conflict(message, code="not-yours", hint="only files in your own folder are")
         if expected is not None:
             _check_version(name, known, expected)
+        noted()
         try:
             Path(known.file).unlink(missing_ok=True)
         except OSError as error:

@@ -41,7 +41,7 @@ async def serve(
             row.run
             for row in here.log.rows(statuses=OPEN_STATUSES)
             if row.owner == mine and row.headline.status == "running"
-        ]
+        ] + here.driver.stranded()
     for run in left:
-        drive_in_background(settings, run)
+        drive_in_background(settings, run, alone=alone)
     return left

@@ -4,16 +4,16 @@ A program that an agent runs knows its run by its environment. A run that is sta
 child of it: one level deeper, and it has no more to spend than its parent has left.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
 
-from loopwright.errors import LoopwrightError, NotFound
+from loopwright.errors import LoopwrightError, NotFound, StorageError
 from loopwright.kernel.facts import RunStarted, Usage
 from loopwright.kernel.state import State
 from loopwright.model.policy import Limits
-from loopwright.ports import EventLog
+from loopwright.ports import EventLog, RunRow
 
 MOST_DEPTH = 5
 PARENT, DEPTH = "LOOPWRIGHT_RUN", "LOOPWRIGHT_DEPTH"
@@ -55,6 +55,28 @@ def nested(runs: Runs, limits: Limits, env: Mapping[str, str]) -> Nest:
         return Nest(limits, above, depth)
     around = runs.state(above).plan.limits
     return Nest(_within(limits, around, _used(runs, parent)), above, depth)
+
+
+def superseded(log: EventLog, rows: Iterable[RunRow]) -> set[str]:
+    """Of runs that somebody left behind, those whose parent will not wait for them: it was ended,
+    or it makes the pass again that had started them, and with it another such run.
+    """
+    return {row.run for row in rows if row.headline.status == "running" and _is_lost(log, row.run)}
+
+
+def adoptable(log: EventLog, rows: Sequence[RunRow]) -> list[RunRow]:
+    """The others."""
+    lost = superseded(log, rows)
+    return [row for row in rows if row.run not in lost]
+
+
+def _is_lost(log: EventLog, run: str) -> bool:
+    try:
+        [first] = log.read(run, limit=1)
+        parent = first.fact.parent if isinstance(first.fact, RunStarted) else None
+        return parent is not None and log.row(parent).headline.status != "completed"
+    except (NotFound, StorageError, ValueError):  # of another data directory, or damaged
+        return False
 
 
 def _first(runs: Runs, run: str) -> RunStarted | None:

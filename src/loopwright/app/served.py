@@ -10,30 +10,25 @@ import os
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from pathlib import Path
 
-import msgspec
-
-from loopwright import __version__, errors
+from loopwright import errors
 from loopwright.app.home_line import (
-    LINE_BYTES,
-    PROTOCOL,
-    Drive,
     Driven,
     FromServer,
-    Hello,
     Moved,
     Refused,
     Said,
     Troubled,
-    as_line,
     held_by,
     keys_of,
-    socket_path,
+    path_of,
 )
 from loopwright.app.opening import owner_alive
+from loopwright.app.reaching import HELLO_S, KNOCK_S, Line, Say, reach
+from loopwright.app.settings import Settings
 from loopwright.errors import Conflict, LoopwrightError, NotFound
 from loopwright.kernel.facts import RunStarted
+from loopwright.kernel.fold import fold
 from loopwright.model.plan import Plan
 from loopwright.ports import (
     OPEN_STATUSES,
@@ -49,87 +44,11 @@ from loopwright.ports import (
 from loopwright.runtime.driver import LocalDriver, already_driven, has_work
 from loopwright.runtime.senses import SchemaCheck
 
-HELLO_S = 5.0
-KNOCK_S = 0.05
 TICK_S = 0.25
 GONE_S = 5.0  # without a server until this process drives on itself
 SILENT_S = 15.0
-_DECODER = msgspec.json.Decoder(FromServer)
+BRIEF_S = 0.5
 DRAINING = "draining"
-Say = Callable[[str], None]
-
-
-class Line:
-    """A command's end of the line."""
-
-    def __init__(
-        self, hello: Hello, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> None:
-        self.pid = hello.pid
-        self.hello = hello
-        self._reader = reader
-        self._writer = writer
-
-    def drive(self, run: str) -> None:
-        if not self._writer.is_closing():
-            self._writer.write(as_line(Drive(run)))
-
-    async def hear(self, take: Callable[[FromServer], None]) -> None:
-        """Hand on what is said, until the other end hangs up."""
-        with contextlib.suppress(OSError, ValueError):
-            while line := await self._reader.readline():
-                with contextlib.suppress(msgspec.DecodeError):  # a later version says more
-                    take(_DECODER.decode(line))
-        self.close()
-
-    def close(self) -> None:
-        self._writer.close()
-
-
-async def reach(home: Path, say: Say, seconds: float = HELLO_S) -> Line | None:
-    """The line to the server of a home; None where there is none, or none that answers."""
-    end = time.monotonic() + seconds
-    while (held := held_by(home)) is not None:
-        try:
-            async with asyncio.timeout(max(KNOCK_S, end - time.monotonic())):
-                line = await _connected(home, say)
-        except (FileNotFoundError, ConnectionError) as error:
-            if time.monotonic() > end:
-                _without(say, held.pid, str(error.strerror or error).lower())
-                return None
-            await asyncio.sleep(KNOCK_S)  # it is just starting, or about to leave
-        except TimeoutError:
-            _without(say, held.pid, "it does not answer")
-            return None
-        except OSError as error:
-            _without(say, held.pid, str(error.strerror or error).lower())
-            return None
-        else:
-            return line
-    return None
-
-
-async def _connected(home: Path, say: Say) -> Line | None:
-    with socket_path(home) as path:
-        reader, writer = await asyncio.open_unix_connection(path, limit=LINE_BYTES)
-    try:
-        hello = _DECODER.decode(await reader.readline())
-    except (ValueError, asyncio.CancelledError) as error:
-        writer.close()
-        if isinstance(error, asyncio.CancelledError):
-            raise
-        raise ConnectionResetError("it hung up") from error
-    if isinstance(hello, Hello) and hello.protocol == PROTOCOL:
-        return Line(hello, reader, writer)
-    writer.close()
-    version = hello.version if isinstance(hello, Hello) else "unknown"
-    _without(say, 0, f"it is version {version} and this is version {__version__}")
-    return None
-
-
-def _without(say: Say, pid: int, why: str) -> None:
-    who = f" (process {pid})" if pid else ""
-    say(f"warning: the server of this home{who} is left out: {why}; runs are driven here")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,7 +56,7 @@ class Server:
     """The server of a home, and what comes of it that it tells."""
 
     line: Line
-    home: Path
+    settings: Settings
     bus: Bus
     heard: Callable[[str, int], None]  # a run has facts up to this number
     say: Say
@@ -150,6 +69,7 @@ class _Handed:
     moved: asyncio.Event = field(default_factory=asyncio.Event)
     answered: asyncio.Event = field(default_factory=asyncio.Event)
     refusal: LoopwrightError | None = None
+    seq: int = 0  # the newest fact that the server spoke of
 
 
 class ServedDriver(LocalDriver):
@@ -170,13 +90,14 @@ class ServedDriver(LocalDriver):
         self._line: Line | None = server.line
         self._server = server
         self._handed: dict[str, _Handed] = {}
+        self._heard_at = time.monotonic()
         self._listening: asyncio.Future[None] | None = None
 
     def server_words(self) -> str:
         """Who drives in our place; programs are started there, with what it has."""
         hello = self._server.line.hello
         lacks = [f"no {name}" for name in keys_of(os.environ) if name not in hello.keys]
-        if hello.path != os.environ.get("PATH", ""):
+        if hello.path != path_of(os.environ):
             lacks.insert(0, "another PATH")
         more = f" (it has {', '.join(lacks)}; --here drives with yours)" if lacks else ""
         return f"driven by the server of this home, process {self.server_pid}{more}"
@@ -184,6 +105,20 @@ class ServedDriver(LocalDriver):
     @property
     def _alone(self) -> bool:
         return self.server_pid is None
+
+    @property
+    def is_served(self) -> bool:
+        return self._line is not None
+
+    def stranded(self) -> list[str]:
+        """Runs that the server left and that nobody has taken up since."""
+        if self.is_served:
+            return []
+        return [run for run in self._handed if self._is_open(run) and not self._living(run)]
+
+    def _living(self, run: str) -> Owner | None:
+        owner = self.log.row(run).owner
+        return owner if owner is not None and owner_alive(owner) else None
 
     # -- handing over ------------------------------------------------------------------------------
 
@@ -222,6 +157,8 @@ class ServedDriver(LocalDriver):
         return [row.run for row in left if has_work(row.headline)]
 
     def _hand(self, run: str) -> None:
+        if not self._handed:
+            self._server.say(self.server_words())
         handed = self._handed.setdefault(run, _Handed())
         handed.refusal = None
         handed.answered.clear()
@@ -230,34 +167,72 @@ class ServedDriver(LocalDriver):
 
     def _check(self, run: str) -> None:
         """Refuse what a third process drives."""
-        other = self.log.row(run).owner
-        if other is None or other.pid == self.server_pid or not owner_alive(other):
-            return
-        raise already_driven(run, other)
+        other = self._living(run)
+        if other is not None and other.pid != self.server_pid:
+            raise already_driven(run, other)
 
     async def taken_up(self, run: str) -> int | None:
-        """Wait until the server has a run; its pid. None when this process drives it after all."""
+        """Wait until the server has a run; its pid. None when it does not answer, or has gone."""
         handed = self._handed.get(run)
-        while handed is not None and not self._alone and not handed.answered.is_set():
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(handed.answered.wait(), TICK_S)
-        if handed is not None and handed.refusal is not None:
+        if handed is None or self._alone:
+            return None
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(handed.answered.wait(), HELLO_S)
+        if handed.refusal is not None:
             raise handed.refusal
-        return self.server_pid
+        return self.server_pid if handed.answered.is_set() else None
 
     # -- waiting -----------------------------------------------------------------------------------
 
     async def rest(self, run: str) -> None:
         handed = self._handed.get(run)
-        while handed is not None and not self._alone:
+        while handed is not None and (not self._alone or self._is_elsewhere(run)):
             handed.moved.clear()
             if handed.refusal is not None:
                 raise handed.refusal
-            if self.log.row(run).headline.status != "running":
+            version = self.log.version(run)
+            if self._rests(run):
+                await self._hear_out(handed, version)
                 return
+            self._tell_silence()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(handed.moved.wait(), TICK_S)
         await super().rest(run)
+
+    async def _hear_out(self, handed: _Handed, version: int) -> None:
+        """What agents said before a fact is said before it here, too: the log may be quicker than
+        the line, which is waited for a moment.
+        """
+        end = time.monotonic() + TICK_S
+        while self._line is not None and handed.seq < version and time.monotonic() < end:
+            handed.moved.clear()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(handed.moved.wait(), end - time.monotonic())
+
+    def _rests(self, run: str) -> bool:
+        """Whether nothing but a person moves a run on. A pause lets what is under way come to its
+        end first.
+        """
+        status = self.log.row(run).headline.status
+        if status != "paused":
+            return status != "running"
+        facts = [numbered.fact for numbered in self.log.read(run)]
+        return not fold(self._plan(facts[0]), facts).pending
+
+    def _is_elsewhere(self, run: str) -> bool:
+        """Whether another process was quicker to take up what the server left."""
+        if super().is_driving(run):
+            return False
+        if self._living(run) is None and self._is_open(run):
+            super().wake(run)
+            return False
+        return True
+
+    def _tell_silence(self) -> None:
+        now = time.monotonic()
+        if self._line is not None and now - self._heard_at > SILENT_S:
+            self._heard_at = now
+            self._server.say("the server of this home does not answer; still waiting for it")
 
     def is_driving(self, run: str) -> bool:
         if self._alone or run not in self._handed:
@@ -273,22 +248,32 @@ class ServedDriver(LocalDriver):
 
     async def _listen(self) -> None:
         while self._line is not None:
+            began = time.monotonic()
             await self._line.hear(self._take)
             self._line = None
+            if time.monotonic() - began < BRIEF_S:  # one that hangs up at once is not hurried
+                await asyncio.sleep(BRIEF_S)
             self._line = await self._again()
             if self._line is not None:
-                self.server_pid = self._line.pid
-                for run in filter(self._is_open, self._handed):
-                    self._hand(run)
+                self._begin_again(self._line)
         self._go_on_here()
+
+    def _begin_again(self, line: Line) -> None:
+        """Hand everything to the next server, and look at what was missed meanwhile."""
+        self.server_pid = line.pid
+        for run in self._handed:
+            with contextlib.suppress(LoopwrightError):  # the disk may come back
+                self._told_moved(run, self.log.version(run))
+                if self._is_open(run):
+                    self._hand(run)
 
     async def _again(self) -> Line | None:
         """The next server of this home, should one come soon."""
         gone_at = silent_at = time.monotonic()
         while time.monotonic() - gone_at < GONE_S:
-            if held_by(self._server.home) is not None:  # this one leaves, or the next one comes
+            if held_by(self._server.settings.home) is not None:  # one leaves, or the next one comes
                 gone_at = time.monotonic()
-                if line := await reach(self._server.home, lambda _: None, TICK_S):
+                if line := await reach(self._server.settings, lambda _: None, TICK_S):
                     return line
             if time.monotonic() - silent_at > SILENT_S:
                 silent_at = time.monotonic()
@@ -300,18 +285,28 @@ class ServedDriver(LocalDriver):
         """Drive what the server left."""
         self.server_pid = None
         left = [run for run in self._handed if self._is_open(run)]
-        if left:
+        mine = [run for run in left if self._taken_here(run)]
+        if mine:
             self._server.say("the server of this home has gone; this process drives on")
-        for run in left:
-            try:
-                super().wake(run)
-            except LoopwrightError as error:
-                self.trouble(run, error)
         for handed in self._handed.values():
             handed.moved.set()
             handed.answered.set()
 
+    def _taken_here(self, run: str) -> bool:
+        try:
+            super().wake(run)
+        except LoopwrightError as error:
+            if error.code != "already-driven":  # another command that waited for it, too
+                self.trouble(run, error)
+            return False
+        return True
+
+    def _told_moved(self, run: str, seq: int) -> None:
+        with contextlib.suppress(Exception):  # a view that fails must not end the listening
+            self._server.heard(run, seq)
+
     def _take(self, told: FromServer) -> None:
+        self._heard_at = time.monotonic()
         if isinstance(told, Said):
             delta = Delta(run=told.run, effect=told.effect, kind=told.kind, text=told.text)
             self._server.bus.publish(delta)
@@ -322,8 +317,8 @@ class ServedDriver(LocalDriver):
 
     def _took(self, told: Driven | Refused | Moved, handed: _Handed) -> None:
         if isinstance(told, Moved):
-            with contextlib.suppress(Exception):  # a view that fails must not end the listening
-                self._server.heard(told.run, told.seq)
+            handed.seq = max(handed.seq, told.seq)
+            self._told_moved(told.run, told.seq)
         elif isinstance(told, Driven) or told.code != DRAINING:  # then it is asked again
             handed.refusal = None if isinstance(told, Driven) else _refusal(told)
             handed.answered.set()

@@ -22,7 +22,7 @@ from loopwright.app.deciding import (
 )
 from loopwright.app.keeping import key_of, taken
 from loopwright.app.moments import sortable_id
-from loopwright.app.nesting import Runs, nested
+from loopwright.app.nesting import Runs, adoptable, nested
 from loopwright.app.repository import with_artifacts
 from loopwright.errors import Conflict, LoopwrightError, NotFound, StorageError, VersionConflict
 from loopwright.kernel.facts import (
@@ -49,6 +49,7 @@ from loopwright.ports import (
     Headline,
     Numbered,
     OpenGate,
+    Owner,
     RunRow,
     RunStatus,
 )
@@ -77,6 +78,7 @@ class Start:
     session: str = ""  # of whoever starts it: runs of a session share artifacts, todos and sprints
     project: str = ""
     run: str = ""  # its id, where whoever starts it has chosen one; it must be new
+    owner: Owner | None = None  # who has it until another process drives it
 
 
 class Service:
@@ -150,7 +152,7 @@ class Service:
             facts=[first],
             blobs=blobs,
             headline=headline,
-            owner=driver.first_owner if driver else None,
+            owner=driver.first_owner if driver else start.owner,
             audit=audit_rows(run, [first], self.via),
         )
         try:
@@ -175,9 +177,9 @@ class Service:
             return reference if reference in runs else runs[0]
         if not runs:
             raise NotFound(f"no run {reference!r}", hint="`loopwright ls` lists them")
-        listed = ", ".join(runs[:CANDIDATES]) + (", …" if len(runs) > CANDIDATES else "")
+        more = ", …" if len(runs) > CANDIDATES else ""
         raise Conflict(
-            f"{reference!r} fits more than one run: {listed}",
+            f"{reference!r} fits more than one run: {', '.join(runs[:CANDIDATES])}{more}",
             code="ambiguous",
             hint="write more of the id or its end, or `last` for the newest run",
         )
@@ -322,7 +324,7 @@ class Service:
 
     async def _control(self, run: str, fact: AnyFact, status: Shown) -> None:
         if self.driver is None or not self.driver.is_driving(run):
-            self.facts(run)  # whoever drives has read them: what was changed by hand stays as it is
+            self.facts(run)  # what was changed by hand stays as it is
         for _ in range(CAS_TRIES):
             try:
                 await self._tell(run, fact, expected=self.log.version(run), status=status)
@@ -341,18 +343,15 @@ class Service:
         closes: str | None = None,
         blobs: Mapping[str, bytes] = NO_BLOBS,
     ) -> None:
-        """Append a fact from outside the driver, and let whoever drives the run see it. Without
-        a status of its own the fact gives a waiting run work, and leaves a paused one paused.
-        What is kept is what lists show now, not when the request was made.
+        """Append a fact from outside the driver, and let whoever drives the run see it. Without a
+        status of its own the fact gives a waiting run work, and leaves a paused one paused.
         """
         row = self.log.row(run)
         if row_ended(row):
             raise Conflict(f"{run} has ended", code="no-longer-waiting")
         shown: RunStatus = row.headline.status
-        if status is None:
-            shown = "paused" if shown == "paused" else "running"
-        elif status != "unchanged":
-            shown = status
+        if status != "unchanged":
+            shown = status or ("paused" if shown == "paused" else "running")
         headline = replace(row.headline, status=shown, updated_at=fact.at)
         await self.log.append(
             Append(
@@ -370,8 +369,7 @@ class Service:
 
     def forget(self, runs: Sequence[str], *, by: str) -> int:
         """Forget runs that have ended; the audit keeps who wanted it."""
-        rows = forgotten(runs, at=self.clock.now_ms(), by=by, via=self.via)
-        return self.log.forget(runs, rows)
+        return self.log.forget(runs, forgotten(runs, at=self.clock.now_ms(), by=by, via=self.via))
 
     def look(self, run: str) -> None:
         """Let this process drive a run on, unless another living one does."""
@@ -385,7 +383,7 @@ class Service:
     def recover(self) -> list[str]:
         """Take up every run that a process left behind; those that wait for a person stay rows."""
         assert self.driver is not None
-        return self.driver.recover(self.log.rows(statuses=OPEN_STATUSES))
+        return self.driver.recover(adoptable(self.log, self.log.rows(statuses=OPEN_STATUSES)))
 
 
 def row_ended(row: RunRow) -> bool:

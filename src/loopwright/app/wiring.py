@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from loopwright.app.chatting import Chats
 from loopwright.app.desks import Desks
 from loopwright.app.granting import servers_of
+from loopwright.app.nesting import PARENT
 from loopwright.app.opening import open_log, open_reader, owner_alive, this_owner
 from loopwright.app.purse import Guarded
+from loopwright.app.reaching import Line, Say, reach
 from loopwright.app.schemas import schema_problem
-from loopwright.app.served import Line, Say, ServedDriver, Server, reach
+from loopwright.app.served import ServedDriver, Server
 from loopwright.app.service import Service
 from loopwright.app.settings import Settings
 from loopwright.app.stage_servers import StageServers
@@ -54,7 +56,9 @@ async def near(
     settings: Settings, via: str = "cli", *, say: Say = lambda _: None, alone: bool = False
 ) -> AsyncIterator[Local]:
     """Everything, with runs driven by the server of this home where there is one."""
-    line = None if alone else await reach(settings.home, say)
+    # What an agent of a run starts stays with it: behind its wall, for as long as it lives.
+    alone = alone or PARENT in os.environ
+    line = None if alone else await reach(settings, say)
     async with local(settings, via, line=line, say=say) as here:
         yield here
 
@@ -93,7 +97,7 @@ async def local(
                 clock=clock,
                 owner=owner,
                 check_schema=schema_problem,
-                server=Server(line=line, home=settings.home, bus=bus, heard=log.heard, say=say),
+                server=Server(line=line, settings=settings, bus=bus, heard=log.heard, say=say),
             )
         performer.ask_through(driver.ask)
         performer.serve_stages(StageServers(desks, chats.workshop, settings.results).serve)

@@ -155,7 +155,7 @@ def resume(
 async def _with_local(door: Door, work: "Callable[[Local], Awaitable[list[str]]]") -> list[str]:
     from loopwright.app.wiring import near  # noqa: PLC0415 - help stays quick
 
-    async with near(door.settings, say=door.say) as here:
+    async with near(door.settings) as here:
         return await work(here)
 
 

@@ -216,13 +216,11 @@ async def _drive(door: Door, begin: Begin, manner: Manner) -> int:
                 view = choose_view(door, taken.run, jsonl=manner.jsonl, several=manner.several)
                 tick_s = SLOW_TICK_S if manner.several else TICK_S
                 attended.append(Attendance(here, taken, view, leaving, tick_s=tick_s))
-            if attended and here.driver.server_pid is not None:
-                door.say(here.driver.server_words())
             if leaving.pausing:
                 await pause()
             codes = await _attend_all(door, here, attended, manner)
         results = [one.result() for one in attended]
-        goes_on = here.driver.server_pid is not None
+        goes_on = here.driver.is_served
     _tell_results(door, attended, [*results, *elsewhere], manner, goes_on=goes_on)
     return leaving.code if leaving.code is not None else worst(codes)
 
@@ -267,11 +265,11 @@ async def _attend_all(
 async def _attend(door: Door, one: Attendance, manner: Manner) -> int:
     try:
         return await _attend_one(door, one, manner)
-    except Conflict as conflict:
+    except (Conflict, StorageError) as error:  # what is wrong with one ends no other
         if not manner.several:
             raise
-        one.view.note(f"{one.run}: {conflict}")
-        return 8
+        one.view.note(f"{one.run}: {error}")
+        return 8 if isinstance(error, Conflict) else 1
 
 
 async def _attend_one(door: Door, one: Attendance, manner: Manner) -> int:

@@ -129,7 +129,7 @@ class Session:
                 shown.pull()
         left = [run for run in self._shown if self.here.driver.is_driving(run)]
         for run in left:
-            if self.here.driver.server_pid is not None:
+            if self.here.driver.is_served:
                 self.door.say(f"{run} goes on at the server")
             else:
                 self.door.say(f"{run} stops here; `loopwright resume {run}` takes it up again")

@@ -58,9 +58,14 @@ class LocalDriver:
     def is_closed(self) -> bool:
         return self._closed
 
-    def server_words(self) -> str:
-        """Who drives in our place, in a few words."""
-        return ""
+    @property
+    def is_served(self) -> bool:
+        """Whether that server is there right now."""
+        return False
+
+    def stranded(self) -> list[str]:
+        """Runs that it left, and that nobody drives."""
+        return []
 
     @property
     def first_owner(self) -> Owner | None:

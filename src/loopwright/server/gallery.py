@@ -2,13 +2,14 @@
 not fold its log twice. A picture is always the fold of the facts up to its number.
 
 A long run is followed while it is under way, also when nobody looks, and when it has ended its last
-picture is kept as a record: folding a million facts takes half a minute.
+picture is kept as a record: folding a million facts takes half a minute. What other processes made
+of runs before the server started is folded in its first quiet moments, before somebody asks.
 """
 
 import asyncio
 import contextlib
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import msgspec
 
@@ -16,7 +17,7 @@ from loopwright import __version__
 from loopwright.app.service import Service, row_ended
 from loopwright.app.views.listing import detail, item
 from loopwright.app.views.pictures import Picture
-from loopwright.errors import LoopwrightError
+from loopwright.errors import LoopwrightError, StorageError
 from loopwright.model.record import JsonValue
 from loopwright.ports import PICTURE, Card, Cards, RunRow
 from loopwright.server.shapes import Snapshot
@@ -24,6 +25,7 @@ from loopwright.server.shapes import Snapshot
 MOST = 256
 AT_ONCE = 500  # facts between two looks at other requests
 LONG = 2_000  # facts
+NEWEST = 1_000  # runs that are looked at when a server starts
 FOLLOW_SECONDS = 5.0
 MOST_BYTES = 2_000_000  # of a record
 MADE_BY = f"{__version__} {' '.join(Snapshot.__struct_fields__)}"
@@ -104,12 +106,20 @@ class Gallery:
 
     async def follow(self) -> None:
         """Carry the pictures of long runs on, so that nobody waits for them."""
+        with contextlib.suppress(StorageError):
+            self._long.update(self._unseen())
         while True:
             await asyncio.sleep(FOLLOW_SECONDS)
             for run in list(self._long):
                 self._long.discard(run)
                 with contextlib.suppress(LoopwrightError):  # it is gone, damaged, or the disk full
                     await self.snapshot(run)
+
+    def _unseen(self) -> Iterator[str]:
+        """Long runs of before: those under way, and the newest that no picture was kept of."""
+        for row in self._service.log.rows(limit=NEWEST):
+            if row.version >= LONG and (not row_ended(row) or self._found(row) is None):
+                yield row.run
 
     def _found(self, row: RunRow) -> dict[str, JsonValue] | None:
         """What was kept of a run that has ended, if that is how it ended."""

@@ -12,14 +12,15 @@ import socket
 import struct
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from itertools import count
 
 import msgspec
 
 from loopwright import __version__
 from loopwright.app.home_line import (
-    LINE_BYTES,
     PROTOCOL,
     TEXT_CHARS,
+    Beat,
     Drive,
     Driven,
     FromServer,
@@ -30,9 +31,11 @@ from loopwright.app.home_line import (
     Troubled,
     as_line,
     keys_of,
+    limits_of,
+    path_of,
     socket_path,
 )
-from loopwright.errors import Conflict, LoopwrightError, StorageError
+from loopwright.errors import Conflict, LoopwrightError, NotFound, ServerFailed, StorageError
 from loopwright.ports import OPEN_STATUSES, Delta
 from loopwright.server.context import Context
 from loopwright.server.logs import NAME
@@ -40,17 +43,25 @@ from loopwright.server.logs import NAME
 _LOG = logging.getLogger(NAME)
 BEHIND_BYTES = 1_000_000  # of a command that does not read
 LOOK_SECONDS = 1.0
+BEAT_LOOKS = 5
 BACKLOG = 128
+MOST = 200  # commands at once
+ASKED_BYTES = 4_096  # of what a command says
 
 
 @asynccontextmanager
-async def home_door(context: Context) -> AsyncIterator[None]:
-    """Listen in the home for as long as this lasts. Where that cannot be, commands work without."""
+async def home_door(context: Context) -> AsyncIterator[bool]:
+    """Listen in the home for as long as this lasts. Where that cannot be, which is the answer,
+    commands work without.
+    """
     home = context.settings.home
     visits: set[Visit] = set()
 
     async def visited(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         visit = Visit(context, reader, writer)
+        if len(visits) >= MOST:
+            visit.end()
+            return
         visits.add(visit)
         try:
             await visit.serve()
@@ -61,11 +72,11 @@ async def home_door(context: Context) -> AsyncIterator[None]:
         sock = _bound(context)
     except OSError as error:
         _LOG.warning("commands of %s work without this server: %s", home, error)
-        yield
+        yield False
         return
-    server = await asyncio.start_unix_server(visited, sock=sock, backlog=BACKLOG, limit=LINE_BYTES)
+    server = await asyncio.start_unix_server(visited, sock=sock, backlog=BACKLOG, limit=ASKED_BYTES)
     try:
-        yield
+        yield True
     finally:
         server.close()
         for visit in list(visits):
@@ -109,10 +120,12 @@ class Visit:
         try:
             if not _is_ours(self._writer):
                 return
-            path, keys = os.environ.get("PATH", ""), keys_of(os.environ)
-            self._tell(Hello(PROTOCOL, __version__, os.getpid(), path, keys))
+            path, keys = path_of(os.environ), keys_of(os.environ)
+            limits = limits_of(self._context.settings)
+            self._tell(Hello(PROTOCOL, __version__, os.getpid(), path, keys, limits))
             while line := await self._reader.readline():
                 self._drive(msgspec.json.decode(line, type=Drive).run)
+                await self._writer.drain()  # whoever does not read is not heard either
         except (OSError, ValueError, msgspec.DecodeError, msgspec.ValidationError) as error:
             _LOG.info("a command of this home left: %s", error)
         finally:
@@ -122,25 +135,33 @@ class Visit:
             self.end()
 
     def end(self) -> None:
-        """Hang up."""
+        """Hang up, also on one who never read what was said."""
+        if self._writer.transport.get_write_buffer_size():
+            self._writer.transport.abort()
         self._writer.close()
 
     def _drive(self, run: str) -> None:
-        self._runs.add(run)
         try:
             if self._context.closing.is_set():
                 raise Conflict("the server is about to stop", code="draining")
-            if self._context.here.log.row(run).headline.status in OPEN_STATUSES:
+            status = self._context.here.log.row(run).headline.status
+            self._runs.add(run)
+            if status in OPEN_STATUSES:
                 self._context.here.driver.wake(run)
         except LoopwrightError as error:
             told = Refused(run, type(error).__name__, error.code, error.message, error.hint)
             self._tell(told)
+        except Exception:
+            _LOG.exception("%s cannot be driven for a command", run[:80])
+            words = "the server failed; its log tells more"
+            self._tell(Refused(run, ServerFailed.__name__, ServerFailed.code, words))
         else:
             self._tell(Driven(run))
+            self._moved(run)
 
     def _moved(self, run: str) -> None:
         if run in self._runs and not self._is_behind():
-            with contextlib.suppress(StorageError):
+            with contextlib.suppress(StorageError, NotFound):
                 self._tell(Moved(run, self._context.here.log.version(run)))
 
     def _said(self, delta: Delta) -> None:
@@ -151,7 +172,9 @@ class Visit:
     async def _look(self) -> None:
         """Tell what keeps runs from going on."""
         problems = self._context.here.driver.problems
-        while True:
+        for looks in count(1):
+            if not looks % BEAT_LOOKS and not self._is_behind():
+                self._tell(Beat())
             for run, problem in problems[self._troubles :]:
                 if run in self._runs:
                     self._tell(Troubled(run, str(problem)))

@@ -20,11 +20,13 @@ from loopwright.app.access import PERSON, Access
 from loopwright.app.definitions import Definitions
 from loopwright.app.gate_links import GateLinks
 from loopwright.app.home_line import Held
+from loopwright.app.nesting import adoptable, superseded
 from loopwright.app.people import People
 from loopwright.app.plugins import plugins
 from loopwright.app.pulse import LOOPS, TASKS, Pulse
 from loopwright.app.settings import Settings
 from loopwright.app.surroundings import CLOCK_FIX, clock_problem, jump_words
+from loopwright.app.views.listing import driver_pid
 from loopwright.app.wiring import Local, local
 from loopwright.errors import CannotServe, LoopwrightError, NotAllowed, StorageError
 from loopwright.ports import Cards
@@ -53,6 +55,7 @@ RESCUE_SECONDS = 5.0
 BEAT_SECONDS = 1.0
 FORGET_SECONDS = 600.0
 CLOCK_SECONDS = 30.0
+PARENT_GONE = "parent_gone"  # why a run was stopped
 SOCKET_BYTES = 1_000_000  # of a message
 TARGET_BYTES = 262_144  # so that what is too long is refused by us, in words
 
@@ -83,12 +86,18 @@ async def _serve(
     handle: int,
     started: Callable[[Started], None],
 ) -> int:
-    async with living(settings, serving) as (context, app), home_door(context):
+    async with living(settings, serving) as (context, app), home_door(context) as has_line:
         server = quiet_server(app, serving)
         with _signals(context, server):
             sock.listen(BACKLOG)  # whoever comes from here on waits a moment
             public = serving.public_url or ""
-            held = Held(pid=os.getpid(), url=serving.url, version=__version__, public=public)
+            held = Held(
+                pid=os.getpid(),
+                url=serving.url,
+                version=__version__,
+                public=public,
+                has_line=has_line,
+            )
             announce(handle, held)
             started(_greeting(context))
             await server.serve(sockets=[sock])
@@ -188,8 +197,11 @@ async def _rescuing(context: Context) -> None:
         await asyncio.sleep(RESCUE_SECONDS)
         with contextlib.suppress(StorageError):  # the disk may come back
             rows = [row for row in here.log.rows(statuses=("running",)) if not _ours(here, row.run)]
-            if rows:
-                here.driver.recover(rows)
+            left = [row for row in rows if driver_pid(row) in (None, os.getpid())]
+            for run in superseded(here.log, left):
+                await here.service.stop(run, reason=PARENT_GONE)
+            if left:
+                here.driver.recover(adoptable(here.log, left))
 
 
 def _ours(here: Local, run: str) -> bool:

@@ -1,5 +1,7 @@
 """Definitions of loops by their name: list, show, write under a version, delete."""
 
+from collections.abc import Callable
+
 import msgspec
 from starlette.requests import Request
 
@@ -35,15 +37,21 @@ async def shown(asked: Asked) -> Answer:
 
 async def saved(asked: Asked) -> Answer:
     """New with `If-None-Match: *`, changed with `If-Match: VERSION`, and nothing without either."""
-    name, context = asked.params["name"], asked.context
+    name = asked.params["name"]
     expected = _expected(asked.request)
     body = asked.body(DefinitionBody)
     written = msgspec.to_builtins(body)
     data = msgspec.json.format(msgspec.json.encode({"name": name, **written}), indent=2)
-    stored, is_new = _library(asked).save(name, data, expected=expected)
-    row = context.access.row(asked.who.name, "loop-definition.saved", name, stored.version)
-    context.cards.change(audit=[row])
+    noted = _noting(asked, "loop-definition.saved")
+    stored, is_new = _library(asked).save(name, data, expected=expected, noted=noted)
     return _told(stored, 201 if is_new else 200)
+
+
+def _noting(asked: Asked, action: str) -> Callable[[], None]:
+    """Says in the record who does it."""
+    context = asked.context
+    row = context.access.row(asked.who.name, action, asked.params["name"])
+    return lambda: context.cards.change(audit=[row])
 
 
 def _expected(request: Request) -> str:
@@ -66,12 +74,11 @@ def _tag(given: str) -> str:
 
 
 async def deleted(asked: Asked) -> Answer:
-    name, context = asked.params["name"], asked.context
+    name = asked.params["name"]
     seen = asked.request.headers.get("if-match")
-    _library(asked).delete(name, expected=None if seen is None else _tag(seen))
-    context.cards.change(
-        audit=[context.access.row(asked.who.name, "loop-definition.deleted", name)]
-    )
+    expected = None if seen is None else _tag(seen)
+    noted = _noting(asked, "loop-definition.deleted")
+    _library(asked).delete(name, expected=expected, noted=noted)
     return {"deleted": True, "id": name}
 
 
