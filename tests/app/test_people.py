@@ -1,63 +1,23 @@
 """Accounts: changes that are whole or nothing, and one after the other, whoever else is at work."""
 
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from loopwright.app.access import Access
-from loopwright.app.opening import open_log
 from loopwright.app.passwords import Hashed
 from loopwright.app.people import LINK, LINK_MS, People
-from loopwright.app.settings import Settings
 from loopwright.errors import Conflict, LoopwrightError, VersionConflict
 from loopwright.testing.clock import FakeClock
+from tests.app.meanwhile import Interrupted, connections
 
 OTHER = Hashed("another")
 
 
 @pytest.fixture
 def opened(tmp_path: Path) -> Iterator[Callable[[], People]]:
-    """Makes people of one home, each over a connection of its own."""
-    logs = []
-
-    def make() -> People:
-        log = open_log(Settings(home=tmp_path / "home", durability="normal"))
-        logs.append(log)
-        return People(Access(log, FakeClock()))
-
-    yield make
-    for log in logs:
-        with closing(log):
-            pass
-
-
-class Interrupted:
-    """Cards between which and their reader somebody else comes, once, at a moment."""
-
-    def __init__(self, cards: Any, moment: str, other: Callable[[], object]) -> None:
-        self._cards, self._moment, self._other = cards, moment, [other]
-
-    def _now(self, moment: str) -> None:
-        if moment == self._moment and self._other:
-            self._other.pop()()
-
-    def card(self, kind: str, key: str) -> Any:
-        self._now(f"before {kind}")
-        found = self._cards.card(kind, key)
-        self._now(f"after {kind}")
-        return found
-
-    def cards(self, kind: str, **how: Any) -> Any:
-        found = self._cards.cards(kind, **how)
-        self._now(f"after all {kind}")
-        return found
-
-    def change(self, *what: Any, **how: Any) -> None:
-        self._now("before change")
-        self._cards.change(*what, **how)
+    with connections(tmp_path) as make:
+        yield make
 
 
 MOMENTS = ("before guard", "after guard", "after person", "after all person", "before change")

@@ -170,7 +170,10 @@ def test_four_eyes(tmp_path: Path) -> None:
         own.until(run, "waiting")
         gate = own("GET", GATES).json["gates"][0]["id"]
         assert own("POST", f"{GATES}/{gate}/approve", {}).status == 403
-        other = own.made("editor")
+        child = own.made("editor")  # made with the token that has started it
+        assert own("POST", f"{GATES}/{gate}/approve", {}, token=child).code == "self-approval"
+        access = own.context.access
+        other = own.call(lambda: access.new_token("other", "editor", by="test")).text
         assert own("POST", f"{GATES}/{gate}/approve", {}, token=other).status == 200
         own.until(run, "completed")
         talk(review(own, other))

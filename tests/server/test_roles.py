@@ -245,7 +245,7 @@ def test_a_role_is_not_claimed(shared: Served, tokens: dict[str, str]) -> None:
     """What a request says about its own role changes nothing."""
     claims = {"X-Role": "admin", "X-User": "root", "Cookie": "role=admin"}
     reply = shared("GET", "/api/v1/me", token=tokens["viewer"], headers=claims)
-    assert reply.json == {"name": "a viewer", "role": "viewer"}
+    assert reply.json == {"name": "first-start/a viewer", "role": "viewer"}
     more = shared("POST", "/api/v1/tokens", {"label": "x", "role": "admin"}, token=tokens["editor"])
     assert (more.status, more.code) == (403, "role")
 
@@ -254,7 +254,7 @@ def test_a_denial_is_on_record(shared: Served, tokens: dict[str, str]) -> None:
     """Who was not let through, and to what, can be read later."""
     shared("POST", "/api/v1/runs", {"definition": "x"}, token=tokens["viewer"])
     rows = shared("GET", "/api/v1/audit?limit=1").json["rows"]
-    assert (rows[0]["who"], rows[0]["action"]) == ("a viewer", "denied")
+    assert (rows[0]["who"], rows[0]["action"]) == ("first-start/a viewer", "denied")
     assert rows[0]["subject"] == "POST /api/v1/runs"
     assert shared("GET", "/api/v1/runs").json["runs"] == []
 

@@ -2,18 +2,30 @@
 
 A token is `lwt_ID_SECRET`. The secret has 256 bits of chance, so a plain hash of it is enough and a
 request costs no slow one. What a token may do is the least of its own role and of its person's.
+
+A token of a person acts as that person. A token of a program acts as `token:LABEL`, which no person
+can be called, and what it makes itself as `token:LABEL/OTHER`: those are the same somebody, have no
+longer life and no higher role, and end with it.
 """
 
 import hashlib
 import hmac
 import secrets
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, TypeVar
 
 import msgspec
 
 from loopwright.app.auditing import request_key
-from loopwright.errors import LoopwrightError, NotAllowed, NotFound, NotSignedIn
+from loopwright.errors import (
+    Conflict,
+    LoopwrightError,
+    NotAllowed,
+    NotFound,
+    NotSignedIn,
+    VersionConflict,
+)
 from loopwright.ports import AuditRow, Card, Cards, Clock
 
 Role: TypeAlias = Literal["viewer", "editor", "admin"]
@@ -24,10 +36,16 @@ TOKEN = "token"
 PERSON = "person"
 PREFIX = "lwt"
 FIRST = "first-start"
+PROGRAM = "token:"
+UNDER = "/"
+TRIES = 20
 DAY_MS = 86_400_000
 MAX_DAYS = 3_650
 MAX_NAME = 100
 DENIED = "Your role does not permit running or modifying workflows"
+
+
+_Done = TypeVar("_Done")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +56,12 @@ class Who:
     role: Role
     by: Literal["token", "session"] = "token"
     id: str = ""  # of the token or the session
+    person: str = ""  # whose account it is; empty for programs
+
+    @property
+    def root(self) -> str:
+        """Whoever is behind it, by whichever of their tokens they come."""
+        return root_of(self.name)
 
     def may(self, role: Role) -> bool:
         return ROLES.index(self.role) >= ROLES.index(role)
@@ -64,6 +88,17 @@ class Token(msgspec.Struct, frozen=True, kw_only=True):
     created_at: int = 0
     expires_at: int | None = None
     revoked_at: int | None = None
+    parent: str = ""  # the token that made it
+    root: str = ""  # the name of the program whose token made the first of them
+
+    @property
+    def name(self) -> str:
+        """Under which name its holder acts."""
+        if self.person:
+            return self.person
+        if self.root:
+            return f"{self.root}{UNDER}{self.label}"
+        return FIRST if self.label == FIRST else f"{PROGRAM}{self.label}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +133,7 @@ class Access:
         role = token.role
         if token.person:
             role = least(role, self._active(token.person).role)
-        return Who(name=token.person or token.label, role=role, by="token", id=token.id)
+        return Who(name=token.name, role=role, by="token", id=token.id, person=token.person)
 
     def still(self, who: Who) -> bool:
         """Whether somebody who came in a while ago would be let in again, as the same."""
@@ -131,16 +166,56 @@ class Access:
         """The token of the very first start; None when any token was ever made here."""
         if self.cards.cards(TOKEN, limit=1):
             return None
-        return self.new_token(FIRST, "admin", by=FIRST)
+        token, text = self._made(FIRST, "admin", days=None)
+        row = self.row(FIRST, "token.created", token.id, f"{token.role}: {token.label}")
+        self.cards.change([(_token_card(token), 0)], audit=[row])
+        return NewToken(text=text, token=token)
 
     def new_token(
         self, label: str, role: Role, *, by: str, person: str = "", days: int | None = None
     ) -> NewToken:
         """Make a token; `days` until it expires, None for never."""
-        if not label.strip() or len(label) > MAX_NAME or not label.isprintable():
-            raise LoopwrightError(
-                "a token needs a label", code="bad-name", hint=f"1 to {MAX_NAME} characters"
+        if label.strip() == FIRST and not person:
+            raise Conflict(f"{FIRST} is the name of the first token", code="name-taken")
+        token, text = self._made(label, role, days=days)
+        token = msgspec.structs.replace(token, person=person)
+        row = self.row(by, "token.created", token.id, f"{role}: {token.label}")
+        self.cards.change([(_token_card(token), 0)], audit=[row])
+        return NewToken(text=text, token=token)
+
+    def child_token(self, label: str, role: Role, *, of: Who, days: int | None = None) -> NewToken:
+        """A token that a token makes: for the same person or program, never for longer or more."""
+        token, text = self._made(label, role, days=days)
+
+        def work() -> NewToken:
+            card = self.cards.card(TOKEN, of.id)
+            parent = None if card is None else msgspec.json.decode(card.body, type=Token)
+            if card is None or parent is None or parent.revoked_at is not None:
+                raise unknown()
+            ends = [one for one in (token.expires_at, parent.expires_at) if one is not None]
+            child = msgspec.structs.replace(
+                token,
+                role=least(role, parent.role),
+                person=parent.person,
+                expires_at=min(ends, default=None),
+                parent=parent.id,
+                root="" if parent.person else root_of(parent.name),
             )
+            detail = f"{child.role}: {child.label}, by token {parent.id}"
+            self.cards.change(  # with the parent, which must not be revoked meanwhile
+                [(_token_card(child), 0), (_token_card(parent), card.version)],
+                audit=[self.row(of.name, "token.created", child.id, detail)],
+            )
+            return NewToken(text=text, token=child)
+
+        return settled(work)
+
+    def _made(self, label: str, role: Role, *, days: int | None) -> tuple[Token, str]:
+        """A token and its text, kept nowhere yet."""
+        odd = not label.isprintable() or UNDER in label
+        if odd or not label.strip() or len(label) > MAX_NAME:
+            hint = f"1 to {MAX_NAME} characters, and no {UNDER}"
+            raise LoopwrightError("a token needs a label", code="bad-name", hint=hint)
         if days is not None and not 1 <= days <= MAX_DAYS:
             raise LoopwrightError(
                 f"a token lives 1 to {MAX_DAYS} days, not {days}", code="out-of-range"
@@ -151,15 +226,10 @@ class Access:
             hash=digest(secret),
             label=label.strip(),
             role=role,
-            person=person,
             created_at=now,
             expires_at=None if days is None else now + days * DAY_MS,
         )
-        self.cards.change(
-            [(_token_card(token), 0)],
-            audit=[self.row(by, "token.created", token.id, f"{role}: {token.label}")],
-        )
-        return NewToken(text=f"{PREFIX}_{token.id}_{secret}", token=token)
+        return token, f"{PREFIX}_{token.id}_{secret}"
 
     def tokens(self, person: str | None = None) -> list[Token]:
         return [
@@ -167,16 +237,44 @@ class Access:
             for card in self.cards.cards(TOKEN, owner=person)
         ]
 
+    def tokens_of(self, who: Who) -> list[Token]:
+        """One's own: of a person all, of a program the one it came with and what that made."""
+        if who.person:
+            return self.tokens(who.person)
+        return [token for _, token in self._family(who.id)]
+
     def revoke(self, token_id: str, *, by: str) -> Token:
-        """End a token, now and for good."""
-        token = self._token(token_id)
-        if token is None:
-            raise NotFound(f"no token {token_id!r}", hint="`loopwright token ls` lists them")
-        if token.revoked_at is None:
-            token = msgspec.structs.replace(token, revoked_at=self.clock.now_ms())
-            audit = [self.row(by, "token.revoked", token.id, token.label)]
-            self.cards.change([(_token_card(token), None)], audit=audit)
-        return token
+        """End a token, now and for good, and all that it has made."""
+
+        def work() -> Token:
+            now, family = self.clock.now_ms(), self._family(token_id)
+            if not family:
+                raise NotFound(f"no token {token_id!r}", hint="`loopwright token ls` lists them")
+            ended = {
+                token.id: (card, msgspec.structs.replace(token, revoked_at=now))
+                for card, token in family
+                if token.revoked_at is None
+            }
+            if ended:
+                self.cards.change(
+                    [(_token_card(token), card.version) for card, token in ended.values()],
+                    audit=[
+                        self.row(by, "token.revoked", token.id, token.label)
+                        for _, token in ended.values()
+                    ],
+                )
+            return ended[token_id][1] if token_id in ended else family[0][1]
+
+        return settled(work)
+
+    def _family(self, token_id: str) -> list[tuple[Card, Token]]:
+        """A token and all that it has made, parents before children."""
+        cards = self.cards.cards(TOKEN)
+        known = [(card, msgspec.json.decode(card.body, type=Token)) for card in cards]
+        found = [one for one in known if one[1].id == token_id]
+        for _, parent in found:  # it grows under way
+            found += [one for one in known if one[1].parent == parent.id]
+        return found
 
     def _token(self, token_id: str) -> Token | None:
         card = self.cards.card(TOKEN, token_id)
@@ -200,6 +298,28 @@ def require(who: Who, role: Role) -> None:
     if not who.may(role):
         hint = f"it takes the role {role}, {who.name} has {who.role}"
         raise NotAllowed(DENIED, code="role", hint=hint)
+
+
+def root_of(name: str) -> str:
+    """Whoever is behind a name under which somebody acts."""
+    return name.partition(UNDER)[0]
+
+
+def same_somebody(one: str, other: str) -> bool:
+    """Whether two names are of the same person or program. Until there were names of programs they
+    acted under their bare label, so that is taken for theirs as well.
+    """
+    return root_of(one).removeprefix(PROGRAM) == root_of(other).removeprefix(PROGRAM)
+
+
+def settled(work: Callable[[], _Done]) -> _Done:
+    """What comes of a change of accounts, tried again whenever another one came in between."""
+    for _ in range(TRIES):
+        try:
+            return work()
+        except VersionConflict:
+            continue
+    raise Conflict("others change accounts just now", code="busy", hint="try again")
 
 
 def least(one: Role, other: Role) -> Role:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import msgspec
 
+from loopwright.app.access import same_somebody
 from loopwright.app.moments import timestamp
 from loopwright.errors import Conflict, LoopwrightError, NotAllowed, NotFound
 from loopwright.kernel.facts import GateAnswered, GateClosed, GateOpened, RunStarted
@@ -69,14 +70,16 @@ def check_answer(
 
 
 def check_other_person(log: EventLog, run: str, by: str) -> None:
-    """Four eyes: whoever started a run, or the run that started it, approves nothing in it."""
+    """Four eyes: whoever started a run, or the run that started it, approves nothing in it, by
+    whichever of their tokens.
+    """
     while run:
         try:
             fact = log.read(run, 0, 1)[0].fact
         except (NotFound, IndexError):  # a run around this one, forgotten by now
             return
         assert isinstance(fact, RunStarted), "every run begins so"
-        if fact.by == by:
+        if same_somebody(fact.by, by):
             raise NotAllowed(
                 f"{by or 'whoever asks'} has started {run}, and here somebody else approves",
                 code="self-approval",

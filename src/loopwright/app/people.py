@@ -3,13 +3,12 @@
 import re
 import secrets
 import unicodedata
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeVar
 
 import msgspec
 
 from loopwright.app.access import (
+    FIRST,
     PERSON,
     ROLES,
     TOKEN,
@@ -20,6 +19,7 @@ from loopwright.app.access import (
     Who,
     deactivated,
     digest,
+    settled,
     unknown,
 )
 from loopwright.app.passwords import NOBODY, Hashed, fits
@@ -29,7 +29,6 @@ from loopwright.errors import (
     NotAllowed,
     NotFound,
     NotSignedIn,
-    VersionConflict,
 )
 from loopwright.ports import AuditRow, Card
 
@@ -39,8 +38,6 @@ GUARD = ("guard", "people")
 SESSION_MS = 7 * 86_400_000
 LINK_MS = 86_400_000
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
-TRIES = 20
-_Done = TypeVar("_Done")
 SIGN_IN = "name or password is wrong"
 
 
@@ -98,7 +95,7 @@ class People:
             self.cards.change([(_card(person), 0), guard], audit=[row])
             return person
 
-        return _settled(work)
+        return settled(work)
 
     def change(
         self,
@@ -130,7 +127,7 @@ class People:
                 self.cards.change([(_card(changed), None), guard], drops=drops, audit=rows)
             return changed
 
-        return _settled(work)
+        return settled(work)
 
     def _rows(self, person: Person, changed: Person, by: str) -> list[AuditRow]:
         """What is on record about a change."""
@@ -168,7 +165,7 @@ class People:
             row = self.access.row(by, "user.removed", name, person.role)
             self.cards.change([guard], drops=drops, audit=[row])
 
-        _settled(work)
+        settled(work)
 
     def _known(self, name: str) -> Person:
         person = self.access.person(name)
@@ -244,7 +241,7 @@ class People:
         )
         row = self.access.row(name, "user.signed_in", name)
         self.cards.change([(card, 0)], audit=[row])
-        who = Who(name=name, role=person.role, by="session", id=card.key)
+        who = Who(name=name, role=person.role, by="session", id=card.key, person=name)
         return SignedIn(secret=secret, who=who, expires_at=session.expires_at)
 
     def by_session(self, secret: str) -> Who:
@@ -274,7 +271,8 @@ class People:
             return None
         if not person.active:
             raise deactivated()
-        return Who(name=person.name, role=person.role, by="session", id=key)
+        name = person.name
+        return Who(name=name, role=person.role, by="session", id=key, person=name)
 
     def sign_out(self, who: Who) -> None:
         """End a session."""
@@ -290,7 +288,7 @@ class People:
             return None
         old = [(card.kind, card.key) for card in self.cards.cards(LINK)]
         self.cards.change(drops=old)
-        return self.link("admin", by="first-start")
+        return self.link("admin", by=FIRST)
 
     def link(self, role: Role, *, by: str, person: str = "") -> str:
         """A code that makes an account, or sets the password of one, once and for a day."""
@@ -344,17 +342,7 @@ class People:
             )
             return person
 
-        return _settled(work)
-
-
-def _settled(work: Callable[[], _Done]) -> _Done:
-    """What comes of a change of accounts, tried again whenever another one came in between."""
-    for _ in range(TRIES):
-        try:
-            return work()
-        except VersionConflict:
-            continue
-    raise Conflict("others change accounts just now", code="busy", hint="try again")
+        return settled(work)
 
 
 def _card(person: Person) -> Card:
@@ -371,7 +359,8 @@ def _taken(name: str) -> Conflict:
 
 def check_name(name: str) -> None:
     """A name that cannot be mistaken for another: small letters, digits, dots and dashes."""
-    if unicodedata.normalize("NFKC", name) != name or _NAME.fullmatch(name) is None:
+    odd = unicodedata.normalize("NFKC", name) != name or _NAME.fullmatch(name) is None
+    if odd or name == FIRST:  # whoever comes with the first token is called so
         raise LoopwrightError(
             f"{name[:80]!a} cannot be the name of a user",
             code="bad-user-name",

@@ -172,7 +172,7 @@ def _item(token: "Token", now: int) -> dict[str, object]:
     until = token.expires_at
     state = "revoked" if token.revoked_at else ("expired" if until and until <= now else "good")
     day = datetime.fromtimestamp(until / 1_000).astimezone().date().isoformat() if until else "-"
-    owner = f"{token.person}: " if token.person else ""
+    owner = f"{token.person}: " if token.person else (f"{token.root}/" if token.root else "")
     return {
         "id": token.id,
         "role": token.role,

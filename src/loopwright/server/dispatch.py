@@ -141,7 +141,7 @@ class Application:
         context = self._context
         who = None if route.need in UNKNOWN else identify(context, request)
         if who is not None and route.need != "open" and route.need != "signed":
-            self._rates.count(who.name)
+            self._rates.count(who.root)  # more tokens are no more requests
             admit(context, who, route.need, f"{route.method} {request.scope['path']}"[:LONGEST])
         query = parse_query(request.query_params, route.query)
         raw = b""

@@ -198,6 +198,7 @@ class TokenItem(msgspec.Struct):
     label: str
     role: str
     person: str | None
+    parent: str | None
     created_at: str
     expires_at: str | None
     revoked_at: str | None

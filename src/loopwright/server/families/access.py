@@ -72,7 +72,9 @@ class UserChange(Body):
 
 
 class TokenBody(Body):
-    """A new token, for oneself; at most with one's own role."""
+    """A new token, for oneself; at most with one's own role. Made with a token it lives no longer
+    than that one and ends with it.
+    """
 
     label: str
     role: str | None = None
@@ -178,7 +180,8 @@ def _user(person: Person) -> dict[str, JsonValue]:
 async def tokens(asked: Asked) -> Answer:
     """One's own; an admin sees all."""
     who = asked.who
-    found = asked.context.access.tokens(None if who.may("admin") else who.name)
+    access = asked.context.access
+    found = access.tokens() if who.may("admin") else access.tokens_of(who)
     return {"tokens": [_token(token) for token in found]}
 
 
@@ -186,15 +189,17 @@ async def add_token(asked: Asked) -> Answer:
     body, who, access = asked.body(TokenBody), asked.who, asked.context.access
     role = who.role if body.role is None else as_role(body.role)
     require(who, role)
-    owner = who.name if access.person(who.name) is not None else ""
-    made = access.new_token(body.label, role, by=who.name, person=owner, days=body.days)
+    if who.by == "token":
+        made = access.child_token(body.label, role, of=who, days=body.days)
+    else:
+        made = access.new_token(body.label, role, by=who.name, person=who.person, days=body.days)
     return {**_token(made.token), "token": made.text}
 
 
 async def revoke_token(asked: Asked) -> Answer:
     access, who, name = asked.context.access, asked.who, asked.params["token"]
-    own = [token.id for token in access.tokens(None if who.may("admin") else who.name)]
-    if name not in own:
+    own = access.tokens() if who.may("admin") else access.tokens_of(who)
+    if name not in [token.id for token in own]:
         raise NotFound(f"no token {name[:80]!a}")
     return _token(access.revoke(name, by=who.name))
 
@@ -205,6 +210,7 @@ def _token(token: Token) -> dict[str, JsonValue]:
         "label": token.label,
         "role": token.role,
         "person": token.person or None,
+        "parent": token.parent or None,
         "created_at": timestamp(token.created_at),
         "expires_at": None if token.expires_at is None else timestamp(token.expires_at),
         "revoked_at": None if token.revoked_at is None else timestamp(token.revoked_at),
