@@ -1,14 +1,18 @@
 """Leaving and coming back over real sockets; the rules themselves are tested with a clock."""
 
 import asyncio
+import json
 import signal
 import sqlite3
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from loopwright.app.leaving import LEASH
+from loopwright.ports import Append
 from tests.server.served import Served, served
 from tests.server.talking import tab, talk
 from tests.server.test_assistants import made, people, start, status
@@ -72,6 +76,167 @@ def test_an_assistant_may_say_so(at_once: Served) -> None:
 
     talk(go())
     at_once.until(status(at_once, agent)["run"], "cancelled")
+
+
+def by_runs(own: Served, **more: Any) -> str:
+    agent = own.script(*["some work"] * 9, name="runs.json")
+    return own.start(own.definition(agent, until={"person": True}), **more)
+
+
+def by_document(own: Served, **more: Any) -> str:
+    """The document of an assistant that is not kept here."""
+    document = {"name": "fixer", "id": "kept-nowhere", "loopEnabled": True, "loopCriteria": MANUAL}
+    agent = own.script(*["some work"] * 9, name="document.json")
+    return own.start(json.dumps(document), message="Do it.", agent=agent, **more)
+
+
+def by_loops(own: Served, **more: Any) -> str:
+    agent = own.script({"text": "STATUS: BLOCKED\nNo keys."}, name="loops.json")
+    body = {"definition": "harness", "goal": "g", "agent": agent, **more}
+    reply = own("POST", "/api/v1/loops", body)
+    assert reply.status == 201, reply.body
+    return str(reply.json["loop"]["id"])
+
+
+def twice(own: Served) -> str:
+    """A run that was asked for a second pass, and waits after it."""
+    run = by_runs(own)
+    own.until(run, "waiting")
+    gate = own("GET", f"/v1/runs/{run}/approvals").json["approvals"][0]["gateId"]
+    own("POST", f"/api/v1/gates/{gate}/continue", {"text": "More."})
+    for _ in range(400):
+        if own("GET", f"/api/v1/runs/{run}").json["iterations"] == 2:
+            break
+    own("POST", f"/api/v1/runs/{run}/stop")
+    return run
+
+
+def by_fork(own: Served, **more: Any) -> str:
+    reply = own("POST", f"/api/v1/runs/{twice(own)}/fork", {"at": "main.0", **more})
+    assert reply.status == 201, reply.body
+    return str(reply.json["run"])
+
+
+def by_edit(own: Served, **more: Any) -> str:
+    """The third family calls the choice as its system would."""
+    renamed = {"onDisconnect": more["on_disconnect"]} if more else {}
+    body = {"newText": "Again.", "checkpointId": "main.1", **renamed}
+    reply = own("POST", f"/v1/runs/{twice(own)}/edit-and-resume", body)
+    assert reply.status == 200, reply.body
+    return str(reply.json["newRunId"])
+
+
+DOORS = [by_runs, by_document, by_loops]
+OPEN = ("running", "waiting", "paused")
+
+
+@pytest.fixture(scope="module")
+def by_choice(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A server where every run is left its choice, and there is no time to come back."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LOOPWRIGHT_TEARDOWN_GRACE_MS", "0")
+        with served(tmp_path_factory.mktemp("choice")) as own:
+            yield own
+
+
+@pytest.fixture(scope="module")
+def by_rule(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A server that ends whatever does not say `keep`."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LOOPWRIGHT_TEARDOWN_GRACE_MS", "0")
+        patch.setenv("LOOPWRIGHT_TEARDOWN_ON_DISCONNECT", "1")
+        with served(tmp_path_factory.mktemp("rule")) as own:
+            yield own
+
+
+def left(own: Served, door: Callable[..., str], *, token: str | None = None, **more: Any) -> str:
+    """A run that is started while a tab of its starter is open, which is closed then."""
+    runs: list[str] = []
+
+    async def go() -> None:
+        async with tab(own, token) as one:
+            runs.append(await asyncio.to_thread(door, own, **more))
+            assert (await one.say("unsubscribe", {"run": "x"}))["ok"]
+
+    talk(go())
+    return runs[0]
+
+
+def told_on_return(own: Served, run: str) -> None:
+    """Whoever comes back is told once that it was ended."""
+
+    async def go() -> None:
+        async with tab(own) as one:
+            note = await one.first("notification", level="critical", run=run)
+            assert "nobody was there" in note["title"]
+            assert note["agentId"] in (run, "kept-nowhere")
+
+    talk(go())
+
+
+@pytest.mark.item("rondoflow-47")
+@pytest.mark.parametrize("door", [*DOORS, by_fork, by_edit])
+def test_every_door_leaves_the_choice(by_choice: Served, door: Callable[..., str]) -> None:
+    """What shall be torn down is, with the last tab of its starter; by default nothing is."""
+    kept = left(by_choice, door)
+    assert by_choice("GET", f"/api/v1/runs/{kept}").json["status"] in OPEN
+    by_choice("POST", f"/api/v1/runs/{kept}/stop")
+    torn = left(by_choice, door, on_disconnect="teardown")
+    by_choice.until(torn, "cancelled")
+    assert by_choice.context.here.log.row(torn).headline.reason == "torn_down"
+    told_on_return(by_choice, torn)
+
+
+@pytest.mark.item("rondoflow-47", "rondoflow-50")
+@pytest.mark.parametrize("door", DOORS)
+def test_every_door_follows_the_rule(by_rule: Served, door: Callable[..., str]) -> None:
+    """What the operator says counts for the starts of all doors, but for those that say `keep`."""
+    torn = left(by_rule, door)
+    by_rule.until(torn, "cancelled")
+    told_on_return(by_rule, torn)
+    kept = left(by_rule, door, on_disconnect="keep")
+    assert by_rule("GET", f"/api/v1/runs/{kept}").json["status"] in OPEN
+    by_rule("POST", f"/api/v1/runs/{kept}/stop")
+
+
+def test_whoever_never_had_a_tab(by_rule: Served) -> None:
+    """Their runs go on, whoever else leaves."""
+    run = by_runs(by_rule)
+    left(by_rule, by_runs, token=people(by_rule, "editor", "elsewhere"))
+    by_rule.call(lambda: None)
+    assert by_rule("GET", f"/api/v1/runs/{run}").json["status"] in OPEN
+    by_rule("POST", f"/api/v1/runs/{run}/stop")
+
+
+@pytest.mark.parametrize("path", ["/api/v1/runs", "/api/v1/loops"])
+def test_a_choice_that_is_none(by_choice: Served, path: str) -> None:
+    """There are two."""
+    body = {"definition": "harness", "on_disconnect": "perhaps"}
+    body |= {"goal": "g"} if path.endswith("loops") else {}
+    reply = by_choice("POST", path, body)
+    assert reply.status in (400, 422)
+    assert b"on_disconnect" in reply.body
+
+
+def test_a_start_and_its_leash_are_one(by_choice: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is to be ended is written down with the start: no crash comes between them."""
+    written: list[Append] = []
+    log = by_choice.context.here.log
+    append = log.append
+
+    async def seen(one: Append) -> None:
+        written.append(one)
+        await append(one)
+
+    monkeypatch.setattr(log, "append", seen)
+    run = by_runs(by_choice, on_disconnect="teardown")
+    first = next(one for one in written if one.run == run)
+    assert [(card.kind, card.key) for card in first.cards] == [(LEASH, run)]
+    agent = made(by_choice, loopCriteria=MANUAL)
+    assert start(by_choice, agent).status == 202
+    run = status(by_choice, agent)["run"]
+    first = next(one for one in written if one.run == run)
+    assert [(card.kind, card.key) for card in first.cards] == [(LEASH, run)]
 
 
 @pytest.mark.item("rondoflow-53", "J11")

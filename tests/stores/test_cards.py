@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from loopwright.errors import StorageError, VersionConflict
@@ -94,6 +95,28 @@ def test_cards_that_cannot_be_kept(log: SqliteLog, bad: Card) -> None:
     """What a database could not hold is refused before anything is begun."""
     with pytest.raises(StorageError):
         log.change([(bad, None)])
+
+
+def test_an_append_and_its_records_are_one(log: SqliteLog) -> None:
+    """A record that goes with a fact is there exactly when the fact is; the newest counts."""
+
+    async def body() -> None:
+        first = Append(
+            run="run_a", expected=0, facts=[fact()], headline=headline(), cards=[card("a", b"1")]
+        )
+        await log.append(first)
+        with pytest.raises(VersionConflict):
+            await log.append(replace_cards(first, card("a", b"2"), card("b")))
+        with pytest.raises(StorageError):
+            await log.append(Append(run="run_a", expected=1, facts=[fact()], cards=[card("")]))
+
+    asyncio.run(body())
+    assert [(one.key, one.body, one.version) for one in log.cards("token")] == [("a", b"1", 1)]
+    assert log.version("run_a") == 1
+
+
+def replace_cards(append: Append, *cards: Card) -> Append:
+    return msgspec.structs.replace(append, cards=cards)
 
 
 @pytest.mark.item("inv-6", "inv-24")

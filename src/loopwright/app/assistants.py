@@ -11,6 +11,7 @@ import msgspec
 
 from loopwright.app.binding import bind_agents
 from loopwright.app.dialects import ASSISTANTS, Definition, assistant_key, parse_definition
+from loopwright.app.keeping import Beside, alone
 from loopwright.app.moments import sortable_id
 from loopwright.app.preparing import Wish, prepare_file
 from loopwright.app.rights import Rights
@@ -178,8 +179,8 @@ class Assistants:
         except NotFound:
             return None
 
-    async def start(self, agent_id: str, message: str, *, by: str) -> str:
-        """Start the loop of an assistant; the run."""
+    async def start(self, agent_id: str, message: str, *, by: str, beside: Beside = alone) -> str:
+        """Start the loop of an assistant; the run. `beside` is what is kept with it."""
         assistant = self.get(agent_id)
         if not assistant.loops:
             raise LoopwrightError(
@@ -200,7 +201,7 @@ class Assistants:
         except DefinitionError as error:
             raise _unfit(error) from error
         try:
-            return await self._service.start(replace(start, by=by))
+            return await self._service.start(replace(start, by=by, beside=beside))
         except Conflict as conflict:
             if conflict.code != "key-taken":
                 raise

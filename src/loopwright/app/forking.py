@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from loopwright.app.auditing import audit_rows
-from loopwright.app.keeping import key_of, taken
+from loopwright.app.keeping import Beside, alone, key_of, taken
 from loopwright.app.moments import sortable_id
 from loopwright.app.preparing import agent_choices
 from loopwright.app.reopening import changed_agents
@@ -44,6 +44,7 @@ class Fork:
     passes: int | None = None
     agents: Sequence[str] = ()
     workspace: Path | None = None
+    beside: Beside = alone  # what is kept beside the new run
 
 
 async def fork(service: Service, run: str, wish: Fork, *, by: str = "") -> tuple[str, int]:
@@ -67,7 +68,7 @@ async def fork(service: Service, run: str, wish: Fork, *, by: str = "") -> tuple
     bound = _with_artifacts(service, plan, begins.run)
     text = encode_plan(bound)
     known[0] = replaced = msgspec.structs.replace(begins, plan=content_hash(text))
-    await _create(service, bound, [*known, *new], {replaced.plan: text})
+    await _create(service, bound, [*known, *new], {replaced.plan: text}, wish.beside)
     return begins.run, len(known)
 
 
@@ -241,7 +242,7 @@ def _with_artifacts(service: Service, plan: Plan, run: str) -> Plan:
 
 
 async def _create(
-    service: Service, plan: Plan, facts: list[AnyFact], blobs: dict[str, bytes]
+    service: Service, plan: Plan, facts: list[AnyFact], blobs: dict[str, bytes], beside: Beside
 ) -> None:
     state = fold(plan, facts)
     headline = replace(headline_of(state), status="running")
@@ -256,6 +257,7 @@ async def _create(
         audit=audit_rows(
             state.run, [f for f in facts if isinstance(f, RunForked)][-1:], service.via
         ),
+        cards=beside(state.run),
     )
     try:
         await service.log.append(append)

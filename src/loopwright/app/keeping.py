@@ -1,11 +1,24 @@
-"""Runs that keep others away: at most one open run has a key, and who has it is told."""
+"""What a run keeps: others away, where at most one open run has its key; a name that is its own;
+and records beside it.
+"""
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TypeAlias
 
 from loopwright.errors import Conflict
 from loopwright.model.plan import Plan
-from loopwright.ports import OPEN_STATUSES, EventLog, RunRow
+from loopwright.ports import OPEN_STATUSES, Card, EventLog, RunRow
 from loopwright.programs.marks import owner_alive
+
+CANDIDATES = 5  # runs that are named where a reference fits several
+Beside: TypeAlias = Callable[[str], Sequence[Card]]
+"""The records that are written together with the first fact of a run, by its id."""
+
+
+def alone(_run: str) -> Sequence[Card]:
+    """Nothing is kept beside it."""
+    return ()
 
 
 def key_of(plan: Plan, workspace: Path, given: str | None) -> str | None:
@@ -33,3 +46,13 @@ def _state(row: RunRow) -> str:
     if status == "running" and (row.owner is None or not owner_alive(row.owner)):
         return "left behind by a process that is gone"
     return {"waiting": "waiting for a person"}.get(status, status)
+
+
+def ambiguous(reference: str, runs: Sequence[str]) -> Conflict:
+    """A reference that fits several runs, of which some are named."""
+    listed = ", ".join(runs[:CANDIDATES]) + (", …" if len(runs) > CANDIDATES else "")
+    return Conflict(
+        f"{reference!r} fits more than one run: {listed}",
+        code="ambiguous",
+        hint="write more of the id or its end, or `last` for the newest run",
+    )

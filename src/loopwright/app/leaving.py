@@ -11,6 +11,7 @@ import msgspec
 
 from loopwright.app.assistants import Parting
 from loopwright.app.dialects import THEIR_VARIABLES
+from loopwright.app.keeping import Beside
 from loopwright.app.service import Service, row_ended
 from loopwright.app.settings import PREFIX
 from loopwright.errors import LoopwrightError, NotFound
@@ -54,7 +55,7 @@ def _grace(text: str | None) -> int:
 
 
 class Leash(msgspec.Struct, frozen=True, kw_only=True):
-    """A loop and its starter."""
+    """A run and its starter; `agent_id` is empty where it is the loop of no assistant."""
 
     run: str
     agent_id: str
@@ -83,10 +84,24 @@ class Leaving:
         """Remember whose loop this is."""
         self._cards.change([(_card(leash, owner), None)])
 
+    def beside(
+        self, owner: str, *, name: str, parting: Parting | None = None, agent_id: str = ""
+    ) -> Beside:
+        """The same for a run that is about to be started: written with its first fact. Only the
+        loops of assistants are remembered where nothing could end them.
+        """
+
+        def cards(run: str) -> list[Card]:
+            leash = Leash(run=run, agent_id=agent_id, name=name, parting=parting)
+            return [_card(leash, owner)] if agent_id or self._ends(leash) else []
+
+        return cards
+
     def held(self, owner: str) -> list[str]:
-        """Their loops, as far as they are known to be under way."""
-        runs = [card.key for card in self._cards.cards(LEASH, owner=owner)]
-        return [run for run in runs if not self._has_ended(run)]
+        """The loops of their assistants, as far as they are known to be under way."""
+        cards = self._cards.cards(LEASH, owner=owner)
+        leashes = [msgspec.json.decode(card.body, type=Leash) for card in cards]
+        return [one.run for one in leashes if one.agent_id and not self._has_ended(one.run)]
 
     def left(self, owner: str, *, at_least_ms: int = 0) -> bool:
         """Their last socket is gone: from now on the time runs. Whether anything is due."""

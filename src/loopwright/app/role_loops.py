@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from loopwright.app.controlling import pause_run, resume_run, stop_run
+from loopwright.app.keeping import Beside, alone
 from loopwright.app.library import Library
 from loopwright.app.loop_live import live
 from loopwright.app.loop_steering import LoopEdit, edit, retry, skip
@@ -46,6 +47,7 @@ class LoopWish:
     project_id: str = ""
     project_slug: str = ""
     session: str = ""
+    beside: Beside = alone  # what is kept beside it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,6 +104,7 @@ class Loops:
                 start,
                 session=wish.session,
                 project=project.id,
+                beside=wish.beside,
                 by=start.by if self.by is None else self.by,
             )
         )

@@ -20,7 +20,7 @@ from loopwright.app.deciding import (
     not_open,
     only_gate,
 )
-from loopwright.app.keeping import key_of, taken
+from loopwright.app.keeping import CANDIDATES, Beside, alone, ambiguous, key_of, taken
 from loopwright.app.moments import sortable_id
 from loopwright.app.nesting import Runs, adoptable, nested
 from loopwright.app.repository import with_artifacts
@@ -60,7 +60,6 @@ from loopwright.stores.faults import REPLACE
 CAS_TRIES = 50
 Shown: TypeAlias = RunStatus | Literal["unchanged"]
 SHORTEST_END = 4  # of an id; the beginnings of ids of one day are all alike
-CANDIDATES = 5  # runs that are named where a reference fits several
 MANY = 1_000
 
 
@@ -79,6 +78,7 @@ class Start:
     project: str = ""
     run: str = ""  # its id, where whoever starts it has chosen one; it must be new
     owner: Owner | None = None  # who has it until another process drives it
+    beside: Beside = alone  # what is kept beside it, written with its first fact
 
 
 class Service:
@@ -154,6 +154,7 @@ class Service:
             headline=headline,
             owner=driver.first_owner if driver else start.owner,
             audit=audit_rows(run, [first], self.via),
+            cards=start.beside(run),
         )
         try:
             await self.log.append(append)
@@ -177,12 +178,7 @@ class Service:
             return reference if reference in runs else runs[0]
         if not runs:
             raise NotFound(f"no run {reference!r}", hint="`loopwright ls` lists them")
-        more = ", …" if len(runs) > CANDIDATES else ""
-        raise Conflict(
-            f"{reference!r} fits more than one run: {', '.join(runs[:CANDIDATES])}{more}",
-            code="ambiguous",
-            hint="write more of the id or its end, or `last` for the newest run",
-        )
+        raise ambiguous(reference, runs)
 
     def rows(self, statuses: tuple[RunStatus, ...] = (), limit: int | None = None) -> list[RunRow]:
         return self.log.rows(statuses=statuses, limit=limit)

@@ -19,7 +19,7 @@ from loopwright.model.messages import AnyMessage, CallPart, ToolSpec
 from loopwright.model.plan import Agent
 from loopwright.model.record import JsonValue
 from loopwright.model.turns import WantedCall
-from loopwright.ports.cards import AuditRow
+from loopwright.ports.cards import AuditRow, Card
 
 RunStatus: TypeAlias = Literal[
     "running", "paused", "waiting", "completed", "exhausted", "failed", "cancelled"
@@ -91,6 +91,7 @@ class Append(msgspec.Struct, kw_only=True, gc=False):
     token: str | None = None  # the driver's fence; None: a caller who does not drive
     owner: Owner | None = None  # with the first append of a run: who drives it from the start
     audit: Sequence[AuditRow] = ()
+    cards: Sequence[Card] = ()  # records that are written with it, whatever version they have
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from typing import Annotated, TypeAlias
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from loopwright.app.assistants import Parting
 from loopwright.model.actions import MAX_PASSES
 from loopwright.model.record import JsonValue
 from loopwright.server.routes import Body, OptionalBody, Query
@@ -24,7 +25,9 @@ class LoopsQuery(Query):
 
 
 class StartBody(Body):
-    """What a loop is started with. `agent` and `agents` say what stands behind its roles."""
+    """What a loop is started with. `agent` and `agents` say what stands behind its roles, and
+    `on_disconnect` what becomes of it when the last socket of its starter is gone.
+    """
 
     definition: Words
     goal: Words
@@ -35,6 +38,7 @@ class StartBody(Body):
     max_iterations: Most | None = None
     agent: str | None = None
     agents: dict[str, str] = {}
+    on_disconnect: Parting | None = None
 
 
 class EditBody(Body):

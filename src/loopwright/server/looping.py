@@ -5,8 +5,10 @@ import os
 from collections import OrderedDict
 
 from loopwright.app.assistants import Assistants, Parting
-from loopwright.app.leaving import Leash, Leaving, departures
-from loopwright.app.loops import LoopStory
+from loopwright.app.keeping import Beside
+from loopwright.app.leaving import Leaving, departures
+from loopwright.app.loops import LoopStory, agent_of, is_loop
+from loopwright.app.service import Start
 from loopwright.ports import OPEN_STATUSES
 from loopwright.server.context import Context
 
@@ -31,11 +33,23 @@ class Looping:
     ) -> str:
         """Start a loop, and remember whose it is."""
         assistant = self.assistants.get(agent_id)
-        run = await self.assistants.start(agent_id, message, by=by)
-        name = str(assistant.document.get("name", ""))
-        wanted = parting or assistant.parting
-        self.leaving.hold(Leash(run=run, agent_id=agent_id, name=name, parting=wanted), by)
-        return run
+        beside = self.leaving.beside(
+            by,
+            name=str(assistant.document.get("name", "")),
+            parting=parting or assistant.parting,
+            agent_id=agent_id,
+        )
+        return await self.assistants.start(agent_id, message, by=by, beside=beside)
+
+    def beside(
+        self, by: str, start: Start | None = None, *, parting: Parting | None, name: str = ""
+    ) -> Beside:
+        """What is kept beside a run that somebody starts by another door."""
+        agent_id = ""
+        if start is not None and is_loop(start.plan.dialect, start.key):
+            agent_id = agent_of(start.key)
+        called = start.plan.name if start is not None else name
+        return self.leaving.beside(by, name=called, parting=parting, agent_id=agent_id)
 
     def known(self, agent_id: str) -> None:
         """NotFound unless there is such an assistant, or a loop that says it is of one."""

@@ -28,6 +28,7 @@ def error(agent_id: str, text: str, kind: str) -> Event:
 
 def torn_down(agent_id: str, name: str, run: str) -> Event:
     """A loop that was ended while nobody looked."""
+    agent_id = agent_id or run
     title = f"The loop of {name or agent_id} was ended because nobody was there"
     return NOTIFICATION, {
         "id": f"loop-torn-down-{agent_id}-{run}",

@@ -73,6 +73,14 @@ def write(
     audit: Sequence[AuditRow],
 ) -> None:
     """Inside a transaction: everything, or VersionConflict and nothing."""
+    put(db, puts)
+    for kind, key in drops:
+        db.execute(_DROP, (kind, key))
+    insert_audit(db, audit)
+
+
+def put(db: sqlite3.Connection, puts: Sequence[tuple[Card, int | None]]) -> None:
+    """Inside a transaction: write records; VersionConflict where one was changed meanwhile."""
     for card, expected in puts:
         rows = db.execute(_VERSION, (card.kind, card.key)).fetchall()
         version = int(rows[0][0]) if rows else 0
@@ -82,9 +90,6 @@ def write(
                 hint="read it again and decide again",
             )
         db.execute(_PUT, (card.kind, card.key, version + 1, card.owner, card.due, bytes(card.body)))
-    for kind, key in drops:
-        db.execute(_DROP, (kind, key))
-    insert_audit(db, audit)
 
 
 def insert_audit(db: sqlite3.Connection, rows: Sequence[AuditRow]) -> None:

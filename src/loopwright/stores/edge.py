@@ -48,6 +48,8 @@ def admit(append: Append, done: Done) -> Entry:
         _check_id(closed, "the id of a gate")
     for row in append.audit:
         check_audit(row)
+    for card in append.cards:
+        check_card(card)
     return Entry(append, done)
 
 

@@ -10,8 +10,7 @@ from collections.abc import Sequence
 
 from loopwright.errors import LoopwrightError
 from loopwright.ports import OPEN_STATUSES, Append, Headline
-from loopwright.stores import refusals
-from loopwright.stores.cards import insert_audit
+from loopwright.stores import cards, refusals
 from loopwright.stores.chain import genesis, link
 from loopwright.stores.edge import Entry
 from loopwright.stores.ledger import Known, Ledger
@@ -98,7 +97,9 @@ class Group:
         if append.blobs:
             self._blobs.update(append.blobs)
         if append.audit:
-            insert_audit(self._db, append.audit)
+            cards.insert_audit(self._db, append.audit)
+        if append.cards:
+            cards.put(self._db, [(card, None) for card in append.cards])
         if entry.count:
             last = known.version + entry.count
             chain = link(known.chain, entry.body)

@@ -15,6 +15,7 @@ from loopwright.ports import (
     OPEN_STATUSES,
     Append,
     AuditRow,
+    Card,
     Headline,
     Liveness,
     Numbered,
@@ -54,6 +55,7 @@ class MemoryStore:
     writes: int = 0
     order: list[str] = field(default_factory=list)  # the run of every append, oldest first
     audit: list[AuditRow] = field(default_factory=list)
+    cards: list[Card] = field(default_factory=list)
 
 
 def _to_running_loop(call: Callable[[], None]) -> None:
@@ -290,6 +292,7 @@ class MemoryLog:
         for digest, body in append.blobs.items():
             disk.blobs[digest] = body
         disk.audit += append.audit
+        disk.cards += append.cards
         for gate in append.gates_opened:
             disk.gates[gate.gate] = gate
         for closed in append.gates_closed:

@@ -3,11 +3,13 @@ tool calls alone: what is no call goes by the id of its gate.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Annotated
 
 import msgspec
 from starlette.responses import Response
 
+from loopwright.app.assistants import Parting
 from loopwright.app.checkpoints import place_before
 from loopwright.app.forking import Fork, fork
 from loopwright.app.moments import timestamp
@@ -17,6 +19,7 @@ from loopwright.errors import NotFound
 from loopwright.kernel.frames import GateState
 from loopwright.model.actions import Decision
 from loopwright.model.record import JsonValue
+from loopwright.server.families.run_forks import beside
 from loopwright.server.families.runs import check_open
 from loopwright.server.routes import Answer, Asked, Body, Family, Route
 
@@ -43,6 +46,7 @@ class EditBody(Body):
 
     newText: Annotated[str, msgspec.Meta(min_length=1)]
     checkpointId: str | None = None
+    onDisconnect: Parting | None = None
 
 
 class SwapBody(Body):
@@ -50,6 +54,7 @@ class SwapBody(Body):
 
     model: Annotated[str, msgspec.Meta(min_length=1)]
     checkpointId: str | None = None
+    onDisconnect: Parting | None = None
 
 
 class Pending(msgspec.Struct):
@@ -170,20 +175,21 @@ async def _decide(asked: Asked, call_id: str, decision: Decision, reason: str) -
 
 async def edited(asked: Asked) -> Answer:
     body = asked.body(EditBody)
-    return await _taken_up(asked, body.checkpointId, Fork(at=None, edit=body.newText))
+    wish = Fork(at=None, edit=body.newText, beside=beside(asked, body.onDisconnect))
+    return await _taken_up(asked, body.checkpointId, wish)
 
 
 async def swapped(asked: Asked) -> Answer:
     body = asked.body(SwapBody)
-    return await _taken_up(asked, body.checkpointId, Fork(at=None, model=body.model))
+    wish = Fork(at=None, model=body.model, beside=beside(asked, body.onDisconnect))
+    return await _taken_up(asked, body.checkpointId, wish)
 
 
 async def _taken_up(asked: Asked, checkpoint: str | None, wish: Fork) -> Answer:
     check_open(asked)
     context, run = asked.context, asked.params["run"]
     place = place_before(context.service, run, checkpoint)
-    wanted = Fork(at=place, model=wish.model, edit=wish.edit)
-    new, _ = await fork(context.service, run, wanted, by=asked.who.name)
+    new, _ = await fork(context.service, run, replace(wish, at=place), by=asked.who.name)
     return Taken(runId=run, newRunId=new, place=place)
 
 

@@ -35,6 +35,7 @@ from loopwright.server.loop_shapes import (
     StartBody,
     Steered,
 )
+from loopwright.server.looping import Looping
 from loopwright.server.routes import Answer, Asked, Family, Route
 
 BASE = "/api/v1/loops"
@@ -131,6 +132,9 @@ async def started(asked: Asked) -> Answer:
         project_id=body.project_id or "",
         project_slug=body.project_slug or "",
         session=body.session_id or "",
+        beside=context.part(Looping).beside(
+            asked.who.name, parting=body.on_disconnect, name=body.definition
+        ),
     )
     run = str((await loops.start(wish))["loop_id"])
     return await told_made(asked, run)

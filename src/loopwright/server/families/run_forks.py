@@ -5,12 +5,15 @@ from typing import Annotated
 
 import msgspec
 
+from loopwright.app.assistants import Parting
 from loopwright.app.forking import Fork, fork
+from loopwright.app.keeping import Beside
 from loopwright.app.preparing import choices
 from loopwright.kernel.facts import RunForked
 from loopwright.model.actions import MAX_PASSES
 from loopwright.server.answers import as_response
 from loopwright.server.families.runs import BASE, check_open, summary_of
+from loopwright.server.looping import Looping
 from loopwright.server.routes import Answer, Asked, Body, Family, Route
 from loopwright.server.shapes import Forked
 from loopwright.server.streaming import facts_of
@@ -26,6 +29,7 @@ class ForkBody(Body):
     agent: str | None = None
     agents: dict[str, str] = {}
     workspace: str | None = None
+    on_disconnect: Parting | None = None
 
 
 async def forked(asked: Asked) -> Answer:
@@ -38,10 +42,16 @@ async def forked(asked: Asked) -> Answer:
         passes=body.max,
         agents=choices(body.agent, body.agents),
         workspace=Path(body.workspace) if body.workspace else None,
+        beside=beside(asked, body.on_disconnect),
     )
     run = context.here.log.row(asked.params["run"]).run
     made, _ = await fork(context.service, run, wish, by=asked.who.name)
     return await told_made(asked, made)
+
+
+def beside(asked: Asked, parting: Parting | None) -> Beside:
+    name = asked.context.here.log.row(asked.params["run"]).headline.name
+    return asked.context.part(Looping).beside(asked.who.name, parting=parting, name=name)
 
 
 async def told_made(asked: Asked, run: str) -> Answer:

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import msgspec
 
+from loopwright.app.assistants import Parting
 from loopwright.app.controlling import pause_run, resume_run
 from loopwright.app.preparing import Wish, choices, prepare_file
 from loopwright.app.promoting import check_promoted
@@ -20,6 +21,7 @@ from loopwright.model.actions import MAX_PASSES
 from loopwright.model.record import JsonValue
 from loopwright.ports import OPEN_STATUSES, RunRow
 from loopwright.server.answers import as_response
+from loopwright.server.looping import Looping
 from loopwright.server.refusals import Refusal
 from loopwright.server.routes import Answer, Asked, Body, Family, OptionalBody, Query, Route
 from loopwright.server.shapes import RunPage, RunSummary, Snapshot, Status
@@ -63,6 +65,7 @@ class StartBody(Body):
     ask: tuple[str, ...] = ()  # tools of which every call waits for a person
     sandbox: bool = False  # chat models have the file tools of the workspace, and no program
     allow: tuple[str, ...] = ()  # refused: nothing is let pass unasked from elsewhere
+    on_disconnect: Parting | None = None  # when the last socket of its starter is gone
 
 
 class ResumeBody(OptionalBody):
@@ -99,9 +102,11 @@ async def _item(asked: Asked, row: RunRow) -> dict[str, JsonValue]:
 
 async def started(asked: Asked) -> Answer:
     check_open(asked)
-    context, start = asked.context, _prepared(asked)
+    context, start, by = asked.context, _prepared(asked), asked.who.name
+    parting = asked.body(StartBody).on_disconnect
+    beside = context.part(Looping).beside(by, start, parting=parting)
     try:
-        run = await context.service.start(replace(start, by=asked.who.name))
+        run = await context.service.start(replace(start, by=by, beside=beside))
     except Conflict as conflict:
         if conflict.code != "key-taken":
             raise
