@@ -33,6 +33,17 @@ def test_a_loop_that_starts_itself_has_an_end(lw: Place) -> None:
     assert "5 levels are the most" in refusal["detail"]
 
 
+@pytest.mark.parametrize("named", ["option", "variable"])
+def test_a_program_is_told_where_its_run_is(lw: Place, named: str) -> None:
+    """However the data directory was named, commands inside of a run find the same one."""
+    elsewhere = lw.folder / "else where"
+    lw.write("agent.sh", '#!/bin/sh\necho "$LOOPWRIGHT_HOME"\n').chmod(0o755)
+    option = ("--data-dir", str(elsewhere)) if named == "option" else ()
+    env = {"LOOPWRIGHT_HOME": str(elsewhere)} if named == "variable" else {}
+    words = ("loop", "x", "--agent", "command:./agent.sh", "--max", "1", "--json", *option)
+    assert lw.real(*words, env=env).json["output"].strip() == str(elsewhere)
+
+
 @pytest.mark.item("I-12")
 def test_a_child_has_what_its_parent_has_left(lw: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its own smaller budget stays, a larger one does not; what siblings used is gone."""

@@ -1,6 +1,7 @@
 """Wiring: the one place where adapters are chosen and put together."""
 
 import os
+from collections import ChainMap
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass
@@ -85,7 +86,8 @@ async def local(
             servers=servers_of(settings.mcp),
             desks=desks,
         )
-        performer = LocalPerformer(bus, schema_problem, models=chats.performer)
+        base = ChainMap({"LOOPWRIGHT_HOME": str(settings.home)}, os.environ)
+        performer = LocalPerformer(bus, schema_problem, base, models=chats.performer)
         purse = settings.budget
         paid = performer if purse.is_open else Guarded(performer, purse, log, clock)
         if line is None:

@@ -21,7 +21,8 @@ StartProblem = Literal[
     "workspace-gone",
 ]
 
-_PASSED_ON = frozenset({"PATH", "HOME", "LANG", "TERM", "TMPDIR", "USER"})
+# The data directory: what an agent starts with our own commands belongs to the run it works for.
+_PASSED_ON = frozenset({"PATH", "HOME", "LANG", "TERM", "TMPDIR", "USER", "LOOPWRIGHT_HOME"})
 _PASSED_ON_PREFIX = "LC_"
 
 
