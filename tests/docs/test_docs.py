@@ -106,7 +106,7 @@ def test_definitions_are_valid(block: Block, tmp_path: Path) -> None:
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(file.text, encoding="utf-8")
     try:
-        parse_definition(text.encode(), file=block.place, folder=tmp_path)
+        parse_definition(text.encode(), file=block.place, files=tmp_path)
     except DefinitionError as error:
         found = [p.render() for p in error.problems if isinstance(p, Diagnostic)]
         assert block.value == "wrong.yaml", found

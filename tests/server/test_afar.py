@@ -234,6 +234,7 @@ FILES = {
     "chat.yaml": "name: a\nagent: model:local/tiny\ngoal: b\nrepeat: {max: 2}\n",
     "odd.yaml": "name: x\nsteps: [{id: a, run: x}, {id: b, stop: '{{steps.a.output}}'}]\n",
     "whose.yaml": "name: a\ngoal: b\nrepeat: {max: 2}\n",
+    "agent.yaml": json.dumps(agent()),  # its prompt is not there
 }
 
 
@@ -242,6 +243,7 @@ FILES = {
     [
         (["bad.yaml"], 2, "bad.yaml:3:1: unknown-field: agnet (did you mean agent?)"),
         (["bad.yaml", "--json"], 2, '"file": "bad.yaml"'),
+        (["agent.yaml"], 2, "prompt.md: no such file or directory"),
         (["none.yaml"], 2, "none.yaml"),
         (["whose.yaml"], 2, "--agent"),
         (["loop.yaml", "--input", "x"], 2, "write --input NAME=VALUE"),
@@ -269,15 +271,6 @@ def test_starts_that_start_nothing(both: Both, words: list[str], code: int, said
     told = both.alike("run", *words)
     assert (told.code, said in told.out + told.err) == (code, True), told
     assert both("ls", "--json").json["runs"] == both.here("ls", "--json").json["runs"]
-
-
-def test_a_definition_is_sent_alone(both: Both) -> None:
-    """One that names a file beside it is refused, with what to do."""
-    both.lw.write("agent.yaml", json.dumps(agent()))
-    both.lw.write("prompt.md", "You are a coder.")
-    told = both("run", "agent.yaml", "Do it.", "--agent", "model:local/tiny")
-    assert (told.code, "agent.yaml:1:" in told.err) == (2, True)
-    assert "sent without the files that it names: start it on that machine" in told.err
 
 
 def test_tools_are_taken_there(both: Both) -> None:

@@ -1,6 +1,5 @@
 """Runs of models with tools over HTTP: approvals, events, trees, and going on elsewhere."""
 
-import asyncio
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,12 +7,11 @@ from typing import Any
 
 import pytest
 
-from loopwright.app.preparing import Wish, prepare_file
 from loopwright.server import feed
 from loopwright.server.context import Limits
 from loopwright.testing.wires import Script, Turn, WireServer
 from tests.cli.aldo import DONE, MODEL, agent, asks, says
-from tests.server.served import SECONDS, Served, served
+from tests.server.served import Served, served
 from tests.server.test_events import Stream
 
 ASKS = {"approvals": {"fs.write": "always"}}
@@ -28,16 +26,12 @@ def home(tmp_path: Path) -> Iterator[Served]:
 
 def started(own: Served, *turns: Turn, monkeypatch: pytest.MonkeyPatch, **blocks: Any) -> Any:
     """A run of an agent whose model says these things; and the wire that it says them on."""
-    folder = own.folder
-    (folder / "agent.yaml").write_text(json.dumps(agent(**blocks)))
-    (folder / "prompt.md").write_text("You are {{who}}.")
     wires = WireServer(Script(turns=turns))
     wires.__enter__()
     monkeypatch.setenv("LOOPWRIGHT_MODEL_BASE_URL", f"{wires.url}/v1")
-    wish = Wish(message="Do it.", agents=[MODEL], workspace=str(folder))
-    start, _ = prepare_file(str(folder / "agent.yaml"), wish)
-    work = asyncio.run_coroutine_threadsafe(own.context.service.start(start), own.loop)
-    return work.result(SECONDS), wires
+    files = {"prompt.md": "You are {{who}}."}
+    more = {"message": "Do it.", "agent": MODEL, "files": files}
+    return own.start(json.dumps(agent(**blocks)), **more), wires
 
 
 def kinds(own: Served, run: str, after: int = 0) -> list[str]:

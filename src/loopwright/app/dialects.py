@@ -15,6 +15,8 @@ from loopwright.programs.files import FileProblem, read_regular
 from loopwright.syntax import Diagnostic, Document, read, suggest
 
 Files: TypeAlias = Mapping[str, bytes | FileProblem]
+Source: TypeAlias = Path | Mapping[str, bytes] | None
+"""The files that a definition may name: those of a folder, or these, or none."""
 
 NO_VALUES: Mapping[str, JsonValue] = MappingProxyType({})
 MAX_BYTES = 262_144
@@ -205,7 +207,7 @@ def read_definition(
     file = shown or str(path)
     folder = path.absolute().parent
     data = definition_bytes(path, shown)
-    return parse_definition(data, file=file, force=force, folder=folder, given=given)
+    return parse_definition(data, file=file, force=force, files=folder, given=given)
 
 
 def parse_definition(
@@ -213,18 +215,18 @@ def parse_definition(
     *,
     file: str,
     force: str | None = None,
-    folder: Path | None = None,
+    files: Source = None,
     given: Mapping[str, JsonValue] = NO_VALUES,
 ) -> Definition:
     """Read a definition from its bytes; every problem is in the one error that is raised. Files
-    that it names are looked for in its folder or its project, and nowhere else. `given` are the
-    inputs, as far as they are known.
+    that it names are looked for in its folder or its project, and nowhere else, or among those that
+    came with it. `given` are the inputs, as far as they are known.
     """
     document, found = read(data, file=file, limit=MAX_BYTES)
     if document is None:
         raise DefinitionError(f"{file} cannot be read", problems=found)
     name = force or recognise(document.value)
-    plan, more = _lowered(dialect(name), document, folder, given)
+    plan, more = _lowered(dialect(name), document, files, given)
     found = [*found, *more]
     if plan is None or any(problem.severity == "error" for problem in found):
         raise DefinitionError(f"{file} is not a valid definition", problems=found)
@@ -238,10 +240,21 @@ def parse_definition(
     )
 
 
+def named_files(data: bytes, *, file: str, force: str | None, folder: Path) -> Files:
+    """The files that a definition names, and what folders hold in which it looks for one that is
+    not there. What is wrong with it is told by whoever reads it.
+    """
+    document, _ = read(data, file=file, limit=MAX_BYTES)
+    if document is None:
+        return {}
+    language = dialect(force or recognise(document.value))
+    return _gathered(language, document, folder) if hasattr(language, "wanted") else {}
+
+
 def _lowered(
     language: Dialect,
     document: Document,
-    folder: Path | None,
+    files: Source,
     given: Mapping[str, JsonValue] = NO_VALUES,
 ) -> tuple[Plan | None, list[Diagnostic]]:
     """Lower a document, with the files that it and they name in turn."""
@@ -249,24 +262,27 @@ def _lowered(
         return cast(TakesValues, language).lower(document, given)
     if not hasattr(language, "wanted"):
         return language.lower(document)
+    return cast(ReadsFiles, language).lower(document, _gathered(language, document, files))
+
+
+def _gathered(language: Dialect, document: Document, source: Source) -> Files:
+    """The files that a document and they name in turn, by the paths that they are asked for by."""
     reading = cast(ReadsFiles, language)
     files: dict[str, bytes | FileProblem] = {}
-    places = _places(language, folder)
+    places = _places(language, source) if isinstance(source, Path) else source
     for _ in range(DEEPEST):
         missing = [one for one in reading.wanted(document, files) if one.path not in files]
         if not missing or places is None:
             break
         for one in missing:
             files[one.path] = fetch(places, one)
-    return reading.lower(document, files)
+    return files
 
 
-def _places(language: Dialect, folder: Path | None) -> Places | None:
+def _places(language: Dialect, folder: Path) -> Places:
     """Where the files are that a definition names: beside it, or, for a dialect that keeps them in
     a folder of its own, in that folder of the project and of the person.
     """
-    if folder is None:
-        return None
     own: str | None = getattr(language, "PROJECT_FOLDER", None)
     if own is None:
         return Places(folder)

@@ -1,17 +1,21 @@
 """Files that a definition names, read for a dialect that may not read for itself.
 
 A path counts from one folder and cannot lead out of it. One that begins with `~/` counts from the
-person's own folder, and only what lies there in the dialect's own folder is read.
+person's own folder, and only what lies there in the dialect's own folder is read. Where the files
+came with the definition, these count and no others.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from loopwright.programs.files import FileProblem, names_beneath, read_beneath
+from loopwright.programs.files import FileProblem, leads_out, names_beneath, read_beneath
 
 _PERSONS = "~/"
 _REPOSITORY = ".git"
+_NO_NAMES = {"", ".", ".."}
+_ABSENT = "no such file or directory"
 
 
 class Wanted(Protocol):
@@ -50,8 +54,16 @@ def project_of(folder: Path, own: str) -> Path:
     return folder
 
 
-def fetch(places: Places, wanted: Wanted) -> bytes | FileProblem:
+def is_path(path: str) -> bool:
+    """Whether a file below a folder, or below the person's own, may be called so."""
+    below = path.removeprefix(_PERSONS)
+    return not leads_out(below) and _NO_NAMES.isdisjoint(below.split("/"))
+
+
+def fetch(places: Places | Mapping[str, bytes], wanted: Wanted) -> bytes | FileProblem:
     """A file's content, or the names in a folder, one on each line."""
+    if not isinstance(places, Places):
+        return _of_those(places, wanted)
     folder, path = places.folder, wanted.path
     if path.startswith(_PERSONS) and places.home is not None:
         folder, path = places.home, path.removeprefix(_PERSONS)
@@ -61,3 +73,17 @@ def fetch(places: Places, wanted: Wanted) -> bytes | FileProblem:
         return read_beneath(folder, path, wanted.limit)
     names = names_beneath(folder, path)
     return names if isinstance(names, FileProblem) else "\n".join(names).encode(errors="replace")
+
+
+def _of_those(files: Mapping[str, bytes], wanted: Wanted) -> bytes | FileProblem:
+    """The same, of files that came with a definition."""
+    data = files.get(wanted.path)
+    if data is None and wanted.kind == "names":
+        beginning = f"{wanted.path}/"
+        below = [path[len(beginning) :] for path in sorted(files) if path.startswith(beginning)]
+        return "\n".join(name for name in below if "/" not in name).encode()
+    if data is None:
+        return FileProblem("cannot-read", _ABSENT)
+    if len(data) > wanted.limit:
+        return FileProblem("file-too-large", f"{len(data)} bytes, at most {wanted.limit} are read")
+    return data

@@ -10,7 +10,13 @@ from typing import cast
 import msgspec
 
 from loopwright.app.binding import bind_agents, bind_inputs, check_message
-from loopwright.app.dialects import Definition, filled, parse_definition, read_definition
+from loopwright.app.dialects import (
+    Definition,
+    Source,
+    filled,
+    parse_definition,
+    read_definition,
+)
 from loopwright.app.library import Library
 from loopwright.app.repository import with_surroundings
 from loopwright.app.rights import Rights, with_rights
@@ -69,13 +75,20 @@ class LoopWish:
 
 
 def prepare_file(
-    file: str, wish: Wish, *, data: bytes | None = None, dialect: str | None = None
+    file: str,
+    wish: Wish,
+    *,
+    data: bytes | None = None,
+    dialect: str | None = None,
+    files: Source = None,
 ) -> tuple[Start, Definition]:
-    """A run of a definition: of a file, or of bytes that came another way."""
+    """A run of a definition: of a file, or of bytes that came another way, which may name these
+    files.
+    """
     path = Path(file)
     given = {**wish.values, **input_values(wish.inputs)}
     if data is not None:
-        definition = parse_definition(data, file=file, force=dialect, given=given)
+        definition = parse_definition(data, file=file, force=dialect, files=files, given=given)
     elif dialect is None and is_name(path) and wish.home is not None:
         return prepare_named(file, wish)
     else:

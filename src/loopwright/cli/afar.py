@@ -19,13 +19,13 @@ from loopwright.syntax import Diagnostic
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
 
     from loopwright.model.record import JsonValue
 
 ALL = "all"
 ENDED = "run.finished"
 REQUEST = "(request)"  # what a server calls a definition that was sent to it
-ALONE = "a definition is sent without the files that it names: start it on that machine"
 RUNS = "/api/v1/runs"
 REHEARSALS = "/api/v1/rehearsals"
 LOOPS = "/api/v1/loops"
@@ -100,10 +100,13 @@ def _check_ready(remote: Remote) -> None:
 class Start:
     """A start of a definition at a server elsewhere."""
 
-    def __init__(self, ctx: click.Context, door: Door, file: str) -> None:
+    def __init__(
+        self, ctx: click.Context, door: Door, file: str, folder: "Path | None" = None
+    ) -> None:
         self._ctx = ctx
         self._door = door
         self._file = file  # what the definition is called here
+        self._folder = folder  # where the files are that it names
 
     def run(self, definition: bytes, dialect: str | None, options: dict[str, object]) -> int:
         """Start it there, and watch it until it rests unless it is let go."""
@@ -111,7 +114,7 @@ class Start:
         assert remote is not None
         if jsonl and self._door.as_json:
             raise click.UsageError("--json and --jsonl exclude each other", self._ctx)
-        body = _wanted(definition, dialect, options)
+        body = _wanted(definition, dialect, options) | self._files(definition, dialect)
         self._warn(definition, dialect, body)
         if options["dry_run"]:
             return self._rehearse(remote, body)
@@ -128,13 +131,24 @@ class Start:
         foreign = options["exit_codes"] == "dialect"
         return see_through(self._door, run, jsonl=jsonl, foreign=foreign)
 
+    def _files(self, definition: bytes, dialect: str | None) -> "dict[str, JsonValue]":
+        """The files that it names; without a folder those of the workspace there count."""
+        from loopwright.app.packing import packed  # noqa: PLC0415 - help stays quick
+
+        if self._folder is None:
+            return {}
+        found = packed(definition, file=self._file, dialect=dialect, folder=self._folder)
+        return {} if found is None else {"files": {**found}}
+
     def _warn(self, definition: bytes, dialect: str | None, body: "dict[str, JsonValue]") -> None:
         """Warnings are told before anything is begun; what is wrong the server tells."""
         from loopwright.app.dialects import parse_definition  # noqa: PLC0415 - help stays quick
 
         given = cast("dict[str, JsonValue]", body.get("inputs", {}))
         with contextlib.suppress(LoopwrightError):
-            read = parse_definition(definition, file=self._file, force=dialect, given=given)
+            read = parse_definition(
+                definition, file=self._file, force=dialect, files=self._folder, given=given
+            )
             for warning in read.warnings:
                 self._door.say(warning.render(), tone="warn")
 
@@ -181,11 +195,9 @@ def _wanted(
 
 
 def _renamed(problem: object, file: str) -> object:
-    """A problem of a definition that was sent, as one of the file here."""
-    if not isinstance(problem, Diagnostic) or problem.file != REQUEST:
-        return problem
-    hint = ALONE if problem.code == "missing-file" else problem.hint
-    return replace(problem, file=file, hint=hint)
+    if isinstance(problem, Diagnostic) and problem.file == REQUEST:
+        return replace(problem, file=file)
+    return problem
 
 
 # -- seeing a run through --------------------------------------------------------------------------

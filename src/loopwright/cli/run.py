@@ -64,21 +64,23 @@ def run(
 ) -> int:
     """Run a definition. MESSAGE says what is to be done and takes the place of its goal.
 
-    FILE may be the name of a definition that `loopwright definitions` lists, or - for stdin.
+    FILE may be the name of a definition that `loopwright definitions` lists, or - for stdin. Files
+    that it names are looked for beside it, and sent with it to a server elsewhere.
     """
     from loopwright.app.preparing import prepare_file  # noqa: PLC0415 - help stays quick
 
     data = _stdin(ctx) if file == STDIN else None
     shown = "(stdin)" if data is not None else file
+    folder = Path.cwd() if data is not None else Path(file).absolute().parent
     if door_of(ctx).remote is not None:
         if data is None:
             data, dialect = _read(ctx, file, dialect)
-        afar = _afar(ctx, shown)
+        afar = _afar(ctx, shown, folder)
         return afar.run(data, dialect, {**options, "max": most, "promoted": promoted})
 
     def prepare(wish: "Wish") -> "tuple[Start, Definition]":
         told = replace(wish, max=most)
-        start, definition = prepare_file(shown, told, data=data, dialect=dialect)
+        start, definition = prepare_file(shown, told, data=data, dialect=dialect, files=folder)
         if promoted:
             _check_promoted(ctx, definition)
         return start, definition
@@ -94,10 +96,10 @@ def _check_promoted(ctx: click.Context, definition: "Definition") -> None:
         check_promoted(log, definition)
 
 
-def _afar(ctx: click.Context, shown: str) -> "StartAfar":
+def _afar(ctx: click.Context, shown: str, folder: Path) -> "StartAfar":
     from loopwright.cli.afar import Start  # noqa: PLC0415 - only when asked for
 
-    return Start(ctx, door_of(ctx), shown)
+    return Start(ctx, door_of(ctx), shown, folder)
 
 
 def _read(ctx: click.Context, file: str, dialect: str | None) -> tuple[bytes, str | None]:

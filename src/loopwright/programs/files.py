@@ -65,7 +65,7 @@ def names_beneath(folder: Path, name: str, most: int = MOST_NAMES) -> list[str] 
 
 
 def _opened_beneath(folder: Path, name: str) -> int | FileProblem:
-    if not name or "\0" in name or _leads_out(name):
+    if not name or "\0" in name or leads_out(name):
         return FileProblem("outside-workspace", f"{name!r} leads out of its folder")
     try:
         root = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -81,7 +81,8 @@ def _opened_beneath(folder: Path, name: str) -> int | FileProblem:
         os.close(root)
 
 
-def _leads_out(name: str) -> bool:
+def leads_out(name: str) -> bool:
+    """Whether a name, followed from a folder on, would leave it."""
     parts = PurePosixPath(name.replace("\\", "/")).parts
     return name.startswith(("/", "~", "\\")) or ".." in parts or (len(name) > 1 and name[1] == ":")
 

@@ -2,12 +2,14 @@
 
 import asyncio
 from dataclasses import replace
+from pathlib import Path
 from typing import Annotated
 
 import msgspec
 
 from loopwright.app.assistants import Parting
 from loopwright.app.controlling import pause_run, resume_run
+from loopwright.app.packing import MOST_FILES
 from loopwright.app.preparing import Wish, choices, prepare_file
 from loopwright.app.promoting import check_promoted
 from loopwright.app.rehearsing import rehearse
@@ -24,6 +26,7 @@ from loopwright.server.answers import as_response
 from loopwright.server.looping import Looping
 from loopwright.server.refusals import Refusal
 from loopwright.server.routes import Answer, Asked, Body, Family, OptionalBody, Query, Route
+from loopwright.server.sent_files import sent_files
 from loopwright.server.shapes import RunPage, RunSummary, Snapshot, Status
 from loopwright.server.view_shapes import Rehearsal
 
@@ -43,11 +46,15 @@ class RunsQuery(Query):
 
 
 class StartBody(Body):
-    """What a run is started with: the text of a definition, or the name of a stored one."""
+    """What a run is started with: the text of a definition, or the name of a stored one. The files
+    that it names come with it (`files`, each by its path); without them they are those of the
+    workspace.
+    """
 
-    free = ("definition",)
+    free = ("definition", "files")
 
     definition: str | None = None
+    files: Annotated[dict[str, str], msgspec.Meta(max_length=MOST_FILES)] | None = None
     stored: str | None = None
     dialect: str | None = None
     message: str | None = None
@@ -147,7 +154,8 @@ def _prepared(asked: Asked, *, unbound: bool = False) -> Start:
         base_branch=body.base_branch,
         unbound=unbound,
     )
-    start, definition = prepare_file(file, wish, data=data, dialect=dialect)
+    files = Path(wish.workspace or "") if body.files is None else sent_files(body.files)
+    start, definition = prepare_file(file, wish, data=data, dialect=dialect, files=files)
     if body.promoted:
         check_promoted(context.cards, definition)
     return start
