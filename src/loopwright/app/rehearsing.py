@@ -5,6 +5,7 @@ nothing is called, run, asked or stored.
 """
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from itertools import count
@@ -103,15 +104,26 @@ class Rehearsal:
 
 def rehearse(plan: Plan) -> Rehearsal:
     """Play every story that this plan can have."""
-    worst = max((_played(plan, story) for story in WORST), key=lambda ending: ending.size)
-    endings = tuple(_played(plan, story) for story in stories(plan))
-    return Rehearsal(plan=plan, endings=endings, worst=worst, assumed=tuple(assumed(plan)))
+    return rehearsed(plan, [played(plan, story) for story in all_stories(plan)])
+
+
+def all_stories(plan: Plan) -> list[Story]:
+    """The stories to play, for whoever plays them one by one."""
+    return [*WORST, *stories(plan)]
+
+
+def rehearsed(plan: Plan, endings: Sequence[Ending]) -> Rehearsal:
+    """What all stories led to, in their order."""
+    worst = max(endings[: len(WORST)], key=lambda ending: ending.size)
+    others = tuple(endings[len(WORST) :])
+    return Rehearsal(plan=plan, endings=others, worst=worst, assumed=tuple(assumed(plan)))
 
 
 # -- playing a story -------------------------------------------------------------------------------
 
 
-def _played(plan: Plan, story: Story) -> Ending:
+def played(plan: Plan, story: Story) -> Ending:
+    """What one story leads to."""
     stubs = Stubs(conditions=story.conditions, long_lists=story.long_lists)
     return _Stage(stubs.plan(plan), story).play()
 

@@ -12,7 +12,8 @@ from loopwright.app.controlling import pause_run, resume_run
 from loopwright.app.packing import MOST_FILES
 from loopwright.app.preparing import Wish, choices, prepare_file
 from loopwright.app.promoting import check_promoted
-from loopwright.app.rehearsing import rehearse
+from loopwright.app.rehearsing import all_stories, played
+from loopwright.app.rehearsing import rehearsed as told_rehearsal
 from loopwright.app.reopening import Changes
 from loopwright.app.rights import Rights
 from loopwright.app.service import Start
@@ -123,8 +124,11 @@ async def started(asked: Asked) -> Answer:
 
 async def rehearsed(asked: Asked) -> Answer:
     """What a run could come to; nothing is called, and nothing kept."""
-    start = _prepared(asked, unbound=True)
-    return (await asyncio.to_thread(rehearse, start.plan)).as_dict()
+    plan, endings = _prepared(asked, unbound=True).plan, []
+    for story in all_stories(plan):  # one by one: a server that is to stop does not wait for all
+        check_open(asked)
+        endings.append(await asyncio.to_thread(played, plan, story))
+    return told_rehearsal(plan, endings).as_dict()
 
 
 def _prepared(asked: Asked, *, unbound: bool = False) -> Start:
