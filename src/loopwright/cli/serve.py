@@ -18,7 +18,7 @@ from loopwright.cli.verb import Verb, door_of
         ("loopwright serve --port 8080", ""),
         (
             "loopwright serve --host 0.0.0.0 --public-url https://loops.example.org",
-            "behind a proxy with TLS, once there are people with accounts",
+            "behind a proxy with TLS, once there is an admin who can sign in",
         ),
     ],
 )
@@ -30,7 +30,7 @@ from loopwright.cli.verb import Verb, door_of
     show_default=True,
     help="Where; 0 takes any that is free.",
 )
-@click.option("--public-url", metavar="URL", help="The address of the proxy in front of it.")
+@click.option("--public-url", metavar="URL", help="The address of a proxy before it, with https.")
 @click.option(
     "--allow-host",
     "allowed_hosts",

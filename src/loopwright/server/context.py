@@ -23,6 +23,7 @@ from loopwright.server.webhooks import Webhooks
 
 _Part = TypeVar("_Part")
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
+ANYWHERE = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,11 +54,22 @@ class Serving:
     workspace: Path = field(default_factory=Path.cwd)  # of runs that name none
     log_requests: bool = False
     limits: Limits = field(default_factory=Limits)
+    bound: str = ""  # the address that the host turned out to be
 
     @property
     def is_secure(self) -> bool:
         """Whether browsers reach it by TLS alone."""
-        return self.tls_cert is not None or (self.public_url or "").startswith("https:")
+        return self.tls_cert is not None or (self.public_url or "").lower().startswith("https:")
+
+    @property
+    def address(self) -> str:
+        """What is listened to."""
+        return self.bound or self.host
+
+    @property
+    def base(self) -> str:
+        """What links begin with: how others call it."""
+        return (self.public_url or self.url).rstrip("/")
 
     @property
     def url(self) -> str:
@@ -66,6 +78,9 @@ class Serving:
 
     @property
     def host_in_url(self) -> str:
+        """A name by which it can be called; whoever listens everywhere can be called here."""
+        if self.address in ANYWHERE:
+            return ANYWHERE[self.address]
         return f"[{self.host}]" if ":" in self.host else self.host
 
 

@@ -12,6 +12,7 @@ from starlette.types import Scope
 from loopwright.server.context import LOOPBACK, Limits, Serving
 from loopwright.server.refusals import Refusal
 
+PORTS = {"http": 80, "https": 443}
 SAFE = ("GET", "HEAD", "OPTIONS")
 FOREIGN = ("cross-site", "same-site")
 SECRETS = ("token", "access_token", "auth_token", "api_key", "apikey", "authorization")
@@ -23,14 +24,16 @@ class Guard:
     def __init__(self, serving: Serving) -> None:
         self._limits = serving.limits
         named = [*LOOPBACK, serving.host_in_url, *serving.allowed_hosts]
-        self.origins = {
-            f"{scheme}://{host}:{serving.port}" for host in named for scheme in ("http", "https")
-        }
         self.hosts = {host.lower() for host in named if host not in ("0.0.0.0", "[::]")}
+        self.origins = {
+            _origin(scheme, host, serving.port) for host in self.hosts for scheme in PORTS
+        }
         if serving.public_url:
             public = urlsplit(serving.public_url)
-            self.hosts.add((public.hostname or "").lower())
-            self.origins.add(f"{public.scheme}://{public.netloc}".lower())
+            name = public.hostname or ""
+            host = f"[{name}]" if ":" in name else name
+            self.hosts.add(host)
+            self.origins.add(_origin(public.scheme, host, public.port or PORTS[public.scheme]))
 
     def check(self, scope: Scope) -> None:
         """Refuse what must not come in."""
@@ -57,6 +60,11 @@ class Guard:
         foreign = headers.get("sec-fetch-site", "").lower() in FOREIGN
         if foreign and (method not in SAFE or headers.get("sec-fetch-mode") == "websocket"):
             raise Refusal(403, "foreign-origin", "pages of other sites may not ask here")
+
+
+def _origin(scheme: str, host: str, port: int) -> str:
+    """As browsers write it: without the port that everybody knows."""
+    return f"{scheme}://{host}" + ("" if port == PORTS[scheme] else f":{port}")
 
 
 def check_sizes(scope: Scope, limits: Limits) -> None:

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import errno
-import ipaddress
 import logging
 import os
 import signal
@@ -11,12 +10,12 @@ import socket
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import uvicorn
 
 from loopwright import __version__
-from loopwright.app.access import PERSON, Access
+from loopwright.app.access import Access
 from loopwright.app.definitions import Definitions
 from loopwright.app.gate_links import GateLinks
 from loopwright.app.home_line import Held
@@ -28,8 +27,7 @@ from loopwright.app.settings import Settings
 from loopwright.app.surroundings import CLOCK_FIX, clock_problem, jump_words
 from loopwright.app.views.listing import driver_pid
 from loopwright.app.wiring import Local, local
-from loopwright.errors import CannotServe, LoopwrightError, NotAllowed, StorageError
-from loopwright.ports import Cards
+from loopwright.errors import CannotServe, LoopwrightError, StorageError
 from loopwright.runtime.clock import JUMP_MS
 from loopwright.server.channels import SettingsChannels, idle_channels
 from loopwright.server.context import Context, Serving
@@ -44,6 +42,7 @@ from loopwright.server.logs import NAME, log_to
 from loopwright.server.openapi import describe
 from loopwright.server.patience import Patient
 from loopwright.server.rates import Rates
+from loopwright.server.reach import check_options, check_reach
 from loopwright.server.webhooks import Webhooks
 
 _LOG = logging.getLogger(NAME)
@@ -73,8 +72,9 @@ class Started:
 
 def serve(settings: Settings, serving: Serving, started: Callable[[Started], None]) -> int:
     """Serve until a signal ends it; the exit code."""
+    check_options(serving)
     with holding(settings.home) as handle, _listening(serving) as (sock, port):
-        serving = _at(serving, port)
+        serving = replace(serving, port=port, bound=str(sock.getsockname()[0]))
         log_to(requests=serving.log_requests)
         return asyncio.run(_serve(settings, serving, sock, handle, started))
 
@@ -111,18 +111,20 @@ async def living(
     """Everything but the socket: runs are taken up and driven, and are let go in order."""
     async with AsyncExitStack() as stack:
         here = await stack.enter_async_context(_bounded(settings))
-        _check_public(serving, here.log)
         feed = Feed(here.log)
         gallery = Gallery(here.service, here.log)
         stack.callback(here.log.subscribe(gallery.written))
         clock = here.service.clock
         access = Access(here.log, clock, via="http")
-        base = serving.public_url or serving.url
-        channels = SettingsChannels(settings, log=here.log, cards=here.log, clock=clock, base=base)
+        people = People(access)
+        check_reach(serving, people)
+        channels = SettingsChannels(
+            settings, log=here.log, cards=here.log, clock=clock, base=serving.base
+        )
         context = Context(
             here=here,
             access=access,
-            people=People(access),
+            people=people,
             definitions=Definitions(here.log, access),
             webhooks=Webhooks(
                 here.log,
@@ -325,57 +327,17 @@ def _cannot_bind(serving: Serving, error: OSError) -> CannotServe:
     )
 
 
-def _at(serving: Serving, port: int) -> Serving:
-    return Serving(
-        host=serving.host,
-        port=port,
-        public_url=serving.public_url,
-        tls_cert=serving.tls_cert,
-        tls_key=serving.tls_key,
-        allowed_hosts=serving.allowed_hosts,
-        workspace=serving.workspace,
-        log_requests=serving.log_requests,
-        limits=serving.limits,
-    )
-
-
-def _check_public(serving: Serving, cards: Cards) -> None:
-    """Away from this machine, a server needs people with accounts and a line nobody listens to."""
-    if is_loopback(serving.host):
-        return
-    missing = []
-    if not cards.cards(PERSON, limit=1):
-        missing.append("people with accounts (`loopwright user add NAME --role admin`)")
-    if serving.tls_cert is None and serving.public_url is None:
-        missing.append("TLS (--tls-cert and --tls-key) or a proxy that has it (--public-url)")
-    if missing:
-        raise NotAllowed(
-            f"{serving.host} can be reached from elsewhere, and the server has no "
-            + ", and no ".join(missing),
-            code="unsafe-address",
-            hint="see to that first, or leave --host out: then only this machine can ask",
-        )
-
-
-def is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
 def _greeting(context: Context) -> Started:
-    """Where it is, and at the very first start how to come in."""
+    """Where it is, and how to come in: with the token of the very first start, and as long as
+    nobody has an account by a link that makes the first admin.
+    """
     first = context.access.first_token()
-    code = context.people.first_link() if first is not None else None
-    base = context.serving.public_url or context.serving.url
+    code = context.people.first_link()
     return Started(
         url=context.serving.url,
         pid=os.getpid(),
         token=first.text if first is not None else None,
-        link=f"{base.rstrip('/')}/setup#{code}" if code is not None else None,
+        link=f"{context.serving.base}/setup#{code}" if code is not None else None,
         troubles=(
             *(f"{run}: {why}" for run, why in context.here.driver.problems),
             *idle_channels(context.settings),

@@ -161,8 +161,7 @@ async def remove_user(asked: Asked) -> Answer:
 async def user_link(asked: Asked) -> Answer:
     context, name = asked.context, asked.params["name"]
     code = context.people.link("viewer", by=asked.who.name, person=name)
-    base = context.serving.public_url or context.serving.url
-    return {"link": f"{base.rstrip('/')}/setup#{code}"}
+    return {"link": f"{context.serving.base}/setup#{code}"}
 
 
 def _user(person: Person) -> dict[str, JsonValue]:
