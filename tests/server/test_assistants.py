@@ -290,7 +290,9 @@ def test_every_door_has_the_same_loop(shared: Served) -> None:
         json.dumps(document), message="Do it.", agent=shared.script(STAYS, name="s.yaml")
     )
     assert status(shared, agent)["run"] == run
-    assert refused(start(shared, agent)) == (409, "already-running")
+    again = start(shared, agent)
+    assert refused(again) == (409, "already-running")
+    assert status(shared, agent)["run"] in again.json["error"]
     shared("POST", f"/api/v1/runs/{run}/pause")
     assert status(shared, agent)["state"]["status"] == "paused"
     assert shared("POST", f"{BASE}/{agent}/loop/stop").status == 200

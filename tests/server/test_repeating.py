@@ -1,12 +1,16 @@
 """Requests that are sent again: the same key, the same answer."""
 
+import asyncio
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
+from loopwright.app.service import Start
 from loopwright.server.repeating import Repeating
 from tests.server.served import Reply, Served, served
+from tests.server.test_assistants import people
 
 RUNS = "/api/v1/runs"
 
@@ -55,6 +59,77 @@ def test_a_key_that_is_at_work_waits(own: Served) -> None:
     assert len(own("GET", RUNS).json["runs"]) == 1
 
 
+AGENTS, LOOPS = "/api/agents", "/api/v1/loops"
+
+
+@pytest.mark.item("E6", "inv-18")
+def test_every_family_keeps_its_keys(shared: Served) -> None:
+    """Another body under a key is 422 everywhere, in the shape of the family."""
+    run, gate = shared.gated()
+    paths = {
+        AGENTS: ({"name": "a"}, {"name": "b"}, "code"),
+        LOOPS: (
+            {"definition": "harness", "goal": "a", "agent": "command:true"},
+            {"goal": "b"},
+            "details",
+        ),
+        f"/v1/runs/{run}/approve": ({"callId": gate}, {"callId": gate, "reason": "x"}, "error"),
+    }
+    for path, (first, other, shape) in paths.items():
+        key = {"Idempotency-Key": f"of {path}".replace(" ", "-")}
+        assert shared("POST", path, first, headers=key).status < 300
+        again = shared("POST", path, first, headers=key)
+        assert again.headers["idempotency-replayed"] == "true"
+        reply = shared("POST", path, {**first, **other}, headers=key)
+        assert reply.status == 422, reply.body
+        assert shape in reply.json
+        assert b"key-reused" in reply.body
+
+
+@pytest.mark.item("E6", "inv-18")
+def test_a_key_is_of_one_person(shared: Served) -> None:
+    """Two people may take the same key for different things, or for the same."""
+    tokens = [people(shared, "editor", name) for name in ("ann", "bob")]
+    key = {"Idempotency-Key": "mine"}
+    ids = []
+    for token, name in zip(tokens, ("a", "b"), strict=True):
+        reply = shared("POST", AGENTS, {"name": name}, token=token, headers=key)
+        assert (reply.status, reply.json["data"]["name"]) == (201, name)
+        ids.append(reply.json["data"]["id"])
+    assert len(set(ids)) == 2
+
+
+@pytest.mark.item("E6")
+def test_the_second_waits_while_the_first_is_at_work(
+    shared: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is told so and when to come back, in the shape of its family, and does nothing."""
+    begun, go_on = threading.Event(), threading.Event()
+    service = shared.context.service
+    start, calls = service.start, []
+
+    async def slow(what: Start) -> str:
+        calls.append(what)
+        begun.set()
+        await asyncio.to_thread(go_on.wait, 10)
+        return await start(what)
+
+    monkeypatch.setattr(service, "start", slow)
+    body = {"definition": "harness", "goal": "g", "agent": "command:true"}
+    key = {"Idempotency-Key": "slow-1"}
+    with ThreadPoolExecutor(1) as one:
+        first = one.submit(lambda: shared("POST", LOOPS, body, headers=key))
+        assert begun.wait(10)
+        second = shared("POST", LOOPS, body, headers=key)
+        go_on.set()
+        assert first.result().status == 201
+    assert (second.status, second.json["code"]) == (409, "conflict")
+    assert second.json["details"]["reason"] == "still-at-work"
+    assert second.headers["retry-after"] == "1"
+    assert shared("POST", LOOPS, body, headers=key).body == first.result().body
+    assert len(calls) == 1
+
+
 @pytest.mark.item("E7")
 @pytest.mark.parametrize("key", ["", "a" * 10_000, "a" * 256, "naïve", "a b", "\t"])
 def test_keys_that_are_none(shared: Served, key: str) -> None:
@@ -71,7 +146,8 @@ def test_a_refusal_is_kept_like_an_answer(own: Served) -> None:
         for _ in range(2)
     ]
     assert [reply.status for reply in replies] == [422, 422]
-    assert replies[0].body == replies[1].body
+    first, again = ({**reply.json, "trace_id": ""} for reply in replies)
+    assert first == again
 
 
 @pytest.mark.item("inv-18")

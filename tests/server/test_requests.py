@@ -1,15 +1,18 @@
 """What is wrong with a request is told by status and code, whatever it asks for."""
 
 import json
+import logging
 import re
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from loopwright.server import patience
 from loopwright.server.context import Limits
+from loopwright.server.logs import NAME
 from tests.server.served import Served, served
 
 RUNS = "/api/v1/runs"
@@ -341,6 +344,66 @@ def test_a_token_in_the_address(shared: Served, name: str) -> None:
     """A token in an address is refused, also a good one."""
     reply = shared("GET", f"{RUNS}?{name}={shared.token}", token="")
     assert (reply.status, reply.code) == (400, "secret-in-address")
+
+
+SHAPES: dict[str, Callable[[Any], str]] = {
+    "/api/v1/runs": lambda told: str(told["type"]).rpartition(":")[2],
+    "/api/agents": lambda told: str(told["code"]) if told["success"] is False else "",
+    "/api/v1/loops": lambda told: str(told["details"]["reason"]) if told["error"] else "",
+    "/v1/runs/x/approvals": lambda told: str(told["error"]["code"]),
+}
+
+
+@pytest.mark.parametrize("path", SHAPES)
+@pytest.mark.parametrize(
+    ("headers", "query", "status", "code"),
+    [
+        ({"Origin": "http://evil.example"}, "", 403, "foreign-origin"),
+        ({"Host": "evil.example"}, "", 400, "bad-host"),
+        ({}, "?token=x", 400, "secret-in-address"),
+        ({}, f"?x={'y' * 20_000}", 414, "address-too-long"),
+    ],
+    ids=["origin", "host", "token", "long"],
+)
+def test_the_guard_speaks_as_each_family(
+    shared: Served, path: str, headers: dict[str, str], query: str, status: int, code: str
+) -> None:
+    """What is refused before a route is asked has the shape of the routes there; it is counted."""
+
+    def counted() -> int:
+        text = shared("GET", "/metrics").body.decode()
+        line = f'method="GET",family="guard",status="{status}"'
+        return sum(int(one.rpartition(" ")[2]) for one in text.splitlines() if line in one)
+
+    before = counted()
+    reply = shared("GET", f"{path}{query}", headers=headers)
+    assert (reply.status, SHAPES[path](reply.json)) == (status, code)
+    assert counted() == before + 1
+
+
+def test_the_guard_is_logged(shared: Served, caplog: pytest.LogCaptureFixture) -> None:
+    """With the path that was asked for, and without what stood behind the question mark."""
+    with caplog.at_level(logging.INFO, logger=NAME):
+        reply = shared("GET", "/api/agents?token=secret-word")
+    (entry,) = [one for one in caplog.records if getattr(one, "status", 0) == 400]
+    told = vars(entry)
+    assert (told["path"], told["request"]) == ("/api/agents", reply.headers["x-request-id"])
+    assert "secret-word" not in str(told)
+
+
+def test_what_a_problem_is_about(shared: Served) -> None:
+    """A problem names what was asked for, and the request, as the log of the server has it."""
+    for path in (f"{RUNS}/none", "/nothing", f"{RUNS}?limit=0"):
+        reply = shared("GET", path)
+        assert reply.json["instance"] == path.partition("?")[0]
+        assert reply.json["trace_id"] == reply.headers["x-request-id"]
+    refused = shared(
+        "POST",
+        "/socket.io/?EIO=4&transport=polling",
+        raw=b"",
+        headers={"Content-Length": "99999999"},
+    )
+    assert refused.json["trace_id"] == refused.headers["x-request-id"]
 
 
 @pytest.mark.item("F14")

@@ -292,7 +292,10 @@ def quick(tmp_path: Path) -> Iterator[Served]:
 
 def test_rates(quick: Served) -> None:
     """Nobody keeps the others from being answered."""
-    statuses = [quick("GET", "/api/v1/me").status for _ in range(60)]
-    assert set(statuses) == {200, 429}
+    replies = [quick("GET", "/api/v1/me") for _ in range(60)]
+    assert {reply.status for reply in replies} == {200, 429}
+    late = next(reply for reply in replies if reply.status == 429)
+    assert late.headers["ratelimit"] == f'"requests";r=0;t={late.headers["retry-after"]}'
+    assert late.headers["ratelimit-policy"] == '"requests";q=10;w=1'
     other = quick.call(lambda: quick.context.access.new_token("b", "viewer", by="t")).text
     assert quick("GET", "/api/v1/me", token=other).status == 200

@@ -205,8 +205,11 @@ class Assistants:
         except Conflict as conflict:
             if conflict.code != "key-taken":
                 raise
+            row = self.active(agent_id)
             raise Conflict(
-                "A loop is already running for this agent", code="already-running"
+                "A loop is already running for this agent",
+                code="already-running",
+                hint=None if row is None else f"it is {row.run}",
             ) from conflict
 
     async def stop(self, agent_id: str, *, by: str) -> str:

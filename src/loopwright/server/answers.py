@@ -8,6 +8,7 @@ from starlette.responses import Response
 from loopwright.app.problems import Problem
 
 JSON = "application/json"
+LONGEST = 200  # of a path, in the record and in a refusal
 PROBLEM = "application/problem+json"
 SECURITY: dict[str, str] = {
     "Content-Security-Policy": (
@@ -38,9 +39,10 @@ def as_response(value: object, status: int) -> Response:
     return Response(msgspec.json.encode(value), status, media_type=JSON)
 
 
-def as_problem(problem: Problem, headers: Mapping[str, str]) -> Response:
-    """A refusal in our own shape."""
-    body = msgspec.json.encode(problem.as_dict())
+def as_problem(problem: Problem, headers: Mapping[str, str], asked: tuple[str, str]) -> Response:
+    """A refusal in our own shape; `asked` is the path and the id of the request."""
+    about = {"instance": asked[0][:LONGEST], "trace_id": asked[1]}
+    body = msgspec.json.encode({**problem.as_dict(), **about})
     return Response(body, problem.status, headers=dict(headers), media_type=PROBLEM)
 
 

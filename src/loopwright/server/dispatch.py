@@ -13,7 +13,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from loopwright.app.problems import Problem
 from loopwright.errors import LoopwrightError
 from loopwright.ports import AuditRow
-from loopwright.server.answers import as_problem, as_response, secured
+from loopwright.server.answers import LONGEST, as_problem, as_response, secured
 from loopwright.server.bodies import parse_body, parse_query, read_body
 from loopwright.server.context import Context
 from loopwright.server.guarding import Guard
@@ -31,10 +31,11 @@ from loopwright.server.refusals import (
 )
 from loopwright.server.repeating import HEADER, Repeating
 from loopwright.server.roles import admit
-from loopwright.server.routes import Asked, Family, NoBody, Refuse, Route
+from loopwright.server.routes import Asked, Family, NoBody, Route
 
 _LOG = logging.getLogger(NAME)
-LONGEST = 200  # of a path, in the record
+GUARD = "guard"  # in the place of a family: what was refused before any was asked
+MOST_LOGGED = 2_000  # of a path
 UNKNOWN = ("open", "signed")  # nobody has to say who they are
 WRITING = ("POST", "PUT", "PATCH", "DELETE")
 
@@ -65,7 +66,8 @@ class Application:
             self._guard.check(scope)
             mounted = self._mounted(scope["path"])
         except LoopwrightError as error:
-            response = as_problem(problem_of(error), headers_of(error, 0))
+            response = self._told(self._family_of(scope["path"]), scope["path"], request_id, error)
+            self._note(request_id, scope, response.status_code, GUARD, 0.0)
             await _refused(secured(response, request_id), scope, receive, send)
             return
         if mounted is not None:
@@ -78,18 +80,23 @@ class Application:
             began = time.perf_counter()
             response, family = await self._respond(request, request_id)
             took = time.perf_counter() - began
-            self._context.metrics.count(request.method, family, response.status_code, took)
-            _LOG.info(
-                "request",
-                extra={
-                    "request": request_id,
-                    "method": request.method,
-                    "path": scope["path"],
-                    "status": response.status_code,
-                    "ms": round(took * 1_000, 1),
-                },
-            )
+            self._note(request_id, scope, response.status_code, family, took)
             await secured(response, request_id)(scope, receive, send)
+
+    def _note(self, request_id: str, scope: Scope, status: int, family: str, took: float) -> None:
+        """Count and log an answer."""
+        method = scope.get("method", "GET")  # a websocket has none
+        self._context.metrics.count(method, family, status, took)
+        _LOG.info(
+            "request",
+            extra={
+                "request": request_id,
+                "method": method,
+                "path": scope["path"][:MOST_LOGGED],
+                "status": status,
+                "ms": round(took * 1_000, 1),
+            },
+        )
 
     def _mounted(self, path: str) -> ASGIApp | None:
         for prefix, app in self._mounts:
@@ -99,24 +106,31 @@ class Application:
 
     async def _respond(self, request: Request, request_id: str) -> tuple[Response, str]:
         """The answer, and the family that gave it."""
-        refuse, name = self._refuse_of(request.scope["path"]), "none"
+        path = request.scope["path"]
+        family, name = self._family_of(path), "none"
         try:
             family, route, params = self._find(request)
-            refuse, name = family.refuse or as_problem, family.name
+            name = family.name
             return await self._serve(request, route, params), name
         except LoopwrightError as error:
-            problem = problem_of(error)
-            return refuse(problem, headers_of(error, problem.status)), name
+            return self._told(family, path, request_id, error), name
         except Exception:
             _LOG.exception("request %s failed", request_id)
-            return refuse(_unexpected(request_id), {}), name
+            return self._told(family, path, request_id, None), name
 
-    def _refuse_of(self, path: str) -> Refuse:
-        """How a path is refused that nothing is served at."""
-        for family in self._families:
-            if path.startswith(family.prefix):
-                return family.refuse or as_problem
-        return as_problem
+    def _family_of(self, path: str) -> Family | None:
+        """The family in whose shape a path is refused that nothing is served at."""
+        return next((one for one in self._families if path.startswith(one.prefix)), None)
+
+    def _told(
+        self, family: Family | None, path: str, request_id: str, error: LoopwrightError | None
+    ) -> Response:
+        """A refusal in the shape of a family; without an error something unexpected happened."""
+        problem = _unexpected(request_id) if error is None else problem_of(error)
+        headers = {} if error is None else headers_of(error, problem.status)
+        if family is None or family.refuse is None:
+            return as_problem(problem, headers, (path, request_id))
+        return family.refuse(problem, headers)
 
     def _find(self, request: Request) -> tuple[Family, Route, dict[str, str]]:
         path, method = request.scope["path"], request.method

@@ -8,7 +8,7 @@ from starlette.responses import Response
 from loopwright.app.problems import Problem
 from loopwright.model.record import JsonValue
 from loopwright.server.loop_shapes import LoopFailure
-from loopwright.server.refusals import ODD_PATH
+from loopwright.server.refusals import ODD_PATH, unfit_is_bad
 
 UNFIT = 422
 _BY_STATUS = {
@@ -40,7 +40,7 @@ _MISSING = "missing required field"
 
 def refuse(problem: Problem, headers: Mapping[str, str]) -> Response:
     """Of a loop: what does not fit is 400 here."""
-    return _told(problem, headers, 400 if problem.status == UNFIT else problem.status)
+    return _told(problem, headers, unfit_is_bad(problem))
 
 
 def refuse_definition(problem: Problem, headers: Mapping[str, str]) -> Response:

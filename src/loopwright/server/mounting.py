@@ -22,7 +22,8 @@ def bounded(app: ASGIApp, limits: Limits, request_id: str) -> ASGIApp:
             body = await read_body(Request(scope, receive), limits, limits.body_bytes)
         except Refusal as refusal:
             problem = problem_of(refusal)
-            response = as_problem(problem, headers_of(refusal, problem.status))
+            asked = scope["path"], request_id
+            response = as_problem(problem, headers_of(refusal, problem.status), asked)
             await secured(response, request_id)(scope, receive, send)
             return
         await app(scope, _read_already(body, receive), _securing(send, request_id))

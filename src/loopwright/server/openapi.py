@@ -26,12 +26,16 @@ class FieldProblem(msgspec.Struct):
 
 
 class ProblemDetails(msgspec.Struct, omit_defaults=True):
-    """A refusal, by RFC 9457."""
+    """A refusal, by RFC 9457. `instance` is what was asked for, `trace_id` the id of the request,
+    under which the log of the server has it.
+    """
 
     type: str
     title: str
     status: int
     detail: str
+    instance: str
+    trace_id: str
     hint: str | None = None
     errors: list[FieldProblem] | None = None
 

@@ -27,8 +27,16 @@ class Rates:
                 429,
                 "too-many-requests",
                 f"too many requests; wait {wait_s} s",
-                headers={"Retry-After": str(wait_s)},
+                headers={"Retry-After": str(wait_s), **self._fields(wait_s)},
             )
         if len(self._left) > MOST_KNOWN:
             self._left.clear()
         self._left[name] = (left - 1, now)
+
+    def _fields(self, wait_s: int) -> dict[str, str]:
+        """What programs read: nothing is left until then, of so many in a time."""
+        window_s = max(1, round(self._window_ms / 1_000))
+        return {
+            "RateLimit": f'"requests";r=0;t={wait_s}',
+            "RateLimit-Policy": f'"requests";q={self._most:.0f};w={window_s}',
+        }

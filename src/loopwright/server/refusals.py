@@ -8,6 +8,7 @@ from loopwright.app.problems import Problem, known_problem
 from loopwright.errors import LoopwrightError, StorageError
 
 ODD_PATH = "odd-path"
+KEY_REUSED = "key-reused"
 UNFIT = (
     "archive-too-big",
     "unsafe-archive",
@@ -92,6 +93,13 @@ def headers_of(error: LoopwrightError, status: int) -> dict[str, str]:
     if status == 401:
         return {"WWW-Authenticate": "Bearer"}
     return {"Retry-After": "5"} if status == 503 else {}
+
+
+def unfit_is_bad(problem: Problem) -> int:
+    """The status of a refusal in families where what does not fit is 400. That a key was used for
+    something else is no matter of what the request says, and stays 422.
+    """
+    return 400 if problem.status == 422 and problem.code != KEY_REUSED else problem.status
 
 
 def bad_json(why: str) -> Refusal:

@@ -21,10 +21,10 @@ from loopwright.model.actions import Decision
 from loopwright.model.record import JsonValue
 from loopwright.server.families.run_forks import beside
 from loopwright.server.families.runs import check_open
+from loopwright.server.refusals import unfit_is_bad
 from loopwright.server.routes import Answer, Asked, Body, Family, Route
 
 BASE = "/v1/runs/{run}"
-UNFIT = 422
 
 
 class ApproveBody(Body):
@@ -195,7 +195,7 @@ async def _taken_up(asked: Asked, checkpoint: str | None, wish: Fork) -> Answer:
 
 def refuse(problem: Problem, headers: Mapping[str, str]) -> Response:
     """A refusal in the shape of this family; what does not fit is 400 here."""
-    status = 400 if problem.status == UNFIT else problem.status
+    status = unfit_is_bad(problem)
     hint = f" ({problem.hint})" if problem.hint else ""
     told = Failure(error=ErrorText(problem.code, f"{problem.detail}{hint}", problem.hint))
     body = msgspec.json.encode(told)

@@ -26,7 +26,7 @@ from loopwright.server.assistant_shapes import (
     StatusAnswer,
 )
 from loopwright.server.looping import Looping
-from loopwright.server.refusals import Refusal
+from loopwright.server.refusals import Refusal, unfit_is_bad
 from loopwright.server.routes import Answer, Asked, Family, NoBody, Route
 
 BASE = "/api/agents"
@@ -150,7 +150,7 @@ def _shown(assistant: Assistant) -> dict[str, JsonValue]:
 
 def refuse(problem: Problem, headers: Mapping[str, str]) -> Response:
     """A refusal in the envelope of this family; what does not fit is 400 here."""
-    status = {422: 400}.get(problem.status, problem.status)
+    status = unfit_is_bad(problem)
     if problem.code == "deactivated":
         status = 403
     hint = f" ({problem.hint})" if problem.hint and status in (400, 409) else ""
