@@ -356,10 +356,14 @@ def test_a_cap_is_raised_over_http(both: Both) -> None:
     both.server.until(run, "exhausted", "failed")
     path = f"/api/v1/runs/{run}/resume"
     assert (both.server("POST", path).status, both.server("POST", path, {}).code) == (409, "at-cap")
-    assert "loopwright resume" not in both("show", run).out
+    assert f"loopwright resume {run} --max" in both("show", run).out
     assert both.server("POST", path, {"max": 1}).code == "bad-max"
-    assert both.server("POST", path, {"max": 2}).status == 200
-    assert both.server.until(run, "completed")["iterations"] == 2
+    refused = both("resume", run, "--max", "1")
+    assert (refused.code, "passes were made already" in refused.err) == (2, True)
+    told = both("resume", run, "--max", "2", "--json")
+    assert (told.code, told.json["status"], told.json["iterations"]) == (0, "completed", 2)
+    assert "pass 2/2 started" in told.err
+    assert both("resume", "all", "--max", "2").code == 2
 
 
 def test_the_exit_codes_of_another_system(both: Both) -> None:

@@ -99,7 +99,10 @@ def test_control(there: There) -> None:
     other, _ = there.server.gated()
     assert there("pause", run, "--json").json["paused"] == [run]
     assert there.server("GET", f"/api/v1/runs/{run}").json["status"] == "paused"
-    assert there("resume", run).code == 0
+    again = there("resume", run, "--json")
+    assert (again.code, again.json["status"]) == (5, "waiting")
+    assert there("pause", "all", "--json").json["count"] == 2
+    assert sorted(there("resume", "all", "--json").json["resumed"]) == sorted([run, other])
     told = there("stop", "all", "--json").json
     assert sorted(told["stopped"]) == sorted([run, other])
     ended = there("stop", run)
@@ -155,7 +158,6 @@ def test_a_server_that_knows_more(there: There, monkeypatch: pytest.MonkeyPatch)
         (["run", "bad.yaml"], 2, "unknown-field"),
         (["run", "none.yaml"], 2, "none.yaml"),
         (["run", "bad.yaml", "--sandbox"], 2, "bad.yaml:3:1: unknown-field"),
-        (["resume", "last", "--max", "2"], 2, "--server"),
     ],
 )
 def test_refusals(there: There, words: list[str], code: int, said: str) -> None:

@@ -204,13 +204,20 @@ def _renamed(problem: object, file: str) -> object:
 
 
 def see_through(
-    door: Door, run: str, after: int = 0, *, jsonl: bool = False, foreign: bool = False
+    door: Door,
+    run: str,
+    after: int = 0,
+    *,
+    jsonl: bool = False,
+    foreign: bool = False,
+    watch: bool = True,
 ) -> int:
     """Show what a run there does after a fact until it rests; the exit code says how it ended."""
     remote = door.remote
     assert remote is not None
     try:
-        for fact in _until_rest(remote, run, after, retry=not door.wanted.no_retry):
+        retry = not door.wanted.no_retry
+        for fact in _until_rest(remote, run, after, retry=retry) if watch else ():
             told = fact.pop("told", None)
             if jsonl:
                 door.put(as_json(fact))
@@ -267,6 +274,17 @@ def edit_afar(remote: Remote, reference: str, body: "dict[str, JsonValue]") -> s
     run = remote.run(reference)
     remote.patch(f"{LOOPS}/{quote(run)}", body)
     return run
+
+
+def resume_afar(door: Door, reference: str, body: "dict[str, JsonValue]", *, jsonl: bool) -> int:
+    """Let one run there go on, and see it through."""
+    remote = door.remote
+    assert remote is not None
+    run = remote.run(reference)
+    seen = int(remote.get(f"{RUNS}/{quote(run)}/snapshot")["seq"])
+    now = remote.post(f"{RUNS}/{quote(run)}/resume", body)
+    rests = now["status"] in ("waiting", "paused")  # nothing comes that could be waited for
+    return see_through(door, run, seen, jsonl=jsonl, watch=not rests)
 
 
 def fork_afar(door: Door, reference: str, body: "dict[str, JsonValue]", *, jsonl: bool) -> int:

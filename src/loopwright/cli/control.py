@@ -14,6 +14,7 @@ from loopwright.cli.verb import Verb, door_of
 if TYPE_CHECKING:
     from loopwright.app.wiring import Local
     from loopwright.cli.driving import Taken
+    from loopwright.model.record import JsonValue
 
 ALL = "all"
 MOST_PASSES = 1_000
@@ -132,13 +133,13 @@ def resume(
     door = door_of(ctx)
     if jsonl and (door.as_json or run == ALL):
         raise click.UsageError("--jsonl is for one run and excludes --json", ctx)
-    if door.remote is not None and (no_wait or jsonl or any(given.values())):
-        raise click.UsageError("options of resume are not taken together with --server", ctx)
-    if _afar(door, run, "resume", "resumed"):
-        return 0
     changes = Changes(**given)
     if changes and run == ALL:
         raise click.UsageError("--agent, --budget and --max are for one run", ctx)
+    if door.remote is not None and run != ALL:
+        return _resume_afar(door, run, given, jsonl=jsonl)
+    if _afar(door, run, "resume", "resumed"):
+        return 0
 
     async def begin(here: "Local") -> "list[Taken]":
         if run != ALL:
@@ -150,6 +151,18 @@ def resume(
         return [Taken(*one) for one in taken]
 
     return drive(door, begin, Manner(no_wait=no_wait, jsonl=jsonl, several=run == ALL))
+
+
+def _resume_afar(door: Door, run: str, given: _Given, *, jsonl: bool) -> int:
+    """At the server that was named, which drives; no question is asked here, so nobody waits."""
+    from loopwright.cli.afar import agents_afar, resume_afar  # noqa: PLC0415 - only when asked for
+
+    body: dict[str, JsonValue] = agents_afar(given["agents"]) if given["agents"] else {}
+    if given["budget"] is not None:
+        body["budget"] = given["budget"]
+    if given["passes"] is not None:
+        body["max"] = given["passes"]
+    return resume_afar(door, run, body, jsonl=jsonl)
 
 
 async def _with_local(door: Door, work: "Callable[[Local], Awaitable[list[str]]]") -> list[str]:

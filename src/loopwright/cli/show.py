@@ -117,16 +117,12 @@ class _Sheet:
         self._waiting(detail)
         self._line("")
         for command in _list(detail["next"]):
-            if line := self._as_asked(str(command)):
-                self._line(f"  {line}", "dim")
+            self._line(f"  {self._as_asked(str(command))}", "dim")
 
     def _as_asked(self, command: str) -> str:
-        """A command for the server that was asked, where one was; nothing if it cannot be asked."""
+        """A command for the server that was asked, where one was."""
         remote = self._door.remote
-        if remote is None:
-            return command
-        cannot = command.startswith("loopwright resume") and " --" in command
-        return "" if cannot else f"{command} --server {remote.url}"
+        return command if remote is None else f"{command} --server {remote.url}"
 
     def _fields(self, detail: "dict[str, JsonValue]") -> None:
         usage = detail["usage"]
