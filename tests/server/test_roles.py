@@ -3,17 +3,22 @@
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
-from loopwright.app.access import DENIED, TOKEN, Token
+from loopwright.app.access import DENIED, ROLES, TOKEN, Token, digest
+from loopwright.app.passwords import hashed
+from loopwright.app.people import SESSION, as_role
 from loopwright.ports import Card
 from loopwright.server.context import Limits
 from loopwright.server.families import FAMILIES
+from loopwright.server.identity import COOKIE
 from loopwright.server.sockets.commands import TABLE
-from tests.server.served import Served, served
+from tests.server.served import Reply, Served, served
 from tests.server.talking import tab, talk
 from tests.server.test_sockets import refused
 
@@ -141,7 +146,12 @@ CALLERS = {
     "admin": ADMIN,
     "expired": OPEN,
     "revoked": OPEN,
+    "closed": OPEN,
 }
+"""Whoever asks, with a token or with the cookie of a session; the last three had the role of an
+admin until their time was over, they were ended, or their account was closed.
+"""
+CLOSED = "Your account has been deactivated"
 
 
 @pytest.fixture(scope="module")
@@ -151,7 +161,44 @@ def tokens(shared: Served) -> dict[str, str]:
     made |= {"expired": shared.made("admin"), "revoked": shared.made("admin"), "anonymous": ""}
     shared("DELETE", f"/api/v1/tokens/{made['revoked'].split('_')[1]}")
     shared.call(lambda: expire(shared, made["expired"]))
-    return made
+    access, people = shared.context.access, shared.context.people
+
+    def close() -> str:
+        people.add("closed", "admin", by="t")
+        people.add("closer", "admin", by="t")
+        text = access.new_token("x", "admin", by="t", person="closed").text
+        people.change("closed", by="t", active=False)
+        return text
+
+    return made | {"closed": shared.call(close)}
+
+
+@pytest.fixture(scope="module")
+def cookies(shared: Served) -> dict[str, str]:
+    """The session of each caller."""
+    cards, people = shared.context.cards, shared.context.people
+    password = hashed("a good password")
+
+    def sign_in(caller: str) -> str:
+        role = caller if caller in ROLES else "admin"
+        people.add(f"s-{caller}", as_role(role), by="t", password=password)
+        return people.begin(f"s-{caller}", password).secret
+
+    made = {
+        caller: shared.call(lambda caller=caller: sign_in(caller))
+        for caller in CALLERS
+        if caller != "anonymous"
+    }
+
+    def end() -> None:
+        card = cards.card(SESSION, digest(made["expired"]))
+        assert card is not None
+        cards.change([(replace(card, due=1), None)])
+        people.sign_out(people.by_session(made["revoked"]))
+        people.change("s-closed", by="t", active=False)
+
+    shared.call(end)
+    return made | {"anonymous": "x"}
 
 
 def expire(server: Served, text: str) -> None:
@@ -178,19 +225,43 @@ def test_every_cell(shared: Served, tokens: dict[str, str], caller: str) -> None
     an answer about what they asked.
     """
     for row, least in ROWS.items():
-        method, _, path = row.partition(" ")
-        sent = re.sub(r"\{\w+\}", "nothing", path)
-        body = {} if method in ("POST", "PUT", "PATCH") else None
-        reply = shared(method, sent, body, token=tokens[caller])
-        if least == SIGNED:  # who asks does not matter, only what is signed does
-            assert (reply.status, reply.code) == (401, "bad-signature"), (row, caller)
-        elif CALLERS[caller] >= least:
-            assert reply.status not in (401, 403, 405, 500), (row, caller, reply.body)
-        elif CALLERS[caller] == OPEN:
-            assert reply.status == 401, (row, caller)
-        else:
-            said = json.dumps(reply.json)  # each family has its own shape
-            assert (reply.status, DENIED in said) == (403, True), (row, caller)
+        check(row, least, caller, ask(shared, row, token=tokens[caller]))
+
+
+@pytest.mark.item("G4")
+@pytest.mark.parametrize("caller", CALLERS)
+def test_every_cell_by_cookie(shared: Served, cookies: dict[str, str], caller: str) -> None:
+    """The same for whoever has signed in."""
+    held = f"{COOKIE}={cookies[caller]}"
+    headers = {"Cookie": held, "Origin": f"http://127.0.0.1:{shared.port}"}
+    for row, least in ROWS.items():
+        if row != "DELETE /api/v1/session":  # the last one to be asked: it ends the session
+            check(row, least, caller, ask(shared, row, token="", headers=headers))
+    row = "DELETE /api/v1/session"
+    check(row, ROWS[row], caller, ask(shared, row, token="", headers=headers))
+    after = shared("GET", "/api/v1/me", token="", headers=headers)
+    assert after.status == (403 if caller == "closed" else 401)
+
+
+def ask(server: Served, row: str, **how: Any) -> Reply:
+    method, _, path = row.partition(" ")
+    sent = re.sub(r"\{\w+\}", "nothing", path)
+    body = {} if method in ("POST", "PUT", "PATCH") else None
+    return server(method, sent, body, **how)
+
+
+def check(row: str, least: int, caller: str, reply: Reply) -> None:
+    """One cell."""
+    if least == SIGNED:  # who asks does not matter, only what is signed does
+        assert (reply.status, reply.code) == (401, "bad-signature"), (row, caller)
+    elif CALLERS[caller] >= least:
+        assert reply.status not in (401, 403, 405, 500), (row, caller, reply.body)
+    elif CALLERS[caller] == OPEN and caller != "closed":
+        assert reply.status == 401, (row, caller)
+    else:
+        said = json.dumps(reply.json)  # each family has its own shape
+        words = CLOSED if caller == "closed" else DENIED
+        assert (reply.status, words in said) == (403, True), (row, caller)
 
 
 EVENTS = {
