@@ -592,3 +592,25 @@ def test_a_server_that_is_gone(lw: Place, words: list[str]) -> None:
     told = lw(*words, "--server", "127.0.0.1:9", "--json")
     assert told.code == 7
     assert told.json["type"].endswith(":unreachable")
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (["--max", "1"], 0),
+        (["--until-signal", "DONE"], 0),
+        (["--until-regex", "never", "--max", "2"], 4),
+        (["--manual", "--input", "tone=dry"], 5),
+        (["--until-regex", "(x"], 2),
+        (["--max", "0"], 2),
+        (["--budget", "usd=nothing"], 2),
+    ],
+)
+def test_a_loop_without_a_file(both: Both, words: list[str], code: int) -> None:
+    """It goes there as it goes here, and what is wrong with it is told in the same words."""
+    agent = both.server.script("a", "b\nDONE", *["c"] * 9, name="loop-afar.yaml")
+    told = both.here("loop", "Do it", "--agent", agent, *words, "--workspace", str(both.lw.folder))
+    there = both("loop", "Do it", "--agent", agent, *words, "--workspace", str(both.lw.folder))
+    assert (told.code, there.code) == (code, code), told
+    if code != 5:  # who answers a question is told how, here and there
+        assert told_apart(there) == told_apart(told)

@@ -112,14 +112,20 @@ def prepare_named(name: str, wish: Wish, *, cwd: Path | None = None) -> tuple[St
 
 def prepare_loop(loop: LoopWish) -> tuple[Start, Definition]:
     """A run of a loop that was written on the command line, by way of a native definition."""
+    definition, _ = loop_definition(loop)
+    return _prepare(definition, loop.wish, base=Path.cwd()), definition
+
+
+def loop_definition(loop: LoopWish) -> tuple[Definition, bytes]:
+    """That definition, and its text."""
     document = _LoopText()
     _write_loop(document, loop)
+    data = document.data()
     try:
-        definition = parse_definition(document.data(), file=COMMAND_LINE, force="native")
+        return parse_definition(data, file=COMMAND_LINE, force="native"), data
     except DefinitionError as error:
         problems = [_in_range(one, loop) for one in document.told(error.problems)]
         raise DefinitionError(error.message, problems=problems) from error
-    return _prepare(definition, loop.wish, base=Path.cwd()), definition
 
 
 def _prepare(definition: Definition, wish: Wish, *, base: Path) -> Start:

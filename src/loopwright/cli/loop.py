@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, TypedDict, cast
 import click
 
 from loopwright.cli.starting import launch, start_options
-from loopwright.cli.verb import Verb
+from loopwright.cli.verb import Verb, door_of
 
 if TYPE_CHECKING:
     from loopwright.app.dialects import Definition
@@ -30,6 +30,8 @@ class _Shape(TypedDict):
 @click.command(
     cls=Verb,
     drives=True,
+    remote=True,
+    watches=True,
     examples=[
         (
             'loopwright loop "Make the tests pass" --agent command:./agent --until-command pytest',
@@ -107,12 +109,34 @@ def loop(ctx: click.Context, /, **options: object) -> int:
     # click has seen to their kinds
     shape = cast("_Shape", {"max": options.pop("most"), "memory": options.pop("memory"), **checks})
 
+    if door_of(ctx).remote is not None:
+        return _loop_afar(ctx, shape, options)
+
     def prepare(wish: "Wish") -> "tuple[Start, Definition]":
         from loopwright.app.preparing import LoopWish, prepare_loop  # noqa: PLC0415 - quick help
 
         return prepare_loop(LoopWish(wish=wish, **shape))
 
     return launch(ctx, prepare, options)
+
+
+def _loop_afar(ctx: click.Context, shape: _Shape, options: dict[str, object]) -> int:
+    """At the server that was named: the definition that the options come to is sent there."""
+    from loopwright.app.preparing import (  # noqa: PLC0415 - help stays quick
+        COMMAND_LINE,
+        LoopWish,
+        Wish,
+        loop_definition,
+    )
+    from loopwright.cli.afar import Start  # noqa: PLC0415 - only when asked for
+
+    said = cast(
+        "dict[str, str | None]", {one: options[one] for one in ("message", "name", "budget")}
+    )
+    wish = Wish(**said, inputs=cast("tuple[str, ...]", options["inputs"]))
+    _, data = loop_definition(LoopWish(wish=wish, **shape))
+    afar = Start(ctx, door_of(ctx), COMMAND_LINE)
+    return afar.run(data, "native", {**options, "max": None, "promoted": False})
 
 
 VERBS = {"loop": loop}
