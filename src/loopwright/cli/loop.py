@@ -27,6 +27,15 @@ class _Shape(TypedDict):
     memory: str
 
 
+class _Worded(TypedDict):
+    """Those that stand in the definition that they come to."""
+
+    message: str | None
+    name: str | None
+    budget: str | None
+    inputs: tuple[str, ...]
+
+
 @click.command(
     cls=Verb,
     drives=True,
@@ -130,10 +139,13 @@ def _loop_afar(ctx: click.Context, shape: _Shape, options: dict[str, object]) ->
     )
     from loopwright.cli.afar import Start  # noqa: PLC0415 - only when asked for
 
-    said = cast(
-        "dict[str, str | None]", {one: options[one] for one in ("message", "name", "budget")}
+    given = cast("_Worded", options)  # click has seen to their kinds
+    wish = Wish(
+        message=given["message"],
+        name=given["name"],
+        budget=given["budget"],
+        inputs=given["inputs"],
     )
-    wish = Wish(**said, inputs=cast("tuple[str, ...]", options["inputs"]))
     _, data = loop_definition(LoopWish(wish=wish, **shape))
     afar = Start(ctx, door_of(ctx), COMMAND_LINE)
     return afar.run(data, "native", {**options, "max": None, "promoted": False})
