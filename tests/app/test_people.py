@@ -3,11 +3,14 @@
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from loopwright.app.access import TOKEN, Token, Who
 from loopwright.app.passwords import Hashed
-from loopwright.app.people import LINK, LINK_MS, People
-from loopwright.errors import Conflict, LoopwrightError, VersionConflict
+from loopwright.app.people import LINK, LINK_MS, SESSION, People
+from loopwright.errors import Conflict, LoopwrightError, NotFound, NotSignedIn, VersionConflict
+from loopwright.ports import Card
 from loopwright.testing.clock import FakeClock
 from tests.app.meanwhile import Interrupted, connections
 
@@ -159,3 +162,49 @@ def test_a_link_that_is_left_over(opened: Callable[[], People], end: str) -> Non
         people.use_link(code, "ann", OTHER)
     assert caught.value.code == "bad-link"
     assert [one for one in people.all() if one.active] == []
+
+
+BEGUN: dict[str, Callable[[People], object]] = {
+    "session": lambda people: people.begin("ann", OTHER),
+    "token": lambda people: people.new_token("x", "editor", by="t", person="ann", days=1),
+    "child": lambda people: people.access.child_token("x", "editor", of=HERS),
+}
+HERS = Who(name="ann", role="editor", id="hers", person="ann")
+
+
+@pytest.mark.parametrize("moment", ["before change", "after all session", "after all token"])
+@pytest.mark.parametrize("begun", BEGUN)
+def test_nothing_of_an_account_outlives_it(
+    opened: Callable[[], People], begun: str, moment: str
+) -> None:
+    """Whatever begins for somebody while another process takes them away ends with them, and does
+    not wake up when somebody comes by the same name.
+    """
+    here, there = opened(), opened()
+    here.add("ann", "editor", by="t", password=OTHER)
+    hers = Token(id="hers", hash="", label="hers", role="editor", person="ann")
+    card = Card(kind=TOKEN, key="hers", body=msgspec.json.encode(hers), owner="ann")
+    here.cards.change([(card, 0)])
+    cards = Interrupted(here.cards, moment, lambda: BEGUN[begun](there))
+    here.cards = here.access.cards = cards
+    here.remove("ann", by="t")
+    left = [*there.cards.cards(SESSION), *there.cards.cards(TOKEN), *there.all()]
+    assert left == []
+
+
+@pytest.mark.parametrize("moment", ["before guard", "after guard", "before change"])
+@pytest.mark.parametrize("begun", BEGUN)
+def test_nothing_begins_for_who_is_gone(
+    opened: Callable[[], People], begun: str, moment: str
+) -> None:
+    """The other way round: what begins finds that they are gone."""
+    here, there = opened(), opened()
+    here.add("ann", "editor", by="t", password=OTHER)
+    hers = Token(id="hers", hash="", label="hers", role="editor", person="ann")
+    card = Card(kind=TOKEN, key="hers", body=msgspec.json.encode(hers), owner="ann")
+    here.cards.change([(card, 0)])
+    cards = Interrupted(here.cards, moment, lambda: there.remove("ann", by="t"))
+    here.cards = here.access.cards = cards
+    with pytest.raises((NotSignedIn, NotFound)):
+        BEGUN[begun](here)
+    assert [*there.cards.cards(SESSION), *there.cards.cards(TOKEN)] == []

@@ -39,6 +39,7 @@ FIRST = "first-start"
 PROGRAM = "token:"
 UNDER = "/"
 TRIES = 20
+GUARD = ("guard", "people")
 DAY_MS = 86_400_000
 MAX_DAYS = 3_650
 MAX_NAME = 100
@@ -160,6 +161,15 @@ class Access:
         card = self.cards.card(PERSON, name)
         return None if card is None else msgspec.json.decode(card.body, type=Person)
 
+    def guard(self) -> tuple[Card, int]:
+        """To be written with what changes accounts, or begins something for one, and to be asked
+        for before anything is read that it depends on. So these come one after the other: two
+        admins do not each take the other's role, and what ends an account misses nothing of it.
+        """
+        kind, key = GUARD
+        card = self.cards.card(kind, key)
+        return Card(kind=kind, key=key, body=b""), 0 if card is None else card.version
+
     # -- tokens --------------------------------------------------------------------------------
 
     def first_token(self) -> NewToken | None:
@@ -172,7 +182,14 @@ class Access:
         return NewToken(text=text, token=token)
 
     def new_token(
-        self, label: str, role: Role, *, by: str, person: str = "", days: int | None = None
+        self,
+        label: str,
+        role: Role,
+        *,
+        by: str,
+        person: str = "",
+        days: int | None = None,
+        guard: tuple[Card, int] | None = None,
     ) -> NewToken:
         """Make a token; `days` until it expires, None for never."""
         if label.strip() == FIRST and not person:
@@ -180,7 +197,8 @@ class Access:
         token, text = self._made(label, role, days=days)
         token = msgspec.structs.replace(token, person=person)
         row = self.row(by, "token.created", token.id, f"{role}: {token.label}")
-        self.cards.change([(_token_card(token), 0)], audit=[row])
+        guards = [] if guard is None else [guard]
+        self.cards.change([(_token_card(token), 0), *guards], audit=[row])
         return NewToken(text=text, token=token)
 
     def child_token(self, label: str, role: Role, *, of: Who, days: int | None = None) -> NewToken:
@@ -188,6 +206,7 @@ class Access:
         token, text = self._made(label, role, days=days)
 
         def work() -> NewToken:
+            guard = self.guard()
             card = self.cards.card(TOKEN, of.id)
             parent = None if card is None else msgspec.json.decode(card.body, type=Token)
             if card is None or parent is None or parent.revoked_at is not None:
@@ -203,7 +222,7 @@ class Access:
             )
             detail = f"{child.role}: {child.label}, by token {parent.id}"
             self.cards.change(  # with the parent, which must not be revoked meanwhile
-                [(_token_card(child), 0), (_token_card(parent), card.version)],
+                [(_token_card(child), 0), (_token_card(parent), card.version), guard],
                 audit=[self.row(of.name, "token.created", child.id, detail)],
             )
             return NewToken(text=text, token=child)

@@ -34,7 +34,6 @@ from loopwright.ports import AuditRow, Card
 
 SESSION = "session"
 LINK = "link"
-GUARD = ("guard", "people")
 SESSION_MS = 7 * 86_400_000
 LINK_MS = 86_400_000
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
@@ -88,7 +87,7 @@ class People:
         person = Person(name=name, role=role, password=password or "", created_at=now)
 
         def work() -> Person:
-            guard = self._guard()
+            guard = self.access.guard()
             if self.access.person(name) is not None:
                 raise _taken(name)
             row = self.access.row(by, "user.added", name, role)
@@ -111,7 +110,7 @@ class People:
         """
 
         def work() -> Person:
-            guard = self._guard()
+            guard = self.access.guard()
             person = self._known(name)
             changed = msgspec.structs.replace(
                 person,
@@ -157,7 +156,7 @@ class People:
         """Take an account away, with its sessions, tokens and links."""
 
         def work() -> None:
-            guard = self._guard()
+            guard = self.access.guard()
             person = self._known(name)
             self._keep_an_admin(person)
             tokens = [(card.kind, card.key) for card in self.cards.cards(TOKEN, owner=name)]
@@ -180,14 +179,6 @@ class People:
                 f"{person.name} is the last admin", code="last-admin", hint="make another one first"
             )
 
-    def _guard(self) -> tuple[Card, int]:
-        """Changes of accounts come one after the other, or two admins could each take the other's
-        role. To be asked for before anything is read that the change depends on.
-        """
-        kind, key = GUARD
-        card = self.cards.card(kind, key)
-        return Card(kind=kind, key=key, body=b""), 0 if card is None else card.version
-
     def _sessions(self, name: str) -> list[tuple[str, str]]:
         return [(card.kind, card.key) for card in self.cards.cards(SESSION, owner=name)]
 
@@ -203,9 +194,15 @@ class People:
         self, label: str, role: Role, *, by: str, person: str, days: int | None
     ) -> NewToken:
         """A token for a program, or for somebody with an account."""
-        if person:
+
+        def work() -> NewToken:
+            guard = self.access.guard()
             self._known(person)
-        return self.access.new_token(label, role, by=by, person=person, days=days)
+            return self.access.new_token(label, role, by=by, person=person, days=days, guard=guard)
+
+        if not person:
+            return self.access.new_token(label, role, by=by, days=days)
+        return settled(work)
 
     # -- signing in ----------------------------------------------------------------------------
 
@@ -223,26 +220,27 @@ class People:
         """Begin a session for somebody whose password fits what is kept, unless that is another
         one by now.
         """
-        person = self.access.person(name) if _NAME.fullmatch(name) else None
-        if person is None or not person.password or person.password != shown:
-            raise NotSignedIn(SIGN_IN, code="wrong-password")
-        if not person.active:
-            raise deactivated()
-        now, secret = self.clock.now_ms(), secrets.token_urlsafe(32)
-        session = Session(
-            person=name, role=person.role, created_at=now, expires_at=now + SESSION_MS
-        )
-        card = Card(
-            kind=SESSION,
-            key=digest(secret),
-            body=msgspec.json.encode(session),
-            owner=name,
-            due=session.expires_at,
-        )
-        row = self.access.row(name, "user.signed_in", name)
-        self.cards.change([(card, 0)], audit=[row])
-        who = Who(name=name, role=person.role, by="session", id=card.key, person=name)
-        return SignedIn(secret=secret, who=who, expires_at=session.expires_at)
+        secret = secrets.token_urlsafe(32)
+
+        def work() -> SignedIn:
+            guard = self.access.guard()
+            person = self.access.person(name) if _NAME.fullmatch(name) else None
+            if person is None or not person.password or person.password != shown:
+                raise NotSignedIn(SIGN_IN, code="wrong-password")
+            if not person.active:
+                raise deactivated()
+            now = self.clock.now_ms()
+            session = Session(
+                person=name, role=person.role, created_at=now, expires_at=now + SESSION_MS
+            )
+            body, due = msgspec.json.encode(session), session.expires_at
+            card = Card(kind=SESSION, key=digest(secret), body=body, owner=name, due=due)
+            row = self.access.row(name, "user.signed_in", name)
+            self.cards.change([(card, 0), guard], audit=[row])
+            who = Who(name=name, role=person.role, by="session", id=card.key, person=name)
+            return SignedIn(secret=secret, who=who, expires_at=due)
+
+        return settled(work)
 
     def by_session(self, secret: str) -> Who:
         """Whoever has this cookie."""
@@ -322,7 +320,7 @@ class People:
         """Make the account, or set its password; the link is used up."""
 
         def work() -> Person:
-            guard = self._guard()
+            guard = self.access.guard()
             link = self.check_link(code, name)
             check_name(name)
             known = self.access.person(name)

@@ -191,7 +191,8 @@ async def add_token(asked: Asked) -> Answer:
     if who.by == "token":
         made = access.child_token(body.label, role, of=who, days=body.days)
     else:
-        made = access.new_token(body.label, role, by=who.name, person=who.person, days=body.days)
+        people = asked.context.people
+        made = people.new_token(body.label, role, by=who.name, person=who.person, days=body.days)
     return {**_token(made.token), "token": made.text}
 
 
