@@ -31,7 +31,7 @@ def inbox(ctx: click.Context, /) -> None:
     """What waits for a person, oldest first."""
     door = door_of(ctx)
     if door.remote is not None:
-        items = door.remote.get("/api/v1/gates")["gates"]
+        items = door.remote.gates()
     else:
         with looking(door) as service:
             from loopwright.app.views.listing import inbox_items  # noqa: PLC0415 - quick help

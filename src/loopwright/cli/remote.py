@@ -198,9 +198,20 @@ class Remote:
                 break
         return found
 
+    def gates(self) -> "list[dict[str, Any]]":
+        """Everything that waits for a person."""
+        found: list[dict[str, Any]] = []
+        cursor: str | None = None
+        while True:
+            page = self.get("/api/v1/gates", cursor=cursor)
+            found += page["gates"]
+            cursor = page.get("next")  # a server of an older version has none
+            if cursor is None:
+                return found
+
     def gate(self, reference: str) -> str:
         """An open gate by its id, the beginning of one, or a run that waits at one gate only."""
-        gates = self.get("/api/v1/gates")["gates"]
+        gates = self.gates()
         if reference.startswith("gate_"):
             fits = [gate["id"] for gate in gates if gate["id"].startswith(reference)]
             return fits[0] if len(fits) == 1 else reference

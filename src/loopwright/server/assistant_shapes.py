@@ -90,10 +90,11 @@ class OneAssistant(msgspec.Struct):
 
 
 class ManyAssistants(msgspec.Struct):
-    """The envelope of all assistants."""
+    """The envelope of all assistants; `next` is the cursor of those that follow."""
 
     success: bool
     data: list[AssistantData]
+    next: str | None
 
 
 class LoopData(msgspec.Struct):

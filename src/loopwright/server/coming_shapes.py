@@ -52,6 +52,7 @@ class HookList(msgspec.Struct):
     """All of them."""
 
     hooks: list[HookItem]
+    next: str | None
 
 
 class HookMade(HookItem):

@@ -42,7 +42,7 @@ class Cursors:
             raise _bad() from error
         if not hmac.compare_digest(tag, self._tag(text)) or not words.startswith(f"{kind}:"):
             raise _bad()
-        return words.partition(":")[2]
+        return words.removeprefix(f"{kind}:")
 
     def _tag(self, text: bytes) -> bytes:
         return hmac.new(self._secret, text, hashlib.sha256).digest()[:_TAG]

@@ -241,6 +241,7 @@ class LoopDefinitions(msgspec.Struct):
 
     definitions: list[LoopDefinition]
     count: int
+    next: str | None
 
 
 class LoopFailure(msgspec.Struct, omit_defaults=True):

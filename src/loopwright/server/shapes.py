@@ -149,9 +149,10 @@ class Snapshot(msgspec.Struct):
 
 
 class Inbox(msgspec.Struct):
-    """What waits for a person, oldest first."""
+    """What waits for a person, oldest first; `next` is the cursor of the next page."""
 
     gates: list[InboxGate]
+    next: str | None
 
 
 class EventPage(msgspec.Struct):
@@ -183,6 +184,7 @@ class UserList(msgspec.Struct):
     """People with accounts."""
 
     users: list[UserItem]
+    next: str | None
 
 
 class LinkMade(msgspec.Struct):
@@ -208,6 +210,7 @@ class TokenList(msgspec.Struct):
     """Tokens."""
 
     tokens: list[TokenItem]
+    next: str | None
 
 
 class TokenMade(TokenItem):
@@ -229,10 +232,10 @@ class AuditItem(msgspec.Struct):
 
 
 class AuditPage(msgspec.Struct):
-    """Who did what, newest first; ask again before `next`."""
+    """Who did what, newest first; `next` is the cursor of the next page."""
 
     rows: list[AuditItem]
-    next: int | None
+    next: str | None
 
 
 class DefinitionItem(msgspec.Struct):
@@ -254,6 +257,7 @@ class DefinitionList(msgspec.Struct):
     """Stored definitions."""
 
     definitions: list[DefinitionItem]
+    next: str | None
 
 
 class WebhookItem(msgspec.Struct):
@@ -271,6 +275,7 @@ class WebhookList(msgspec.Struct):
     """Addresses that are told."""
 
     webhooks: list[WebhookItem]
+    next: str | None
 
 
 class WebhookMade(WebhookItem):
@@ -294,6 +299,7 @@ class SessionList(msgspec.Struct):
     """Sessions, newest first."""
 
     sessions: list[SessionItem]
+    next: str | None
 
 
 class Manager(msgspec.Struct):

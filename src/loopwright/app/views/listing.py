@@ -1,5 +1,7 @@
 """Lists: runs, gates and one run in detail, as plain values that every door can show."""
 
+from collections.abc import Iterable
+
 from loopwright.app.moments import timestamp
 from loopwright.app.opening import owner_alive
 from loopwright.app.service import Service
@@ -65,11 +67,15 @@ def item(row: RunRow, state: State | None, damage: str | None = None) -> dict[st
     }
 
 
-def inbox_items(service: Service) -> list[dict[str, JsonValue]]:
-    """The rows of the inbox, oldest first; a question about a tool call with that call."""
+def inbox_items(
+    service: Service, gates: Iterable[OpenGate] | None = None
+) -> list[dict[str, JsonValue]]:
+    """The rows of the inbox, oldest first, or of some gates; a question about a tool call with that
+    call.
+    """
     states: dict[str, State | None] = {}
     items: list[dict[str, JsonValue]] = []
-    for gate in service.gates():
+    for gate in service.gates() if gates is None else gates:
         if gate.run not in states:
             states[gate.run] = _whole_state(service, gate.run)
         state = states[gate.run]

@@ -1,5 +1,6 @@
 """Who may come in: signing in and out, people, tokens, and the record of who did what."""
 
+import hashlib
 from typing import Annotated
 
 import msgspec
@@ -15,6 +16,7 @@ from loopwright.model.record import JsonValue
 from loopwright.server.answers import as_response
 from loopwright.server.hashing import Hashing
 from loopwright.server.identity import expired_cookie, session_cookie
+from loopwright.server.paging import PageQuery, paged
 from loopwright.server.routes import Answer, Asked, Body, Family, Query, Route
 from loopwright.server.shapes import (
     AuditPage,
@@ -82,9 +84,10 @@ class TokenBody(Body):
 
 
 class AuditQuery(Query):
-    """Which rows of the record."""
+    """Which rows of the record; `cursor` is where a page ended, `before` the number of a row."""
 
     subject: str = ""
+    cursor: str | None = None
     before: Annotated[int, msgspec.Meta(ge=1, le=1 << 53)] | None = None
     limit: Annotated[int, msgspec.Meta(ge=1, le=200)] = 100
 
@@ -130,7 +133,8 @@ async def setup(asked: Asked) -> Answer:
 
 
 async def users(asked: Asked) -> Answer:
-    return {"users": [_user(person) for person in asked.context.people.all()]}
+    page = paged(asked, "users", asked.context.people.all(), lambda one: one.name)
+    return {"users": [_user(person) for person in page.entries], "next": page.next}
 
 
 async def add_user(asked: Asked) -> Answer:
@@ -181,7 +185,8 @@ async def tokens(asked: Asked) -> Answer:
     who = asked.who
     access = asked.context.access
     found = access.tokens() if who.may("admin") else access.tokens_of(who)
-    return {"tokens": [_token(token) for token in found]}
+    page = paged(asked, "tokens", found, lambda one: one.id)
+    return {"tokens": [_token(token) for token in page.entries], "next": page.next}
 
 
 async def add_token(asked: Asked) -> Answer:
@@ -218,10 +223,12 @@ def _token(token: Token) -> dict[str, JsonValue]:
 
 
 async def audit(asked: Asked) -> Answer:
-    query = asked.query(AuditQuery)
-    rows = asked.context.cards.audited(
-        before=query.before, subject=query.subject, limit=query.limit
-    )
+    query, cursors = asked.query(AuditQuery), asked.context.cursors
+    kind = f"audit {hashlib.sha256(query.subject.encode()).hexdigest()[:16]}"
+    before = query.before if query.cursor is None else int(cursors.place(kind, query.cursor))
+    found = asked.context.cards.audited(before=before, subject=query.subject, limit=query.limit + 1)
+    rows = found[: query.limit]
+    more = cursors.after(kind, str(rows[-1].id)) if len(found) > query.limit else None
     listed = [
         {
             "id": row.id,
@@ -234,7 +241,7 @@ async def audit(asked: Asked) -> Answer:
         }
         for row in rows
     ]
-    return {"rows": listed, "next": rows[-1].id if len(rows) == query.limit else None}
+    return {"rows": listed, "next": more}
 
 
 FAMILY = Family(
@@ -284,6 +291,7 @@ FAMILY = Family(
             handle=users,
             need="admin",
             say="People with accounts",
+            query=PageQuery,
             answer=UserList,
         ),
         Route(
@@ -331,6 +339,7 @@ FAMILY = Family(
             handle=tokens,
             need="viewer",
             say="One's own tokens; an admin sees all",
+            query=PageQuery,
             answer=TokenList,
         ),
         Route(

@@ -26,6 +26,7 @@ from loopwright.server.assistant_shapes import (
     StatusAnswer,
 )
 from loopwright.server.looping import Looping
+from loopwright.server.paging import PageQuery, paged
 from loopwright.server.refusals import Refusal, unfit_is_bad
 from loopwright.server.routes import Answer, Asked, Family, NoBody, Route
 
@@ -38,7 +39,8 @@ POLICY = "POLICY_ERROR"
 
 
 async def listed(asked: Asked) -> Answer:
-    return _good([_shown(one) for one in _looping(asked).assistants.all()])
+    page = paged(asked, "assistants", _looping(asked).assistants.all(), lambda one: one.id)
+    return {**_good([_shown(one) for one in page.entries]), "next": page.next}
 
 
 async def created(asked: Asked) -> Answer:
@@ -175,6 +177,7 @@ FAMILY = Family(
             handle=listed,
             need="viewer",
             say="All assistants",
+            query=PageQuery,
             answer=ManyAssistants,
         ),
         Route(

@@ -7,6 +7,7 @@ from loopwright.app.moments import timestamp
 from loopwright.errors import Conflict
 from loopwright.model.record import JsonValue
 from loopwright.server.answers import as_response
+from loopwright.server.paging import PageQuery, paged
 from loopwright.server.refusals import Refusal
 from loopwright.server.routes import Answer, Asked, Body, Family, Route
 from loopwright.server.shapes import DefinitionItem, DefinitionList
@@ -40,8 +41,8 @@ class ApproveBody(Body):
 
 
 async def listed(asked: Asked) -> Answer:
-    found = asked.context.definitions.all()
-    return {"definitions": [_item(one, text=False) for one in found]}
+    page = paged(asked, "definitions", asked.context.definitions.all(), lambda one: one.name)
+    return {"definitions": [_item(one, text=False) for one in page.entries], "next": page.next}
 
 
 async def shown(asked: Asked) -> Answer:
@@ -130,6 +131,7 @@ FAMILY = Family(
             handle=listed,
             need="viewer",
             say="Stored definitions, without their texts",
+            query=PageQuery,
             answer=DefinitionList,
         ),
         Route(

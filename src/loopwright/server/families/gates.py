@@ -10,6 +10,8 @@ from loopwright.app.views.summary import summary
 from loopwright.errors import NotFound
 from loopwright.model.actions import Decision
 from loopwright.model.record import JsonValue
+from loopwright.ports import OpenGate
+from loopwright.server.paging import PageQuery, oldest_first, paged
 from loopwright.server.refusals import Refusal
 from loopwright.server.routes import Answer, Asked, Body, Family, Handler, Route
 from loopwright.server.shapes import Inbox, RunSummary
@@ -31,7 +33,13 @@ class AnswerBody(Body):
 
 
 async def inbox(asked: Asked) -> Answer:
-    return {"gates": inbox_items(asked.context.service)}
+    service = asked.context.service
+    page = paged(asked, "gates", service.gates(), _place)
+    return {"gates": inbox_items(service, page.entries), "next": page.next}
+
+
+def _place(gate: OpenGate) -> str:
+    return oldest_first(gate.opened_at, gate.gate)
 
 
 def _answering(decision: Decision) -> Handler:
@@ -76,6 +84,7 @@ FAMILY = Family(
             handle=inbox,
             need="viewer",
             say="What waits for a person, oldest first",
+            query=PageQuery,
             answer=Inbox,
         ),
         *(

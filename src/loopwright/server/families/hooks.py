@@ -8,11 +8,12 @@ from typing import Annotated
 import msgspec
 
 from loopwright.app.incoming import MOST_AT_ONCE
-from loopwright.app.views.hooks import hook_item, hook_items
+from loopwright.app.views.hooks import hook_item
 from loopwright.server.answers import as_response
 from loopwright.server.arrivals import Arrivals
 from loopwright.server.coming_shapes import HookList, HookMade, HookTaken
 from loopwright.server.context import Context
+from loopwright.server.paging import PageQuery, paged
 from loopwright.server.refusals import Refusal
 from loopwright.server.routes import Answer, Asked, Body, Family, Route
 
@@ -32,7 +33,8 @@ class HookBody(Body):
 
 async def listed(asked: Asked) -> Answer:
     hooks = asked.context.part(Arrivals).hooks
-    return {"hooks": hook_items(hooks)}
+    page = paged(asked, "hooks", hooks.all(), lambda one: one.name)
+    return {"hooks": [hook_item(hooks, one) for one in page.entries], "next": page.next}
 
 
 async def added(asked: Asked) -> Answer:
@@ -84,6 +86,7 @@ FAMILY = Family(
             handle=listed,
             need="admin",
             say="Hooks by which messages from elsewhere start runs",
+            query=PageQuery,
             answer=HookList,
         ),
         Route(

@@ -16,6 +16,7 @@ from loopwright.server.loop_shapes import (
     LoopDefinitions,
     LoopFailure,
 )
+from loopwright.server.paging import PageQuery, paged
 from loopwright.server.refusals import Refusal
 from loopwright.server.routes import Answer, Asked, Family, Route
 
@@ -27,8 +28,14 @@ def _library(asked: Asked) -> Library:
 
 
 async def listed(asked: Asked) -> Answer:
-    found = [_item(one) for one in _library(asked).all()]
-    return {"definitions": found, "count": len(found)}
+    page = paged(asked, "loop definitions", _library(asked).all(), _place)
+    found = [_item(one) for one in page.entries]
+    return {"definitions": found, "count": len(found), "next": page.next}
+
+
+def _place(one: Listed) -> str:
+    """By name; files that are wrong may have the name of another."""
+    return f"{one.name}\0{one.source}\0{one.version}"
 
 
 async def shown(asked: Asked) -> Answer:
@@ -114,6 +121,7 @@ FAMILY = Family(
             handle=listed,
             need="viewer",
             say="Definitions of loops by name, and what is wrong with those that cannot be used",
+            query=PageQuery,
             answer=LoopDefinitions,
         ),
         Route(

@@ -8,6 +8,7 @@ from loopwright.app.moments import timestamp
 from loopwright.app.sessions import Session
 from loopwright.model.record import JsonValue
 from loopwright.server.families.loops import sessions_of
+from loopwright.server.paging import PageQuery, newest_first, paged
 from loopwright.server.routes import Answer, Asked, Body, Family, Route
 from loopwright.server.shapes import SessionItem, SessionList
 
@@ -21,7 +22,9 @@ class SessionBody(Body):
 
 
 async def listed(asked: Asked) -> Answer:
-    return {"sessions": [_item(one) for one in sessions_of(asked.context).all()]}
+    found = sessions_of(asked.context).all()
+    page = paged(asked, "sessions", found, lambda one: newest_first(one.created_at, one.id))
+    return {"sessions": [_item(one) for one in page.entries], "next": page.next}
 
 
 async def made(asked: Asked) -> Answer:
@@ -57,6 +60,7 @@ FAMILY = Family(
             handle=listed,
             need="viewer",
             say="Sessions that were made here",
+            query=PageQuery,
             answer=SessionList,
         ),
         Route(

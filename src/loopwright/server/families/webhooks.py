@@ -8,6 +8,7 @@ from typing import Literal
 
 from loopwright.server.context import Context
 from loopwright.server.lanes import aside
+from loopwright.server.paging import PageQuery, paged
 from loopwright.server.routes import Answer, Asked, Body, Family, Route
 from loopwright.server.sending import send
 from loopwright.server.shapes import WebhookList, WebhookMade
@@ -24,7 +25,8 @@ class WebhookBody(Body):
 
 
 async def listed(asked: Asked) -> Answer:
-    return {"webhooks": [webhook_item(hook) for hook in asked.context.webhooks.all()]}
+    page = paged(asked, "webhooks", asked.context.webhooks.all(), lambda one: one.id)
+    return {"webhooks": [webhook_item(hook) for hook in page.entries], "next": page.next}
 
 
 async def added(asked: Asked) -> Answer:
@@ -66,6 +68,7 @@ FAMILY = Family(
             handle=listed,
             need="admin",
             say="Addresses that are told what happens",
+            query=PageQuery,
             answer=WebhookList,
         ),
         Route(
