@@ -13,7 +13,7 @@ import pytest
 from loopwright.app.views.wire import fact_on_wire
 from loopwright.kernel.facts import AnyFact, RunPaused, RunResumed
 from loopwright.ports import Append
-from loopwright.server.sockets import tails
+from loopwright.server.sockets import commands, tails
 from loopwright.server.sockets.clients import MOST_WAITING
 from loopwright.server.sockets.door import Sockets
 from tests.server.served import SECONDS, Served, served
@@ -199,53 +199,39 @@ def frame(data: bytes) -> bytes:
     return b"\x81" + length + bytes(4) + data
 
 
-PASSES = 80
+def test_nothing_comes_twice(shared: Served) -> None:
+    """Whatever number is asked for, what comes begins with the next one, and has no gap; the same
+    when a run is asked for again on the same line.
+    """
+    run = finished(shared, 5)
+    known = truth(shared, run)
+
+    async def go() -> None:
+        async with tab(shared) as one:
+            for after in [*range(len(known)), 3, 3]:
+                one.got.clear()
+                await one.say("subscribe", {"run": run, "after": after})
+                assert await all_of(one, run, len(known)) == known[after:]
+
+    talk(go())
 
 
-def indexes(count: int, step: int) -> list[int]:
-    return [*range(1, count, step), count]
+def test_how_many_runs(shared: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One connection follows fifty runs at most; the same one again is none more, and another has
+    its place when one is given up.
+    """
+    assert commands.MOST_TAILS == 50
+    monkeypatch.setattr(commands, "MOST_TAILS", 2)
+    one_run, other, third = [finished(shared, 1) for _ in range(3)]
 
+    async def go() -> None:
+        async with tab(shared) as one, tab(shared) as two:
+            for run in (one_run, other, one_run):
+                assert (await one.say("subscribe", {"run": run}))["ok"]
+            answer = await one.say("subscribe", {"run": third})
+            assert (answer["ok"], answer["code"]) == (False, "too-many-runs")
+            assert (await two.say("subscribe", {"run": third}))["ok"]
+            assert (await one.say("unsubscribe", {"run": other}))["was"] is True
+            assert (await one.say("subscribe", {"run": third}))["ok"]
 
-def reconnecting(tmp_path: Path, *, step: int, restarts: int) -> None:
-    """Leave and come back at places all over a run; what the client knows is what the log says."""
-    with served(tmp_path) as own:
-        run = finished(own, PASSES)
-        known, token = truth(own, run), own.token
-        assert len(known) >= 300
-        talk(_drop_everywhere(own, run, known, step))
-    for place in indexes(len(known), max(1, len(known) // restarts)):
-        kept: list[dict[str, Any]] = []
-        with served(tmp_path) as own:
-            own.token = token
-            talk(_take(own, run, 0, place, kept))
-        with served(tmp_path) as own:
-            own.token = token
-            talk(_take(own, run, kept[-1]["seq"], len(known), kept))
-        assert kept == known
-
-
-async def _take(own: Served, run: str, after: int, upto: int, kept: list[dict[str, Any]]) -> None:
-    async with tab(own) as one:
-        await one.say("subscribe", {"run": run, "after": after})
-        if upto > after:
-            kept += [one for one in await all_of(one, run, upto) if after < one["seq"] <= upto]
-
-
-async def _drop_everywhere(own: Served, run: str, known: list[dict[str, Any]], step: int) -> None:
-    for place in indexes(len(known), step):
-        kept: list[dict[str, Any]] = []
-        await _take(own, run, 0, place, kept)
-        await _take(own, run, kept[-1]["seq"], len(known), kept)
-        assert kept == known, place
-
-
-def test_reconnecting_at_some_places(tmp_path: Path) -> None:
-    """A sample: the socket dropped, and the server restarted, in the middle of a run of 300."""
-    reconnecting(tmp_path, step=61, restarts=1)
-
-
-@pytest.mark.deep
-@pytest.mark.timeout(1_800)
-def test_reconnecting_at_every_place(tmp_path: Path) -> None:
-    """The same at every number of the run."""
-    reconnecting(tmp_path, step=1, restarts=400)
+    talk(go())
