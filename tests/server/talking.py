@@ -63,11 +63,12 @@ class Tab:
 
 @asynccontextmanager
 async def tab(own: Served, token: str | None = None, **how: Any) -> AsyncIterator[Tab]:
-    """A connection of whoever holds the token."""
+    """A connection of whoever holds the token; cookies are sent to a host with a name alone."""
     one = Tab()
+    host = how.pop("host", "127.0.0.1")
     auth = {"token": own.token if token is None else token, **how.pop("auth", {})}
     how.setdefault("transports", ["websocket"])
-    await one.client.connect(f"http://127.0.0.1:{own.port}", auth=auth, **how)
+    await one.client.connect(f"http://{host}:{own.port}", auth=auth, **how)
     try:
         yield one
     finally:

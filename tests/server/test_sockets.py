@@ -439,6 +439,51 @@ def _shut_out(own: Served) -> None:
     assert status(own, agent)["run"] is None
 
 
+LESS: list[dict[str, Any]] = [{"role": "viewer"}, {"active": False}]
+
+
+@pytest.mark.item("F9")
+@pytest.mark.parametrize("less", LESS, ids=["demoted", "closed"])
+def test_a_follower_whose_role_is_taken_away(tmp_path: Path, less: dict[str, Any]) -> None:
+    """While they follow a run, by a session and by a token: the next event is denied, the lines are
+    closed within five seconds, and nothing more of the run is told.
+    """
+    assert Limits().recheck_seconds < 5
+    with served(tmp_path, limits=Limits(recheck_seconds=0.2)) as own:
+        known, password = own.context.people, "correct horse"
+        own.call(lambda: known.add("ann", "editor", by="test", password=hashed(password)))
+        secret = own.call(lambda: known.sign_in("ann", password)).secret
+        token = own.context.access.new_token("hers", "editor", by="test", person="ann").text
+        page = {
+            "Origin": f"http://127.0.0.1:{own.port}",
+            "Cookie": f"loopwright_session={secret}",
+        }
+        run, gate = own.gated()
+        agent = made(own)
+
+        async def go() -> None:
+            async with (
+                tab(own, "", headers=dict(page), host="localhost") as says,
+                tab(own, "", headers=dict(page), host="localhost") as silent,
+                tab(own, token) as program,
+                tab(own) as other,
+            ):
+                lines = (says, silent, program)
+                for one in (*lines, other):
+                    assert (await one.say("subscribe", {"run": run}))["ok"]
+                own.call(lambda: known.change("ann", by="test", **less))
+                answer = await says.say("loop:start", {"agentId": agent, "message": "x"})
+                assert (answer["ok"], answer["code"]) == (False, "gone")
+                async with asyncio.timeout(5):
+                    await asyncio.gather(*(one.client.wait() for one in lines))
+                await asyncio.to_thread(own, "POST", f"/api/v1/gates/{gate}/approve", {})
+                await other.until(lambda: "run.finished" in str(other.got))
+                assert not [one.got for one in lines if one.all("run:events")]
+
+        talk(go())
+        assert status(own, agent)["run"] is None
+
+
 def test_how_many_sockets(shared: Served) -> None:
     """One person has twenty at most."""
     editor = people(shared, "editor")
