@@ -485,14 +485,17 @@ def test_a_follower_whose_role_is_taken_away(tmp_path: Path, less: dict[str, Any
 
 
 def test_how_many_sockets(shared: Served) -> None:
-    """One person has twenty at most."""
+    """One person has twenty at most, with whichever of their tokens."""
     editor = people(shared, "editor")
+    more = {"label": "another of mine", "role": "viewer"}
+    another = shared("POST", "/api/v1/tokens", more, token=editor).json["token"]
 
     async def go() -> None:
         tabs = [tab(shared, editor) for _ in range(20)]
         for one in tabs:
             await one.__aenter__()
         await refused(shared, auth={"token": editor})
+        await refused(shared, auth={"token": another})
         for one in tabs:
             await one.__aexit__(None, None, None)
 

@@ -59,8 +59,6 @@ class Quiet:
     def _left(self) -> float:
         return round(self._since + self._most - self._now(), 3)
 
-    frame: Callable[[int, Any], bytes] | None = None  # how that is written; None: as data alone
-
 
 async def stream(asked: Asked, run: str, telling: Telling) -> AsyncIterator[bytes]:
     """Everything after a number, then what comes, until the run has ended or somebody leaves."""

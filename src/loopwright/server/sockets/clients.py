@@ -58,6 +58,10 @@ class Clients:
         """All connections of somebody."""
         return list(self._by_name.get(name, {}).values())
 
+    def behind(self, root: str) -> int:
+        """How many connections the same person or program has, by all of their tokens."""
+        return sum(one.who.root == root for one in self._by_sid.values())
+
     def present(self, name: str) -> bool:
         return name in self._by_name
 

@@ -64,7 +64,7 @@ class Sockets:
             who = self._identified(request, auth)
         except LoopwrightError as error:
             raise Refused(error.message, error.code) from error
-        if len(self.clients.of(who.name)) >= MOST_SOCKETS:
+        if self.clients.behind(who.root) >= MOST_SOCKETS:  # whichever of their tokens they use
             raise Refused(f"one person has at most {MOST_SOCKETS} sockets", "too-many-sockets")
         client = Client(sid=sid, who=who, since=self._context.clock.now_ms())
         self.clients.add(client)
