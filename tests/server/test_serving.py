@@ -1,8 +1,9 @@
 """The life of a server as a process of its own: start, refusals, kill, restart, drain."""
 
+import contextlib
+import http.client
 import json
 import os
-import re
 import signal
 import socket
 import subprocess
@@ -24,7 +25,8 @@ from loopwright.server import serving as serving_room
 from loopwright.server.context import Serving
 from loopwright.server.holding import announce, holding
 from loopwright.server.serving import serve
-from tests.server.served import Served
+from loopwright.stores import open_sqlite_log
+from tests.server.served import Served, served
 
 COMMAND = [sys.executable, "-m", "loopwright"]
 
@@ -97,21 +99,57 @@ def refused(folder: Path, **how: Any) -> tuple[int, str]:
     return problem.exit, "\n".join(problem.as_lines())
 
 
-SLOW = """#!/bin/sh
+LASTING = """#!/bin/sh
+trap '' TERM INT HUP
 echo "pass $LOOPWRIGHT_ITERATION" >> "$1"
-sleep 0.3
+setsid sh -c 'echo $$ >> "$0"; exec sleep 600' "$1.pids" &
+echo $$ >> "$1.pids"
+while [ ! -e "$1.go" ]; do sleep 0.2; done
 echo said
 """
 
 
-def slow_agent(folder: Path, name: str) -> str:
-    script = folder / "slow.sh"
+def lasting_agent(folder: Path, name: str) -> str:
+    """An agent that heeds no signal and has a child in a session of its own; both would last for
+    minutes, if nobody ended them.
+    """
+    script = folder / "lasting.sh"
     if not script.exists():
-        script.write_text(SLOW)
+        script.write_text(LASTING)
         script.chmod(0o755)
     return f"command:{script} {folder / name}"
 
 
+@pytest.fixture
+def tidy(tmp_path: Path) -> Iterator[None]:
+    """A test that fails leaves nobody behind either."""
+    yield
+    for pid in programs(tmp_path):
+        with contextlib.suppress(OSError):
+            line = Path(f"/proc/{pid}/cmdline").read_bytes()
+            if b"lasting.sh" in line or line == b"sleep\x00600\x00":
+                os.kill(pid, signal.SIGKILL)
+
+
+def programs(folder: Path) -> list[int]:
+    """The processes that agents in this folder were and have started."""
+    return [int(pid) for file in folder.glob("*.pids") for pid in file.read_text().split()]
+
+
+def at_work(folder: Path, agents: int) -> list[int]:
+    """The processes of so many agents, once they are all there."""
+    wait_for(lambda: len(programs(folder)) == 2 * agents)
+    found = programs(folder)
+    assert all(map(is_alive, found))
+    return found
+
+
+def are_gone(pids: list[int]) -> None:
+    """None of them lives any more. Who was killed just now may need a moment to be gone."""
+    wait_for(lambda: not any(map(is_alive, pids)), 1.0)
+
+
+@pytest.mark.usefixtures("tidy")
 @pytest.mark.item("G13", "inv-15")
 def test_kill_and_restart(tmp_path: Path) -> None:
     """After `kill -9` the next start goes on with what ran and keeps what waits; the token, the
@@ -122,6 +160,7 @@ def test_kill_and_restart(tmp_path: Path) -> None:
 
 
 @pytest.mark.deep
+@pytest.mark.usefixtures("tidy")
 @pytest.mark.item("G13")
 def test_kill_and_restart_with_many(tmp_path: Path) -> None:
     """The same with fifty loops that run and fifty that wait."""
@@ -136,15 +175,17 @@ def kill_and_restart(folder: Path, *, running: int, waiting: int) -> None:
         for run in gated:
             ask.until(run, "waiting")
         going = [
-            ask.start(ask.definition(slow_agent(folder, f"{number}.txt")))
+            ask.start(ask.definition(lasting_agent(folder, f"{number}.txt")))
             for number in range(running)
         ]
         inbox = ask("GET", "/api/v1/gates").json
         assert len(inbox["gates"]) == waiting
-        for number in range(running):
-            wait_for(lambda number=number: (folder / f"{number}.txt").exists())  # type: ignore[misc]
+        left = at_work(folder, running)
         assert first.end(signal.SIGKILL) == -signal.SIGKILL
     with serving(folder, token=ask.token) as second:
+        are_gone(left)
+        for number in range(running):
+            (folder / f"{number}.txt.go").touch()
         assert not any(line.startswith("token:") for line in second.said)
         assert second.ask("GET", "/api/v1/gates").json == inbox
         for run in going:
@@ -154,12 +195,12 @@ def kill_and_restart(folder: Path, *, running: int, waiting: int) -> None:
             assert second.ask.until(run, "completed")["iterations"] == 1
         for number in range(running):
             passes = (folder / f"{number}.txt").read_text().splitlines()
-            assert sorted(set(passes)) == ["pass 1", "pass 2", "pass 3"]
-            assert len(passes) in (3, 4)  # the one under way is made again, no other
+            assert passes == ["pass 1", "pass 1", "pass 2", "pass 3"]  # what was under way, again
         assert second.end(signal.SIGTERM) == 0
-    assert survivors(folder) == []
+    are_gone(programs(folder))
 
 
+@pytest.mark.usefixtures("tidy")
 @pytest.mark.item("J1", "J11")
 def test_one_server_that_drains(tmp_path: Path) -> None:
     """A second server is refused and told which process is the first. SIGTERM ends that one with
@@ -171,12 +212,109 @@ def test_one_server_that_drains(tmp_path: Path) -> None:
         assert f"process {one.process.pid} at {one.url}" in said
         held = json.loads((tmp_path / "home" / "server.json").read_text())
         assert (held["pid"], held["url"]) == (one.process.pid, one.url)
-        one.ask.start(one.ask.definition(slow_agent(tmp_path, "a.txt")))
-        wait_for(lambda: (tmp_path / "a.txt").exists())
+        one.ask.start(one.ask.definition(lasting_agent(tmp_path, "a.txt")))
+        left = at_work(tmp_path, 1)
         began = time.monotonic()
         assert one.end(signal.SIGTERM) == 0
         assert time.monotonic() - began < 10
-    assert survivors(tmp_path) == []
+        are_gone(left)
+
+
+@contextmanager
+def half_asked(ask: Served, body: bytes) -> Iterator[socket.socket]:
+    """A request to start a run whose last byte has not come yet."""
+    head = (
+        f"POST /api/v1/runs HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {ask.token}\r\n"
+        f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+    )
+    with socket.create_connection(("127.0.0.1", ask.port), timeout=20) as line:
+        line.sendall(head.encode() + body[:-1])
+        assert ask("GET", "/healthz").status == 200  # so that one was taken before
+        yield line
+
+
+def is_draining(port: int) -> bool:
+    """Whether nobody is let in any more."""
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=5).close()
+    except ConnectionError:
+        return True
+    return False
+
+
+@pytest.mark.usefixtures("tidy")
+@pytest.mark.item("J11")
+def test_draining(tmp_path: Path) -> None:
+    """With several agents that heed no signal it ends in time and they with it; whoever asks for
+    something new meanwhile is told to come back, and nothing of it is kept.
+    """
+    with serving(tmp_path) as one:
+        ask = one.ask
+        for number in range(4):
+            ask.start(ask.definition(lasting_agent(tmp_path, f"{number}.txt")))
+        left = at_work(tmp_path, 4)
+        body = json.dumps({"definition": ask.definition(ask.script("late"))}).encode()
+        with half_asked(ask, body) as line:
+            began = time.monotonic()
+            one.process.send_signal(signal.SIGTERM)
+            wait_for(lambda: is_draining(ask.port))
+            line.sendall(body[-1:])
+            reply = http.client.HTTPResponse(line)
+            reply.begin()
+            told = json.loads(reply.read())
+        assert (reply.status, reply.headers["retry-after"]) == (503, "5")
+        assert told["type"] == "urn:loopwright:problem:draining"
+        one.process.communicate(timeout=20)
+        assert one.process.returncode == 0
+        assert time.monotonic() - began < 10
+        are_gone(left)
+    log = open_sqlite_log(tmp_path / "home" / "loopwright.db", alive=lambda _: True)
+    assert len(log.rows()) == len(log.rows(statuses=("running",))) == 4
+    log.close()
+
+
+@pytest.mark.usefixtures("tidy")
+@pytest.mark.item("J11")
+def test_a_second_signal(tmp_path: Path) -> None:
+    """It leaves at once, with the number of the signal; programs end all the same."""
+    with serving(tmp_path) as one:
+        one.ask.start(one.ask.definition(lasting_agent(tmp_path, "a.txt")))
+        left = at_work(tmp_path, 1)
+        with half_asked(one.ask, b"{}"):
+            one.process.send_signal(signal.SIGTERM)
+            wait_for(lambda: is_draining(one.ask.port))
+            assert one.process.poll() is None
+            began = time.monotonic()
+            assert one.end(signal.SIGINT) == 128 + signal.SIGINT
+            assert time.monotonic() - began < 1
+        are_gone(left)
+
+
+@pytest.mark.usefixtures("tidy")
+@pytest.mark.item("G13", "inv-15")
+def test_what_another_process_leaves_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run whose driver was killed is taken up by the server that is there, without a restart; its
+    programs are ended first.
+    """
+    monkeypatch.setattr(serving_room, "RESCUE_SECONDS", 0.05)
+    with served(tmp_path) as own:
+        command = [*COMMAND, "loop", "Do it.", "--max", "2", "--data-dir", "home", "--here"]
+        command += ["--agent", lasting_agent(tmp_path, "a.txt")]
+        driver = subprocess.Popen(
+            command, cwd=tmp_path, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        left = at_work(tmp_path, 1)
+        (listed,) = own("GET", "/api/v1/runs").json["runs"]
+        time.sleep(0.2)  # it is looked at meanwhile, and left alone as long as it is driven
+        assert all(map(is_alive, left))
+        driver.kill()
+        driver.wait(20)
+        are_gone(left)
+        (tmp_path / "a.txt.go").touch()
+        assert own.until(listed["run"], "completed")["iterations"] == 2
+    assert (tmp_path / "a.txt").read_text().split() == ["pass", "1", "pass", "1", "pass", "2"]
 
 
 @pytest.mark.item("J6")
@@ -217,21 +355,6 @@ def is_alive(pid: int) -> bool:
     except OSError:
         return False
     return stat.rpartition(") ")[2][:1] not in ("Z", "X")
-
-
-def survivors(folder: Path) -> list[int]:
-    """Processes that were started in this folder and still live."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if not re.fullmatch(r"\d+", entry.name):
-            continue
-        try:
-            line = (entry / "cmdline").read_bytes().decode(errors="replace")
-        except OSError:
-            continue
-        if str(folder / "slow.sh") in line:
-            found.append(int(entry.name))
-    return found
 
 
 def test_answers_are_not_held_back() -> None:

@@ -16,8 +16,10 @@ from loopwright.ports import Append
 from tests.server.served import Served, served
 from tests.server.talking import tab, talk
 from tests.server.test_assistants import made, people, start, status
-from tests.server.test_serving import serving, slow_agent, survivors, wait_for
+from tests.server.test_serving import are_gone, at_work, lasting_agent, serving, tidy
 from tests.server.test_sockets import MANUAL, begin
+
+__all__ = ["tidy"]
 
 
 @pytest.fixture
@@ -239,6 +241,7 @@ def test_a_start_and_its_leash_are_one(by_choice: Served, monkeypatch: pytest.Mo
     assert [(card.kind, card.key) for card in first.cards] == [(LEASH, run)]
 
 
+@pytest.mark.usefixtures("tidy")
 @pytest.mark.item("rondoflow-53", "J11")
 def test_a_signal_with_loops_and_sockets(tmp_path: Path) -> None:
     """The processes of all loops end with the server, sockets or not, and though the database is
@@ -246,12 +249,12 @@ def test_a_signal_with_loops_and_sockets(tmp_path: Path) -> None:
     """
     with serving(tmp_path) as one:
         agents = [
-            made(one.ask, name=f"{n}", agent=slow_agent(tmp_path, f"{n}.txt"), maxIterations=100)
+            made(one.ask, name=f"{n}", agent=lasting_agent(tmp_path, f"{n}.txt"), maxIterations=100)
             for n in range(3)
         ]
         for agent in agents:
             assert start(one.ask, agent).status == 202
-        wait_for(lambda: all((tmp_path / f"{n}.txt").exists() for n in range(3)))
+        left = at_work(tmp_path, 3)
 
         async def go() -> None:
             async with tab(one.ask) as follower:
@@ -262,7 +265,7 @@ def test_a_signal_with_loops_and_sockets(tmp_path: Path) -> None:
                 began = time.monotonic()
                 assert await asyncio.to_thread(one.end, signal.SIGTERM) == 0
                 assert time.monotonic() - began < 10
+                are_gone(left)
                 stuck.close()
 
         talk(go())
-        wait_for(lambda: survivors(tmp_path) == [])

@@ -5,11 +5,10 @@ that is slow costs nothing but its own delay, and nothing can be lost or doubled
 """
 
 import asyncio
-import contextlib
 from collections.abc import Callable
 
-from loopwright.errors import StorageError
 from loopwright.ports import EventLog
+from loopwright.server.enduring import Enduring
 
 POLL_S = 0.2
 
@@ -49,12 +48,14 @@ class Feed:
 
     async def watch_others(self) -> None:
         """Notice what other processes write, for as long as somebody waits."""
-        _, self._cursor = self._log.nudges(0)
+        work = Enduring("noticing what other processes write")
+        with work.round():
+            _, self._cursor = self._log.nudges(0)
         while not self.closed:
             await asyncio.sleep(POLL_S)
             if not self._waiting and not self._hearing:
                 continue
-            with contextlib.suppress(StorageError):  # the disk may come back
+            with work.round():
                 runs, self._cursor = self._log.nudges(self._cursor)
                 for run in runs:
                     self._wake(run)

@@ -17,9 +17,10 @@ from loopwright import __version__
 from loopwright.app.service import Service, row_ended
 from loopwright.app.views.listing import detail, item
 from loopwright.app.views.pictures import Picture
-from loopwright.errors import LoopwrightError, StorageError
+from loopwright.errors import LoopwrightError
 from loopwright.model.record import JsonValue
 from loopwright.ports import PICTURE, Card, Cards, RunRow
+from loopwright.server.enduring import Enduring
 from loopwright.server.shapes import Snapshot
 
 MOST = 256
@@ -106,13 +107,14 @@ class Gallery:
 
     async def follow(self) -> None:
         """Carry the pictures of long runs on, so that nobody waits for them."""
-        with contextlib.suppress(StorageError):
+        work = Enduring("carrying pictures of runs on")
+        with work.round():
             self._long.update(self._unseen())
         while True:
             await asyncio.sleep(FOLLOW_SECONDS)
             for run in list(self._long):
                 self._long.discard(run)
-                with contextlib.suppress(LoopwrightError):  # it is gone, damaged, or the disk full
+                with work.round(), contextlib.suppress(LoopwrightError):  # it is gone, or damaged
                     await self.snapshot(run)
 
     def _unseen(self) -> Iterator[str]:

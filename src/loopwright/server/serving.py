@@ -27,12 +27,13 @@ from loopwright.app.settings import Settings
 from loopwright.app.surroundings import CLOCK_FIX, clock_problem, jump_words
 from loopwright.app.views.listing import driver_pid
 from loopwright.app.wiring import Local, local
-from loopwright.errors import CannotServe, LoopwrightError, StorageError
+from loopwright.errors import CannotServe
 from loopwright.runtime.clock import JUMP_MS
 from loopwright.server.channels import SettingsChannels, idle_channels
 from loopwright.server.context import Context, Serving
 from loopwright.server.cursors import Cursors
 from loopwright.server.dispatch import Application
+from loopwright.server.enduring import Enduring
 from loopwright.server.families import FAMILIES
 from loopwright.server.feed import Feed
 from loopwright.server.gallery import Gallery
@@ -186,18 +187,21 @@ async def _bounded(settings: Settings) -> AsyncIterator[Local]:
 
 async def _beating(context: Context) -> None:
     """Whatever holds up this thread holds this up too."""
+    work = Enduring("the beat of the server")
     while True:
-        context.pulse.beat(TASKS, context.clock.now_ms())
+        with work.round():
+            context.pulse.beat(TASKS, context.clock.now_ms())
         await asyncio.sleep(BEAT_SECONDS)
 
 
 async def _rescuing(context: Context) -> None:
     """Take up what other processes leave behind while we are here."""
-    here = context.here
+    here, work = context.here, Enduring("taking up runs that were left behind")
     while True:
-        context.pulse.beat(LOOPS, context.clock.now_ms())
+        with work.round():
+            context.pulse.beat(LOOPS, context.clock.now_ms())
         await asyncio.sleep(RESCUE_SECONDS)
-        with contextlib.suppress(StorageError):  # the disk may come back
+        with work.round():
             rows = [row for row in here.log.rows(statuses=("running",)) if not _ours(here, row.run)]
             left = [row for row in rows if driver_pid(row) in (None, os.getpid())]
             for run in superseded(here.log, left):
@@ -211,23 +215,28 @@ def _ours(here: Local, run: str) -> bool:
 
 
 async def _forgetting(app: Application, links: GateLinks) -> None:
+    work = Enduring("forgetting what is old")
     while True:
-        with contextlib.suppress(LoopwrightError):
+        with work.round():
             app.repeating.forget_old()
+        with work.round():
             links.forget_old()
         await asyncio.sleep(FORGET_SECONDS)
 
 
 async def watch_clock(here: Local, every_s: float = CLOCK_SECONDS) -> None:
     """Say it once when the clock does not fit what was recorded, and whenever it jumps."""
-    told, problem = 0, clock_problem(here.log, here.service.clock.now_ms())
-    if problem:
-        _LOG.warning("%s; %s", problem, CLOCK_FIX)
+    told, work = 0, Enduring("watching the clock")
+    with work.round():
+        problem = clock_problem(here.log, here.service.clock.now_ms())
+        if problem:
+            _LOG.warning("%s; %s", problem, CLOCK_FIX)
     while True:
-        jump = here.jumped()
-        if abs(jump - told) > JUMP_MS:
-            _LOG.warning("%s", jump_words(jump) if jump else "the clock is where it was before")
-        told = jump
+        with work.round():
+            jump = here.jumped()
+            if abs(jump - told) > JUMP_MS:
+                _LOG.warning("%s", jump_words(jump) if jump else "the clock is where it was before")
+            told = jump
         await asyncio.sleep(every_s)
 
 
