@@ -378,6 +378,44 @@ def test_a_failed_loop_is_tried_again_or_goes_on_without_the_stage(shared: Serve
     refused(shared("POST", f"{BASE}/none/skip-stage"), 404, "not_found")
 
 
+BLOCKED = "STATUS: BLOCKED\nNo keys."
+
+
+@pytest.mark.item("coqui-65")
+@pytest.mark.parametrize("verb", ["skip-stage", "retry"])
+def test_a_blocked_loop_that_was_paused_goes_on(shared: Served, verb: str) -> None:
+    """Whoever wants its stage again, or to do without it, wants the loop to go on."""
+    replies = [
+        {"when": {"agent": "plan"}, "text": BLOCKED},
+        {"when": {"agent": "plan"}, "text": "The plan."},
+        {"when": {"agent": "coder"}, "text": "The work."},
+        {"when": {"agent": "reviewer"}, "text": "APPROVED"},
+    ]
+    (shared.folder / f"{verb}.json").write_text(json.dumps({"replies": replies}))
+    loop = start(shared, agent=f"script:{shared.folder / f'{verb}.json'}")["loop"]["id"]
+    until(shared, loop, "blocked")
+    assert shared("POST", f"{BASE}/{loop}/pause").json["status"] == "paused"
+    place = "skip-stage" if verb == "skip-stage" else f"iterations/{loop}.1/retry"
+    assert shared("POST", f"{BASE}/{loop}/{place}", {"note": "Go."}).status == 200
+    assert until(shared, loop, "completed")["loop"]["reason"] == "approved"
+
+
+def test_what_cannot_be_tried_again(shared: Served, held: str) -> None:
+    """A loop that is only paused has nothing to try again, and one that a person stopped has ended
+    for good; both are told so.
+    """
+    retry, skip = f"{BASE}/{held}/iterations/{held}.1/retry", f"{BASE}/{held}/skip-stage"
+    shared("POST", f"{BASE}/{held}/pause")
+    for path in (retry, skip):
+        refused(shared("POST", path), 409, "conflict")
+    assert shared("GET", f"{BASE}/{held}").json["loop"]["status"] == "paused"
+    shared("POST", f"{BASE}/{held}/stop")
+    for path in (retry, skip):
+        reply = shared("POST", path)
+        refused(reply, 409, "conflict")
+        assert "for good" in reply.json["error"]
+
+
 @pytest.mark.item("coqui-70")
 def test_live(shared: Served) -> None:
     """What was spent is the sum over stages; one that tells nothing counts nothing."""

@@ -13,6 +13,7 @@ from tests.server.test_loops import DEFINITION
 LISTS = {
     "/api/v1/gates": ("gates", "id"),
     "/api/agents": ("data", "id"),
+    "/api/v1/agents": ("agents", "spec"),
     "/api/v1/users": ("users", "name"),
     "/api/v1/tokens": ("tokens", "id"),
     "/api/v1/sessions": ("sessions", "id"),

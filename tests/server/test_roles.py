@@ -49,6 +49,7 @@ ROWS = {
     "GET /api/v1/tokens": VIEWER,
     "POST /api/v1/tokens": EDITOR,
     "DELETE /api/v1/tokens/{token}": EDITOR,
+    "GET /api/v1/agents": VIEWER,
     "GET /api/v1/users": ADMIN,
     "POST /api/v1/users": ADMIN,
     "PATCH /api/v1/users/{name}": ADMIN,

@@ -2,6 +2,7 @@
 
 from loopwright.server.families import (
     access,
+    agents,
     approvals,
     artifacts,
     assistant,
@@ -34,6 +35,7 @@ FAMILIES: tuple[Family, ...] = (
     front.FAMILY,
     setup.FAMILY,
     access.FAMILY,
+    agents.FAMILY,
     definitions.FAMILY,
     runs.FAMILY,
     events.FAMILY,
