@@ -19,6 +19,7 @@ from loopwright.kernel.fold import fold
 from loopwright.testing.picture import picture
 from tests.server.served import Served, served
 from tests.server.talking import Tab, tab, talk
+from tests.server.test_assistants import people
 from tests.server.test_serving import serving
 
 FACTS = 300
@@ -122,9 +123,7 @@ async def dropped(own: Served, follower: Follower, place: int, token: str) -> No
 
 def dropping(own: Served, places: Sequence[int]) -> None:
     """Clients whose lines break at these numbers, all of one run and at the same time."""
-    tokens = [
-        own.made("viewer", label=f"viewer {number}") for number in range(len(places) // 15 + 1)
-    ]
+    tokens = [people(own, "viewer", str(number)) for number in range(len(places) // 15 + 1)]
     run = begun(own)
     followers = [Follower(run) for _ in places]
 
