@@ -213,6 +213,12 @@ def _key(what: str) -> str:
     return f"{what} {secrets.token_hex(16)}"
 
 
+def digests(trackers: SqliteTrackers) -> set[str]:
+    """The hashes of all files that are named, in whatever version."""
+    named = {one.text for one in trackers.having("artifact", "file")}
+    return {one for one in named if _DIGEST.fullmatch(one)}
+
+
 def not_given(name: str) -> Conflict:
     """Only what somebody gave can be taken away."""
     return Conflict(

@@ -1,4 +1,4 @@
-"""`backup`: a copy of everything that runs are made of, while they go on."""
+"""`backup`: a copy of everything that a home has, while runs go on."""
 
 from contextlib import closing
 from pathlib import Path
@@ -17,20 +17,28 @@ from loopwright.cli.verb import Verb, door_of
 def backup(ctx: click.Context, /, *, file: Path) -> None:
     """Copy the log of all runs, people and tokens into a new file.
 
-    To use it, put it into a data directory as `loopwright.db`. Workspaces and artifacts are not
-    part of it.
+    Files that were given to runs and sessions go into a folder beside it, FILE.uploads. To use a
+    copy, put the file into a data directory as `loopwright.db`, and the folder as `uploads`.
+    Workspaces and folders that runs write into are not part of it.
     """
+    from loopwright.app.copying import copy_home  # noqa: PLC0415 - help stays quick
     from loopwright.app.opening import open_log  # noqa: PLC0415 - help stays quick
 
     door = door_of(ctx)
     with closing(open_log(door.settings)) as log:
-        log.backup(file)
+        copied = copy_home(door.settings, log, file)
         runs = len(log.rows())
     size = file.stat().st_size
+    folder = None if copied.folder is None else str(copied.folder)
     if door.as_json:
-        door.put_json({"file": str(file), "bytes": size, "runs": runs})
-    else:
-        door.say(f"{file}: {runs} runs, {size:,} bytes")
+        told = {"file": str(file), "bytes": size, "runs": runs, "uploads": folder}
+        door.put_json({**told, "files": copied.files, "missing": copied.missing})
+        return
+    door.say(f"{file}: {runs} runs, {size:,} bytes")
+    if folder:
+        door.say(f"{folder}: {copied.files} files that were given")
+    if copied.missing:
+        door.tell(f"{copied.missing} files that were given are not there any more", tone="warn")
 
 
 VERBS = {"backup": backup}
