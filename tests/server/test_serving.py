@@ -317,6 +317,29 @@ def test_what_another_process_leaves_behind(
     assert (tmp_path / "a.txt").read_text().split() == ["pass", "1", "pass", "1", "pass", "2"]
 
 
+@pytest.mark.item("J4")
+@pytest.mark.parametrize("content", [b"", b"some text" * 1_000], ids=["empty", "text"])
+def test_a_database_that_is_none(tmp_path: Path, content: bytes) -> None:
+    """It is refused with what looks closer and what helps, stays as it is, and the command that is
+    named says what is wrong.
+    """
+    (tmp_path / "home").mkdir()
+    place = tmp_path / "home" / "loopwright.db"
+    place.write_bytes(content)
+    code, said = refused(tmp_path, port=0)
+    assert code == 1
+    assert str(place) in said
+    assert "`loopwright doctor`" in said
+    assert "backup" in said
+    assert place.read_bytes() == content
+    looked = subprocess.run(
+        [*COMMAND, "doctor", "--data-dir", "home"], cwd=tmp_path, capture_output=True, timeout=60
+    )
+    assert looked.returncode == 1
+    assert b"backup" in looked.stdout + looked.stderr
+    assert place.read_bytes() == content
+
+
 @pytest.mark.item("J6")
 def test_a_port_that_is_taken(tmp_path: Path) -> None:
     """The port is named, and the flag that chooses another."""

@@ -1,0 +1,41 @@
+"""What messages tell people to do can be done: every command they name is there."""
+
+import re
+from pathlib import Path
+
+import click
+import pytest
+
+from loopwright.cli.main import COMMANDS, Commands
+
+SOURCE = Path(__file__).parents[2] / "src" / "loopwright"
+NAMED = re.compile(r"`loopwright ([a-z][^`\n]*)`")
+
+
+def named() -> list[str]:
+    """Commands in backquotes, wherever the source has them."""
+    texts = (file.read_text(encoding="utf-8") for file in SOURCE.rglob("*.py"))
+    return sorted({found for text in texts for found in NAMED.findall(text)})
+
+
+def test_there_are_some() -> None:
+    """The search finds those that are known."""
+    assert {"doctor", "token ls", "user add NAME --role admin"} <= set(named())
+
+
+@pytest.mark.item("J4")
+@pytest.mark.parametrize("line", named())
+def test_a_command_that_is_named_is_there(line: str) -> None:
+    """The command, what it is followed by where it is a group, and its options."""
+    name, *rest = line.split()
+    assert name in COMMANDS
+    group = Commands()
+    command = group.get_command(click.Context(group), name)
+    assert command is not None
+    if isinstance(command, click.Group) and rest and not rest[0].startswith("-"):
+        word = rest[0]
+        found = command.get_command(click.Context(command), word)
+        assert found is not None, word
+        command = found
+    known = {option for one in command.params for option in one.opts}
+    assert {word.partition("=")[0] for word in rest if word.startswith("--")} <= known | {"--help"}
