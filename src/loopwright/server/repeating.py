@@ -19,7 +19,7 @@ from starlette.responses import Response
 from loopwright.app.access import Who
 from loopwright.app.auditing import under
 from loopwright.ports import AuditRow, Card, Cards, Clock
-from loopwright.server.refusals import KEY_REUSED, Refusal
+from loopwright.server.refusals import Refusal
 
 HEADER = "idempotency-key"
 REPLY = "reply"
@@ -134,7 +134,7 @@ def _check(kept: Reply, digest: str) -> None:
     if kept.digest != digest:
         raise Refusal(
             422,
-            KEY_REUSED,
+            "key-reused",
             "this Idempotency-Key was used for another request",
             hint="take a new one",
         )
