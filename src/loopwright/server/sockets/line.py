@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from typing import Any, NewType
 
 import msgspec
 import socketio
@@ -20,6 +20,8 @@ _LOG = logging.getLogger("loopwright.server.sockets")
 LAST_WORDS_S = 0.1
 _ROOM = "/"
 NO_EVENT = ""
+Packed = NewType("Packed", str)
+"""Something as it goes over the line."""
 
 
 class Refused(Exception):
@@ -112,10 +114,20 @@ class Line:
 
     # -- what goes out -------------------------------------------------------------------------
 
-    async def send(self, sid: str, event: str, data: Mapping[str, JsonValue] | msgspec.Raw) -> None:
-        """Send something; what is JSON already is sent as it is."""
-        given = data if isinstance(data, msgspec.Raw) else dict(data)
-        await self._server.emit(event, given, to=sid)
+    async def send(self, sid: str, event: str, data: Mapping[str, JsonValue]) -> None:
+        """Send something."""
+        await self._server.emit(event, dict(data), to=sid)
+
+    def packed(self, event: str, data: msgspec.Raw) -> Packed:
+        """What is JSON already as it goes over the line, once for all who are sent it."""
+        said = self._server.packet_class(socketio.packet.EVENT, data=[event, data], namespace=_ROOM)
+        return Packed(said.encode())
+
+    async def send_packed(self, sid: str, packed: Packed) -> None:
+        """Send what was made ready before; who has left is sent nothing."""
+        held = self._server.manager.eio_sid_from_sid(sid, _ROOM)
+        if held is not None:
+            await self._server.eio.send(held, packed)
 
     def backlog(self, sid: str) -> int:
         """How many packets wait for a client to take them."""

@@ -17,7 +17,7 @@ from loopwright.model.record import JsonValue
 from loopwright.ports import Numbered
 from loopwright.server.context import Context
 from loopwright.server.sockets.clients import MOST_WAITING, RESYNC, Client, catch_up
-from loopwright.server.sockets.line import Line
+from loopwright.server.sockets.line import Line, Packed
 
 EVENTS = "run:events"
 AT_ONCE = 200
@@ -42,7 +42,7 @@ class Packet:
     """Some facts as they are sent, and the number of the last."""
 
     last: int
-    data: msgspec.Raw
+    data: Packed
 
 
 class Tails:
@@ -85,7 +85,7 @@ class Tails:
             self.unsubscribe(client, run)
 
     async def _follow(self, client: Client, run: str, after: int) -> None:
-        context, log, loop = self._context, self._context.here.log, asyncio.get_running_loop()
+        context, feed, loop = self._context, self._context.feed, asyncio.get_running_loop()
         while not context.closing.is_set():
             await catch_up(self._line, client)
             if self._line.backlog(client.sid) >= MOST_WAITING:
@@ -93,7 +93,7 @@ class Tails:
                 continue
             began = loop.time()
             try:
-                version = log.version(run)
+                version = feed.version(run)
                 if version - after > FAR_BEHIND:
                     after = await self._resync(client, run)
                 elif version > after:
@@ -102,7 +102,7 @@ class Tails:
                 await self._line.send(client.sid, RESYNC, {"run": run, "reason": error.code})
                 client.tails.pop(run, None)
                 return
-            await context.feed.moved(run, after, context.serving.limits.heartbeat_seconds)
+            await feed.moved(run, after, context.serving.limits.heartbeat_seconds)
             # What comes alone goes at once; what comes close after it goes together.
             await asyncio.sleep(max(0.0, began + GROUP_S - loop.time()))
 
@@ -119,7 +119,7 @@ class Tails:
         for packet in packets:
             if self._line.backlog(client.sid) >= MOST_WAITING:
                 break
-            await self._line.send(client.sid, EVENTS, packet.data)
+            await self._line.send_packed(client.sid, packet.data)
             after = packet.last
         return after
 
@@ -130,14 +130,16 @@ class Tails:
         wanted = (run, after, version)
         if wanted not in self._newest:
             facts = self._context.here.log.read(run, after=after, limit=AT_ONCE)
-            self._newest[wanted] = list(_packets(run, facts))
+            self._newest[wanted] = [
+                Packet(last, self._line.packed(EVENTS, data)) for last, data in _packets(run, facts)
+            ]
             while len(self._newest) > MOST_KEPT:
                 self._newest.popitem(last=False)
         return self._newest[wanted]
 
 
-def _packets(run: str, facts: list[Numbered]) -> Iterator[Packet]:
-    """Facts in packets of a bounded size."""
+def _packets(run: str, facts: list[Numbered]) -> Iterator[tuple[int, msgspec.Raw]]:
+    """Facts in packets of a bounded size, each with the number of its last."""
     events: list[msgspec.Raw] = []
     size = last = 0
     for one in facts:
@@ -151,6 +153,6 @@ def _packets(run: str, facts: list[Numbered]) -> Iterator[Packet]:
         yield _packet(run, last, events)
 
 
-def _packet(run: str, last: int, events: list[msgspec.Raw]) -> Packet:
+def _packet(run: str, last: int, events: list[msgspec.Raw]) -> tuple[int, msgspec.Raw]:
     data = msgspec.json.encode({"run": run, "seq": last, "events": events})
-    return Packet(last, msgspec.Raw(data))
+    return last, msgspec.Raw(data)
