@@ -77,15 +77,18 @@ def test_a_definition_by_its_name(there: There) -> None:
     [
         (["approve", "GATE", "Good."], "completed", 1),
         (["approve", "RUN"], "completed", 1),
+        (["approve", "RUN", "--no-drive"], "completed", 1),
         (["reject", "GATE", "No."], "failed", 1),
         (["continue", "GATE", "Shorter."], "waiting", 2),
     ],
 )
 def test_deciding(there: There, words: list[str], status: str, iterations: int) -> None:
-    """An answer counts there, and the run goes on there."""
+    """An answer counts there, and the run goes on there; how it comes out is how it leaves."""
     run, gate = there.server.gated()
-    told = there(*[{"GATE": gate, "RUN": run}.get(word, word) for word in words])
-    assert told.code == 0
+    told = there(*[{"GATE": gate, "RUN": run}.get(word, word) for word in words], "--json")
+    assert told.code == {"completed": 0, "failed": 3, "waiting": 5}[status], told
+    if "--no-drive" not in words:
+        assert (told.json["status"], told.json["iterations"]) == (status, iterations)
     assert there.server.until(run, status)["iterations"] == iterations
     if words[0] == "approve":
         again = there("approve", gate)

@@ -420,6 +420,17 @@ def test_ctrl_c_lets_the_pass_come_to_its_end(lw: Place, tmp_path: Path) -> None
         assert lw.kinds(item["run"]).count("iteration.finished") == 1
 
 
+def test_left_by_a_command_that_drove_itself(lw: Place, server: Served) -> None:
+    """The server takes it up, and that is said."""
+    process = lw.start(*stepping(lw), "--here")
+    until((lw.folder / "begun").exists)
+    process.terminate()
+    _, err = process.communicate(timeout=20)
+    assert b"the server of this home takes it up in a moment" in err
+    (lw.folder / "go").touch()
+    until(lambda: lw("ls", "--json").json["runs"][0]["status"] == "completed")
+
+
 def test_leaving_when_the_server_has_just_gone(lw: Place, tmp_path: Path) -> None:
     """Nobody drives the run then, so nobody is said to."""
     with serving(tmp_path) as place:

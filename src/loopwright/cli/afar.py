@@ -43,12 +43,19 @@ def events_afar(
     return remote.follow(run, after, retry=retry) if follow else remote.events(run, after)
 
 
-def answer_afar(door: Door, reference: str, decision: str, body: "dict[str, JsonValue]") -> int:
-    """Answer a gate there; the server drives the run on."""
+def answer_afar(
+    door: Door, reference: str, decision: str, body: "dict[str, JsonValue]", *, go_on: bool
+) -> int:
+    """Answer a gate there; the server drives the run on, which is seen through."""
     remote = door.remote
     assert remote is not None
     gate = remote.gate(reference)
+    asked = remote.gates() if go_on else ()
+    run = next((str(one["run"]) for one in asked if one["id"] == gate), "")
+    seen = int(remote.get(f"{RUNS}/{quote(run)}/snapshot")["seq"]) if run else 0
     summary = remote.post(f"/api/v1/gates/{quote(gate)}/{decision}", body)
+    if run:
+        return see_through(door, run, seen)
     if door.as_json:
         door.put_json(summary)
     else:

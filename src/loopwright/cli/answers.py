@@ -51,7 +51,8 @@ def _verb(
         remember: bool = False,
     ) -> int:
         if door_of(ctx).remote is not None:
-            return _answer_afar(ctx, reference, _Said(name, text or "", arguments, remember))
+            said = _Said(name, text or "", arguments, remember)
+            return _answer_afar(ctx, reference, said, go_on=not no_drive)
         if needs_text and not (text or "").strip():
             if not no_drive and _has_ended(door_of(ctx), reference):
                 return _go_on(door_of(ctx), reference)
@@ -70,6 +71,7 @@ def _verb(
             cls=Verb,
             drives=True,
             remote=True,
+            watches=True,
             help=f"{summary}\n\n{_DRIVING}",
             examples=examples,
         ),
@@ -113,7 +115,7 @@ def _answer(door: Door, reference: str, said: _Said, *, go_on: bool) -> int:
     return drive(door, begin, Manner())
 
 
-def _answer_afar(ctx: click.Context, reference: str, said: _Said) -> int:
+def _answer_afar(ctx: click.Context, reference: str, said: _Said, *, go_on: bool) -> int:
     """Answer at the server that was named, which drives the run on."""
     from loopwright.app.deciding import read_arguments  # noqa: PLC0415 - help stays quick
     from loopwright.cli.afar import answer_afar  # noqa: PLC0415 - only when asked for
@@ -125,7 +127,7 @@ def _answer_afar(ctx: click.Context, reference: str, said: _Said) -> int:
         body["arguments"] = json.loads(read_arguments(said.arguments))
     if said.remember:
         body["remember"] = True
-    return answer_afar(door_of(ctx), reference, said.decision, body)
+    return answer_afar(door_of(ctx), reference, said.decision, body, go_on=go_on)
 
 
 def _has_ended(door: Door, reference: str) -> bool:

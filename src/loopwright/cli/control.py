@@ -78,6 +78,7 @@ def stop(ctx: click.Context, /, *, run: str) -> None:
     cls=Verb,
     drives=True,
     remote=True,
+    watches=True,
     examples=[
         ("loopwright resume run_01", "a paused run, or one that a crash left behind"),
         (

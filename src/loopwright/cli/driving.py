@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from loopwright.app.home_line import held_by
 from loopwright.app.service import current_user
 from loopwright.app.views.listing import driver_pid
 from loopwright.app.views.progress import Progress
@@ -322,6 +323,8 @@ def _tell_state(door: Door, one: Attendance, *, goes_on: bool) -> None:
     if status == "waiting":
         for gate in state.gates.values():
             door.say(f"  {answering(gate)}")
+    elif status == "running" and not goes_on and held_by(door.settings.home) is not None:
+        door.say("  the server of this home takes it up in a moment")
     elif status == "running" and goes_on:
         door.say(f"  it goes on at the server; `loopwright logs {one.run} -f` follows it")
     elif status in ("paused", "running"):

@@ -99,6 +99,19 @@ def user_add(ctx: click.Context, /, *, name: str, role: str, password_stdin: boo
     _done(door, f"{name} is {role}{where}", told)
 
 
+@click.command(
+    "link", cls=Verb, examples=[("loopwright user link ann", "a new one-time link, for a day")]
+)
+@click.argument("name", metavar="NAME")
+@click.pass_context
+def user_link(ctx: click.Context, /, *, name: str) -> None:
+    """Print a link with which somebody sets their password, once and within a day."""
+    door = door_of(ctx)
+    with _people(door) as people:
+        link = f"/setup#{people.link('viewer', by=_me(), person=name)}"
+    _done(door, f"sets the password of {name}: {_server(door)}{link}", {"name": name, "link": link})
+
+
 @click.command("role", cls=Verb)
 @click.argument("name", metavar="NAME")
 @click.argument("role", metavar="ROLE", type=click.Choice(ROLES))
@@ -234,7 +247,7 @@ VERBS = {
     "user": _group(
         "user",
         "People with accounts at a server of this home.",
-        [user_ls, user_add, user_role, user_off, user_on, user_rm],
+        [user_ls, user_add, user_link, user_role, user_off, user_on, user_rm],
     ),
     "token": _group(
         "token",

@@ -37,7 +37,12 @@ def _check_own_page(request: HTTPConnection) -> None:
     if request.scope.get("method") in SAFE or "origin" in request.headers:
         return
     if request.headers.get("sec-fetch-site", "").lower() != "same-origin":
-        raise Refusal(403, "foreign-origin", "a session is for pages of this server")
+        raise Refusal(
+            403,
+            "foreign-origin",
+            "a session is for pages of this server",
+            hint="programs use a token: `loopwright token create LABEL --user NAME` makes one",
+        )
 
 
 def session_cookie(serving: Serving, response: Response, secret: str) -> None:
