@@ -36,6 +36,15 @@ def test_words_are_shown_as_they_come(heard: Heard) -> None:
     assert not heard.speech.has_said("e2", "")
 
 
+def test_what_its_fact_has_told_is_not_said_again(capsys: pytest.CaptureFixture[str]) -> None:
+    """A fact that is read before the words of its turn have come, as beside a server, counts."""
+    told: set[str] = set()
+    speech = Speech(Door(Wanted()), "run_1", lambda: told.add("e1"), told)
+    for effect in ("e1", "e1", "e2"):
+        speech.hear(Delta(run="run_1", effect=effect, kind="text", text=f"{effect}."))
+    assert capsys.readouterr().out == "e2."
+
+
 def test_a_new_turn_begins_on_its_own_line(heard: Heard) -> None:
     """Whatever came between two turns is shown between them."""
     heard.hear("I look.")

@@ -63,6 +63,7 @@ class ChatSession:
         self._lines = lines
         self._run: str | None = None
         self._told = 0
+        self._put_whole: set[str] = set()  # answers that were put by their facts
         self._speech: Speech | None = None
 
     async def begin(self) -> None:
@@ -193,7 +194,7 @@ class ChatSession:
         """Let the model work until it is the person's turn, and show what it said."""
         assert self._run is not None
         while True:
-            self._speech = speech = Speech(self._door, self._run, self._show)
+            self._speech = speech = Speech(self._door, self._run, self._show, self._put_whole)
             stop_listening = self._here.bus.listen(speech.hear)
             try:
                 await self._here.driver.rest(self._run)
@@ -218,6 +219,7 @@ class ChatSession:
         if one.who == "assistant":
             if self._speech is not None and self._speech.has_said(one.effect, one.text):
                 return
+            self._put_whole.add(one.effect)
             self._door.put(cleaned(one.text).rstrip("\n"))
         elif one.who == "user" and self._options.resume is not None and self._told == 0:
             self._door.say(f"you: {one_line(one.text, TOOL_CHARS)}", tone="dim")

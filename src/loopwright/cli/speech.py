@@ -1,7 +1,7 @@
 """What a chat model says, on the screen while it says it."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Container
 
 from loopwright.cli.door import Door
 from loopwright.cli.texts import cleaned, one_line
@@ -10,13 +10,17 @@ from loopwright.ports import Delta
 
 class Speech:
     """The words of a run as they come. `turned` is called before a new turn begins to speak, so
-    that what came between stands between.
+    that what came between stands between. What is in `told` was put by its fact, which may be there
+    before the words: those are not said again.
     """
 
-    def __init__(self, door: Door, run: str, turned: Callable[[], None]) -> None:
+    def __init__(
+        self, door: Door, run: str, turned: Callable[[], None], told: Container[str] = ()
+    ) -> None:
         self._door = door
         self._run = run
         self._turned = turned
+        self._told = told
         self._effect = ""
         self._heard: dict[str, str] = {}
         self._in_line = False
@@ -29,6 +33,8 @@ class Speech:
             self.pause()
             self._turned()
             self._effect = delta.effect
+        if delta.effect in self._told:
+            return
         if delta.kind == "text":
             self._say(delta)
         elif delta.kind == "note":  # an attempt has failed, and its words do not count
