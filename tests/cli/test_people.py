@@ -66,3 +66,15 @@ def test_empty_lists_say_what_to_do(lw: Place) -> None:
     """Where nobody is, the next command is named."""
     assert "user add" in lw("user", "ls").err
     assert "token create" in lw("token", "ls").err
+
+
+def test_a_new_link_for_somebody(lw: Place) -> None:
+    """One that was lost is made anew; of nobody, and of a closed account, none is made."""
+    first = lw("user", "add", "ann", "--json").json["link"]
+    again = lw("user", "link", "ann", "--json").json
+    assert again["link"].startswith("/setup#")
+    assert again["link"] != first
+    assert "sets the password of ann: SERVER/setup#" in lw("user", "link", "ann").err
+    assert lw("user", "link", "nobody").code == 2
+    lw("user", "off", "ann")
+    assert lw("user", "link", "ann").code == 8
