@@ -21,19 +21,21 @@ from tests.server.test_webhooks import World, world
 
 __all__ = ["world"]
 OK = b"HTTP/1.1 200 OK\r\n"
+PATIENCE_S = 6.0  # so that a test that fails comes to an end
 Say = Callable[[socket.socket, threading.Event], None]
 
 
 def silent(_line: socket.socket, over: threading.Event) -> None:
-    over.wait()
+    over.wait(PATIENCE_S)
 
 
 def dripping(head: bytes, piece: bytes = b"x", every_s: float = 0.05) -> Say:
-    """Says something, and then a little of it for ever."""
+    """Says something, and then a little for longer than anybody may wait."""
 
     def say(line: socket.socket, over: threading.Event) -> None:
         line.sendall(head)
-        while not over.wait(every_s):
+        end = time.monotonic() + PATIENCE_S
+        while not over.wait(every_s) and time.monotonic() < end:
             line.sendall(piece)
 
     return say
@@ -84,7 +86,7 @@ def test_one_time_for_all_of_it(say: Say, scheme: str, monkeypatch: pytest.Monke
         began = time.monotonic()
         with pytest.raises(TimeoutError):
             send(target, {}, b"{}")
-        assert time.monotonic() - began < 1.5
+        assert time.monotonic() - began < 4
 
 
 def test_who_does_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,12 +96,13 @@ def test_who_does_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
         began = time.monotonic()
         with pytest.raises(TimeoutError):
             send(target, {}, b"x" * 30_000_000)
-        assert time.monotonic() - began < 1.5
+        assert time.monotonic() - began < 4
 
 
 def endless(line: socket.socket, over: threading.Event) -> None:
     line.sendall(OK + b"\r\n")
-    while not over.is_set():
+    end = time.monotonic() + PATIENCE_S
+    while not over.is_set() and time.monotonic() < end:
         line.sendall(b"x" * 65_536)
 
 
@@ -114,7 +117,7 @@ def test_an_answer_that_never_ends(say: Say, rest: float, monkeypatch: pytest.Mo
     with receiver(say) as target:
         began = time.monotonic()
         assert send(target, {}, b"{}") == 200
-        assert time.monotonic() - began < 1.5
+        assert time.monotonic() - began < 4
 
 
 class Slow:
@@ -277,6 +280,6 @@ def test_the_end_waits_for_no_receiver(tmp_path: Path) -> None:
             assert is_alive(pid)
             began = time.monotonic()
             assert one.end(signal.SIGTERM) == 0
-            assert time.monotonic() - began < 4
+            assert time.monotonic() - began < 6
             line.close()
-    wait_for(lambda: not is_alive(pid), 2.0)
+    wait_for(lambda: not is_alive(pid), 3.0)
