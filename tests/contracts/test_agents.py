@@ -244,7 +244,6 @@ SECRETS = {
     "ANTHROPIC_API_KEY": "canary",
     "AWS_SECRET_ACCESS_KEY": "canary",
     "LOOPWRIGHT_TOKEN": "canary",
-    "LOOPWRIGHT_HOME": "canary",
     "PYTHONPATH": "canary",
     "LD_PRELOAD": "",
     "MY_OWN": "canary",
@@ -257,6 +256,7 @@ ALLOWED = {
     "TERM": "dumb",
     "TMPDIR": tempfile.gettempdir(),
     "USER": "ann",
+    "LOOPWRIGHT_HOME": "/data/loops",
 }
 
 
@@ -279,6 +279,7 @@ def test_the_environment_names_the_place(tmp_path: Path, kind: str) -> None:
     env = shown(tmp_path, kind, session="s-3", attempt=2)["env"]
     assert isinstance(env, dict)
     assert {name: value for name, value in env.items() if name.startswith("LOOPWRIGHT_")} == {
+        "LOOPWRIGHT_HOME": "/data/loops",
         "LOOPWRIGHT_RUN": "run_1",
         "LOOPWRIGHT_PATH": "dev.1",
         "LOOPWRIGHT_AGENT": "worker",
@@ -299,7 +300,11 @@ def test_secrets_stay_outside(tmp_path: Path, kind: str) -> None:
     """Of our own environment only the allow-list arrives, and what the definition names."""
     env = shown(tmp_path, kind)["env"]
     assert isinstance(env, dict)
-    others = {name: value for name, value in env.items() if not name.startswith("LOOPWRIGHT_")}
+    others = {
+        name: value
+        for name, value in env.items()
+        if name in ALLOWED or not name.startswith("LOOPWRIGHT_")
+    }
     assert others == {**ALLOWED, "MINE": "yes"}
     assert "canary" not in json.dumps(env)
 
