@@ -167,8 +167,11 @@ def test_kill_and_restart_with_many(tmp_path: Path) -> None:
     kill_and_restart(tmp_path, running=50, waiting=50)
 
 
+UNHURRIED = ("--rate", "10000")  # so many are asked about at once
+
+
 def kill_and_restart(folder: Path, *, running: int, waiting: int) -> None:
-    with serving(folder) as first:
+    with serving(folder, *UNHURRIED) as first:
         ask = first.ask
         agent = ask.script(*["draft"] * 3)
         gated = [ask.start(ask.definition(agent, until={"person": True})) for _ in range(waiting)]
@@ -182,7 +185,7 @@ def kill_and_restart(folder: Path, *, running: int, waiting: int) -> None:
         assert len(inbox["gates"]) == waiting
         left = at_work(folder, running)
         assert first.end(signal.SIGKILL) == -signal.SIGKILL
-    with serving(folder, token=ask.token) as second:
+    with serving(folder, *UNHURRIED, token=ask.token) as second:
         are_gone(left)
         for number in range(running):
             (folder / f"{number}.txt.go").touch()
@@ -191,7 +194,8 @@ def kill_and_restart(folder: Path, *, running: int, waiting: int) -> None:
         for run in going:
             assert second.ask.until(run, "completed")["iterations"] == 3
         for run, gate in zip(gated, inbox["gates"], strict=True):
-            assert second.ask("POST", f"/api/v1/gates/{gate['id']}/approve", {}).status == 200
+            reply = second.ask("POST", f"/api/v1/gates/{gate['id']}/approve", {})
+            assert reply.status == 200, reply.body
             assert second.ask.until(run, "completed")["iterations"] == 1
         for number in range(running):
             passes = (folder / f"{number}.txt").read_text().splitlines()
