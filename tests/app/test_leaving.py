@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from loopwright.app.leaving import GRACE_MS, Departures, Leash, Leaving, departures
+from loopwright.app.leaving import GRACE_MS, Departures, Leaving, departures
 from loopwright.errors import StorageError
 from loopwright.stores import SqliteLog, open_sqlite_log
 from tests.app.test_service import at_gate
@@ -36,8 +36,8 @@ class Scene:
     async def loop(self, owner: str, parting: Any = "teardown") -> str:
         """A loop at a review, which is its starter's."""
         name, _ = await at_gate(self.process)
-        leash = Leash(run=name, agent_id=f"of-{owner}", name="fixer", parting=parting)
-        self.leaving.hold(leash, owner)
+        beside = self.leaving.beside(owner, name="fixer", parting=parting, agent_id=f"of-{owner}")
+        self.cards.change([(card, None) for card in beside(name)])
         return name
 
     async def later(self, ms: int, present: Callable[[str], bool] = nobody) -> list[str]:

@@ -100,6 +100,16 @@ def test_what_the_server_lacks_is_told(
     assert " (it has" not in lw("run", "loop.yaml").err
 
 
+def test_the_doctor_names_the_server(lw: Place, server: Served) -> None:
+    """Whether commands have a server here, and which."""
+    found = {one["check"]: one["why"] for one in lw("doctor", "--json").json["checks"]}
+    assert found["server"] == (
+        f"process {os.getpid()} at http://127.0.0.1:{server.port} drives runs of commands"
+    )
+    elsewhere = lw("doctor", "--json", "--data-dir", str(lw.folder / "other")).json["checks"]
+    assert {one["check"]: one["why"] for one in elsewhere}["server"].startswith("none ")
+
+
 def test_here_means_here(lw: Place, server: Served) -> None:
     """`--here` leaves the server out, and does not go together with another server."""
     heard: list[str] = []
@@ -190,7 +200,7 @@ def test_detached_without_a_process_of_its_own(lw: Place, server: Served) -> Non
     """The server drives it, so no other process is needed."""
     told = lw("run", lw.loop(lw.script("a", "b", "c")), "--detach")
     run = told.out.strip()
-    assert f"driven by process {os.getpid()}" in told.err
+    assert f"{WORDS}, process {os.getpid()};" in told.err
     server.until(run, "completed")
     assert not (lw.folder.parent / "home" / "logs").exists()
 

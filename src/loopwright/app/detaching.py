@@ -1,11 +1,13 @@
 """Driving a run in a process of its own, in the background."""
 
 import asyncio
+import os
 import subprocess
 import sys
 from dataclasses import dataclass, replace
 
 from loopwright.app.home_line import held_by
+from loopwright.app.nesting import PARENT
 from loopwright.app.opening import open_reader, this_owner
 from loopwright.app.served import ServedDriver
 from loopwright.app.service import Start
@@ -22,6 +24,7 @@ class Detached:
 
     run: str
     pid: int
+    served: bool  # by the server of this home
     summary: dict[str, JsonValue]
 
 
@@ -35,14 +38,17 @@ def start_in_background(settings: Settings, start: Start, *, alone: bool = False
             return served
     service = open_reader(settings)
     try:
-        # Ours until the other process is there: no server takes it up in between.
-        held = replace(start, owner=this_owner() if alone else None)
+        # Ours until the other process is there: no server takes it up in between, or ends it as a
+        # child of a run that has gone on without it.
+        stays = alone or PARENT in os.environ
+        held = replace(start, owner=this_owner() if stays else None)
         run = asyncio.run(service.start(held))
         state = service.state(run)
         seen = summary(state, service.read_text)
     finally:
         service.log.close()
-    return Detached(run=run, pid=drive_in_background(settings, run, alone=alone), summary=seen)
+    pid = drive_in_background(settings, run, alone=alone)
+    return Detached(run=run, pid=pid, served=False, summary=seen)
 
 
 async def _start_at_server(settings: Settings, start: Start) -> Detached | None:
@@ -54,7 +60,8 @@ async def _start_at_server(settings: Settings, start: Start) -> Detached | None:
         run = await here.service.start(start)
         seen = summary(here.service.state(run), here.service.read_text)
         pid = await driver.taken_up(run)
-    return Detached(run=run, pid=pid or drive_in_background(settings, run), summary=seen)
+    driver_pid = pid or drive_in_background(settings, run)
+    return Detached(run=run, pid=driver_pid, served=pid is not None, summary=seen)
 
 
 def drive_in_background(settings: Settings, run: str, *, alone: bool = False) -> int:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Literal, TypeAlias
 
 from loopwright.app.agents_found import look as find_clis
+from loopwright.app.home_line import held_by
 from loopwright.app.opening import open_log, owner_alive
 from loopwright.app.places import LOCAL, REMOTE, disk_kind, nearest, owned_by
 from loopwright.app.plugins import plugins
@@ -294,6 +295,17 @@ def _times(patient: Patient) -> Iterator[Finding]:
         yield Finding("recorded times", "ok", "the clock fits what was recorded")
 
 
+def _server(patient: Patient) -> Iterator[Finding]:
+    held = held_by(patient.home)
+    if held is None:
+        yield Finding("server", "ok", "none for this data directory; commands drive themselves")
+    elif not held.pid:
+        yield Finding("server", "ok", "one is just starting")
+    else:
+        drives = "drives runs of commands" if held.has_line else "takes nothing from commands"
+        yield Finding("server", "ok", f"process {held.pid} at {held.url} {drives}")
+
+
 def _left_behind(patient: Patient) -> Iterator[Finding]:
     if patient.log is None:
         return
@@ -361,6 +373,7 @@ LOOKS: tuple[Look, ...] = (
     _space,
     _database,
     _times,
+    _server,
     _left_behind,
     _leftovers,
     _waiting,

@@ -80,14 +80,10 @@ class Leaving:
         self._cards = cards
         self.rules = rules
 
-    def hold(self, leash: Leash, owner: str) -> None:
-        """Remember whose loop this is."""
-        self._cards.change([(_card(leash, owner), None)])
-
     def beside(
         self, owner: str, *, name: str, parting: Parting | None = None, agent_id: str = ""
     ) -> Beside:
-        """The same for a run that is about to be started: written with its first fact. Only the
+        """Remember whose run this is that is about to be started, with its first fact. Only the
         loops of assistants are remembered where nothing could end them.
         """
 

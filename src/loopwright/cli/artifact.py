@@ -14,14 +14,16 @@ from loopwright.cli.completing import complete_runs
 from loopwright.cli.door import Door
 from loopwright.cli.looking import looking, terminal_width
 from loopwright.cli.texts import one_line
-from loopwright.cli.verb import CONTEXT, Verb, common_options, door_of
+from loopwright.cli.verb import Verb, door_of, group
 from loopwright.errors import Conflict, LoopwrightError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from loopwright.app.given import Given, Where
+    from loopwright.app.uploads import File
     from loopwright.cli.remote import Remote
+    from loopwright.model.trackers import Item
 
 SESSION = "ses_"
 SIZE = "a file has at most 64 MB"
@@ -73,16 +75,12 @@ class _Here:
         self._given, self._where, self._me = given, where, me
 
     def all(self) -> list[Told]:
-        from loopwright.app.given import told  # noqa: PLC0415 - help stays quick
-
-        return [told(one) for one in self._given.all(self._where)]
+        return self._told(self._given.all(self._where))
 
     def put(self, name: str, data: bytes, *, unpack: bool) -> list[Told]:
-        from loopwright.app.given import told  # noqa: PLC0415 - help stays quick
-
         uploads = self._given.uploads
 
-        def keep() -> Any:  # noqa: ANN401 - files, as the room of the app has them
+        def keep() -> "list[File]":
             return uploads.keep_all(data) if unpack else [uploads.keep(name, data)]
 
         files = keep()
@@ -91,6 +89,12 @@ class _Here:
         )
         if not uploads.are_there(files):
             keep()  # they were taken away with another artifact meanwhile
+        return self._told(items)
+
+    @staticmethod
+    def _told(items: "list[Item]") -> list[Told]:
+        from loopwright.app.given import told  # noqa: PLC0415 - help stays quick
+
         return [told(one) for one in items]
 
     def get(self, name: str, version: int | None) -> bytes:
@@ -248,13 +252,10 @@ def artifact_rm(ctx: click.Context, /, *, where: str, name: str) -> None:
         door.say(f"{name} is gone")
 
 
-_GROUP = click.Group(
+_GROUP = group(
     "artifact",
-    help="Files that runs and sessions have, made there or given by people.",
-    context_settings=CONTEXT,
-    params=common_options(),
-    commands={"ls": artifact_ls, "put": artifact_put, "get": artifact_get, "rm": artifact_rm},
+    "Files that runs and sessions have, made there or given by people.",
+    [artifact_ls, artifact_put, artifact_get, artifact_rm],
 )
-_GROUP.no_args_is_help = True
 
 VERBS = {"artifact": _GROUP}

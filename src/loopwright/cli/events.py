@@ -9,6 +9,7 @@ from loopwright.cli.completing import complete_runs
 from loopwright.cli.door import Door, as_json
 from loopwright.cli.looking import looking
 from loopwright.cli.verb import Verb, door_of
+from loopwright.errors import StorageError
 
 if TYPE_CHECKING:
     from loopwright.app.service import Service
@@ -73,7 +74,6 @@ def _recorded(
 ) -> "Iterator[dict[str, JsonValue]]":
     """Everything that is recorded; what was changed by hand is shown too, and said to be that."""
     from loopwright.app.views.wire import fact_on_wire  # noqa: PLC0415 - help stays quick
-    from loopwright.errors import StorageError  # noqa: PLC0415 - help stays quick
 
     try:
         facts = service.facts(run, after=after)

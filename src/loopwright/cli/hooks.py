@@ -10,7 +10,7 @@ from loopwright.cli.cells import table
 from loopwright.cli.door import Door
 from loopwright.cli.looking import terminal_width
 from loopwright.cli.texts import one_line
-from loopwright.cli.verb import CONTEXT, Verb, common_options, door_of
+from loopwright.cli.verb import Verb, door_of, group
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -154,13 +154,10 @@ def hook_rm(ctx: click.Context, /, *, name: str) -> None:
         door.say(f"{name} is gone")
 
 
-_GROUP = click.Group(
+_GROUP = group(
     "hook",
-    help="Messages from elsewhere that start runs at a server: of this home, or with --server.",
-    context_settings=CONTEXT,
-    params=common_options(),
-    commands={"ls": hook_ls, "add": hook_add, "rm": hook_rm},
+    "Messages from elsewhere that start runs at a server: of this home, or with --server.",
+    [hook_ls, hook_add, hook_rm],
 )
-_GROUP.no_args_is_help = True
 
 VERBS = {"hook": _GROUP}

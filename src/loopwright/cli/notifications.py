@@ -11,7 +11,7 @@ from loopwright.cli.completing import complete_runs
 from loopwright.cli.door import Door
 from loopwright.cli.looking import looking, terminal_width
 from loopwright.cli.texts import one_line
-from loopwright.cli.verb import CONTEXT, Verb, common_options, door_of
+from loopwright.cli.verb import Verb, door_of, group
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -175,13 +175,10 @@ def notifications_read(ctx: click.Context, /, *, names: tuple[str, ...], everyth
         door.say(f"{count} read")
 
 
-_GROUP = click.Group(
+_GROUP = group(
     "notifications",
-    help="What people should know of their runs, kept by a server of this home.",
-    context_settings=CONTEXT,
-    params=common_options(),
-    commands={"ls": notifications_ls, "read": notifications_read},
+    "What people should know of their runs, kept by a server of this home.",
+    [notifications_ls, notifications_read],
 )
-_GROUP.no_args_is_help = True
 
 VERBS = {"notifications": _GROUP}

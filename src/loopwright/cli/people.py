@@ -10,7 +10,7 @@ import click
 from loopwright.cli.cells import table
 from loopwright.cli.door import Door
 from loopwright.cli.looking import terminal_width
-from loopwright.cli.verb import CONTEXT, Verb, common_options, door_of
+from loopwright.cli.verb import Verb, door_of, group
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -231,25 +231,13 @@ def token_revoke(ctx: click.Context, /, *, token: str) -> None:
     _done(door, f"{ended.id} ({ended.label}) is revoked", {"id": ended.id, "revoked": True})
 
 
-def _group(name: str, say: str, commands: list[click.Command]) -> click.Group:
-    made = click.Group(
-        name,
-        help=say,
-        context_settings=CONTEXT,
-        params=common_options(),
-        commands={str(one.name): one for one in commands},
-    )
-    made.no_args_is_help = True
-    return made
-
-
 VERBS = {
-    "user": _group(
+    "user": group(
         "user",
         "People with accounts at a server of this home.",
         [user_ls, user_add, user_link, user_role, user_off, user_on, user_rm],
     ),
-    "token": _group(
+    "token": group(
         "token",
         "Tokens for programs that ask a server of this home.",
         [token_ls, token_create, token_revoke],

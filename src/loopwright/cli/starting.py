@@ -192,5 +192,6 @@ def _start_detached(door: Door, start: "Start") -> int:
         door.put_json(started.summary)
     else:
         door.put(started.run)
-        door.say(f"driven by process {started.pid}; `loopwright logs {started.run} -f` follows it")
+        who = "the server of this home, process" if started.served else "process"
+        door.say(f"driven by {who} {started.pid}; `loopwright logs {started.run} -f` follows it")
     return 0

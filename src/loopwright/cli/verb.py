@@ -126,6 +126,19 @@ class Verb(click.Command):
         write_examples(self.examples, formatter)
 
 
+def group(name: str, say: str, commands: Sequence[click.Command]) -> click.Group:
+    """Commands about one kind of thing, behind one name."""
+    made = click.Group(
+        name,
+        help=say,
+        context_settings=CONTEXT,
+        params=common_options(),
+        commands={str(one.name): one for one in commands},
+    )
+    made.no_args_is_help = True
+    return made
+
+
 def _names_run(param: click.Parameter) -> bool:
     """Whether an argument is a run, or a gate in the place of which a run may be named."""
     named = (param.metavar or "").split("|")

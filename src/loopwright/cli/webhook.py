@@ -11,7 +11,7 @@ from loopwright.cli.cells import table
 from loopwright.cli.door import Door
 from loopwright.cli.looking import terminal_width
 from loopwright.cli.texts import one_line
-from loopwright.cli.verb import CONTEXT, Verb, common_options, door_of
+from loopwright.cli.verb import Verb, door_of, group
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -194,13 +194,10 @@ def webhook_test(ctx: click.Context, /, *, name: str) -> int:
     return 0 if told["delivered"] else NOT_DELIVERED
 
 
-_GROUP = click.Group(
+_GROUP = group(
     "webhook",
-    help="Addresses that a server of this home tells when a gate opens or a run ends.",
-    context_settings=CONTEXT,
-    params=common_options(),
-    commands={"ls": webhook_ls, "add": webhook_add, "rm": webhook_rm, "test": webhook_test},
+    "Addresses that a server of this home tells when a gate opens or a run ends.",
+    [webhook_ls, webhook_add, webhook_rm, webhook_test],
 )
-_GROUP.no_args_is_help = True
 
 VERBS = {"webhook": _GROUP}

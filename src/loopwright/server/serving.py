@@ -19,7 +19,7 @@ from loopwright.app.access import Access
 from loopwright.app.definitions import Definitions
 from loopwright.app.gate_links import GateLinks
 from loopwright.app.home_line import Held
-from loopwright.app.nesting import adoptable, superseded
+from loopwright.app.nesting import superseded
 from loopwright.app.people import People
 from loopwright.app.plugins import plugins
 from loopwright.app.pulse import LOOPS, TASKS, Pulse
@@ -27,7 +27,7 @@ from loopwright.app.settings import Settings
 from loopwright.app.surroundings import CLOCK_FIX, clock_problem, jump_words
 from loopwright.app.views.listing import driver_pid
 from loopwright.app.wiring import Local, local
-from loopwright.errors import CannotServe
+from loopwright.errors import CannotServe, LoopwrightError
 from loopwright.runtime.clock import JUMP_MS
 from loopwright.server.channels import SettingsChannels, idle_channels
 from loopwright.server.context import Context, Serving
@@ -203,11 +203,12 @@ async def _rescuing(context: Context) -> None:
         await asyncio.sleep(RESCUE_SECONDS)
         with work.round():
             rows = [row for row in here.log.rows(statuses=("running",)) if not _ours(here, row.run)]
-            left = [row for row in rows if driver_pid(row) in (None, os.getpid())]
-            for run in superseded(here.log, left):
-                await here.service.stop(run, reason=PARENT_GONE)
-            if left:
-                here.driver.recover(adoptable(here.log, left))
+            lost = superseded(here.log, [row for row in rows if driver_pid(row) is None])
+            for run in lost:
+                with contextlib.suppress(LoopwrightError):  # what is wrong with one is told of it
+                    await here.service.stop(run, reason=PARENT_GONE)
+            if rows:
+                here.driver.recover(row for row in rows if row.run not in lost)
 
 
 def _ours(here: Local, run: str) -> bool:
