@@ -96,12 +96,14 @@ def test_loops_of_assistants(shared: Served) -> None:
                 ("loop.progress", "info"),
             ]
             assert kept[0]["actions"] == ["approve", "reject"]
+            assert [data["waiting"] for data in kept] == [True, False]
             assert kept[0]["data"]["id"] == review["id"]
             return run
 
     async def back(run: str) -> None:
         shared("POST", f"{place}/approve", {"loopId": pending(), "approved": True})
         when(shared, run, "loop.completed")
+        assert about(shared, run, "&waiting=true") == []
         async with tab(shared) as one:
             end = await one.first("notification", kind="loop.completed", run=run)
             assert end["finalOutput"] == "A line."
@@ -120,14 +122,19 @@ def test_loops_of_assistants(shared: Served) -> None:
 
 
 def test_levels_and_actions(shared: Served) -> None:
-    """What waits for a person says what can be done; the end is information."""
+    """What waits for a person says what can be done, for as long as it waits; the end is
+    information.
+    """
     run, gate = shared.gated()
     found = when(shared, run, "gate.opened")[0]
     assert (found["level"], found["data"]["gate"]) == ("action_required", gate)
     assert {"approve", "reject"} <= set(found["actions"])
+    assert about(shared, run, "&waiting=true") == [found]
     shared("POST", f"/api/v1/gates/{gate}/approve", {})
-    end = when(shared, run, "run.completed")[0]
+    end, answered = when(shared, run, "run.completed")
     assert (end["level"], end["actions"]) == ("info", [])
+    assert answered == {**found, "waiting": False}
+    assert about(shared, run, "&waiting=true") == []
 
 
 def test_reading(shared: Served) -> None:

@@ -112,6 +112,11 @@ def test_notifications(say: tuple[Say, Served]) -> None:
     assert do("notifications", "read", "--all").err.strip().endswith("1 read")
     assert found("--unread") == []
     assert len(found()) == 2
+    server("POST", f"/api/v1/gates/{gate}/approve", {})
+    wait_for(lambda: len(found()) == 3)
+    assert [n["run"] for n in found("--waiting")] == [other]
+    shown = do("notifications", "ls").out
+    assert (shown.count("answered"), shown.count("action_required")) == (1, 1)
     assert do("notifications", "read", "ntf_none").code == 2
     assert do("notifications", "read").code == 2
     assert do("notifications", "read", "--all", one["id"]).code == 2

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from loopwright.cli.remote import Remote
 
 BASE = "/api/v1/notifications"
-LEVELS = ("info", "action_required", "critical", "error")
+ASKING = "action_required"
+LEVELS = ("info", ASKING, "critical", "error")
 MOST, AT_ONCE = 200, 50
 Told = dict[str, Any]
 
@@ -32,6 +33,7 @@ class Wanted(NamedTuple):
     unread: bool = False
     run: str | None = None
     level: str | None = None
+    waiting: bool = False
 
 
 class Notifications(Protocol):
@@ -52,9 +54,9 @@ class _Afar:
 
     def some(self, wanted: Wanted) -> list[Told]:
         run = None if wanted.run is None else self._remote.run(wanted.run)
-        unread = "true" if wanted.unread else None
-        query = {"limit": wanted.limit, "unread": unread, "run": run, "level": wanted.level}
-        found: list[Told] = self._remote.get(BASE, **query)["notifications"]
+        query = {"limit": wanted.limit, "run": run, "level": wanted.level}
+        flags = {name: "true" for name in ("unread", "waiting") if getattr(wanted, name)}
+        found: list[Told] = self._remote.get(BASE, **query, **flags)["notifications"]
         return found
 
     def read(self, names: list[str]) -> int:
@@ -69,8 +71,8 @@ class _Here:
 
     def __init__(self, service: "Service", me: str) -> None:
         self._service, self._me = service, me
-        self._room = import_module("loopwright.server.notices")
-        self._inner = self._room.Notices(service.log, service.log, service.clock)
+        room = import_module("loopwright.server.notices")
+        self._inner = room.Notices(service.log, service.log, service.clock)
 
     def some(self, wanted: Wanted) -> list[Told]:
         run = None if wanted.run is None else self._service.find(wanted.run)
@@ -80,10 +82,11 @@ class _Here:
                 not (wanted.unread and self._me in one.read_by)
                 and run in (None, one.run)
                 and wanted.level in (None, one.level)
+                and (not wanted.waiting or self._inner.waits(one))
             )
 
         found = self._inner.page("", wanted.limit, fits)[: wanted.limit]
-        return [self._room.notice_item(one, self._me) for one in found]
+        return [self._inner.item(one, self._me) for one in found]
 
     def read(self, names: list[str]) -> int:
         return int(self._inner.read(names, self._me))
@@ -109,10 +112,11 @@ def _notifications(door: Door) -> "Iterator[Notifications]":
     remote=True,
     examples=[
         ("loopwright notifications ls --unread", "what you have not read"),
-        ("loopwright notifications ls --level action_required", "what waits for somebody"),
+        ("loopwright notifications ls --waiting", "what nobody has answered yet"),
     ],
 )
 @click.option("--unread", is_flag=True, help="Only what you have not read.")
+@click.option("--waiting", is_flag=True, help="Only what nobody has answered yet.")
 @click.option("--run", metavar="RUN", shell_complete=complete_runs, help="Only of one run.")
 @click.option("--level", type=click.Choice(LEVELS), help="Only of this kind.")
 @click.option(
@@ -124,7 +128,14 @@ def _notifications(door: Door) -> "Iterator[Notifications]":
 )
 @click.pass_context
 def notifications_ls(
-    ctx: click.Context, /, *, unread: bool, run: str | None, level: str | None, limit: int
+    ctx: click.Context,
+    /,
+    *,
+    unread: bool,
+    waiting: bool,
+    run: str | None,
+    level: str | None,
+    limit: int,
 ) -> None:
     """What happened to runs, newest first; kept for thirty days, or until a run is forgotten.
 
@@ -132,14 +143,16 @@ def notifications_ls(
     """
     door = door_of(ctx)
     with _notifications(door) as notifications:
-        found = notifications.some(Wanted(limit, unread, run, level))
+        found = notifications.some(Wanted(limit, unread, run, level, waiting))
     if door.as_json:
         door.put_json({"notifications": found})
         return
     rows = [["", "AT", "LEVEL", "ID", "TITLE"]]
     for one in found:
         mark = "-" if one["read"] else "*"
-        cells = (mark, one["at"], one["level"], one["id"], one["title"])
+        answered = one["level"] == ASKING and not one["waiting"]
+        level_now = "answered" if answered else one["level"]
+        cells = (mark, one["at"], level_now, one["id"], one["title"])
         rows.append([one_line(str(cell)) for cell in cells])
     for line in table(rows, terminal_width()) if found else ():
         door.put(line)

@@ -142,6 +142,29 @@ class Notices:
             after = cards[-1].key
         return found[: limit + 1]
 
+    def waits(self, one: Notice) -> bool:
+        """Whether it asks for something that nobody has answered yet."""
+        gate = gate_of(one)
+        return gate is not None and any(gate == left.gate for left in self._log.gates(one.run))
+
+    def item(self, one: Notice, who: str) -> dict[str, JsonValue]:
+        """A notice as programs read it, for somebody."""
+        return {
+            "id": one.id,
+            "kind": one.kind,
+            "level": one.level,
+            "title": one.title,
+            "run": one.run,
+            "seq": one.seq,
+            "at": timestamp(one.at),
+            "to": one.to,
+            "session": one.session or None,
+            "actions": list(one.actions),
+            "waiting": self.waits(one),
+            "read": who in one.read_by,
+            "data": dict(one.data),
+        }
+
     def read(self, names: Iterable[str], who: str) -> int:
         """Somebody has read these; how many were new to them. NotFound for what there is not."""
         changed: list[Notice] = []
@@ -183,22 +206,9 @@ class Notices:
         return len(old)
 
 
-def notice_item(one: Notice, who: str) -> dict[str, JsonValue]:
-    """A notice as programs read it, for somebody."""
-    return {
-        "id": one.id,
-        "kind": one.kind,
-        "level": one.level,
-        "title": one.title,
-        "run": one.run,
-        "seq": one.seq,
-        "at": timestamp(one.at),
-        "to": one.to,
-        "session": one.session or None,
-        "actions": list(one.actions),
-        "read": who in one.read_by,
-        "data": dict(one.data),
-    }
+def gate_of(one: Notice) -> JsonValue:
+    """The gate that a notice asks about; assistants call it the id of their loop."""
+    return one.data.get("gate", one.data.get("loopId"))
 
 
 def _decoded(card: Card) -> Notice:

@@ -8,7 +8,7 @@ from loopwright.errors import LoopwrightError
 from loopwright.server.context import Context
 from loopwright.server.enduring import Enduring
 from loopwright.server.notice_words import Teller
-from loopwright.server.notices import Notice, Notices
+from loopwright.server.notices import Notice, Notices, gate_of
 
 OTHERS_S = 1.0  # how often is looked at what other processes write
 TOGETHER_S = 0.2  # facts that come in this time are looked at together
@@ -23,7 +23,6 @@ class Noticing:
     """One for a server."""
 
     def __init__(self, context: Context) -> None:
-        self._log = context.here.log
         self.notices = Notices(context.here.log, context.cards, context.clock)
         self.present_since: Callable[[str], int | None] = lambda _: None
         self.send: Send | None = None
@@ -60,8 +59,7 @@ class Noticing:
         """Not what was decided meanwhile, and not what sockets tell by themselves."""
         if notice.kind in BY_OTHERS:
             return False
-        gate = notice.data.get("gate")
-        return gate is None or gate in {one.gate for one in self._log.gates(notice.run)}
+        return gate_of(notice) is None or self.notices.waits(notice)
 
     async def _sent(self, notices: list[Notice]) -> None:
         if self.send is not None and notices:

@@ -323,7 +323,9 @@ class LoopHealth(msgspec.Struct):
 
 
 class Notification(msgspec.Struct):
-    """Something that happened; `data` is what is sent over sockets."""
+    """Something that happened; `waiting` while nobody has answered what it asks, `data` is what is
+    sent over sockets.
+    """
 
     id: str
     kind: str
@@ -335,6 +337,7 @@ class Notification(msgspec.Struct):
     to: str
     session: str | None
     actions: list[str]
+    waiting: bool
     read: bool
     data: dict[str, JsonValue]
 

@@ -10,7 +10,7 @@ import msgspec
 
 from loopwright.errors import LoopwrightError
 from loopwright.server.context import Context
-from loopwright.server.notices import Level, Notice, notice_item
+from loopwright.server.notices import Level, Notice
 from loopwright.server.noticing import Noticing
 from loopwright.server.refusals import Refusal
 from loopwright.server.routes import Answer, Asked, Body, Family, Query, Route
@@ -25,6 +25,7 @@ class NotificationsQuery(Query):
 
     unread: bool = False
     mine: bool = False
+    waiting: bool = False
     session: str | None = None
     run: str | None = None
     level: Level | None = None
@@ -41,6 +42,7 @@ class ReadBody(Body):
 
 async def listed(asked: Asked) -> Answer:
     context, query, who = asked.context, asked.query(NotificationsQuery), asked.who.name
+    notices = context.part(Noticing).notices
     after = context.cursors.place("notices", query.cursor) if query.cursor is not None else ""
 
     def fits(one: Notice) -> bool:
@@ -49,13 +51,14 @@ async def listed(asked: Asked) -> Answer:
             and query.session in (None, one.session)
             and query.run in (None, one.run)
             and query.level in (None, one.level)
+            and (not query.waiting or notices.waits(one))
         )
 
     owner = who if query.mine else None
-    found = context.part(Noticing).notices.page(after, query.limit, fits, owner=owner)
+    found = notices.page(after, query.limit, fits, owner=owner)
     page = found[: query.limit]
     more = context.cursors.after("notices", page[-1].id) if len(found) > query.limit else None
-    return {"notifications": [notice_item(one, who) for one in page], "next": more}
+    return {"notifications": [notices.item(one, who) for one in page], "next": more}
 
 
 async def read_one(asked: Asked) -> Answer:
