@@ -54,6 +54,21 @@ def test_continuing_makes_another_pass(lw: Place) -> None:
     assert told.json["gates"][0]["id"] != run["gates"][0]["id"]
 
 
+def test_who_decided_is_shown(lw: Place) -> None:
+    """Every answer stands in `show`, in order, with who gave it and what they wrote."""
+    run = waiting(lw)["run"]
+    assert lw("show", run, "--json").json["decisions"] == []
+    lw("continue", run, "shorter,\nplease")
+    lw("approve", run)
+    first, second = lw("show", run, "--json").json["decisions"]
+    assert (first["decision"], first["by"], first["path"]) == ("continue", "tester", "main.0")
+    assert (first["text"], second["decision"]) == ("shorter,\nplease", "approve")
+    assert (second["text"], second["path"]) == ("", "main.1")
+    shown = lw("show", run).out
+    assert f"continued by tester at main.0, {first['at']}: shorter, please\n" in shown
+    assert f"approved by tester at main.1, {second['at']}\n" in shown
+
+
 def test_an_answer_counts_once(lw: Place) -> None:
     """The second answer leaves with 8 and says who was first; the wrong state with 8 too."""
     run = waiting(lw, "good")

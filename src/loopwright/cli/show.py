@@ -27,6 +27,7 @@ _PASS_SIGNS: "dict[Tone, tuple[str, str]]" = {
     "bad": ("✗", "x"),
     "plain": ("·", "-"),
 }
+_DECIDED = {"approve": "approved", "reject": "rejected", "continue": "continued"}
 DRAWN_CELLS = 100  # wider is not easier to read, also where nobody looks at columns
 
 
@@ -114,6 +115,7 @@ class _Sheet:
         self._fields(detail)
         self._graph(detail["graph"])
         self._passes(detail["passes"], before=int(str(detail.get("passes_before", 0))))
+        self._decisions(detail)
         self._waiting(detail)
         self._line("")
         for command in _list(detail["next"]):
@@ -180,6 +182,15 @@ class _Sheet:
         if verdict != "pass":
             for line in last_lines(str(check["evidence"]), EVIDENCE_LINES):
                 self._line(f"       {one_line(line)}", "dim")
+
+    def _decisions(self, detail: "dict[str, JsonValue]") -> None:
+        """Who decided what; a server of an older version does not tell."""
+        for one in _list(detail.get("decisions", [])):
+            assert isinstance(one, dict)
+            said = _DECIDED.get(str(one["decision"]), str(one["decision"]))
+            who = f" by {one['by']}" if one["by"] else ""
+            words = f": {one['text']}" if one["text"] else ""
+            self._line(one_line(f"{said}{who} at {one['path']}, {one['at']}{words}"), "dim")
 
     def _waiting(self, detail: "dict[str, JsonValue]") -> None:
         for gate in _list(detail["gates"]):

@@ -116,6 +116,17 @@ class Forked(RunSummary):
     seq: int
 
 
+class Decided(msgspec.Struct):
+    """What a person has answered at a gate."""
+
+    gate: str
+    path: str
+    decision: str
+    text: str
+    by: str
+    at: str
+
+
 class Snapshot(msgspec.Struct):
     """A run with everything that a page shows; events with numbers above `seq` follow on it."""
 
@@ -133,6 +144,7 @@ class Snapshot(msgspec.Struct):
     steps: dict[str, StepSummary]
     passes: list[dict[str, JsonValue]]  # the newest
     passes_before: int  # how many there were before those
+    decisions: list[Decided]  # the newest
     graph: list[dict[str, JsonValue]]
     usage: Usage
     gates: list[Gate]

@@ -12,7 +12,7 @@ from loopwright.app.views.progress import PassSeen
 from loopwright.app.views.summary import iterations, summary
 from loopwright.app.views.words import goal, headline, most_passes, next_commands
 from loopwright.errors import StorageError
-from loopwright.kernel.facts import Usage
+from loopwright.kernel.facts import GateAnswered, Usage
 from loopwright.kernel.state import State
 from loopwright.model.record import JsonValue
 from loopwright.ports import OpenGate, RunRow
@@ -128,6 +128,7 @@ def detail(service: Service, picture: Picture) -> dict[str, JsonValue]:
         "max": most_passes(state),
         "passes": [_pass_item(seen) for seen in picture.passes],
         "passes_before": picture.passes_before,
+        "decisions": [_decision_item(one) for one in picture.decisions],
         "graph": [node.as_dict() for node in picture.graph()],
         "driver": driver_pid(row),
         "left_behind": is_left_behind(row),
@@ -145,6 +146,17 @@ def _next(state: State, row: RunRow) -> list[JsonValue]:
     if is_left_behind(row):
         return [f"loopwright resume {row.run}", f"loopwright stop {row.run}"]
     return list(next_commands(state))
+
+
+def _decision_item(answered: GateAnswered) -> dict[str, JsonValue]:
+    return {
+        "gate": answered.gate,
+        "path": answered.path,
+        "decision": answered.decision,
+        "text": answered.text,
+        "by": answered.by,
+        "at": timestamp(answered.at),
+    }
 
 
 def _pass_item(seen: PassSeen) -> dict[str, JsonValue]:

@@ -2,16 +2,19 @@
 can be carried on from where it is.
 """
 
+from collections import deque
+
 from loopwright.app.service import Service
 from loopwright.app.views.graph import Node, Standing, drawn
 from loopwright.app.views.progress import PassSeen, Progress
 from loopwright.errors import StorageError
-from loopwright.kernel.facts import RunForked
+from loopwright.kernel.facts import GateAnswered, RunForked
 from loopwright.kernel.state import State
 from loopwright.stores.faults import REPLACE
 
 PASSES_SHOWN = 200
 """The newest passes of a run are shown, however many it has made."""
+DECISIONS_SHOWN = 50
 
 
 class Picture:
@@ -24,6 +27,7 @@ class Picture:
         self.run = run
         self.progress = Progress(service.plan(first[0].fact), service.read_text, words=False)
         self.forked: RunForked | None = None
+        self.decisions: deque[GateAnswered] = deque(maxlen=DECISIONS_SHOWN)
         self._left_out = 0
         self._standing = Standing()
         self._log = service.log
@@ -44,6 +48,8 @@ class Picture:
             self._standing.take(numbered.fact)
             if isinstance(numbered.fact, RunForked):
                 self.forked = numbered.fact
+            elif isinstance(numbered.fact, GateAnswered):
+                self.decisions.append(numbered.fact)
         self._forget_old_passes()
         return most is not None and len(facts) == most
 
