@@ -743,6 +743,18 @@ def test_the_same_process_with_another_token_is_another_owner(world: World, log:
     assert log.claim(["run_a"], owner("two")) == {"run_a": owner("one")}
 
 
+def test_a_run_is_handed_over_with_its_token(world: World, log: Log) -> None:
+    """A process that was given the token of a living owner takes its runs; from then on it is the
+    owner.
+    """
+    world.start(log)
+    first, heir, other = owner("shared"), owner("shared", pid=11), owner("other", pid=12)
+    log.claim(["run_a"], first)
+    assert world.open().claim(["run_a"], heir) == {"run_a": None}
+    assert log.row("run_a").owner == heir
+    assert log.claim(["run_a"], other) == {"run_a": heir}
+
+
 def test_release_gives_back_what_is_ours(world: World, log: Log) -> None:
     """Released runs are free; others, and unknown ones, are left alone."""
     world.start(log, "run_a")

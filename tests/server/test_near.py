@@ -38,6 +38,7 @@ from loopwright.app.wiring import near
 from loopwright.errors import Conflict, LoopwrightError, NotFound, StorageError
 from loopwright.ports import Delta
 from loopwright.server import home_door as door_room
+from loopwright.server import serving as serving_room
 from loopwright.server.holding import announce, holding
 from loopwright.testing.wires import Call, Turn
 from tests.cli.conftest import MODEL, Place, Serve, lw, serve, until
@@ -184,8 +185,23 @@ def test_what_an_agent_starts_stays_with_it(
     assert WORDS not in told.err
 
 
+def begin(lw: Place, words: str) -> None:
+    """What every process does first that a run is handed to."""
+    handed = f"if os.environ.get('LOOPWRIGHT_HANDED_OWNER'): {words}"
+    lw.write("sitecustomize.py", f"import os, time\n{handed}\n")
+    lw.env["PYTHONPATH"] = str(lw.folder)
+
+
+@pytest.fixture
+def eager(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server looks for what was left behind all the time."""
+    monkeypatch.setattr(serving_room, "RESCUE_SECONDS", 0.05)
+
+
+@pytest.mark.usefixtures("eager")
 def test_detached_here(lw: Place, server: Served) -> None:
-    """A process of its own drives it, and not the server."""
+    """A process of its own drives it, and not the server, however long it takes to begin."""
+    begin(lw, "time.sleep(2)")
     args = [*stepping(lw)[:-1], "--detach", "--here", "--json"]
     told = lw.real(*args)
     until((lw.folder / "begun").exists)
@@ -194,6 +210,15 @@ def test_detached_here(lw: Place, server: Served) -> None:
     assert item["driver"] not in (None, os.getpid())
     (lw.folder / "go").touch()
     until(lambda: lw("ls", "--json").json["runs"][0]["status"] == "completed")
+
+
+def test_detached_to_nobody(lw: Place, server: Served) -> None:
+    """When the process ends before it has the run, that is told, with where its words are."""
+    begin(lw, "os._exit(7)")
+    told = lw.real("run", lw.loop(lw.script("a"), until={"person": True}), "--detach", "--here")
+    assert (told.code, told.out) == (1, "")
+    assert "the process that should drive it ended with 7" in told.err
+    assert ".log; `loopwright resume run_" in told.err
 
 
 def test_detached_without_a_process_of_its_own(lw: Place, server: Served) -> None:

@@ -4,11 +4,12 @@ import asyncio
 import os
 import subprocess
 import sys
+import time
 from dataclasses import dataclass, replace
 
 from loopwright.app.home_line import held_by
 from loopwright.app.nesting import PARENT
-from loopwright.app.opening import open_reader, this_owner
+from loopwright.app.opening import HANDED, open_reader, this_owner
 from loopwright.app.served import ServedDriver
 from loopwright.app.service import Start
 from loopwright.app.settings import Settings
@@ -16,6 +17,10 @@ from loopwright.app.views.summary import summary
 from loopwright.app.wiring import near
 from loopwright.errors import StorageError
 from loopwright.model.record import JsonValue
+from loopwright.ports import OPEN_STATUSES, EventLog, Owner
+
+TAKEN_SECONDS = 60.0  # until the other process is there; it has to start an interpreter
+POLL_SECONDS = 0.02
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,19 +41,35 @@ def start_in_background(settings: Settings, start: Start, *, alone: bool = False
         served = asyncio.run(_start_at_server(settings, start))
         if served is not None:
             return served
+    # Ours until the other process is there: no server takes it up in between, or ends it as a child
+    # of a run that has gone on without it.
+    ours = this_owner() if alone or PARENT in os.environ else None
     service = open_reader(settings)
     try:
-        # Ours until the other process is there: no server takes it up in between, or ends it as a
-        # child of a run that has gone on without it.
-        stays = alone or PARENT in os.environ
-        held = replace(start, owner=this_owner() if stays else None)
-        run = asyncio.run(service.start(held))
-        state = service.state(run)
-        seen = summary(state, service.read_text)
+        run = asyncio.run(service.start(replace(start, owner=ours)))
+        seen = summary(service.state(run), service.read_text)
+        process = _driving(settings, run, alone=alone, heir_of=ours)
+        if ours is not None:
+            _wait_until_taken(service.log, run, process, ours)
     finally:
         service.log.close()
-    pid = drive_in_background(settings, run, alone=alone)
-    return Detached(run=run, pid=pid, served=False, summary=seen)
+    return Detached(run=run, pid=process.pid, served=False, summary=seen)
+
+
+def _wait_until_taken(
+    log: EventLog, run: str, process: subprocess.Popen[bytes], ours: Owner
+) -> None:
+    until = time.monotonic() + TAKEN_SECONDS
+    while (row := log.row(run)).owner == ours and row.headline.status in OPEN_STATUSES:
+        code = process.poll()
+        if code is not None or time.monotonic() > until:
+            did = "has not taken it up" if code is None else f"ended with {code}"
+            raise StorageError(
+                f"{run} was created, but the process that should drive it {did}",
+                code="cannot-detach",
+                hint=f"its words are in logs/{run}.log; `loopwright resume {run}` drives it here",
+            )
+        time.sleep(POLL_SECONDS)
 
 
 async def _start_at_server(settings: Settings, start: Start) -> Detached | None:
@@ -68,6 +89,12 @@ def drive_in_background(settings: Settings, run: str, *, alone: bool = False) ->
     """Start a process that takes a run up; its id. It outlives its terminal and writes what it has
     to say into a file of its own.
     """
+    return _driving(settings, run, alone=alone).pid
+
+
+def _driving(
+    settings: Settings, run: str, *, alone: bool, heir_of: Owner | None = None
+) -> subprocess.Popen[bytes]:
     home = str(settings.home)
     command = [sys.executable, "-m", "loopwright", "--data-dir", home, "--no-color", "resume", run]
     command += ["--here"] if alone else []
@@ -80,6 +107,7 @@ def drive_in_background(settings: Settings, run: str, *, alone: bool = False) ->
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
+                env={**os.environ, HANDED: heir_of.token} if heir_of else None,
             )
     except OSError as error:
         raise StorageError(
@@ -87,4 +115,4 @@ def drive_in_background(settings: Settings, run: str, *, alone: bool = False) ->
             code="cannot-detach",
             hint=f"`loopwright resume {run}` drives it here",
         ) from error
-    return process.pid
+    return process

@@ -1,5 +1,6 @@
 """Opening the log: for whoever looks, and for whoever drives."""
 
+import os
 import secrets
 
 from loopwright.app.places import refuse_remote, unusable
@@ -11,11 +12,14 @@ from loopwright.programs.marks import this_process
 from loopwright.runtime.clock import SystemClock
 from loopwright.stores import SqliteLog, open_sqlite_log
 
+HANDED = "LOOPWRIGHT_HANDED_OWNER"
+"""Where a process finds the token of the one that hands its run over to it."""
+
 
 def this_owner() -> Owner:
     """This process as the owner of runs."""
     mark = this_process()
-    token = secrets.token_hex(8)
+    token = os.environ.pop(HANDED, None) or secrets.token_hex(8)
     return Owner(pid=mark.pid, start=mark.start_ticks, boot=mark.boot_id, token=token)
 
 

@@ -35,9 +35,11 @@ def owner_of(columns: Sequence[object]) -> Owner | None:
 def keepers(
     owners: dict[str, Owner | None], claimant: Owner, alive: Liveness
 ) -> dict[str, Owner | None]:
-    """For each run the living owner that keeps it from the claimant, or None."""
+    """For each run the living owner that keeps it from the claimant, or None. Who has the token of
+    an owner was handed its runs.
+    """
     verdicts = {
-        owner: owner != claimant and alive(owner)
+        owner: owner.token != claimant.token and alive(owner)
         for owner in set(owners.values())
         if owner is not None
     }
