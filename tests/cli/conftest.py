@@ -15,7 +15,7 @@ import pytest
 
 from loopwright.cli.main import main
 from loopwright.testing.wires import Script, Turn, WireServer
-from tests.cli.terminal import COMMAND, Terminal
+from tests.cli.terminal import COMMAND, PATIENCE_S, Terminal
 
 PROBE = Path(__file__).with_name("probe.py")
 MODEL = "model:local/tiny"
@@ -24,7 +24,7 @@ Serve = Callable[..., WireServer]
 """Makes a server with a script of turns, at the address that the command line asks."""
 
 
-def until(holds: Callable[[], bool], seconds: float = 20.0) -> None:
+def until(holds: Callable[[], bool], seconds: float = PATIENCE_S) -> None:
     """Wait for another process to have done something."""
     end = time.monotonic() + seconds
     while not holds():
@@ -72,7 +72,7 @@ class Place:
             cwd=self.folder,
             input=stdin,
             stdin=subprocess.DEVNULL if stdin is None else None,
-            timeout=60,
+            timeout=PATIENCE_S,
             check=False,
         )
         return Told(done.returncode, done.stdout.decode(), done.stderr.decode())

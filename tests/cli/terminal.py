@@ -15,6 +15,8 @@ from pathlib import Path
 from types import TracebackType
 
 COMMAND = [sys.executable, "-m", "loopwright"]
+PATIENCE_S = 60.0
+"""How long a command is waited for: only one that never comes to its end takes so long."""
 
 
 class Terminal:
@@ -70,7 +72,7 @@ class Terminal:
     def send(self, number: signal.Signals) -> None:
         self.process.send_signal(number)
 
-    def wait_for(self, text: str, seconds: float = 20.0, *, times: int = 1) -> str:
+    def wait_for(self, text: str, seconds: float = PATIENCE_S, *, times: int = 1) -> str:
         """Read until a text has been seen so often; answers with everything up to now."""
         end = time.monotonic() + seconds
         while self.seen.count(text) < times:
@@ -78,7 +80,7 @@ class Terminal:
                 raise AssertionError(f"{text!r} was not shown; this was:\n{self.seen[-2000:]}")
         return self.seen
 
-    def leave(self, seconds: float = 20.0) -> int:
+    def leave(self, seconds: float = PATIENCE_S) -> int:
         """Read to the end; the exit code."""
         end = time.monotonic() + seconds
         while self._read(end):

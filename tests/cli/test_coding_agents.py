@@ -64,7 +64,8 @@ def test_a_stop_closes_the_question(lw: Place) -> None:
 
 def test_an_answer_from_elsewhere_reaches_the_waiting_agent(lw: Place) -> None:
     """A driver that stays gets the decision of another process, and its agent goes on."""
-    second = f"command:{sys.executable} -c 'import time; time.sleep(6)'"
+    go = lw.folder / "go"
+    second = lw.probe({"wait_for": str(go)})
     plan = {
         "name": "two",
         "agents": {"asks": {"use": SPEC}, "works": {"use": second}},
@@ -79,6 +80,8 @@ def test_an_answer_from_elsewhere_reaches_the_waiting_agent(lw: Place) -> None:
     until(lambda: bool(lw("inbox", "--json").json["gates"]))
     [gate] = lw("inbox", "--json").json["gates"]
     assert lw.real("approve", gate["id"]).code in (0, 5)
+    until(lambda: (lw.folder / "a.txt").exists())
+    go.touch()
     out, _ = driver.communicate(timeout=60)
     assert json.loads(out)["steps"]["a"]["output"] == "written: True"
     assert (lw.folder / "a.txt").read_text() == "hi\n"

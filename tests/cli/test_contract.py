@@ -8,6 +8,7 @@ import pytest
 
 from loopwright.cli.main import COMMANDS
 from tests.cli.conftest import Place
+from tests.cli.terminal import PATIENCE_S
 
 LATER = (
     "fork",
@@ -197,7 +198,7 @@ def test_a_closed_pipe_is_quiet(lw: Place, words: list[str]) -> None:
     assert process.stderr is not None
     said = process.stderr.read()
     process.stderr.close()
-    assert process.wait(20) == 0
+    assert process.wait(PATIENCE_S) == 0
     assert said == b""
 
 
@@ -207,7 +208,7 @@ def test_a_closed_pipe_does_not_harm_a_run(lw: Place) -> None:
     process = lw.start("run", file, "--jsonl", "--quiet")
     assert process.stdout is not None
     process.stdout.close()
-    _, said = process.communicate(timeout=20)
+    _, said = process.communicate(timeout=PATIENCE_S)
     assert (process.returncode, said) == (0, b"")
     assert lw("ls", "--json").json["runs"][0]["status"] == "completed"
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.cli.conftest import Place, until
+from tests.cli.terminal import PATIENCE_S
 
 
 def is_running(pid: int) -> bool:
@@ -35,7 +36,7 @@ def test_pause_and_resume(lw: Place) -> None:
     assert (told.code, told.json["count"]) == (0, 1)
     assert "already" in lw("pause", "run_").err
     go.touch()
-    out, _ = process.communicate(timeout=20)
+    out, _ = process.communicate(timeout=PATIENCE_S)
     assert (process.returncode, json.loads(out)["status"]) == (5, "paused")
     assert len(lw.calls()) == 1
     assert lw("ls", "--status", "paused", "--json").json["runs"][0]["iterations"] == 1
@@ -49,7 +50,7 @@ def test_stop_ends_what_another_process_drives(lw: Place) -> None:
     [call] = lw.calls()
     told = lw("stop", "run_", "--json")
     assert (told.code, told.json["count"]) == (0, 1)
-    out, _ = process.communicate(timeout=20)
+    out, _ = process.communicate(timeout=PATIENCE_S)
     assert (process.returncode, json.loads(out)["status"]) == (3, "cancelled")
     until(lambda: not is_running(call["pid"]) and not is_running(call["child"]))
     again = lw("stop", "run_")
@@ -101,7 +102,7 @@ def test_a_second_driver_is_refused_by_name(lw: Place) -> None:
     assert f"process {process.pid}" in told.err
     assert lw("resume", "all", "--json").json == {"runs": []}
     assert lw("stop", "all").code == 0
-    process.communicate(timeout=20)
+    process.communicate(timeout=PATIENCE_S)
 
 
 @pytest.mark.parametrize("which", ["run_", "all"])
@@ -109,7 +110,7 @@ def test_a_crashed_run_is_taken_up(lw: Place, which: str) -> None:
     """After a kill -9 the run is shown as left behind; resume ends leftovers and goes on."""
     process = begun(lw, {"say": "one"}, {"hang": True}, count=2)
     os.kill(process.pid, signal.SIGKILL)
-    process.communicate(timeout=20)
+    process.communicate(timeout=PATIENCE_S)
     crashed = lw.calls()[1]
     [item] = lw("ls", "--json").json["runs"]
     assert item["left_behind"]

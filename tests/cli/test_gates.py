@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from tests.cli.conftest import Place, until
+from tests.cli.terminal import PATIENCE_S
 
 
 def waiting(lw: Place, *replies: str) -> Any:
@@ -148,15 +149,17 @@ def test_only_recording(lw: Place) -> None:
 def test_a_run_that_another_process_drives(lw: Place) -> None:
     """An answer reaches the process that drives the run, and this one does not drive it too."""
     steps = [{"id": "ask", "gate": {"message": "go?"}}, {"id": "work", "agent": "slow"}]
-    lw.script({"text": "worked", "delay": 1.5}, name="slow.yaml")
-    value = {"name": "two", "steps": steps, "agents": {"slow": {"use": "script:slow.yaml"}}}
+    go = lw.folder / "go"
+    slow = lw.probe({"wait_for": str(go), "say": "worked"})
+    value = {"name": "two", "steps": steps, "agents": {"slow": {"use": slow}}}
     lw.write("two.yaml", json.dumps(value))
     other = lw.start("run", "two.yaml", "go", "--json")
     until(lambda: bool(lw("inbox", "--json").json["gates"]))
     told = lw("approve", "run_")
     assert told.code == 0
     assert f"goes on in process {other.pid}" in told.err
-    out, _ = other.communicate(timeout=20)
+    go.touch()
+    out, _ = other.communicate(timeout=PATIENCE_S)
     assert (other.returncode, json.loads(out)["status"]) == (0, "completed")
 
 
@@ -176,7 +179,7 @@ def test_a_terminal_is_asked_right_there(lw: Place) -> None:
         screen.wait_for("what should be different? ")
         screen.type("rhyme\n")
         screen.wait_for("a better poem")
-        screen.wait_for("[a]pprove")
+        screen.wait_for("[l]eave it: ", times=2)
         screen.type("a good\n")
         assert screen.leave() == 0
     [fact] = [f for f in lw.facts("run_") if f.get("decision") == "approve"]

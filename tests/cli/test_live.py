@@ -54,7 +54,7 @@ def test_every_size_of_terminal(lw: Place, size: tuple[int, int]) -> None:
         assert screen.leave() == 0
         assert "Traceback" not in screen.seen
     if size[0] < 8 and size[1] >= 20:
-        assert re.search(r"[12]/3 running \ds", drawn(screen.seen))
+        assert re.search(r"[12]/3 running \d+s", drawn(screen.seen))
 
 
 @pytest.mark.item("K6")

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.cli.conftest import Place, Told, until
+from tests.cli.terminal import PATIENCE_S
 from tests.cli.test_control import is_running
 
 MESSAGE = "Fix the \u201cparser\u201d,\n  then stop. {{not a place}} $HOME"
@@ -76,7 +77,7 @@ def test_9_one_loop_for_each_assistant(lw: Place) -> None:
     second = run(lw, file, {"wait_for": str(go), "say": "DONE"})
     assert (second.code, second.json["status"]) == (8, 409)
     go.touch()
-    out, _ = first.communicate(timeout=20)
+    out, _ = first.communicate(timeout=PATIENCE_S)
     assert json.loads(out)["status"] == "completed"
     assert len(lw.calls()) == 1
     assert run(lw, file, {"say": "DONE"}).code == 0
@@ -91,7 +92,7 @@ def test_10_two_assistants_side_by_side(lw: Place) -> None:
     assert other.code == 0
     assert first.poll() is None
     go.touch()
-    first.communicate(timeout=20)
+    first.communicate(timeout=PATIENCE_S)
     assert first.returncode == 0
 
 
@@ -332,7 +333,7 @@ def test_33_silence_is_ended(lw: Place) -> None:
     Here with a short limit in a native file; that of an assistant document, five minutes, is
     reached in `app/test_rondoflow_limits.py`.
     """
-    file = lw.loop("command:false", top={"agents": {"a": {"idle": "300ms"}}, "agent": "a"})
+    file = lw.loop("command:false", top={"agents": {"a": {"idle": "3s"}}, "agent": "a"})
     told = lw("run", file, MESSAGE, "--agent", lw.probe({"hang": True}), "--json")
     assert (told.code, told.json["error"]["type"]) == (3, "idle_timeout")
     assert "timed out" in told.json["error"]["detail"]
@@ -347,7 +348,7 @@ def test_34_stop_during_a_pass(lw: Place) -> None:
     process = begun(lw, file, {"hang": True})
     [call] = lw.calls()
     assert lw("stop", "run_").code == 0
-    process.communicate(timeout=20)
+    process.communicate(timeout=PATIENCE_S)
     until(lambda: not is_running(call["pid"]) and not is_running(call["child"]))
     assert len(lw.calls()) == 1
     assert run(lw, assistant(lw, maxIterations=1)).code == 0
@@ -380,7 +381,7 @@ def test_37_pause_holds_the_next_pass(lw: Place) -> None:
     process = begun(lw, assistant(lw, maxIterations=2), {"wait_for": str(go)}, {"say": "two"})
     assert lw("pause", "run_").code == 0
     go.touch()
-    process.communicate(timeout=20)
+    process.communicate(timeout=PATIENCE_S)
     assert "iteration.finished" in lw.kinds("run_")
     assert len(lw.calls()) == 1
     assert lw("resume", "run_", "--json").json["output"] == "two"
@@ -399,7 +400,7 @@ def test_38_status_is_truthful(lw: Place) -> None:
     lw("pause", "run_")
     assert status() == "paused"
     go.touch()
-    process.communicate(timeout=20)
+    process.communicate(timeout=PATIENCE_S)
     assert status() == "paused"
     lw("stop", "run_")
     assert status() == "cancelled"
@@ -409,6 +410,6 @@ def test_a_killed_driver_loses_nothing(lw: Place) -> None:
     """Other than in the system the document comes from, a crash is no end: the loop goes on."""
     process = begun(lw, assistant(lw, "regex", "DONE"), {"hang": True})
     os.kill(process.pid, signal.SIGKILL)
-    process.communicate(timeout=20)
+    process.communicate(timeout=PATIENCE_S)
     lw.probe({"say": "DONE"})
     assert lw("resume", "run_", "--json").json["status"] == "completed"

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.cli.conftest import Place
-from tests.cli.terminal import COMMAND
+from tests.cli.terminal import COMMAND, PATIENCE_S
 
 KEYS = {
     "run",
@@ -105,7 +105,7 @@ def test_streams_that_are_not_there(lw: Place) -> None:
     assert process.stderr is not None
     process.stdout.close()
     process.stderr.close()
-    assert process.wait(20) == 4
+    assert process.wait(PATIENCE_S) == 4
 
 
 def test_facts_as_they_come(lw: Place) -> None:
@@ -205,11 +205,13 @@ def test_definition_problems_look_the_same_everywhere(lw: Place) -> None:
 
 def test_detached(lw: Place) -> None:
     """--detach returns at once with the run's id; a process of its own drives it to its end."""
-    file = lw.loop(lw.script({"text": "DONE", "delay": 0.5}), until={"signal": "DONE"})
+    go = lw.folder / "go"
+    file = lw.loop(lw.probe({"wait_for": str(go), "say": "DONE"}), until={"signal": "DONE"})
     told = lw.real("run", file, "--detach")
     assert told.code == 0
     run = told.out.strip()
     assert lw("show", run, "--json").json["status"] == "running"
+    go.touch()
     followed = lw.real("logs", run, "--follow")
     assert "Completed after 1 of 3 passes" in followed.out
 
@@ -225,7 +227,7 @@ def test_a_workspace_that_the_agent_removes(lw: Place) -> None:
     told = lw("run", file, "--agent", agent, "--workspace", "gone", "--json")
     assert (told.code, told.json["error"]["type"]) == (3, "workspace_gone")
     assert len(lw.calls()) == 1
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < PATIENCE_S
 
 
 # -- loop ----------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ import signal
 import pytest
 
 from tests.cli.conftest import Place, until
+from tests.cli.terminal import PATIENCE_S
 from tests.cli.test_control import begun, is_running
 
 
@@ -17,7 +18,7 @@ def test_one_interrupt_pauses(lw: Place) -> None:
     process.send_signal(signal.SIGINT)
     until(lambda: "run.paused" in lw.kinds("run_"))
     go.touch()
-    out, err = process.communicate(timeout=20)
+    out, err = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 130
     assert json.loads(out)["status"] == "paused"
     assert b"loopwright resume run_" in err
@@ -33,7 +34,7 @@ def test_two_interrupts_leave_at_once(lw: Place) -> None:
     process.send_signal(signal.SIGINT)
     until(lambda: "run.paused" in lw.kinds("run_"))
     process.send_signal(signal.SIGINT)
-    out, _ = process.communicate(timeout=20)
+    out, _ = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 130
     assert json.loads(out)["status"] == "paused"
     until(lambda: not is_running(call["pid"]) and not is_running(call["child"]))
@@ -49,7 +50,7 @@ def test_termination_leaves_at_once(lw: Place, number: signal.Signals, code: int
     process = begun(lw, {"hang": True})
     [call] = lw.calls()
     process.send_signal(number)
-    out, _ = process.communicate(timeout=20)
+    out, _ = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == code
     assert json.loads(out)["status"] == "running"
     until(lambda: not is_running(call["pid"]) and not is_running(call["child"]))
@@ -90,5 +91,5 @@ def test_an_interrupt_while_following(lw: Place) -> None:
     while b"gate.opened" not in process.stdout.readline():
         pass
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=20)
+    _, err = process.communicate(timeout=PATIENCE_S)
     assert (process.returncode, err) == (130, b"")

@@ -1,7 +1,7 @@
 """Calls as a performer gets them, for the tests of agents that are programs or scripts."""
 
 import asyncio
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 
 from loopwright.app.schemas import schema_problem
@@ -10,6 +10,7 @@ from loopwright.model.plan import Agent
 from loopwright.ports import Answer, Delta, Job
 from loopwright.programs.performer import LocalPerformer
 from loopwright.runtime.bus import LiveBus
+from tests.programs.leaping import leap_when, play
 
 
 def job(workspace: Path, call: AnyCall | None = None, **more: object) -> Job:
@@ -47,14 +48,24 @@ class Stage:
     def said(self, kind: str = "text") -> str:
         return "".join(delta.text for delta in self.heard if delta.kind == kind)
 
-    def perform(self, what: Job) -> Answer:
-        """Perform to the end, in an event loop of its own."""
+    def perform(self, what: Job, *, hour_after: Callable[[], bool] | None = None) -> Answer:
+        """Perform to the end, in an event loop of its own. If told so, an hour passes at once when
+        something holds.
+        """
 
         async def whole() -> Answer:
             answer = self.performer.perform(what)
-            return await answer if isinstance(answer, Awaitable) else answer
+            if not isinstance(answer, Awaitable):
+                return answer
+            if hour_after is None:
+                return await answer
+            passing = asyncio.create_task(leap_when(hour_after))
+            try:
+                return await answer
+            finally:
+                passing.cancel()
 
-        return asyncio.run(whole())
+        return play(whole())
 
 
 def agent(spec: str, **more: object) -> Agent:

@@ -17,9 +17,11 @@ number = len(list(folder.glob("call-*.json"))) + 1
 argv = [sys.argv[0], *sys.argv[1:]]
 files = {{word: pathlib.Path(word).read_text() for word in argv if word.endswith(".txt")
          and pathlib.Path(word).is_file()}}
-(folder / f"call-{{number}}.json").write_text(json.dumps({{
+part = folder / f"call-{{number}}.part"
+part.write_text(json.dumps({{
     "argv": argv, "env": dict(os.environ), "cwd": os.getcwd(),
     "stdin": sys.stdin.read(), "files": files}}))
+part.rename(part.with_suffix(".json"))
 turns = json.loads((folder / "turns.json").read_text())
 turn = turns[min(number, len(turns)) - 1]
 sys.stdout.write(turn["out"]); sys.stdout.flush()

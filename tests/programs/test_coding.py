@@ -2,6 +2,7 @@
 
 import json
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,6 @@ from loopwright.agents.clis.limits import Clock, Reset
 from loopwright.agents.clis.table import CLIS
 from loopwright.kernel.facts import Usage
 from loopwright.ports import Answer, Done, Failed
-from loopwright.programs.coding import GOODBYE_S
 from loopwright.programs.resets import LONGEST_S, resets_at
 from tests.agents.clis import events as e
 from tests.programs.calls import Stage, agent, job
@@ -22,6 +22,8 @@ GOOD = {
     "opencode": e.OPENCODE_WRITES,
     "gemini": e.GEMINI_WRITES,
 }
+LINGER_S = 60
+"""How long a program stays that is to be ended."""
 every_cli = pytest.mark.parametrize("cli", sorted(CLIS))
 
 
@@ -35,7 +37,14 @@ def stage(fake: FakeCli, **base: str) -> Stage:
     return Stage({"PATH": fake.path, "HOME": "/home/ann", "DATABASE_URL": "canary", **base})
 
 
-def ask(fake: FakeCli, spec: str, *, base: dict[str, str] | None = None, **more: object) -> Answer:
+def ask(
+    fake: FakeCli,
+    spec: str,
+    *,
+    base: dict[str, str] | None = None,
+    hour_after: Callable[[], bool] | None = None,
+    **more: object,
+) -> Answer:
     given = {
         name: more.pop(name)
         for name in ("system", "model", "max_usd", "max_turns", "permission", "tools", "env")
@@ -43,7 +52,8 @@ def ask(fake: FakeCli, spec: str, *, base: dict[str, str] | None = None, **more:
     }
     worker = agent(spec, **given)
     workspace = fake.folder.parent / "ws"
-    return stage(fake, **(base or {})).perform(job(workspace, agent=worker, **more))
+    here = stage(fake, **(base or {}))
+    return here.perform(job(workspace, agent=worker, **more), hour_after=hour_after)
 
 
 @every_cli
@@ -116,7 +126,8 @@ def test_long_instructions_are_a_file_for_the_time_of_the_call(
     """Instructions of 100 KB reach the program through a file that is gone afterwards."""
     fake.says(e.CLAUDE_WRITES[:1] if linger else e.CLAUDE_WRITES, linger=linger)
     system = "Be careful. " * 9_000
-    answer = ask(fake, "claude", system=system, wall_ms=1_000 if linger else None)
+    killed = {"wall_ms": 600_000, "hour_after": lambda: bool(fake.calls)} if linger else {}
+    answer = ask(fake, "claude", system=system, **killed)
     assert isinstance(answer, Failed if linger else Done)
     ((file, text),) = fake.calls[0]["files"].items()  # type: ignore[union-attr]
     assert text == system
@@ -179,7 +190,9 @@ def test_each_trouble_has_its_kind(
 def test_a_silent_program_is_ended(fake: FakeCli) -> None:
     """A program that says nothing for too long is a time-out, with what it said before."""
     fake.says([e.CLAUDE_INIT, e.claude_text("I begin")], linger=60)
-    answer = ask(fake, "claude", idle_ms=700)
+    here = stage(fake)
+    what = job(fake.folder.parent / "ws", agent=agent("claude"), idle_ms=600_000)
+    answer = here.perform(what, hour_after=lambda: here.said() == "I begin")
     assert isinstance(answer, Failed)
     assert answer.error.type == "idle_timeout"
     assert answer.output == "I begin"
@@ -190,11 +203,11 @@ def test_a_program_that_stays_after_its_turn_is_ended(
 ) -> None:
     """A task in the background does not keep a call open: its turn has ended, and went well."""
     monkeypatch.setattr("loopwright.programs.coding.GOODBYE_S", 0.3)
-    fake.says(e.CLAUDE_WRITES, linger=60)
+    fake.says(e.CLAUDE_WRITES, linger=LINGER_S)
     began = time.monotonic()
     answer = ask(fake, "claude")
     assert isinstance(answer, Done), answer
-    assert time.monotonic() - began < GOODBYE_S
+    assert time.monotonic() - began < LINGER_S
     assert (answer.output, answer.code) == ("DONE. File written.", None)
 
 

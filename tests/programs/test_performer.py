@@ -81,8 +81,9 @@ def test_a_missing_workspace_is_told(tmp_path: Path, spec: str) -> None:
 def test_silence_ends_an_agent(tmp_path: Path) -> None:
     """An agent that says nothing for too long is ended; what it said before is kept."""
     code = 'import time; print("so far", flush=True); time.sleep(60)'
-    what = job(tmp_path, agent=agent(python(code)), idle_ms=300)
-    answer = failed(Stage().perform(what))
+    what = job(tmp_path, agent=agent(python(code)), idle_ms=600_000)
+    stage = Stage()
+    answer = failed(stage.perform(what, hour_after=lambda: stage.said() == "so far\n"))
     assert answer.error.type == "idle_timeout"
     assert answer.output == "so far\n"
 
@@ -274,10 +275,11 @@ def test_a_command_that_hangs_is_ended(tmp_path: Path) -> None:
         "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
         f'subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)", "{marker}"],'
         " start_new_session=True)\n"
-        'print("before", flush=True); time.sleep(60)'
+        'print("before", flush=True); open("hangs", "w").close(); time.sleep(60)'
     )
-    call = command(sys.executable, "-I", "-S", "-c", code, timeout_ms=700)
-    answer = failed(Stage().perform(job(tmp_path, call)))
+    call = command(sys.executable, "-I", "-S", "-c", code, timeout_ms=600_000)
+    hangs = (tmp_path / "hangs").exists
+    answer = failed(Stage().perform(job(tmp_path, call), hour_after=hangs))
     assert (answer.error.type, answer.output) == ("wall_timeout", "before")
     assert living(marker) == []
 

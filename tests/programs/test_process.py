@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from loopwright.programs.process import Program, ProgramEnd, run_program
+from tests.programs.leaping import leap, leap_when, play
 
 MB = 1024 * 1024
 PATH = os.environ["PATH"]
@@ -151,23 +152,56 @@ def test_a_program_that_reads_for_ever_ends_at_its_limit(tmp_path: Path) -> None
 def test_idle_limit(tmp_path: Path) -> None:
     """Silence for too long ends a program; what it said before is kept."""
     code = "import os, time\nos.write(1, b'last words')\ntime.sleep(60)"
-    end = run(python(tmp_path, code, idle_s=0.5))
+    heard: list[bytes] = []
+
+    async def whole() -> ProgramEnd:
+        passing = asyncio.create_task(leap_when(lambda: b"".join(heard) == b"last words", 600))
+        end = await run_program(python(tmp_path, code, idle_s=600), on_stdout=heard.append)
+        await passing
+        return end
+
+    end = play(whole())
     assert (end.how, end.stdout) == ("idle_timeout", b"last words")
-    assert 0.5 <= end.seconds < 20
+    assert 600 <= end.seconds < 660
 
 
 def test_a_byte_on_either_output_is_no_silence(tmp_path: Path) -> None:
     """A program that says something in time is not idle, however long it takes in all."""
-    code = "import os, time\nfor n in range(12):\n os.write(1 + n % 2, b'.')\n time.sleep(0.2)"
-    end = run(python(tmp_path, code, idle_s=2.0))
+    code = (
+        "import os, time\n"
+        "for n in range(6):\n"
+        " os.write(1 + n % 2, b'.')\n"
+        " open(f'said-{n}', 'w').close()\n"
+        " while os.path.exists(f'said-{n}'): time.sleep(0.005)\n"
+    )
+
+    async def silences() -> None:
+        for number in range(6):
+            said = tmp_path / f"said-{number}"
+            await leap_when(said.exists, 400)
+            await asyncio.sleep(0.01)  # the limit is looked at
+            said.unlink()
+
+    async def whole() -> ProgramEnd:
+        passing = asyncio.create_task(silences())
+        end = await run_program(python(tmp_path, code, idle_s=600))
+        passing.cancel()
+        return end
+
+    end = play(whole())
     assert (end.how, end.code) == ("exited", 0)
-    assert end.seconds > 2.0
+    assert end.seconds > 2_400
 
 
 @pytest.mark.item("B10")
 def test_wall_limit_holds_for_a_talkative_program(tmp_path: Path) -> None:
     """Talking does not extend the wall limit."""
-    end = run(program(tmp_path, "yes", wall_s=0.4, idle_s=0.3, stdout_cap=1000))
+    what = program(tmp_path, "yes", wall_s=400, idle_s=300, stdout_cap=1000)
+
+    async def whole() -> ProgramEnd:
+        return await run_program(what, on_stdout=lambda _: leap(10))
+
+    end = play(whole())
     assert end.how == "wall_timeout"
     assert end.stdout_truncated
 

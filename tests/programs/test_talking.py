@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -55,9 +56,16 @@ def spec(folder: Path, code: str, kind: str = "jsonl") -> str:
     return f"{kind}:{sys.executable} -I -S {program}"
 
 
-def ask(folder: Path, code: str, run: Run | None = None, **more: object) -> Answer:
+def ask(
+    folder: Path,
+    code: str,
+    run: Run | None = None,
+    *,
+    hour_after: Callable[[], bool] | None = None,
+    **more: object,
+) -> Answer:
     what = job(folder, agent=agent(spec(folder, code)), talk=run or Run(), **more)
-    return Stage().perform(what)
+    return Stage().perform(what, hour_after=hour_after)
 
 
 def test_a_use_is_answered_in_the_pipe(tmp_path: Path) -> None:
@@ -174,14 +182,17 @@ def test_the_first_result_that_fits_counts() -> None:
 
 
 @pytest.mark.item("zenflow-56")
-def test_an_accepted_result_ends_the_talk(tmp_path: Path) -> None:
+def test_an_accepted_result_ends_the_talk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A program that stays is ended, and that is no failure; what it used is counted."""
+    # The time to say the rest is over when it was said, however long the machine took.
+    monkeypatch.setattr("loopwright.programs.process._LINGER_SECONDS", 600)
     code = """
 use("submit_result", n=3)
 say(type="usage", output_tokens=5)
+open("said", "w").close()
 time.sleep(60)
 """
-    answer = ask(tmp_path, code, schema=SCHEMA)
+    answer = ask(tmp_path, code, schema=SCHEMA, hour_after=(tmp_path / "said").exists)
     assert isinstance(answer, Done), answer
     assert answer.result == '{"n":3}'
     assert answer.usage is not None
