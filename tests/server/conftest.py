@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from loopwright.server.rates import Rates
 from tests.server.served import Served, served
 
 
@@ -20,3 +21,21 @@ def own(tmp_path: Path) -> Iterator[Served]:
     """A server of one's own."""
     with served(tmp_path) as one:
         yield one
+
+
+class _Noon:
+    """A clock that stands still."""
+
+    def now_ms(self) -> int:
+        return 43_200_000
+
+
+@pytest.fixture
+def full_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The buckets of rates are not filled again: how quick this machine is changes nothing."""
+    made = Rates.__init__
+
+    def still(self: Rates, _clock: object, *rest: int) -> None:
+        made(self, _Noon(), *rest)  # type: ignore[arg-type]  # nothing else is asked of a clock
+
+    monkeypatch.setattr(Rates, "__init__", still)

@@ -6,6 +6,7 @@ import json
 import os
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass
@@ -14,12 +15,13 @@ from typing import Any
 
 from loopwright.app.home_line import Held
 from loopwright.app.settings import Settings
+from loopwright.kernel.facts import AnyFact
 from loopwright.server.context import Context, Limits, Serving
 from loopwright.server.holding import announce, holding
 from loopwright.server.home_door import home_door
 from loopwright.server.serving import living, quiet_server
 
-SECONDS = 20.0
+SECONDS = 60.0  # whatever takes so long does not come; a slow machine is no failure
 UNHURRIED = Limits(requests_per_second=10_000)  # tests ask quicker than anybody may
 
 
@@ -102,7 +104,6 @@ class Served:
         """Send bytes as they are; everything that comes back until the end of the connection."""
         with socket.create_connection(("127.0.0.1", self.port), timeout=seconds) as sock:
             sock.sendall(data)
-            sock.shutdown(socket.SHUT_WR) if b"Connection: close" in data else None
             got = b""
             while piece := sock.recv(65_536):
                 got += piece
@@ -130,15 +131,38 @@ class Served:
         self.until(run, "waiting")
         return run, str(self("GET", f"/api/v1/runs/{run}").json["gates"][0]["id"])
 
+    def followed(self, fact: type[AnyFact]) -> None:
+        """Wait until somebody follows a run and was sent all of it, with such a fact."""
+
+        def is_sent() -> bool:
+            for run, waiting in self.context.feed._waiting.items():
+                facts = [one.fact for one in self.context.here.log.read(run)]
+                if any(isinstance(one, fact) for one in facts):
+                    return min(waiting.values()) == len(facts)
+            return False
+
+        wait_for(lambda: self.call(is_sent))
+
     def until(self, run: str, *statuses: str) -> dict[str, Any]:
         """Wait until a run has one of these statuses."""
-        done = threading.Event()
-        for _ in range(400):
-            found: dict[str, Any] = self("GET", f"/api/v1/runs/{run}").json
-            if found["status"] in statuses:
-                return found
-            done.wait(0.02)
-        raise AssertionError(f"{run} is {found['status']}, not {statuses}")
+        found: list[dict[str, Any]] = []
+
+        def is_there() -> bool:
+            found[:] = [self("GET", f"/api/v1/runs/{run}").json]
+            return found[0]["status"] in statuses
+
+        wait_for(is_there, lambda: f"{run} is {found[0]['status']}, not {statuses}")
+        return found[0]
+
+
+def wait_for(
+    holds: Callable[[], object], otherwise: Callable[[], object] = lambda: "it never came to that"
+) -> None:
+    """Wait until something holds, asked again and again; `otherwise` says what is wrong."""
+    end = time.monotonic() + SECONDS
+    while not holds():
+        assert time.monotonic() < end, otherwise()
+        time.sleep(0.02)
 
 
 class _Thread(threading.Thread):
@@ -211,8 +235,21 @@ def served(
             finally:
                 thread.one.loop.call_soon_threadsafe(leave, thread.one.context)
                 thread.join(SECONDS)
+                assert not thread.is_alive(), "the server does not end"
     if thread.trouble is not None:
         raise thread.trouble
+
+
+def left_when_followed(server: Served, fact: type[AnyFact]) -> threading.Thread:
+    """A server that leaves as soon as somebody was sent such a fact."""
+
+    def work() -> None:
+        server.followed(fact)
+        server.loop.call_soon_threadsafe(leave, server.context)
+
+    ending = threading.Thread(target=work, daemon=True)
+    ending.start()
+    return ending
 
 
 def leave(context: Context) -> None:

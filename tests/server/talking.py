@@ -15,7 +15,7 @@ class Tab:
     """One connection, and what came over it."""
 
     def __init__(self) -> None:
-        self.client: Any = socketio.AsyncClient(reconnection=False)
+        self.client: Any = socketio.AsyncClient(reconnection=False, request_timeout=SECONDS)
         self.got: list[tuple[str, Any]] = []
         self.refused: Any = None
         self._news = asyncio.Event()
@@ -68,6 +68,7 @@ async def tab(own: Served, token: str | None = None, **how: Any) -> AsyncIterato
     host = how.pop("host", "127.0.0.1")
     auth = {"token": own.token if token is None else token, **how.pop("auth", {})}
     how.setdefault("transports", ["websocket"])
+    how.setdefault("wait_timeout", SECONDS)  # by itself a client waits for one second
     await one.client.connect(f"http://{host}:{own.port}", auth=auth, **how)
     try:
         yield one
@@ -77,4 +78,4 @@ async def tab(own: Served, token: str | None = None, **how: Any) -> AsyncIterato
 
 def talk(work: Coroutine[Any, Any, None]) -> None:
     """Run a conversation."""
-    asyncio.run(asyncio.wait_for(work, 4 * SECONDS))
+    asyncio.run(asyncio.wait_for(work, 1.5 * SECONDS))

@@ -13,10 +13,11 @@ import pytest
 
 from loopwright.app.dialects import exit_codes
 from loopwright.cli.remote import Remote
+from loopwright.kernel.facts import GateOpened, IterationStarted
 from tests.cli.aldo import DONE, agent, says
 from tests.cli.conftest import Place, Told, lw
 from tests.journeys.flows import flow
-from tests.server.served import Served, leave, served
+from tests.server.served import Served, left_when_followed, served
 from tests.server.test_approvals import started
 from tests.server.test_command_line import There
 from tests.server.test_loops import start, until
@@ -167,7 +168,12 @@ def test_a_run_that_is_none(shared: Served, verb: str) -> None:
 def test_logs_are_followed(both: Both) -> None:
     """What is said while somebody listens is told, until the run has ended."""
     run, gate = both.server.gated()
-    answer = threading.Timer(0.2, both.server, ("POST", f"/api/v1/gates/{gate}/approve", {}))
+
+    def approve() -> None:
+        both.server.followed(GateOpened)
+        both.server("POST", f"/api/v1/gates/{gate}/approve", {})
+
+    answer = threading.Thread(target=approve, daemon=True)
     answer.start()
     told = both("logs", run, "--follow")
     answer.join()
@@ -213,12 +219,9 @@ def test_a_server_that_leaves(
     """With --no-retry a command that follows leaves with 7 when the line breaks."""
     with served(tmp_path, home="elsewhere") as server:
         there = There(lw, server, monkeypatch)
-        slow = server.script({"text": "a", "delay": 30})
+        slow = server.script({"text": "a", "delay": 600})
         run = server.gated()[0] if verb == "logs" else lw.loop(slow)
-        ending = threading.Timer(
-            0.3, lambda: server.loop.call_soon_threadsafe(leave, server.context)
-        )
-        ending.start()
+        ending = left_when_followed(server, GateOpened if verb == "logs" else IterationStarted)
         told = there(verb, run, *["-f"] * (verb == "logs"), "--no-retry")
         ending.join()
     assert (told.code, "does not answer" in told.err) == (7, True)
@@ -445,7 +448,7 @@ def test_a_run_rests_when_all_of_it_does(both: Both) -> None:
 
 def test_a_loop_is_changed_there(both: Both) -> None:
     """Goal, cap, labels and metadata, as the loop has them afterwards."""
-    loop = str(start(both.server, "APPROVED", slow={"plan": 30})["loop"]["id"])
+    loop = str(start(both.server, "APPROVED", slow={"plan": 600})["loop"]["id"])
     words = ["--goal", "A queue", "--max", "8", "--label", "x", "--metadata", '{"a": 1}']
     told = both("edit", loop, *words, "--json")
     names = ["goal", "max_iterations", "labels", "metadata"]
@@ -524,7 +527,7 @@ def test_refusals(both: Both, done: str, words: list[str], code: int, said: str)
         names["STUCK"] = str(start(both.server, "fail:no space")["loop"]["id"])
         until(both.server, names["STUCK"], "failed")
     if "BUSY" in words:
-        names["BUSY"] = str(start(both.server, "APPROVED", slow={"plan": 30})["loop"]["id"])
+        names["BUSY"] = str(start(both.server, "APPROVED", slow={"plan": 600})["loop"]["id"])
     told = both.alike(*[names.get(word, word) for word in words])
     assert (told.code, said in told.out + told.err) == (code, True), told
     if "BUSY" in words:

@@ -13,10 +13,11 @@ from loopwright import __version__
 from loopwright.app.views.wire import fact_on_wire
 from loopwright.cli.remote import Remote
 from loopwright.errors import Unreachable
+from loopwright.kernel.facts import GateOpened
 from loopwright.ports import Numbered
 from loopwright.server.families import events
 from tests.cli.conftest import Place, lw
-from tests.server.served import Served, leave, served
+from tests.server.served import SECONDS, Served, left_when_followed, served
 
 __all__ = ["lw"]
 
@@ -221,10 +222,11 @@ def test_a_watch_outlives_its_server(tmp_path: Path, monkeypatch: pytest.MonkeyP
             target=lambda: seen.extend(remote.follow(run, 0, retry=True)), daemon=True
         )
         watch.start()
+        first.followed(GateOpened)
     with served(tmp_path, at=first.port) as second:
         second.token = first.token
         assert second("POST", f"/api/v1/gates/{gate}/approve", {}).status == 200
-        watch.join(20)
+        watch.join(SECONDS)
     assert [fact["seq"] for fact in seen] == list(range(1, len(seen) + 1))
     assert seen[-1]["kind"] == "run.finished"
     assert said == [f"http://127.0.0.1:{first.port} is gone; reconnecting"]
@@ -234,9 +236,7 @@ def test_a_watch_outlives_its_server(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_a_watch_that_is_not_to_wait(there: There) -> None:
     """With --no-retry the command leaves with 7 when the line breaks."""
     run, _ = there.server.gated()
-    server = there.server
-    ending = threading.Timer(0.3, lambda: server.loop.call_soon_threadsafe(leave, server.context))
-    ending.start()
+    ending = left_when_followed(there.server, GateOpened)
     told = there("events", run, "--follow", "--no-retry")
     ending.join()
     assert told.code == 7

@@ -11,13 +11,14 @@ import pytest
 
 from loopwright.server import disk
 from loopwright.server.disk import PROBE, Disk, tried
-from tests.server.served import Served
+from tests.server.served import SECONDS, Served
 
 
 @pytest.fixture
 def forgetful(shared: Served, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
     """A server that tries whenever it is asked."""
     monkeypatch.setattr(disk, "KEPT_MS", 0)
+    monkeypatch.setattr(disk, "SECONDS", SECONDS)  # it may be slow, and is well all the same
     shared.call(lambda: setattr(shared.context.part(Disk), "_until", 0))
     yield shared
     monkeypatch.undo()
@@ -53,19 +54,22 @@ def test_it_is_not_tried_by_every_request(shared: Served, monkeypatch: pytest.Mo
         return "ok"
 
     monkeypatch.setattr(disk, "tried", counted)
+    monkeypatch.setattr(disk, "KEPT_MS", 600_000)  # however slow this machine is
     shared.call(lambda: setattr(shared.context.part(Disk), "_until", 0))
     for _ in range(5):
         assert shared("GET", "/readyz", token="").status == 200
     assert len(calls) == 1
+    shared.call(lambda: setattr(shared.context.part(Disk), "_until", 0))
 
 
 def test_a_disk_that_hangs(forgetful: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is told as slow in a bounded time, and nothing more is begun until the first is back."""
-    go, calls = threading.Event(), list[Path]()
+    begun, go, calls = threading.Event(), threading.Event(), list[Path]()
 
     def hanging(home: Path) -> str:
         calls.append(home)
-        go.wait(20)
+        begun.set()
+        go.wait(SECONDS)
         return "ok"
 
     monkeypatch.setattr(disk, "tried", hanging)
@@ -74,10 +78,11 @@ def test_a_disk_that_hangs(forgetful: Served, monkeypatch: pytest.MonkeyPatch) -
         for _ in range(3):
             told = forgetful("GET", "/readyz", token="")
             assert (told.status, told.json["parts"]["disk"]) == (503, "slow")
+        assert begun.wait(SECONDS)
         assert len(calls) == 1
     finally:
         go.set()
-    monkeypatch.setattr(disk, "SECONDS", 20.0)
+    monkeypatch.setattr(disk, "SECONDS", SECONDS)
     assert forgetful("GET", "/readyz", token="").status == 200
 
 

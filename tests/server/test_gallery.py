@@ -13,7 +13,7 @@ from loopwright.app.views.pictures import Picture
 from loopwright.ports import PICTURE
 from loopwright.server import gallery as room
 from loopwright.server.gallery import Gallery
-from tests.server.served import Served, served
+from tests.server.served import SECONDS, Served, served, wait_for
 
 
 @pytest.mark.item("inv-25", "inv-5")
@@ -55,7 +55,7 @@ def test_the_gallery_has_a_limit(own: Served) -> None:
         assert pictures[0] is not pictures[3]
         return [picture.seen for picture in pictures]
 
-    seen = asyncio.run_coroutine_threadsafe(look(), own.loop).result(10)
+    seen = asyncio.run_coroutine_threadsafe(look(), own.loop).result(SECONDS)
     assert seen[0] == seen[3] > 0
 
 
@@ -91,10 +91,8 @@ def test_a_long_run_is_kept_as_it_ended(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(room, "FOLLOW_SECONDS", 0.05)
     with served(tmp_path) as own:
         run, token = ended(own, 9), own.token
-        for _ in range(200):  # nobody looks at it, and yet it is kept
-            if own.call(lambda: own.context.cards.card(PICTURE, run)) is not None:
-                break
-            asyncio.run(asyncio.sleep(0.02))
+        # nobody looks at it, and yet it is kept
+        wait_for(lambda: own.call(lambda: own.context.cards.card(PICTURE, run)))
         shown = own("GET", f"/api/v1/runs/{run}/snapshot").json
         [line] = own("GET", "/api/v1/runs").json["runs"]
     with served(tmp_path) as own, monkeypatch.context() as blind:
@@ -122,10 +120,7 @@ def test_long_runs_of_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(room, "LONG", 20)
     with served(tmp_path) as own, monkeypatch.context() as blind:
         own.token = token
-        for _ in range(200):
-            if own.call(lambda: own.context.cards.card(PICTURE, run)) is not None:
-                break
-            asyncio.run(asyncio.sleep(0.02))
+        wait_for(lambda: own.call(lambda: own.context.cards.card(PICTURE, run)))
         assert own.call(lambda: own.context.cards.card(PICTURE, short)) is None
         blind.setattr(room, "Picture", no_picture)
         assert own("GET", f"/api/v1/runs/{run}/snapshot").json["iterations"] == 9
@@ -158,4 +153,4 @@ def test_nobody_reads_what_was_read(own: Served, monkeypatch: pytest.MonkeyPatch
             assert {picture.seen for picture in pictures} == {log.version(run)}
         assert read == list(range(1, log.version(run) + 1))
 
-    asyncio.run_coroutine_threadsafe(look(), own.loop).result(10)
+    asyncio.run_coroutine_threadsafe(look(), own.loop).result(SECONDS)

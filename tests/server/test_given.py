@@ -11,7 +11,7 @@ from loopwright.app.pruning import old_uploads, prune, prune_uploads
 from loopwright.app.uploads import FOLDER, STRAY_SECONDS, Uploads
 from loopwright.model.trackers import Item
 from loopwright.stores import trackers
-from tests.server.served import Reply, Served
+from tests.server.served import SECONDS, Reply, Served
 from tests.server.test_artifacts import give, kept, listed, tarred, zipped
 from tests.server.test_loops import start, until
 
@@ -56,7 +56,7 @@ def test_others_are_answered_meanwhile(
 
     def waits(self: object, given: object) -> object:
         begun.set()
-        assert answered.wait(10)
+        assert answered.wait(SECONDS)
         return real(self, given)
 
     monkeypatch.setattr(owner, where, waits)
@@ -66,11 +66,11 @@ def test_others_are_answered_meanwhile(
         target=lambda: replies.append(give(shared, run, data, unpack="true")), daemon=True
     )
     giving.start()
-    assert begun.wait(10)
+    assert begun.wait(SECONDS)
     assert shared("GET", "/healthz").status == 200
     assert shared("GET", f"/api/v1/runs/{run}").status == 200
     answered.set()
-    giving.join(10)
+    giving.join(SECONDS)
     assert [one.status for one in replies] == [201]
     assert len(listed(shared, run)) == 30
 

@@ -16,8 +16,7 @@ from loopwright.server import arrivals
 from loopwright.server.arrivals import Arrivals
 from loopwright.server.refusals import Refusal
 from tests.cli.conftest import Place, lw
-from tests.server.served import Reply, Served, served
-from tests.server.test_serving import wait_for
+from tests.server.served import SECONDS, Reply, Served, served, wait_for
 
 __all__ = ["lw"]
 BASE = "/api/v1/hooks"
@@ -189,10 +188,7 @@ def test_so_many_at_once(own: Served) -> None:
     own.until(first, "waiting")
     assert own("GET", f"/api/v1/runs/{second}").status == 404
     own("POST", f"/api/v1/runs/{first}/stop")
-    for _ in range(200):
-        if own("GET", f"/api/v1/runs/{second}").status == 200:
-            break
-        time.sleep(0.02)
+    wait_for(lambda: own("GET", f"/api/v1/runs/{second}").status == 200)
     own.until(second, "waiting")
 
 
@@ -207,7 +203,7 @@ def test_what_was_taken_is_started_after_a_crash(tmp_path: Path, crash: str) -> 
         assert hook is not None
         arrival = own.call(lambda: part.hooks.take(hook, "msg_1", "words"))
         if crash == "after the start":
-            asyncio.run_coroutine_threadsafe(part._start(hook, arrival), own.loop).result(9)
+            asyncio.run_coroutine_threadsafe(part._start(hook, arrival), own.loop).result(SECONDS)
     with served(tmp_path) as again:
         again.token = own.token
         again.until(arrival.run, "completed")
@@ -223,12 +219,8 @@ def test_a_definition_that_is_gone(own: Served) -> None:
     path = "/api/v1/definitions/triage"
     assert own("DELETE", path, headers={"If-Match": tag}).status == 204
     assert post(own, headers(secret)).status == 202
-    for _ in range(200):
-        problem = own("GET", BASE).json["hooks"][0]["problem"]
-        if problem:
-            break
-        time.sleep(0.02)
-    assert "no stored definition" in problem
+    wait_for(lambda: problem_of(own) is not None)
+    assert "no stored definition" in str(problem_of(own))
     assert runs(own) == []
 
 
@@ -326,10 +318,7 @@ def test_old_messages_are_forgotten(own: Served) -> None:
     run = post(own, headers(secret)).json["run"]
     own.until(run, "completed")
     part, cards = own.context.part(Arrivals), own.context.cards
-    for _ in range(200):
-        if own.call(lambda: cards.cards(ARRIVAL, owner="done/issues")):
-            break
-        time.sleep(0.02)
+    wait_for(lambda: own.call(lambda: cards.cards(ARRIVAL, owner="done/issues")))
     [card] = own.call(lambda: cards.cards(ARRIVAL))
     assert card.due is not None
     assert card.due > own.context.clock.now_ms() + 2 * 86_400_000

@@ -15,8 +15,7 @@ from loopwright.app.signing import is_signed
 from loopwright.errors import LoopwrightError
 from loopwright.server import outgoing
 from loopwright.server.outgoing import check_url, is_loopback
-from tests.server.served import Served, served
-from tests.server.test_serving import wait_for
+from tests.server.served import Served, served, wait_for
 
 BASE = "/api/v1/webhooks"
 

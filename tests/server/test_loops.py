@@ -5,19 +5,19 @@ import json
 import os
 import subprocess
 import sys
-import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 from mcp import ClientSession
 from mcp.client.stdio import StdioServerParameters, stdio_client
 
-from loopwright.app.pulse import LOOPS, TASKS
+from loopwright.app.pulse import LOOPS, TASKS, Pulse
 from loopwright.errors import StorageError
 from loopwright.server.context import Limits
-from tests.server.served import Reply, Served, served
+from tests.server.served import Reply, Served, served, wait_for
 from tests.server.talking import tab, talk
+from tests.server.test_events import Stream
 
 BASE = "/api/v1/loops"
 ROLES = ["plan", "coder", "reviewer"]
@@ -64,13 +64,27 @@ def start_count() -> int:
 
 def until(server: Served, loop: str, *statuses: str) -> Any:
     """Wait until a loop has one of these statuses."""
-    pause = threading.Event()
-    for _ in range(400):
-        found = server("GET", f"{BASE}/{loop}").json
-        if found["loop"]["status"] in statuses:
-            return found
-        pause.wait(0.02)
-    raise AssertionError(found)
+    found: list[Any] = []
+
+    def is_there() -> bool:
+        found[:] = [server("GET", f"{BASE}/{loop}").json]
+        return found[0]["loop"]["status"] in statuses
+
+    wait_for(is_there, lambda: found)
+    return found[0]
+
+
+def held_in(server: Served, iteration: int) -> tuple[str, Callable[[], None]]:
+    """An agent whose second round is approved, and which does nothing in one of them until it is
+    told to go on.
+    """
+    go = server.folder / f"go-{start_count()}"
+    program = go.with_suffix(".sh")
+    held = f'[ "$LOOPWRIGHT_ITERATION" = {iteration} ] && [ ! -e {go} ]'
+    said = '[ "$LOOPWRIGHT_ITERATION" = 1 ] && echo Rejected || echo APPROVED'
+    program.write_text(f"#!/bin/sh\ncat >/dev/null\nwhile {held}; do sleep 0.02; done\n{said}\n")
+    program.chmod(0o755)
+    return f"command:{program}", go.touch
 
 
 def refused(reply: Reply, status: int, code: str) -> None:
@@ -90,7 +104,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 @pytest.fixture
 def held(shared: Served) -> Iterator[str]:
     """A loop whose first stage takes its time; it is ended afterwards."""
-    loop = str(start(shared, "APPROVED", slow={"plan": 30})["loop"]["id"])
+    loop = str(start(shared, "APPROVED", slow={"plan": 600})["loop"]["id"])
     yield loop
     shared("POST", f"{BASE}/{loop}/stop")
 
@@ -183,7 +197,7 @@ def test_refusals_have_one_shape(shared: Served) -> None:
 
 
 @pytest.mark.item("coqui-18", "coqui-57")
-def test_health(shared: Served) -> None:
+def test_health(shared: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     """Anybody may ask; whatever last went round more than 15 s ago is not ready."""
 
     def managers() -> Any:
@@ -193,13 +207,16 @@ def test_health(shared: Served) -> None:
     assert (told["status"], len(told["workspace_id"])) == ("ok", 16)
     assert all(one["ready"] for one in managers().values())
     pulse, now = shared.context.pulse, shared.context.clock.now_ms()
+    monkeypatch.setattr(Pulse, "beat", lambda *_: None)  # else it beats while we look
     beats = dict(pulse.beats)
     pulse.beats[LOOPS] = now - 16_000
     found = managers()
     assert (found["loops"]["ready"], found["tasks"]["ready"]) == (False, True)
     assert shared("GET", "/readyz", token="").status == 503
-    pulse.beats[LOOPS] = now - 14_000
+    pulse.beats[LOOPS] = shared.context.clock.now_ms()
     assert managers()["loops"]["ready"]
+    assert pulse.is_ready(LOOPS, pulse.beats[LOOPS] + 15_000)
+    assert not pulse.is_ready(LOOPS, pulse.beats[LOOPS] + 15_001)
     pulse.beats |= beats
     assert pulse.is_ready("young", pulse.began + 9_999)
     assert not pulse.is_ready("young", pulse.began + 10_000)
@@ -214,8 +231,9 @@ def test_lists(shared: Served, held: str) -> None:
     """By status; `active` counts what is running and nothing else."""
     done = start(shared, "APPROVED", session_id=shared("POST", "/api/v1/sessions", {}).json["id"])
     until(shared, done["loop"]["id"], "completed")
-    told = shared("GET", f"{BASE}?status=running").json
-    assert [one["id"] for one in told["loops"]] == [held]
+    running = f"{BASE}?status=running"  # loops of other tests may be at their last stage
+    wait_for(lambda: [one["id"] for one in shared("GET", running).json["loops"]] == [held])
+    told = shared("GET", running).json
     assert (told["count"], told["active"]) == (1, 1)
     ended = shared("GET", f"{BASE}?status=completed").json
     assert done["loop"]["id"] in [one["id"] for one in ended["loops"]]
@@ -317,7 +335,8 @@ def test_steering(shared: Served, held: str) -> None:
 @pytest.mark.item("coqui-54")
 def test_changes_under_way(shared: Served) -> None:
     """Goal, cap, metadata and labels; what is no change is refused, and so is a change too late."""
-    loop = start(shared, "Rejected", "APPROVED", slow={"plan": 0.3})["loop"]["id"]
+    program, go_on = held_in(shared, 1)
+    loop = start(shared, agent=program)["loop"]["id"]
     place = f"{BASE}/{loop}"
     change = {
         "goal": "Build a faster cache",
@@ -343,6 +362,7 @@ def test_changes_under_way(shared: Served) -> None:
     ]
     for body, code in bad:
         refused(shared("PATCH", place, body), 400, code)
+    go_on()
     until(shared, loop, "completed")
     refused(shared("PATCH", place, {"goal": "later"}), 409, "conflict")
     refused(shared("PATCH", f"{BASE}/none", {"goal": "later"}), 404, "not_found")
@@ -351,12 +371,13 @@ def test_changes_under_way(shared: Served) -> None:
 @pytest.mark.item("coqui-54")
 def test_a_cap_below_what_was_begun(shared: Served) -> None:
     """Nobody can have made fewer rounds than they have."""
-    loop = start(shared, "Rejected", "APPROVED", slow={"reviewer": 0.3})["loop"]["id"]
-    pause = threading.Event()
-    while shared("GET", f"{BASE}/{loop}").json["iteration"]["iteration_number"] < 2:
-        pause.wait(0.02)
-    refused(shared("PATCH", f"{BASE}/{loop}", {"max_iterations": 1}), 409, "conflict")
-    assert shared("PATCH", f"{BASE}/{loop}", {"max_iterations": 2}).status == 200
+    program, go_on = held_in(shared, 2)
+    loop = start(shared, agent=program)["loop"]["id"]
+    place = f"{BASE}/{loop}"
+    wait_for(lambda: shared("GET", place).json["iteration"]["iteration_number"] == 2)
+    refused(shared("PATCH", place, {"max_iterations": 1}), 409, "conflict")
+    assert shared("PATCH", place, {"max_iterations": 2}).status == 200
+    go_on()
     until(shared, loop, "completed")
 
 
@@ -370,8 +391,12 @@ def test_a_failed_loop_is_tried_again_or_goes_on_without_the_stage(shared: Serve
     assert (told.status, told.json["id"]) == (200, loop)
     until(shared, loop, "failed")
     assert shared("POST", f"{BASE}/{loop}/skip-stage").status == 200
-    left_out = shared("GET", f"{BASE}/{loop}/history").json["history"][1]["stages"][2]
-    assert left_out["status"] == "completed"
+
+    def is_left_out() -> bool:
+        stages = shared("GET", f"{BASE}/{loop}/history").json["history"][1]["stages"]
+        return bool(stages[2]["status"] == "completed")
+
+    wait_for(is_left_out)
     done = start(shared, "APPROVED")["loop"]["id"]
     until(shared, done, "completed")
     refused(shared("POST", f"{BASE}/{done}/skip-stage"), 409, "conflict")
@@ -557,16 +582,10 @@ def test_events(shared: Served) -> None:
 @pytest.mark.item("coqui-69")
 def test_events_of_a_loop_that_is_deleted(shared: Served, held: str) -> None:
     """Whoever listens is told that it is over."""
-    got: list[bytes] = []
-    listener = threading.Thread(
-        target=lambda: got.append(shared("GET", f"{BASE}/{held}/events").body)
-    )
-    listener.start()
-    shared("POST", f"{BASE}/{held}/stop")
-    shared("DELETE", f"{BASE}/{held}")
-    listener.join(10)
-    last = frames(got[0])[-1] if got else None
-    assert last is not None
+    with Stream(shared, held, BASE) as listening:
+        shared("POST", f"{BASE}/{held}/stop")
+        shared("DELETE", f"{BASE}/{held}")
+        last = frames(listening.reply.read())[-1]
     assert (last[0], last[1]["status"]) == ("done", "cancelled")
 
 

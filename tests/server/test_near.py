@@ -9,13 +9,14 @@ import signal
 import socket
 import stat
 import subprocess
-import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from loopwright.app import reaching as reaching_room
 from loopwright.app import served as served_room
 from loopwright.app.home_line import (
     PROTOCOL,
@@ -37,13 +38,14 @@ from loopwright.app.settings import Settings
 from loopwright.app.wiring import near
 from loopwright.errors import Conflict, LoopwrightError, NotFound, StorageError
 from loopwright.ports import Delta
+from loopwright.server import holding as holding_room
 from loopwright.server import home_door as door_room
 from loopwright.server import serving as serving_room
 from loopwright.server.holding import announce, holding
 from loopwright.testing.wires import Call, Turn
 from tests.cli.conftest import MODEL, Place, Serve, lw, serve, until
 from tests.cli.terminal import COMMAND
-from tests.server.served import Served, served
+from tests.server.served import SECONDS, Served, served
 from tests.server.test_serving import Process, serving
 
 __all__ = ["lw", "serve"]
@@ -135,7 +137,8 @@ def test_relative_paths_are_those_of_the_command(lw: Place, server: Served) -> N
 
 def test_what_agents_say_is_shown_as_they_say_it(lw: Place, server: Served) -> None:
     """At a prompt the lines of an agent come before its pass has ended."""
-    lw.write("agent.sh", "#!/bin/sh\ncat >/dev/null\necho early\nsleep 1\necho late\n").chmod(0o755)
+    code = "cat >/dev/null\necho early\nwhile [ ! -e go ]; do sleep 0.05; done\necho late\n"
+    lw.write("agent.sh", f"#!/bin/sh\n{code}").chmod(0o755)
     process = subprocess.Popen(
         [*COMMAND, "repl", "--agent", "command:./agent.sh"],
         stdin=subprocess.PIPE,
@@ -156,10 +159,11 @@ def test_what_agents_say_is_shown_as_they_say_it(lw: Place, server: Served) -> N
             break
     running = [row.run for row in server.context.here.log.rows(statuses=("running",))]
     assert len(running) == 1, seen
+    (lw.folder / "go").touch()
     process.stdin.close()
     rest = process.stdout.read()
     process.stdout.close()
-    assert process.wait(20) == 0
+    assert process.wait(SECONDS) == 0
     assert "late" in rest
 
 
@@ -294,7 +298,7 @@ def test_a_run_of_a_third_process_is_left_alone(lw: Place, server: Served) -> No
         assert f"is driven by process {process.pid}" in told.err
     finally:
         process.terminate()
-        process.communicate(timeout=20)
+        process.communicate(timeout=SECONDS)
 
 
 def test_what_the_server_cannot_take_up(
@@ -332,7 +336,7 @@ def stepping(lw: Place) -> list[str]:
 
 def finish(lw: Place, process: "subprocess.Popen[bytes]") -> tuple[dict[str, Any], str]:
     (lw.folder / "go").touch()
-    out, err = process.communicate(timeout=40)
+    out, err = process.communicate(timeout=SECONDS)
     assert process.returncode == 0, err
     return json.loads(out), err.decode()
 
@@ -343,7 +347,7 @@ def started(lw: Place, place: Process) -> "subprocess.Popen[bytes]":
     [item] = lw("ls", "--json").json["runs"]
     if item["driver"] != place.process.pid:
         process.kill()
-        raise AssertionError(process.communicate(timeout=20)[1])
+        raise AssertionError(process.communicate(timeout=SECONDS)[1])
     return process
 
 
@@ -397,7 +401,7 @@ def test_the_command_is_killed(lw: Place, tmp_path: Path) -> None:
     with serving(tmp_path) as place:
         process = started(lw, place)
         process.kill()
-        process.communicate(timeout=20)
+        process.communicate(timeout=SECONDS)
         (lw.folder / "go").touch()
         until(lambda: lw("ls", "--json").json["runs"][0]["status"] == "completed")
 
@@ -407,7 +411,7 @@ def test_a_command_that_is_told_to_leave(lw: Place, tmp_path: Path) -> None:
     with serving(tmp_path) as place:
         process = started(lw, place)
         process.terminate()
-        _, err = process.communicate(timeout=20)
+        _, err = process.communicate(timeout=SECONDS)
         assert process.returncode == 128 + signal.SIGTERM
         assert b"it goes on at the server" in err
         (lw.folder / "go").touch()
@@ -419,7 +423,13 @@ def test_two_commands_watch_and_the_server_is_killed(lw: Place, tmp_path: Path) 
     with serving(tmp_path) as place:
         first = started(lw, place)
         second = lw.start("resume", "last", "--json")
-        until(lambda: WORDS.encode() in _said(second))
+        said = bytearray()
+
+        def is_said() -> bool:
+            said.extend(_said(second))
+            return WORDS.encode() in said
+
+        until(is_said)
         assert place.end(signal.SIGKILL) == -signal.SIGKILL
     pids = (first.pid, second.pid)
     until(lambda: lw("ls", "--json").json["runs"][0]["driver"] in pids)
@@ -448,7 +458,7 @@ def test_ctrl_c_lets_the_pass_come_to_its_end(lw: Place, tmp_path: Path) -> None
         until(lambda: lw("ls", "--json").json["runs"][0]["status"] == "paused")
         assert process.poll() is None
         (lw.folder / "go").touch()
-        _, err = process.communicate(timeout=20)
+        _, err = process.communicate(timeout=SECONDS)
         assert process.returncode == 128 + signal.SIGINT, err
         [item] = lw("ls", "--json").json["runs"]
         assert (item["status"], item["iterations"]) == ("paused", 1)
@@ -460,7 +470,7 @@ def test_left_by_a_command_that_drove_itself(lw: Place, server: Served) -> None:
     process = lw.start(*stepping(lw), "--here")
     until((lw.folder / "begun").exists)
     process.terminate()
-    _, err = process.communicate(timeout=20)
+    _, err = process.communicate(timeout=SECONDS)
     assert b"the server of this home takes it up in a moment" in err
     (lw.folder / "go").touch()
     until(lambda: lw("ls", "--json").json["runs"][0]["status"] == "completed")
@@ -473,7 +483,7 @@ def test_leaving_when_the_server_has_just_gone(lw: Place, tmp_path: Path) -> Non
         place.end(signal.SIGKILL)
         until(lambda: lw("ls", "--json").json["runs"][0]["left_behind"])
         process.terminate()
-        _, err = process.communicate(timeout=20)
+        _, err = process.communicate(timeout=SECONDS)
     assert b"goes on at the server" not in err
     assert b"takes it up again" in err
 
@@ -552,7 +562,7 @@ def test_no_more_commands_than_a_server_can_hold(
     monkeypatch.setattr(door_room, "MOST", 1)
     with socket.socket(socket.AF_UNIX) as one, socket.socket(socket.AF_UNIX) as other:
         for sock in (one, other):
-            sock.settimeout(10)
+            sock.settimeout(SECONDS)
             sock.connect(str(tmp_path / "home" / SOCKET))
         assert b"hello" in one.recv(1_000)
         assert other.recv(1_000) == b""
@@ -577,8 +587,12 @@ def test_one_that_is_just_starting(tmp_path: Path) -> None:
     ],
     ids=["another version", "another message", "no message", "nothing"],
 )
-def test_one_that_speaks_otherwise(tmp_path: Path, first: bytes, words: str) -> None:
-    """It is left out, with the reason."""
+def test_one_that_speaks_otherwise(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: bytes, words: str
+) -> None:
+    """It is left out, with the reason; one that hangs up is tried again while there is time."""
+    moments = iter([0.0, 0.0, 0.1, 0.1, SECONDS + 1.0])
+    monkeypatch.setattr(reaching_room, "time", SimpleNamespace(monotonic=lambda: next(moments)))
 
     async def answered() -> list[str]:
         said: list[str] = []
@@ -590,7 +604,7 @@ def test_one_that_speaks_otherwise(tmp_path: Path, first: bytes, words: str) -> 
         with socket_path(tmp_path) as path:
             other = await asyncio.start_unix_server(speak, path)
         async with other:
-            assert await reach(Settings(home=tmp_path), said.append, seconds=0.3) is None
+            assert await reach(Settings(home=tmp_path), said.append, seconds=SECONDS) is None
         return said
 
     with holding(tmp_path) as handle:
@@ -630,7 +644,7 @@ def test_only_the_owner_of_the_home(
 def test_nonsense_on_the_line(tmp_path: Path, lw: Place, server: Served, data: bytes) -> None:
     """Whoever talks nonsense is hung up on; nobody else notices."""
     with socket.socket(socket.AF_UNIX) as sock:
-        sock.settimeout(10)
+        sock.settimeout(SECONDS)
         sock.connect(str(tmp_path / "home" / SOCKET))
         assert b"hello" in sock.recv(1_000)
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
@@ -642,7 +656,7 @@ def test_nonsense_on_the_line(tmp_path: Path, lw: Place, server: Served, data: b
 def test_a_run_that_does_not_exist(tmp_path: Path, server: Served) -> None:
     """It is refused by name, and the line stays."""
     with socket.socket(socket.AF_UNIX) as sock, sock.makefile("rb") as lines:
-        sock.settimeout(10)
+        sock.settimeout(SECONDS)
         sock.connect(str(tmp_path / "home" / SOCKET))
         assert b"hello" in lines.readline()
         for name in ("run_nope", "../x", ""):
@@ -709,11 +723,15 @@ def test_troubles_of_the_server_are_told(lw: Place, server: Served, tmp_path: Pa
     assert asyncio.run(heard()) == ["full"]
 
 
-def test_looking_for_a_server_keeps_none_from_starting(tmp_path: Path) -> None:
+def test_looking_for_a_server_keeps_none_from_starting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Whoever looks has the lock for a moment; a server that starts then waits for that moment."""
     (tmp_path / RECORD).touch()
     looking = os.open(tmp_path / RECORD, os.O_RDONLY)
     fcntl.flock(looking, fcntl.LOCK_SH)
-    threading.Timer(0.1, os.close, [looking]).start()
+    moments = iter([lambda: None, lambda: os.close(looking)])
+    monkeypatch.setattr(holding_room.time, "sleep", lambda _: next(moments)())
     with holding(tmp_path):
         assert held_by(tmp_path) is not None
+    assert next(moments, None) is None

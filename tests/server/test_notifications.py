@@ -1,7 +1,6 @@
 """Notifications: kept, listed, read, and told to whoever was away; nothing twice."""
 
 import json
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from loopwright.app.wiring import open_log
 from loopwright.server.context import Limits
 from loopwright.server.notices import KEPT_MS, SEEN, Notice, Notices, notice_id
 from loopwright.server.noticing import Noticing
-from tests.server.served import Served, served
+from tests.server.served import Served, served, wait_for
 from tests.server.talking import tab, talk
 from tests.server.test_loops import start, until
 
@@ -38,13 +37,14 @@ def about(server: Served, run: str, more: str = "") -> list[Any]:
 
 def when(server: Served, run: str, kind: str, token: str | None = None) -> list[Any]:
     """The notices of a run once there is one of a kind."""
-    pause = threading.Event()
-    for _ in range(400):
-        found = about(server, run)
-        if kind in [one["kind"] for one in found]:
-            return found
-        pause.wait(0.02)
-    raise AssertionError(found)
+    found: list[Any] = []
+
+    def is_there() -> bool:
+        found[:] = about(server, run)
+        return kind in [one["kind"] for one in found]
+
+    wait_for(is_there, lambda: found)
+    return found
 
 
 @pytest.mark.item("coqui-60", "coqui-34")

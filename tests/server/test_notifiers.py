@@ -1,7 +1,6 @@
 """Notifiers of the settings: a channel in Slack's format and commands; links that decide once."""
 
 import json
-import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -21,7 +20,7 @@ from loopwright.server import notifying
 from loopwright.server.channels import SettingsChannels, idle_channels
 from loopwright.server.notifying import run_command, slack_text
 from loopwright.server.sending import send
-from tests.server.served import Reply, Served, served
+from tests.server.served import Reply, Served, served, wait_for
 from tests.server.test_webhooks import World, world
 
 __all__ = ["world"]
@@ -37,13 +36,15 @@ def teller(folder: Path, code: str = "cat >> told.jsonl") -> tuple[str, ...]:
 
 def told(folder: Path, count: int) -> list[Any]:
     """What a command was given, once there is so much of it."""
-    file = folder / "told.jsonl"
-    for _ in range(500):
-        lines = file.read_text().splitlines() if file.exists() else []
-        if len(lines) >= count:
-            return [json.loads(line) for line in lines]
-        time.sleep(0.02)
-    raise AssertionError(f"{len(lines)} of {count} were told")
+    file, lines = folder / "told.jsonl", list[str]()
+
+    def is_there() -> bool:
+        text = file.read_text() if file.exists() else ""
+        lines[:] = text[: text.rfind("\n") + 1].splitlines()  # one may be written just now
+        return len(lines) >= count
+
+    wait_for(is_there, lambda: f"{len(lines)} of {count} were told")
+    return [json.loads(line) for line in lines]
 
 
 def channels(world: World, home: Path, **more: Any) -> None:
@@ -224,13 +225,15 @@ def told_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 def link(own: Served) -> tuple[str, str]:
     """A run that waits, and the code of the link that was sent."""
     run, _ = own.gated()
-    for _ in range(100):
-        for one in told(own.folder, 1):
-            if one["data"]["run"] == run:
-                assert one["link"].startswith(f"http://127.0.0.1:{own.port}/decide#")
-                return run, one["link"].partition("#")[2]
-        time.sleep(0.05)
-    raise AssertionError("nobody was told")
+    found: list[Any] = []
+
+    def is_told() -> bool:
+        found[:] = [one for one in told(own.folder, 1) if one["data"]["run"] == run]
+        return bool(found)
+
+    wait_for(is_told, lambda: "nobody was told")
+    assert found[0]["link"].startswith(f"http://127.0.0.1:{own.port}/decide#")
+    return run, found[0]["link"].partition("#")[2]
 
 
 def use(own: Served, code: str, decision: str = "look", **more: str) -> Reply:

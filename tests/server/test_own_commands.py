@@ -11,9 +11,8 @@ import pytest
 
 from loopwright.server import outgoing
 from tests.cli.conftest import Place, Told, lw
-from tests.server.served import Served, served
+from tests.server.served import Served, served, wait_for
 from tests.server.test_loopback import Receiver, receiver
-from tests.server.test_serving import wait_for
 
 __all__ = ["lw", "receiver"]
 Say = Callable[..., Told]

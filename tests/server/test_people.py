@@ -243,6 +243,7 @@ def test_a_closed_account(own: Served) -> None:
     assert own("GET", "/api/v1/me", token=text).status == 401
 
 
+@pytest.mark.usefixtures("full_once")
 @pytest.mark.item("G1")
 def test_wrong_passwords(own: Served) -> None:
     """An unknown name and a wrong password are told alike; the sixth try has to wait."""

@@ -17,7 +17,7 @@ import pytest
 from loopwright.kernel.facts import AnyFact
 from loopwright.kernel.fold import fold
 from loopwright.testing.picture import picture
-from tests.server.served import Served, served
+from tests.server.served import SECONDS, Served, served
 from tests.server.talking import Tab, tab, talk
 from tests.server.test_assistants import people
 from tests.server.test_serving import serving
@@ -112,7 +112,7 @@ async def dropped(own: Served, follower: Follower, place: int, token: str) -> No
     one = Tab()
     auth = {"token": token}
     where = f"http://127.0.0.1:{own.port}"
-    await one.client.connect(where, auth=auth, transports=["websocket"])
+    await one.client.connect(where, auth=auth, transports=["websocket"], wait_timeout=SECONDS)
     await follower.follow(one, place)
     assert follower.seq == place
     one.client.eio.ws._response.connection.transport.abort()

@@ -9,7 +9,7 @@ import pytest
 
 from loopwright.app.service import Start
 from loopwright.server.repeating import Repeating
-from tests.server.served import Reply, Served, served
+from tests.server.served import SECONDS, Reply, Served, served
 from tests.server.test_assistants import people
 
 RUNS = "/api/v1/runs"
@@ -111,7 +111,7 @@ def test_the_second_waits_while_the_first_is_at_work(
     async def slow(what: Start) -> str:
         calls.append(what)
         begun.set()
-        await asyncio.to_thread(go_on.wait, 10)
+        await asyncio.to_thread(go_on.wait, SECONDS)
         return await start(what)
 
     monkeypatch.setattr(service, "start", slow)
@@ -119,7 +119,7 @@ def test_the_second_waits_while_the_first_is_at_work(
     key = {"Idempotency-Key": "slow-1"}
     with ThreadPoolExecutor(1) as one:
         first = one.submit(lambda: shared("POST", LOOPS, body, headers=key))
-        assert begun.wait(10)
+        assert begun.wait(SECONDS)
         second = shared("POST", LOOPS, body, headers=key)
         go_on.set()
         assert first.result().status == 201

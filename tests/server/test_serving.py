@@ -26,7 +26,7 @@ from loopwright.server.context import Serving
 from loopwright.server.holding import announce, holding
 from loopwright.server.serving import serve
 from loopwright.stores import open_sqlite_log
-from tests.server.served import Served, served
+from tests.server.served import SECONDS, Served, served, wait_for
 
 COMMAND = [sys.executable, "-m", "loopwright"]
 
@@ -62,7 +62,7 @@ class Process:
 
     def end(self, number: int) -> int:
         self.process.send_signal(number)
-        self.process.communicate(timeout=20)
+        self.process.communicate(timeout=SECONDS)
         return self.process.returncode
 
 
@@ -74,7 +74,7 @@ def serving(folder: Path, *args: str, token: str = "") -> Iterator[Process]:
     finally:
         if one.process.poll() is None:
             one.process.kill()
-        one.process.communicate(timeout=20)
+        one.process.communicate(timeout=SECONDS)
 
 
 def test_whoever_looks_finds_the_server_of_a_home(tmp_path: Path) -> None:
@@ -146,7 +146,7 @@ def at_work(folder: Path, agents: int) -> list[int]:
 
 def are_gone(pids: list[int]) -> None:
     """None of them lives any more. Who was killed just now may need a moment to be gone."""
-    wait_for(lambda: not any(map(is_alive, pids)), 3.0)
+    wait_for(lambda: not any(map(is_alive, pids)))
 
 
 @pytest.mark.usefixtures("tidy")
@@ -231,7 +231,7 @@ def half_asked(ask: Served, body: bytes) -> Iterator[socket.socket]:
         f"POST /api/v1/runs HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {ask.token}\r\n"
         f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
     )
-    with socket.create_connection(("127.0.0.1", ask.port), timeout=20) as line:
+    with socket.create_connection(("127.0.0.1", ask.port), timeout=SECONDS) as line:
         line.sendall(head.encode() + body[:-1])
         assert ask("GET", "/healthz").status == 200  # so that one was taken before
         yield line
@@ -240,7 +240,7 @@ def half_asked(ask: Served, body: bytes) -> Iterator[socket.socket]:
 def is_draining(port: int) -> bool:
     """Whether nobody is let in any more."""
     try:
-        socket.create_connection(("127.0.0.1", port), timeout=5).close()
+        socket.create_connection(("127.0.0.1", port), timeout=SECONDS).close()
     except ConnectionError:
         return True
     return False
@@ -268,7 +268,7 @@ def test_draining(tmp_path: Path) -> None:
             told = json.loads(reply.read())
         assert (reply.status, reply.headers["retry-after"]) == (503, "5")
         assert told["type"] == "urn:loopwright:problem:draining"
-        one.process.communicate(timeout=20)
+        one.process.communicate(timeout=SECONDS)
         assert one.process.returncode == 0
         assert time.monotonic() - began < 10
         are_gone(left)
@@ -288,9 +288,8 @@ def test_a_second_signal(tmp_path: Path) -> None:
             one.process.send_signal(signal.SIGTERM)
             wait_for(lambda: is_draining(one.ask.port))
             assert one.process.poll() is None
-            began = time.monotonic()
+            # Had it waited for the request, this would be 0.
             assert one.end(signal.SIGINT) == 128 + signal.SIGINT
-            assert time.monotonic() - began < 2
         are_gone(left)
 
 
@@ -314,7 +313,7 @@ def test_what_another_process_leaves_behind(
         time.sleep(0.2)  # it is looked at meanwhile, and left alone as long as it is driven
         assert all(map(is_alive, left))
         driver.kill()
-        driver.wait(20)
+        driver.wait(SECONDS)
         are_gone(left)
         (tmp_path / "a.txt.go").touch()
         assert own.until(listed["run"], "completed")["iterations"] == 2
@@ -365,14 +364,6 @@ def test_an_address_that_others_can_reach(tmp_path: Path, host: str) -> None:
     assert code == 6
     assert "loopwright user add" in said
     assert "--tls-cert" in said
-
-
-def wait_for(holds: object, seconds: float = 20.0) -> None:
-    end = time.monotonic() + seconds
-    assert callable(holds)
-    while not holds():
-        assert time.monotonic() < end, "it never came to that"
-        time.sleep(0.02)
 
 
 def is_alive(pid: int) -> bool:

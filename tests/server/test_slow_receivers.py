@@ -16,12 +16,14 @@ import pytest
 from loopwright.server import lanes, sending, webhooks
 from loopwright.server.outgoing import Target
 from loopwright.server.sending import send
-from tests.server.test_serving import is_alive, serving, wait_for
+from tests.server.served import SECONDS, wait_for
+from tests.server.test_serving import is_alive, serving
 from tests.server.test_webhooks import World, world
 
 __all__ = ["world"]
 OK = b"HTTP/1.1 200 OK\r\n"
-PATIENCE_S = 6.0  # so that a test that fails comes to an end
+PATIENCE_S = 40.0  # so that a test that fails comes to an end
+IN_TIME_S = 10.0  # whoever waits for more than they may waits for longer
 Say = Callable[[socket.socket, threading.Event], None]
 
 
@@ -46,7 +48,7 @@ def receiver(say: Say, scheme: str = "http") -> Iterator[Target]:
     """Somebody on this machine who answers in a way of their own."""
     over = threading.Event()
     with socket.create_server(("127.0.0.1", 0)) as door:
-        door.settimeout(10)
+        door.settimeout(SECONDS)
 
         def work() -> None:
             with contextlib.suppress(OSError):
@@ -63,7 +65,7 @@ def receiver(say: Say, scheme: str = "http") -> Iterator[Target]:
             )
         finally:
             over.set()
-            thread.join(10)
+            thread.join(SECONDS)
 
 
 @pytest.mark.item("H6")
@@ -86,7 +88,7 @@ def test_one_time_for_all_of_it(say: Say, scheme: str, monkeypatch: pytest.Monke
         began = time.monotonic()
         with pytest.raises(TimeoutError):
             send(target, {}, b"{}")
-        assert time.monotonic() - began < 4
+        assert time.monotonic() - began < IN_TIME_S
 
 
 def test_who_does_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,7 +98,7 @@ def test_who_does_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
         began = time.monotonic()
         with pytest.raises(TimeoutError):
             send(target, {}, b"x" * 30_000_000)
-        assert time.monotonic() - began < 4
+        assert time.monotonic() - began < IN_TIME_S
 
 
 def endless(line: socket.socket, over: threading.Event) -> None:
@@ -108,7 +110,7 @@ def endless(line: socket.socket, over: threading.Event) -> None:
 
 @pytest.mark.parametrize(
     ("say", "rest"),
-    [pytest.param(endless, 5.0, id="fast"), pytest.param(dripping(OK + b"\r\n"), 0.2, id="slow")],
+    [pytest.param(endless, 60.0, id="fast"), pytest.param(dripping(OK + b"\r\n"), 0.2, id="slow")],
 )
 def test_an_answer_that_never_ends(say: Say, rest: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """The status is the answer; of what follows a little is read, and for a moment."""
@@ -117,7 +119,7 @@ def test_an_answer_that_never_ends(say: Say, rest: float, monkeypatch: pytest.Mo
     with receiver(say) as target:
         began = time.monotonic()
         assert send(target, {}, b"{}") == 200
-        assert time.monotonic() - began < 4
+        assert time.monotonic() - began < IN_TIME_S
 
 
 class Slow:
@@ -137,7 +139,7 @@ class Slow:
                 self.now[name] += 1
                 self.most[name] = max(self.most[name], self.now[name])
         if target.host.startswith("slow"):
-            assert self.free.wait(20)
+            assert self.free.wait(SECONDS)
         with self._lock:
             self.now -= Counter([target.host, "all"])
         return 200
@@ -155,11 +157,11 @@ def slow(monkeypatch: pytest.MonkeyPatch) -> Iterator[Slow]:
 
 
 async def until(holds: Callable[[], bool]) -> None:
-    for _ in range(1_000):
-        if holds():
-            return
-        await asyncio.sleep(0.01)
-    raise AssertionError("it never came to that")
+    async with asyncio.timeout(SECONDS):
+        while True:
+            if holds():
+                return
+            await asyncio.sleep(0.01)
 
 
 @pytest.mark.item("H6")
@@ -266,7 +268,7 @@ def test_the_end_waits_for_no_receiver(tmp_path: Path) -> None:
     (tmp_path / "tell.sh").write_text(f"#!/bin/sh\nsleep 300 &\necho $! > {tmp_path}/pid\nwait\n")
     (tmp_path / "tell.sh").chmod(0o755)
     with socket.create_server(("127.0.0.1", 0)) as deaf:
-        deaf.settimeout(20)
+        deaf.settimeout(SECONDS)
         (tmp_path / "loopwright.toml").write_text(
             f'[notify.deaf]\nslack = "http://127.0.0.1:{deaf.getsockname()[1]}/"\n'
             "allow_private = true\n"
@@ -282,4 +284,4 @@ def test_the_end_waits_for_no_receiver(tmp_path: Path) -> None:
             assert one.end(signal.SIGTERM) == 0
             assert time.monotonic() - began < 6
             line.close()
-    wait_for(lambda: not is_alive(pid), 3.0)
+    wait_for(lambda: not is_alive(pid))

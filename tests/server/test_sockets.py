@@ -3,6 +3,7 @@
 import asyncio
 import json
 import socket
+import threading
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import socketio
 
 from loopwright.app.passwords import hashed
 from loopwright.server.context import Limits
+from loopwright.server.sockets.door import Sockets
 from tests.server.served import SECONDS, Served, served
 from tests.server.talking import Tab, tab, talk
 from tests.server.test_assistants import BASE, STAYS, made, people, status
@@ -394,6 +396,7 @@ def test_odd_events(shared: Served) -> None:
     assert status(shared, agent)["run"] is None
 
 
+@pytest.mark.usefixtures("full_once")
 @pytest.mark.item("F7")
 def test_too_much_is_cut_off(tmp_path: Path) -> None:
     """A huge message and a flood of small ones end the connection; others do not notice."""
@@ -402,14 +405,14 @@ def test_too_much_is_cut_off(tmp_path: Path) -> None:
         async with tab(own) as good:
             async with tab(own) as huge:
                 await huge.client.emit("loop:start", {"agentId": "x" * 5_000_000, "message": "x"})
-                async with asyncio.timeout(10):
+                async with asyncio.timeout(SECONDS):
                     await huge.client.wait()
                 assert not huge.client.connected
             async with tab(own) as flood:
                 for _ in range(1_000):
                     if flood.client.connected:
                         await flood.client.emit("unsubscribe", {"run": "x"})
-                async with asyncio.timeout(10):
+                async with asyncio.timeout(SECONDS):
                     await flood.client.wait()
             assert (await good.say("unsubscribe", {"run": "x"}))["ok"]
 
@@ -417,14 +420,27 @@ def test_too_much_is_cut_off(tmp_path: Path) -> None:
         talk(go(own))
 
 
+@pytest.fixture
+def denied(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """Lines are looked through from then on: what is said before is answered, however slowly."""
+    event, look = threading.Event(), Sockets._shut_out
+
+    async def after(self: Sockets) -> None:
+        if event.is_set():
+            await look(self)
+
+    monkeypatch.setattr(Sockets, "_shut_out", after)
+    return event
+
+
 @pytest.mark.item("F9")
-def test_somebody_who_is_shut_out(tmp_path: Path) -> None:
+def test_somebody_who_is_shut_out(tmp_path: Path, denied: threading.Event) -> None:
     """Once their token is revoked the next event is denied, and the line is closed."""
     with served(tmp_path, limits=Limits(recheck_seconds=0.2)) as own:
-        _shut_out(own)
+        _shut_out(own, denied)
 
 
-def _shut_out(own: Served) -> None:
+def _shut_out(own: Served, denied: threading.Event) -> None:
     agent, editor = made(own), people(own, "editor")
 
     async def go() -> None:
@@ -432,7 +448,8 @@ def _shut_out(own: Served) -> None:
             own.context.access.revoke(editor.split("_")[1], by="test")
             answer = await one.say("loop:start", {"agentId": agent, "message": "x"})
             assert answer["ok"] is False
-            async with asyncio.timeout(5):
+            denied.set()
+            async with asyncio.timeout(SECONDS):
                 await silent.client.wait()
 
     talk(go())
@@ -444,7 +461,9 @@ LESS: list[dict[str, Any]] = [{"role": "viewer"}, {"active": False}]
 
 @pytest.mark.item("F9")
 @pytest.mark.parametrize("less", LESS, ids=["demoted", "closed"])
-def test_a_follower_whose_role_is_taken_away(tmp_path: Path, less: dict[str, Any]) -> None:
+def test_a_follower_whose_role_is_taken_away(
+    tmp_path: Path, less: dict[str, Any], denied: threading.Event
+) -> None:
     """While they follow a run, by a session and by a token: the next event is denied, the lines are
     closed within five seconds, and nothing more of the run is told.
     """
@@ -474,7 +493,8 @@ def test_a_follower_whose_role_is_taken_away(tmp_path: Path, less: dict[str, Any
                 own.call(lambda: known.change("ann", by="test", **less))
                 answer = await says.say("loop:start", {"agentId": agent, "message": "x"})
                 assert (answer["ok"], answer["code"]) == (False, "gone")
-                async with asyncio.timeout(5):
+                denied.set()
+                async with asyncio.timeout(SECONDS):
                     await asyncio.gather(*(one.client.wait() for one in lines))
                 await asyncio.to_thread(own, "POST", f"/api/v1/gates/{gate}/approve", {})
                 await other.until(lambda: "run.finished" in str(other.got))

@@ -13,7 +13,7 @@ import pytest
 
 from loopwright.app.leaving import LEASH
 from loopwright.ports import Append
-from tests.server.served import Served, served
+from tests.server.served import Served, served, wait_for
 from tests.server.talking import tab, talk
 from tests.server.test_assistants import made, people, start, status
 from tests.server.test_serving import are_gone, at_work, lasting_agent, serving, tidy
@@ -106,9 +106,7 @@ def twice(own: Served) -> str:
     own.until(run, "waiting")
     gate = own("GET", f"/v1/runs/{run}/approvals").json["approvals"][0]["gateId"]
     own("POST", f"/api/v1/gates/{gate}/continue", {"text": "More."})
-    for _ in range(400):
-        if own("GET", f"/api/v1/runs/{run}").json["iterations"] == 2:
-            break
+    wait_for(lambda: own("GET", f"/api/v1/runs/{run}").json["iterations"] == 2)
     own("POST", f"/api/v1/runs/{run}/stop")
     return run
 
