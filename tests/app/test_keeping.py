@@ -25,20 +25,25 @@ async def begin(process: Process, folder: Path, plan: Plan = ALONE) -> str:
 
 
 @pytest.mark.parametrize(
-    ("plan", "state"),
+    ("plan", "dies", "state"),
     [
-        pytest.param(ALONE, "left behind by a process that is gone", id="nobody drives it"),
-        pytest.param(ASKS, "waiting for a person", id="waiting"),
+        pytest.param(ALONE, False, "running", id="driven"),
+        pytest.param(ALONE, True, "left behind by a process that is gone", id="nobody drives it"),
+        pytest.param(ASKS, False, "waiting for a person", id="waiting"),
     ],
 )
 @pytest.mark.item("archon-65")
-def test_a_folder_holds_one_run(plan: Plan, state: str, tmp_path: Path) -> None:
+def test_a_folder_holds_one_run(plan: Plan, dies: bool, state: str, tmp_path: Path) -> None:
     """A second run in it is refused, also by another way to the folder and another definition, and
     told who holds it and how that one stands."""
 
     async def body() -> None:
-        process = World().process(never())
+        world = World()
+        process = world.process(never())
         holder = await begin(process, tmp_path, plan)
+        if dies:
+            world.kill(process)
+            process = world.process(never())
         (tmp_path / "link").symlink_to(tmp_path)
         for folder in (tmp_path, tmp_path / "link"):
             with pytest.raises(Conflict) as error:

@@ -1,7 +1,11 @@
 """`config`: where settings come from, which one wins, and what is refused."""
 
+import re
+from pathlib import Path
+
 import pytest
 
+import loopwright
 from tests.cli.conftest import Place
 
 
@@ -89,6 +93,21 @@ def test_variables(lw: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     assert checks["environment"] == "warn"
     monkeypatch.setenv("LOOPWRIGHT_DURABILITY", "sometimes")
     assert lw("ls").code == 2
+
+
+def test_what_we_say_ourselves_is_known(lw: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A command inside of an agent is not warned about what that agent was told."""
+    package = Path(loopwright.__file__).parent
+    named = {
+        name
+        for file in package.rglob("*.py")
+        for name in re.findall(r"LOOPWRIGHT_[A-Z_]*[A-Z]", file.read_text(encoding="utf-8"))
+    }
+    assert {"LOOPWRIGHT_OPTIONS", "LOOPWRIGHT_RUN_TOOLS"} < named
+    ours = {"LOOPWRIGHT_DEBUG", "LOOPWRIGHT_HERE", "LOOPWRIGHT_HOME", "LOOPWRIGHT_SERVER"}
+    for name in sorted(named - ours):
+        monkeypatch.setenv(name, "x")
+    assert "means nothing here" not in lw("config").err
 
 
 def test_inside_an_agent_the_name_of_the_agent_is_no_setting(

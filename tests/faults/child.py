@@ -21,10 +21,11 @@ from typing import Any
 
 from loopwright.app.schemas import schema_problem
 from loopwright.app.service import Service, Start
-from loopwright.app.wiring import owner_alive, this_owner
+from loopwright.app.wiring import this_owner
 from loopwright.kernel.encoding import encode_facts
 from loopwright.kernel.facts import EffectRequested
 from loopwright.ports import OPEN_STATUSES, Answer, Job
+from loopwright.programs.presence import Presence
 from loopwright.runtime.clock import SystemClock
 from loopwright.runtime.driver import LocalDriver
 from loopwright.runtime.senses import content_hash
@@ -113,9 +114,8 @@ def no_schema(schema: object, value: object) -> None:
 
 async def decide(home: Path, scenario: Scenario, death: Death) -> int:
     """The life of a person, who decides what is open and drives nothing."""
-    log = open_sqlite_log(
-        home / LOG, alive=owner_alive, durability=scenario.durability, killpoint=death
-    )
+    alive = Presence(home / "owners").alive
+    log = open_sqlite_log(home / LOG, alive=alive, durability=scenario.durability, killpoint=death)
     [row] = log.rows()
     await scenario.person(Service(log, SystemClock(), None), row.run)
     log.close()
@@ -127,9 +127,8 @@ async def live(home: Path, scenario: Scenario, death: Death) -> int:
     waits for a person in another process.
     """
     notes, clock = Notes(home / NOTES), SystemClock()
-    log = open_sqlite_log(
-        home / LOG, alive=owner_alive, durability=scenario.durability, killpoint=death
-    )
+    alive = Presence(home / "owners").alive
+    log = open_sqlite_log(home / LOG, alive=alive, durability=scenario.durability, killpoint=death)
     driver = LocalDriver(
         log,
         Recorder(scenario, home, log, notes, death),

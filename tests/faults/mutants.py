@@ -168,10 +168,12 @@ IN_SIMULATION: dict[str, Mutant] = {
     ),
     "cursor off by one": Mutant(MemoryLog.read, "if one.seq > after", "if one.seq > after + 1"),
     "runs of the living are taken": Mutant(
-        owners.keepers, "owner != claimant and alive(owner)", "False"
+        owners.keepers, "owner.token != claimant.token and alive(owner)", "False"
     ),
     "runs of the dead are not taken": Mutant(
-        owners.keepers, "owner != claimant and alive(owner)", "owner != claimant"
+        owners.keepers,
+        "owner.token != claimant.token and alive(owner)",
+        "owner.token != claimant.token",
     ),
     "gate decided without compare-and-set": Mutant(
         Service.answer,

@@ -1,15 +1,21 @@
 """Runs that agents start, when whoever drove them is gone."""
 
 import asyncio
+import json
+import sys
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from loopwright.app.nesting import PARENT
+from loopwright.app.nesting import PARENT, superseded
 from loopwright.app.preparing import Wish, prepare_file
+from loopwright.ports import EventLog, RunRow
+from loopwright.programs import sandbox
 from loopwright.server import serving
 from tests.server.served import Served, served
+from tests.server.test_serving import wait_for
 
 
 def left_behind(server: Served, parent: str, monkeypatch: pytest.MonkeyPatch) -> str:
@@ -46,3 +52,43 @@ def test_left_behind_by_a_program_of_another_run(
     gone = ("cancelled", "parent_gone")
     kept = ("completed", "max_iterations")
     assert told == {whole: kept, waiting: gone, stopped: gone, "run_elsewhere": kept}
+
+
+def test_behind_the_wall_of_its_agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that an agent drives behind a wall, where process numbers are others, is not taken for
+    one that was left behind: it goes on to its end, and so does its parent.
+    """
+    if sandbox.works() is not None:
+        pytest.skip(f"bubblewrap cannot work here: {sandbox.works()}")
+    looks: list[int] = []
+
+    def looked(log: EventLog, rows: Iterable[RunRow]) -> set[str]:
+        looks.append(1)
+        return superseded(log, rows)
+
+    monkeypatch.setattr(serving, "RESCUE_SECONDS", 0.05)
+    monkeypatch.setattr(serving, "superseded", looked)
+    command = f"{sys.executable} -m loopwright run inner.yaml --json"
+    programs = {"outer.sh": f"exec {command}", "inner.sh": "until [ -e go ]; do sleep 0.05; done"}
+    with served(tmp_path) as server:
+        for name, words in programs.items():
+            (server.folder / name).write_text(f"#!/bin/sh\n{words}\n", encoding="utf-8")
+            (server.folder / name).chmod(0o755)
+        inner = server.definition("command:./inner.sh", max=1)
+        (server.folder / "inner.yaml").write_text(inner, encoding="utf-8")
+        held = {"use": "command:./outer.sh", "options": {"network": "none"}}
+        outer = {**json.loads(inner), "agents": {"held": held}, "agent": "held"}
+        run = server.start(json.dumps(outer), workspace=str(server.folder))
+
+        def others() -> list[dict[str, object]]:
+            listed = server("GET", "/api/v1/runs").json["runs"]
+            return [one for one in listed if one["run"] != run]
+
+        wait_for(lambda: [one["status"] for one in others()] == ["running"])
+        [child] = others()
+        assert (child["left_behind"], child["driver"] is None) == (False, False)
+        so_far = len(looks)
+        wait_for(lambda: len(looks) > so_far + 3)
+        (server.folder / "go").touch()
+        assert server.until(run, "completed", "failed")["status"] == "completed"
+        assert [one["status"] for one in others()] == ["completed"]

@@ -7,7 +7,7 @@ from loopwright.app.service import Service, current_user
 from loopwright.app.views.listing import driver_pid
 from loopwright.app.wiring import Local
 from loopwright.errors import Conflict, StorageError
-from loopwright.ports import OPEN_STATUSES, RunRow
+from loopwright.ports import OPEN_STATUSES, EventLog, RunRow
 
 STOP_WAIT_S = 10.0
 POLL_S = 0.05
@@ -58,7 +58,7 @@ async def resume_all(here: Local) -> list[tuple[str, int]]:
     seen = {row.run: row.version for row in here.service.rows(OPEN_STATUSES)}
     resumed: list[str] = []
     for row in here.service.rows(("paused",)):
-        if driver_pid(row) in (None, here.driver.server_pid):
+        if driver_pid(here.log, row) in (None, here.driver.server_pid):
             try:
                 await here.service.resume(row.run, by=current_user())
             except StorageError as error:  # one that is damaged must not hold up the others
@@ -106,11 +106,11 @@ async def _ended(here: Local, runs: list[str]) -> None:
         if not still:
             return
         await asyncio.sleep(POLL_S)
-    raise Conflict(_stuck(still), code="busy")
+    raise Conflict(_stuck(here.log, still), code="busy")
 
 
-def _stuck(rows: list[RunRow]) -> str:
+def _stuck(log: EventLog, rows: list[RunRow]) -> str:
     first = rows[0]
-    pid = driver_pid(first)
+    pid = driver_pid(log, first)
     who = f"process {pid}, which drives it," if pid else "the process that drives it"
     return f"{first.run} has been told to stop, but {who} has not ended it yet"

@@ -10,11 +10,11 @@ from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from loopwright.app.opening import owner_alive
 from loopwright.app.places import unusable
 from loopwright.app.settings import Settings
 from loopwright.app.uploads import FOLDER, digests
 from loopwright.errors import StorageError
+from loopwright.ports import Liveness
 from loopwright.stores import SqliteLog, SqliteTrackers, open_sqlite_log
 
 TRIES = 3
@@ -44,7 +44,7 @@ def copy_home(settings: Settings, log: SqliteLog, file: Path) -> Copied:
                 file.unlink()
             log.backup(file)
             made = True
-            missing = _complete(settings.home / FOLDER, file, folder)
+            missing = _complete(settings.home / FOLDER, file, folder, log.alive)
             if not missing:
                 break
     except BaseException as error:
@@ -60,9 +60,9 @@ def copy_home(settings: Settings, log: SqliteLog, file: Path) -> Copied:
     return Copied(folder=folder if files else None, files=files, missing=len(missing))
 
 
-def _complete(source: Path, file: Path, folder: Path) -> set[str]:
+def _complete(source: Path, file: Path, folder: Path, alive: Liveness) -> set[str]:
     """Let the folder have what the copy of the log names, and no more; what is not there."""
-    with closing(open_sqlite_log(file, alive=owner_alive)) as copy:
+    with closing(open_sqlite_log(file, alive=alive)) as copy:
         named = digests(SqliteTrackers(copy))
     _fetch(source, folder, named)
     there = {place.name: place for place in folder.glob("??/*")}

@@ -5,11 +5,12 @@ import os
 import subprocess
 import sys
 import time
+from contextlib import closing, nullcontext
 from dataclasses import dataclass, replace
 
 from loopwright.app.home_line import held_by
 from loopwright.app.nesting import PARENT
-from loopwright.app.opening import HANDED, open_reader, this_owner
+from loopwright.app.opening import HANDED, open_reader, presence_of, this_owner
 from loopwright.app.served import ServedDriver
 from loopwright.app.service import Start
 from loopwright.app.settings import Settings
@@ -44,15 +45,14 @@ def start_in_background(settings: Settings, start: Start, *, alone: bool = False
     # Ours until the other process is there: no server takes it up in between, or ends it as a child
     # of a run that has gone on without it.
     ours = this_owner() if alone or PARENT in os.environ else None
+    held = presence_of(settings).held(ours.token) if ours is not None else nullcontext()
     service = open_reader(settings)
-    try:
+    with closing(service.log), held:
         run = asyncio.run(service.start(replace(start, owner=ours)))
         seen = summary(service.state(run), service.read_text)
         process = _driving(settings, run, alone=alone, heir_of=ours)
         if ours is not None:
             _wait_until_taken(service.log, run, process, ours)
-    finally:
-        service.log.close()
     return Detached(run=run, pid=process.pid, served=False, summary=seen)
 
 

@@ -14,7 +14,7 @@ from typing import Literal, TypeAlias
 
 from loopwright.app.agents_found import look as find_clis
 from loopwright.app.home_line import held_by
-from loopwright.app.opening import open_log, owner_alive
+from loopwright.app.opening import open_log
 from loopwright.app.places import LOCAL, REMOTE, disk_kind, nearest, owned_by
 from loopwright.app.plugins import plugins
 from loopwright.app.settings import Place, Resolved
@@ -309,7 +309,9 @@ def _server(patient: Patient) -> Iterator[Finding]:
 def _left_behind(patient: Patient) -> Iterator[Finding]:
     if patient.log is None:
         return
-    rows = [row for row in patient.log.rows(statuses=("running",)) if is_left_behind(row)]
+    rows = [
+        row for row in patient.log.rows(statuses=("running",)) if is_left_behind(patient.log, row)
+    ]
     if rows:
         why = f"{len(rows)} run{'s' if len(rows) > 1 else ''} that nobody drives"
         yield Finding("left behind", "warn", why, "`loopwright resume all` takes them up")
@@ -321,7 +323,7 @@ def _leftovers(patient: Patient) -> Iterator[Finding]:
     if patient.log is None:
         return
     rows = patient.log.rows(statuses=OPEN_STATUSES)
-    dead = {row.owner.token for row in rows if row.owner and not owner_alive(row.owner)}
+    dead = {row.owner.token for row in rows if row.owner and not patient.log.alive(row.owner)}
     found = leftover_processes(dead)
     if found:
         why = f"processes of dead drivers still run: {', '.join(map(str, found))}"

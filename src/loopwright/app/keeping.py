@@ -9,7 +9,6 @@ from typing import TypeAlias
 from loopwright.errors import Conflict
 from loopwright.model.plan import Plan
 from loopwright.ports import OPEN_STATUSES, Card, EventLog, RunRow
-from loopwright.programs.marks import owner_alive
 
 CANDIDATES = 5  # runs that are named where a reference fits several
 Beside: TypeAlias = Callable[[str], Sequence[Card]]
@@ -35,15 +34,15 @@ def taken(log: EventLog, key: str, refusal: Conflict) -> Conflict:
         return refusal
     row = held[0]
     return Conflict(
-        f"{row.run} ({row.headline.name}) holds {key}: it is {_state(row)}",
+        f"{row.run} ({row.headline.name}) holds {key}: it is {_state(log, row)}",
         code=refusal.code,
         hint=f"`loopwright resume {row.run}` goes on with it, `loopwright stop {row.run}` ends it",
     )
 
 
-def _state(row: RunRow) -> str:
+def _state(log: EventLog, row: RunRow) -> str:
     status = row.headline.status
-    if status == "running" and (row.owner is None or not owner_alive(row.owner)):
+    if status == "running" and (row.owner is None or not log.alive(row.owner)):
         return "left behind by a process that is gone"
     return {"waiting": "waiting for a person"}.get(status, status)
 

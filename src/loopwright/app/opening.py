@@ -7,8 +7,7 @@ from loopwright.app.places import refuse_remote, unusable
 from loopwright.app.service import Service
 from loopwright.app.settings import Settings
 from loopwright.ports import Owner
-from loopwright.programs.marks import owner_alive as owner_alive
-from loopwright.programs.marks import this_process
+from loopwright.programs.presence import Presence, owner_mark
 from loopwright.runtime.clock import SystemClock
 from loopwright.stores import SqliteLog, open_sqlite_log
 
@@ -18,9 +17,12 @@ HANDED = "LOOPWRIGHT_HANDED_OWNER"
 
 def this_owner() -> Owner:
     """This process as the owner of runs."""
-    mark = this_process()
-    token = os.environ.pop(HANDED, None) or secrets.token_hex(8)
-    return Owner(pid=mark.pid, start=mark.start_ticks, boot=mark.boot_id, token=token)
+    return owner_mark(os.environ.pop(HANDED, "") or secrets.token_hex(8))
+
+
+def presence_of(settings: Settings) -> Presence:
+    """Which owners of this home live."""
+    return Presence(settings.home / "owners")
 
 
 def open_log(settings: Settings) -> SqliteLog:
@@ -30,7 +32,8 @@ def open_log(settings: Settings) -> SqliteLog:
         settings.home.mkdir(parents=True, exist_ok=True, mode=0o700)
     except OSError as error:
         raise unusable(settings.home, error) from error
-    return open_sqlite_log(settings.database, alive=owner_alive, durability=settings.durability)
+    alive = presence_of(settings).alive
+    return open_sqlite_log(settings.database, alive=alive, durability=settings.durability)
 
 
 def open_reader(settings: Settings) -> Service:

@@ -23,7 +23,6 @@ from loopwright.app.home_line import (
     keys_of,
     path_of,
 )
-from loopwright.app.opening import owner_alive
 from loopwright.app.reaching import HELLO_S, KNOCK_S, Line, Say, reach
 from loopwright.app.settings import Settings
 from loopwright.errors import Conflict, LoopwrightError, NotFound
@@ -118,7 +117,7 @@ class ServedDriver(LocalDriver):
 
     def _living(self, run: str) -> Owner | None:
         owner = self.log.row(run).owner
-        return owner if owner is not None and owner_alive(owner) else None
+        return owner if owner is not None and self.log.alive(owner) else None
 
     # -- handing over ------------------------------------------------------------------------------
 
@@ -151,7 +150,7 @@ class ServedDriver(LocalDriver):
     def recover(self, rows: Iterable[RunRow]) -> list[str]:
         if self._alone:
             return super().recover(rows)
-        left = [row for row in rows if row.owner is None or not owner_alive(row.owner)]
+        left = [row for row in rows if row.owner is None or not self.log.alive(row.owner)]
         for row in left:
             self._hand(row.run)
         return [row.run for row in left if has_work(row.headline)]

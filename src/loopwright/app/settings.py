@@ -45,17 +45,23 @@ NAMES: dict[Name, tuple[str, ...]] = {
 
 # Other variables with our prefix: for finding faults, and those that agents are started with.
 _OTHER_VARIABLES = (
+    "ASSISTANT",
+    "ASSISTANT_MODEL",
     "ATTEMPT",
     "DEBUG",
     "DEPTH",
     "EFFECT",
+    "HANDED_OWNER",
+    "INBOX",
     "ITERATION",
     "MODEL",
     "MODEL_API_KEY",
     "MODEL_BASE_URL",
+    "OPTIONS",
     "PATH",
     "RESULT_SCHEMA",
     "RUN",
+    "RUN_TOOLS",
     "HERE",
     "SERVER",
     "SESSION",

@@ -10,7 +10,7 @@ from loopwright.app.chatting import Chats
 from loopwright.app.desks import Desks
 from loopwright.app.granting import servers_of
 from loopwright.app.nesting import PARENT
-from loopwright.app.opening import open_log, open_reader, owner_alive, this_owner
+from loopwright.app.opening import open_log, open_reader, presence_of, this_owner
 from loopwright.app.purse import Guarded
 from loopwright.app.reaching import Line, Say, reach
 from loopwright.app.schemas import schema_problem
@@ -33,7 +33,6 @@ __all__ = [
     "near",
     "open_log",
     "open_reader",
-    "owner_alive",
     "sweep_leftovers",
     "this_owner",
 ]
@@ -73,9 +72,9 @@ async def local(
     """
     collect_seldom()
     bus, clock = LiveBus(), SystemClock()
-    with closing(open_log(settings)) as log:
+    owner = this_owner()
+    with closing(open_log(settings)) as log, presence_of(settings).held(owner.token):
         sweep_leftovers(log)
-        owner = this_owner()
         trackers = SqliteTrackers(log)
         desks = Desks(log=log, trackers=trackers, clock=clock, home=settings.home)
         chats = Chats(
@@ -132,5 +131,5 @@ async def local(
 def sweep_leftovers(log: SqliteLog) -> int:
     """End processes of drivers that died without being able to."""
     rows = log.rows(statuses=("running", "paused", "waiting"))
-    dead = {row.owner.token for row in rows if row.owner and not owner_alive(row.owner)}
+    dead = {row.owner.token for row in rows if row.owner and not log.alive(row.owner)}
     return sweep(dead) if dead else 0

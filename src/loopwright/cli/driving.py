@@ -231,7 +231,7 @@ def _driver_elsewhere(here: Local, run: str) -> int | None:
     row = here.log.row(run)
     if row.headline.status not in OPEN_STATUSES or here.driver.is_driving(run):
         return None
-    pid = driver_pid(row)
+    pid = driver_pid(here.log, row)
     return pid if row.owner is not None and row.owner.token != here.driver.token else None
 
 

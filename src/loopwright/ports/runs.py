@@ -152,6 +152,9 @@ class EventLog(Protocol):
         it is ours now, or the living owner that keeps it. Nobody keeps a run that has ended.
         """
 
+    def alive(self, owner: Owner) -> bool:
+        """Whether the process of an owner still lives."""
+
     def release(self, runs: Iterable[str], owner: Owner) -> None:
         """Give runs back; ones that are not ours are left alone."""
 

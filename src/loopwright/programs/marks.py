@@ -10,7 +10,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from loopwright.ports import Owner
 from loopwright.programs.supervise import read_entry
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
@@ -70,8 +69,3 @@ def _is_signallable(pid: int) -> bool:
     except (OSError, OverflowError):
         return False
     return True
-
-
-def owner_alive(owner: Owner) -> bool:
-    """Whether the process that owns a run is still the one that took it."""
-    return is_alive(ProcessMark(pid=owner.pid, start_ticks=owner.start, boot_id=owner.boot))

@@ -92,11 +92,11 @@ class Gallery:
         """A run as a line of a list."""
         found = self._found(row)
         if found is None:
-            return item(row, (await self.picture(row.run)).state)
+            return item(self._service.log, row, (await self.picture(row.run)).state)
         gates = found["gates"]
         assert isinstance(gates, list)
         known = {name: found[name] for name in ("iterations", "max", "usage")}
-        return {**item(row, None), **known, "gates": len(gates)}
+        return {**item(self._service.log, row, None), **known, "gates": len(gates)}
 
     # -- long runs -----------------------------------------------------------------------------
 

@@ -203,7 +203,7 @@ async def _rescuing(context: Context) -> None:
         await asyncio.sleep(RESCUE_SECONDS)
         with work.round():
             rows = [row for row in here.log.rows(statuses=("running",)) if not _ours(here, row.run)]
-            lost = superseded(here.log, [row for row in rows if driver_pid(row) is None])
+            lost = superseded(here.log, [row for row in rows if driver_pid(here.log, row) is None])
             for run in lost:
                 with contextlib.suppress(LoopwrightError):  # what is wrong with one is told of it
                     await here.service.stop(run, reason=PARENT_GONE)

@@ -73,7 +73,7 @@ class MemoryLog:
         deliver: Deliver = _to_running_loop,
     ) -> None:
         self._disk = store if store is not None else MemoryStore()
-        self._alive = alive
+        self.alive = alive
         self._deliver = deliver
         self._telling = Telling()
         self._waiting: deque[Entry] = deque()
@@ -172,7 +172,7 @@ class MemoryLog:
         self._flush()
         found = {name: self._run(name) for name in runs}
         kept = {name: _keeper(run.owner, run.headline) for name, run in found.items()}
-        answer = keepers(kept, owner, self._alive)
+        answer = keepers(kept, owner, self.alive)
         for name, keeper in answer.items():
             if keeper is None:
                 found[name].owner = owner

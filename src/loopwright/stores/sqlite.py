@@ -42,7 +42,7 @@ class SqliteLog:
     def __init__(self, place: Place, reader: Reader, alive: Liveness) -> None:
         self._telling = Telling()
         self._writer = Writer(place, self._telling)
-        self._alive = alive
+        self.alive = alive
         self._open: Reader | None = reader
         self._seen = (reader.data_version(), 0, 0)
         self._held: Waiting | None = None
@@ -139,7 +139,7 @@ class SqliteLog:
         """Take runs for this owner. NotFound, and nothing taken, if one does not exist."""
         named = list(runs)
         ledger = self._writer.ledger
-        return self._do(Job(lambda db: owners.claim(db, ledger, named, owner, self._alive)))
+        return self._do(Job(lambda db: owners.claim(db, ledger, named, owner, self.alive)))
 
     def release(self, runs: Iterable[str], owner: Owner) -> None:
         """Give runs back; ones that are not ours are left alone."""

@@ -3,7 +3,6 @@
 from collections.abc import Iterable
 
 from loopwright.app.moments import timestamp
-from loopwright.app.opening import owner_alive
 from loopwright.app.service import Service
 from loopwright.app.views.asked import asked_call
 from loopwright.app.views.exposing import exposure
@@ -15,30 +14,32 @@ from loopwright.errors import StorageError
 from loopwright.kernel.facts import GateAnswered, Usage
 from loopwright.kernel.state import State
 from loopwright.model.record import JsonValue
-from loopwright.ports import OpenGate, RunRow
+from loopwright.ports import EventLog, OpenGate, RunRow
 
 
-def driver_pid(row: RunRow) -> int | None:
+def driver_pid(log: EventLog, row: RunRow) -> int | None:
     """The living process that drives a run."""
-    return row.owner.pid if row.owner is not None and owner_alive(row.owner) else None
+    return row.owner.pid if row.owner is not None and log.alive(row.owner) else None
 
 
-def is_left_behind(row: RunRow) -> bool:
+def is_left_behind(log: EventLog, row: RunRow) -> bool:
     """Whether a run should be moving and nobody moves it."""
-    return row.headline.status == "running" and driver_pid(row) is None
+    return row.headline.status == "running" and driver_pid(log, row) is None
 
 
 def run_item(service: Service, row: RunRow) -> dict[str, JsonValue]:
     """A run as a line of a list; one whose facts are damaged must not hide the others."""
     try:
-        return item(row, service.state(row.run))
+        return item(service.log, row, service.state(row.run))
     except StorageError as error:
         if error.code != "damaged":
             raise
-        return item(row, None, error.message)
+        return item(service.log, row, None, error.message)
 
 
-def item(row: RunRow, state: State | None, damage: str | None = None) -> dict[str, JsonValue]:
+def item(
+    log: EventLog, row: RunRow, state: State | None, damage: str | None = None
+) -> dict[str, JsonValue]:
     """A run as a line of a list, from a state that is known already."""
     head = row.headline
     usage = state.usage if state else Usage()
@@ -57,8 +58,8 @@ def item(row: RunRow, state: State | None, damage: str | None = None) -> dict[st
         },
         "gates": len(state.gates) if state else 0,
         "damaged": damage,
-        "driver": driver_pid(row),
-        "left_behind": is_left_behind(row),
+        "driver": driver_pid(log, row),
+        "left_behind": is_left_behind(log, row),
         "dialect": head.dialect,
         "workspace": head.workspace,
         "started_at": timestamp(head.started_at),
@@ -123,27 +124,27 @@ def detail(service: Service, picture: Picture) -> dict[str, JsonValue]:
         **summary(state, service.read_text),
         "forked": {"run": forked.parent, "at": forked.place} if forked else None,
         "name": row.headline.name,
-        "headline": headline(state, left_behind=is_left_behind(row)),
+        "headline": headline(state, left_behind=is_left_behind(service.log, row)),
         "goal": goal(state),
         "max": most_passes(state),
         "passes": [_pass_item(seen) for seen in picture.passes],
         "passes_before": picture.passes_before,
         "decisions": [_decision_item(one) for one in picture.decisions],
         "graph": [node.as_dict() for node in picture.graph()],
-        "driver": driver_pid(row),
-        "left_behind": is_left_behind(row),
+        "driver": driver_pid(service.log, row),
+        "left_behind": is_left_behind(service.log, row),
         "dialect": row.headline.dialect,
         "workspace": row.headline.workspace,
         "started_at": timestamp(row.headline.started_at),
         "updated_at": timestamp(row.headline.updated_at),
         "finished_at": timestamp(row.headline.finished_at) if row.headline.finished_at else None,
-        "next": _next(state, row),
+        "next": _next(state, row, left_behind=is_left_behind(service.log, row)),
     }
 
 
-def _next(state: State, row: RunRow) -> list[JsonValue]:
+def _next(state: State, row: RunRow, *, left_behind: bool) -> list[JsonValue]:
     """A run that nobody drives any more has to be taken up before anything else."""
-    if is_left_behind(row):
+    if left_behind:
         return [f"loopwright resume {row.run}", f"loopwright stop {row.run}"]
     return list(next_commands(state))
 

@@ -1,0 +1,166 @@
+"""Owners of runs that live elsewhere: where process numbers mean something else."""
+
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from loopwright.ports import Owner
+from loopwright.programs import presence as room
+from loopwright.programs import sandbox
+from loopwright.programs.presence import Presence, numbers, owner_mark
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
+TOKEN = "0123456789abcdef"
+
+HOLDER = """
+import sys
+from pathlib import Path
+from loopwright.programs.presence import Presence, owner_mark
+owner = owner_mark(sys.argv[2])
+with Presence(Path(sys.argv[1])).held(owner.token):
+    print(owner.pid, owner.start, owner.boot, flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def presence(tmp_path: Path) -> Presence:
+    return Presence(tmp_path / "owners")
+
+
+@contextmanager
+def holder(folder: Path, *before: str) -> Iterator[tuple[Owner, "subprocess.Popen[str]"]]:
+    """Another process that is an owner, started by these words."""
+    command = [*before, sys.executable, "-c", HOLDER, str(folder / "owners"), TOKEN]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen(command, text=True, **pipes) as process:  # type: ignore[call-overload]
+        pid, start, boot = process.stdout.readline().split()
+        yield Owner(pid=int(pid), start=int(start), boot=boot, token=TOKEN), process
+
+
+def elsewhere(owner: Owner) -> Owner:
+    """The same owner, as if its number meant something else here."""
+    boot, _, _ = owner.boot.partition("/")
+    return replace(owner, boot=f"{boot}/1", pid=2**22 + 1)
+
+
+def files(folder: Path) -> list[str]:
+    return sorted(file.name for file in (folder / "owners").iterdir())
+
+
+def test_here_the_process_table_tells(presence: Presence, tmp_path: Path) -> None:
+    """No file is needed for what can be seen; earlier versions gave no name to their numbers."""
+    owner = owner_mark(TOKEN)
+    boot, _, space = owner.boot.partition("/")
+    assert space == numbers() != ""
+    assert presence.alive(owner)
+    assert presence.alive(replace(owner, boot=boot))
+    assert not presence.alive(replace(owner, start=owner.start + 1))
+    assert not presence.alive(replace(owner, boot=f"another/{space}"))
+    assert not (tmp_path / "owners").exists()
+
+
+def test_elsewhere_the_lock_tells(presence: Presence, tmp_path: Path) -> None:
+    """For as long as it is held, and not a moment longer."""
+    with holder(tmp_path) as (owner, process):
+        assert presence.alive(elsewhere(owner))
+        assert not presence.alive(replace(elsewhere(owner), token="f" * 16))
+        assert not presence.alive(replace(elsewhere(owner), token="../owners"))
+        process.kill()
+        process.wait()
+        assert files(tmp_path) == [TOKEN]
+        assert not presence.alive(elsewhere(owner))
+    with presence.held("another"):
+        assert files(tmp_path) == ["another"]  # what was left is taken away
+    assert files(tmp_path) == []
+
+
+def test_behind_a_wall(presence: Presence, tmp_path: Path) -> None:
+    """A process that has its numbers for itself is alive until it ends, for those outside."""
+    if sandbox.works() is not None:
+        pytest.skip(f"bubblewrap cannot work here: {sandbox.works()}")
+    wall = (
+        "bwrap",
+        "--dev-bind",
+        "/",
+        "/",
+        "--unshare-pid",
+        "--proc",
+        "/proc",
+        "--die-with-parent",
+    )
+    with holder(tmp_path, *wall) as (owner, process):
+        assert owner.pid < 10
+        assert owner.boot != owner_mark(TOKEN).boot
+        assert presence.alive(owner)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        process.stdout.read()  # type: ignore[union-attr] # until the last one behind the wall has gone
+        assert not presence.alive(owner)
+
+
+def test_handed_over(presence: Presence, tmp_path: Path) -> None:
+    """Whoever leaves first leaves the lock to the other."""
+    owner = elsewhere(owner_mark(TOKEN))
+    with holder(tmp_path) as (_, process):
+        with presence.held(TOKEN):
+            assert presence.alive(owner)
+        assert presence.alive(owner)
+        process.communicate("")
+        assert files(tmp_path) == []
+        assert not presence.alive(owner)
+
+
+def test_a_file_that_is_taken_away_meanwhile(presence: Presence, tmp_path: Path) -> None:
+    """Somebody cleans up between making a file and locking it: then it is made again."""
+    taken = []
+    real = room.fcntl.flock
+
+    def cleaned(handle: int, how: int) -> None:
+        if how == room.fcntl.LOCK_SH and len(taken) < 3:
+            (tmp_path / "owners" / TOKEN).unlink()
+            taken.append(handle)
+        real(handle, how)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(room.fcntl, "flock", cleaned)
+        with presence.held(TOKEN):
+            assert len(taken) == 3
+            assert presence.alive(elsewhere(owner_mark(TOKEN)))
+    assert files(tmp_path) == []
+
+
+def test_a_disk_that_takes_no_files(tmp_path: Path) -> None:
+    """Then an owner is seen by its number alone."""
+    (tmp_path / "owners").write_text("not a folder", encoding="utf-8")
+    presence = Presence(tmp_path / "owners")
+    with presence.held(TOKEN):
+        assert presence.alive(owner_mark(TOKEN))
+        assert not presence.alive(elsewhere(owner_mark(TOKEN)))
+
+
+def test_many_at_once(presence: Presence, tmp_path: Path) -> None:
+    """Nobody takes away what another holds."""
+    wrong: list[str] = []
+
+    def live(number: int) -> None:
+        for turn in range(30):
+            token = f"{number:04}{turn:04}"
+            with presence.held(token):
+                if not presence.alive(replace(elsewhere(owner_mark(token)))):
+                    wrong.append(token)
+
+    threads = [threading.Thread(target=live, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+    assert files(tmp_path) == []
