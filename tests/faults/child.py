@@ -36,7 +36,7 @@ from tests.faults.chatting import NOTES, Chat
 from tests.faults.scenarios import SCENARIOS, Scenario
 
 LOG = "log.db"
-LONGEST_S = 20
+LONGEST_S = 60
 AT_REST = 3  # how a child ends that leaves a run which waits for a person
 
 

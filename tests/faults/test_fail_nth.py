@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+import time
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
@@ -22,7 +23,7 @@ from tests.faults.scenarios import SEQUENTIAL
 from tests.faults.walking import facts_of, plain
 
 ME = Owner(pid=1, start=1, boot="boot", token="me")
-PATIENCE = 2_000
+PATIENCE_S = 60.0
 WRITING = {"BEGIN", "INSERT", "UPDATE", "DELETE", "COMMIT"}
 
 
@@ -98,16 +99,13 @@ async def drive(home: Path, failure: Failure) -> list[str]:
     service = Service(log, clock, driver)
     try:
         run = await started(service, home)
-        for _ in range(PATIENCE):
-            if log.row(run).headline.status not in OPEN_STATUSES:
-                break
+        end = time.monotonic() + PATIENCE_S
+        while log.row(run).headline.status in OPEN_STATUSES and time.monotonic() < end:
             with suppress(LoopwrightError):  # told to the person, who tries again
                 await SEQUENTIAL.person(service, run)
             clock.advance(50)
             await asyncio.sleep(0.0005)  # a writer thread is at work
-        for _ in range(PATIENCE):
-            if not driver.is_driving(run):
-                break
+        while driver.is_driving(run) and time.monotonic() < end:
             clock.advance(50)
             await asyncio.sleep(0.0005)
         begun = [job.effect for job in performer.jobs]

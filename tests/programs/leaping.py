@@ -5,12 +5,14 @@ give long ones, wait until the program has come so far, and let the time pass in
 """
 
 import asyncio
+import time
 from collections.abc import Callable, Coroutine
 from typing import TypeVar
 
 _T = TypeVar("_T")
 
 HOUR_S = 3_600
+PATIENCE_S = 60.0
 
 
 class LeapingLoop(asyncio.SelectorEventLoop):
@@ -42,7 +44,9 @@ def play(body: Coroutine[object, object, _T]) -> _T:
 
 async def leap_when(holds: Callable[[], bool], seconds: float = HOUR_S) -> None:
     """Wait until it holds, take what was written by then, and let the time pass."""
-    while not holds():  # noqa: ASYNC110 - it is another process that makes it hold
+    end = time.monotonic() + PATIENCE_S
+    while not holds():
+        assert time.monotonic() < end, "it never came to that"
         await asyncio.sleep(0.005)
     for _ in range(3):  # the loop looks into its pipes once in each turn
         await asyncio.sleep(0)

@@ -27,7 +27,7 @@ _T = TypeVar("_T")
 
 def run(body: Coroutine[object, object, _T]) -> _T:
     """An async test in a plain one. A hanging one is a failure, not a hanging suite."""
-    return asyncio.run(asyncio.wait_for(body, 20))
+    return asyncio.run(asyncio.wait_for(body, 60))
 
 
 async def quiet(turns: int = 60) -> None:

@@ -18,7 +18,7 @@ from loopwright.model.plan import Agent
 from loopwright.programs import sandbox
 from loopwright.programs.specs import Spec, unfit_agent
 from loopwright.tools import HttpServer
-from tests.cli.conftest import Place, lw
+from tests.cli.conftest import Place, lw, until
 from tests.tools.boxes import Room, inside
 from tests.tools.test_servers import http
 
@@ -117,7 +117,7 @@ def test_a_program_without_a_network(lw: Place) -> None:
         facts = lw("events", said["run"]).out
         assert "github.com.evil: denied" in facts
         lw("run", definition(lw.folder, outside.port, {}, " --near"), "--json")
-        assert "tcp" in outside.heard
+        until(lambda: "tcp" in outside.heard)
 
 
 @held

@@ -58,8 +58,10 @@ def everything_lives(_owner: Owner) -> bool:
     return True
 
 
-async def append_own(log: SqliteLog, run: str, count: int) -> None:
-    """A run of its own, one fact after the other; says each number once it is durable."""
+async def append_own(log: SqliteLog, run: str, count: int, wait_at: int = 0) -> None:
+    """A run of its own, one fact after the other; says each number once it is durable, and after
+    one of them waits to be told to go on.
+    """
     await log.append(
         Append(
             run=run,
@@ -71,6 +73,8 @@ async def append_own(log: SqliteLog, run: str, count: int) -> None:
     )
     say("1")
     for at in range(1, count):
+        if at == wait_at:
+            sys.stdin.readline()
         last = at + 1 == count
         await log.append(
             Append(
@@ -97,11 +101,11 @@ async def append_shared(log: SqliteLog, run: str, mark: str, count: int) -> None
         done += 1
 
 
-async def write(path: Path, name: str, own: str, shared: str) -> None:
+async def write(path: Path, name: str, own: str, shared: str, wait_at: str = "0") -> None:
     """Append to a run of its own, and to the shared one if there is one."""
     log = open_sqlite_log(path, alive=everything_lives)
     try:
-        await append_own(log, f"run_{name}", int(own))
+        await append_own(log, f"run_{name}", int(own), int(wait_at))
         if int(shared):
             await append_shared(log, "run_shared", name, int(shared))
     finally:

@@ -62,9 +62,10 @@ def test_many_processes_may_create_the_log(world: World, spawn: Spawn, path: Pat
 def test_a_reader_beside_a_writer_sees_only_whole_appends(world: World, spawn: Spawn) -> None:
     """While another process writes, every read works, has no gap and never goes back."""
     log = opened(world)
-    writer = spawn("write", "w", "300", "0")
+    writer = spawn("write", "w", "300", "0", "150")
+    assert writer.stdin is not None
     assert writer.stdout is not None
-    assert writer.stdout.readline() == "1\n"
+    assert [writer.stdout.readline() for _ in range(150)][-1] == "150\n"
     seen, reads = 0, 0
     while seen < 300:
         numbers = [one.seq for one in log.read("run_w")]
@@ -72,8 +73,12 @@ def test_a_reader_beside_a_writer_sees_only_whole_appends(world: World, spawn: S
         assert len(numbers) >= seen
         assert log.row("run_w").version >= len(numbers)
         seen, reads = len(numbers), reads + 1
+        if reads == 1:  # the writer waits in the middle until the reader has begun
+            assert seen == 150
+            writer.stdin.write("go on\n")
+            writer.stdin.flush()
     assert log.changed()
-    assert reads > 1, "the writer was done before the reader began: this shows nothing"
+    assert reads > 1
     writer.communicate(timeout=60)
 
 

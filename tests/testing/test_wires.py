@@ -298,7 +298,7 @@ def test_as_a_program(tmp_path: Path) -> None:
         answer = httpx2.post(f"{url}/v1/messages", json=BODIES["/v1/messages"], headers=key)
         assert answer.json()["content"][0]["text"] == "from a file"
         program.send_signal(signal.SIGTERM)
-        assert program.wait(10) == 0
+        assert program.wait(60) == 0
     [line] = log.read_text(encoding="utf-8").splitlines()
     assert json.loads(line)["body"] == BODIES["/v1/messages"]
     assert "a-secret-key" not in line

@@ -25,6 +25,7 @@ from loopwright.tools import (
     Workshop,
 )
 from loopwright.tools.toolbox import NATIVE
+from tests.programs import leaping
 
 CANARY = "canary-5f2d81c0a9"
 SERVER = Path(__file__).with_name("mcp_server.py")
@@ -95,7 +96,7 @@ def inside(folder: Path, play: Callable[[Room], Awaitable[T]], **variables: str)
         async with opened(folder, **variables) as room:
             return await play(room)
 
-    return asyncio.run(whole())
+    return leaping.play(whole())
 
 
 def run(folder: Path, tool: str, arguments: Any, grant: Grant = ALL, **how: bool) -> ToolOutcome:

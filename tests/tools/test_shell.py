@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from loopwright.tools import Limit, ShellRules, ToolOutcome
+from tests.programs.leaping import leap_when
 from tests.tools.boxes import ALL, CANARY, Room, furnish, inside, problem, run, value
 
 PYTHON = Path(sys.executable)
@@ -166,7 +167,14 @@ def is_alive(pid: int) -> bool:
 @pytest.mark.item("aldo-31")
 def test_a_time_limit_ends_the_whole_tree(tmp_path: Path) -> None:
     """No exit code, the output so far, and no process left, in whichever session it hid."""
-    outcome = python(tmp_path, SPAWN, timeout_s=2)
+
+    async def play(room: Room) -> ToolOutcome:
+        argv = {"argv": [str(PYTHON), "-c", SPAWN], "timeout_s": 200}
+        call = asyncio.create_task(room.box(GRANT).run("shell.exec", argv))
+        await leap_when((room.work / "pid").exists, seconds=250)
+        return await call
+
+    outcome = inside(tmp_path, play)
     said = value(outcome)
     assert (said["exit_code"], outcome.code, said["type"]) == (None, None, "timeout")
     assert outcome.error
