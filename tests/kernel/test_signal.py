@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -182,10 +184,11 @@ def test_words_of_any_shape(word: str) -> None:
         pytest.param(("x" * 50 + "\n") * 20_000 + "DONE ", id="many lines"),
     ],
 )
-@pytest.mark.timeout(10)
 def test_long_texts_take_no_time(text: str) -> None:
     """Looking is linear in the text: none of these may hold up a run."""
+    began = time.process_time()  # not that of the clock: other processes do not count
     assert signalled(text, "DONE") is text.endswith("DONE ")
+    assert time.process_time() - began < 10
 
 
 @given(text=st.text(max_size=40), word=st.from_regex(r"[A-Z]{2,8}", fullmatch=True))
