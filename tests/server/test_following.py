@@ -72,9 +72,26 @@ def test_from_a_snapshot(shared: Served) -> None:
             assert reply.status == 200
             await one.until(lambda: any(e["kind"] == "run.finished" for e in seen(one, run)))
             assert seen(one, run) == truth(shared, run)[shown["seq"] :]
-            before = len(one.got)
             assert (await one.say("unsubscribe", {"run": run}))["was"] is True
-            assert len(one.got) == before
+            assert (await one.say("unsubscribe", {"run": run}))["was"] is False
+
+    talk(go())
+
+
+def test_no_longer(shared: Served) -> None:
+    """Who follows no longer is told nothing more of that run; others go on."""
+    run, gate = shared.gated()
+
+    async def go() -> None:
+        async with tab(shared) as leaves, tab(shared) as stays:
+            for one in (leaves, stays):
+                await one.say("subscribe", {"run": run})
+            assert (await leaves.say("unsubscribe", {"run": run}))["was"] is True
+            reply = await asyncio.to_thread(shared, "POST", f"/api/v1/gates/{gate}/approve", {})
+            assert reply.status == 200
+            await stays.until(lambda: any(e["kind"] == "run.finished" for e in seen(stays, run)))
+            await leaves.say("unsubscribe", {"run": run})  # what was sent before has come by now
+            assert seen(leaves, run) == []
 
     talk(go())
 
