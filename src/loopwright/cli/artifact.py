@@ -9,11 +9,9 @@ from urllib.parse import quote, urlencode
 
 import click
 
-from loopwright.cli.cells import table
 from loopwright.cli.completing import complete_runs
 from loopwright.cli.door import Door
-from loopwright.cli.looking import looking, terminal_width
-from loopwright.cli.texts import one_line
+from loopwright.cli.looking import looking, put_rows
 from loopwright.cli.verb import Verb, door_of, group
 from loopwright.errors import Conflict, LoopwrightError
 
@@ -130,20 +128,17 @@ def artifact_ls(ctx: click.Context, /, *, where: str) -> None:
     with _artifacts(door, where) as artifacts:
         found = artifacts.all()
     _put(door, found)
-    if not found and not door.as_json:
-        door.say("there are none; `loopwright artifact put RUN FILE` gives one")
 
 
 def _put(door: Door, found: list[Told]) -> None:
     if door.as_json:
         door.put_json({"artifacts": found})
         return
-    rows = [["ID", "VERSION", "BYTES", "BY", "NAME"]]
-    for one in found:
-        cells = (one["id"], one["version"], one["size"], one["by"] or "-", one["name"])
-        rows.append([one_line(str(cell)) for cell in cells])
-    for line in table(rows, terminal_width()) if found else ():
-        door.put(line)
+    rows = [
+        (one["id"], one["version"], one["size"], one["by"] or "-", one["name"]) for one in found
+    ]
+    empty = "there are none; `loopwright artifact put RUN FILE` gives one"
+    put_rows(door, ("ID", "VERSION", "BYTES", "BY", "NAME"), rows, empty)
 
 
 @click.command(
@@ -246,10 +241,7 @@ def artifact_rm(ctx: click.Context, /, *, where: str, name: str) -> None:
     door = door_of(ctx)
     with _artifacts(door, where) as artifacts:
         artifacts.remove(name)
-    if door.as_json:
-        door.put_json({"id": name, "removed": True})
-    else:
-        door.say(f"{name} is gone")
+    door.done(f"{name} is gone", {"id": name, "removed": True})
 
 
 _GROUP = group(

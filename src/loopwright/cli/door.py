@@ -89,6 +89,13 @@ class Door:
         """One object on stdout."""
         put(as_json(value, indent=2 if sys.stdout.isatty() else None))
 
+    def done(self, words: str, told: object) -> None:
+        """What was done: as JSON where that is wanted, else in words."""
+        if self.as_json:
+            self.put_json(told)
+        else:
+            self.say(words)
+
     def say(self, text: str, *, tone: Tone = "plain") -> None:
         """A line of talk on stderr."""
         if not self.quiet:

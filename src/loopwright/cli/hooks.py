@@ -6,10 +6,8 @@ from urllib.parse import quote
 
 import click
 
-from loopwright.cli.cells import table
 from loopwright.cli.door import Door
-from loopwright.cli.looking import terminal_width
-from loopwright.cli.texts import one_line
+from loopwright.cli.looking import put_rows
 from loopwright.cli.verb import Verb, door_of, group
 
 if TYPE_CHECKING:
@@ -98,14 +96,10 @@ def hook_ls(ctx: click.Context, /) -> None:
     if door.as_json:
         door.put_json({"hooks": found})
         return
-    rows = [["NAME", "RUNS", "AT ONCE", "WAITING", "PROBLEM"]]
-    for one in found:
-        cells = [str(one[name]) for name in ("name", "stored", "at_once", "waiting")]
-        rows.append([*map(one_line, cells), one_line(str(one["problem"] or ""))])
-    for line in table(rows, terminal_width()) if found else ():
-        door.put(line)
-    if not found:
-        door.say("there are no hooks; `loopwright hook add NAME --run STORED` makes one")
+    told = ("name", "stored", "at_once", "waiting")
+    rows = [[*(one[name] for name in told), one["problem"] or ""] for one in found]
+    empty = "there are no hooks; `loopwright hook add NAME --run STORED` makes one"
+    put_rows(door, ("NAME", "RUNS", "AT ONCE", "WAITING", "PROBLEM"), rows, empty)
 
 
 @click.command(
@@ -148,10 +142,7 @@ def hook_rm(ctx: click.Context, /, *, name: str) -> None:
     door = door_of(ctx)
     with _desk(door) as desk:
         desk.remove(name)
-    if door.as_json:
-        door.put_json({"name": name, "removed": True})
-    else:
-        door.say(f"{name} is gone")
+    door.done(f"{name} is gone", {"name": name, "removed": True})
 
 
 _GROUP = group(

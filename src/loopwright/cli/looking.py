@@ -6,9 +6,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from loopwright.cli.cells import table
 from loopwright.cli.door import Door
+from loopwright.cli.texts import one_line
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from loopwright.app.service import Service
 
 
@@ -22,6 +26,18 @@ def looking(door: Door) -> "Iterator[Service]":
         yield service
     finally:
         service.log.close()
+
+
+def put_rows(
+    door: Door, heads: "Sequence[str]", rows: "Sequence[Sequence[object]]", empty: str
+) -> None:
+    """A table; where there is nothing to put into it, what to know instead."""
+    if not rows:
+        door.say(empty)
+        return
+    cells = [[one_line(str(cell)) for cell in row] for row in rows]
+    for line in table([list(heads), *cells], terminal_width()):
+        door.put(line)
 
 
 def terminal_width() -> int:

@@ -6,11 +6,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import click
 
-from loopwright.cli.cells import table
 from loopwright.cli.completing import complete_runs
 from loopwright.cli.door import Door
-from loopwright.cli.looking import looking, terminal_width
-from loopwright.cli.texts import one_line
+from loopwright.cli.looking import looking, put_rows
 from loopwright.cli.verb import Verb, door_of, group
 
 if TYPE_CHECKING:
@@ -147,17 +145,13 @@ def notifications_ls(
     if door.as_json:
         door.put_json({"notifications": found})
         return
-    rows = [["", "AT", "LEVEL", "ID", "TITLE"]]
+    rows = []
     for one in found:
         mark = "-" if one["read"] else "*"
         answered = one["level"] == ASKING and not one["waiting"]
         level_now = "answered" if answered else one["level"]
-        cells = (mark, one["at"], level_now, one["id"], one["title"])
-        rows.append([one_line(str(cell)) for cell in cells])
-    for line in table(rows, terminal_width()) if found else ():
-        door.put(line)
-    if not found:
-        door.say("there is nothing to tell")
+        rows.append([mark, one["at"], level_now, one["id"], one["title"]])
+    put_rows(door, ("", "AT", "LEVEL", "ID", "TITLE"), rows, "there is nothing to tell")
 
 
 @click.command(
@@ -182,10 +176,7 @@ def notifications_read(ctx: click.Context, /, *, names: tuple[str, ...], everyth
             count = notifications.read_up_to(newest[0]["id"]) if newest else 0
         else:
             count = notifications.read(list(names))
-    if door.as_json:
-        door.put_json({"read": count})
-    else:
-        door.say(f"{count} read")
+    door.done(f"{count} read", {"read": count})
 
 
 _GROUP = group(

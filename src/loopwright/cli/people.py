@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from loopwright.cli.cells import table
 from loopwright.cli.door import Door
-from loopwright.cli.looking import terminal_width
+from loopwright.cli.looking import put_rows
 from loopwright.cli.verb import Verb, door_of, group
 
 if TYPE_CHECKING:
@@ -46,13 +45,6 @@ def _server(door: Door) -> str:
     return address_of(door.settings.home) or "SERVER"
 
 
-def _done(door: Door, words: str, told: dict[str, object]) -> None:
-    if door.as_json:
-        door.put_json(told)
-    else:
-        door.say(words)
-
-
 # -- people ----------------------------------------------------------------------------------------
 
 
@@ -67,12 +59,9 @@ def user_ls(ctx: click.Context, /) -> None:
         listed = [{"name": one.name, "role": one.role, "active": one.active} for one in found]
         door.put_json({"users": listed})
         return
-    rows = [["NAME", "ROLE", "STATE"]]
-    rows += [[one.name, one.role, "active" if one.active else "off"] for one in found]
-    for line in table(rows, terminal_width()) if found else ():
-        door.put(line)
-    if not found:
-        door.say("nobody has an account; `loopwright user add NAME --role admin` makes one")
+    rows = [[one.name, one.role, "active" if one.active else "off"] for one in found]
+    empty = "nobody has an account; `loopwright user add NAME --role admin` makes one"
+    put_rows(door, ("NAME", "ROLE", "STATE"), rows, empty)
 
 
 @click.command(
@@ -96,7 +85,7 @@ def user_add(ctx: click.Context, /, *, name: str, role: str, password_stdin: boo
     link = None if code is None else f"/setup#{code}"
     told: dict[str, object] = {"name": name, "role": role, "link": link}
     where = f"; sets a password: {_server(door)}{link}" if link else ""
-    _done(door, f"{name} is {role}{where}", told)
+    door.done(f"{name} is {role}{where}", told)
 
 
 @click.command(
@@ -109,7 +98,7 @@ def user_link(ctx: click.Context, /, *, name: str) -> None:
     door = door_of(ctx)
     with _people(door) as people:
         link = f"/setup#{people.link('viewer', by=_me(), person=name)}"
-    _done(door, f"sets the password of {name}: {_server(door)}{link}", {"name": name, "link": link})
+    door.done(f"sets the password of {name}: {_server(door)}{link}", {"name": name, "link": link})
 
 
 @click.command("role", cls=Verb)
@@ -123,7 +112,7 @@ def user_role(ctx: click.Context, /, *, name: str, role: str) -> None:
     door = door_of(ctx)
     with _people(door) as people:
         people.change(name, by=_me(), role=as_role(role))
-    _done(door, f"{name} is {role}", {"name": name, "role": role})
+    door.done(f"{name} is {role}", {"name": name, "role": role})
 
 
 @click.command("off", cls=Verb)
@@ -134,7 +123,7 @@ def user_off(ctx: click.Context, /, *, name: str) -> None:
     door = door_of(ctx)
     with _people(door) as people:
         people.change(name, by=_me(), active=False)
-    _done(door, f"{name} is off", {"name": name, "active": False})
+    door.done(f"{name} is off", {"name": name, "active": False})
 
 
 @click.command("on", cls=Verb)
@@ -145,7 +134,7 @@ def user_on(ctx: click.Context, /, *, name: str) -> None:
     door = door_of(ctx)
     with _people(door) as people:
         people.change(name, by=_me(), active=True)
-    _done(door, f"{name} is active", {"name": name, "active": True})
+    door.done(f"{name} is active", {"name": name, "active": True})
 
 
 @click.command("rm", cls=Verb)
@@ -156,7 +145,7 @@ def user_rm(ctx: click.Context, /, *, name: str) -> None:
     door = door_of(ctx)
     with _people(door) as people:
         people.remove(name, by=_me())
-    _done(door, f"{name} is gone", {"name": name, "removed": True})
+    door.done(f"{name} is gone", {"name": name, "removed": True})
 
 
 # -- tokens ----------------------------------------------------------------------------------------
@@ -173,12 +162,9 @@ def token_ls(ctx: click.Context, /) -> None:
     if door.as_json:
         door.put_json({"tokens": [_item(one, now) for one in found]})
         return
-    rows = [["ID", "ROLE", "STATE", "UNTIL", "LABEL"]]
-    rows += [[str(value) for value in _item(one, now).values()] for one in found]
-    for line in table(rows, terminal_width()) if found else ():
-        door.put(line)
-    if not found:
-        door.say("there are no tokens; `loopwright token create LABEL` makes one")
+    rows = [list(_item(one, now).values()) for one in found]
+    empty = "there are no tokens; `loopwright token create LABEL` makes one"
+    put_rows(door, ("ID", "ROLE", "STATE", "UNTIL", "LABEL"), rows, empty)
 
 
 def _item(token: "Token", now: int) -> dict[str, object]:
@@ -228,7 +214,7 @@ def token_revoke(ctx: click.Context, /, *, token: str) -> None:
     door = door_of(ctx)
     with _people(door) as people:
         ended = people.access.revoke(token, by=_me())
-    _done(door, f"{ended.id} ({ended.label}) is revoked", {"id": ended.id, "revoked": True})
+    door.done(f"{ended.id} ({ended.label}) is revoked", {"id": ended.id, "revoked": True})
 
 
 VERBS = {

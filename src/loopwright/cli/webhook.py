@@ -7,10 +7,8 @@ from urllib.parse import quote
 
 import click
 
-from loopwright.cli.cells import table
 from loopwright.cli.door import Door
-from loopwright.cli.looking import terminal_width
-from loopwright.cli.texts import one_line
+from loopwright.cli.looking import put_rows
 from loopwright.cli.verb import Verb, door_of, group
 
 if TYPE_CHECKING:
@@ -113,15 +111,12 @@ def webhook_ls(ctx: click.Context, /) -> None:
     if door.as_json:
         door.put_json({"webhooks": found})
         return
-    rows = [["ID", "STATE", "KINDS", "PROBLEM", "URL"]]
+    rows = []
     for one in found:
         state = "active" if one["active"] else "off"
-        cells = [one["id"], state, ",".join(one["kinds"]), one["problem"] or "-", one["url"]]
-        rows.append([one_line(str(cell)) for cell in cells])
-    for line in table(rows, terminal_width()) if found else ():
-        door.put(line)
-    if not found:
-        door.say("nobody is told; `loopwright webhook add URL` makes a webhook")
+        rows.append([one["id"], state, ",".join(one["kinds"]), one["problem"] or "-", one["url"]])
+    empty = "nobody is told; `loopwright webhook add URL` makes a webhook"
+    put_rows(door, ("ID", "STATE", "KINDS", "PROBLEM", "URL"), rows, empty)
 
 
 @click.command(
@@ -166,10 +161,7 @@ def webhook_rm(ctx: click.Context, /, *, name: str) -> None:
     door = door_of(ctx)
     with _webhooks(door) as webhooks:
         webhooks.remove(name)
-    if door.as_json:
-        door.put_json({"id": name, "removed": True})
-    else:
-        door.say(f"{name} is gone")
+    door.done(f"{name} is gone", {"id": name, "removed": True})
 
 
 @click.command(
