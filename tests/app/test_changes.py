@@ -45,7 +45,7 @@ def assistant(agent: str) -> Plan:
 
 async def seen(workspace: Path, number: int) -> str:
     file = workspace / f"seen-{number}"
-    for _ in range(500):
+    for _ in range(3_000):
         if file.exists() and file.read_text():
             return file.read_text()
         await asyncio.sleep(0.02)

@@ -98,7 +98,7 @@ def in_a_home(test: Test) -> Callable[[Path], None]:
     return called
 
 
-async def until(holds: Callable[[], bool], seconds: float = 5.0) -> None:
+async def until(holds: Callable[[], bool], seconds: float = 60.0) -> None:
     """Wait for something that another process or the driver brings about."""
     async with asyncio.timeout(seconds):
         while True:

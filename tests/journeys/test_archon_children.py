@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.conftest import Place, until
+from tests.cli.conftest import PATIENCE_S, Place, until
 from tests.journeys.test_zenflow_crashes import Stage
 from tests.journeys.workflows import Troupe, workflow
 
@@ -291,7 +291,7 @@ def test_a_killed_fan_out_goes_on_where_it_was(lw: Place) -> None:
     process = lw.start("run", str(file), "Go.", "--agent", stage.agent)
     until((stage.folder / "reached").exists)
     os.kill(process.pid, signal.SIGKILL)
-    process.communicate(timeout=20)
+    process.communicate(timeout=PATIENCE_S)
     told = lw("resume", "last", "--json")
     assert told.code == 0, told.err
     assert json.loads(told.json["output"]) == [f"said fan[{n}].two\n" for n in range(3)]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.conftest import Place, until
+from tests.cli.conftest import PATIENCE_S, Place, until
 from tests.journeys.workflows import Troupe, loop, workflow
 
 TAG = "<promise>DONE</promise>"
@@ -141,7 +141,7 @@ def test_wrong_answers_are_told_apart_and_change_nothing(troupe: Troupe) -> None
         "running": lw("approve", run, "x"),
     }
     os.kill(process.pid, signal.SIGKILL)
-    process.communicate(timeout=30)
+    process.communicate(timeout=PATIENCE_S)
     lw("stop", run)
     before = lw.facts(run)
     answers["ended"] = lw("approve", run, "x")
@@ -176,13 +176,13 @@ def test_a_gate_outlives_its_process(troupe: Troupe) -> None:
     process = lw.start("run", file, "Go", "--agent", troupe.agent)
     until(lambda: bool(lw("inbox", "--json").json["gates"]))
     os.kill(process.pid, signal.SIGKILL)
-    process.communicate(timeout=20)
+    process.communicate(timeout=PATIENCE_S)
     [gate] = lw("inbox", "--json").json["gates"]
     answered = lw.start("approve", gate["id"], "go on")
     until(lambda: len(troupe.calls) == 2)
     until(lambda: any(one["path"] == "refine" for one in troupe.facts("step.finished")))
     os.kill(answered.pid, signal.SIGKILL)
-    answered.communicate(timeout=30)
+    answered.communicate(timeout=PATIENCE_S)
     ended = {one["path"]: one["status"] for one in troupe.facts("step.finished")}
     assert ended["refine"] == "completed"
     assert troupe.prompts[1] == "Improve it. Feedback: [go on]"

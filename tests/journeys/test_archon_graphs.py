@@ -11,7 +11,7 @@ import pytest
 from loopwright.kernel.calls import AgentCall, CommandCall, SleepCall
 from loopwright.kernel.facts import Failure
 from loopwright.ports import Done, Failed, Job
-from tests.cli.conftest import Place, until
+from tests.cli.conftest import PATIENCE_S, Place, until
 from tests.journeys.flows import Words, failure, play
 from tests.journeys.workflows import Troupe, loop, plan_of, workflow
 
@@ -116,7 +116,7 @@ def test_a_node_starts_when_what_it_needs_has_ended(troupe: Troupe) -> None:
     told = troupe.run(
         {
             "id": "slow",
-            "bash": "for i in $(seq 400); do test -e quick && exit 0; sleep 0.05; done; exit 1",
+            "bash": "for i in $(seq 1200); do test -e quick && exit 0; sleep 0.05; done; exit 1",
         },
         {"id": "fast", "bash": "true"},
         {"id": "next", "depends_on": ["fast"], "bash": "touch quick"},
@@ -289,7 +289,7 @@ def test_a_run_stopped_between_passes_calls_nobody_again(troupe: Troupe) -> None
     process = lw.start("run", file, "Go", "--agent", troupe.agent)
     until((lw.folder / "checking").exists)
     assert lw("stop", "last").code == 0
-    process.communicate(timeout=30)
+    process.communicate(timeout=PATIENCE_S)
     shown = lw("show", "last", "--json").json
     assert (shown["status"], shown["steps"]["work"]["status"]) == ("cancelled", "cancelled")
     assert len(troupe.calls) == 1
@@ -304,7 +304,7 @@ def test_a_run_stopped_in_a_pass_ends_at_once(troupe: Troupe) -> None:
     process = lw.start("run", file, "Go", "--agent", troupe.agent)
     until(lambda: len(troupe.calls) == 1)
     lw("stop", "last")
-    process.communicate(timeout=10)
+    process.communicate(timeout=PATIENCE_S / 2)
     facts = lw.facts("last")
     assert (facts[-1]["kind"], facts[-1]["outcome"]) == ("run.finished", "cancelled")
 

@@ -277,7 +277,7 @@ def test_a_failing_pass_fails_the_node_at_once(
 def test_silence_ends_the_pass_and_not_the_loop(troupe: Troupe) -> None:
     """The pass counts with what was said, people are told, and the next one starts."""
     troupe.says(work=[{"say": ["half"], "linger": 30}, f"rest\n{TAG}"])
-    file = troupe.write(workflow({**work(prompt="Was: $LOOP_PREV_OUTPUT"), "idle_timeout": 500}))
+    file = troupe.write(workflow({**work(prompt="Was: $LOOP_PREV_OUTPUT"), "idle_timeout": 3_000}))
     told = troupe.lw("run", file, "Go", "--agent", troupe.agent)
     assert (told.code, len(troupe.calls)) == (0, 2)
     assert troupe.prompts[1] == "Was: half"
@@ -289,8 +289,8 @@ def test_silence_ends_the_pass_and_not_the_loop(troupe: Troupe) -> None:
 @pytest.mark.item("archon-31")
 def test_an_agent_that_talks_is_not_silent(troupe: Troupe) -> None:
     """Every word begins the wait anew, however long the whole takes."""
-    troupe.says(work=[{"say": ["a", "b", "c", "d", TAG], "pause": 0.35}])
-    told = troupe.run({**work(), "idle_timeout": 1_000})
+    troupe.says(work=[{"say": ["a", "b", "c", "d", TAG], "pause": 0.8}])
+    told = troupe.run({**work(), "idle_timeout": 3_000})
     assert (told["status"], told["steps"]["work"]["output"]) == ("completed", "abcd")
     assert len(troupe.calls) == 1
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.conftest import Place, until
+from tests.cli.conftest import PATIENCE_S, Place, until
 
 FLOW = """
 name: loop-bidirectional
@@ -174,7 +174,7 @@ def test_the_worked_example_survives_a_kill(lw: Place, stage: Stage, path: str) 
     until((stage.folder / "reached").exists)
     until(lambda: any(fact["sender"] == path for fact in of_kind(lw, "message.sent")))
     os.kill(process.pid, signal.SIGKILL)
-    process.communicate(timeout=20)
+    process.communicate(timeout=PATIENCE_S)
     told = lw("resume", "run_", "--json")
     assert told.code == 0, told.err
     assert (told.json["status"], told.json["iterations"]) == ("completed", 3)

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.conftest import Place, until
+from tests.cli.conftest import PATIENCE_S, Place, until
 from tests.journeys.flows import flow
 
 AGENT = """#!/bin/sh
@@ -53,7 +53,7 @@ class Stage:
         reached = self.folder / "reached"
         until(reached.exists)
         os.kill(process.pid, signal.SIGKILL)
-        process.communicate(timeout=20)
+        process.communicate(timeout=PATIENCE_S)
         reached.unlink()
 
     @property
