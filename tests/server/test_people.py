@@ -12,7 +12,7 @@ from loopwright.app import passwords
 from loopwright.ports import Clock
 from loopwright.server.hashing import AT_ONCE, MOST_WAITING, Hashing
 from loopwright.server.identity import COOKIE
-from tests.server.served import UNHURRIED, Reply, Served, served
+from tests.server.served import SECONDS, UNHURRIED, Reply, Served, served
 
 ANN = {"name": "ann", "password": "correct horse"}
 
@@ -267,7 +267,7 @@ def test_passwords_keep_nobody_waiting(own: Served, monkeypatch: pytest.MonkeyPa
         with lock:
             inside.append(1)
             most.append(len(inside))
-        assert go.wait(20)
+        assert go.wait(SECONDS)
         with lock:
             inside.pop()
         return False

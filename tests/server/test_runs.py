@@ -154,11 +154,14 @@ def test_stop_is_heard_once_and_is_harmless_twice(own: Served) -> None:
 
 def test_pause_and_resume(own: Served) -> None:
     """A paused run holds before its next pass and goes on when it is told to."""
-    replies = [{"text": "x", "delay": 0.2}] * 3
-    run = own.start(own.definition(own.script(*replies)))
+    program, go = own.folder / "agent.sh", own.folder / "go"
+    program.write_text(f"#!/bin/sh\nwhile [ ! -e {go} ]; do sleep 0.02; done\necho x\n")
+    program.chmod(0o755)
+    run = own.start(own.definition(f"command:{program}"))
     assert own("POST", f"{RUNS}/{run}/pause").json["status"] == "paused"
     assert own("POST", f"{RUNS}/{run}/pause").status == 200
     assert own("POST", f"{RUNS}/{run}/resume").json["status"] == "running"
+    go.touch()
     assert own.until(run, "completed")["iterations"] == 3
     assert own("POST", f"{RUNS}/{run}/pause").code == "ended"
     kinds = [row.action for row in own.context.cards.audited(subject=run)]
