@@ -35,6 +35,8 @@ def command_lines(names: dict[str, str]) -> dict[str, list[str]]:
         "chat": ["chat"],
         "repl": ["repl"],
         "backup": ["backup", "copy.db"],
+        "login": ["login"],
+        "logout": ["logout", "http://127.0.0.1:1"],
         "user": ["user", "ls"],
         "token": ["token", "ls"],
         "hook": ["hook", "ls"],

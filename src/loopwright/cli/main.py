@@ -64,6 +64,8 @@ COMMANDS: dict[str, Entry] = {
     "init": Entry("init", _WRITING, "write a definition that works at once"),
     "roles": Entry("roles", _WRITING, "roles that agents can have"),
     "serve": Entry("serve", _REST, "serve runs and gates over HTTP"),
+    "login": Entry("login", _REST, "sign in at a server elsewhere"),
+    "logout": Entry("login", _REST, "sign out there"),
     "user": Entry("people", _REST, "people with accounts at a server"),
     "token": Entry("people", _REST, "tokens for programs that ask a server"),
     "hook": Entry("hooks", _REST, "messages from elsewhere that start runs"),

@@ -1,20 +1,20 @@
 """A server elsewhere, asked over HTTP, in the place of the log here.
 
-The token comes from the environment or from a file, never from the command line.
+The token comes from the environment, from a file, or from where one has signed in; never from the
+command line.
 """
 
 import http.client
 import json
-import os
-import stat
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode, urlsplit
 
 from loopwright import __version__
+from loopwright.cli.signed_in import TOKEN, TOKEN_FILE, token_for
 from loopwright.errors import (
     Conflict,
     DefinitionError,
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from loopwright.model.record import JsonValue
 
 API = 1  # what this version of the command line speaks
-TOKEN, TOKEN_FILE = "LOOPWRIGHT_TOKEN", "LOOPWRIGHT_TOKEN_FILE"
+SESSION = "/api/v1/session"
 SECONDS = 30.0
 QUIET_SECONDS = 60.0  # a stream beats every 15
 PAGE = 200
@@ -51,7 +51,7 @@ _KINDS: dict[int, type[LoopwrightError]] = {
 class Remote:
     """One server, as a command sees it."""
 
-    def __init__(self, url: str, say: Callable[[str], None]) -> None:
+    def __init__(self, url: str, say: Callable[[str], None], token: str | None = None) -> None:
         parts = urlsplit(url if "://" in url else f"http://{url}")
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.username:
             raise LoopwrightError(
@@ -62,7 +62,8 @@ class Remote:
         self.url = f"{parts.scheme}://{parts.netloc}"
         self._parts = parts
         self._say = say
-        self._token = _token()
+        self._token = token_for(self.url) if token is None else token
+        self._cookie = ""
         self._greeted = False
 
     # -- asking --------------------------------------------------------------------------------
@@ -137,6 +138,8 @@ class Remote:
                 headers["Content-Type"] = BYTES
             line.request(method, path, data, headers)
             reply = line.getresponse()
+            if path == SESSION:
+                self._cookie = (reply.getheader("Set-Cookie") or "").partition(";")[0]
             return reply.status, reply.read()
         except _LOST as error:
             raise self._unreachable(error) from error
@@ -153,6 +156,8 @@ class Remote:
         headers = {"Accept": accept, "User-Agent": f"loopwright/{__version__}"}
         if self._token:
             headers["Authorization"] = f"Bearer {self._token}"
+        if self._cookie:
+            headers |= {"Cookie": self._cookie, "Origin": self.url}
         if has_body:
             headers["Content-Type"] = "application/json"
         return headers
@@ -171,11 +176,24 @@ class Remote:
         except (ValueError, KeyError, TypeError):
             return ServerFailed(f"{self.url} answered with {status}")
         if status == 401:
-            hint = f"put a token of that server into {TOKEN}, or name a file in {TOKEN_FILE}"
+            hint = (
+                f"sign in: `loopwright login {self.url}`; or put a token of that server into "
+                f"{TOKEN}, or name a file in {TOKEN_FILE}"
+            )
         if code == DefinitionError.code:
             return _bad_definition(detail, errors)
         kind = _KINDS.get(status, LoopwrightError if status < 500 else ServerFailed)
         return kind(detail, code=code, hint=hint)
+
+    @contextmanager
+    def session(self, name: str, password: str) -> Iterator[None]:
+        """Signed in by name and password, for a moment."""
+        self._answer("POST", SESSION, {"name": name, "password": password})
+        try:
+            yield
+        finally:
+            self._answer("DELETE", SESSION)
+            self._cookie = ""
 
     # -- runs and gates ------------------------------------------------------------------------
 
@@ -350,26 +368,3 @@ def _bad_definition(detail: str, errors: object) -> DefinitionError:
         for one in found
     ]
     return DefinitionError(detail, problems=problems)
-
-
-def _token() -> str:
-    """The token of whoever asks."""
-    given = os.environ.get(TOKEN, "").strip()
-    file = os.environ.get(TOKEN_FILE, "").strip()
-    if given or not file:
-        return given
-    path = Path(file)
-    try:
-        mode = path.stat().st_mode
-        text = path.read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise LoopwrightError(
-            f"{TOKEN_FILE}: {file} cannot be read", code="bad-token-file", hint="name a file"
-        ) from error
-    if mode & (stat.S_IRWXG | stat.S_IRWXO):
-        raise NotAllowed(
-            f"{TOKEN_FILE}: others can read {file}",
-            code="open-secret",
-            hint=f"chmod 600 {file}",
-        )
-    return text

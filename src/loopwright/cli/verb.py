@@ -66,8 +66,8 @@ def server_options(*, watches: bool) -> list[click.Parameter]:
             envvar="LOOPWRIGHT_SERVER",
             expose_value=False,
             callback=_keep,
-            help="Ask this server in the place of the data here; the token is LOOPWRIGHT_TOKEN, or "
-            "in the file LOOPWRIGHT_TOKEN_FILE.",
+            help="Ask this server in the place of the data here; the token is LOOPWRIGHT_TOKEN, in "
+            "the file LOOPWRIGHT_TOKEN_FILE, or that of `loopwright login`.",
         )
     ]
     if watches:

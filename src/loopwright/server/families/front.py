@@ -29,10 +29,10 @@ here: it is for the command line, for programs and for scripts.</p>
 <h2>Come in</h2>
 <p>The first start of the server printed a token and a link for the first admin. An admin makes
 accounts and tokens for others, on this machine with <code>loopwright user add NAME</code> and
-<code>loopwright token create LABEL</code>. People sign in with <code>POST /api/v1/session</code>
-and their name and password, which sets a cookie; programs send
+<code>loopwright token create LABEL</code>. People sign in on the command line, or with
+<code>POST /api/v1/session</code> and their name and password, which sets a cookie; programs send
 <code>Authorization: Bearer TOKEN</code>.</p>
-<pre>export LOOPWRIGHT_TOKEN=…
+<pre>loopwright login ADDRESS --name NAME
 loopwright ls --server ADDRESS</pre>
 <h2>Read on</h2>
 <ul>

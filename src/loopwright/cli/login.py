@@ -1,0 +1,141 @@
+"""`login` and `logout`: a token for a server elsewhere, made with one's name and password."""
+
+import ipaddress
+import socket
+import sys
+from urllib.parse import quote, urlsplit
+
+import click
+
+from loopwright.cli.door import Door
+from loopwright.cli.looking import put_rows
+from loopwright.cli.remote import Remote
+from loopwright.cli.signed_in import all_kept, forget, keep
+from loopwright.cli.verb import Verb, door_of
+from loopwright.errors import LoopwrightError, NotAllowed, NotFound, NotSignedIn
+
+MOST_DAYS = 3_650
+
+
+@click.command(
+    cls=Verb,
+    examples=[
+        ("loopwright login https://loops.example.org --name ann", "asks for the password"),
+        ("loopwright ls --server https://loops.example.org", "from then on"),
+    ],
+)
+@click.argument("url", metavar="[URL]", required=False)
+@click.option("--name", metavar="NAME", help="The name of the account; without it, yours here.")
+@click.option(
+    "--days",
+    type=click.IntRange(1, MOST_DAYS),
+    default=30,
+    show_default=True,
+    help="How long it counts.",
+)
+@click.option("--password-stdin", is_flag=True, help="Take the password from stdin.")
+@click.pass_context
+def login(
+    ctx: click.Context, /, *, url: str | None, name: str | None, days: int, password_stdin: bool
+) -> None:
+    """Sign in at a server, for every command with --server. Without URL: where you are signed in.
+
+    A token is made for this machine and kept in a file that only you can read; the password is
+    not kept. `loopwright logout URL` ends it.
+    """
+    door = door_of(ctx)
+    if url is None:
+        _put_all(door)
+        return
+    from loopwright.app.service import current_user  # noqa: PLC0415 - help stays quick
+
+    remote = Remote(url, door.say, token="")
+    _check_line(remote.url)
+    who = name or current_user()
+    password = _password(ctx, door, who, from_stdin=password_stdin)
+    before = all_kept().get(remote.url)
+    label = f"login from {socket.gethostname()}"[:80]
+    try:
+        with remote.session(who, password):
+            made = remote.post("/api/v1/tokens", {"label": label, "days": days})
+    except NotSignedIn as error:
+        error.hint = "accounts are made by an admin: `loopwright user add NAME` at the server"
+        raise
+    kept = {"token": made["token"], "id": made["id"], "name": who, "until": made["expires_at"]}
+    keep(remote.url, kept)
+    if before is not None:
+        _end(Remote(remote.url, door.say, token=before["token"]), before["id"])
+    told = {"server": remote.url, "name": who, "role": made["role"], "until": kept["until"]}
+    door.done(f"signed in at {remote.url} as {who} ({made['role']}) until {kept['until']}", told)
+
+
+@click.command(cls=Verb)
+@click.argument("url", metavar="URL")
+@click.pass_context
+def logout(ctx: click.Context, /, *, url: str) -> None:
+    """Sign out: the token ends at the server, and is kept here no more."""
+    door = door_of(ctx)
+    server = Remote(url, door.say, token="").url
+    kept = all_kept().get(server)
+    if kept is None:
+        raise NotFound(f"you are not signed in at {server}", hint="`loopwright login` says where")
+    try:
+        ended = _end(Remote(server, door.say, token=kept["token"]), kept["id"])
+    except LoopwrightError as error:
+        forget(server)
+        error.hint = f"the token is kept here no more, but counts there until {kept['until']}"
+        raise
+    forget(server)
+    more = "" if ended else "; the token had ended already"
+    door.done(f"signed out at {server}{more}", {"server": server, "ended": ended})
+
+
+def _end(remote: Remote, token: str) -> bool:
+    """End a token; False when it counts no more anyway."""
+    try:
+        remote.delete(f"/api/v1/tokens/{quote(token, safe='')}")
+    except (NotFound, NotSignedIn, NotAllowed):
+        return False
+    return True
+
+
+def _put_all(door: Door) -> None:
+    found = all_kept()
+    if door.as_json:
+        listed = [
+            {"server": url, "name": k["name"], "until": k["until"]} for url, k in found.items()
+        ]
+        door.put_json({"servers": listed})
+        return
+    rows = [(url, one["name"], one["until"]) for url, one in found.items()]
+    put_rows(door, ("SERVER", "NAME", "UNTIL"), rows, "you are signed in nowhere")
+
+
+def _check_line(url: str) -> None:
+    """A password is not sent over a line that others can read."""
+    parts = urlsplit(url)
+    host = str(parts.hostname)
+    if parts.scheme == "https" or host == "localhost":
+        return
+    try:
+        here = ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        here = False
+    if not here:
+        raise NotAllowed(
+            f"a password is not sent to {url} without encryption",
+            code="open-line",
+            hint="use https://, or let an admin make a token: `loopwright token create`",
+        )
+
+
+def _password(ctx: click.Context, door: Door, who: str, *, from_stdin: bool) -> str:
+    if from_stdin:
+        given = sys.stdin.readline() if sys.stdin is not None else ""
+        return given.removesuffix("\n").removesuffix("\r")
+    if not door.can_ask:
+        raise click.UsageError("there is nobody to ask; say --password-stdin", ctx)
+    return str(click.prompt(f"Password of {who}", hide_input=True, err=True))
+
+
+VERBS = {"login": login, "logout": logout}
