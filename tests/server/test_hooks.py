@@ -240,7 +240,7 @@ def test_a_problem_is_over_with_the_next_success(own: Served) -> None:
     stored(own)
     run = post(own, headers(secret, message="msg_2")).json["run"]
     own.until(run, "completed")
-    assert problem_of(own) is None
+    wait_for(lambda: problem_of(own) is None)
 
 
 def test_a_defect_ends_nothing(
@@ -261,7 +261,7 @@ def test_a_defect_ends_nothing(
 
     monkeypatch.setattr(Arrivals, "_start", start)
     monkeypatch.setattr(arrivals, "LOOK_S", 0.02)
-    monkeypatch.setattr(arrivals, "AGAIN_MS", (300,))
+    monkeypatch.setattr(arrivals, "AGAIN_MS", (1_500,))
     first = post(own, headers(secret)).json["run"]
     wait_for(lambda: problem_of(own) is not None)
     assert "ZeroDivisionError" in str(problem_of(own))
@@ -272,7 +272,7 @@ def test_a_defect_ends_nothing(
     broken.clear()
     wait_for(lambda: own("GET", f"/api/v1/runs/{first}").status == 200)
     own.until(first, "completed")
-    assert problem_of(own) is None
+    wait_for(lambda: problem_of(own) is None)
 
 
 def test_a_defect_between_messages_ends_nothing(

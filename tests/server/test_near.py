@@ -307,10 +307,11 @@ def test_what_the_server_cannot_take_up(
     """Its refusal is told as it would be told here."""
     waiting = lw("run", lw.loop(lw.script("a"), until={"person": True}), "--json").json["run"]
 
-    def broken(run: str) -> None:
+    def broken(run: str, _row: object = None) -> None:
         raise StorageError(f"{run} is damaged", code="damaged", hint="take the backup")
 
-    monkeypatch.setattr(server.context.here.driver, "wake", broken)
+    # Not `wake`: the server may see the answer by itself before it is asked.
+    monkeypatch.setattr(server.context.here.driver, "_load", broken)
     told = lw("approve", waiting, "--json")
     assert told.code == 1, told
     assert told.json["type"].endswith("damaged")
