@@ -311,7 +311,9 @@ def test_what_the_server_cannot_take_up(
         raise StorageError(f"{run} is damaged", code="damaged", hint="take the backup")
 
     # Not `wake`: the server may see the answer by itself before it is asked.
-    monkeypatch.setattr(server.context.here.driver, "_load", broken)
+    driver = server.context.here.driver
+    until(lambda: not driver.is_driving(waiting))
+    monkeypatch.setattr(driver, "_load", broken)
     told = lw("approve", waiting, "--json")
     assert told.code == 1, told
     assert told.json["type"].endswith("damaged")
