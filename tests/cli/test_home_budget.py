@@ -18,8 +18,11 @@ def flow(lw: Place, agent: str = "model:local/tiny") -> str:
 
 
 @pytest.mark.item("aldo-27")
-def test_no_call_begins_when_it_is_used_up(lw: Place, serve: Serve) -> None:
+def test_no_call_begins_when_it_is_used_up(
+    lw: Place, serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The run that meets it ends with its own reason; the next one is not even asked once."""
+    monkeypatch.setattr(purse, "DAY_MS", 10**15)  # midnight does not come in the middle
     lw.write("loopwright.toml", "[budget]\ntokens_per_day = 1500\n")
     server = serve(Turn(text="more", usage=COSTLY, times=None))
     first = lw("run", flow(lw), "--json")

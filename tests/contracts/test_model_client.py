@@ -39,7 +39,7 @@ def opener(request: pytest.FixtureRequest) -> Opener:
 
 
 def run(work: Coroutine[None, None, None]) -> None:
-    asyncio.run(asyncio.wait_for(work, 30))
+    asyncio.run(asyncio.wait_for(work, 60))
 
 
 def ended(events: list[ModelEvent]) -> Answered:

@@ -34,7 +34,7 @@ print(sorted(heavy & {name.partition(".")[0] for name in sys.modules}))
 
 
 def run(work: Coroutine[None, None, None]) -> None:
-    asyncio.run(asyncio.wait_for(work, 30))
+    asyncio.run(asyncio.wait_for(work, 60))
 
 
 async def events_of(gateway: Gateway, request: ModelRequest) -> list[ModelEvent]:

@@ -113,7 +113,10 @@ def test_an_endless_answer_is_cut(tmp_path: Path) -> None:
 
 def test_large_and_broken_output_comes_whole(tmp_path: Path) -> None:
     """5 MB with bytes that are no text come back complete, broken bytes replaced."""
-    code = f'import os\nfor _ in range(5): os.write(1, b"y" * {MB})\nos.write(1, b"\\xff\\xfe!")'
+    code = (
+        f'import sys\nfor _ in range(5): sys.stdout.buffer.write(b"y" * {MB})\n'
+        'sys.stdout.buffer.write(b"\\xff\\xfe!")'
+    )
     answer = Stage().perform(job(tmp_path, agent=agent(python(code))))
     assert isinstance(answer, Done)
     assert answer.output == "y" * 5 * MB + "��!"

@@ -260,6 +260,7 @@ def test_a_cut_and_a_stall() -> None:
             assert "one" in "".join(next(lines) for _ in range(4))
             wires.release()
             assert "[DONE]" in list(lines)[-2:][0]
+        assert all(request.ended.wait(60) for request in wires.asked)  # in a thread of its own
         assert [request.end for request in wires.asked] == ["cut", "answered"]
 
 

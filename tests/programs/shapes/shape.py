@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 NAME, TOKEN, FOLDER = sys.argv[1:4]
@@ -90,13 +91,14 @@ def nohup() -> None:
 
 
 def holds_stdout() -> None:
-    """An orphan keeps the pipes open and writes into them now and then."""
+    """An orphan keeps the pipes open and writes into them now and then, whoever reads."""
 
     def heir() -> None:
         ignore_polite_signals()
         Path(FOLDER, str(os.getpid())).touch()
         while True:
-            os.write(1, b"still here\n")
+            with suppress(BrokenPipeError):
+                os.write(1, b"still here\n")
             time.sleep(0.05)
 
     os.waitpid(child(lambda: void(child(heir))), 0)
