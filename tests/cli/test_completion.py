@@ -47,7 +47,20 @@ def test_what_is_completed(lw: Place) -> None:
     assert completed(lw, "loopwright run --dialect n") == ["native"]
 
 
+def test_stored_definitions_are_completed(lw: Place) -> None:
+    """By name where one is asked for, and by their prefix where a file may be named too."""
+    file = lw.loop("model:test/x")
+    for name in ("triage", "tidy"):
+        assert lw("stored", "put", name, file).code == 0
+    assert completed(lw, "loopwright stored show tr") == ["triage"]
+    assert completed(lw, "loopwright hook add x --run t") == ["tidy", "triage"]
+    assert completed(lw, "loopwright run sto") == ["stored:tidy", "stored:triage"]
+    assert completed(lw, "loopwright run stored:ti") == ["stored:tidy"]
+    assert completed(lw, "loopwright run ") == []
+
+
 def test_completing_changes_nothing(lw: Place) -> None:
     """Where nothing ever ran there is nothing to complete, and nothing is made."""
     assert completed(lw, "loopwright show ") == []
+    assert completed(lw, "loopwright stored show ") == []
     assert not (lw.folder.parent / "home").exists()

@@ -62,6 +62,7 @@ def command_lines(names: dict[str, str]) -> dict[str, list[str]]:
         "skip": ["skip", "nothing"],
         "edit": ["edit", "nothing", "--goal", "x"],
         "fork": ["fork", "nothing", "--at", "main"],
+        "stored": ["stored", "ls"],
         "validate": ["validate", "loop.yaml"],
         "definitions": ["definitions"],
         "convert": ["convert", "loop.yaml"],

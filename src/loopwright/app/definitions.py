@@ -7,12 +7,25 @@ import re
 import msgspec
 
 from loopwright.app.access import Access
-from loopwright.app.dialects import MAX_BYTES, Definition, parse_definition
+from loopwright.app.dialects import MAX_BYTES, Definition, names_files, parse_definition
 from loopwright.app.preflight import programs_named
-from loopwright.errors import Conflict, LoopwrightError, NotAllowed, NotFound, VersionConflict
+from loopwright.errors import (
+    Conflict,
+    DefinitionError,
+    LoopwrightError,
+    NotAllowed,
+    NotFound,
+    VersionConflict,
+)
 from loopwright.ports import Card, Cards
+from loopwright.syntax import Diagnostic
 
 KIND = "definition"
+_ALONE = "it names other files, and only the text of a definition is stored"
+_WITH_FILES = (
+    "write what they say into the definition, or leave it unstored: "
+    "`loopwright run FILE --server URL` sends its files"
+)
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,99}")
 
 
@@ -45,7 +58,7 @@ class Definitions:
         if card is None:
             raise NotFound(
                 f"no stored definition {name[:80]!a}",
-                hint="store it with PUT /api/v1/definitions/NAME at a server",
+                hint="`loopwright stored ls` lists all, `loopwright stored put NAME FILE` adds one",
             )
         return _stored(card)
 
@@ -57,6 +70,8 @@ class Definitions:
                 f"{name} came from elsewhere and starts programs: it needs admin approval of "
                 f"digest {stored.digest}",
                 code="needs-approval",
+                hint=f"`loopwright stored approve {name} {stored.digest}`, after a look at it: "
+                f"`loopwright stored show {name} --source`",
             )
         return stored
 
@@ -99,7 +114,14 @@ class Definitions:
                 hint="use a-z, 0-9, dots, dashes and underscores, at most 100 of them",
             )
         data = text.encode(errors="surrogatepass")[: MAX_BYTES + 1]
-        return parse_definition(data, file=name, force=dialect)
+        try:
+            return parse_definition(data, file=name, force=dialect)
+        except DefinitionError as error:
+            if not names_files(data, file=name, force=dialect):
+                raise
+            # Else it would only be told that they are missing, though they may lie beside it.
+            alone = Diagnostic(name, 1, 1, "names-files", _ALONE, hint=_WITH_FILES)
+            raise DefinitionError(error.message, problems=[alone, *error.problems]) from error
 
     def _new(self, parsed: Definition, text: str, by: str, *, foreign: bool) -> Stored:
         programs = programs_named(parsed.plan)
@@ -121,8 +143,10 @@ class Definitions:
         try:
             self._cards.change([(card, expected)], audit=[row])
         except VersionConflict as conflict:
-            code = "name-taken" if expected == 0 else "changed-meanwhile"
-            raise Conflict(f"{stored.name} was changed meanwhile", code=code) from conflict
+            code, what = "changed-meanwhile", "was changed meanwhile"
+            if expected == 0:
+                code, what = "name-taken", "is stored already"
+            raise Conflict(f"{stored.name} {what}", code=code) from conflict
 
 
 def _stored(card: Card) -> Stored:

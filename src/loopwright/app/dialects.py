@@ -251,6 +251,15 @@ def named_files(data: bytes, *, file: str, force: str | None, folder: Path) -> F
     return _gathered(language, document, folder) if hasattr(language, "wanted") else {}
 
 
+def names_files(data: bytes, *, file: str, force: str | None) -> bool:
+    """Whether a definition names files beside itself; none is looked for."""
+    document, _ = read(data, file=file, limit=MAX_BYTES)
+    if document is None:
+        return False
+    language = dialect(force or recognise(document.value))
+    return hasattr(language, "wanted") and bool(cast(ReadsFiles, language).wanted(document, {}))
+
+
 def _lowered(
     language: Dialect,
     document: Document,

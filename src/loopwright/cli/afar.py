@@ -29,6 +29,7 @@ REQUEST = "(request)"  # what a server calls a definition that was sent to it
 RUNS = "/api/v1/runs"
 REHEARSALS = "/api/v1/rehearsals"
 LOOPS = "/api/v1/loops"
+DEFINITIONS = "/api/v1/definitions"
 _TONES: dict[str, Tone] = {"completed": "good", "failed": "bad", "exhausted": "warn"}
 
 
@@ -117,12 +118,31 @@ class Start:
 
     def run(self, definition: bytes, dialect: str | None, options: dict[str, object]) -> int:
         """Start it there, and watch it until it rests unless it is let go."""
+        self._check(options)
+        text: dict[str, JsonValue] = {"definition": definition.decode(errors="replace")}
+        if dialect:
+            text["dialect"] = dialect
+        body = text | _wanted(options) | self._files(definition, dialect)
+        self._warn(definition, dialect, body)
+        return self._begun(body, options)
+
+    def run_stored(self, options: dict[str, object]) -> int:
+        """The same for a definition that is stored there."""
+        self._check(options)
+        remote = self._door.remote
+        assert remote is not None
+        stored = remote.get(f"{DEFINITIONS}/{quote(self._file, safe='')}")
+        body = {"stored": self._file} | _wanted(options)
+        self._warn(str(stored["text"]).encode(errors="surrogatepass"), str(stored["dialect"]), body)
+        return self._begun(body, options)
+
+    def _check(self, options: dict[str, object]) -> None:
+        if options["jsonl"] and self._door.as_json:
+            raise click.UsageError("--json and --jsonl exclude each other", self._ctx)
+
+    def _begun(self, body: "dict[str, JsonValue]", options: dict[str, object]) -> int:
         remote, jsonl = self._door.remote, bool(options["jsonl"])
         assert remote is not None
-        if jsonl and self._door.as_json:
-            raise click.UsageError("--json and --jsonl exclude each other", self._ctx)
-        body = _wanted(definition, dialect, options) | self._files(definition, dialect)
-        self._warn(definition, dialect, body)
         if options["dry_run"]:
             return self._rehearse(remote, body)
         _check_ready(remote)
@@ -176,22 +196,18 @@ class Start:
             error.message = error.message.replace(REQUEST, self._file)
             error.hint = error.hint.replace(REQUEST, self._file) if error.hint else None
             if isinstance(error, DefinitionError):
-                error.problems = tuple(_renamed(one, self._file) for one in error.problems)
+                error.problems = tuple(renamed(one, REQUEST, self._file) for one in error.problems)
             raise
         return answer
 
 
-def _wanted(
-    definition: bytes, dialect: str | None, options: dict[str, object]
-) -> "dict[str, JsonValue]":
-    """A start as a request has it: what was not given is left out."""
+def _wanted(options: dict[str, object]) -> "dict[str, JsonValue]":
+    """The options of a start as a request has them: what was not given is left out."""
     from loopwright.app.preparing import input_values  # noqa: PLC0415 - help stays quick
 
     plain = ("message", "workspace", "budget", "name", "parallel", "max", "base_branch")
     tools = ("allow", "deny", "ask")
     given: dict[str, object] = {
-        "definition": definition.decode(errors="replace"),
-        "dialect": dialect,
         **{name: options[name] for name in plain},
         **{name: list(names_in(_texts(options[name]))) for name in tools},
         **{name: options[name] for name in ("sandbox", "promoted")},
@@ -201,8 +217,9 @@ def _wanted(
     return {name: cast("JsonValue", value) for name, value in given.items() if value or value == ""}
 
 
-def _renamed(problem: object, file: str) -> object:
-    if isinstance(problem, Diagnostic) and problem.file == REQUEST:
+def renamed(problem: object, known_as: str, file: str) -> object:
+    """A problem of a definition with the name that it has here."""
+    if isinstance(problem, Diagnostic) and problem.file == known_as:
         return replace(problem, file=file)
     return problem
 

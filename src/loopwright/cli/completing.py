@@ -1,6 +1,9 @@
-"""What a shell can complete: runs, gates, statuses, dialects. Failing here completes nothing."""
+"""What a shell can complete: runs, gates, statuses, dialects, stored definitions. Failing here
+completes nothing.
+"""
 
 from collections.abc import Callable
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import click
@@ -10,6 +13,8 @@ if TYPE_CHECKING:
     from loopwright.app.service import Service
 
 _MOST = 50
+STORED = "stored:"
+"""How `run` is told that a name is one of a stored definition."""
 
 
 def _looked_up(
@@ -60,6 +65,35 @@ def complete_gates(
 
     try:
         return _fitting(_looked_up(ctx, find), incomplete)
+    except Exception:
+        return []
+
+
+def complete_stored(
+    ctx: click.Context, _param: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Stored definitions by name."""
+    return _stored(ctx, "", incomplete)
+
+
+def complete_stored_runs(
+    ctx: click.Context, _param: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """The same where a file may be named too: they are offered to who has begun their prefix."""
+    return _stored(ctx, STORED, incomplete) if incomplete else []
+
+
+def _stored(ctx: click.Context, prefix: str, incomplete: str) -> list[CompletionItem]:
+    from loopwright.app.opening import open_log  # noqa: PLC0415 - help stays quick
+    from loopwright.cli.verb import door_of  # noqa: PLC0415 - the two name each other
+
+    try:
+        settings = door_of(ctx).settings
+        if not settings.database.exists():
+            return []
+        with closing(open_log(settings)) as log:
+            cards = log.cards("definition", limit=_MOST)
+        return _fitting([(f"{prefix}{card.key}", "") for card in cards], incomplete)
     except Exception:
         return []
 

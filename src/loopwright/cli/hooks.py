@@ -6,6 +6,7 @@ from urllib.parse import quote
 
 import click
 
+from loopwright.cli.completing import complete_stored
 from loopwright.cli.door import Door
 from loopwright.cli.looking import put_rows
 from loopwright.cli.verb import Verb, door_of, group
@@ -109,7 +110,14 @@ def hook_ls(ctx: click.Context, /) -> None:
     examples=[("loopwright hook add issues --run triage", "its secret is printed once, on stdout")],
 )
 @click.argument("name", metavar="NAME")
-@click.option("--run", "stored", required=True, metavar="STORED", help="A stored definition.")
+@click.option(
+    "--run",
+    "stored",
+    required=True,
+    metavar="STORED",
+    shell_complete=complete_stored,
+    help="A stored definition; `loopwright stored ls` lists them.",
+)
 @click.option("--message", default="", metavar="TEXT", help="Said before the words that come in.")
 @click.option(
     "--at-once",

@@ -57,6 +57,7 @@ COMMANDS: dict[str, Entry] = {
     "fork": Entry("fork", _DECIDING, "a new run from a finished place of another"),
     "stop": Entry("control", _DECIDING, "end a run now"),
     "definitions": Entry("definitions", _WRITING, "what can be run by its name"),
+    "stored": Entry("stored", _WRITING, "definitions kept by name, for runs and hooks"),
     "validate": Entry("validate", _WRITING, "find what is wrong with definitions"),
     "convert": Entry("convert", _WRITING, "any dialect to a native definition"),
     "promote": Entry("promote", _WRITING, "try a definition with its suites, and record it"),

@@ -7,9 +7,10 @@ command line.
 import http.client
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode, urlsplit
 
@@ -37,6 +38,8 @@ QUIET_SECONDS = 60.0  # a stream beats every 15
 PAGE = 200
 RETRIES_S = (0.2, 0.5, 1.0, 2.0, 5.0)
 BYTES = "application/octet-stream"
+NO_HEADERS: Mapping[str, str] = MappingProxyType({})
+ANYTHING: Mapping[str, str] = MappingProxyType({"Accept": "*/*"})
 _LOST = (OSError, http.client.HTTPException)
 
 
@@ -45,6 +48,8 @@ _KINDS: dict[int, type[LoopwrightError]] = {
     403: NotAllowed,
     404: NotFound,
     409: Conflict,
+    412: Conflict,
+    428: Conflict,
 }
 
 
@@ -79,6 +84,11 @@ class Remote:
     def patch(self, path: str, body: "dict[str, JsonValue]") -> Any:  # noqa: ANN401 - JSON, as it comes
         return self._ask("PATCH", path, body)
 
+    def put(self, path: str, body: "dict[str, JsonValue]", seen: int) -> Any:  # noqa: ANN401 - JSON, as it comes
+        """Keep something new, or in the place of the version that was seen and no other."""
+        condition = {"If-Match": f'"{seen}"'} if seen else {}
+        return self._ask("PUT", path, body, condition)
+
     def delete(self, path: str) -> None:
         self._ask("DELETE", path)
 
@@ -87,21 +97,23 @@ class Remote:
         return self._ask("POST", path, data)
 
     def download(self, path: str) -> bytes:
-        return self._answer("GET", path, accept="*/*")
+        return self._answer("GET", path, more=ANYTHING)
 
     def text(self, path: str) -> str:
         """Something that is no JSON."""
-        return self._answer("GET", path, accept="*/*").decode()
+        return self._answer("GET", path, more=ANYTHING).decode()
 
-    def _ask(self, method: str, path: str, body: object = None) -> Any:  # noqa: ANN401 - JSON, as it comes
-        data = self._answer(method, path, body)
+    def _ask(
+        self, method: str, path: str, body: object = None, more: Mapping[str, str] = NO_HEADERS
+    ) -> Any:  # noqa: ANN401 - JSON, as it comes
+        data = self._answer(method, path, body, more)
         return json.loads(data) if data else None
 
     def _answer(
-        self, method: str, path: str, body: object = None, accept: str = "application/json"
+        self, method: str, path: str, body: object = None, more: Mapping[str, str] = NO_HEADERS
     ) -> bytes:
         self._greet()
-        status, data = self._send(method, path, body, accept)
+        status, data = self._send(method, path, body, more)
         if status >= 400:
             raise self._refused(status, data)
         return data
@@ -128,11 +140,11 @@ class Remote:
         self._greeted = True
 
     def _send(
-        self, method: str, path: str, body: object, accept: str = "application/json"
+        self, method: str, path: str, body: object, more: Mapping[str, str] = NO_HEADERS
     ) -> tuple[int, bytes]:
         line = self._line(SECONDS)
         try:
-            headers = self._headers(has_body=body is not None, accept=accept)
+            headers = {**self._headers(has_body=body is not None), **more}
             data = body if isinstance(body, bytes | None) else _as_bytes(body)
             if isinstance(body, bytes):
                 headers["Content-Type"] = BYTES

@@ -1,14 +1,15 @@
 """`run`: a definition of any dialect."""
 
+import os
 import sys
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import click
 
-from loopwright.cli.completing import complete_dialects
+from loopwright.cli.completing import STORED, complete_dialects, complete_stored_runs
 from loopwright.cli.starting import launch, start_options
 from loopwright.cli.verb import Verb, door_of
 
@@ -30,13 +31,14 @@ STDIN = "-"
         ("loopwright run fix.yaml", "drive it here until it rests"),
         ('loopwright run fix.yaml "Only the parser tests" --agent script:replies.yaml', ""),
         ('loopwright run harness "Add a cache to the API"', "a definition by its name"),
+        ("loopwright run stored:triage", "one that `loopwright stored` keeps"),
         (
             "loopwright run fix.yaml --json --no-wait",
             "for scripts: one object, exit code 5 at a gate",
         ),
     ],
 )
-@click.argument("file", metavar="FILE")
+@click.argument("file", metavar="FILE", shell_complete=complete_stored_runs)
 @click.argument("message", metavar="[MESSAGE]", required=False)
 @click.option(
     "--dialect", metavar="NAME", shell_complete=complete_dialects, help="Do not guess the dialect."
@@ -64,11 +66,17 @@ def run(
 ) -> int:
     """Run a definition. MESSAGE says what is to be done and takes the place of its goal.
 
-    FILE may be the name of a definition that `loopwright definitions` lists, or - for stdin. Files
-    that it names are looked for beside it, and sent with it to a server elsewhere.
+    FILE may be the name of a definition that `loopwright definitions` lists, stored:NAME for one
+    that `loopwright stored` keeps here or at the server, or - for stdin. Files that it names are
+    looked for beside it, and sent with it to a server elsewhere.
     """
     from loopwright.app.preparing import prepare_file  # noqa: PLC0415 - help stays quick
 
+    if file.startswith(STORED) and not os.path.lexists(file):
+        if dialect is not None:
+            raise click.UsageError("--dialect is not for stored definitions: theirs is known", ctx)
+        more = {**options, "max": most, "promoted": promoted}
+        return _run_stored(ctx, file.removeprefix(STORED), more)
     data = _stdin(ctx) if file == STDIN else None
     shown = "(stdin)" if data is not None else file
     folder = Path.cwd() if data is not None else Path(file).absolute().parent
@@ -88,6 +96,26 @@ def run(
     return launch(ctx, prepare, options)
 
 
+def _run_stored(ctx: click.Context, name: str, options: dict[str, object]) -> int:
+    from loopwright.app.preparing import prepare_file  # noqa: PLC0415 - help stays quick
+    from loopwright.cli.stored import definitions_here  # noqa: PLC0415 - only when asked for
+
+    if door_of(ctx).remote is not None:
+        return _afar(ctx, name, None).run_stored(options)
+    most, promoted = cast("int | None", options.pop("max")), bool(options.pop("promoted"))
+
+    def prepare(wish: "Wish") -> "tuple[Start, Definition]":
+        with definitions_here(door_of(ctx)) as definitions:
+            stored = definitions.runnable(name)
+        data, told = stored.text.encode(errors="surrogatepass"), replace(wish, max=most)
+        start, definition = prepare_file(stored.name, told, data=data, dialect=stored.dialect)
+        if promoted:
+            _check_promoted(ctx, definition)
+        return start, definition
+
+    return launch(ctx, prepare, options)
+
+
 def _check_promoted(ctx: click.Context, definition: "Definition") -> None:
     from loopwright.app.opening import open_log  # noqa: PLC0415 - only when asked for
     from loopwright.app.promoting import check_promoted  # noqa: PLC0415 - only when asked for
@@ -96,7 +124,7 @@ def _check_promoted(ctx: click.Context, definition: "Definition") -> None:
         check_promoted(log, definition)
 
 
-def _afar(ctx: click.Context, shown: str, folder: Path) -> "StartAfar":
+def _afar(ctx: click.Context, shown: str, folder: Path | None) -> "StartAfar":
     from loopwright.cli.afar import Start  # noqa: PLC0415 - only when asked for
 
     return Start(ctx, door_of(ctx), shown, folder)

@@ -3,9 +3,8 @@
 from starlette.requests import Request
 
 from loopwright.app.definitions import Stored
-from loopwright.app.moments import timestamp
+from loopwright.app.views.stored import stored_item
 from loopwright.errors import Conflict
-from loopwright.model.record import JsonValue
 from loopwright.server.answers import as_response
 from loopwright.server.paging import PageQuery, paged
 from loopwright.server.refusals import Refusal
@@ -42,7 +41,10 @@ class ApproveBody(Body):
 
 async def listed(asked: Asked) -> Answer:
     page = paged(asked, "definitions", asked.context.definitions.all(), lambda one: one.name)
-    return {"definitions": [_item(one, text=False) for one in page.entries], "next": page.next}
+    return {
+        "definitions": [stored_item(one, text=False) for one in page.entries],
+        "next": page.next,
+    }
 
 
 async def shown(asked: Asked) -> Answer:
@@ -100,25 +102,9 @@ async def approved(asked: Asked) -> Answer:
 
 
 def _told(stored: Stored, status: int) -> Answer:
-    response = as_response(_item(stored), status)
+    response = as_response(stored_item(stored), status)
     response.headers["ETag"] = f'"{stored.version}"'
     return response
-
-
-def _item(stored: Stored, *, text: bool = True) -> dict[str, JsonValue]:
-    why = None if stored.enabled else f"needs admin approval of digest {stored.digest}"
-    return {
-        "name": stored.name,
-        "dialect": stored.dialect,
-        "digest": stored.digest,
-        "enabled": stored.enabled,
-        "detail": why,
-        "programs": list(stored.programs),
-        "by": stored.by,
-        "changed_at": timestamp(stored.changed_at),
-        "version": stored.version,
-        "text": stored.text if text else None,
-    }
 
 
 FAMILY = Family(
