@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -57,7 +58,8 @@ HERE, THREAD = threading.main_thread().name, "loopwright-log"
 @pytest.fixture
 def witness(monkeypatch: pytest.MonkeyPatch) -> Witness:
     witness = Witness()
-    monkeypatch.setattr(writer_module, "time", witness)
+    its_time = SimpleNamespace(**{**vars(time), "perf_counter": witness.perf_counter})
+    monkeypatch.setattr(writer_module, "time", its_time)
     return witness
 
 
