@@ -1,4 +1,4 @@
-"""What all tests share: the `item` marker and one hypothesis profile.
+"""What all tests share: the `item` marker and the profiles of hypothesis.
 
 Warnings are errors (`filterwarnings` in pyproject.toml): a test that expects one says so with
 `pytest.warns`.
@@ -7,13 +7,17 @@ Warnings are errors (`filterwarnings` in pyproject.toml): a test that expects on
 import pytest
 from hypothesis import settings
 
-# No deadline: a slow machine is not a wrong answer, and pytest-timeout catches what hangs.
-settings.register_profile("house", deadline=None, print_blob=True)
+# No deadline: a slow machine is not a wrong answer, and pytest-timeout catches what hangs. A change
+# is tested with the same examples wherever and whenever; the deep lane looks for new ones.
+settings.register_profile("house", deadline=None, print_blob=True, derandomize=True)
+settings.register_profile("search", deadline=None, print_blob=True)
 settings.load_profile("house")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register `item`, which ties a test to the checklist items it shows."""
+    """Register `item`, which ties a test to the checklist items it shows, and choose examples."""
+    if config.getoption("markexpr") == "deep":
+        settings.load_profile("search")
     config.addinivalue_line(
         "markers", "item(*ids): the checklist items this test shows, see tests/checklists"
     )
