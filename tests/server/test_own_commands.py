@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from loopwright.cli.remote import Remote
 from loopwright.server import outgoing
 from tests.cli.conftest import Place, Told, lw
 from tests.server.served import Served, served, wait_for
@@ -115,10 +116,36 @@ def test_notifications(say: tuple[Say, Served]) -> None:
     wait_for(lambda: len(found()) == 3)
     assert [n["run"] for n in found("--waiting")] == [other]
     shown = do("notifications", "ls").out
-    assert (shown.count("answered"), shown.count("action_required")) == (1, 1)
+    assert (shown.count("settled"), shown.count("action_required")) == (1, 1)
+    server("POST", f"/api/v1/runs/{other}/stop", {})
+    wait_for(lambda: len(found()) == 4)
+    shown = do("notifications", "ls").out  # the other was never answered, and asks no more
+    assert (shown.count("settled"), shown.count("action_required")) == (2, 0)
+    assert "answered" not in shown
     assert do("notifications", "read", "ntf_none").code == 2
     assert do("notifications", "read").code == 2
     assert do("notifications", "read", "--all", one["id"]).code == 2
+
+
+@pytest.mark.parametrize("say", ["afar"], indirect=True)
+def test_notifications_of_an_older_server(
+    say: tuple[Say, Served], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that does not say what still waits is listed as it is."""
+    do, server = say
+    server.gated()
+    wait_for(lambda: do("notifications", "ls").out)
+    real = Remote.get
+
+    def older(remote: Remote, path: str, /, **query: object) -> Any:
+        told = real(remote, path, **query)
+        for one in told.get("notifications", ()):
+            del one["waiting"]
+        return told
+
+    monkeypatch.setattr(Remote, "get", older)
+    told = do("notifications", "ls")
+    assert (told.code, told.out.count("action_required")) == (0, 1)
 
 
 # -- artifacts -------------------------------------------------------------------------------------

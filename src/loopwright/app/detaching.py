@@ -60,8 +60,11 @@ def _wait_until_taken(
     log: EventLog, run: str, process: subprocess.Popen[bytes], ours: Owner
 ) -> None:
     until = time.monotonic() + TAKEN_SECONDS
-    while (row := log.row(run)).owner == ours and row.headline.status in OPEN_STATUSES:
-        code = process.poll()
+    while True:
+        code = process.poll()  # before the look at the run: a process may have done all and ended
+        row = log.row(run)
+        if row.owner != ours or row.headline.status not in OPEN_STATUSES:
+            return
         if code is not None or time.monotonic() > until:
             did = "has not taken it up" if code is None else f"ended with {code}"
             raise StorageError(

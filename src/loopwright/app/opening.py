@@ -1,6 +1,7 @@
 """Opening the log: for whoever looks, and for whoever drives."""
 
 import os
+import re
 import secrets
 
 from loopwright.app.places import refuse_remote, unusable
@@ -13,11 +14,14 @@ from loopwright.stores import SqliteLog, open_sqlite_log
 
 HANDED = "LOOPWRIGHT_HANDED_OWNER"
 """Where a process finds the token of the one that hands its run over to it."""
+TOKEN_BYTES = 8
+_TOKEN = re.compile(f"[0-9a-f]{{{2 * TOKEN_BYTES}}}")
 
 
 def this_owner() -> Owner:
     """This process as the owner of runs."""
-    return owner_mark(os.environ.pop(HANDED, "") or secrets.token_hex(8))
+    handed = os.environ.pop(HANDED, "")  # also the name of a file, so nothing else is taken for one
+    return owner_mark(handed if _TOKEN.fullmatch(handed) else secrets.token_hex(TOKEN_BYTES))
 
 
 def presence_of(settings: Settings) -> Presence:

@@ -110,11 +110,11 @@ def _notifications(door: Door) -> "Iterator[Notifications]":
     remote=True,
     examples=[
         ("loopwright notifications ls --unread", "what you have not read"),
-        ("loopwright notifications ls --waiting", "what nobody has answered yet"),
+        ("loopwright notifications ls --waiting", "what still waits for an answer"),
     ],
 )
 @click.option("--unread", is_flag=True, help="Only what you have not read.")
-@click.option("--waiting", is_flag=True, help="Only what nobody has answered yet.")
+@click.option("--waiting", is_flag=True, help="Only what still waits for an answer.")
 @click.option("--run", metavar="RUN", shell_complete=complete_runs, help="Only of one run.")
 @click.option("--level", type=click.Choice(LEVELS), help="Only of this kind.")
 @click.option(
@@ -148,8 +148,9 @@ def notifications_ls(
     rows = []
     for one in found:
         mark = "-" if one["read"] else "*"
-        answered = one["level"] == ASKING and not one["waiting"]
-        level_now = "answered" if answered else one["level"]
+        # Answered, or its run was ended; a server of an older version does not tell.
+        settled = one["level"] == ASKING and not one.get("waiting", True)
+        level_now = "settled" if settled else one["level"]
         rows.append([mark, one["at"], level_now, one["id"], one["title"]])
     put_rows(door, ("", "AT", "LEVEL", "ID", "TITLE"), rows, "there is nothing to tell")
 
