@@ -1,5 +1,7 @@
 """Owners of runs that live elsewhere: where process numbers mean something else."""
 
+import contextlib
+import os
 import signal
 import subprocess
 import sys
@@ -135,6 +137,62 @@ def test_a_file_that_is_taken_away_meanwhile(presence: Presence, tmp_path: Path)
             assert len(taken) == 3
             assert presence.alive(elsewhere(owner_mark(TOKEN)))
     assert files(tmp_path) == []
+
+
+def test_a_file_that_is_made_again_while_somebody_cleans_up(
+    presence: Presence, tmp_path: Path
+) -> None:
+    """Two clean up at once: the slower one does not take away what was made since."""
+    folder = tmp_path / "owners"
+    folder.mkdir()
+    (folder / TOKEN).touch()
+    real = room.fcntl.flock
+    living = contextlib.ExitStack()
+
+    def overtaken(handle: int, how: int) -> None:
+        patch.undo()
+        (folder / TOKEN).unlink()  # by the quicker one
+        living.enter_context(presence.held(TOKEN))
+        real(handle, how)
+
+    with living, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(room.fcntl, "flock", overtaken)
+        with presence.held("another"):
+            assert files(tmp_path) == [TOKEN, "another"]
+            assert presence.alive(elsewhere(owner_mark(TOKEN)))
+
+
+def test_several_who_look_at_once(presence: Presence, tmp_path: Path) -> None:
+    """Somebody else who looks for a dead owner is not taken for it, however both of them meet."""
+    owner = elsewhere(owner_mark(TOKEN))
+    (tmp_path / "owners").mkdir()
+    (tmp_path / "owners" / TOKEN).touch()
+    with (tmp_path / "owners" / TOKEN).open("rb") as other:
+        room.fcntl.flock(other, room.fcntl.LOCK_EX)
+        assert not presence.alive(owner)
+        real, met = room.fcntl.flock, []
+
+        def leaving(handle: int, how: int) -> None:
+            try:
+                real(handle, how)
+            except BlockingIOError:
+                met.append(how)
+                real(other, room.fcntl.LOCK_UN)  # it has seen enough just then
+                raise
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(room.fcntl, "flock", leaving)
+            assert not presence.alive(owner)
+        assert met
+
+
+def test_what_is_no_file(presence: Presence, tmp_path: Path) -> None:
+    """Whatever else lies there keeps nobody waiting."""
+    (tmp_path / "owners" / "folder").mkdir(parents=True)
+    os.mkfifo(tmp_path / "owners" / "pipe")
+    with presence.held(TOKEN):
+        assert files(tmp_path) == [TOKEN, "folder"]
+        assert presence.alive(elsewhere(owner_mark(TOKEN)))
 
 
 def test_a_disk_that_takes_no_files(tmp_path: Path) -> None:

@@ -99,6 +99,37 @@ def test_refused(there: There) -> None:
     assert not there.file.exists()
 
 
+def test_a_server_by_any_of_its_names(there: There) -> None:
+    """However the address is written, it is the same place."""
+    there.url = f"HTTP://LOCALHOST:{there.server.port}/"
+    assert there.login().code == 0
+    assert set(there.kept) == {f"http://localhost:{there.server.port}"}
+    assert there.lw.real("ls", "--server", f"localhost:{there.server.port}").code == 0
+    assert there.lw.real("logout", there.url).code == 0
+
+
+def test_a_folder_that_takes_nothing(there: There) -> None:
+    """A token that cannot be kept does not count at the server for a month either."""
+    there.file.parent.parent.mkdir(exist_ok=True)
+    there.file.parent.write_text("no folder", encoding="utf-8")
+    told = there.login()
+    assert told.code == 2
+    assert "cannot be written" in told.err
+    assert there.tokens("ann") == []
+
+
+def test_out_of_a_closed_account(there: There) -> None:
+    """The token could not be ended: it counts again once the account is open again."""
+    there.login()
+    there.server("PATCH", "/api/v1/users/ann", {"active": False})
+    told = there.lw.real("logout", there.url)
+    assert told.code == 6
+    assert "kept here no more, but counts there until " in told.err
+    assert there.kept == {}
+    there.server("PATCH", "/api/v1/users/ann", {"active": True})
+    assert len(there.tokens("ann")) == 1
+
+
 def test_the_environment_counts_first(there: There) -> None:
     """A token that is given for once is not replaced by one that is kept."""
     there.login()

@@ -21,7 +21,8 @@ from cryptography.x509.oid import NameOID
 from loopwright.app.access import PERSON, Access, Person, Role
 from loopwright.app.passwords import Hashed
 from loopwright.app.people import LINK, LINK_MS, Link, People
-from loopwright.errors import NotAllowed
+from loopwright.cli.remote import Remote
+from loopwright.errors import NotAllowed, Unreachable
 from loopwright.ports import Card
 from loopwright.runtime.clock import SystemClock
 from loopwright.server import serving as serving_room
@@ -341,6 +342,9 @@ def test_a_server_with_tls_of_its_own(tmp_path: Path, tls: dict[str, Path]) -> N
         assert ask("GET", "/healthz").json["status"] == "ok"
         with pytest.raises((OSError, http.client.HTTPException)):
             one.ask("GET", "/healthz")  # not in clear
+        with pytest.raises(Unreachable, match="is not trusted here") as untrusted:
+            Remote(one.url, print).get("/api/v1/health")
+        assert "SSL_CERT_FILE" in str(untrusted.value.hint)
         for host, status in (("loops.lan", 200), (f"loops.lan:{port}", 200), ("other.lan", 400)):
             assert ask("GET", "/healthz", headers={"Host": host}).status == status
         assert ask("POST", "/api/v1/setup", {"code": code, **ANN}).status == 200

@@ -3,6 +3,7 @@
 import ipaddress
 import socket
 import sys
+from contextlib import suppress
 from urllib.parse import quote, urlsplit
 
 import click
@@ -10,9 +11,9 @@ import click
 from loopwright.cli.door import Door
 from loopwright.cli.looking import put_rows
 from loopwright.cli.remote import Remote
-from loopwright.cli.signed_in import all_kept, forget, keep
+from loopwright.cli.signed_in import Kept, all_kept, forget, is_token, keep
 from loopwright.cli.verb import Verb, door_of
-from loopwright.errors import LoopwrightError, NotAllowed, NotFound, NotSignedIn
+from loopwright.errors import LoopwrightError, NotAllowed, NotFound, NotSignedIn, ServerFailed
 
 MOST_DAYS = 3_650
 
@@ -53,20 +54,46 @@ def login(
     _check_line(remote.url)
     who = name or current_user()
     password = _password(ctx, door, who, from_stdin=password_stdin)
-    before = all_kept().get(remote.url)
+    all_kept()  # what is wrong with the file is told before anything is made
     label = f"login from {socket.gethostname()}"[:80]
     try:
         with remote.session(who, password):
-            made = remote.post("/api/v1/tokens", {"label": label, "days": days})
+            made = _checked(remote, remote.post("/api/v1/tokens", {"label": label, "days": days}))
+            kept = {"token": made["token"], "id": made["id"], "name": who}
+            before = _kept(remote, kept | {"until": made["expires_at"]})
     except NotSignedIn as error:
         error.hint = "accounts are made by an admin: `loopwright user add NAME` at the server"
         raise
-    kept = {"token": made["token"], "id": made["id"], "name": who, "until": made["expires_at"]}
-    keep(remote.url, kept)
     if before is not None:
-        _end(Remote(remote.url, door.say, token=before["token"]), before["id"])
-    told = {"server": remote.url, "name": who, "role": made["role"], "until": kept["until"]}
-    door.done(f"signed in at {remote.url} as {who} ({made['role']}) until {kept['until']}", told)
+        _end_old(door, Remote(remote.url, door.say, token=before["token"]), before["id"])
+    until = made["expires_at"]
+    told = {"server": remote.url, "name": who, "role": made["role"], "until": until}
+    door.done(f"signed in at {remote.url} as {who} ({made['role']}) until {until}", told)
+
+
+def _checked(remote: Remote, made: object) -> Kept:
+    """A token, if that is what came."""
+    named = ("token", "id", "role", "expires_at")
+    if isinstance(made, dict) and all(is_token(made.get(name)) for name in named):
+        return {name: made[name] for name in named}
+    raise ServerFailed(f"{remote.url} answered with no token", code="not-loopwright")
+
+
+def _kept(remote: Remote, kept: Kept) -> Kept | None:
+    """Keep a token; one that cannot be kept counts no longer. The one of before."""
+    try:
+        return keep(remote.url, kept)
+    except BaseException:
+        with suppress(LoopwrightError):
+            _end(remote, kept["id"])
+        raise
+
+
+def _end_old(door: Door, remote: Remote, token: str) -> None:
+    try:
+        _end(remote, token)
+    except LoopwrightError as error:
+        door.say(f"warning: the token of before still counts: {error.message}", tone="warn")
 
 
 @click.command(cls=Verb)
@@ -94,7 +121,7 @@ def _end(remote: Remote, token: str) -> bool:
     """End a token; False when it counts no more anyway."""
     try:
         remote.delete(f"/api/v1/tokens/{quote(token, safe='')}")
-    except (NotFound, NotSignedIn, NotAllowed):
+    except (NotFound, NotSignedIn):
         return False
     return True
 

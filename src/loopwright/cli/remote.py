@@ -6,15 +6,17 @@ command line.
 
 import http.client
 import json
+import ssl
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote, urlencode, urlsplit
+from urllib.parse import quote, urlencode
 
 from loopwright import __version__
+from loopwright.cli.address import address_of
 from loopwright.cli.signed_in import TOKEN, TOKEN_FILE, token_for
 from loopwright.errors import (
     Conflict,
@@ -57,15 +59,8 @@ class Remote:
     """One server, as a command sees it."""
 
     def __init__(self, url: str, say: Callable[[str], None], token: str | None = None) -> None:
-        parts = urlsplit(url if "://" in url else f"http://{url}")
-        if parts.scheme not in ("http", "https") or not parts.hostname or parts.username:
-            raise LoopwrightError(
-                f"{url!r} is no address of a server",
-                code="bad-server",
-                hint="write --server http://127.0.0.1:3001",
-            )
-        self.url = f"{parts.scheme}://{parts.netloc}"
-        self._parts = parts
+        self._at = address_of(url)
+        self.url = self._at.url
         self._say = say
         self._token = token_for(self.url) if token is None else token
         self._cookie = ""
@@ -107,14 +102,19 @@ class Remote:
         self, method: str, path: str, body: object = None, more: Mapping[str, str] = NO_HEADERS
     ) -> Any:  # noqa: ANN401 - JSON, as it comes
         data = self._answer(method, path, body, more)
-        return json.loads(data) if data else None
+        try:
+            return json.loads(data) if data else None
+        except (ValueError, RecursionError) as error:
+            raise ServerFailed(
+                f"{self.url} answered with what is no JSON", code="not-loopwright"
+            ) from error
 
     def _answer(
         self, method: str, path: str, body: object = None, more: Mapping[str, str] = NO_HEADERS
     ) -> bytes:
         self._greet()
         status, data = self._send(method, path, body, more)
-        if status >= 400:
+        if status >= 300:
             raise self._refused(status, data)
         return data
 
@@ -126,9 +126,11 @@ class Remote:
         try:
             told = json.loads(data) if status == 200 else {}
             spoken, version = int(told["api"]), str(told["version"])
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise ServerFailed(
-                f"{self.url} is no server of loopwright", code="not-loopwright"
+                f"{self.url} is no server of loopwright",
+                code="not-loopwright",
+                hint="it sends to another address: name that one" if 300 <= status < 400 else None,
             ) from error
         if spoken != API:
             raise ServerFailed(
@@ -151,7 +153,7 @@ class Remote:
             line.request(method, path, data, headers)
             reply = line.getresponse()
             if path == SESSION:
-                self._cookie = (reply.getheader("Set-Cookie") or "").partition(";")[0]
+                self._cookie = _cookies(reply.headers.get_all("Set-Cookie") or [])
             return reply.status, reply.read()
         except _LOST as error:
             raise self._unreachable(error) from error
@@ -159,8 +161,8 @@ class Remote:
             line.close()
 
     def _line(self, seconds: float) -> http.client.HTTPConnection:
-        host, port = str(self._parts.hostname), self._parts.port
-        if self._parts.scheme == "https":
+        host, port = self._at.host, self._at.port
+        if self._at.scheme == "https":
             return http.client.HTTPSConnection(host, port, timeout=seconds)
         return http.client.HTTPConnection(host, port, timeout=seconds)
 
@@ -176,6 +178,12 @@ class Remote:
 
     def _unreachable(self, error: Exception) -> Unreachable:
         why = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        if isinstance(error, ssl.SSLCertVerificationError):
+            return Unreachable(
+                f"the certificate of {self.url} is not trusted here: {error.verify_message}",
+                code="bad-certificate",
+                hint="name a PEM file with the one to trust in SSL_CERT_FILE",
+            )
         return Unreachable(
             f"{self.url} does not answer: {why.lower()}",
             hint="see whether it runs there: `loopwright serve`",
@@ -185,7 +193,7 @@ class Remote:
         try:
             told = json.loads(data)
             detail, code, hint, errors = _said(told)
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             return ServerFailed(f"{self.url} answered with {status}")
         if status == 401:
             hint = (
@@ -204,7 +212,10 @@ class Remote:
         try:
             yield
         finally:
-            self._answer("DELETE", SESSION)
+            try:
+                self._answer("DELETE", SESSION)
+            except LoopwrightError as error:  # it ends by itself, later
+                self._say(f"warning: the session was not ended: {error.message}")
             self._cookie = ""
 
     # -- runs and gates ------------------------------------------------------------------------
@@ -345,6 +356,12 @@ class Remote:
                 raise ConnectionResetError("the stream ended")
         finally:
             line.close()
+
+
+def _cookies(given: list[str]) -> str:
+    """All that were set: whatever stands before a server may have one of its own."""
+    pairs = [" ".join(one.partition(";")[0].split()) for one in given]
+    return "; ".join(pair for pair in pairs if pair)
 
 
 def _as_bytes(body: object) -> bytes:

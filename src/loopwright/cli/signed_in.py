@@ -3,11 +3,13 @@
 A token that the environment names counts before one that is kept here.
 """
 
+import fcntl
 import json
 import os
 import stat
 import tempfile
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from loopwright.errors import LoopwrightError, NotAllowed
@@ -16,6 +18,7 @@ TOKEN, TOKEN_FILE = "LOOPWRIGHT_TOKEN", "LOOPWRIGHT_TOKEN_FILE"
 FILE = "servers.json"
 Kept = dict[str, str]
 """The token for a server, its id there, whose it is, and until when it counts."""
+_NOTHING: Kept = dict.fromkeys(("token", "id", "name", "until"), "")
 
 
 def token_for(url: str) -> str:
@@ -23,21 +26,42 @@ def token_for(url: str) -> str:
     given = os.environ.get(TOKEN, "").strip()
     file = os.environ.get(TOKEN_FILE, "").strip()
     if given:
-        return given
+        return _sendable(given, TOKEN)
     if file:
-        return _private(Path(file), TOKEN_FILE).strip()
-    return all_kept().get(url, {}).get("token", "")
+        return _sendable(_private(Path(file), TOKEN_FILE).strip(), TOKEN_FILE)
+    return _sendable(all_kept().get(url, {}).get("token", ""), "the sign-in")
+
+
+def is_token(text: object) -> bool:
+    """Whether this can be sent as one."""
+    return isinstance(text, str) and text.isascii() and text.isprintable() and " " not in text
+
+
+def _sendable(text: str, named: str) -> str:
+    if not is_token(text):
+        raise LoopwrightError(
+            f"{named} has no token: there are signs in it that none has",
+            code="bad-token",
+            hint="give the token alone, as it was shown: it begins with lwt_",
+        )
+    return text
 
 
 def all_kept() -> dict[str, Kept]:
     """What is kept, by server."""
     file = _file()
-    if not file.exists():
+    try:
+        file.stat()
+    except (FileNotFoundError, NotADirectoryError):
         return {}
+    except OSError:
+        pass  # told below
     try:
         found = json.loads(_private(file, "sign-ins"))
-        return {str(url): {str(k): str(v) for k, v in one.items()} for url, one in found.items()}
-    except (ValueError, AttributeError) as error:
+        return {
+            str(url): _NOTHING | {k: str(v) for k, v in one.items()} for url, one in found.items()
+        }
+    except (ValueError, AttributeError, TypeError, RecursionError) as error:
         raise LoopwrightError(
             f"{file} cannot be used",
             code="bad-token-file",
@@ -45,14 +69,18 @@ def all_kept() -> dict[str, Kept]:
         ) from error
 
 
-def keep(url: str, one: Kept) -> None:
-    """Remember the token for a server."""
-    _write({**all_kept(), url: one})
+def keep(url: str, one: Kept) -> Kept | None:
+    """Remember the token for a server; the one that was kept until now."""
+    with _changing() as known:
+        before = known.pop(url, None)
+        known[url] = one
+    return before
 
 
 def forget(url: str) -> None:
     """Keep nothing for a server any more."""
-    _write({known: one for known, one in all_kept().items() if known != url})
+    with _changing() as known:
+        known.pop(url, None)
 
 
 def _file() -> Path:
@@ -61,12 +89,29 @@ def _file() -> Path:
     return user_config_path("loopwright") / FILE
 
 
-def _write(all_of_them: dict[str, Kept]) -> None:
-    """In one go, and never readable for others, not even for a moment."""
+@contextmanager
+def _changing() -> Iterator[dict[str, Kept]]:
+    """What is kept, to be changed by one process at a time."""
     file = _file()
-    part = None
     try:
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder = os.open(file.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError as error:
+        raise _unwritten(file, error) from error
+    try:
+        with suppress(OSError):  # a disk without locks
+            fcntl.flock(folder, fcntl.LOCK_EX)
+        known = all_kept()
+        yield known
+        _write(file, known)
+    finally:
+        os.close(folder)
+
+
+def _write(file: Path, all_of_them: dict[str, Kept]) -> None:
+    """In one go, and never readable for others, not even for a moment."""
+    part = None
+    try:
         handle, part = tempfile.mkstemp(prefix=f".{FILE}.", dir=file.parent)
         with os.fdopen(handle, "w", encoding="utf-8") as out:
             json.dump(all_of_them, out, indent=2)
@@ -75,12 +120,16 @@ def _write(all_of_them: dict[str, Kept]) -> None:
         if part is not None:
             with suppress(OSError):
                 Path(part).unlink()
-        why = (error.strerror or type(error).__name__).lower()
-        raise LoopwrightError(
-            f"{file} cannot be written: {why}",
-            code="bad-token-file",
-            hint=f"the token can also be given in {TOKEN}",
-        ) from error
+        raise _unwritten(file, error) from error
+
+
+def _unwritten(file: Path, error: OSError) -> LoopwrightError:
+    why = (error.strerror or type(error).__name__).lower()
+    return LoopwrightError(
+        f"{file} cannot be written: {why}",
+        code="bad-token-file",
+        hint=f"the token can also be given in {TOKEN}",
+    )
 
 
 def _private(path: Path, named: str) -> str:

@@ -15,6 +15,8 @@ from pathlib import Path
 from loopwright.ports import Owner
 from loopwright.programs.marks import ProcessMark, boot_id, is_alive, this_process
 
+LOOKS = 3  # at a lock; at each of them another may be looking, too
+_LOOK = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # whatever may lie there: nothing is waited for
 _NUMBERS = Path("/proc/self/ns/pid")
 
 
@@ -70,32 +72,29 @@ class Presence:
         if not token.isalnum():
             return False
         try:
-            handle = os.open(self._folder / token, os.O_RDONLY | os.O_CLOEXEC)
+            handle = os.open(self._folder / token, _LOOK)
         except OSError:
             return False
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
+            return all(_is_shared(handle) for _ in range(LOOKS))
         finally:
             os.close(handle)
-        return False
 
     def _locked(self, file: Path) -> int:
         """The lock of the file that has this name, and not of one that was just taken away."""
         while True:
             handle = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             fcntl.flock(handle, fcntl.LOCK_SH)
-            with suppress(FileNotFoundError):
-                if os.path.samestat(os.fstat(handle), os.stat(file)):
-                    return handle
+            if _has_name(handle, file):
+                return handle
             os.close(handle)
 
     def _forget(self, handle: int, file: Path) -> None:
-        """Let go; the last one takes the file along."""
+        """Let go; the last one takes the file along, and none that was made in its place since."""
         with suppress(OSError):
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            file.unlink()
+            if _has_name(handle, file):
+                file.unlink()
         os.close(handle)
 
     def _forget_dead(self, *, but: str) -> None:
@@ -104,5 +103,26 @@ class Presence:
             if file.name == but:
                 continue
             with suppress(OSError):
-                handle = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
+                handle = os.open(file, _LOOK)
                 self._forget(handle, file)
+
+
+def _has_name(handle: int, file: Path) -> bool:
+    """Whether this is still the file that has the name."""
+    with suppress(FileNotFoundError):
+        return os.path.samestat(os.fstat(handle), os.stat(file))
+    return False
+
+
+def _is_shared(handle: int) -> bool:
+    """Whether another holds a file as owners do. Others who look have it for themselves, for a
+    moment; so does whoever takes it away.
+    """
+    for how in (fcntl.LOCK_EX, fcntl.LOCK_SH):
+        try:
+            fcntl.flock(handle, how | fcntl.LOCK_NB)
+        except BlockingIOError:
+            continue
+        fcntl.flock(handle, fcntl.LOCK_UN)
+        return how == fcntl.LOCK_SH
+    return False

@@ -1,0 +1,76 @@
+"""The tokens that are kept, by server."""
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from loopwright.cli import signed_in
+from loopwright.cli.signed_in import Kept, all_kept, forget, keep, token_for
+from loopwright.errors import LoopwrightError
+
+URL = "http://localhost:1"
+
+
+@pytest.fixture
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name in (signed_in.TOKEN, signed_in.TOKEN_FILE):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(signed_in, "_file", lambda: tmp_path / "config" / "servers.json")
+    return tmp_path / "config" / "servers.json"
+
+
+def one(token: str) -> Kept:
+    return {"token": token, "id": token, "name": "ann", "until": "2030-01-01"}
+
+
+def test_many_at_the_same_instant(file: Path) -> None:
+    """None is lost, and each that was replaced is told to exactly one."""
+    keep(URL, one("first"))
+
+    def signed(number: int) -> str:
+        keep(f"{URL}{number}", one("x"))
+        before = keep(URL, one(f"t{number}"))
+        assert before is not None
+        return before["token"]
+
+    with ThreadPoolExecutor(8) as pool:
+        replaced = list(pool.map(signed, range(32)))
+    assert {f"{URL}{number}" for number in range(32)} < set(all_kept())
+    assert sorted([*replaced, token_for(URL)]) == sorted(["first", *(f"t{n}" for n in range(32))])
+    assert [found.name for found in file.parent.iterdir()] == ["servers.json"]
+    forget(URL)
+    assert token_for(URL) == ""
+
+
+@pytest.mark.parametrize("text", ['{"x": {"a": "b"}}', '{"http://localhost:1": {"token": "x"}}'])
+def test_what_is_not_said(file: Path, text: str) -> None:
+    """An entry has all its parts, whoever wrote it."""
+    file.parent.mkdir()
+    file.write_text(text, encoding="utf-8")
+    file.chmod(0o600)
+    [found] = all_kept().values()
+    assert {"token", "id", "name", "until"} <= set(found)
+
+
+@pytest.mark.parametrize("text", ['{"x": 1}', "[" * 100_000, "1", "null"])
+def test_what_cannot_be_used(file: Path, text: str) -> None:
+    """The way out is told."""
+    file.parent.mkdir()
+    file.write_text(text, encoding="utf-8")
+    file.chmod(0o600)
+    with pytest.raises(LoopwrightError, match="cannot be used"):
+        all_kept()
+
+
+@pytest.mark.parametrize("token", ["a\nb", "a b", "lwt_ä", "\x1b[0m"])
+def test_no_token_at_all(file: Path, monkeypatch: pytest.MonkeyPatch, token: str) -> None:
+    """What cannot be sent is told, and not shown."""
+    keep(URL, one(token))
+    with pytest.raises(LoopwrightError) as kept:
+        token_for(URL)
+    monkeypatch.setenv(signed_in.TOKEN, token)
+    with pytest.raises(LoopwrightError) as given:
+        token_for(URL)
+    assert {kept.value.code, given.value.code} == {"bad-token"}
+    assert token not in f"{kept.value.message} {given.value.message}"
