@@ -39,8 +39,8 @@ demo: setup ## fix a small failing project in a loop (AGENT=claude uses the real
 test: check ## set up, run the gates, then all tests but the deep ones
 	$(PY) -m pytest -n $(JOBS) -m "not deep" tests
 
-test-deep: setup ## the tests that take minutes: long simulations, every crash point
-	$(PY) -m pytest -n $(JOBS) -m deep --timeout 1800 tests
+test-deep: setup ## the tests that take minutes: long simulations, every crash point, new examples
+	$(PY) -m pytest -n $(JOBS) -m "deep or hypothesis" --timeout 1800 tests
 
 EXAMPLES ?= 50000
 test-api: setup ## the server against its description (EXAMPLES=50000 requests, many of them wrong on purpose)

@@ -16,7 +16,7 @@ settings.load_profile("house")
 
 def pytest_configure(config: pytest.Config) -> None:
     """Register `item`, which ties a test to the checklist items it shows, and choose examples."""
-    if config.getoption("markexpr") == "deep":
+    if config.getoption("markexpr").startswith("deep"):
         settings.load_profile("search")
     config.addinivalue_line(
         "markers", "item(*ids): the checklist items this test shows, see tests/checklists"
