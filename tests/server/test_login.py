@@ -132,9 +132,12 @@ def test_out_of_a_closed_account(there: There) -> None:
 
 def test_the_environment_counts_first(there: There) -> None:
     """A token that is given for once is not replaced by one that is kept."""
-    there.login()
+    assert "is set" not in there.login().err
     there.lw.env["LOOPWRIGHT_TOKEN"] = "lwt_0_wrong"
     assert there("ls").code == 6
+    again = there.login()
+    assert (again.code, "LOOPWRIGHT_TOKEN is set, and counts before" in again.err) == (0, True)
+    assert "lwt_0_wrong" not in again.err
 
 
 @pytest.mark.parametrize(

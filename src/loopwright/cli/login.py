@@ -11,7 +11,7 @@ import click
 from loopwright.cli.door import Door
 from loopwright.cli.looking import put_rows
 from loopwright.cli.remote import Remote
-from loopwright.cli.signed_in import Kept, all_kept, forget, is_token, keep
+from loopwright.cli.signed_in import Kept, all_kept, forget, is_token, keep, named_instead
 from loopwright.cli.verb import Verb, door_of
 from loopwright.errors import LoopwrightError, NotAllowed, NotFound, NotSignedIn, ServerFailed
 
@@ -66,6 +66,8 @@ def login(
         raise
     if before is not None:
         _end_old(door, Remote(remote.url, door.say, token=before["token"]), before["id"])
+    if instead := named_instead():
+        door.say(f"warning: {instead} is set, and counts before what is kept here", tone="warn")
     until = made["expires_at"]
     told = {"server": remote.url, "name": who, "role": made["role"], "until": until}
     door.done(f"signed in at {remote.url} as {who} ({made['role']}) until {until}", told)

@@ -32,6 +32,11 @@ def token_for(url: str) -> str:
     return _sendable(all_kept().get(url, {}).get("token", ""), "the sign-in")
 
 
+def named_instead() -> str:
+    """Where the environment names a token, which counts before any that is kept; empty if nowhere."""
+    return next((name for name in (TOKEN, TOKEN_FILE) if os.environ.get(name, "").strip()), "")
+
+
 def is_token(text: object) -> bool:
     """Whether this can be sent as one."""
     return isinstance(text, str) and text.isascii() and text.isprintable() and " " not in text
