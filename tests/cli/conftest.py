@@ -62,7 +62,11 @@ class Place:
         return self._call(args)
 
     def real(
-        self, *args: str, env: Mapping[str, str] | None = None, stdin: bytes | None = None
+        self,
+        *args: str,
+        env: Mapping[str, str] | None = None,
+        stdin: bytes | None = None,
+        seconds: float = PATIENCE_S,
     ) -> Told:
         """Run a command in a process of its own, away from any terminal."""
         done = subprocess.run(
@@ -72,7 +76,7 @@ class Place:
             cwd=self.folder,
             input=stdin,
             stdin=subprocess.DEVNULL if stdin is None else None,
-            timeout=PATIENCE_S,
+            timeout=seconds,
             check=False,
         )
         return Told(done.returncode, done.stdout.decode(), done.stderr.decode())

@@ -99,7 +99,7 @@ class Lab:
             self.work,
             agent=agent(self.spec(cli), **given),
             prompt=prompt,
-            **{"wall_ms": 90_000, **more},
+            **{"wall_ms": 240_000, **more},
         )
         return here.perform(call), here
 

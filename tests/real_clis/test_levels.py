@@ -18,7 +18,7 @@ from loopwright.programs import sandbox
 from loopwright.testing.wires import Call, Script, Turn, WireRequest
 from tests.real_clis.conftest import Lab, Labs, needs
 
-pytestmark = [pytest.mark.real_cli, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.real_cli, pytest.mark.timeout(600)]
 needs_sandbox = pytest.mark.skipif(
     sandbox.works() is not None, reason=f"bubblewrap cannot work here: {sandbox.works()}"
 )
@@ -36,7 +36,7 @@ def tries(*calls: Call) -> Script:
 def played(lab: Lab, cli: str, level: Access) -> tuple[str, Sequence[str]]:
     """A run with the CLI at a level: its status, and the titles of todos that it leaves."""
     action = CallAgent(agent="worker", prompt=literal("Do it."))
-    agent = Agent(spec=lab.spec(cli), access=level, role="worker", wall_ms=90_000)
+    agent = Agent(spec=lab.spec(cli), access=level, role="worker", wall_ms=240_000)
     plan = Plan(name="p", steps=(Step(id="main", action=action),), agents={"worker": agent})
 
     async def work() -> tuple[str, Sequence[str]]:

@@ -12,7 +12,7 @@ from loopwright.ports import Done, Failed
 from loopwright.testing.wires import Call, Fault, Script, Turn, WireRequest, read_script
 from tests.real_clis.conftest import Labs, needs
 
-pytestmark = [pytest.mark.real_cli, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.real_cli, pytest.mark.timeout(600)]
 
 ROOT = Path(__file__).parents[2]
 DRIVEN = ["claude", "codex", "opencode"]
@@ -156,7 +156,7 @@ def test_the_demo_with_the_real_claude(labs: Labs) -> None:
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=150,
+        timeout=300,
         check=False,
     )
     assert done.returncode == 0, done.stderr
@@ -193,7 +193,7 @@ def test_a_real_acp_agent_asks_before_it_writes(labs: Labs, name: str) -> None:
             env=env,
             cwd=lab.work,
             capture_output=True,
-            timeout=120,
+            timeout=300,
             check=False,
         )
         assert done.stdout, done.stderr.decode()

@@ -22,7 +22,7 @@ def driven(own: Served, agent: str, token: str) -> tuple[int, Any]:
     if not CLIS or node is None or not (modules / "socket.io-client").is_dir():
         pytest.skip("socket.io-client is not installed; `make test-agents` installs it from npm")
     argv = [node, str(SCRIPT), str(modules), f"http://127.0.0.1:{own.port}", token, agent]
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=240, check=False)
     assert done.stdout, done.stderr
     return done.returncode, json.loads(done.stdout)
 

@@ -14,9 +14,21 @@ __all__ = ["lw"]
 
 PYTHON = os.environ.get("LOOPWRIGHT_TEST_MODEL_PYTHON", "")
 
+# A model without a card speaks slowly, and more slowly beside other work. So small a model may also
+# go on talking without an end: what bounds it is how much it says, not how long that takes.
+SECONDS = 800
+WRITER = {
+    "use": "model:local/smollm2",
+    "tools": [],
+    "wall": f"{SECONDS}s",
+    "idle": f"{SECONDS}s",
+    "temperature": 0,
+    "options": {"max_output_tokens": 64},
+}
+
 pytestmark = [
     pytest.mark.real_model,
-    pytest.mark.timeout(300),
+    pytest.mark.timeout(900),
     pytest.mark.skipif(not PYTHON, reason="run by `make test-model`"),
 ]
 
@@ -40,13 +52,13 @@ def test_a_loop_until_a_check_holds(lw: Place, address: str) -> None:
         "writer",
         top={
             "goal": "Say hello to the reader in one short sentence.",
-            "agents": {"writer": {"use": "model:local/smollm2", "tools": [], "wall": "60s"}},
+            "agents": {"writer": WRITER},
         },
         max=6,
         until={"regex": "hello", "ignore_case": True},
     )
     env = {"LOOPWRIGHT_MODEL_BASE_URL": f"{address}/v1"}
-    told = lw.real("run", file, "--json", env=env)
+    told = lw.real("run", file, "--json", env=env, seconds=SECONDS)
     assert told.json["status"] in ("completed", "exhausted"), told.err
     facts = lw("events", told.json["run"]).lines
     turns = [fact for fact in facts if fact["kind"] == "turn.taken"]
@@ -67,9 +79,7 @@ def test_a_result_with_a_form(lw: Place, address: str) -> None:
     name; nothing that does not fit is passed on.
     """
     schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
-    # Bounded, since so small a model may go on talking without an end.
-    writer = {"use": "model:local/smollm2", "tools": [], "wall": "15s", "max_turns": 3}
-    agents = {"writer": {**writer, "temperature": 0, "options": {"max_output_tokens": 128}}}
+    agents = {"writer": {**WRITER, "max_turns": 3}}
     lw.write(
         "form.json",
         json.dumps(
@@ -83,7 +93,7 @@ def test_a_result_with_a_form(lw: Place, address: str) -> None:
         ),
     )
     env = {"LOOPWRIGHT_MODEL_BASE_URL": f"{address}/v1"}
-    told = lw.real("run", "form.json", "--json", env=env)
+    told = lw.real("run", "form.json", "--json", env=env, seconds=SECONDS)
     step = told.json["steps"]["a"]
     if step["status"] == "completed":
         assert isinstance(step["result"]["n"], int)
