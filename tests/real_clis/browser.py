@@ -23,7 +23,7 @@ FLAGS = (
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
     *("--disable-dev-shm-usage", "--remote-debugging-port=0"),
 )
-SECONDS = 40.0
+SECONDS = 120.0
 
 
 def browser_program() -> str:
