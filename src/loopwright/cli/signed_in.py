@@ -33,7 +33,7 @@ def token_for(url: str) -> str:
 
 
 def named_instead() -> str:
-    """Where the environment names a token, which counts before any that is kept; empty if nowhere."""
+    """Where the environment names a token, which counts before what is kept; empty if nowhere."""
     return next((name for name in (TOKEN, TOKEN_FILE) if os.environ.get(name, "").strip()), "")
 
 
