@@ -192,7 +192,9 @@ def test_a_stored_definition_is_run(say: Said, lw: Place) -> None:
     assert (row["name"], row["goal"]) == ("called", "Other words")
     dry = do("run", "stored:mine", "--dry-run", "--json")
     assert (dry.code, dry.json["dialect"]) == (0, "native")
-    assert "not promoted" in do("run", "stored:mine", "--promoted").err
+    held = do("run", "stored:mine", "--promoted").err
+    assert "mine was not promoted as it is now" in held
+    assert "`loopwright promote FILE`" in held  # `promote mine` would look for a file
     assert len(server("GET", "/api/v1/runs").json["runs"]) == 2
     missing = do("run", "stored:other")
     assert (missing.code, "no stored definition 'other'" in missing.err) == (2, True)

@@ -177,13 +177,16 @@ def promotions(cards: Cards) -> list[Promotion]:
     return sorted(found, key=lambda one: -one.at)
 
 
-def check_promoted(cards: Cards, definition: Definition) -> None:
-    """Refuse a definition whose very text was not promoted here."""
+def check_promoted(cards: Cards, definition: Definition, *, is_stored: bool) -> None:
+    """Refuse a definition whose very text was not promoted here. Only files can be tried, so for
+    one that is stored the file has to be found that it came from.
+    """
     if cards.card(PROMOTION, digest_of(definition)) is None:
+        file = "FILE" if is_stored else definition.file
         raise NotAllowed(
             f"{definition.file} was not promoted as it is now",
             code="not-promoted",
-            hint=f"`loopwright promote {definition.file}` tries it; a changed file is a new one",
+            hint=f"`loopwright promote {file}` tries it; a changed file is a new one",
         )
 
 

@@ -90,7 +90,7 @@ def run(
         told = replace(wish, max=most)
         start, definition = prepare_file(shown, told, data=data, dialect=dialect, files=folder)
         if promoted:
-            _check_promoted(ctx, definition)
+            _check_promoted(ctx, definition, is_stored=False)
         return start, definition
 
     return launch(ctx, prepare, options)
@@ -110,18 +110,18 @@ def _run_stored(ctx: click.Context, name: str, options: dict[str, object]) -> in
         data, told = stored.text.encode(errors="surrogatepass"), replace(wish, max=most)
         start, definition = prepare_file(stored.name, told, data=data, dialect=stored.dialect)
         if promoted:
-            _check_promoted(ctx, definition)
+            _check_promoted(ctx, definition, is_stored=True)
         return start, definition
 
     return launch(ctx, prepare, options)
 
 
-def _check_promoted(ctx: click.Context, definition: "Definition") -> None:
+def _check_promoted(ctx: click.Context, definition: "Definition", *, is_stored: bool) -> None:
     from loopwright.app.opening import open_log  # noqa: PLC0415 - only when asked for
     from loopwright.app.promoting import check_promoted  # noqa: PLC0415 - only when asked for
 
     with closing(open_log(door_of(ctx).settings)) as log:
-        check_promoted(log, definition)
+        check_promoted(log, definition, is_stored=is_stored)
 
 
 def _afar(ctx: click.Context, shown: str, folder: Path | None) -> "StartAfar":

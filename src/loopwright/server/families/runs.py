@@ -161,7 +161,7 @@ def _prepared(asked: Asked, *, unbound: bool = False) -> Start:
     files = Path(wish.workspace or "") if body.files is None else sent_files(body.files)
     start, definition = prepare_file(file, wish, data=data, dialect=dialect, files=files)
     if body.promoted:
-        check_promoted(context.cards, definition)
+        check_promoted(context.cards, definition, is_stored=body.stored is not None)
     return start
 
 
