@@ -108,6 +108,26 @@ def test_behind_a_wall(presence: Presence, tmp_path: Path) -> None:
         assert not presence.alive(owner)
 
 
+def test_behind_a_wall_with_the_table_of_the_outside(presence: Presence, tmp_path: Path) -> None:
+    """Its numbers mean nothing in /proc there: a process has a mark all the same, and the lock
+    tells whether it lives, within and without.
+    """
+    if sandbox.works() is not None:
+        pytest.skip(f"bubblewrap cannot work here: {sandbox.works()}")
+    wall = ("bwrap", "--dev-bind", "/", "/", "--unshare-pid", "--die-with-parent")
+
+    with holder(tmp_path, *wall) as (owner, process):
+        assert owner.start == 0
+        assert presence.alive(owner)
+        with pytest.MonkeyPatch.context() as patch:  # as its neighbours see it
+            patch.setattr(room, "numbers", lambda: owner.boot.partition("/")[2])
+            assert presence.alive(owner)
+        process.kill()
+        process.wait()
+        process.stdout.read()  # type: ignore[union-attr] # until the last one behind the wall has gone
+        assert not presence.alive(owner)
+
+
 def test_handed_over(presence: Presence, tmp_path: Path) -> None:
     """Whoever leaves first leaves the lock to the other."""
     owner = elsewhere(owner_mark(TOKEN))

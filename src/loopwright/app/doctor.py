@@ -28,6 +28,7 @@ from loopwright.app.views.listing import is_left_behind
 from loopwright.errors import LoopwrightError
 from loopwright.ports import OPEN_STATUSES
 from loopwright.programs import sandbox
+from loopwright.programs.supervise import HAS_TABLE
 from loopwright.runtime.clock import wall_ms
 from loopwright.runtime.senses import content_hash
 from loopwright.stores import SqliteLog
@@ -159,13 +160,14 @@ def _plugins(_: Patient) -> Iterator[Finding]:
 
 
 def _proc(_: Patient) -> Iterator[Finding]:
-    if os.access("/proc/self/stat", os.R_OK):
+    if HAS_TABLE and os.access("/proc/self/stat", os.R_OK):
         yield Finding("proc", "ok", "/proc can be read")
     else:
         yield Finding(
             "proc",
             "warn",
-            "/proc cannot be read: processes that a dead driver left are not found",
+            "/proc cannot be read, or shows other processes than these: what a dead driver left is "
+            "not found",
             "mount /proc, or see to leftovers yourself",
         )
 

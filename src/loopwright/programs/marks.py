@@ -1,6 +1,7 @@
 """Which process exactly: a pid alone is reused, pid with start time and boot is not.
 
-Elsewhere than on Linux the start time is unknown (0), and a mark is as good as its pid.
+Elsewhere than on Linux, or where /proc is that of other numbers, the start time is unknown (0),
+and a mark is as good as its pid.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from loopwright.programs.supervise import read_entry
+from loopwright.programs.supervise import HAS_TABLE, read_entry
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
@@ -60,7 +61,7 @@ def is_alive(mark: ProcessMark) -> bool:
 
 def _is_signallable(pid: int) -> bool:
     """What can be known without /proc."""
-    if os.path.exists("/proc/self/stat") or pid <= 0:
+    if HAS_TABLE or pid <= 0:
         return False
     try:
         os.kill(pid, 0)

@@ -3,7 +3,7 @@
 A container, or the wall around an agent, has process numbers of its own: there the owner of a run
 is a number that means nothing here. So whoever owns runs holds the lock of a file in the data
 directory for as long as it lives; the system lets go of it, however the process ends. Where the
-numbers are the same, the process table is asked: that is quicker, and needs no file.
+numbers are the same and can be seen, the process table is asked: that is quicker and needs no file.
 """
 
 import fcntl
@@ -14,6 +14,7 @@ from pathlib import Path
 
 from loopwright.ports import Owner
 from loopwright.programs.marks import ProcessMark, boot_id, is_alive, this_process
+from loopwright.programs.supervise import HAS_TABLE
 
 LOOKS = 3  # at a lock; at each of them another may be looking, too
 _LOOK = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # whatever may lie there: nothing is waited for
@@ -64,7 +65,7 @@ class Presence:
         boot, _, space = owner.boot.partition("/")
         if boot != boot_id():
             return False
-        if not space or space == numbers():
+        if not space or (space == numbers() and owner.start and HAS_TABLE):
             return is_alive(ProcessMark(pid=owner.pid, start_ticks=owner.start, boot_id=boot))
         return self._is_held(owner.token)
 

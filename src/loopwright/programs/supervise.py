@@ -54,6 +54,17 @@ _WATCHED = (*_STOPS, _DRIVER_DIED, signal.SIGCHLD, signal.SIGALRM)
 # --------------------------------------------------------------------------- reading /proc
 
 
+def _shows_us() -> bool:
+    """Whether /proc has our numbers: behind some walls it is still that of the outside."""
+    try:
+        return os.readlink("/proc/self") == str(os.getpid())
+    except OSError:
+        return False
+
+
+HAS_TABLE = _shows_us()
+
+
 class Entry:
     """One process as /proc shows it."""
 
@@ -76,6 +87,8 @@ class Entry:
 
 def read_entry(pid: int) -> Entry | None:
     """What /proc says about a process, None if there is none."""
+    if not HAS_TABLE:
+        return None
     try:
         handle = os.open(f"/proc/{pid}/stat", os.O_RDONLY)
     except OSError:
