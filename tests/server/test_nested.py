@@ -35,23 +35,30 @@ def test_left_behind_by_a_program_of_another_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where its parent has completed, it is taken up as any other. Where the parent is under way or
-    was ended, it is stopped: the pass that had started it is made again, or nobody wants it.
+    was ended, it is stopped: the pass that had started it is made again, or nobody wants it. It is
+    stopped too where agents of the parent are held: what one of them started has no network, say,
+    and would have it now.
     """
     monkeypatch.setattr(serving, "RESCUE_SECONDS", 0.05)
     with served(tmp_path) as server:
         whole = server.start(server.definition(server.script("x"), until={"contains": "x"}))
         server.until(whole, "completed")
+        plain = json.loads(server.definition(server.script("x", name="y.yaml"), max=1))
+        held = {"use": plain.pop("agent"), "access": "readonly"}
+        walled = server.start(json.dumps({**plain, "agents": {"a": held}, "agent": "a"}))
+        server.until(walled, "completed")
         waiting, _ = server.gated()
         stopped, _ = server.gated()
         server("POST", f"/api/v1/runs/{stopped}/stop")
         ends = {
             parent: server.until(left_behind(server, parent, monkeypatch), "completed", "cancelled")
-            for parent in (whole, waiting, stopped, "run_elsewhere")
+            for parent in (whole, walled, waiting, stopped, "run_elsewhere")
         }
     told = {parent: (end["status"], end["reason"]) for parent, end in ends.items()}
     gone = ("cancelled", "parent_gone")
     kept = ("completed", "max_iterations")
-    assert told == {whole: kept, waiting: gone, stopped: gone, "run_elsewhere": kept}
+    lost = dict.fromkeys((walled, waiting, stopped), gone)
+    assert told == {whole: kept, "run_elsewhere": kept, **lost}
 
 
 def test_behind_the_wall_of_its_agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

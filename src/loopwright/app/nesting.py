@@ -12,8 +12,10 @@ import msgspec
 from loopwright.errors import LoopwrightError, NotFound, StorageError
 from loopwright.kernel.facts import RunStarted, Usage
 from loopwright.kernel.state import State
+from loopwright.model.access import is_offline
 from loopwright.model.policy import Limits
 from loopwright.ports import EventLog, RunRow
+from loopwright.runtime.senses import stored_plan
 
 MOST_DEPTH = 5
 PARENT, DEPTH = "LOOPWRIGHT_RUN", "LOOPWRIGHT_DEPTH"
@@ -59,7 +61,8 @@ def nested(runs: Runs, limits: Limits, env: Mapping[str, str]) -> Nest:
 
 def superseded(log: EventLog, rows: Iterable[RunRow]) -> set[str]:
     """Of runs that somebody left behind, those whose parent will not wait for them: it was ended,
-    or it makes the pass again that had started them, and with it another such run.
+    or it makes the pass again that had started them, and with it another such run. And those of a
+    parent with agents behind a wall: nobody else would drive them behind it.
     """
     return {row.run for row in rows if row.headline.status == "running" and _is_lost(log, row.run)}
 
@@ -74,9 +77,19 @@ def _is_lost(log: EventLog, run: str) -> bool:
     try:
         [first] = log.read(run, limit=1)
         parent = first.fact.parent if isinstance(first.fact, RunStarted) else None
-        return parent is not None and log.row(parent).headline.status != "completed"
+        if parent is None:
+            return False
+        return log.row(parent).headline.status != "completed" or _has_walls(log, parent)
     except (NotFound, StorageError, ValueError):  # of another data directory, or damaged
         return False
+
+
+def _has_walls(log: EventLog, run: str) -> bool:
+    [first] = log.read(run, limit=1)
+    if not isinstance(first.fact, RunStarted):
+        return False
+    plan = stored_plan(log.blob, first.fact.plan)
+    return any(is_offline(one) or one.access not in (None, "full") for one in plan.agents.values())
 
 
 def _first(runs: Runs, run: str) -> RunStarted | None:
