@@ -130,6 +130,13 @@ def test_out_of_a_closed_account(there: There) -> None:
     assert len(there.tokens("ann")) == 1
 
 
+def test_more_than_a_server_reads(there: There) -> None:
+    """It closes the line before all of it was sent; what it said counts, not the broken line."""
+    told = there.login(password="x" * 3_000_000)
+    assert told.code == 2, told.err
+    assert "does not answer" not in told.err
+
+
 def test_the_environment_counts_first(there: There) -> None:
     """A token that is given for once is not replaced by one that is kept."""
     assert "is set" not in there.login().err

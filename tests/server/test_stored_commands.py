@@ -78,6 +78,20 @@ def test_stored_from_first_to_last(say: Said, lw: Place) -> None:
     ]
 
 
+def test_what_is_no_name(say: Said, lw: Place) -> None:
+    """It is told as such, whatever it would mean in an address."""
+    do, _ = say
+    lw.write("cat.json", native("command:/bin/cat"))
+    for name in ("", ".", "..", "a/b", "../a", "A", "a b", "a?b", "a#b", "%2e"):
+        told = do("stored", "put", name, "cat.json")
+        assert told.code == 2, name
+        assert f"error: {name!a} cannot be the name of a definition" in told.err
+        for words in (["stored", "show", name], ["stored", "rm", name], ["run", f"stored:{name}"]):
+            gone = do(*words)
+            assert gone.code == 2, name
+            assert f"no stored definition {name!a}" in gone.err or told.err == gone.err
+
+
 def test_who_stores_here_is_who_is_signed_in(lw: Place) -> None:
     """Without a server it is the person at this machine."""
     lw.write("x.json", native("model:test/x"))

@@ -1,10 +1,11 @@
-"""The address of a server, as people write it."""
+"""The address of a server, as people write it, and of what has a name there."""
 
 from dataclasses import dataclass
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from loopwright.errors import LoopwrightError
 
+DEFINITIONS = "/api/v1/definitions"
 _PORTS = {"http": 80, "https": 443}
 
 
@@ -38,3 +39,14 @@ def address_of(url: str) -> Address:
             hint="write --server http://127.0.0.1:3001",
         )
     return found
+
+
+def definition_path(name: str) -> str:
+    """Where a server has the definition with this name; one that is a path of its own has none."""
+    if "/" in name or name in ("", ".", ".."):
+        raise LoopwrightError(
+            f"{name[:80]!a} cannot be the name of a definition",
+            code="bad-definition-name",
+            hint="use a-z, 0-9, dots, dashes and underscores, at most 100 of them",
+        )
+    return f"{DEFINITIONS}/{quote(name, safe='')}"

@@ -9,6 +9,7 @@ from urllib.parse import quote
 import click
 
 from loopwright.app.views.progress import Line
+from loopwright.cli.address import definition_path
 from loopwright.cli.door import Door, Tone, as_json
 from loopwright.cli.outcomes import exit_code, put_result
 from loopwright.cli.remote import Remote
@@ -29,7 +30,6 @@ REQUEST = "(request)"  # what a server calls a definition that was sent to it
 RUNS = "/api/v1/runs"
 REHEARSALS = "/api/v1/rehearsals"
 LOOPS = "/api/v1/loops"
-DEFINITIONS = "/api/v1/definitions"
 _TONES: dict[str, Tone] = {"completed": "good", "failed": "bad", "exhausted": "warn"}
 
 
@@ -131,7 +131,7 @@ class Start:
         self._check(options)
         remote = self._door.remote
         assert remote is not None
-        stored = remote.get(f"{DEFINITIONS}/{quote(self._file, safe='')}")
+        stored = remote.get(definition_path(self._file))
         body = {"stored": self._file} | _wanted(options)
         self._warn(str(stored["text"]).encode(errors="surrogatepass"), str(stored["dialect"]), body)
         return self._begun(body, options)

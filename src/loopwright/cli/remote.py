@@ -9,7 +9,7 @@ import json
 import ssl
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -150,7 +150,8 @@ class Remote:
             data = body if isinstance(body, bytes | None) else _as_bytes(body)
             if isinstance(body, bytes):
                 headers["Content-Type"] = BYTES
-            line.request(method, path, data, headers)
+            with suppress(BrokenPipeError, ConnectionResetError):  # it may have said why already
+                line.request(method, path, data, headers)
             reply = line.getresponse()
             if path == SESSION:
                 self._cookie = _cookies(reply.headers.get_all("Set-Cookie") or [])

@@ -4,10 +4,10 @@ import sys
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
-from urllib.parse import quote
 
 import click
 
+from loopwright.cli.address import DEFINITIONS, definition_path
 from loopwright.cli.completing import complete_dialects, complete_stored
 from loopwright.cli.door import Door
 from loopwright.cli.looking import put_rows
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from loopwright.app.definitions import Definitions
     from loopwright.cli.remote import Remote
 
-BASE = "/api/v1/definitions"
 STDIN = "-"
 Told = dict[str, Any]
 _NAME = click.argument("name", metavar="NAME", shell_complete=complete_stored)
@@ -53,30 +52,28 @@ class _Afar:
         found: list[Told] = []
         cursor: str | None = None
         while True:
-            page = self._remote.get(BASE, cursor=cursor)
+            page = self._remote.get(DEFINITIONS, cursor=cursor)
             found += page["definitions"]
             cursor = page["next"]
             if cursor is None:
                 return found
 
     def get(self, name: str) -> Told:
-        found: Told = self._remote.get(_path(name))
+        found: Told = self._remote.get(definition_path(name))
         return found
 
     def put(self, name: str, text: str, *, dialect: str | None, seen: int) -> Told:
-        made: Told = self._remote.put(_path(name), {"text": text, "dialect": dialect}, seen)
+        made: Told = self._remote.put(
+            definition_path(name), {"text": text, "dialect": dialect}, seen
+        )
         return made
 
     def remove(self, name: str) -> None:
-        self._remote.delete(_path(name))
+        self._remote.delete(definition_path(name))
 
     def approve(self, name: str, digest: str) -> Told:
-        told: Told = self._remote.post(f"{_path(name)}/approve", {"digest": digest})
+        told: Told = self._remote.post(f"{definition_path(name)}/approve", {"digest": digest})
         return told
-
-
-def _path(name: str) -> str:
-    return f"{BASE}/{quote(name, safe='')}"
 
 
 class _Here:
