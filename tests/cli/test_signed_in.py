@@ -43,6 +43,17 @@ def test_many_at_the_same_instant(file: Path) -> None:
     assert token_for(URL) == ""
 
 
+def test_a_file_elsewhere(file: Path, tmp_path: Path) -> None:
+    """No copy of a token stays behind a link that was replaced."""
+    file.parent.mkdir()
+    (tmp_path / "else").mkdir()
+    file.symlink_to(tmp_path / "else" / "mine.json")
+    keep(URL, one("a"))
+    assert (file.is_symlink(), token_for(URL)) == (True, "a")
+    forget(URL)
+    assert (tmp_path / "else" / "mine.json").read_text(encoding="utf-8") == "{}"
+
+
 @pytest.mark.parametrize("text", ['{"x": {"a": "b"}}', '{"http://localhost:1": {"token": "x"}}'])
 def test_what_is_not_said(file: Path, text: str) -> None:
     """An entry has all its parts, whoever wrote it."""

@@ -96,8 +96,8 @@ def _file() -> Path:
 
 @contextmanager
 def _changing() -> Iterator[dict[str, Kept]]:
-    """What is kept, to be changed by one process at a time."""
-    file = _file()
+    """What is kept, to be changed by one process at a time; a link to the file stays one."""
+    file = Path(os.path.realpath(_file()))
     try:
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         folder = os.open(file.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
