@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import socket
 import sys
 from collections.abc import Iterable
 from dataclasses import replace
@@ -9,12 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from loopwright.app.home_line import SOCKET, Drive, as_line
 from loopwright.app.nesting import PARENT, superseded
 from loopwright.app.preparing import Wish, prepare_file
 from loopwright.ports import EventLog, RunRow
 from loopwright.programs import sandbox
 from loopwright.server import serving
-from tests.server.served import Served, served
+from tests.server.served import SECONDS, Served, served
 from tests.server.test_serving import wait_for
 
 
@@ -59,6 +61,59 @@ def test_left_behind_by_a_program_of_another_run(
     kept = ("completed", "max_iterations")
     lost = dict.fromkeys((walled, waiting, stopped), gone)
     assert told == {whole: kept, "run_elsewhere": kept, **lost}
+
+
+def asked_on_the_line(folder: Path, run: str) -> tuple[str, str]:
+    """What the server of a home says to a command that asks it to drive a run."""
+    with socket.socket(socket.AF_UNIX) as sock, sock.makefile("rb") as lines:
+        sock.settimeout(SECONDS)
+        sock.connect(str(folder / "home" / SOCKET))
+        lines.readline()
+        sock.sendall(as_line(Drive(run)))
+        told = json.loads(lines.readline())
+        return str(told["type"]), str(told.get("code"))
+
+
+def test_what_waits_behind_a_wall_does_not_go_on_outside(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run that an agent behind a wall started, or a run that this one started, waits for a person
+    when that agent is gone. No answer, no resume and no command lets it go on here; it can be
+    stopped. Who is inside can answer.
+    """
+    with served(tmp_path) as server:
+        plain = json.loads(server.definition(server.script("x"), max=1))
+        held = {"use": plain.pop("agent"), "access": "readonly"}
+        walled = server.start(json.dumps({**plain, "agents": {"a": held}, "agent": "a"}))
+        server.until(walled, "completed")
+        asks = server.definition(server.script(*["w"] * 9, name="w.yaml"), until={"person": True})
+        children: list[str] = []
+        for parent in (walled, None, walled):  # the second is a child of the first
+            monkeypatch.setenv(PARENT, parent or children[0])
+            children.append(server.start(asks))
+            server.until(children[-1], "waiting")
+        monkeypatch.delenv(PARENT)
+        free, _ = server.gated()
+        token = server.token
+    with served(tmp_path, held=True) as server:
+        server.token = token
+        for run in children:
+            assert asked_on_the_line(tmp_path, run) == ("refused", "behind-wall")
+            gate = server("GET", f"/api/v1/runs/{run}").json["gates"][0]["id"]
+            for path in (f"/api/v1/gates/{gate}/approve", f"/api/v1/runs/{run}/resume"):
+                refused = server("POST", path, {})
+                assert (refused.status, refused.code) == (409, "behind-wall"), path
+            assert server("GET", f"/api/v1/runs/{run}").json["status"] == "waiting"
+        monkeypatch.setenv(PARENT, walled)
+        gate = server("GET", f"/api/v1/runs/{children[2]}").json["gates"][0]["id"]
+        assert server("POST", f"/api/v1/gates/{gate}/approve", {}).status == 200
+        server.until(children[2], "completed")
+        monkeypatch.delenv(PARENT)
+        for run in children[:2]:
+            assert server("POST", f"/api/v1/runs/{run}/stop", {}).status == 200
+            server.until(run, "cancelled")
+        gate = server("GET", f"/api/v1/runs/{free}").json["gates"][0]["id"]
+        assert server("POST", f"/api/v1/gates/{gate}/approve", {}).status == 200
 
 
 def test_behind_the_wall_of_its_agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from loopwright.errors import LoopwrightError, NotFound, StorageError
+from loopwright.errors import Conflict, LoopwrightError, NotFound, StorageError
 from loopwright.kernel.facts import RunStarted, Usage
 from loopwright.kernel.state import State
 from loopwright.model.access import is_offline
@@ -64,24 +64,69 @@ def superseded(log: EventLog, rows: Iterable[RunRow]) -> set[str]:
     or it makes the pass again that had started them, and with it another such run. And those of a
     parent with agents behind a wall: nobody else would drive them behind it.
     """
-    return {row.run for row in rows if row.headline.status == "running" and _is_lost(log, row.run)}
+    return {row.run for row in rows if _is_running(row) and _is_lost(log, row.run)}
 
 
 def adoptable(log: EventLog, rows: Sequence[RunRow]) -> list[RunRow]:
-    """The others."""
-    lost = superseded(log, rows)
-    return [row for row in rows if row.run not in lost]
+    """The others; none that waits behind a wall, for it could only go on outside of it."""
+    return [
+        row
+        for row in rows
+        if not (_is_lost(log, row.run) if _is_running(row) else _wall_around(log, row.run))
+    ]
+
+
+def _is_running(row: RunRow) -> bool:
+    return row.headline.status == "running"
+
+
+def check_wall(log: EventLog, run: str, env: Mapping[str, str]) -> None:
+    """Refuse to let a run go on that was started behind the wall of an agent, and that nobody
+    drives there any more: here it would have what the wall takes away. Ending it is no matter.
+    """
+    owner = log.row(run).owner
+    if owner is not None and log.alive(owner):
+        return
+    around = _wall_around(log, run, inside=env.get(PARENT))
+    if around is not None:
+        raise Conflict(
+            f"{run} was started by an agent of {around}, behind a wall: without that agent it "
+            "would go on outside of it",
+            code="behind-wall",
+            hint=f"`loopwright stop {run}` ends it; what it is for can be started by a person",
+        )
 
 
 def _is_lost(log: EventLog, run: str) -> bool:
     try:
-        [first] = log.read(run, limit=1)
-        parent = first.fact.parent if isinstance(first.fact, RunStarted) else None
+        parent = _parent(log, run)
         if parent is None:
             return False
-        return log.row(parent).headline.status != "completed" or _has_walls(log, parent)
+        return log.row(parent).headline.status != "completed" or _wall_around(log, run) is not None
     except (NotFound, StorageError, ValueError):  # of another data directory, or damaged
         return False
+
+
+def _wall_around(log: EventLog, run: str, *, inside: str | None = None) -> str | None:
+    """The run above this one, at any height, that has agents behind a wall; for whoever is a
+    program of a run on the way there, there is none between them.
+    """
+    for _ in range(MOST_DEPTH):
+        try:
+            parent = _parent(log, run)
+            if parent is None or parent == inside:
+                return None
+            if _has_walls(log, parent):
+                return parent
+        except (NotFound, StorageError, ValueError):  # of another data directory, or damaged
+            return None
+        run = parent
+    return None
+
+
+def _parent(log: EventLog, run: str) -> str | None:
+    [first] = log.read(run, limit=1)
+    return first.fact.parent if isinstance(first.fact, RunStarted) else None
 
 
 def _has_walls(log: EventLog, run: str) -> bool:

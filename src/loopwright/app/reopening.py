@@ -1,5 +1,6 @@
 """Going on with a run that has ended without completing: the same run, only what is missing."""
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Literal
 from loopwright.app.auditing import audit_rows
 from loopwright.app.binding import bind_agents
 from loopwright.app.keeping import taken
+from loopwright.app.nesting import check_wall
 from loopwright.app.preflight import preflight_agents
 from loopwright.app.preparing import agent_choices, tightened
 from loopwright.app.rights import rights_of, with_rights
@@ -50,6 +52,7 @@ async def reopen(
     for _ in range(CAS_TRIES):
         row = service.log.row(run)
         _check(row)
+        check_wall(service.log, run, os.environ)
         if service.driver is not None:
             service.driver.take(run)
         state = service.state(run)

@@ -22,7 +22,7 @@ from loopwright.app.deciding import (
 )
 from loopwright.app.keeping import CANDIDATES, Beside, alone, ambiguous, key_of, taken
 from loopwright.app.moments import sortable_id
-from loopwright.app.nesting import Runs, adoptable, nested
+from loopwright.app.nesting import Runs, adoptable, check_wall, nested
 from loopwright.app.repository import with_artifacts
 from loopwright.errors import Conflict, LoopwrightError, NotFound, StorageError, VersionConflict
 from loopwright.kernel.facts import (
@@ -228,6 +228,7 @@ class Service:
         opened = self.opened(gate)
         text = text.encode(errors="replace").decode()  # of bytes that are no text, no store takes
         check_answer(opened, decision, text=text, digest=digest, call=call)
+        check_wall(self.log, gate.run, os.environ)
         if self.four_eyes and decision == "approve":
             check_other_person(self.log, gate.run, by)
         if call.arguments is not None:
@@ -288,6 +289,7 @@ class Service:
     async def resume(self, run: str, by: str = "") -> None:
         """Let a paused run go on, and take up one that nobody drives."""
         self._open(run)
+        check_wall(self.log, run, os.environ)
         if self.state(run).paused:
             await self._control(run, RunResumed(at=self.clock.now_ms(), by=by), "running")
         elif self.driver is not None:

@@ -35,6 +35,7 @@ from loopwright.app.home_line import (
     path_of,
     socket_path,
 )
+from loopwright.app.nesting import check_wall
 from loopwright.errors import Conflict, LoopwrightError, NotFound, ServerFailed, StorageError
 from loopwright.ports import OPEN_STATUSES, Delta
 from loopwright.server.context import Context
@@ -147,6 +148,7 @@ class Visit:
             status = self._context.here.log.row(run).headline.status
             self._runs.add(run)
             if status in OPEN_STATUSES:
+                self._check_wall(run)
                 self._context.here.driver.wake(run)
         except LoopwrightError as error:
             told = Refused(run, type(error).__name__, error.code, error.message, error.hint)
@@ -158,6 +160,14 @@ class Visit:
         else:
             self._tell(Driven(run))
             self._moved(run)
+
+    def _check_wall(self, run: str) -> None:
+        """Who asks may be behind the wall, and we are not; what is to end may end here."""
+        try:
+            check_wall(self._context.here.log, run, {})
+        except Conflict:
+            if self._context.service.state(run).cancel is None:
+                raise
 
     def _moved(self, run: str) -> None:
         if run in self._runs and not self._is_behind():
