@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from loopwright.ports import Append
+from loopwright.ports import Append, Card
 from loopwright.stores import Options, SqliteLog, open_sqlite_log
 from loopwright.stores import writer as writer_module
 from loopwright.stores.place import connect
@@ -188,3 +188,34 @@ def test_two_appends_of_one_run_keep_their_order(path: Path, witness: Witness) -
         assert log.version("run_a") == 4
 
     play(path, witness, scene)
+
+
+def test_somebody_asks_from_another_thread(tmp_path: Path) -> None:
+    """Whatever is asked elsewhere while the event loop commits by itself, the connection is used by
+    one at a time, and nothing is written twice or lost.
+    """
+    log = open_sqlite_log(tmp_path / "log.db", alive=lambda _: True, durability="normal")
+    over, asked = threading.Event(), []
+
+    def ask() -> None:
+        while not over.is_set():
+            log.change([(Card(kind="k", key=str(len(asked)), body=b"x"), None)])
+            asked.append(threading.current_thread().name)
+            over.wait(0.0002)
+
+    async def append() -> None:
+        begun = Append(run="run_a", expected=0, facts=facts(1), headline=headline("running"))
+        await log.append(begun)
+        for version in range(1, 1_500):
+            await log.append(Append(run="run_a", expected=version, facts=facts(1)))
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    try:
+        asyncio.run(append())
+    finally:
+        over.set()
+        thread.join()
+    assert log.version("run_a") == 1_500
+    assert len(log.cards("k")) == len(asked) > 0
+    log.close()

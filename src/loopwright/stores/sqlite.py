@@ -9,6 +9,7 @@ again is either taken or refused with VersionConflict, never doubled.
 import asyncio
 import contextlib
 import sqlite3
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -46,6 +47,7 @@ class SqliteLog:
         self._open: Reader | None = reader
         self._seen = (reader.data_version(), 0, 0)
         self._held: Waiting | None = None
+        self._holding = threading.Lock()  # others may ask from threads of their own
         with contextlib.suppress(StorageError):
             # Early, to notice what others write. If it fails reading goes on, and whoever writes
             # is told why that cannot be.
@@ -248,20 +250,26 @@ class SqliteLog:
         """Whether an append is alone is known when the event loop has been through what is ready:
         until then the first is held back. A second one means that there is something to share.
         """
-        if self._held is None and self._writer.at_rest:
-            self._held = loop, entry
+        with self._holding:
+            alone = self._held is None and self._writer.at_rest
+            if alone:
+                self._held = loop, entry
+        if alone:
             loop.call_soon(self._write_held, entry)
         else:
             self._put((loop, entry))
 
     def _write_held(self, entry: Entry) -> None:
-        held = self._held
-        if held is not None and held[1] is entry:
+        with self._holding:
+            held = self._held
+            if held is None or held[1] is not entry:
+                return
             self._held = None
-            self._writer.write(held)
+        self._writer.write(held)
 
     def _let_go(self) -> None:
-        held, self._held = self._held, None
+        with self._holding:
+            held, self._held = self._held, None
         if held is not None:
             self._writer.put(held)
 

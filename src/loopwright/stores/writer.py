@@ -84,6 +84,10 @@ class Writer:
         # to do and will not touch the ledger until it is given something.
         self._put = 0
         self._finished = 0
+        # Whoever asks from another thread than that of the event loop gives the writer's thread
+        # something to do at any moment: two in one connection would end the process.
+        self._putting = threading.Lock()
+        self._in_ledger = threading.Lock()
 
     @property
     def at_rest(self) -> bool:
@@ -92,19 +96,27 @@ class Writer:
 
     def put(self, item: Waiting | Errand) -> None:
         """Queue something; the thread starts with the first."""
-        if self._thread is None:
-            self._start()
-        self._put += 1
-        self._waiting.put(item)
+        with self._putting:
+            if self._thread is None:
+                self._start()
+            self._put += 1
+            self._waiting.put(item)
 
     def write(self, item: Waiting) -> None:
         """Commit an append here and now if that is quick; else queue it."""
         if not self._quick or not self.at_rest or self.ledger.unsettled or self._closed:
             self.put(item)
             return
+        if not self._in_ledger.acquire(blocking=False):
+            self.put(item)
+            return
         try:
             answers = self._commit([item[1]], wait=False)
         except Occupied:
+            answers = None
+        finally:
+            self._in_ledger.release()
+        if answers is None:
             self.put(item)
         else:
             self._telling.tell([(item[1], answers[0])])
@@ -134,7 +146,8 @@ class Writer:
                 elif not isinstance(item, tuple):
                     self._write(appends)
                     appends = []
-                    item.run(self.ledger)
+                    with self._in_ledger:
+                        item.run(self.ledger)
                     self._finished += 1
                 else:
                     appends.append(item)
@@ -151,8 +164,9 @@ class Writer:
     def _write(self, appends: Sequence[Waiting]) -> None:
         if not appends:
             return
-        answers = self._commit([entry for _, entry in appends], wait=True)
-        self.ledger.settle()
+        with self._in_ledger:
+            answers = self._commit([entry for _, entry in appends], wait=True)
+            self.ledger.settle()
         self._finished += len(appends)  # before anybody is told: the next append may be theirs
         self._tell(appends, answers)
 
