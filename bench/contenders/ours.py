@@ -18,12 +18,13 @@ import workflows
 
 from loopwright.app.schemas import schema_problem
 from loopwright.app.service import Service, Start
-from loopwright.app.wiring import owner_alive, this_owner
+from loopwright.app.wiring import this_owner
 from loopwright.model.actions import AskPerson, CallAgent, Each, Repeat, Step
 from loopwright.model.plan import Agent, Plan
 from loopwright.model.template import Items, literal
 from loopwright.ports import Answer, Done, Job, Performer
 from loopwright.programs.performer import LocalPerformer
+from loopwright.programs.presence import Presence
 from loopwright.runtime.clock import SystemClock
 from loopwright.runtime.collecting import collect_seldom
 from loopwright.runtime.driver import LocalDriver
@@ -55,7 +56,9 @@ class Engine:
 
     def __init__(self, folder: Path, performer: Performer) -> None:
         collect_seldom()  # as `app.wiring` does
-        self.log: SqliteLog = open_sqlite_log(folder / "loopwright.db", alive=owner_alive)
+        self.log: SqliteLog = open_sqlite_log(
+            folder / "loopwright.db", alive=Presence(folder / "owners").alive
+        )
         self.driver = LocalDriver(
             self.log,
             performer,
