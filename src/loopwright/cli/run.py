@@ -1,7 +1,6 @@
 """`run`: a definition of any dialect."""
 
 import os
-import sys
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, cast
 import click
 
 from loopwright.cli.completing import STORED, complete_dialects, complete_stored_runs
+from loopwright.cli.piped import SHOWN, STDIN, piped_definition
 from loopwright.cli.starting import launch, start_options
 from loopwright.cli.verb import Verb, door_of
 
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from loopwright.app.preparing import Wish
     from loopwright.app.service import Start
     from loopwright.cli.afar import Start as StartAfar
-
-STDIN = "-"
 
 
 @click.command(
@@ -77,8 +75,8 @@ def run(
             raise click.UsageError("--dialect is not for stored definitions: theirs is known", ctx)
         more = {**options, "max": most, "promoted": promoted}
         return _run_stored(ctx, file.removeprefix(STORED), more)
-    data = _stdin(ctx) if file == STDIN else None
-    shown = "(stdin)" if data is not None else file
+    data = piped_definition(ctx) if file == STDIN else None
+    shown = SHOWN if data is not None else file
     folder = Path.cwd() if data is not None else Path(file).absolute().parent
     if door_of(ctx).remote is not None:
         if data is None:
@@ -139,12 +137,6 @@ def _read(ctx: click.Context, file: str, dialect: str | None) -> tuple[bytes, st
     if dialect is None and is_name(Path(file)):
         return Library(door_of(ctx).settings.home, Path.cwd()).get(file).data, OF_LOOPS
     return definition_bytes(Path(file)), dialect
-
-
-def _stdin(ctx: click.Context) -> bytes:
-    if sys.stdin is None or sys.stdin.isatty():
-        raise click.UsageError("- reads the definition from stdin, which is a terminal here", ctx)
-    return sys.stdin.buffer.read()
 
 
 VERBS = {"run": run}

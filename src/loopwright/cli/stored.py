@@ -11,6 +11,7 @@ from loopwright.cli.address import DEFINITIONS, definition_path
 from loopwright.cli.completing import complete_dialects, complete_stored
 from loopwright.cli.door import Door
 from loopwright.cli.looking import put_rows
+from loopwright.cli.piped import SHOWN, STDIN, piped_definition
 from loopwright.cli.texts import cleaned, one_line
 from loopwright.cli.verb import Verb, door_of, group
 from loopwright.errors import Conflict, DefinitionError, NotFound
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from loopwright.app.definitions import Definitions
     from loopwright.cli.remote import Remote
 
-STDIN = "-"
 Told = dict[str, Any]
 _NAME = click.argument("name", metavar="NAME", shell_complete=complete_stored)
 
@@ -221,7 +221,7 @@ def stored_put(
     stored with it: such a definition is refused.
     """
     door = door_of(ctx)
-    shown = "(stdin)" if file == STDIN else file
+    shown = SHOWN if file == STDIN else file
     text = _read(ctx, file, shown)
     with _shelf(door) as shelf:
         seen = _version(shelf, name)
@@ -241,17 +241,11 @@ def stored_put(
 def _read(ctx: click.Context, file: str, shown: str) -> str:
     """The text of a file or of stdin. One that is none is told as `run` tells it."""
     from loopwright.app.dialects import (  # noqa: PLC0415 - help stays quick
-        MAX_BYTES,
         definition_bytes,
         parse_definition,
     )
 
-    if file != STDIN:
-        data = definition_bytes(Path(file), shown)
-    elif sys.stdin is None or sys.stdin.isatty():
-        raise click.UsageError("- reads the definition from stdin, which is a terminal here", ctx)
-    else:
-        data = sys.stdin.buffer.read(MAX_BYTES + 1)
+    data = piped_definition(ctx) if file == STDIN else definition_bytes(Path(file), shown)
     try:
         return data.decode()
     except UnicodeDecodeError:
