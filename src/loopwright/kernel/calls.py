@@ -53,7 +53,12 @@ class ToolCall(Call, frozen=True, kw_only=True, tag="tool"):
 
 
 class SnapshotCall(Call, frozen=True, kw_only=True, tag="snapshot"):
-    """Record the state of the workspace."""
+    """Take a snapshot of the workspace. `previous` and `first` are the trees of earlier snapshots
+    of the run, empty where there are none.
+    """
+
+    previous: str = ""
+    first: str = ""
 
 
 class LookupCall(Call, frozen=True, kw_only=True, tag="lookup"):

@@ -3,6 +3,7 @@
 import msgspec
 
 from loopwright.model.policy import FailureKind
+from loopwright.model.record import Text
 
 
 class Usage(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
@@ -22,6 +23,48 @@ class ToolUse(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
     name: str
     input: str = ""
+
+
+class DiffStat(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """How many files and lines differ between two snapshots."""
+
+    files: int = 0
+    insertions: int = 0
+    deletions: int = 0
+
+
+NO_DIFF = DiffStat()
+
+
+class Snapshot(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """The state of a workspace at one moment. `tree` is the id of a Git tree in the repository of
+    the data directory.
+    """
+
+    tree: str
+    changed: DiffStat = NO_DIFF  # since the previous snapshot of the run
+    total: DiffStat = NO_DIFF  # since the first snapshot of the run
+    paths: tuple[str, ...] = ()  # changed since the previous snapshot, the first 100 of them
+    omitted: tuple[str, ...] = ()  # left out because of size or kind, the first 100 of them
+    omitted_count: int = 0
+
+
+class ActivityNote(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """One thing that an agent did during a call, as the log stores it. `number` counts from 1
+    within the call. Secrets are masked; long arguments and results are stored by content.
+    """
+
+    number: int
+    at: int
+    act: str  # tool, command, edit, read, fetch, status, denied
+    tool: str = ""
+    target: str = ""
+    ok: bool | None = None
+    code: int | None = None
+    ms: int | None = None
+    text: str = ""
+    arguments: Text = ""
+    result: Text = ""
 
 
 class Failure(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):

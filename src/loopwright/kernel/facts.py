@@ -9,9 +9,12 @@ from typing import Literal, TypeAlias
 
 from loopwright.kernel.calls import AnyCall, CallNote
 from loopwright.kernel.fact_parts import NO_USAGE as NO_USAGE
+from loopwright.kernel.fact_parts import ActivityNote as ActivityNote
+from loopwright.kernel.fact_parts import DiffStat as DiffStat
 from loopwright.kernel.fact_parts import Fact as Fact
 from loopwright.kernel.fact_parts import Failure as Failure
 from loopwright.kernel.fact_parts import PlaceFact as PlaceFact
+from loopwright.kernel.fact_parts import Snapshot as Snapshot
 from loopwright.kernel.fact_parts import ToolUse as ToolUse
 from loopwright.kernel.fact_parts import Usage as Usage
 from loopwright.kernel.reasons import DropReason, Intent
@@ -217,6 +220,8 @@ class EffectDone(PlaceFact, frozen=True, kw_only=True, tag="effect.done"):
     mark: int | None = None
     note: str = ""
     tools: tuple[ToolUse, ...] = ()
+    snapshot: Snapshot | None = None  # the answer to a snapshot effect
+    stream: Text | None = None  # the agent's own output, zlib-compressed
 
 
 class EffectFailed(PlaceFact, frozen=True, kw_only=True, tag="effect.failed"):
@@ -230,6 +235,17 @@ class EffectFailed(PlaceFact, frozen=True, kw_only=True, tag="effect.failed"):
     code: int | None = None
     mark: int | None = None
     tools: tuple[ToolUse, ...] = ()
+    stream: Text | None = None  # the agent's own output, zlib-compressed
+
+
+class EffectActivity(PlaceFact, frozen=True, kw_only=True, tag="effect.activity"):
+    """What an agent did during a call, recorded in batches while the call runs. `dropped` counts
+    entries beyond the limit of one call.
+    """
+
+    effect: str
+    entries: tuple[ActivityNote, ...] = ()
+    dropped: int = 0
 
 
 class EffectRepeated(PlaceFact, frozen=True, kw_only=True, tag="effect.repeated"):
@@ -380,6 +396,7 @@ AnyFact: TypeAlias = (
     | EffectRequested
     | EffectDone
     | EffectFailed
+    | EffectActivity
     | EffectRepeated
     | TurnTaken
     | GateOpened

@@ -7,6 +7,13 @@ records beside the runs. One contract suite runs over every implementation of ea
 May import: kernel, model, errors. Start reading at `runs.py`; import from here alone.
 """
 
+from loopwright.ports.activity import (
+    IGNORED_ACTIVITY,
+    ActivityEntry,
+    ActivityKind,
+    ActivitySink,
+    IgnoredActivity,
+)
 from loopwright.ports.cards import NOTICE, NOTICE_HEAD, OF_A_RUN, PICTURE, AuditRow, Card, Cards
 from loopwright.ports.runs import (
     NO_BLOBS,
@@ -40,8 +47,10 @@ from loopwright.ports.runs import (
     ToolEnd,
     Tools,
 )
+from loopwright.ports.workspaces import ChangeStatus, FileChange, Progress, Workspaces
 
 __all__ = [
+    "IGNORED_ACTIVITY",
     "NOTICE",
     "NOTICE_HEAD",
     "NO_BLOBS",
@@ -49,6 +58,9 @@ __all__ = [
     "OF_A_RUN",
     "OPEN_STATUSES",
     "PICTURE",
+    "ActivityEntry",
+    "ActivityKind",
+    "ActivitySink",
     "Answer",
     "Append",
     "Ask",
@@ -56,12 +68,15 @@ __all__ = [
     "Bus",
     "Card",
     "Cards",
+    "ChangeStatus",
     "Clock",
     "Delta",
     "Done",
     "EventLog",
     "Failed",
+    "FileChange",
     "Headline",
+    "IgnoredActivity",
     "Job",
     "Letter",
     "Liveness",
@@ -72,6 +87,7 @@ __all__ = [
     "OpenGate",
     "Owner",
     "Performer",
+    "Progress",
     "Question",
     "RunRow",
     "RunStatus",
@@ -79,4 +95,5 @@ __all__ = [
     "Told",
     "ToolEnd",
     "Tools",
+    "Workspaces",
 ]

@@ -13,12 +13,13 @@ from typing import Literal, Protocol, TypeAlias
 import msgspec
 
 from loopwright.kernel.calls import AnyCall
-from loopwright.kernel.facts import NO_USAGE, AnyFact, Failure, ToolUse, Usage
+from loopwright.kernel.facts import NO_USAGE, AnyFact, Failure, Snapshot, ToolUse, Usage
 from loopwright.model.exchange import ModelEvent, ModelRequest, Pricing
 from loopwright.model.messages import AnyMessage, CallPart, ToolSpec
 from loopwright.model.plan import Agent
 from loopwright.model.record import JsonValue
 from loopwright.model.turns import WantedCall
+from loopwright.ports.activity import IGNORED_ACTIVITY, ActivitySink
 from loopwright.ports.cards import AuditRow, Card
 
 RunStatus: TypeAlias = Literal[
@@ -276,6 +277,7 @@ class Job(msgspec.Struct, kw_only=True, gc=False):
     again: bool = False  # begun in an earlier life of the driver, and nobody knows how it ended
     budgeted: bool = False  # what it costs counts against a limit in USD
     counted: bool = False  # what it uses counts against some limit
+    activity: ActivitySink = IGNORED_ACTIVITY  # where the backend reports what its agent does
 
 
 class Done(msgspec.Struct, kw_only=True, gc=False):
@@ -289,6 +291,7 @@ class Done(msgspec.Struct, kw_only=True, gc=False):
     mark: int | None = None
     note: str = ""
     tools: tuple[ToolUse, ...] = ()
+    snapshot: Snapshot | None = None
 
 
 class Failed(msgspec.Struct, kw_only=True, gc=False):

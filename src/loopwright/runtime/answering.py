@@ -31,6 +31,7 @@ def answer_fact(
             mark=answer.mark,
             note=answer.note,
             tools=answer.tools,
+            snapshot=answer.snapshot,
         )
     return EffectFailed(
         at=at,

@@ -1,0 +1,63 @@
+"""The port of workspaces: snapshots of a folder as trees, and what differs between two of them."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Literal, Protocol, TypeAlias
+
+import msgspec
+
+from loopwright.kernel.fact_parts import Snapshot
+
+ChangeStatus: TypeAlias = Literal["added", "modified", "deleted", "renamed", "type_changed"]
+Progress: TypeAlias = Callable[[str], None]
+"""Receives one short line while a snapshot takes long."""
+
+
+class FileChange(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """How one file differs between two trees. Binary files count no lines."""
+
+    path: str
+    status: ChangeStatus
+    insertions: int = 0
+    deletions: int = 0
+    binary: bool = False
+    old_path: str = ""  # of a renamed file
+
+
+class Workspaces(Protocol):
+    """Snapshots of workspaces, outside of the workspaces themselves. The user's repository is
+    never written to. Errors are `LoopwrightError` with a code and a hint.
+    """
+
+    async def snapshot(
+        self,
+        run: str,
+        workspace: str,
+        *,
+        previous: str = "",
+        first: str = "",
+        progress: Progress | None = None,
+    ) -> Snapshot:
+        """Store the files of a workspace as a tree. `previous` and `first` are trees of earlier
+        snapshots of the run; the counts of the answer are relative to them.
+        """
+
+    async def changes(self, run: str, old: str, new: str) -> Sequence[FileChange]:
+        """The files that differ between two trees."""
+
+    async def diff(
+        self, run: str, old: str, new: str, *, paths: Sequence[str] = (), color: bool = False
+    ) -> str:
+        """A unified diff between two trees."""
+
+    async def restore(self, run: str, tree: str, to: Path, *, expected: str = "") -> int:
+        """Write the files of a tree into a folder and remove files that are in `expected` (the
+        last recorded tree of that folder) but not in `tree`; the number of files changed. With
+        `expected`, refuses with the code `unrecorded-changes` when the folder differs from it.
+        """
+
+    async def export(self, run: str, tree: str, to: Path) -> None:
+        """Write the files of a tree into an empty folder."""
+
+    async def forget(self, run: str) -> None:
+        """Remove the snapshots of a run."""
