@@ -4,6 +4,9 @@ Warnings are errors (`filterwarnings` in pyproject.toml): a test that expects on
 `pytest.warns`.
 """
 
+import os
+from collections.abc import Generator
+
 import pytest
 from hypothesis import settings
 
@@ -12,6 +15,9 @@ from hypothesis import settings
 settings.register_profile("house", deadline=None, print_blob=True, derandomize=True)
 settings.register_profile("search", deadline=None, print_blob=True)
 settings.load_profile("house")
+
+# Where these programs are expected (CI), a test that is skipped for want of one has failed.
+REQUIRED = ("bubblewrap cannot work here", "no browser is installed")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -32,3 +38,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 raise pytest.UsageError(
                     f'{item.nodeid}: write @pytest.mark.item("A7", ...) with at least one id'
                 )
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Turn a skip for want of a required program into a failure when LOOPWRIGHT_TEST_REQUIRED=1."""
+    report = yield
+    reason = str(report.longrepr)
+    if (
+        report.skipped
+        and os.environ.get("LOOPWRIGHT_TEST_REQUIRED") == "1"
+        and any(words in reason for words in REQUIRED)
+    ):
+        report.outcome = "failed"
+        report.longrepr = f"skipped, but CI must run it: {reason}"
+    return report
