@@ -312,3 +312,28 @@ def test_an_unknown_zone_is_that_of_this_machine() -> None:
     found = resets_at(Reset(clock=Clock(hour=9, zone="Mars/Olympus")), NOON)
     assert found is not None
     assert 0 < found / 1_000 - NOON <= 86_402
+
+
+@pytest.mark.parametrize(
+    ("cli", "spec", "more", "config", "model"),
+    [
+        ("claude", "claude", {}, "", e.MODEL),
+        ("gemini", "gemini", {}, "", "gemini-2.5-flash"),
+        ("codex", "codex", {"model": "gpt-5"}, "", "gpt-5"),
+        ("codex", "codex:-m gpt-5-mini", {}, "", "gpt-5-mini"),
+        ("codex", "codex", {}, 'model = "gpt-5-nano"\n', "gpt-5-nano"),
+        ("codex", "codex", {}, "not toml", ""),
+        ("opencode", "opencode", {"model": "openai/gpt-5"}, "", "openai/gpt-5"),
+    ],
+    ids=["claude", "gemini", "given", "argument", "settings", "bad-settings", "opencode"],
+)
+def test_an_answer_names_the_model(
+    fake: FakeCli, cli: str, spec: str, more: dict[str, object], config: str, model: str
+) -> None:
+    """The model is what the program reports, else what it was started with: prices depend on it."""
+    folder = fake.folder / "codex"
+    folder.mkdir()
+    (folder / "config.toml").write_text(config)
+    fake.says(GOOD[cli])
+    answer = ask(fake, spec, base={"CODEX_HOME": str(folder)}, **more)
+    assert answer.model == model

@@ -158,6 +158,7 @@ class Conversation:
             self._end(result)
         else:
             self.heard.session = text(result, "sessionId") or self.heard.session
+            self.heard.model = _model(result) or self.heard.model
             yield self._ask()
 
     def _open(self, session: str | None) -> Send:
@@ -204,6 +205,13 @@ class Conversation:
 
 
 _DETAILS = ("message", "details")
+
+
+def _model(session: JsonValue) -> str:
+    """The model of a session that was opened, unless it is only called the default."""
+    options = (o for o in items(session, "configOptions") if text(o, "category") == "model")
+    named = text(session, "models", "currentModelId") or text(next(options, None), "currentValue")
+    return "" if named == "default" else named
 
 
 def _permission(number: JsonValue, params: JsonValue) -> Permission:

@@ -292,6 +292,7 @@ class Done(msgspec.Struct, kw_only=True, gc=False):
     note: str = ""
     tools: tuple[ToolUse, ...] = ()
     snapshot: Snapshot | None = None
+    model: str = ""  # that answered, as far as the agent names it; prices depend on it
 
 
 class Failed(msgspec.Struct, kw_only=True, gc=False):
@@ -304,6 +305,7 @@ class Failed(msgspec.Struct, kw_only=True, gc=False):
     code: int | None = None
     mark: int | None = None
     tools: tuple[ToolUse, ...] = ()
+    model: str = ""
 
 
 Answer: TypeAlias = Done | Failed

@@ -101,6 +101,7 @@ class AcpAgents:
                 usage=usage,
                 session=heard.session,
                 code=end.code,
+                model=heard.model,
             )
         notes = [f"permission was denied: {', '.join(heard.denied)}"] if heard.denied else []
         if talk.began_anew:
@@ -108,7 +109,13 @@ class AcpAgents:
         if agent.model is not None:
             notes.append("an acp agent chooses its model by its own settings")
         notes += [note for note in end_notes(end) if "output" not in note]
-        done = Done(output=heard.output, usage=usage, session=heard.session, note="; ".join(notes))
+        done = Done(
+            output=heard.output,
+            usage=usage,
+            session=heard.session,
+            note="; ".join(notes),
+            model=heard.model,
+        )
         return self._fitting(job, done)
 
     def _say(self, job: Job, said: Said) -> None:

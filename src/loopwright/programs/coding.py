@@ -1,8 +1,10 @@
 """Coding CLIs as agents: one supervised process for each call, its events read as they come."""
 
 import time
+import tomllib
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, nullcontext
+from pathlib import Path
 
 import msgspec
 from msgspec.structs import replace
@@ -13,6 +15,7 @@ from loopwright.agents.clis.arguments import (
     StageServer,
     Wanted,
     command_line,
+    named_model,
     needs_system_file,
     own_variables,
 )
@@ -31,7 +34,7 @@ from loopwright.programs.given import end_notes, handed_on, job_variables, secon
 from loopwright.programs.process import Program, ProgramEnd, Running
 from loopwright.programs.resets import resets_at
 from loopwright.programs.sandbox import Hold, run_held, works
-from loopwright.programs.specs import Spec, unfit_agent
+from loopwright.programs.specs import Spec, parse_spec, unfit_agent
 
 DEFAULT_IDLE_MS = 600_000
 """Longer than for other programs: a CLI is silent while a tool of its own runs."""
@@ -122,6 +125,7 @@ class CodingAgents:
     ) -> Answer:
         heard = talk.heard
         usage = _usage(heard, job)
+        model = heard.model or self._named_model(cli, job)
         failure = self._failure(cli, talk, end)
         if failure is not None:
             return Failed(
@@ -130,6 +134,7 @@ class CodingAgents:
                 usage=usage,
                 session=heard.session,
                 code=end.code,
+                model=model,
             )
         result = None if heard.data is None else msgspec.json.encode(heard.data).decode()
         told = [*notes, *_notes(heard), *(note for note in end_notes(end) if "output" not in note)]
@@ -140,8 +145,19 @@ class CodingAgents:
             session=heard.session,
             code=None if end.finished else end.code,
             note="; ".join(told),
+            model=model,
         )
         return self._fitting(job, done)
+
+    def _named_model(self, cli: Cli, job: Job) -> str:
+        """The model that the agent was started with, for programs that do not report it."""
+        agent = job.agent or Agent()
+        spec = parse_spec(agent.spec or "")
+        extra = spec.argv if isinstance(spec, Spec) else ()
+        named = agent.model or named_model(extra)
+        if named or cli.name != "codex":
+            return named
+        return codex_model({**self._base, **handed_on(self._base, agent), **agent.env})
 
     def _failure(self, cli: Cli, talk: "_Talk", end: ProgramEnd) -> Failure | None:
         if talk.over_budget is not None:
@@ -165,6 +181,17 @@ class CodingAgents:
 
     def _say(self, job: Job, said: Said) -> None:
         self._bus.publish(Delta(run=job.run, effect=job.effect, kind=said.kind, text=said.text))
+
+
+def codex_model(env: Mapping[str, str]) -> str:
+    """The model in the settings of Codex, which does not report the one that it uses."""
+    folder = Path(env.get("CODEX_HOME") or Path(env.get("HOME") or "/nonexistent") / ".codex")
+    try:
+        with (folder / "config.toml").open("rb") as file:
+            named = tomllib.load(file).get("model")
+    except (OSError, ValueError):
+        return ""
+    return named if isinstance(named, str) else ""
 
 
 def _hold(name: str, agent: Agent, env: Mapping[str, str], wanted: Wanted) -> Hold | None:

@@ -150,6 +150,7 @@ class LocalPerformer:
             session=answer.session,
             mark=answer.mark,
             tools=answer.tools,
+            model=answer.model,
         )
 
     async def _program(

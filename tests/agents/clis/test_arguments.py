@@ -9,6 +9,7 @@ from loopwright.agents.clis.arguments import (
     CommandLine,
     Wanted,
     command_line,
+    named_model,
     needs_system_file,
     own_variables,
     unfit,
@@ -251,3 +252,21 @@ def test_a_program_gets_its_own_variables_alone(cli: str) -> None:
     base = {name: f"{name}!" for one in CLIS.values() for name in (*one.variables, "SECRET")}
     found = own_variables(cli, base)
     assert sorted(found) == sorted(CLIS[cli].variables)
+
+
+@pytest.mark.parametrize(
+    ("extra", "model"),
+    [
+        (("-m", "gpt-5"), "gpt-5"),
+        (("--add-dir", "x", "--model", "opus"), "opus"),
+        (("--model=opus",), "opus"),
+        (("-c", 'model="gpt-5"'), "gpt-5"),
+        (("-c", "model_provider=x"), ""),
+        (("-m",), ""),
+        ((), ""),
+    ],
+    ids=["short", "long", "joined", "config", "other-config", "nothing-after-it", "none"],
+)
+def test_named_model_reads_the_author_arguments(extra: tuple[str, ...], model: str) -> None:
+    """A model in the arguments of a spec is known without a report of the program."""
+    assert named_model(extra) == model

@@ -5,8 +5,9 @@ of a command line that somebody takes apart. A right or a sum of money that a pr
 to is refused, never left out.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import msgspec
 
@@ -65,6 +66,19 @@ def unfit(name: str, agent: Agent) -> str | None:
     if agent.max_usd is not None and not cli.has_cost:
         return f"{cli.name} does not tell what a call costs; limit tokens or time instead of money"
     return None
+
+
+def named_model(extra: Sequence[str]) -> str:
+    """The model that the author's own arguments name, or an empty text."""
+    named = ""
+    for word, following in pairwise((*extra, "")):
+        if word in ("-m", "--model"):
+            named = following
+        elif word.startswith("--model="):
+            named = word.removeprefix("--model=")
+        elif word in ("-c", "--config") and following.startswith("model="):
+            named = following.removeprefix("model=").strip("\"'")
+    return named
 
 
 def needs_system_file(agent: Agent) -> bool:

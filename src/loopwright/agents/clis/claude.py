@@ -6,6 +6,8 @@ from loopwright.kernel.facts import Usage
 from loopwright.model.record import JsonValue
 
 _TOLD_OF = ("file_path", "path", "command", "pattern", "query", "url", "description")
+SYNTHETIC = "<synthetic>"
+"""The model that Claude Code names in messages that it has written itself."""
 _TROUBLES: dict[str, Trouble] = {
     "error_max_turns": "turns",
     "error_max_budget_usd": "budget",
@@ -31,6 +33,8 @@ def take(heard: Heard, event: JsonValue) -> list[Said]:
 
 def _system(heard: Heard, event: JsonValue) -> list[Said]:
     match text(event, "subtype"):
+        case "init":
+            heard.model = text(event, "model") or heard.model
         case "api_retry":
             heard.status = whole(event, "error_status") or heard.status
             reason = text(event, "error") or "the request failed"
@@ -57,6 +61,8 @@ def _assistant(heard: Heard, event: JsonValue) -> list[Said]:
         return []
     said: list[Said] = []
     inner = at(event, "parent_tool_use_id") is not None  # of a helper that the agent started
+    if not inner and (model := text(event, "message", "model")) != SYNTHETIC:
+        heard.model = model or heard.model
     for block in items(event, "message", "content"):
         kind = text(block, "type")
         if kind == "tool_use":

@@ -12,6 +12,8 @@ def take(heard: Heard, event: JsonValue) -> list[Said]:
     """Take one event in; what of it is for the live view."""
     heard.session = text(event, "session_id") or heard.session
     match text(event, "type"):
+        case "init":
+            heard.model = text(event, "model") or heard.model
         case "message" if text(event, "role") == "assistant":
             return _message(heard, event)
         case "tool_use":

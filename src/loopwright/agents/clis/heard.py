@@ -33,6 +33,7 @@ class Heard:
     usage: Usage | None = None
     total: Usage | None = None  # of the whole session so far, where that is all that is told
     session: str | None = None
+    model: str = ""  # that answered, where an event names it
     ended: Ended | None = None  # by the event that ends a turn
     trouble: Trouble = "other"
     status: int | None = None  # of the provider's last refusal
