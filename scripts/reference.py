@@ -60,6 +60,7 @@ _SECTIONS = {
     "AgentSpec": "agents",
     "InputSpec": "inputs",
     "CoordinatorSpec": "coordinator",
+    "WorkspaceSpec": "workspace",
 }
 _DURATION = "(\\d+h)?"
 _BODIES = ("Definition", "RepeatSpec", "StepSpec")

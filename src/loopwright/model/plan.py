@@ -6,7 +6,14 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from loopwright.model.actions import Action, Repeat, Step, Steps
-from loopwright.model.policy import NO_LIMITS, GraphOutput, Limits, OnFailure
+from loopwright.model.policy import (
+    NO_LIMITS,
+    NO_WORKSPACE_POLICY,
+    GraphOutput,
+    Limits,
+    OnFailure,
+    WorkspacePolicy,
+)
 from loopwright.model.record import JsonValue, Record
 from loopwright.model.template import Template
 
@@ -83,6 +90,7 @@ class Plan(Record, frozen=True, kw_only=True):
     coordinator: Coordinator | None = None
     settings: dict[str, str] = {}
     exclusive: Literal["workspace"] | None = None  # of what an open run keeps others away
+    workspace: WorkspacePolicy = NO_WORKSPACE_POLICY
     dialect: str = "native"
     version: int = PLAN_VERSION
 

@@ -60,6 +60,19 @@ class Limits(Record, frozen=True, kw_only=True):
 
 NO_LIMITS = Limits()
 
+
+class WorkspacePolicy(Record, frozen=True, kw_only=True):
+    """How the workspace of a run is recorded and kept apart. Everything is off by default; whether
+    snapshots are taken where a definition does not say so is decided when a run is started.
+    """
+
+    snapshots: bool | None = None  # of the files, before the first iteration and after each one
+    worktree: bool = False  # work in a Git worktree on a branch of its own
+    protect: tuple[str, ...] = ()  # patterns of files that an agent may not change
+
+
+NO_WORKSPACE_POLICY = WorkspacePolicy()
+
 Join: TypeAlias = Literal[
     "all_success",  # every step before it completed
     "finished_ok",  # every one completed or was skipped

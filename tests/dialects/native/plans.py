@@ -44,7 +44,7 @@ from loopwright.model.checks import (
 from loopwright.model.expr import Cel, Compare, Condition, EveryOf, SomeOf
 from loopwright.model.memory import History, NoMemory, PreviousOutput, ProgressLog, SameSession
 from loopwright.model.plan import Agent, Coordinator, Input, Plan
-from loopwright.model.policy import Limits, Retry
+from loopwright.model.policy import Limits, Retry, WorkspacePolicy
 from loopwright.model.template import Items, ItemsExpr, ItemsFrom, Lit, Ref, Template
 
 IDS = st.sampled_from(["a", "b2", "c_d", "e-f", "main"])
@@ -393,4 +393,10 @@ PLANS = st.builds(
     coordinator=st.none()
     | st.builds(Coordinator, agent=WORKERS, prompt=TEXTS, narrates=st.booleans()),
     settings=st.fixed_dictionaries({"base_branch": PROSE}),
+    workspace=st.builds(
+        WorkspacePolicy,
+        snapshots=st.none() | st.booleans(),
+        worktree=st.booleans(),
+        protect=st.lists(st.sampled_from(["tests/**", "a.py"]), unique=True).map(tuple),
+    ),
 )

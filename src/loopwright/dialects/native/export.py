@@ -20,6 +20,7 @@ from loopwright.dialects.native.export_parts import (
     write_memory,
     write_retry,
     write_time,
+    write_workspace,
 )
 from loopwright.dialects.native.lower_checks import COMMAND_MS, SCRIPT_MS
 from loopwright.dialects.native.lower_parts import DEFAULT_RETRY
@@ -74,6 +75,8 @@ def export(plan: Plan) -> Made:
     put(made, "outcome", plan.outcome, unless="worst")
     put(made, "missing", plan.missing, unless="empty")
     put(made, "exclusive", plan.exclusive, unless=None)
+    put(made, "workspace", write_workspace(plan.workspace), unless={})
+    put(made, "protect", list(plan.workspace.protect), unless=[])
     return made
 
 

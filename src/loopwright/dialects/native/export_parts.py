@@ -43,7 +43,7 @@ from loopwright.model.memory import (
     StageOutputs,
 )
 from loopwright.model.plan import Agent, Input
-from loopwright.model.policy import Limits, Retry
+from loopwright.model.policy import Limits, Retry, WorkspacePolicy
 from loopwright.model.record import JsonValue
 from loopwright.model.template import Template
 from loopwright.syntax.moments import write_point
@@ -136,6 +136,13 @@ def write_limits(limits: Limits) -> Made:
         made["until"] = write_point(limits.ends_at)
     for key in ("tokens", "usd", "identical"):
         put(made, key, getattr(limits, key), unless=None)
+    return made
+
+
+def write_workspace(policy: WorkspacePolicy) -> Made:
+    made: Made = {}
+    put(made, "snapshots", policy.snapshots, unless=None)
+    put(made, "worktree", policy.worktree, unless=False)
     return made
 
 

@@ -227,6 +227,17 @@ def _inside(path: str) -> str:
 WorkspacePath: TypeAlias = Annotated[str, AfterValidator(_inside)]
 
 
+def _list_of_paths(value: object) -> object:
+    return [value] if isinstance(value, str) else value
+
+
+WorkspacePaths: TypeAlias = Annotated[
+    list[WorkspacePath],
+    BeforeValidator(_list_of_paths, json_schema_input_type=WorkspacePath | list[WorkspacePath]),
+]
+"""One pattern or several of them."""
+
+
 def _script(text: str) -> str:
     if not text.strip():
         raise fault("bad-command", "the script is empty")

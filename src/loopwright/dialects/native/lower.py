@@ -19,6 +19,7 @@ from loopwright.dialects.native.lower_parts import (
     lower_limits,
     lower_memory,
     lower_retry,
+    lower_workspace,
 )
 from loopwright.dialects.native.names import agents, graphs
 from loopwright.dialects.native.outline import outline
@@ -123,6 +124,7 @@ class _Lowering:
             output=top.speaker or "last",
             missing=top.missing,
             exclusive=top.exclusive,
+            workspace=lower_workspace(top.workspace, top.protect),
             coordinator=coordinator,
             settings=top.settings,
             dialect=top.converted_from or NAME,

@@ -8,6 +8,7 @@ from loopwright.dialects.native.parts import (
     InputSpec,
     LoopLimitsSpec,
     RetrySpec,
+    WorkspaceSpec,
 )
 from loopwright.dialects.native.surface import MemoryKind, MemorySpec
 from loopwright.model.memory import (
@@ -20,7 +21,14 @@ from loopwright.model.memory import (
     StageOutputs,
 )
 from loopwright.model.plan import Agent, Input
-from loopwright.model.policy import NO_LIMITS, RETRYABLE, Limits, Retry
+from loopwright.model.policy import (
+    NO_LIMITS,
+    NO_WORKSPACE_POLICY,
+    RETRYABLE,
+    Limits,
+    Retry,
+    WorkspacePolicy,
+)
 
 DEFAULT_RETRY = Retry(attempts=3)
 """A provider that asks to come back later does not end a run."""
@@ -55,6 +63,14 @@ def lower_agent(spec: AgentSpec) -> Agent:
 def lower_input(spec: InputSpec) -> Input:
     required = spec.default is None if spec.required is None else spec.required
     return Input(description=spec.description, required=required, default=spec.default)
+
+
+def lower_workspace(spec: WorkspaceSpec | None, protect: list[str]) -> WorkspacePolicy:
+    if spec is None and not protect:
+        return NO_WORKSPACE_POLICY  # this very record is left out of an encoded plan
+    snapshots = spec.snapshots if spec is not None else None
+    worktree = spec is not None and spec.worktree
+    return WorkspacePolicy(snapshots=snapshots, worktree=worktree, protect=tuple(protect))
 
 
 def lower_limits(spec: BudgetSpec | None) -> Limits:

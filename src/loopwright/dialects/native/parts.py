@@ -152,6 +152,20 @@ class CoordinatorSpec(Surface):
     narrates: bool = Field(default=True, description="It tells people what happens.")
 
 
+class WorkspaceSpec(Surface):
+    """How the workspace of a run is recorded and kept apart."""
+
+    snapshots: Maybe[bool] = Field(
+        default=None,
+        description="Take a snapshot of the files before the first iteration and after each one. "
+        "Default: yes, where Git is available and something in the run can write.",
+    )
+    worktree: bool = Field(
+        default=False,
+        description="Work in a Git worktree on the branch loopwright/RUN.",
+    )
+
+
 class InputSpec(Surface):
     """A value that whoever starts the run gives by name."""
 

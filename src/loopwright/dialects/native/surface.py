@@ -25,6 +25,7 @@ from loopwright.dialects.native.fields import (
     ScriptText,
     SpecLine,
     WorkspacePath,
+    WorkspacePaths,
 )
 from loopwright.dialects.native.parts import (
     AgentSpec,
@@ -37,6 +38,7 @@ from loopwright.dialects.native.parts import (
     LoopLimitsSpec,
     RetrySpec,
     Surface,
+    WorkspaceSpec,
 )
 from loopwright.model.policy import (
     AtCap,
@@ -353,6 +355,15 @@ class Definition(BodySpec):
     exclusive: Maybe[Literal["workspace"]] = Field(
         default=None,
         description="`workspace`: at most one run is open in a folder; a second one is refused.",
+    )
+    workspace: Maybe[WorkspaceSpec] = Field(
+        default=None, description="Snapshots of the workspace, and a worktree of its own."
+    )
+    protect: WorkspacePaths = Field(
+        default=[],
+        description="Patterns of files that agents may not change; an iteration that changes one "
+        "does not pass its checks.",
+        examples=[["tests/**"]],
     )
     coordinator: Maybe[CoordinatorSpec] = Field(
         default=None, description="An agent that hears what happens in the run."
