@@ -26,7 +26,8 @@ class FileChange(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 class Workspaces(Protocol):
     """Snapshots of workspaces, outside of the workspaces themselves. The user's repository is
-    never written to. Errors are `LoopwrightError` with a code and a hint.
+    never written to. Errors are `LoopwrightError` with a code and a hint: `git-missing`,
+    `workspace-gone`, `no-snapshots` (of a run), `snapshot-missing` (a tree that was deleted).
     """
 
     async def snapshot(
@@ -43,21 +44,28 @@ class Workspaces(Protocol):
         """
 
     async def changes(self, run: str, old: str, new: str) -> Sequence[FileChange]:
-        """The files that differ between two trees."""
+        """The files that differ between two trees; an empty id stands for the empty tree."""
 
     async def diff(
         self, run: str, old: str, new: str, *, paths: Sequence[str] = (), color: bool = False
     ) -> str:
-        """A unified diff between two trees."""
+        """A unified diff between two trees; an empty id stands for the empty tree. `paths` limit
+        it and may have wildcards: `tests/**`.
+        """
 
-    async def restore(self, run: str, tree: str, to: Path, *, expected: str = "") -> int:
+    async def restore(
+        self, run: str, tree: str, to: Path, *, expected: str = "", force: bool = False
+    ) -> int:
         """Write the files of a tree into a folder and remove files that are in `expected` (the
         last recorded tree of that folder) but not in `tree`; the number of files changed. With
-        `expected`, refuses with the code `unrecorded-changes` when the folder differs from it.
+        `expected`, refuses with the code `unrecorded-changes` when the folder differs from it;
+        `force` overwrites them. Files that no snapshot has and that are not in the way are kept.
         """
 
     async def export(self, run: str, tree: str, to: Path) -> None:
-        """Write the files of a tree into an empty folder."""
+        """Write the files of a tree into a folder that is empty or does not exist (otherwise the
+        code is `not-empty`).
+        """
 
     async def forget(self, run: str) -> None:
-        """Remove the snapshots of a run."""
+        """Remove the snapshots of a run; without any, nothing happens."""

@@ -1,0 +1,152 @@
+"""Write trees back into folders, never through a link and never over what nobody recorded."""
+
+import asyncio
+import errno
+import os
+import stat
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from loopwright.errors import Conflict, LoopwrightError
+from loopwright.workspaces.git import Git, shown_path
+from loopwright.workspaces.store import Store, WorkspaceIndex
+from loopwright.workspaces.tree_diff import read_trees
+
+_NAMED = 5
+_HARMLESS = (errno.ENOTEMPTY, errno.EEXIST, errno.ELOOP)  # not empty, or behind a link
+
+
+@dataclass(frozen=True)
+class Restorer:
+    """Restores one folder, whose index is locked and matches its files."""
+
+    index: WorkspaceIndex
+    fds: tuple[int, ...]
+
+    async def restore(self, tree: str, actual: str, expected: str, *, force: bool) -> int:
+        """Write what differs between the folder and the tree. Files that are not in `expected`
+        are kept, whether the tree has them or not.
+        """
+        git = self.index.store.git(fds=self.fds)
+        if expected and actual != expected and not force:
+            raise unrecorded([path for _, path in await _names(git, expected, actual)])
+        entries = await _names(git, actual, tree)
+        wanted = [path for letter, path in entries if letter != "D"]
+        gone = {path for letter, path in entries if letter == "D"}
+        if expected and expected != actual:
+            gone &= set(await _files(git, expected))
+        elif not expected:
+            gone = set()
+        return await self._write(git, tree, wanted, sorted(gone), force=force)
+
+    async def _write(
+        self, git: Git, tree: str, wanted: list[bytes], gone: list[bytes], *, force: bool
+    ) -> int:
+        root = self.index.workspace
+        if not force:
+            blocked = await asyncio.to_thread(_blocked, root, wanted, set(gone))
+            if blocked:
+                raise unrecorded(blocked)
+        for path in gone:
+            await asyncio.to_thread(_remove, root, path)
+        if wanted:
+            own = _with_index(self.index.git(fds=self.fds), self.index.path / "restore-index")
+            (self.index.path / "restore-index").unlink(missing_ok=True)
+            await own.run("read-tree", tree)
+            feed = b"".join(path + b"\0" for path in wanted)
+            await own.run("checkout-index", "-z", "-f", "-q", "--stdin", feed=feed)
+            (self.index.path / "restore-index").unlink(missing_ok=True)
+        return len(wanted) + len(gone)
+
+
+async def checkout_all(store: Store, tree: str, target: Path, index: Path) -> None:
+    """Write all files of a tree into an empty folder."""
+    variables = {"GIT_DIR": str(store.path), "GIT_WORK_TREE": str(target)}
+    git = _with_index(Git(folder=target, variables=variables), index)
+    await read_trees(git, "read-tree", tree)
+    await git.run("checkout-index", "--all", "-f", "-q")
+
+
+def require_empty(folder: Path) -> Path:
+    """The folder, created if it is missing; one that has files is refused."""
+    if folder.is_symlink():
+        raise LoopwrightError(f"{folder} is a link", code="not-empty", hint="name a new folder")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with os.scandir(folder) as entries:
+            occupied = any(True for _ in entries)
+    except NotADirectoryError:
+        occupied = True
+    except FileExistsError:
+        occupied = True
+    if occupied:
+        raise LoopwrightError(
+            f"{folder} is not an empty folder", code="not-empty", hint="name a new folder"
+        )
+    return folder.resolve()
+
+
+def unrecorded(paths: list[bytes]) -> Conflict:
+    """The error for files that would be overwritten although no snapshot has them."""
+    names = ", ".join(shown_path(one) for one in sorted(paths)[:_NAMED])
+    more = f" and {len(paths) - _NAMED} more" if len(paths) > _NAMED else ""
+    return Conflict(
+        f"files changed after the last snapshot: {names}{more}",
+        code="unrecorded-changes",
+        hint="save them first, or overwrite them with --force",
+    )
+
+
+def _with_index(git: Git, index: Path) -> Git:
+    return replace(git, variables={**git.variables, "GIT_INDEX_FILE": str(index)})
+
+
+async def _names(git: Git, old: str, new: str) -> list[tuple[str, bytes]]:
+    out = await read_trees(git, "diff-tree", "-r", "-z", "--no-renames", "--name-status", old, new)
+    fields = out.split(b"\0")
+    return [(code.decode(), path) for code, path in zip(fields[::2], fields[1::2], strict=False)]
+
+
+async def _files(git: Git, tree: str) -> list[bytes]:
+    out = await read_trees(git, "ls-tree", "-r", "-z", "--name-only", tree)
+    return [one for one in out.split(b"\0") if one]
+
+
+def _blocked(root: Path, wanted: list[bytes], gone: set[bytes]) -> list[bytes]:
+    """Files that nobody recorded and that are in the way of a file of the tree."""
+    found: list[bytes] = []
+    for path in wanted:
+        full = os.path.join(os.fsencode(root), path)
+        with suppress(OSError):
+            if not stat.S_ISDIR(os.lstat(full).st_mode):
+                continue
+            for folder, _, files in os.walk(full):
+                inside = (
+                    os.path.relpath(os.path.join(folder, one), os.fsencode(root)) for one in files
+                )
+                found += [one for one in inside if one not in gone]
+    return found
+
+
+def _remove(root: Path, path: bytes) -> None:
+    """Delete a file and the folders that it leaves empty, without following a link."""
+    *folders, name = path.split(b"/")
+    descriptors = [os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)]
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        for folder in folders:
+            descriptors.append(os.open(folder, flags, dir_fd=descriptors[-1]))
+        os.unlink(name, dir_fd=descriptors[-1])
+        for folder, parent in zip(reversed(folders), reversed(descriptors[:-1]), strict=True):
+            os.rmdir(folder, dir_fd=parent)
+    except (FileNotFoundError, NotADirectoryError):
+        pass  # it is gone already
+    except OSError as error:
+        if error.errno not in _HARMLESS and os.path.lexists(os.path.join(os.fsencode(root), path)):
+            raise LoopwrightError(
+                f"{shown_path(path)} cannot be removed: {error.strerror}", code="restore-failed"
+            ) from error
+    finally:
+        for descriptor in descriptors:
+            os.close(descriptor)

@@ -1,0 +1,159 @@
+"""Find what changed in a workspace since its index was written, and what is to be left out."""
+
+import os
+import re
+import stat
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from loopwright.workspaces.git import Git
+
+_UNREADABLE = re.compile(rb"^warning: could not open directory '(.*)/': ", re.MULTILINE | re.DOTALL)
+_STATUS = ("status", "--porcelain=v1", "-z", "--untracked-files=all", "--no-renames")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SnapshotLimits:
+    """What one snapshot takes in. Everything beyond is left out and named."""
+
+    file_bytes: int = 50_000_000  # of one file
+    total_bytes: int = 2_000_000_000  # of all files that are new or changed
+    files: int = 200_000  # that are new or changed
+
+
+@dataclass(slots=True)
+class Changes:
+    """What is to be done to the index, as paths relative to the workspace."""
+
+    update: list[bytes] = field(default_factory=list)
+    remove: list[bytes] = field(default_factory=list)
+    omitted: set[bytes] = field(default_factory=set)
+    _bytes: int = 0
+
+    def take(self, path: bytes, size: int, limits: SnapshotLimits) -> bool:
+        """Enter a file unless a limit is reached."""
+        fits = (
+            size <= limits.file_bytes
+            and self._bytes + size <= limits.total_bytes
+            and len(self.update) < limits.files
+        )
+        if fits:
+            self._bytes += size
+            self.update.append(path)
+        return fits
+
+
+@dataclass(frozen=True)
+class Scanner:
+    """Looks at one workspace. `hidden` are folders of it that are not part of it."""
+
+    git: Git
+    limits: SnapshotLimits
+    hidden: Sequence[bytes] = ()
+
+    async def scan(
+        self, more: Iterable[bytes] = (), skip: frozenset[bytes] = frozenset()
+    ) -> Changes:
+        """What differs from the index. `more` are files to look at although they are ignored;
+        those in `skip` are left out.
+        """
+        done = await self.git.run(*_STATUS)
+        changes = Changes()
+        for code, path in _entries(done.out):
+            if path.endswith(b"/"):
+                for inner in await self._nested(path[:-1]):
+                    self._classify("?", inner, changes, skip)
+            elif not self._is_hidden(path):
+                self._classify(code, path, changes, skip)
+        for path in more:
+            self._classify("?", path, changes, skip)
+        for folder in _UNREADABLE.findall(done.errors):
+            changes.omitted.add(folder + b"/")
+            changes.remove += await self._indexed(folder)
+        return changes
+
+    async def specials(self, folders: Iterable[bytes], *, deep: bool) -> set[bytes]:
+        """Pipes, sockets and devices, which Git passes over without a word."""
+        found = {
+            path
+            for folder in folders
+            for path, entry in self._walk(folder, deep=deep)
+            if not (entry.is_file(follow_symlinks=False) or entry.is_symlink())
+        }
+        return found - await self._ignored(found)
+
+    async def ignored_in_index(self) -> list[bytes]:
+        """Files of the index that the rules of today ignore."""
+        done = await self.git.run("ls-files", "-z", "--cached", "--ignored", "--exclude-standard")
+        return [one for one in done.out.split(b"\0") if one]
+
+    def _classify(self, code: str, path: bytes, changes: Changes, skip: frozenset[bytes]) -> None:
+        known = code != "?"
+        info = None
+        if code != "D":
+            with suppress(OSError):
+                info = os.lstat(self._full(path))
+        if info is None or path in skip:
+            kept = False
+        elif stat.S_ISLNK(info.st_mode):
+            kept = changes.take(path, info.st_size, self.limits)
+        elif stat.S_ISREG(info.st_mode):
+            readable = os.access(self._full(path), os.R_OK)
+            kept = readable and changes.take(path, info.st_size, self.limits)
+        else:
+            kept = False
+        if not kept and known:
+            changes.remove.append(path)
+        if not kept and info is not None and not stat.S_ISDIR(info.st_mode):
+            changes.omitted.add(path)
+
+    async def _nested(self, folder: bytes) -> list[bytes]:
+        """The files of a repository inside of the workspace. They are stored like all others."""
+        if self._is_hidden(folder):
+            return []
+        found = sorted(path for path, _ in self._walk(folder, deep=True))
+        ignored = await self._ignored(found)
+        return [path for path in found if path not in ignored]
+
+    async def _indexed(self, folder: bytes) -> list[bytes]:
+        done = await self.git.run("--literal-pathspecs", "ls-files", "-z", "--", folder)
+        return [one for one in done.out.split(b"\0") if one]
+
+    async def _ignored(self, paths: Iterable[bytes]) -> set[bytes]:
+        feed = b"".join(path + b"\0" for path in paths)
+        if not feed:
+            return set()
+        done = await self.git.run(
+            "check-ignore", "-z", "--stdin", "--no-index", feed=feed, accept=(0, 1, 128)
+        )
+        return {one for one in done.out.split(b"\0") if one}
+
+    def _walk(self, folder: bytes, *, deep: bool) -> Iterator[tuple[bytes, os.DirEntry[bytes]]]:
+        waiting = [folder]
+        while waiting:
+            inside = waiting.pop()
+            with suppress(OSError), os.scandir(self._full(inside)) as entries:
+                for entry in entries:
+                    path = inside + b"/" + entry.name if inside else entry.name
+                    if entry.name == b".git" or self._is_hidden(path):
+                        continue
+                    if not entry.is_dir(follow_symlinks=False):
+                        yield path, entry
+                    elif deep:
+                        waiting.append(path)
+
+    def _full(self, path: bytes) -> bytes:
+        root = os.fsencode(self.git.folder)
+        return os.path.join(root, path) if path else root
+
+    def _is_hidden(self, path: bytes) -> bool:
+        return any(path == one or path.startswith(one + b"/") for one in self.hidden)
+
+
+def _entries(out: bytes) -> Iterator[tuple[str, bytes]]:
+    """Code and path of what differs between index and files; `?` for files that are new."""
+    for record in out.split(b"\0"):
+        code = record[1:2].decode()
+        if record and code != " ":
+            yield code, record[3:]

@@ -1,0 +1,285 @@
+"""The Git adapter of `Workspaces`: take snapshots, compare them, write them back."""
+
+import asyncio
+import fcntl
+import os
+import shutil
+import tempfile
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from loopwright.errors import LoopwrightError
+from loopwright.kernel.fact_parts import NO_DIFF, Snapshot
+from loopwright.ports import FileChange, Progress
+from loopwright.workspaces.git import Git, GitFailed, shown_path, workspace_gone
+from loopwright.workspaces.restore import Restorer, checkout_all, require_empty
+from loopwright.workspaces.scan import Changes, Scanner, SnapshotLimits
+from loopwright.workspaces.store import Store, Stores, WorkspaceIndex, lock, write_file
+from loopwright.workspaces.tree_diff import (
+    changes_between,
+    checked_tree,
+    count_changes,
+    read_trees,
+)
+from loopwright.workspaces.user_repository import (
+    UserRepository,
+    anchored_rule,
+    find_user_repository,
+    ignore_rules,
+)
+
+_ATTEMPTS = 4  # files may change or vanish while they are read
+_NAMED = 100  # paths of a snapshot that its event names
+_CHUNK = 500  # paths that are given to Git at a time
+_PROGRESS_FROM = 2_000  # files
+_MANY = 500  # files that are put into one pack instead of one file each
+_FAILED_PATH = b"Unable to process path "
+
+
+class GitWorkspaces:
+    """Snapshots as trees of a Git repository in the data directory, one for each project."""
+
+    def __init__(self, data_dir: Path, limits: SnapshotLimits | None = None) -> None:
+        self._data_dir = data_dir.resolve()
+        self._stores = Stores(self._data_dir / "snapshots")
+        self._limits = limits or SnapshotLimits()
+
+    async def snapshot(
+        self,
+        run: str,
+        workspace: str,
+        *,
+        previous: str = "",
+        first: str = "",
+        progress: Progress | None = None,
+    ) -> Snapshot:
+        """Store the files of a workspace as a tree."""
+        recording = self._recording(run, workspace, is_first=not previous, progress=progress)
+        store = recording.index.store
+        async with recording.index.locked() as fds:
+            tree, omitted = await recording.record(fds)
+            commit = store.add_commit(tree, store.tip(run))
+            write_file(store.ref(run), commit.encode() + b"\n")
+            recording.index.record_tree(tree, commit)
+        changed, total = await self._compare(store, tree, previous, first or previous)
+        names = sorted(shown_path(one) for one in omitted)
+        return Snapshot(
+            tree=tree,
+            changed=count_changes(changed),
+            total=count_changes(total) if first or previous else NO_DIFF,
+            paths=tuple(one.path for one in changed[:_NAMED]),
+            omitted=tuple(names[:_NAMED]),
+            omitted_count=len(names),
+        )
+
+    async def changes(self, run: str, old: str, new: str) -> Sequence[FileChange]:
+        """The files that differ between two trees; an empty id is the empty tree."""
+        return await changes_between(self._stores.of_run(run).git(), old, new)
+
+    async def diff(
+        self, run: str, old: str, new: str, *, paths: Sequence[str] = (), color: bool = False
+    ) -> str:
+        """A unified diff. `paths` may have wildcards, as in `tests/**`."""
+        git = self._stores.of_run(run).git()
+        options = ("-r", "-M", "-p", "--no-ext-diff", "--no-textconv", "--full-index")
+        trees = (checked_tree(old), checked_tree(new))
+        shown = f"--color={'always' if color else 'never'}"
+        out = await read_trees(
+            git, "--glob-pathspecs", "diff-tree", *options, shown, *trees, "--", *paths
+        )
+        return out.decode("utf-8", "replace")
+
+    async def restore(
+        self, run: str, tree: str, to: Path, *, expected: str = "", force: bool = False
+    ) -> int:
+        """Make a folder what a tree says; the number of files changed."""
+        recording = self._recording(run, str(to), is_first=False, progress=None)
+        async with recording.index.locked() as fds:
+            actual, _ = await recording.record(fds)
+            restorer = Restorer(recording.index, fds)
+            return await restorer.restore(checked_tree(tree), actual, expected, force=force)
+
+    async def export(self, run: str, tree: str, to: Path) -> None:
+        """Write the files of a tree into a folder that is empty or does not exist."""
+        store = self._stores.of_run(run)
+        target = await asyncio.to_thread(require_empty, to)
+        folder = Path(await asyncio.to_thread(tempfile.mkdtemp, dir=store.path, prefix="export-"))
+        try:
+            await checkout_all(store, checked_tree(tree), target, folder / "index")
+        finally:
+            await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+
+    async def forget(self, run: str) -> None:
+        """Remove the snapshots of a run, and the repository with the last run of a project."""
+        try:
+            store = self._stores.of_run(run)
+        except LoopwrightError:
+            return
+        async with lock(store.path / "lock", fcntl.LOCK_EX) as held:
+            store.ref(run).unlink(missing_ok=True)
+            if not store.runs():
+                await asyncio.to_thread(shutil.rmtree, store.path, ignore_errors=True)
+                return
+            for index in (store.path / "worktrees").iterdir():
+                for name in ("index", "index.lock", "tree"):
+                    (index / name).unlink(missing_ok=True)
+                write_file(index / "HEAD", b"ref: refs/heads/none\n")
+            await store.git(fds=(held,)).run("gc", "--quiet", "--prune=now")
+
+    def _recording(
+        self, run: str, workspace: str, *, is_first: bool, progress: Progress | None
+    ) -> "_Recording":
+        path = Path(workspace)
+        if not path.is_dir():
+            raise workspace_gone(path)
+        path = path.resolve()
+        if path == self._data_dir or path.is_relative_to(self._stores.folder):
+            raise LoopwrightError(
+                f"the workspace {path} is the data directory of Loopwright",
+                code="workspace-is-data-directory",
+                hint="run in another folder, or name another data directory with --data-dir",
+            )
+        repository = find_user_repository(path)
+        project = repository.common_dir if repository else None
+        return _Recording(
+            index=WorkspaceIndex(self._stores.of_workspace(run, path, project), path),
+            repository=repository,
+            limits=self._limits,
+            data_dir=self._data_dir,
+            is_first=is_first,
+            progress=progress or (lambda _: None),
+        )
+
+    async def _compare(
+        self, store: Store, tree: str, previous: str, first: str
+    ) -> tuple[Sequence[FileChange], Sequence[FileChange]]:
+        git = store.git()
+        if not previous:
+            return (), await changes_between(git, first, tree) if first else ()
+        if first == previous:
+            changed = await changes_between(git, previous, tree)
+            return changed, changed
+        return await asyncio.gather(
+            changes_between(git, previous, tree), changes_between(git, first, tree)
+        )
+
+
+@dataclass
+class _Recording:
+    """One workspace being recorded into its index."""
+
+    index: WorkspaceIndex
+    repository: UserRepository | None
+    limits: SnapshotLimits
+    data_dir: Path
+    is_first: bool
+    progress: Callable[[str], None]
+    omitted: set[bytes] = field(default_factory=set)
+
+    async def record(self, fds: tuple[int, ...]) -> tuple[str, set[bytes]]:
+        """The tree of the workspace, and what is not in it."""
+        self._write_rules()
+        git = self.index.git(fds=fds)
+        skip: set[bytes] = set()
+        for attempt in range(1, _ATTEMPTS + 1):
+            try:
+                return await self._attempt(git, frozenset(skip))
+            except GitFailed as error:
+                if attempt == _ATTEMPTS:
+                    raise
+                failed = _failed_path(error.errors)
+                if attempt > 1 and failed:
+                    skip.add(failed)  # it could not be read twice: it is left out by name
+                if not failed:
+                    self._start_over()
+        raise AssertionError("unreachable")
+
+    async def _attempt(self, git: Git, skip: frozenset[bytes]) -> tuple[str, set[bytes]]:
+        scanner = Scanner(git, self.limits, self._hidden())
+        extra = await self._tracked_but_ignored(git.fds)
+        stale: list[bytes] = []
+        if self.is_first and (self.index.path / "index").exists():
+            keep = {one for one in extra or await self._read_tracked(git.fds)}
+            stale = [one for one in await scanner.ignored_in_index() if one not in keep]
+        changes = await scanner.scan(extra, skip)
+        changes.remove += stale
+        folders = {b""} if self.is_first else {os.path.dirname(one) for one in changes.update}
+        changes.omitted |= await scanner.specials(folders, deep=self.is_first)
+        tree = self.index.recorded_tree()
+        if changes.update or changes.remove or not tree:
+            self.index.forget_tree()
+            await self._write_index(git, changes)
+            tree = (await git.run("write-tree")).out.decode().strip()
+        self._remember_user_index()
+        return tree, changes.omitted
+
+    async def _write_index(self, git: Git, changes: Changes) -> None:
+        if changes.remove:
+            feed = b"".join(one + b"\0" for one in changes.remove)
+            await git.run("update-index", "-z", "--force-remove", "--stdin", feed=feed)
+        if changes.update:
+            options = ("-c", "core.bigFileThreshold=1") if len(changes.update) > _MANY else ()
+            await git.run(
+                *options,
+                *("update-index", "-z", "--add", "--remove", "--replace", "--stdin"),
+                feed=self._paths(changes.update),
+            )
+
+    async def _paths(self, paths: list[bytes]) -> AsyncIterator[bytes]:
+        for start in range(0, len(paths), _CHUNK):
+            yield b"".join(one + b"\0" for one in paths[start : start + _CHUNK])
+            if len(paths) >= _PROGRESS_FROM:
+                done = min(start + _CHUNK, len(paths))
+                self.progress(f"Snapshot: {done:,} of {len(paths):,} files")
+
+    # What the user's repository says
+
+    def _write_rules(self) -> None:
+        rules = ignore_rules(self.index.workspace, self.repository)
+        rules += [anchored_rule(tuple(os.fsdecode(one).split("/"))) for one in self._hidden()]
+        text = "".join(f"{rule}\n" for rule in rules).encode("utf-8", "surrogateescape")
+        path = self.index.path / "exclude"
+        if not path.exists() or path.read_bytes() != text:
+            write_file(path, text)
+
+    def _hidden(self) -> tuple[bytes, ...]:
+        """The data directory, where it lies inside of the workspace."""
+        if not self.data_dir.is_relative_to(self.index.workspace):
+            return ()
+        return (os.fsencode(self.data_dir.relative_to(self.index.workspace)),)
+
+    async def _tracked_but_ignored(self, fds: tuple[int, ...]) -> list[bytes]:
+        """Asked for only when the user's index has changed since the last time."""
+        if self.repository is None or self._known_user_index() == self._user_index():
+            return []
+        return await self._read_tracked(fds)
+
+    async def _read_tracked(self, fds: tuple[int, ...]) -> list[bytes]:
+        if self.repository is None:
+            return []
+        return await self.repository.tracked_but_ignored(self.index.workspace, fds=fds)
+
+    def _user_index(self) -> str:
+        return self.repository.index_signature() if self.repository else ""
+
+    def _known_user_index(self) -> str | None:
+        path = self.index.path / "user-index"
+        return path.read_text(encoding="ascii") if path.exists() else None
+
+    def _remember_user_index(self) -> None:
+        if self.repository is not None and self._known_user_index() != self._user_index():
+            write_file(self.index.path / "user-index", self._user_index().encode("ascii"))
+
+    def _start_over(self) -> None:
+        """Drop an index that Git cannot use; the next attempt reads all files again."""
+        self.index.forget_tree()
+        for name in ("index", "index.lock", "user-index"):
+            (self.index.path / name).unlink(missing_ok=True)
+        write_file(self.index.path / "HEAD", b"ref: refs/heads/none\n")
+
+
+def _failed_path(errors: bytes) -> bytes:
+    """The path that Git could not read, as its message names it."""
+    _, found, rest = errors.rpartition(_FAILED_PATH)
+    return rest.rstrip(b"\n") if found else b""

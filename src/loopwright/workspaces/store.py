@@ -1,0 +1,255 @@
+"""Repositories of snapshots: where they are, what is in them, and who may write to them.
+
+snapshots/KEY.git                        one for each project, shared by its worktrees
+snapshots/KEY.git/refs/loopwright/RUN    the last snapshot of a run; its parents are the others
+snapshots/KEY.git/worktrees/NAME/        index, HEAD and ignore rules of one workspace
+"""
+
+import asyncio
+import fcntl
+import hashlib
+import os
+import time
+import zlib
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from loopwright.errors import LoopwrightError, NotFound
+from loopwright.workspaces.git import Git
+
+_REFS = "refs/loopwright"
+_LOCK_PAUSE_S = 0.02
+_IDENTITY = "Loopwright <loopwright@localhost>"
+
+# Files are stored byte by byte: nothing that a .gitattributes file of the workspace says counts.
+_ATTRIBUTES = "* -text !eol -ident !filter !working-tree-encoding !diff !merge !crlf\n"
+
+_CONFIG = """\
+[core]
+	repositoryformatversion = 0
+	bare = false
+	fileMode = true
+	symlinks = true
+	ignoreCase = {ignore_case}
+	precomposeUnicode = false
+	autocrlf = false
+	safecrlf = false
+	logAllRefUpdates = false
+	preloadIndex = true
+	untrackedCache = false
+	fsmonitor = false
+	hooksPath = /dev/null
+	attributesFile = /dev/null
+	quotePath = true
+	compression = 1
+	protectHFS = true
+	protectNTFS = false
+[index]
+	version = 4
+	threads = true
+	skipHash = true
+[status]
+	showUntrackedFiles = all
+	relativePaths = false
+	aheadBehind = false
+[pack]
+	compression = 1
+[gc]
+	auto = 0
+	packRefs = false
+	worktreePruneExpire = never
+	reflogExpire = now
+[maintenance]
+	auto = false
+[protocol]
+	allow = never
+[diff]
+	renameLimit = 1000
+[advice]
+	addEmbeddedRepo = false
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """One repository of snapshots."""
+
+    path: Path
+
+    def git(self, *, fds: tuple[int, ...] = ()) -> Git:
+        """Git on the objects alone, without a workspace."""
+        return Git(folder=self.path, variables={"GIT_DIR": str(self.path)}, fds=fds)
+
+    def ref(self, run: str) -> Path:
+        return self.path / _REFS / run
+
+    def tip(self, run: str) -> str:
+        """The commit of the last snapshot of a run, empty when it has none."""
+        with suppress(FileNotFoundError, NotADirectoryError):
+            return self.ref(run).read_text(encoding="ascii").strip()
+        return ""
+
+    def runs(self) -> list[str]:
+        """The runs that have snapshots here."""
+        with suppress(FileNotFoundError):
+            return sorted(one.name for one in (self.path / _REFS).iterdir())
+        return []
+
+    def add_commit(self, tree: str, parent: str) -> str:
+        """Store a commit, which keeps the tree and everything before it."""
+        at = f"{_IDENTITY} {int(time.time())} +0000"
+        parents = f"parent {parent}\n" if parent else ""
+        body = f"tree {tree}\n{parents}author {at}\ncommitter {at}\n\nsnapshot\n".encode()
+        data = b"commit %d\0" % len(body) + body
+        name = hashlib.sha1(data, usedforsecurity=False).hexdigest()
+        target = self.path / "objects" / name[:2] / name[2:]
+        if not target.exists():
+            target.parent.mkdir(mode=0o700, exist_ok=True)
+            write_file(target, zlib.compress(data, 1))
+        return name
+
+
+@dataclass(frozen=True, slots=True)
+class WorkspaceIndex:
+    """What is kept for one workspace: its index, and the tree that the index stands for."""
+
+    store: Store
+    workspace: Path
+
+    @property
+    def path(self) -> Path:
+        return self.store.path / "worktrees" / _digest(os.fsencode(self.workspace))
+
+    def git(self, *, fds: tuple[int, ...] = ()) -> Git:
+        """Git with the files of the workspace and the index that belongs to it."""
+        return Git(
+            folder=self.workspace,
+            variables={"GIT_DIR": str(self.path), "GIT_WORK_TREE": str(self.workspace)},
+            settings={"core.excludesFile": str(self.path / "exclude")},
+            fds=fds,
+        )
+
+    def prepare(self) -> None:
+        """Create what is missing, and remove what a killed process has left."""
+        if not (self.path / "commondir").exists():
+            self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
+            write_file(self.path / "gitdir", os.fsencode(self.path / "gitdir") + b"\n")
+            write_file(self.path / "HEAD", b"ref: refs/heads/none\n")
+            write_file(self.path / "commondir", b"../..\n")
+        for stale in ("index.lock", "HEAD.lock"):
+            (self.path / stale).unlink(missing_ok=True)
+
+    def recorded_tree(self) -> str:
+        """The tree of the index as it was last written, empty when nobody knows."""
+        with suppress(FileNotFoundError):
+            return (self.path / "tree").read_text(encoding="ascii").strip()
+        return ""
+
+    def forget_tree(self) -> None:
+        (self.path / "tree").unlink(missing_ok=True)
+
+    def record_tree(self, tree: str, commit: str) -> None:
+        """Remember the tree of the index; HEAD names it, so that a scan lists only what differs."""
+        write_file(self.path / "HEAD", commit.encode() + b"\n")
+        write_file(self.path / "tree", tree.encode() + b"\n")
+
+    @asynccontextmanager
+    async def locked(self) -> AsyncIterator[tuple[int, ...]]:
+        """Wait for the workspace to be free, and for nobody to clean up the repository."""
+        self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
+        async with (
+            lock(self.store.path / "lock", fcntl.LOCK_SH) as shared,
+            lock(self.path / "lock", fcntl.LOCK_EX) as own,
+        ):
+            self.prepare()
+            yield (shared, own)
+
+
+class Stores:
+    """All repositories of snapshots of a data directory."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def of_workspace(self, run: str, workspace: Path, project: Path | None) -> Store:
+        """The repository for a workspace: the one that has the run already, or that of its
+        project (the folder of the user's repository), which is created.
+        """
+        found = self._find(run)
+        if found is not None:
+            return found
+        store = Store(self.folder / f"{_digest(os.fsencode(project or workspace))}.git")
+        _create(store.path)
+        return store
+
+    def of_run(self, run: str) -> Store:
+        """The repository that has the snapshots of a run."""
+        found = self._find(run)
+        if found is None:
+            raise NotFound(
+                f"run {run} has no snapshots", code="no-snapshots", hint="were they deleted?"
+            )
+        return found
+
+    def _find(self, run: str) -> Store | None:
+        if "/" in run or run in ("", ".", ".."):
+            raise LoopwrightError(f"{run!r} is not the id of a run", code="bad-run-id")
+        with suppress(FileNotFoundError):
+            for entry in sorted(self.folder.iterdir()):
+                if entry.suffix == ".git" and (entry / _REFS / run).exists():
+                    return Store(entry)
+        return None
+
+
+@asynccontextmanager
+async def lock(path: Path, kind: int) -> AsyncIterator[int]:
+    """Hold a lock on a file; processes that inherit the descriptor hold it too."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        while True:
+            try:
+                fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                await asyncio.sleep(_LOCK_PAUSE_S)
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def write_file(path: Path, data: bytes) -> None:
+    """Replace a file as a whole."""
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.{id(data):x}.tmp")
+    with _created(temporary) as descriptor:
+        os.write(descriptor, data)
+    temporary.replace(path)
+
+
+@contextmanager
+def _created(path: Path) -> Iterator[int]:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _digest(name: bytes) -> str:
+    return hashlib.sha256(name).hexdigest()[:24]
+
+
+def _create(path: Path) -> None:
+    """Write an empty repository; cheaper than a call of Git, and nothing of a template is in it."""
+    if (path / "HEAD").exists():
+        return
+    for folder in ("objects/info", "objects/pack", "refs/heads", _REFS, "info", "worktrees"):
+        (path / folder).mkdir(parents=True, exist_ok=True, mode=0o700)
+    path.parent.chmod(0o700)
+    path.chmod(0o700)
+    write_file(path / "config", b"")
+    ignore_case = str((path / "CONFIG").exists()).lower()
+    write_file(path / "config", _CONFIG.format(ignore_case=ignore_case).encode())
+    write_file(path / "info" / "attributes", _ATTRIBUTES.encode())
+    write_file(path / "HEAD", b"ref: refs/heads/none\n")  # last: without it, this is repeated
