@@ -172,6 +172,7 @@ def test_a_permission_is_a_question() -> None:
         about='{"path":"a.txt"}',
         allow="once",
         reject="no",
+        call="c1",
     )
     assert isinstance(asked, Permission)
     yes = conversation.decide(asked, allowed=True).message

@@ -7,7 +7,7 @@ from pathlib import Path
 from loopwright.app.schemas import schema_problem
 from loopwright.kernel.calls import AgentCall, AnyCall
 from loopwright.model.plan import Agent
-from loopwright.ports import Answer, Delta, Job
+from loopwright.ports import ActivityEntry, Answer, Delta, Job
 from loopwright.programs.performer import LocalPerformer
 from loopwright.runtime.bus import LiveBus
 from tests.programs.leaping import leap_when, play
@@ -66,6 +66,20 @@ class Stage:
                 passing.cancel()
 
         return play(whole())
+
+
+class RecordedActivity:
+    """A sink that keeps everything in lists."""
+
+    def __init__(self) -> None:
+        self.entries: list[ActivityEntry] = []
+        self.stream = b""
+
+    def record(self, entry: ActivityEntry) -> None:
+        self.entries.append(entry)
+
+    def keep_stream(self, chunk: bytes) -> None:
+        self.stream += chunk
 
 
 def agent(spec: str, **more: object) -> Agent:

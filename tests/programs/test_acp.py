@@ -10,7 +10,7 @@ import pytest
 from loopwright.kernel.facts import Usage
 from loopwright.model.plan import Agent
 from loopwright.ports import Answer, Done, Failed, Job, Question
-from tests.programs.calls import Stage, agent, job
+from tests.programs.calls import RecordedActivity, Stage, agent, job
 from tests.programs.leaping import HOUR_S, leap
 
 AGENT = Path(__file__).with_name("acp_agent.py")
@@ -141,3 +141,25 @@ def test_silence_while_a_person_thinks_is_not_idle(tmp_path: Path) -> None:
     here.performer.ask_through(slow)
     answer = here.perform(job(tmp_path, agent=agent(SPEC), prompt="write", idle_ms=600_000))
     assert isinstance(answer, Done), answer
+
+
+@pytest.mark.item("rec-6", "rec-31")
+@pytest.mark.parametrize(
+    ("says", "expected"),
+    [
+        (True, ("edit", None, "")),
+        (False, ("denied", False, "Write a.txt was denied by a person")),
+        (None, ("denied", False, "edit was denied; allow it with --permission edit")),
+    ],
+    ids=["allowed", "rejected", "nobody-to-ask"],
+)
+def test_activity_of_an_acp_agent(
+    tmp_path: Path, says: bool | None, expected: tuple[str, bool | None, str]
+) -> None:
+    """A call is recorded when it ends, or as denied; this agent never reports the end."""
+    kept = RecordedActivity()
+    _, _, here = ask(tmp_path, says=says, activity=kept)
+    (entry,) = kept.entries
+    assert (entry.kind, entry.ok, entry.text) == expected
+    assert here.said("note") == expected[2]
+    assert b'"sessionUpdate": "tool_call"' in kept.stream

@@ -13,7 +13,7 @@ from loopwright.kernel.facts import Usage
 from loopwright.ports import Answer, Done, Failed
 from loopwright.programs.resets import LONGEST_S, resets_at
 from tests.agents.clis import events as e
-from tests.programs.calls import Stage, agent, job
+from tests.programs.calls import RecordedActivity, Stage, agent, job
 from tests.programs.fake_cli import FakeCli
 
 GOOD = {
@@ -337,3 +337,56 @@ def test_an_answer_names_the_model(
     fake.says(GOOD[cli])
     answer = ask(fake, spec, base={"CODEX_HOME": str(folder)}, **more)
     assert answer.model == model
+
+
+# -- activity --------------------------------------------------------------------------------------
+
+DID = {
+    "claude": ("edit", "Write", "/ws/hello.txt"),
+    "codex": ("command", "command_execution", "touch a"),
+    "opencode": ("edit", "write", "/ws/a.txt"),
+    "gemini": ("edit", "write_file", "/ws/a.txt"),
+}
+
+
+@pytest.mark.item("rec-6")
+@every_cli
+def test_what_the_agent_did_is_recorded(fake: FakeCli, cli: str) -> None:
+    """Tool calls become entries, and the program's own output is kept as it came."""
+    fake.says(GOOD[cli])
+    kept = RecordedActivity()
+    ask(fake, cli, activity=kept)
+    entry = next(one for one in kept.entries if one.kind != "status")
+    assert (entry.kind, entry.tool, entry.target) == DID[cli]
+    assert kept.stream == e.lines(GOOD[cli])
+
+
+@pytest.mark.item("rec-31")
+def test_a_denied_permission_is_shown_at_once_with_its_flag(fake: FakeCli) -> None:
+    """The entry and the live view have the sentence that says what to do."""
+    denial = e.claude("system", subtype="permission_denied", tool_use_id="t", tool_name="Bash")
+    call = e.claude_says({"type": "tool_use", "id": "t", "name": "Bash", "input": {"command": "x"}})
+    fake.says([call, denial, e.claude_result()])
+    kept, here = RecordedActivity(), stage(fake)
+    what = job(fake.folder.parent / "ws", agent=agent("claude"), activity=kept)
+    answer = here.perform(what)
+    words = "Bash(x) was denied; allow it with --permission all or --tools +Bash"
+    assert [(one.kind, one.text) for one in kept.entries] == [("denied", words)]
+    assert here.said("note") == words
+    assert isinstance(answer, Done)
+    assert "permission was denied: Bash" in answer.note
+
+
+@pytest.mark.item("rec-32")
+def test_a_status_on_stderr_is_shown_and_explains_a_timeout(fake: FakeCli) -> None:
+    """A program that only reports retries is idle, and the failure says what it was waiting for."""
+    retry = "Attempt 1 failed with status 503. Retrying with backoff..."
+    fake.says([], err=f"{retry}\n{retry}\n", linger=LINGER_S)
+    kept, here = RecordedActivity(), stage(fake)
+    what = job(fake.folder.parent / "ws", agent=agent("gemini"), idle_ms=600_000, activity=kept)
+    answer = here.perform(what, hour_after=lambda: bool(here.said("note")))
+    assert isinstance(answer, Failed)
+    assert answer.error.type == "idle_timeout"
+    assert answer.error.detail.endswith(f"; the agent's last status: {retry}")
+    assert [(one.kind, one.text) for one in kept.entries] == [("status", retry)]
+    assert here.said("note") == retry

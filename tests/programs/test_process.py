@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from loopwright.programs.process import Program, ProgramEnd, run_program
+from loopwright.programs.process import Program, ProgramEnd, Running, run_program
 from tests.programs.leaping import leap, leap_when, play
 
 MB = 1024 * 1024
@@ -471,3 +471,54 @@ def test_a_blocked_signal_in_the_driver_changes_nothing(tmp_path: Path) -> None:
         signal.signal(signal.SIGTERM, before)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM, signal.SIGCHLD})
     assert (end.how, end.signal) == ("wall_timeout", signal.SIGTERM)
+
+
+@pytest.mark.item("rec-32")
+@pytest.mark.parametrize(
+    ("descriptor", "counts", "how"),
+    [
+        (1, True, "exited"),
+        (1, False, "idle_timeout"),
+        (2, True, "exited"),
+        (2, False, "idle_timeout"),
+    ],
+    ids=["stdout-progress", "stdout-no-progress", "stderr-counts", "stderr-does-not-count"],
+)
+def test_output_that_is_no_progress_does_not_restart_the_idle_limit(
+    tmp_path: Path, descriptor: int, counts: bool, how: str
+) -> None:
+    """A program that only reports retries is idle; the reader knows which output that is."""
+    code = (
+        "import os, pathlib, time\n"
+        f"os.write({descriptor}, b'1')\n"
+        "while not pathlib.Path('again').exists(): time.sleep(0.005)\n"
+        f"os.write({descriptor}, b'2')\n"
+        "while not pathlib.Path('end').exists(): time.sleep(0.005)\n"
+    )
+    heard: list[bytes] = []
+    programs: list[Running] = []
+
+    def take(data: bytes) -> None:
+        heard.append(data)
+        if not counts and descriptor == 1:
+            programs[0].no_progress()
+
+    async def passing() -> None:
+        await leap_when(lambda: heard == [b"1"], 400)
+        (tmp_path / "again").touch()
+        await leap_when(lambda: heard == [b"1", b"2"], 400)
+        await asyncio.sleep(0.01)
+        (tmp_path / "end").touch()
+
+    async def whole() -> ProgramEnd:
+        clock = asyncio.create_task(passing())
+        end = await run_program(
+            python(tmp_path, code, idle_s=600, stderr_counts=counts),
+            on_stdout=take,
+            on_stderr=take,
+            on_running=programs.append,
+        )
+        await clock
+        return end
+
+    assert play(whole()).how == how

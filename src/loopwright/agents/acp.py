@@ -13,6 +13,7 @@ import msgspec
 
 from loopwright.agents.clis.heard import Heard, Said, Trouble, tool_line
 from loopwright.agents.clis.loose import amount, at, items, text, whole
+from loopwright.agents.clis.tool_calls import CallKind, as_text
 from loopwright.kernel.facts import Usage
 from loopwright.model.plan import Agent
 from loopwright.model.record import JsonValue
@@ -42,6 +43,7 @@ class Permission:
     about: str
     allow: str | None  # the option that allows it this once
     reject: str | None
+    call: str = ""  # the tool call that it is about
 
 
 Move: TypeAlias = Send | Said | Permission
@@ -67,6 +69,8 @@ class Conversation:
     cost: float | None = None  # of the whole session, in USD
     began_anew: bool = False
     _number: int = 0
+    _calls: dict[str, Message] = field(default_factory=dict)  # under way, as far as they are known
+    _ended: set[str] = field(default_factory=set)
 
     def begin(self) -> list[Move]:
         """The first words."""
@@ -84,27 +88,33 @@ class Conversation:
             )
         ]
 
-    def take(self, line: bytes) -> list[Move]:
-        """What follows from a line of the agent. One that is no message says nothing."""
+    def take(self, line: bytes, now_ms: int = 0) -> list[Move]:
+        """What follows from a line of the agent, which arrived at `now_ms`. One that is no message
+        says nothing.
+        """
+        self.heard.now_ms = now_ms
         try:
             message: JsonValue = msgspec.json.decode(line)
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
             self.heard.garbage += bool(line.strip())
             return []
+        self.heard.progress = self.heard.progress or _is_progress(message)
         if text(message, "method"):
             return list(self._asked(message))
         if at(message, "id") == self._number and self.phase != "over":
             return list(self._answered(message))
         return []
 
-    def decide(self, asked: Permission, *, allowed: bool) -> Send:
+    def decide(self, asked: Permission, *, allowed: bool, by_person: bool = False) -> Send:
         """The answer to a question about a permission; without a fitting option it is a no."""
         option = asked.allow if allowed else asked.reject
         outcome: Message = {"outcome": "cancelled"}
         if option is not None:
             outcome = {"outcome": "selected", "optionId": option}
         if not allowed:
-            self.heard.denied.append(asked.title)
+            words = f"{asked.title} was denied by a person" if by_person else ""
+            self._ended.add(asked.call)
+            self.heard.deny(asked.call, asked.title, words=words)
         return Send({"jsonrpc": "2.0", "id": asked.id, "result": {"outcome": outcome}})
 
     def cancel(self) -> list[Move]:
@@ -122,6 +132,7 @@ class Conversation:
             case "session/update":
                 yield from self._update(at(message, "params", "update"))
             case "session/request_permission" if number is not None:
+                self._tool(at(message, "params", "toolCall"))
                 yield _permission(number, at(message, "params"))
             case other if number is not None:
                 error: Message = {"code": NO_SUCH_METHOD, "message": f"no method {other}"}
@@ -140,9 +151,31 @@ class Conversation:
                 self.heard.streaming = False
                 self.heard.tools += 1
                 yield tool_line(text(update, "kind") or "tool", text(update, "title"))
+                self._tool(update)
+            case "tool_call_update":
+                self._tool(update)
             case "usage_update":
                 if text(update, "cost", "currency") == "USD":
                     self.cost = amount(update, "cost", "amount")
+
+    def _tool(self, update: JsonValue) -> None:
+        """A tool call begins, more is known about it, or it ends."""
+        call = text(update, "toolCallId")
+        if not isinstance(update, dict) or not call or call in self._ended:
+            return
+        known = self._calls.setdefault(call, {})
+        known.update({name: value for name, value in update.items() if value})
+        kind = _KINDS.get(text(known, "kind"))
+        self.heard.begin_call(
+            call, _tool_name(known), at(known, "rawInput"), kind=kind, target=_target(kind, known)
+        )
+        status = text(update, "status")
+        if status in ("completed", "failed"):
+            code = _exit_code(known)
+            ok = status == "completed" and code in (None, 0)
+            self._ended.add(call)
+            del self._calls[call]
+            self.heard.end_call(call, ok=ok, code=code, result=_result(known))
 
     # -- what the agent answers --------------------------------------------------------------------
 
@@ -205,6 +238,57 @@ class Conversation:
 
 
 _DETAILS = ("message", "details")
+_KINDS: dict[str, CallKind] = {
+    "edit": "edit",
+    "delete": "edit",
+    "move": "edit",
+    "execute": "command",
+    "read": "read",
+    "search": "read",
+    "fetch": "fetch",
+}
+_NEWS_ONLY = (
+    "usage_update",
+    "available_commands_update",
+    "config_option_update",
+    "current_mode_update",
+    "session_info_update",
+)
+
+
+def _is_progress(message: JsonValue) -> bool:
+    """Whether a message shows that the agent gets on; what it says about itself does not."""
+    return text(message, "params", "update", "sessionUpdate") not in _NEWS_ONLY
+
+
+def _tool_name(call: JsonValue) -> str:
+    """The agent's own name for a tool, else the kind of the protocol."""
+    meta = at(call, "_meta")
+    own = text(meta, "toolName") or text(meta, "claudeCode", "toolName")
+    return own or text(call, "kind") or text(call, "title") or "tool"
+
+
+def _target(kind: CallKind | None, call: JsonValue) -> str:
+    """The path or command of a call, where its arguments do not name it."""
+    if kind in ("edit", "read"):
+        paths = [text(place, "path") for place in items(call, "locations")]
+        return ", ".join(dict.fromkeys(path for path in paths if path))
+    if kind == "command" and not at(call, "rawInput", "command"):
+        return text(call, "title")
+    return ""
+
+
+def _exit_code(call: JsonValue) -> int | None:
+    output = at(call, "rawOutput")
+    found = whole(output, "exit_code")
+    return found if found is not None else whole(output, "metadata", "exit")
+
+
+def _result(call: JsonValue) -> str:
+    output = at(call, "rawOutput")
+    own = text(output, "aggregated_output") or text(output, "output") or text(output, "error")
+    parts = [text(part, "content", "text") for part in items(call, "content")]
+    return own or "\n".join(part for part in parts if part) or as_text(output)
 
 
 def _model(session: JsonValue) -> str:
@@ -220,6 +304,7 @@ def _permission(number: JsonValue, params: JsonValue) -> Permission:
     about = msgspec.json.encode(shown).decode() if shown is not None else ""
     return Permission(
         id=number,
+        call=text(call, "toolCallId"),
         title=text(call, "title") or text(call, "kind") or "use a tool",
         kind=text(call, "kind"),
         about=_shortened(about),

@@ -17,12 +17,14 @@ from loopwright.agents.acp import Conversation, Move, Permission, Send, policy
 from loopwright.agents.clis.arguments import StageServer
 from loopwright.agents.clis.heard import Said
 from loopwright.agents.clis.outcome import Exit, refusal
+from loopwright.agents.clis.statuses import status_in
 from loopwright.agents.clis.stream import Lines
 from loopwright.agents.clis.table import Cli
 from loopwright.kernel.facts import Failure
 from loopwright.model.plan import Agent
-from loopwright.ports import Answer, Ask, Bus, Delta, Done, Failed, Job, Question
-from loopwright.programs.coding import Stage
+from loopwright.ports import Answer, Ask, Bus, Done, Failed, Job, Question
+from loopwright.programs.activity_report import ActivityReport, monotonic_ms
+from loopwright.programs.coding import STATUS_BYTES, Stage, with_status
 from loopwright.programs.environment import agent_environment
 from loopwright.programs.failures import failure_of
 from loopwright.programs.given import end_notes, handed_on, job_variables, seconds
@@ -68,7 +70,8 @@ class AcpAgents:
         talk: Conversation,
         server: StageServer | None,
     ) -> ProgramEnd:
-        call = _Call(job, agent, talk, self._say, self.ask)
+        report = ActivityReport(self._bus, job, agent, "acp")
+        call = _Call(job, agent, talk, report, self.ask)
         extra = {**handed_on(self._base, agent), **agent.env}
         try:
             return await run_held(
@@ -78,10 +81,12 @@ class AcpAgents:
                     env=agent_environment(self._base, extra, job_variables(job)),
                     wall_s=seconds(job.wall_ms),
                     idle_s=seconds(job.idle_ms or DEFAULT_IDLE_MS),
+                    stderr_counts=False,  # programs report their retries there
                     stdout_cap=64 * 1024,
                 ),
                 hold_below(agent, *(server.shows if server is not None else ())),
                 on_stdout=call.take,
+                on_stderr=call.take_stderr,
                 on_running=call.begin,
             )
         finally:
@@ -118,9 +123,6 @@ class AcpAgents:
         )
         return self._fitting(job, done)
 
-    def _say(self, job: Job, said: Said) -> None:
-        self._bus.publish(Delta(run=job.run, effect=job.effect, kind=said.kind, text=said.text))
-
 
 class _Call:
     """One call under way: the pipe on one side, the conversation and people on the other."""
@@ -130,15 +132,16 @@ class _Call:
         job: Job,
         agent: Agent,
         talk: Conversation,
-        say: Callable[[Job, Said], None],
+        report: ActivityReport,
         ask: Ask | None,
     ) -> None:
         self._job = job
         self._agent = agent
         self._talk = talk
-        self._say = say
+        self._report = report
         self._ask = ask
         self._lines = Lines()
+        self._errors = Lines(STATUS_BYTES)
         self._running: Running | None = None
         self._asked: Counter[tuple[str, str]] = Counter()
         self._questions: set[asyncio.Task[None]] = set()
@@ -148,15 +151,30 @@ class _Call:
         self._make(self._talk.begin())
 
     def take(self, chunk: bytes) -> None:
-        for line in self._lines.feed(chunk):
-            self._make(self._talk.take(line))
+        self._report.keep_stream(chunk)
+        lines = self._lines.feed(chunk)
+        self._talk.heard.progress = not lines  # a part of a long line is output, too
+        for line in lines:
+            self._make(self._talk.take(line, monotonic_ms()))
+        self._report.record(self._talk.heard)
+        if not self._talk.heard.progress and self._running is not None:
+            self._running.no_progress()
         if self._talk.phase == "over" and self._running is not None:
             self._running.end_input()
             self._running.finish(GOODBYE_S)
 
+    def take_stderr(self, chunk: bytes) -> None:
+        """A line about a retry or a limit is a status; what else agents print there is not."""
+        for line in self._errors.feed(chunk):
+            for said in self._talk.heard.tell_status(status_in(line.decode(errors="replace"))):
+                self._report.say(said)
+        self._report.record(self._talk.heard)
+
     def close(self) -> None:
         for task in self._questions:
             task.cancel()
+        self._talk.heard.end_calls()
+        self._report.record(self._talk.heard)
 
     def _make(self, moves: list[Move]) -> None:
         for move in moves:
@@ -164,7 +182,7 @@ class _Call:
                 case Send():
                     self._send(move)
                 case Said():
-                    self._say(self._job, move)
+                    self._report.say(move)
                 case Permission():
                     self._permit(move)
 
@@ -193,7 +211,8 @@ class _Call:
             allowed = await ask(self._job, question)
         finally:
             self._running.hold_idle(held=len(self._questions) > 1)
-        self._send(self._talk.decide(wanted, allowed=allowed))
+        self._send(self._talk.decide(wanted, allowed=allowed, by_person=True))
+        self._report.record(self._talk.heard)
 
 
 _AGENT = Cli(
@@ -210,7 +229,7 @@ def _failure(talk: Conversation, end: ProgramEnd) -> Failure | None:
     if end.how == "not_started" or (
         end.how in ("idle_timeout", "wall_timeout") and talk.heard.ended != "well"
     ):
-        return failure_of(end)
+        return with_status(failure_of(end), talk.heard)
     # How the process ends counts only when the turn has not ended before.
     said = end.stderr_tail.decode(errors="replace")
     ours = talk.heard.ended == "well"

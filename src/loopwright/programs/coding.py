@@ -22,12 +22,19 @@ from loopwright.agents.clis.arguments import (
 from loopwright.agents.clis.heard import Heard, Said
 from loopwright.agents.clis.loose import minus
 from loopwright.agents.clis.outcome import Exit, refusal
-from loopwright.agents.clis.stream import Stream
+from loopwright.agents.clis.statuses import status_in
+from loopwright.agents.clis.stream import Lines, Stream
 from loopwright.agents.clis.table import CLIS, Cli
 from loopwright.kernel.facts import Failure, Usage
 from loopwright.model.access import reach_of
 from loopwright.model.plan import Agent
-from loopwright.ports import Answer, Bus, Delta, Done, Failed, Job
+from loopwright.ports import Answer, Bus, Done, Failed, Job
+from loopwright.programs.activity_report import (
+    ActivityReport,
+    MonotonicMs,
+    local_time,
+    monotonic_ms,
+)
 from loopwright.programs.environment import agent_environment
 from loopwright.programs.failures import failure_of
 from loopwright.programs.given import end_notes, handed_on, job_variables, seconds, text_file
@@ -40,6 +47,9 @@ DEFAULT_IDLE_MS = 600_000
 """Longer than for other programs: a CLI is silent while a tool of its own runs."""
 GOODBYE_S = 10.0
 """How long a CLI may take to end by itself once its turn has ended."""
+
+STATUS_BYTES = 16 * 1024
+"""The longest line on stderr that is searched for a status."""
 
 Fitting = Callable[[Job, Answer], Answer]
 Stage = Callable[[Job, Agent], AbstractAsyncContextManager[StageServer | None]]
@@ -55,11 +65,13 @@ class CodingAgents:
         fitting: Fitting,
         base: Mapping[str, str],
         now: Callable[[], float] = time.time,
+        monotonic: MonotonicMs = monotonic_ms,
     ) -> None:
         self._bus = bus
         self._fitting = fitting
         self._base = base
         self._now = now
+        self._monotonic = monotonic
         self.stage: Stage = lambda job, agent: nullcontext()
 
     async def perform(self, job: Job, agent: Agent, spec: Spec) -> Answer:
@@ -71,7 +83,8 @@ class CodingAgents:
         gone = isinstance(answer, Failed) and answer.error.type == "session_gone"
         if not gone or job.session is None:
             return answer
-        self._say(job, Said("note", f"session {job.session} is gone, a new one begins"))
+        report = ActivityReport(self._bus, job, agent, spec.kind)
+        report.say(Said("note", f"session {job.session} is gone, a new one begins"))
         again = await self._once(replace(job, session=None, session_used=Usage()), agent, spec)
         if isinstance(again, Failed):
             return again
@@ -94,7 +107,8 @@ class CodingAgents:
                 server=server,
             )
             line = command_line(spec.kind, wanted)
-            talk = _Talk(Stream(spec.kind), lambda said: self._say(job, said), agent.max_usd)
+            report = ActivityReport(self._bus, job, agent, spec.kind)
+            talk = _Talk(Stream(spec.kind), report, agent.max_usd, self._monotonic)
             env = self._environment(CLIS[spec.kind], job, agent, line)
             end = await run_held(
                 Program(
@@ -104,10 +118,12 @@ class CodingAgents:
                     stdin=line.stdin.encode(errors="replace"),
                     wall_s=seconds(job.wall_ms),
                     idle_s=seconds(job.idle_ms or DEFAULT_IDLE_MS),
+                    stderr_counts=False,  # programs report their retries there
                     stdout_cap=64 * 1024,  # it is read as it comes
                 ),
                 _hold(spec.kind, agent, env, wanted),
                 on_stdout=talk.take,
+                on_stderr=talk.take_stderr,
                 on_running=talk.begin,
             )
         talk.close()
@@ -169,7 +185,7 @@ class CodingAgents:
             detail = f"{failure.detail}; {cli.install}" if missing else failure.detail
             return msgspec.structs.replace(failure, detail=detail)
         if end.how in ("idle_timeout", "wall_timeout") and talk.heard.ended != "well":
-            return failure_of(end)
+            return with_status(failure_of(end), talk.heard)
         said = end.stderr_tail.decode(errors="replace")
         ours = end.finished or end.how in ("idle_timeout", "wall_timeout")
         how = Exit(code=end.code, signal=end.signal, stderr=said, ours=ours)
@@ -178,9 +194,6 @@ class CodingAgents:
             return None
         until = resets_at(refused.reset, self._now())
         return msgspec.structs.replace(refused.failure, resets_at=until)
-
-    def _say(self, job: Job, said: Said) -> None:
-        self._bus.publish(Delta(run=job.run, effect=job.effect, kind=said.kind, text=said.text))
 
 
 def codex_model(env: Mapping[str, str]) -> str:
@@ -206,13 +219,22 @@ def _hold(name: str, agent: Agent, env: Mapping[str, str], wanted: Wanted) -> Ho
 
 
 class _Talk:
-    """One call under way: its events, the live view, and when it is over."""
+    """One call under way: its events, what is reported of them, and when it is over."""
 
-    def __init__(self, stream: Stream, say: Callable[[Said], None], max_usd: float | None) -> None:
+    def __init__(
+        self,
+        stream: Stream,
+        report: ActivityReport,
+        max_usd: float | None,
+        monotonic: MonotonicMs,
+    ) -> None:
         self._stream = stream
-        self._say = say
+        self._stream.heard.time_text = local_time
+        self._report = report
         self._max_usd = max_usd
+        self._monotonic = monotonic
         self._running: Running | None = None
+        self._errors = Lines(STATUS_BYTES)
         self._ended = False
         self.over_budget: str | None = None
 
@@ -225,8 +247,10 @@ class _Talk:
         running.end_input()
 
     def take(self, chunk: bytes) -> None:
-        for said in self._stream.feed(chunk):
-            self._say(said)
+        self._report.keep_stream(chunk)
+        self._show(self._stream.feed(chunk, self._monotonic()))
+        if not self.heard.progress and self._running is not None:
+            self._running.no_progress()
         spent = self.heard.usage.usd if self.heard.usage else 0.0
         if self._max_usd is not None and spent > self._max_usd and not self.heard.ended:
             self.over_budget = f"spent {spent:.4f} of {self._max_usd:g} USD in one call"
@@ -234,15 +258,32 @@ class _Talk:
         elif self.heard.ended:
             self._finish(GOODBYE_S)
 
+    def take_stderr(self, chunk: bytes) -> None:
+        """A line about a retry or a limit is a status; what else programs print there is not."""
+        for line in self._errors.feed(chunk):
+            self._show(self.heard.tell_status(status_in(line.decode(errors="replace"))))
+
     def close(self) -> None:
-        for said in self._stream.close():
-            self._say(said)
+        self._show(self._stream.close(self._monotonic()))
+
+    def _show(self, said: list[Said]) -> None:
+        for one in said:
+            self._report.say(one)
+        self._report.record(self.heard)
 
     def _finish(self, within_s: float) -> None:
         """The turn is over; a task in the background may not keep the program alive."""
         if not self._ended and self._running is not None:
             self._ended = True
             self._running.finish(within_s)
+
+
+def with_status(failure: Failure | None, heard: Heard) -> Failure | None:
+    """A timeout with the newest status of the agent, which often explains it."""
+    if failure is None or not heard.status_line:
+        return failure
+    detail = f"{failure.detail}; the agent's last status: {heard.status_line}"
+    return msgspec.structs.replace(failure, detail=detail)
 
 
 def _usage(heard: Heard, job: Job) -> Usage | None:
@@ -257,9 +298,7 @@ def _notes(heard: Heard) -> list[str]:
     notes: list[str] = []
     if heard.denied:
         names = ", ".join(dict.fromkeys(heard.denied))
-        notes.append(
-            f"permission was denied: {names}; allow it with `tools:` or another `permission:`"
-        )
+        notes.append(f"permission was denied: {names}; `logs --tools` shows what allows it")
     if heard.cut:
         notes.append(f"{heard.cut} lines of events were too long and left out")
     return notes

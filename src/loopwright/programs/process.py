@@ -33,6 +33,7 @@ _REAP_POLL_SECONDS = 0.002
 How = Literal["exited", "answered", "signalled", "idle_timeout", "wall_timeout", "not_started"]
 OnStdout = Callable[[bytes], bool | None]
 """Takes bytes as they come; true says that the program has said all that it has to say."""
+OnStderr = Callable[[bytes], None]
 OnStart = Callable[[ProcessMark], None]
 
 
@@ -51,6 +52,9 @@ class Running(Protocol):
     def hold_idle(self, *, held: bool) -> None:
         """While held, silence does not count: it is somebody else's turn to speak."""
 
+    def no_progress(self) -> None:
+        """The output that is being read right now does not restart the idle limit."""
+
 
 OnRunning = Callable[[Running], None]
 
@@ -67,7 +71,8 @@ class Program:
     env: Mapping[str, str] = field(repr=False)  # the whole environment
     stdin: bytes = field(default=b"", repr=False)
     wall_s: float | None = None
-    idle_s: float | None = None  # without a byte on stdout or stderr
+    idle_s: float | None = None  # without a byte on stdout, or on stderr if that counts
+    stderr_counts: bool = True  # whether a byte on stderr restarts the idle limit
     stdout_cap: int = 10 * 1024 * 1024
     stderr_cap: int = 256 * 1024
     grace_s: float = 2.0  # from SIGTERM to SIGKILL
@@ -105,6 +110,7 @@ async def run_program(
     program: Program,
     *,
     on_stdout: OnStdout | None = None,
+    on_stderr: OnStderr | None = None,
     on_start: OnStart | None = None,
     on_running: OnRunning | None = None,
 ) -> ProgramEnd:
@@ -114,7 +120,7 @@ async def run_program(
     Cancelling the waiting task ends the whole tree first. So does an exception in a callback,
     which is raised again here. What the program does wrong is told in the result, not raised.
     """
-    run = _Run(program, on_stdout, talks=on_running is not None)
+    run = _Run(program, on_stdout, on_stderr, talks=on_running is not None)
     try:
         run.start()
     except CannotStart as why:
@@ -156,12 +162,20 @@ async def _whatever_happens(ended: asyncio.Future[None]) -> None:
 class _Run:
     """One program on its way, seen from the driver's event loop. No task, no thread of its own."""
 
-    def __init__(self, program: Program, on_stdout: OnStdout | None, *, talks: bool) -> None:
+    def __init__(
+        self,
+        program: Program,
+        on_stdout: OnStdout | None,
+        on_stderr: OnStderr | None,
+        *,
+        talks: bool,
+    ) -> None:
         self._program = program
         self._talks = talks
         self._idle_held = False
         self._finished = False
         self._on_stdout = on_stdout
+        self._on_stderr = on_stderr
         self._loop = asyncio.get_running_loop()
         self._stdout = HeadAndTail(program.stdout_cap // 2, program.stdout_cap // 2)
         self._stderr = HeadAndTail(0, program.stderr_cap)
@@ -176,7 +190,7 @@ class _Run:
     def start(self) -> None:
         """Start the supervisor; raises CannotStart with nothing left open."""
         self._command = checked_command(self._program)
-        self._began = self._last_byte = self._loop.time()
+        self._began = self._last_byte = self._byte_before = self._loop.time()
         pipes: list[int] = []
         try:
             # Pairs of (read, write): stdin, stdout, stderr, report.
@@ -256,10 +270,13 @@ class _Run:
         self._idle_held = held
         self._last_byte = self._loop.time()
 
+    def no_progress(self) -> None:
+        self._last_byte = self._byte_before
+
     # ---- what comes from the processes
 
     def _take_stdout(self, data: bytes) -> None:
-        self._last_byte = self._loop.time()
+        self._byte_before, self._last_byte = self._last_byte, self._loop.time()
         self._stdout.add(data)
         if self._on_stdout is not None and self.callback_error is None:
             try:
@@ -270,8 +287,15 @@ class _Run:
                 self.stop(None)
 
     def _take_stderr(self, data: bytes) -> None:
-        self._last_byte = self._loop.time()
+        if self._program.stderr_counts:
+            self._last_byte = self._loop.time()
         self._stderr.add(data)
+        if self._on_stderr is not None and self.callback_error is None:
+            try:
+                self._on_stderr(data)
+            except Exception as error:
+                self.callback_error = error
+                self.stop(None)
 
     def _source_closed(self) -> None:
         if self._reaped and self._output.closed and self._errors.closed:

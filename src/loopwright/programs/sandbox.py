@@ -17,7 +17,14 @@ from pathlib import Path
 from loopwright.model.access import READ_COMMANDS, Reach, is_offline, reach_of
 from loopwright.model.plan import Agent
 from loopwright.programs.environment import CannotStart, resolve_program
-from loopwright.programs.process import OnRunning, OnStdout, Program, ProgramEnd, run_program
+from loopwright.programs.process import (
+    OnRunning,
+    OnStderr,
+    OnStdout,
+    Program,
+    ProgramEnd,
+    run_program,
+)
 
 NAME = "bwrap"
 INSTALL = "install bubblewrap (Debian and Ubuntu: apt install bubblewrap)"
@@ -92,6 +99,7 @@ async def run_held(
     hold: Hold | None,
     *,
     on_stdout: OnStdout | None = None,
+    on_stderr: OnStderr | None = None,
     on_running: OnRunning | None = None,
 ) -> ProgramEnd:
     """Run a program, behind the wall if it is to be held; never without one that was wanted."""
@@ -100,7 +108,9 @@ async def run_held(
             program = held(program, hold)
         except CannotStart as why:
             return ProgramEnd(how="not_started", error=str(why))
-    return await run_program(program, on_stdout=on_stdout, on_running=on_running)
+    return await run_program(
+        program, on_stdout=on_stdout, on_stderr=on_stderr, on_running=on_running
+    )
 
 
 def held(program: Program, hold: Hold) -> Program:

@@ -40,7 +40,7 @@ def heard(cli: str, stream: list[Event]) -> tuple[Heard, list[Said]]:
             e.THREAD,
             [
                 Said("note", "Model metadata not found."),
-                Said("tool", "command /bin/bash -lc 'touch a'"),
+                Said("tool", "command touch a"),
                 Said("text", "DONE. File written."),
             ],
             id="codex",
@@ -189,18 +189,22 @@ def test_an_api_error_is_an_error_though_it_says_success() -> None:
     found, said = heard("claude", e.claude_api_error(500, "API Error: 500"))
     assert (found.ended, found.trouble, found.status) == ("badly", "api", 500)
     assert (found.output, found.usage, found.problem) == ("", None, "API Error: 500")
-    assert said == [note("refused, tried again (attempt 1)")]
+    assert said == [note("refused (500): retrying (attempt 1)")]
 
 
 def test_denials_are_named_once() -> None:
     """A denied tool is known from its event and from the result, and counts once."""
     stream = [
-        e.claude("system", subtype="permission_denied", tool_name="Write"),
-        e.claude_result(permission_denials=[{"tool_name": "Write"}, {"tool_name": "Bash"}]),
+        e.claude("system", subtype="permission_denied", tool_name="Write", tool_use_id="a"),
+        e.claude_result(
+            permission_denials=[
+                {"tool_name": "Write", "tool_use_id": "a"},
+                {"tool_name": "Bash", "tool_use_id": "b"},
+            ]
+        ),
     ]
-    found, said = heard("claude", stream)
-    assert found.denied == ["Write", "Bash"]
-    assert (found.ended, said) == ("well", [note("permission denied: Write")])
+    found, _ = heard("claude", stream)
+    assert (found.denied, found.ended) == (["Write", "Bash"], "well")
 
 
 @pytest.mark.parametrize(("status", "blocked"), [("rejected", True), ("allowed", False)])
@@ -349,6 +353,7 @@ def test_chunks_may_end_anywhere(cli: str, cuts: list[int]) -> None:
     for cut in [*sorted(cuts), len(data)]:
         said += reader.feed(data[start:cut])
         start = max(start, cut)
+    said += reader.close()
     plain, shown = heard(cli, WHOLE[cli])
     assert reader.heard == plain
     assert said == shown

@@ -1,11 +1,14 @@
 """One event of Claude Code (`--output-format stream-json`)."""
 
-from loopwright.agents.clis.heard import Heard, Said, Trouble, note, tool_line
+import re
+
+from loopwright.agents.clis.heard import Heard, Said, Trouble, tool_line
 from loopwright.agents.clis.loose import amount, at, items, plus, text, whole
+from loopwright.agents.clis.tool_calls import as_text
 from loopwright.kernel.facts import Usage
 from loopwright.model.record import JsonValue
 
-_TOLD_OF = ("file_path", "path", "command", "pattern", "query", "url", "description")
+_EXIT_CODE = re.compile(r"(?:Error: )?Exit code (\d{1,3})\b")
 SYNTHETIC = "<synthetic>"
 """The model that Claude Code names in messages that it has written itself."""
 _TROUBLES: dict[str, Trouble] = {
@@ -24,6 +27,8 @@ def take(heard: Heard, event: JsonValue) -> list[Said]:
             return _partial(heard, event)
         case "assistant":
             return _assistant(heard, event)
+        case "user":
+            _tool_results(heard, event)
         case "rate_limit_event":
             return _allowance(heard, at(event, "rate_limit_info"))
         case "result":
@@ -37,13 +42,61 @@ def _system(heard: Heard, event: JsonValue) -> list[Said]:
             heard.model = text(event, "model") or heard.model
         case "api_retry":
             heard.status = whole(event, "error_status") or heard.status
-            reason = text(event, "error") or "the request failed"
-            return [note(f"{reason}, tried again (attempt {whole(event, 'attempt') or '?'})")]
+            return heard.tell_status(_retry_words(event))
         case "permission_denied":
-            name = text(event, "tool_name")
-            heard.denied.append(name)
-            return [note(f"permission denied: {name}")]
+            reason = text(event, "message")
+            heard.deny(text(event, "tool_use_id"), text(event, "tool_name"), reason=reason)
     return []
+
+
+def is_progress(event: JsonValue) -> bool:
+    """Whether an event shows that the agent gets on: a retry, a refusal of the provider and a sign
+    of life on the wire do not.
+    """
+    match text(event, "type"):
+        case "system":
+            return text(event, "subtype") not in ("api_retry", "status", "ui_invalidate")
+        case "rate_limit_event":
+            return False
+        case "stream_event":
+            return text(event, "event", "type") != "ping"
+        case "assistant":
+            return at(event, "is_api_error_message") is not True
+    return True
+
+
+def _retry_words(event: JsonValue) -> str:
+    reason = text(event, "error").replace("_", " ") or "the request failed"
+    status = whole(event, "error_status")
+    attempt, most = whole(event, "attempt") or "?", whole(event, "max_retries")
+    delay = amount(event, "retry_delay_ms")
+    return (
+        f"{reason}{f' ({status})' if status else ''}: retrying"
+        f"{f' in {delay / 1000:.0f} s' if delay else ''}"
+        f" (attempt {attempt}{f' of {most}' if most else ''})"
+    )
+
+
+def _tool_results(heard: Heard, event: JsonValue) -> None:
+    for block in items(event, "message", "content"):
+        if text(block, "type") != "tool_result":
+            continue
+        said = _result_text(at(block, "content"))
+        failed = at(block, "is_error") is True
+        exited = _EXIT_CODE.match(said) if failed else None
+        heard.end_call(
+            text(block, "tool_use_id"),
+            ok=not failed,
+            code=int(exited.group(1)) if exited is not None else None,
+            result=said,
+        )
+
+
+def _result_text(content: JsonValue) -> str:
+    """The text of a result, which is a text or a list of parts."""
+    if isinstance(content, list):
+        return "\n".join(text(part, "text") or f"({text(part, 'type')})" for part in content)
+    return as_text(content)
 
 
 def _partial(heard: Heard, event: JsonValue) -> list[Said]:
@@ -67,7 +120,8 @@ def _assistant(heard: Heard, event: JsonValue) -> list[Said]:
         kind = text(block, "type")
         if kind == "tool_use":
             heard.tools += 1
-            said.append(tool_line(text(block, "name"), _about(at(block, "input"))))
+            call = heard.begin_call(text(block, "id"), text(block, "name"), at(block, "input"))
+            said.append(tool_line(call.tool, call.target))
         elif kind == "text" and not inner:
             heard.say(text(block, "text"))
             if not heard.streaming:
@@ -77,17 +131,13 @@ def _assistant(heard: Heard, event: JsonValue) -> list[Said]:
     return said
 
 
-def _about(given: JsonValue) -> str:
-    """Which of a tool's arguments tells best what it does."""
-    return next((found for name in _TOLD_OF if (found := text(given, name))), "")
-
-
 def _allowance(heard: Heard, info: JsonValue) -> list[Said]:
     heard.resets_at = whole(info, "resetsAt") or heard.resets_at
     if text(info, "status") != "rejected":
         return []
     heard.blocked = True
-    return [note("the allowance of this account is used up for now")]
+    until = f" until {heard.time_text(heard.resets_at)}" if heard.resets_at is not None else ""
+    return heard.tell_status(f"rate limit reached{until}")
 
 
 def _result(heard: Heard, event: JsonValue) -> None:
@@ -95,9 +145,8 @@ def _result(heard: Heard, event: JsonValue) -> None:
     heard.status = whole(event, "api_error_status") or heard.status
     heard.data = at(event, "structured_output")
     for denial in items(event, "permission_denials"):
-        name = text(denial, "tool_name")
-        if name not in heard.denied:
-            heard.denied.append(name)
+        given = at(denial, "tool_input")
+        heard.deny(text(denial, "tool_use_id"), text(denial, "tool_name"), given)
     said = text(event, "result")
     if at(event, "is_error") is not True and text(event, "subtype") == "success":
         heard.final = said

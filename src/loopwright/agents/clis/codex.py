@@ -1,9 +1,15 @@
 """One event of Codex (`codex exec --json`)."""
 
-from loopwright.agents.clis.heard import Heard, Said, note, tool_line
+import re
+
+from loopwright.agents.clis.heard import Heard, OpenCall, Said, tool_line
 from loopwright.agents.clis.loose import at, items, text, whole
+from loopwright.agents.clis.tool_calls import as_text, without_shell
 from loopwright.kernel.facts import Usage
 from loopwright.model.record import JsonValue
+
+# What its own sandbox answers with. The file system is read-only to nobody else in a workspace.
+_HELD = re.compile(r"Read-only file system|rejected by user approval settings|sandbox denied", re.I)
 
 
 def take(heard: Heard, event: JsonValue) -> list[Said]:
@@ -24,16 +30,21 @@ def take(heard: Heard, event: JsonValue) -> list[Said]:
         case "turn.failed":
             heard.end("badly", text(event, "error", "message"), "api")
         case "error":  # a try that failed; whether the turn did is told by its last event
-            return [note(text(event, "message"))]
+            return heard.tell_status(text(event, "message"))
     return []
 
 
+def is_progress(event: JsonValue) -> bool:
+    """Whether an event shows that the agent gets on: an error before a retry does not."""
+    return text(event, "type") != "error" and text(event, "item", "type") != "error"
+
+
 def _started(heard: Heard, item: JsonValue) -> list[Said]:
-    tool = _tool(item)
-    if tool is None:
+    call = _begin(heard, item)
+    if call is None:
         return []
     heard.tools += 1
-    return [tool]
+    return [tool_line(_VERBS.get(text(item, "type"), call.tool), call.target)]
 
 
 def _completed(heard: Heard, item: JsonValue) -> list[Said]:
@@ -42,18 +53,46 @@ def _completed(heard: Heard, item: JsonValue) -> list[Said]:
             heard.say(text(item, "text"))
             return [Said("text", text(item, "text"))]
         case "error":  # about its own settings: not fatal
-            return [note(text(item, "message"))]
+            return heard.tell_status(text(item, "message"))
+        case "command_execution" | "file_change" | "mcp_tool_call" | "web_search":
+            _begin(heard, item)
+            _end(heard, item)
     return []
 
 
-def _tool(item: JsonValue) -> Said | None:
-    match text(item, "type"):
+_VERBS = {"command_execution": "command", "file_change": "edit", "web_search": "search"}
+
+
+def _begin(heard: Heard, item: JsonValue) -> OpenCall | None:
+    call, kind = text(item, "id"), text(item, "type")
+    match kind:
         case "command_execution":
-            return tool_line("command", text(item, "command"))
+            command = text(item, "command")
+            return heard.begin_call(call, kind, command, target=without_shell(command))
         case "file_change":
-            return tool_line("edit", ", ".join(text(one, "path") for one in items(item, "changes")))
+            return heard.begin_call(call, kind, {"changes": at(item, "changes")})
         case "mcp_tool_call":
-            return tool_line(f"{text(item, 'server')}.{text(item, 'tool')}")
+            name = f"{text(item, 'server')}.{text(item, 'tool')}"
+            return heard.begin_call(call, name, at(item, "arguments"), kind="tool")
         case "web_search":
-            return tool_line("search", text(item, "query"))
+            return heard.begin_call(call, kind, {"query": at(item, "query")})
     return None
+
+
+def _end(heard: Heard, item: JsonValue) -> None:
+    call, status = text(item, "id"), text(item, "status")
+    code = whole(item, "exit_code")
+    result = text(item, "aggregated_output") or as_text(at(item, "error")) or _mcp_text(item)
+    held = status != "completed" and _HELD.search(result) is not None
+    if status == "declined" or held:
+        heard.deny(call, text(item, "type"), reason=result, code=code)
+        return
+    heard.end_call(
+        call, ok=status in ("completed", "") and code in (None, 0), code=code, result=result
+    )
+
+
+def _mcp_text(item: JsonValue) -> str:
+    """The text of what a tool of a server answered."""
+    parts = [text(part, "text") for part in items(item, "result", "content")]
+    return "\n".join(part for part in parts if part) or as_text(at(item, "result"))

@@ -1,11 +1,15 @@
 """One event of Gemini CLI (`gemini -o stream-json`)."""
 
-from loopwright.agents.clis.heard import Heard, Said, note, tool_line
+import re
+
+from loopwright.agents.clis.heard import Heard, Said, tool_line
 from loopwright.agents.clis.loose import at, text, whole
+from loopwright.agents.clis.tool_calls import as_text
 from loopwright.kernel.facts import Usage
 from loopwright.model.record import JsonValue
 
-_TOLD_OF = ("file_path", "path", "absolute_path", "command", "pattern", "query", "prompt")
+_DENIED = re.compile(r"policy_violation|denied by policy|requires (?:user )?confirmation", re.I)
+_EXIT_CODE = re.compile(r"^Exit Code: (\d{1,3})$", re.M)
 
 
 def take(heard: Heard, event: JsonValue) -> list[Said]:
@@ -19,9 +23,9 @@ def take(heard: Heard, event: JsonValue) -> list[Said]:
         case "tool_use":
             return _tool(heard, event)
         case "tool_result":
-            heard.streaming = False
+            _tool_result(heard, event)
         case "error":
-            return [note(text(event, "message"))]
+            return heard.tell_status(text(event, "message"))
         case "result":
             _result(heard, event)
     return []
@@ -34,12 +38,30 @@ def _message(heard: Heard, event: JsonValue) -> list[Said]:
     return [Said("text", piece)]
 
 
+def is_progress(event: JsonValue) -> bool:
+    """Whether an event shows that the agent gets on."""
+    return text(event, "type") != "error"
+
+
 def _tool(heard: Heard, event: JsonValue) -> list[Said]:
     heard.tools += 1
     heard.streaming = False
     given = at(event, "parameters")
-    about = next((found for name in _TOLD_OF if (found := text(given, name))), "")
-    return [tool_line(text(event, "tool_name"), about)]
+    call = heard.begin_call(text(event, "tool_id"), text(event, "tool_name"), given)
+    return [tool_line(call.tool, call.target)]
+
+
+def _tool_result(heard: Heard, event: JsonValue) -> None:
+    heard.streaming = False
+    call = text(event, "tool_id")
+    failed = text(event, "status") not in ("success", "")
+    said = text(event, "error", "message") or as_text(at(event, "output"))
+    if failed and _DENIED.search(f"{text(event, 'error', 'type')} {said}"):
+        heard.deny(call, "", reason=said)
+        return
+    exited = _EXIT_CODE.search(said)
+    code = int(exited.group(1)) if exited is not None else None
+    heard.end_call(call, ok=not failed and code in (None, 0), code=code, result=said)
 
 
 def _result(heard: Heard, event: JsonValue) -> None:

@@ -6,8 +6,7 @@ from loopwright.agents.clis.loose import amount, at, plus, text, whole
 from loopwright.kernel.facts import Usage
 from loopwright.model.record import JsonValue
 
-_TOLD_OF = ("filePath", "path", "command", "pattern", "query", "url", "description")
-_REFUSED = ("rejected permission", "denied")
+_REFUSED = ("rejected permission", "prevents you from using", "permission denied by rule")
 
 
 def take(heard: Heard, event: JsonValue) -> list[Said]:
@@ -27,13 +26,38 @@ def take(heard: Heard, event: JsonValue) -> list[Said]:
     return []
 
 
+def is_progress(event: JsonValue) -> bool:
+    """Whether an event shows that the agent gets on."""
+    return text(event, "type") != "error"
+
+
 def _tool(heard: Heard, part: JsonValue) -> list[Said]:
+    """A call that has ended; this program reports none before."""
     heard.tools += 1
-    given = at(part, "state", "input")
-    about = next((found for name in _TOLD_OF if (found := text(given, name))), "")
-    if any(word in text(part, "state", "error") for word in _REFUSED):
-        heard.denied.append(text(part, "tool"))
-    return [tool_line(text(part, "tool"), about)]
+    state = at(part, "state")
+    name, call = text(part, "tool"), text(part, "callID") or text(part, "id")
+    opened = heard.begin_call(call, name, at(state, "input"))
+    problem = text(state, "error")
+    if any(words in problem for words in _REFUSED):
+        heard.deny(call, name, reason=problem)
+    else:
+        code = whole(state, "metadata", "exit")
+        status = text(state, "status")
+        heard.end_call(
+            call,
+            ok=None
+            if status in ("pending", "running")
+            else status != "error" and code in (None, 0),
+            code=code,
+            result=problem or text(state, "output"),
+            ms=_duration(state),
+        )
+    return [tool_line(name, opened.target)]
+
+
+def _duration(state: JsonValue) -> int | None:
+    start, end = whole(state, "time", "start"), whole(state, "time", "end")
+    return None if start is None or end is None else max(0, end - start)
 
 
 def _finished(heard: Heard, part: JsonValue) -> None:

@@ -20,6 +20,12 @@ READERS: Mapping[str, Take] = {
     "gemini": gemini.take,
     "opencode": opencode.take,
 }
+_IS_PROGRESS: Mapping[str, Callable[[JsonValue], bool]] = {
+    "claude": claude.is_progress,
+    "codex": codex.is_progress,
+    "gemini": gemini.is_progress,
+    "opencode": opencode.is_progress,
+}
 
 
 class Lines:
@@ -67,15 +73,24 @@ class Stream:
     def __init__(self, cli: str, *, line_bytes: int = LINE_BYTES) -> None:
         self.heard = Heard()
         self._take = READERS[cli]
+        self._is_progress = _IS_PROGRESS[cli]
         self._lines = Lines(line_bytes)
 
-    def feed(self, chunk: bytes) -> list[Said]:
-        """What the next bytes have for the live view."""
-        return self._taken(self._lines.feed(chunk))
+    def feed(self, chunk: bytes, now_ms: int = 0) -> list[Said]:
+        """What the next bytes have for the live view. `now_ms` is when they arrived, by any clock
+        that never goes back.
+        """
+        self.heard.now_ms = now_ms
+        lines = self._lines.feed(chunk)
+        self.heard.progress = not lines  # a part of a long line is output, too
+        return self._taken(lines)
 
-    def close(self) -> list[Said]:
-        """The same for a line that the program did not end."""
-        return self._taken(self._lines.last())
+    def close(self, now_ms: int = 0) -> list[Said]:
+        """The same for a line that the program did not end; nothing more comes."""
+        self.heard.now_ms = now_ms or self.heard.now_ms
+        said = self._taken(self._lines.last())
+        self.heard.end_calls()
+        return said
 
     def _taken(self, lines: list[bytes]) -> list[Said]:
         said: list[Said] = []
@@ -83,6 +98,7 @@ class Stream:
             event = _event(line)
             if event is not None:
                 said += self._take(self.heard, event)
+                self.heard.progress = self.heard.progress or self._is_progress(event)
             elif line.strip():
                 self.heard.garbage += 1
         self.heard.cut = self._lines.cut

@@ -20,6 +20,7 @@ class Cli:
     fixed: Mapping[str, str] = field(default_factory=dict)
     permissions: Mapping[str, str]  # our word, or its own, to its own
     has_tools: bool = False  # can be confined to named tools
+    can_add_tools: bool = False  # can be allowed further tools by name
     has_turns: bool = False
     has_cost: bool = False
 
@@ -55,6 +56,7 @@ CLAUDE = Cli(
         *("default", "acceptEdits", "plan", "dontAsk", "auto", "bypassPermissions"),
     ),
     has_tools=True,
+    can_add_tools=True,
     has_turns=True,
     has_cost=True,
 )
@@ -93,6 +95,7 @@ OPENCODE = Cli(
         {"read-only": "plan"}, "default", "plan", "acceptEdits", "bypassPermissions"
     ),
     has_tools=True,
+    can_add_tools=True,
     has_cost=True,
 )
 GEMINI = Cli(
@@ -106,6 +109,7 @@ GEMINI = Cli(
     fixed=MappingProxyType(
         {"GEMINI_CLI_NO_RELAUNCH": "true", "GEMINI_CLI_TRUST_WORKSPACE": "true"}
     ),
+    can_add_tools=True,
     permissions=_words(
         {
             "read-only": "plan",
