@@ -4,12 +4,14 @@ The engine decides what becomes of a turn; here it is only put into words that t
 A call whose end nobody saw is done again only where that cannot hurt.
 """
 
+import time
 from collections.abc import Callable
 from contextlib import aclosing
 from typing import Literal, TypeAlias
 
 import msgspec
 
+from loopwright.agents.activity_targets import tool_target
 from loopwright.agents.conversation import HAND_IN, SEND, submit_tool
 from loopwright.errors import LoopwrightError
 from loopwright.gateway.asking import failure_of, is_measured, request_of, usage_of
@@ -29,7 +31,18 @@ from loopwright.model.exchange import (
 from loopwright.model.messages import AssistantMessage, CallPart, ToolSpec, UserMessage
 from loopwright.model.record import JsonValue
 from loopwright.model.turns import Turn, WantedCall, encode_turn
-from loopwright.ports import Answer, Bus, Delta, Done, Failed, Job, ModelClient, Tools
+from loopwright.ports import (
+    ActivityEntry,
+    Answer,
+    Bus,
+    Delta,
+    Done,
+    Failed,
+    Job,
+    ModelClient,
+    ToolEnd,
+    Tools,
+)
 
 ToolsOf: TypeAlias = Callable[[Job], Tools]
 SchemaProblem: TypeAlias = Callable[[dict[str, JsonValue], JsonValue], str | None]
@@ -201,12 +214,29 @@ class Turns:
             return Failed(error=Failure(type="interrupted", detail=INTERRUPTED))
         self._tell(job, "tool", call.tool)
         key = f"{job.run}/{job.effect}"
+        began = time.monotonic()
         end = await tools.run(call.tool, arguments, approved=job.approved, key=key)
+        job.activity.record(_entry(call.tool, arguments, end, time.monotonic() - began))
         if end.error:
             return Failed(
                 error=Failure(type="tool", detail=end.text[:400]), output=end.text, code=end.code
             )
         return Done(output=end.text, code=end.code)
+
+
+def _entry(tool: str, arguments: JsonValue, end: ToolEnd, seconds: float) -> ActivityEntry:
+    """A tool call as activity; a command that ended with another code than 0 has failed."""
+    kind, target = tool_target(tool, arguments)
+    return ActivityEntry(
+        kind=kind,
+        tool=tool,
+        target=target,
+        ok=not end.error and not end.code,
+        code=end.code,
+        ms=round(seconds * 1_000),
+        arguments=msgspec.json.encode(arguments).decode(),
+        result=end.text,
+    )
 
 
 async def _sent(job: Job, arguments: JsonValue) -> Answer:

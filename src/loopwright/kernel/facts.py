@@ -221,7 +221,7 @@ class EffectDone(PlaceFact, frozen=True, kw_only=True, tag="effect.done"):
     note: str = ""
     tools: tuple[ToolUse, ...] = ()
     snapshot: Snapshot | None = None  # the answer to a snapshot effect
-    stream: Text | None = None  # the agent's own output, zlib-compressed
+    stream: Text | None = None  # the output of the agent's program, in the gzip format
 
 
 class EffectFailed(PlaceFact, frozen=True, kw_only=True, tag="effect.failed"):
@@ -235,7 +235,7 @@ class EffectFailed(PlaceFact, frozen=True, kw_only=True, tag="effect.failed"):
     code: int | None = None
     mark: int | None = None
     tools: tuple[ToolUse, ...] = ()
-    stream: Text | None = None  # the agent's own output, zlib-compressed
+    stream: Text | None = None  # the output of the agent's program, in the gzip format
 
 
 class EffectActivity(PlaceFact, frozen=True, kw_only=True, tag="effect.activity"):

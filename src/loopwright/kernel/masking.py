@@ -29,6 +29,11 @@ _AFTER = re.compile(
 )
 
 
+def is_secret_name(name: str) -> bool:
+    """Whether a field or variable of this name holds a secret."""
+    return _NAME.search(name) is not None
+
+
 def mask_tokens(text: str) -> str:
     """A text without what has the look of a key: for prose, where a name alone says nothing."""
     return _BEARER.sub(rf"\g<1>{MASK}", _PLAIN.sub(MASK, text))
@@ -53,5 +58,5 @@ def mask(value: JsonValue, depth: int = 0) -> JsonValue:
 
 
 def _field(name: str, value: JsonValue, depth: int) -> JsonValue:
-    secret = _NAME.search(name) is not None and isinstance(value, str | int | float)
+    secret = is_secret_name(name) and isinstance(value, str | int | float)
     return MASK if secret and not isinstance(value, bool) else mask(value, depth + 1)

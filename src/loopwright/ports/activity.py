@@ -4,6 +4,7 @@ Backends report entries as they read them; the runtime stores them in batches, a
 effect of the call. Recording never blocks and never fails the call.
 """
 
+from collections.abc import Callable, Mapping
 from typing import Literal, Protocol, TypeAlias
 
 import msgspec
@@ -36,7 +37,12 @@ class ActivityEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class ActivitySink(Protocol):
-    """Where a backend reports what its agent does."""
+    """Where a backend reports what its agent does. Nothing that is reported makes it raise."""
+
+    def hide(self, values: Callable[[], Mapping[str, str]]) -> None:
+        """Name the secrets that the agent was given: variables and their values, which are never
+        stored. They are asked for when something is recorded.
+        """
 
     def record(self, entry: ActivityEntry) -> None:
         """Record an entry that is complete. Entries beyond the cap of a call are counted only."""
@@ -47,6 +53,9 @@ class ActivitySink(Protocol):
 
 class IgnoredActivity:
     """A sink that stores nothing, for dry runs and tests of backends."""
+
+    def hide(self, values: Callable[[], Mapping[str, str]]) -> None:
+        """Nothing is stored, so nothing has to be hidden."""
 
     def record(self, entry: ActivityEntry) -> None:
         """Drop the entry."""

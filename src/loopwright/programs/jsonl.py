@@ -7,6 +7,7 @@ import msgspec
 from loopwright.kernel.facts import ToolUse, Usage
 from loopwright.kernel.masking import mask
 from loopwright.model.record import JsonValue
+from loopwright.programs.reported_tools import ReportedTool
 
 
 class Line(msgspec.Struct):
@@ -25,6 +26,13 @@ class Line(msgspec.Struct):
     id: str | None = None
     data: JsonValue = None
     is_error: bool | None = None
+    ok: JsonValue = None  # of a tool, like everything below
+    code: JsonValue = None
+    exit_code: JsonValue = None
+    ms: JsonValue = None
+    duration_ms: JsonValue = None
+    target: JsonValue = None
+    kind: JsonValue = None
 
 
 MOST_TOOLS = 200  # that are written down of one call
@@ -45,6 +53,21 @@ def parse_line(raw: bytes) -> Line | None:
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
         return None
     return line if line.type in KNOWN else None
+
+
+def tool_of(line: Line) -> ReportedTool:
+    """The tool call that a line of the type `tool` reports."""
+    return ReportedTool(
+        name=line.name or "",
+        arguments=line.args,
+        result=line.result,
+        ok=line.ok,
+        code=line.code if line.code is not None else line.exit_code,
+        ms=line.ms if line.ms is not None else line.duration_ms,
+        target=line.target,
+        kind=line.kind,
+        text=line.text,
+    )
 
 
 @dataclass(slots=True)

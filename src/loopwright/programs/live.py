@@ -3,8 +3,11 @@
 from codecs import getincrementaldecoder
 from typing import Literal
 
+from loopwright.agents.clis.heard import tool_line
+from loopwright.kernel.masking import mask_text
 from loopwright.ports import Bus, Delta, Job
-from loopwright.programs.jsonl import Spoken
+from loopwright.programs.jsonl import Spoken, tool_of
+from loopwright.programs.reported_tools import entry_of
 from loopwright.programs.talking import Conversation
 
 LINE_BYTES = 1 << 20
@@ -25,12 +28,18 @@ class Live:
 
     def __call__(self, chunk: bytes) -> bool:
         """Take the next bytes; true when the program has given its result."""
+        self._job.activity.keep_stream(chunk)
         if self._lines:
             return self._by_line(chunk)
         text = self._decoder.decode(chunk)
         if text:
             self._tell("text", text)
         return False
+
+    def end(self) -> None:
+        """The program has ended: a last line without an end is a line."""
+        if self._lines and self._line:
+            self._by_line(b"\n")
 
     def _by_line(self, chunk: bytes) -> bool:
         *whole, self._line = (self._line + chunk).split(b"\n")
@@ -44,7 +53,9 @@ class Live:
             if line is not None and self._talk is not None:
                 has_result = self._talk.take(line) or has_result
             if line is not None and line.type == "tool":
-                self._tell("tool", line.name or "")
+                entry = entry_of(tool_of(line))
+                self._tell("tool", tool_line(entry.tool, mask_text(entry.target)).text)
+                self._job.activity.record(entry)
             elif live.texts:
                 self._tell("text", "".join(live.texts))
         return has_result

@@ -33,6 +33,7 @@ from loopwright.programs.given import (
 from loopwright.programs.jsonl import Spoken
 from loopwright.programs.live import Live
 from loopwright.programs.process import Program, ProgramEnd, run_program
+from loopwright.programs.reported_tools import given_secrets
 from loopwright.programs.sandbox import hold_below, run_held
 from loopwright.programs.specs import BadSpec, Spec, parse_spec, unfit_agent
 from loopwright.programs.talking import Submission, conversation
@@ -84,6 +85,7 @@ class LocalPerformer:
         return self._bus.around(job, self._perform)
 
     def _perform(self, job: Job) -> Answer | Awaitable[Answer]:
+        job.activity.hide(lambda: given_secrets(self._base, job.agent or Agent()))
         match job.call:
             case AgentCall():
                 return self._agent(job, job.agent or Agent())
@@ -183,8 +185,8 @@ class LocalPerformer:
                 hold_below(agent, *own.values(), heard.get("LOOPWRIGHT_INBOX", "")),
                 on_stdout=live,
             )
+            live.end()
             if talk is not None:
-                live(b"\n")  # a last line without an end is a line
                 await talk.finish()
         if lines:
             for raw in end.stdout.split(b"\n"):

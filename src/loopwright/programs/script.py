@@ -8,11 +8,14 @@ from typing import Annotated
 import msgspec
 from pydantic import BaseModel, ConfigDict, Field
 
+from loopwright.agents.clis.heard import tool_line
 from loopwright.kernel.facts import Failure, ToolUse, Usage
+from loopwright.kernel.masking import mask_text
 from loopwright.model.record import JsonValue
 from loopwright.ports import Answer, Bus, Delta, Done, Failed, Job
 from loopwright.programs.files import FileProblem, read_regular
 from loopwright.programs.jsonl import note_tool
+from loopwright.programs.reported_tools import ReportedTool, entry_of
 from loopwright.programs.talking import SUBMIT, Submission, talk_tools, used
 from loopwright.syntax import Diagnostic, read, validate
 
@@ -41,6 +44,9 @@ class ToolLine(_Written):
     args: JsonValue = None
     result: JsonValue = None
     delay: float = Field(default=0.0, ge=0)
+    ok: bool | None = None
+    code: int | None = Field(default=None, ge=-MOST, le=MOST)
+    ms: int | None = Field(default=None, ge=0, le=MOST)
 
 
 class UsageLine(_Written):
@@ -130,7 +136,9 @@ class ScriptedAgent:
         used = frozenset(talk_tools(job))
         if reply.delay or any(tool.delay or tool.name in used for tool in reply.tools):
             return self._later(job, reply, number)
-        return self._answer(job, reply, number)
+        for tool in reply.tools:
+            self._note(job, tool)
+        return self._answered(job, reply, number)
 
     def _script(self, file: str) -> ScriptFile:
         try:
@@ -162,18 +170,26 @@ class ScriptedAgent:
         tools = frozenset(talk_tools(job))
         for tool in reply.tools:
             await self._sleep(tool.delay)
+            self._note(job, tool)
             if tool.name not in tools or tool.result is not None:
                 continue
             if tool.name == SUBMIT:
                 submission.take(tool.args)
             else:
                 await used(job, tool.name, tool.args)
-        return self._answer(job, reply, number, submission.accepted)
+        return self._answered(job, reply, number, submission.accepted)
 
-    def _answer(self, job: Job, reply: Reply, number: int, submitted: str | None = None) -> Answer:
+    def _note(self, job: Job, tool: ToolLine) -> None:
+        """Show and record a tool at the moment when it is used."""
+        entry = entry_of(_reported(tool))
+        self._say(job, "tool", tool_line(entry.tool, mask_text(entry.target)).text)
+        job.activity.record(entry)
+
+    def _answered(
+        self, job: Job, reply: Reply, number: int, submitted: str | None = None
+    ) -> Answer:
         noted: list[ToolUse] = []
         for tool in reply.tools:
-            self._say(job, "tool", tool.name)
             note_tool(noted, tool.name, tool.args)
         if reply.text:
             self._say(job, "text", reply.text)
@@ -199,6 +215,17 @@ class ScriptedAgent:
                 run=job.run, effect=job.effect, kind="tool" if kind == "tool" else "text", text=text
             )
         )
+
+
+def _reported(tool: ToolLine) -> ReportedTool:
+    return ReportedTool(
+        name=tool.name,
+        arguments=tool.args,
+        result=tool.result,
+        ok=tool.ok,
+        code=tool.code,
+        ms=tool.ms,
+    )
 
 
 def _fits(when: When, job: Job) -> bool:

@@ -38,6 +38,7 @@ from loopwright.ports import (
     RunStatus,
 )
 from loopwright.runtime import answering
+from loopwright.runtime.activity import RunActivity
 from loopwright.runtime.asking import Asking, question_fact
 from loopwright.runtime.headline import gate_changes, headline_of, status_of, wake_time
 from loopwright.runtime.jobs import prepared
@@ -85,6 +86,7 @@ class Actor:
         self.under_way: dict[str, Callable[[], None]] = {}
         self.ending: set[asyncio.Future[None]] = set()
         self.talks = Talks(self, around.clock)
+        self.activity = RunActivity(self, around.clock)
         self.busy = False
         self.gone = False
         self._unsaved: list[Incoming] = []
@@ -102,11 +104,13 @@ class Actor:
         self, facts: Iterable[AnyFact] | None = None, headline: Headline | None = None
     ) -> None:
         """Fold everything that the log holds; `headline` is what lists show of these facts."""
+        facts = None if facts is None else list(facts)
         if facts is None:
             facts = [numbered.fact for numbered in self.around.log.read(self.run)]
             row = self.around.log.row(self.run)
             headline = row.headline if row.version == len(facts) else None
         self.state = fold(self.plan, facts)
+        self.activity.load(facts)
         self._ahead.clear()
         self._fresh_state = True
         self._shown = (headline.status, headline.wake_at) if headline else None
@@ -139,6 +143,7 @@ class Actor:
         """Take the answer of an effect; one that is no longer awaited is dropped."""
         if pending.effect not in self.under_way or self.gone:
             return
+        self.activity.close(pending.effect)
         self.inbox.append(
             answering.answer_fact(pending, answer, self.texts, self.around.clock.now_ms())
         )
@@ -155,8 +160,12 @@ class Actor:
         try:
             if self.talks.asked:
                 self.talks.take(batch)
+            if self.activity.has_calls:
+                self.activity.take(batch)
             self._take_answers(batch)
             batch += settle(state, self.texts, self.around.clock.now_ms())
+            if self.activity.has_calls:
+                self.activity.attach_streams(batch)
         except Exception as error:  # a defect of ours: this run cannot go on, all others can
             self._give_up(error)
             return
@@ -222,6 +231,8 @@ class Actor:
             self._failures = 0
             self._unsaved, self._blobs = [], {}
             self.talks.saved(self._batch)
+            if self.activity.has_calls:
+                self.activity.saved(self._batch)
             self.perform()
         else:
             self._not_appended(error)
@@ -231,6 +242,7 @@ class Actor:
         self._batch = []
         self.inbox = self._unsaved + self.inbox
         self.talks.lost()
+        self.activity.lost()
         self.texts.give_back(self._blobs)
         self._unsaved, self._blobs, self._shown = [], {}, None
         if isinstance(error, VersionConflict):
@@ -268,6 +280,9 @@ class Actor:
 
     def _refuse_answers(self, error: StorageError) -> None:
         """Answers that can never be stored have failed; so the run goes on by its own rules."""
+        if self.activity.refuse():  # it may have been that, which nothing depends on
+            self._start_over()
+            return
         answers = (fact for fact in self.inbox if isinstance(fact, EffectDone | EffectFailed))
         failed: list[Incoming] = [answering.refused_answer(fact, error) for fact in answers]
         asked = self.talks.refuse(error.code)
@@ -296,6 +311,7 @@ class Actor:
         for effect in ended:
             if effect in under_way and effect not in pending:
                 under_way.pop(effect)()
+                self.activity.discard(effect)
         for effect in asked:
             if effect in pending and effect not in under_way:
                 self._begin(pending[effect], again=again and effect not in mine)
@@ -305,7 +321,7 @@ class Actor:
 
     def _go_on(self) -> None:
         """Take what has come meanwhile, else rest."""
-        if self.inbox or self.talks.asked:
+        if self.inbox or self.talks.asked or self.activity.due:
             self.step()
         elif self._look_again:  # before resting: what was told meanwhile must not wait
             self._look_again = False
@@ -327,7 +343,9 @@ class Actor:
         job = self._ahead.pop(pending.effect, None) or self._job(pending)
         if isinstance(job, Job):
             job.again = again
-            job.talk = self.talks.open(pending) if isinstance(pending.call, _TALKING) else None
+            if isinstance(pending.call, _TALKING):
+                job.talk = self.talks.open(pending)
+                job.activity = self.activity.open(pending)
         answer = answering.begun(self.around.performer, job)
         if not isinstance(answer, _ANSWERS):
             task = asyncio.ensure_future(self._wait_for(pending, answer))
@@ -339,6 +357,7 @@ class Actor:
 
     def _answered(self, pending: Pending, answer: Answer) -> None:
         """An effect that has its answer at once."""
+        self.activity.close(pending.effect)
         self.inbox.append(
             answering.answer_fact(pending, answer, self.texts, self.around.clock.now_ms())
         )
@@ -387,6 +406,7 @@ class Actor:
             end()
         self.under_way.clear()
         self.talks.close()
+        self.activity.stop()
 
     @property
     def idle(self) -> bool:

@@ -119,6 +119,12 @@ class Texts:
             self.fresh.update(content)
         return kept
 
+    def keep_bytes(self, data: bytes) -> Blob:
+        """The same for content that is not text."""
+        name = content_hash(data)
+        self.fresh[name] = data
+        return Blob(blob=name, size=len(data))
+
     def take_fresh(self) -> Mapping[str, bytes]:
         """Content that was kept since this was last asked."""
         fresh, self.fresh = self.fresh, {}

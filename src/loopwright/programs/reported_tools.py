@@ -1,0 +1,82 @@
+"""Tool calls that agents report, as entries of activity, and the secrets that agents were given."""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from loopwright.agents.activity_targets import tool_target
+from loopwright.kernel.masking import is_secret_name
+from loopwright.model.plan import Agent
+from loopwright.model.record import JsonValue
+from loopwright.ports import ActivityEntry, ActivityKind
+
+KINDS: Mapping[str, ActivityKind] = {
+    "tool": "tool",
+    "command": "command",
+    "edit": "edit",
+    "read": "read",
+    "fetch": "fetch",
+    "status": "status",
+    "denied": "denied",
+}
+_PATH_STARTS = ("/", "./", "../", "~")
+
+
+class ReportedTool(msgspec.Struct, kw_only=True):
+    """A tool call as an agent reports it, every field as it came."""
+
+    name: str
+    arguments: JsonValue = None
+    result: JsonValue = None
+    ok: JsonValue = None
+    code: JsonValue = None
+    ms: JsonValue = None
+    target: JsonValue = None
+    kind: JsonValue = None
+    text: JsonValue = None
+
+
+def entry_of(tool: ReportedTool) -> ActivityEntry:
+    """The entry of a tool call. What the agent does not say is derived from name and arguments."""
+    found = tool_target(tool.name, tool.arguments)
+    code = _whole(tool.code)
+    ok = tool.ok if isinstance(tool.ok, bool) else None
+    if ok is None and code is not None:
+        ok = code == 0
+    return ActivityEntry(
+        kind=KINDS.get(tool.kind, found.kind) if isinstance(tool.kind, str) else found.kind,
+        tool=tool.name,
+        target=tool.target if isinstance(tool.target, str) and tool.target else found.target,
+        ok=ok,
+        code=code,
+        ms=_whole(tool.ms),
+        text=tool.text if isinstance(tool.text, str) else "",
+        arguments=plain_text(tool.arguments),
+        result=plain_text(tool.result),
+    )
+
+
+def plain_text(value: JsonValue) -> str:
+    """A value as it is stored: text as it is, everything else as JSON."""
+    if value is None or isinstance(value, str):
+        return value or ""
+    return msgspec.json.encode(value).decode()
+
+
+def given_secrets(base: Mapping[str, str], agent: Agent) -> dict[str, str]:
+    """Variables whose values are not stored: those whose names say that they are secret, and those
+    that the definition passes on without a value, unless they are paths.
+    """
+    passed = {
+        name: base[name]
+        for name in agent.pass_env
+        if name in base and not base[name].startswith(_PATH_STARTS)
+    }
+    named = {**base, **agent.env}
+    return {**passed, **{name: named[name] for name in named if is_secret_name(name)}}
+
+
+def _whole(value: JsonValue) -> int | None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return int(value) if abs(value) < 1e15 else None

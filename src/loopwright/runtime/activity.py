@@ -1,0 +1,311 @@
+"""What agents do during their calls, recorded in batches while the calls run.
+
+Entries wait in memory until there are enough of them or the first one has waited long enough, and
+then share the next append of their run. The answer of a call never overtakes its entries. The
+kernel ignores these events, so recording cannot change what a run does.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from typing import Protocol
+
+from msgspec.structs import replace
+
+from loopwright.kernel.facts import ActivityNote, AnyFact, EffectActivity, EffectDone, EffectFailed
+from loopwright.kernel.fold import apply
+from loopwright.kernel.state import Pending, State
+from loopwright.model.record import Text
+from loopwright.ports import ActivityEntry, Clock
+from loopwright.runtime.output_stream import OutputStream
+from loopwright.runtime.redaction import Redaction
+from loopwright.runtime.senses import Texts
+
+FLUSH_ENTRIES = 128
+FLUSH_BYTES = 1 << 20
+FLUSH_MS = 500
+SLOWEST_FLUSH_MS = 2_000
+BUSY_ENTRIES = 16  # in one batch: a call that does so much is flushed less often
+
+MOST_ENTRIES = 2_000  # of one call
+MOST_BYTES = 8 << 20  # arguments and results of one call
+VALUE_CHARS = 64 * 1_024  # of the arguments or the result of one entry
+TARGET_CHARS = 500
+TEXT_CHARS = 300
+NAME_CHARS = 100
+NOT_STORED = "[not stored: the call has reached its limit of stored activity]"
+_MOST_INT = 2**53
+
+
+class ActiveRun(Protocol):
+    """What activity needs from the actor of its run."""
+
+    state: State
+    texts: Texts
+
+    def step(self) -> None: ...
+
+
+class RunActivity:
+    """The activity of the calls of one run."""
+
+    def __init__(self, run: ActiveRun, clock: Clock) -> None:
+        self._run = run
+        self._clock = clock
+        self._calls: dict[str, CallActivity] = {}
+        self._stored: dict[str, int] = {}  # the newest number of each effect in the log
+        self._timer: Callable[[], None] | None = None
+        self._delay = FLUSH_MS
+        self._waiting = 0
+        self._waiting_bytes = 0
+        self.due = False
+
+    def load(self, facts: Iterable[AnyFact]) -> None:
+        """Learn what the log holds: numbers continue after it, and nothing is stored twice."""
+        self._note_stored(facts)
+        for effect, call in self._calls.items():
+            call.forget_stored(self._stored.get(effect, 0))
+
+    def _note_stored(self, facts: Iterable[AnyFact]) -> None:
+        for fact in facts:
+            if type(fact) is EffectActivity and fact.entries:
+                self._stored[fact.effect] = fact.entries[-1].number
+
+    def open(self, pending: Pending) -> "CallActivity":
+        """The sink of a call that begins now."""
+        call = CallActivity(self, pending, self._stored.get(pending.effect, 0))
+        self._calls[pending.effect] = call
+        return call
+
+    def close(self, effect: str) -> None:
+        """A call has its answer: what it reports from now on is dropped."""
+        call = self._calls.get(effect)
+        if call is not None:
+            call.closed = True
+
+    def discard(self, effect: str) -> None:
+        """A call was ended, and whatever it reported is stored or not wanted."""
+        call = self._calls.pop(effect, None)
+        if call is not None:
+            call.closed = True
+
+    def stop(self) -> None:
+        """The run is no longer driven here."""
+        self._cancel_timer()
+        for call in self._calls.values():
+            call.closed = True
+        self._calls.clear()
+        self.due = False
+
+    # -- what calls report -------------------------------------------------------------------------
+
+    def arrived(self, size: int) -> None:
+        """An entry waits to be stored; see to it that this happens soon."""
+        self._waiting += 1
+        self._waiting_bytes += size
+        if self._waiting >= FLUSH_ENTRIES or self._waiting_bytes >= FLUSH_BYTES:
+            if not self.due:
+                self.due = True
+                # Not at once: the actor may be in the middle of beginning this very call.
+                with suppress(RuntimeError):  # without a loop, the next append has it
+                    asyncio.get_running_loop().call_soon(self._run.step)
+        elif self._timer is None and not self.due:
+            self._timer = self._clock.call_after(self._delay, self._flush)
+
+    def now_ms(self) -> int:
+        return self._clock.now_ms()
+
+    def _flush(self) -> None:
+        self._timer = None
+        self.due = True
+        self._run.step()
+
+    def _cancel_timer(self) -> None:
+        if self._timer is not None:
+            self._timer()
+            self._timer = None
+
+    # -- one append --------------------------------------------------------------------------------
+
+    @property
+    def has_calls(self) -> bool:
+        """Whether the next append may have something to bring along."""
+        return bool(self._calls)
+
+    def take(self, batch: list[AnyFact]) -> None:
+        """Put everything that waits into an append, before the answers of its calls."""
+        state, taken = self._run.state, 0
+        for effect, call in self._calls.items():
+            if effect in state.pending:
+                fact = call.take(self._run.texts)
+                if fact is not None:
+                    apply(state, fact)
+                    batch.append(fact)
+                    taken = max(taken, len(fact.entries))
+        if taken:
+            busy = taken >= BUSY_ENTRIES
+            self._delay = min(self._delay * 2, SLOWEST_FLUSH_MS) if busy else FLUSH_MS
+        self._cancel_timer()
+        self._waiting = self._waiting_bytes = 0
+        self.due = False
+
+    def attach_streams(self, batch: list[AnyFact]) -> None:
+        """Let the answers of an append name the output of their agents."""
+        for index, fact in enumerate(batch):
+            if isinstance(fact, EffectDone | EffectFailed) and fact.effect in self._calls:
+                call = self._calls[fact.effect]
+                call.closed = True
+                stream = call.stored_stream(self._run.texts)
+                if stream is not None and fact.stream is None:
+                    batch[index] = replace(fact, stream=stream)
+
+    def saved(self, batch: list[AnyFact]) -> None:
+        """The append is durable."""
+        self._note_stored(batch)
+        for call in self._calls.values():
+            call.unsaved = None
+        for fact in batch:
+            if isinstance(fact, EffectDone | EffectFailed):
+                self._calls.pop(fact.effect, None)
+
+    def lost(self) -> None:
+        """The append did not work: what it held is brought along by the next one."""
+        for call in self._calls.values():
+            call.give_back()
+        self.due = self.due or any(call.waits for call in self._calls.values())
+
+    def refuse(self) -> bool:
+        """What was to be stored can never be; it is counted only. Answers whether it was any."""
+        return any([call.refuse() for call in self._calls.values()])
+
+
+class CallActivity:
+    """The sink of one call. Nothing that it is given can make it fail."""
+
+    def __init__(self, run: RunActivity, pending: Pending, stored: int) -> None:
+        self._run = run
+        self._pending = pending
+        self._number = stored
+        self._entries: list[ActivityNote] = []
+        self._values: dict[int, tuple[str, str]] = {}
+        self._taken = 0
+        self._bytes = 0
+        self._dropped = 0
+        self._stream: OutputStream | None = None
+        self._redaction = Redaction()
+        self.unsaved: EffectActivity | None = None
+        self.closed = False
+
+    def hide(self, values: Callable[[], Mapping[str, str]]) -> None:
+        self._redaction = Redaction(values)
+
+    def record(self, entry: ActivityEntry) -> None:
+        if self.closed:
+            return
+        if self._taken >= MOST_ENTRIES:
+            self._dropped += 1
+            return
+        try:
+            self._record(entry)
+        except Exception:  # a defect of ours, or of what was reported: the call goes on
+            self._dropped += 1
+
+    def _record(self, entry: ActivityEntry) -> None:
+        arguments, result = self._value(entry.arguments), self._value(entry.result)
+        note = ActivityNote(
+            number=self._number + 1,
+            at=self._run.now_ms(),
+            act=entry.kind,
+            tool=self._line(entry.tool, NAME_CHARS),
+            target=self._line(entry.target, TARGET_CHARS),
+            ok=entry.ok,
+            code=_bounded(entry.code),
+            ms=_bounded(entry.ms),
+            text=self._line(entry.text, TEXT_CHARS),
+        )
+        self._number += 1
+        self._taken += 1
+        self._entries.append(note)
+        if arguments or result:
+            self._values[note.number] = arguments, result
+        self._run.arrived(len(arguments) + len(result))
+
+    def _value(self, text: str) -> str:
+        if not text:
+            return ""
+        if self._bytes >= MOST_BYTES:
+            return NOT_STORED
+        kept = self._redaction.value(text, VALUE_CHARS)
+        self._bytes += len(kept)
+        return kept
+
+    def _line(self, text: str, most: int) -> str:
+        return self._redaction.line(text, most) if text else ""
+
+    def keep_stream(self, chunk: bytes) -> None:
+        if self.closed:
+            return
+        if self._stream is None:
+            self._stream = OutputStream(self._redaction)
+        try:
+            self._stream.add(chunk)
+        except Exception:  # as above
+            self._stream.broken = True
+
+    # -- for the run -------------------------------------------------------------------------------
+
+    @property
+    def waits(self) -> bool:
+        return bool(self._entries)
+
+    def take(self, texts: Texts) -> EffectActivity | None:
+        """Everything that waits, as an event; kept until it is known to be durable."""
+        if not self._entries and not self._dropped:
+            return None
+        entries = tuple(self._stored(note, texts) for note in self._entries)
+        owner = self._pending.owner
+        effect = self._pending.effect
+        fact = EffectActivity(
+            at=self._run.now_ms(),
+            path=effect.rpartition("/")[0] if owner.path else "",
+            iteration=owner.iteration,
+            effect=effect,
+            entries=entries,
+            dropped=self._dropped,
+        )
+        self._entries, self._dropped = [], 0
+        self._values.clear()
+        self.unsaved = fact
+        return fact
+
+    def _stored(self, note: ActivityNote, texts: Texts) -> ActivityNote:
+        arguments, result = self._values.get(note.number, ("", ""))
+        if not arguments and not result:
+            return note
+        return replace(note, arguments=texts.keep(arguments), result=texts.keep(result))
+
+    def give_back(self) -> None:
+        fact, self.unsaved = self.unsaved, None
+        if fact is not None:
+            self._entries[:0] = fact.entries
+            self._dropped += fact.dropped
+
+    def forget_stored(self, number: int) -> None:
+        """Drop what the log holds already: an append may succeed and be reported as failed."""
+        self._entries = [note for note in self._entries if note.number > number]
+
+    def refuse(self) -> bool:
+        refused = bool(self._entries)
+        self._dropped += len(self._entries)
+        self._entries = []
+        self._values.clear()
+        self._stream = None
+        return refused
+
+    def stored_stream(self, texts: Texts) -> Text | None:
+        data = self._stream.finish() if self._stream is not None else b""
+        return texts.keep_bytes(data) if data else None
+
+
+def _bounded(number: int | None) -> int | None:
+    return None if number is None else max(-_MOST_INT, min(number, _MOST_INT))
