@@ -7,7 +7,6 @@ listed is looked up without its server (`mcp__files__read_file`) and without cas
 import re
 from collections.abc import Mapping
 from typing import Literal, NamedTuple, TypeAlias
-from urllib.parse import urlsplit
 
 from loopwright.model.record import JsonValue
 
@@ -63,7 +62,8 @@ _FIELDS: Mapping[Kind, tuple[str, ...]] = {
 }
 _SEPARATORS = re.compile(r"[^a-z0-9]+")
 _PATCHED = re.compile(r"^(?:\*\*\* (?:Add|Update|Delete) File: |\+\+\+ (?:b/)?)(.+)$", re.MULTILINE)
-_URL = re.compile(r"https?://[^\s\"'<>)]+")
+_URL = re.compile(r"https?://[^\s\"'<>)]+", re.IGNORECASE)
+_HOST = re.compile(r"[a-z][a-z0-9+.-]*://(?:[^/?#]*@)?(\[[^\]/?#]+\]|[^/?#:@]+)", re.IGNORECASE)
 MOST_PATHS = 5
 MOST_PATCH_CHARS = 200_000
 
@@ -92,10 +92,8 @@ def tool_kind(name: str) -> Kind:
 
 def host_of(url: str) -> str:
     """The host of an address, without a user name or password; empty when it has none."""
-    try:
-        return urlsplit(url).hostname or ""
-    except ValueError:
-        return ""
+    found = _HOST.match(url)
+    return found.group(1).lower() if found else ""
 
 
 def _shown(kind: Kind, value: JsonValue) -> str:
