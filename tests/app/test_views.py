@@ -140,6 +140,7 @@ def test_a_run_is_named_once() -> None:
 KEYS = [
     "run",
     "status",
+    "summary",
     "reason",
     "output",
     "result",
@@ -315,7 +316,9 @@ def test_a_turn_that_is_a_pass_is_told_once() -> None:
     progress = Progress(made, driver.texts.read)
     lines = [progress.take(Numbered(seq, fact)) for seq, fact in enumerate(driver.facts, start=1)]
     told = [line.text for line in lines if line is not None]
-    assert [text for text in told if "I look." in text] == ["pass 1/2: I look. [fs.read a.txt]"]
-    assert [text for text in told if "I wait." in text] == ["pass 2/2: I wait."]
-    assert "pass 1/2: contains: ALL DONE: fail" in told
+    assert [text for text in told if "I look." in text] == [
+        "iteration 1/2: I look. [fs.read a.txt]"
+    ]
+    assert [text for text in told if "I wait." in text] == ["iteration 2/2: I wait."]
+    assert "iteration 1/2: output does not contain 'ALL DONE'" in told
     assert progress.passes[0].learning == "I look."

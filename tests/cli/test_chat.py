@@ -212,7 +212,7 @@ def test_at_a_terminal_every_question_is_answered_by_itself(lw: Place, serve: Se
         terminal.wait_for("you>")
         terminal.type("Mend them\r")
         terminal.wait_for("eave it:")
-        asked = terminal.seen.partition("A person is asked")[2]
+        asked = terminal.seen.partition("Run fs.")[2]
         assert ("calc.txt" in asked, "notes.txt" in asked) == (True, False)
         terminal.type("a\r")
         terminal.wait_for("notes.txt")

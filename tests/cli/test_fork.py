@@ -44,7 +44,7 @@ def test_only_what_is_new_is_told(lw: Place) -> None:
     kinds = [json.loads(line)["kind"] for line in told.out.splitlines()]
     assert kinds[:2] == ["run.forked", "iteration.started"]
     assert f"forked by tester from {run} after main.2" in told.err
-    assert "pass 3" not in told.err
+    assert "iteration 3" not in told.err
 
 
 def test_another_agent_and_another_folder(lw: Place) -> None:

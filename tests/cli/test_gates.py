@@ -24,7 +24,7 @@ def test_the_inbox(lw: Place) -> None:
     assert gate["digest"] == run["gates"][0]["digest"]
     told = lw("inbox")
     assert gate["id"] in told.out
-    assert "Accept its result?" in told.out
+    assert "Review iteration 1. Accept?" in told.out
 
 
 @pytest.mark.parametrize("by", ["gate", "prefix", "run"])
@@ -171,7 +171,7 @@ def test_a_terminal_is_asked_right_there(lw: Place) -> None:
     file = lw.loop(lw.script("a poem\x1b[2J", "a better poem"), until={"person": True})
     with lw.terminal("run", file) as screen:
         seen = screen.wait_for("[l]eave it: ")
-        assert "Accept its result?" in seen
+        assert "Review iteration 1. Accept?" in seen
         assert "  a poem" in seen
         assert "digest " in seen
         assert "\x1b[2J" not in seen

@@ -32,7 +32,7 @@ def test_no_call_begins_when_it_is_used_up(
     second = lw("run", flow(lw), "--json")
     assert (second.code, second.json["reason"], len(server.requests)) == (4, "home_budget", 2)
     run = second.json["run"]
-    assert "Stopped by the budget of all runs here" in lw("show", run).out
+    assert "Stopped by the budget of all runs" in lw("show", run).out
     lw.write("loopwright.toml", "[budget]\ntokens_per_day = 1500\nhard_stop = false\n")
     assert lw("resume", run, "--json").json["reason"] == "max_iterations"
     assert len(server.requests) == 5

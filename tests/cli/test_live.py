@@ -29,20 +29,20 @@ def test_a_run_is_shown_while_it_moves(lw: Place) -> None:
     seen = drawn(screen.seen)
     for part in (
         "Do it.",
-        "pass 1/3",
+        "iteration 1/3",
         "█",
         "thinking about it",
-        "✗ signal: DONE: fail",
-        "✓ signal: DONE: pass",
+        "✗ signal: DONE failed",
+        "✓ signal: DONE passed",
         "$0.25 of $5.00",
         "1.5k tokens",
         "run_",
     ):
         assert part in seen
     assert "\x1b]0;" not in screen.seen
-    assert seen.splitlines()[-2].endswith(
-        "Completed after 2 of 3 passes: the agent gave its signal"
-    )
+    line = seen.splitlines()[-3]
+    assert line.startswith("✓ Completed in 2 iterations · ")
+    assert line.endswith(" s · $0.25 · agent signalled completion")
     assert seen.splitlines()[-1] == "DONE"
 
 
@@ -61,7 +61,7 @@ def test_every_size_of_terminal(lw: Place, size: tuple[int, int]) -> None:
 def test_a_storm_of_resizes(lw: Place) -> None:
     """The terminal may change its size at any time."""
     with lw.terminal("run", slow(lw)) as screen:
-        screen.wait_for("pass 1/3")
+        screen.wait_for("iteration 1/3")
         for number in range(60):
             screen.resize(1 + number % 50, 1 + (number * 7) % 200)
         assert screen.leave() == 0
@@ -84,7 +84,8 @@ def test_poor_terminals(lw: Place, env: dict[str, str], moving: bool) -> None:
     assert ("\x1b[" in screen.seen) == moving
     assert "█" not in screen.seen or "PYTHONIOENCODING" not in env
     assert not re.search(r"\x1b\[[0-9;]*3[0-9]m", screen.seen) or "NO_COLOR" not in env
-    assert "Completed after 2 of 3 passes" in screen.seen
+    assert "Completed in 2 iterations" in screen.seen
+    assert ("✓ Completed" in screen.seen) == ("PYTHONIOENCODING" not in env)
 
 
 def test_json_on_a_terminal_is_alone_on_stdout(lw: Place) -> None:

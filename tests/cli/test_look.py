@@ -56,16 +56,18 @@ def test_show(lw: Place) -> None:
     file = lw.loop(lw.script("tried a", "tried b"), until={"command": ["./check.sh"]}, max=2)
     run = lw("run", file, "--json").json["run"]
     told = lw("show", run)
-    assert "Stopped at the cap after 2 of 2 passes" in told.out
+    assert "■ Stopped at the limit of 2 iterations · " in told.out
     assert "goal       Do it." in told.out
     assert "· 1  tried a" in told.out
-    assert "command: ./check.sh: fail" in told.out
+    assert "./check.sh failed" in told.out
     assert "three tests fail" in told.out
     assert f"loopwright logs {run}" in told.out
     detail = lw("show", run[:-4], "--json").json
     assert [one["learning"] for one in detail["passes"]] == ["tried a", "tried b"]
     assert detail["passes"][1]["checks"][0]["evidence"].strip() == "three tests fail"
-    assert detail["headline"] == "Stopped at the cap after 2 of 2 passes"
+    assert detail["headline"] == detail["summary"]
+    assert detail["headline"].startswith("■ Stopped at the limit of 2 iterations · ")
+    assert detail["headline"].endswith(" · ./check.sh failed (exit code 1)")
 
 
 def test_show_of_a_list_with_a_failed_item(lw: Place) -> None:
@@ -93,7 +95,7 @@ def test_show_of_a_run_that_was_left_behind(lw: Place) -> None:
     run = plant(made, driver.facts)
     told = lw("show", run).out.splitlines()
     assert told[0].startswith("▶ running (left behind)  ")
-    assert told[1] == "Left behind in pass 1 of 4"
+    assert told[1].startswith("▶ Interrupted in iteration 1 of 4 · ")
     assert f"  loopwright resume {run}" in told
     assert lw("ls").out.splitlines()[1].startswith("▶ running (left behind)")
 
@@ -163,7 +165,13 @@ def test_logs(lw: Place) -> None:
     agent = lw.script("tried \x1b[31ma", {"text": "half", "fail": "out of luck"})
     run = lw("run", lw.loop(agent, until={"command": ["./check.sh"]}), "--json").json["run"]
     told = lw("logs", run)
-    said = ["tried a", "command: ./check.sh: fail", "not yet", "failed (agent)", "out of luck"]
+    said = [
+        "tried a",
+        "`./check.sh` failed (exit code 1)",
+        "not yet",
+        "failed (agent)",
+        "out of luck",
+    ]
     assert [text for text in said if text in told.out] == said
     assert "\x1b" not in told.out
     entries = lw("logs", run, "--json").json["entries"]

@@ -28,7 +28,7 @@ def test_a_run_at_its_cap_says_how_it_goes_on(lw: Place) -> None:
     calls = lw.calls()
     assert [call["env"]["LOOPWRIGHT_ITERATION"] for call in calls] == list("1234")
     assert [call["env"]["LOOPWRIGHT_RUN"] for call in calls] == [run] * 4
-    assert "after 4 of 4 passes" in lw("show", run).out
+    assert "Stopped at the limit of 4 iterations" in lw("show", run).out
     assert lw("doctor", "--deep", "--json").json["ok"] is True
 
 
@@ -36,7 +36,7 @@ def test_more_passes_count_after_the_end_too(lw: Place) -> None:
     """A loop that goes on beyond its cap and is done is told with what it was granted."""
     file = lw.loop(lw.script("one", "DONE"), max=1, until={"signal": "DONE"})
     assert lw("run", file).code == 4
-    assert "Completed after 2 of 3 passes" in lw("resume", "last", "--max", "3").err
+    assert "Completed in 2 iterations" in lw("resume", "last", "--max", "3").err
     assert lw("ls", "--json").json["runs"][0]["max"] == 3
 
 

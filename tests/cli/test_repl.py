@@ -32,9 +32,9 @@ def test_a_loop_is_started_and_seen_through(lw: Place) -> None:
     lw.loop(lw.script("one", "two DONE"), until={"contains": "DONE"})
     told = typed(lw, "/loops start loop.yaml Do it well", "/loops")
     assert told.code == 0, told
-    assert "pass 1/3" in told.err
+    assert "iteration 1/3" in told.err
     assert "two DONE" in told.out
-    assert "Completed after 2 of 3 passes" in told.err
+    assert "Completed in 2 iterations" in told.err
     (run,) = runs(lw)
     assert run["status"] == "completed"
     assert lw("show", "last", "--json").json["goal"] == "Do it well"
@@ -44,8 +44,8 @@ def test_a_definition_by_its_name(lw: Place) -> None:
     """What `/loops definitions` lists can be started, and its stages are told."""
     agent = lw.script("a plan", "the work", "APPROVED")
     told = typed(lw, "/loops start harness Build it", args=("--agent", agent))
-    assert "pass 1/5: plan started" in told.err
-    assert "pass 1/5: implement: completed" in told.err
+    assert "iteration 1/5: plan started" in told.err
+    assert "iteration 1/5: implement: completed" in told.err
     assert [run["status"] for run in runs(lw)] == ["completed"]
 
 
@@ -146,7 +146,7 @@ def test_at_a_terminal(lw: Place) -> None:
         terminal.type("/loops st\t")
         terminal.wait_for("start")
         terminal.type("\x15/loops start loop.yaml\r")
-        terminal.wait_for("Completed after 1 of 3 passes")
+        terminal.wait_for("Completed in 1 iteration")
         terminal.type("/lops\r")
         terminal.wait_for("did you mean")
         terminal.type("/quit\r")

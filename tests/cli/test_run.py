@@ -1,6 +1,7 @@
 """`run` and `loop`: exit codes, results, options."""
 
 import json
+import re
 import shlex
 import subprocess
 import time
@@ -14,6 +15,7 @@ from tests.cli.terminal import COMMAND, PATIENCE_S
 KEYS = {
     "run",
     "status",
+    "summary",
     "reason",
     "output",
     "result",
@@ -87,9 +89,13 @@ def test_streams_off_a_terminal(lw: Place) -> None:
     told = lw.real("run", file)
     assert told.code == 0
     assert told.out == "second\nDONE\n"
-    assert "pass 1/3 started" in told.err
-    assert "pass 2/3: signal: DONE: pass" in told.err
-    assert "Completed after 2 of 3 passes" in told.err.splitlines()[-1]
+    assert "iteration 1/3 started" in told.err
+    assert "iteration 2/3: agent signalled completion" in told.err
+    line, more = told.err.splitlines()[-2:]
+    assert re.fullmatch(
+        r"✓ Completed in 2 iterations · [\d.]+ s · agent signalled completion", line
+    )
+    assert more.startswith("  loopwright show run_")
     quiet = lw.real("run", file, "--quiet")
     assert (quiet.code, quiet.out, quiet.err) == (0, "second\nDONE\n", "")
 
@@ -213,7 +219,7 @@ def test_detached(lw: Place) -> None:
     assert lw("show", run, "--json").json["status"] == "running"
     go.touch()
     followed = lw.real("logs", run, "--follow")
-    assert "Completed after 1 of 3 passes" in followed.out
+    assert "✓ Completed in 1 iteration · " in followed.out
 
 
 @pytest.mark.item("D12")
@@ -363,17 +369,17 @@ def test_output_cannot_drive_a_terminal(lw: Place) -> None:
     [
         pytest.param(
             {"all": [{"command": "true"}, {"regex": "ok"}]},
-            "the check command succeeded and the output matches the pattern",
+            "true passed · output matches ok",
             id="all",
         ),
         pytest.param(
             {"all": [{"all": [{"regex": "ok"}]}, {"expr": "true"}]},
-            "the output matches the pattern and the expression holds",
+            "output matches ok · expression is true",
             id="all of all",
         ),
         pytest.param(
             {"all": [{"any": [{"regex": "ok"}, {"command": "false"}]}, {"contains": "k"}]},
-            "the output has the text in it",
+            "output matches ok · output contains 'k'",
             id="a choice",
         ),
     ],
@@ -382,4 +388,5 @@ def test_why_a_loop_with_several_checks_is_done(lw: Place, until: object, why: s
     """All checks that had to hold together are named."""
     told = lw("run", lw.loop("command:echo ok", until=until))
     assert told.code == 0, told.err
-    assert f"Completed after 1 of 3 passes: {why}" in told.err
+    line = told.err.splitlines()[-2]
+    assert re.fullmatch(rf"✓ Completed in 1 iteration · [\d.]+ s · {re.escape(why)}", line)

@@ -35,7 +35,7 @@ def test_three_passes_repair_the_project(tmp_path: Path) -> None:
     """The scripted agent needs three passes, the tests pass, and one folder is left behind."""
     done = demo(tmp_path, agent="script")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "Completed after 3 of 5 passes" in done.stdout
+    assert "Completed in 3 iterations" in done.stdout
     before, _, after = done.stdout.partition("== What has changed")
     assert "FAILED (failures=4)" in before
     assert re.search(r"^OK$", after, re.MULTILINE)

@@ -82,7 +82,7 @@ def test_nothing_begins_while_a_person_is_asked() -> None:
     assert run.state.pending == {}
     (gate,) = run.of(GateOpened)
     assert (gate.output, gate.iteration, gate.about) == ("one", 1, "pass")
-    assert gate.message == "Iteration 1 is finished. Accept its result?"
+    assert gate.message == "Review iteration 1. Accept?"
 
 
 def test_feedback_reaches_the_next_pass() -> None:
@@ -260,7 +260,7 @@ def test_gate_as_the_body_of_a_loop() -> None:
     plan = plan_of(Repeat(body=AskPerson(capture=True), max=2, until=Person()))
     run = Driver(plan).run()
     run.decide("approve", "answer")
-    assert run.open_gates()[0].message == "Iteration 1 is finished. Accept its result?"
+    assert run.open_gates()[0].message == "Review iteration 1. Accept?"
     run.decide("approve")
     assert run.ended == ("completed", "approved", "answer")
     assert len({gate.gate for gate in run.of(GateOpened)}) == 2

@@ -160,7 +160,7 @@ def test_the_demo_with_the_real_claude(labs: Labs) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    assert "Completed after 3 of 5 passes" in done.stdout
+    assert "Completed in 3 iterations" in done.stdout
     assert lab.wires.refused == []
 
 

@@ -225,7 +225,7 @@ def test_a_server_that_leaves(
         told = there(verb, run, *["-f"] * (verb == "logs"), "--no-retry")
         ending.join()
     assert (told.code, "does not answer" in told.err) == (7, True)
-    assert {"logs": "asked (gate_", "run": "pass 1/3 started"}[verb] in told.out + told.err
+    assert {"logs": "asked (gate_", "run": "iteration 1/3 started"}[verb] in told.out + told.err
 
 
 # -- starting --------------------------------------------------------------------------------------
@@ -365,7 +365,7 @@ def test_a_cap_is_raised_over_http(both: Both) -> None:
     assert (refused.code, "passes were made already" in refused.err) == (2, True)
     told = both("resume", run, "--max", "2", "--json")
     assert (told.code, told.json["status"], told.json["iterations"]) == (0, "completed", 2)
-    assert "pass 2/2 started" in told.err
+    assert "iteration 2/2 started" in told.err
     assert both("resume", "all", "--max", "2").code == 2
 
 
@@ -406,7 +406,9 @@ def test_what_failed_is_tried_again_there(both: Both, stuck: str) -> None:
     assert (reopened["note"], reopened["limits"]["tokens"]) == ("Mind the gap ?", 1_000_000)
     assert reopened["by"] == "first-start"
     assert "Completed" in told.err
-    assert "pass 1 started" not in told.err.partition("main~2")[0], "what was before is not told"
+    assert "iteration 1 started" not in told.err.partition("main~2")[0], (
+        "what was before is not told"
+    )
 
 
 def test_what_failed_is_left_out_there(both: Both, stuck: str) -> None:

@@ -120,7 +120,7 @@ def test_a_run_is_started_there(there: There) -> None:
     file = there.lw.loop(agent, until={"contains": "DONE"})
     told = there("run", file, "Do it.", "--name", "mine")
     assert (told.code, told.out) == (0, "DONE\n")
-    assert "pass 2/3 started" in told.err
+    assert "iteration 2/3 started" in told.err
     capped = there("run", there.lw.loop(there.server.script("a"), max=1, until={"contains": "x"}))
     assert capped.code == 4
     gated = there("run", there.lw.loop(there.server.script("a"), until={"person": True}), "--json")
@@ -148,7 +148,7 @@ def test_a_server_that_knows_more(there: There, monkeypatch: pytest.MonkeyPatch)
     assert done.err.count("unknown event future.begun; a newer loopwright would know it") == 2
     assert "unknown event future.done" in done.err
     assert "unknown event run.finished" not in done.err
-    assert "pass 1/3: a" in done.err, "a fact without one of its fields"
+    assert "iteration 1/3: a" in done.err, "a fact without one of its fields"
     facts = there("events", "last", "--follow").lines
     assert "future.begun" in [fact["kind"] for fact in facts]
     assert facts[-1]["kind"] == "run.finished"

@@ -1,6 +1,7 @@
 """Commands at a server elsewhere: the same words and results as here."""
 
 import contextlib
+import sys
 from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, cast, get_args
@@ -9,9 +10,10 @@ from urllib.parse import quote
 import click
 
 from loopwright.app.views.progress import Line
+from loopwright.app.views.signs import without_signs
 from loopwright.cli.address import definition_path
-from loopwright.cli.door import Door, Tone, as_json
-from loopwright.cli.outcomes import exit_code, put_result
+from loopwright.cli.door import Door, as_json
+from loopwright.cli.outcomes import exit_code, put_result, say_final_line
 from loopwright.cli.remote import Remote
 from loopwright.cli.texts import names_in, one_line
 from loopwright.cli.watching import say_line
@@ -30,7 +32,6 @@ REQUEST = "(request)"  # what a server calls a definition that was sent to it
 RUNS = "/api/v1/runs"
 REHEARSALS = "/api/v1/rehearsals"
 LOOPS = "/api/v1/loops"
-_TONES: dict[str, Tone] = {"completed": "good", "failed": "bad", "exhausted": "warn"}
 
 
 def events_afar(
@@ -250,8 +251,10 @@ def see_through(
         door.say(f"{run} goes on; `loopwright logs {run} -f --server {remote.url}` follows it")
         raise
     ended, page = remote.get(f"{RUNS}/{quote(run)}"), remote.get(f"{RUNS}/{quote(run)}/snapshot")
-    tone = _TONES.get(str(ended["status"]), "plain")
-    door.say(f"{run}: {page['headline']}", tone=tone)
+    line = str(page["headline"])
+    if not door.has_signs(sys.stderr):
+        line = without_signs(line)
+    say_final_line(door, run, line, str(ended["status"]))
     for command in page["next"] if ended["status"] in ("waiting", "paused") else ():
         door.say(f"  {command} --server {remote.url}")
     if not jsonl:

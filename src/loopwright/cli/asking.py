@@ -95,7 +95,7 @@ def _decision(word: str, gate: GateOpened) -> Decision | None:
 
 def _show(door: Door, gate: GateOpened, output: str) -> None:
     door.tell("")
-    door.tell(f"A person is asked: {one_line(gate.message)}", tone="bold")
+    door.tell(one_line(gate.message), tone="bold")
     call: dict[str, JsonValue] | None = None
     if gate.call is not None:
         call = {"tool": "", "arguments": json.loads(output)}

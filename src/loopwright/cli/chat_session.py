@@ -1,5 +1,6 @@
 """A chat at the command line: lines in, answers out, and the run between them."""
 
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,7 +16,8 @@ from loopwright.app.conversing import (
 )
 from loopwright.app.dialects import read_definition
 from loopwright.app.service import current_user
-from loopwright.app.views.words import answering, headline
+from loopwright.app.views.final_line import final_line
+from loopwright.app.views.words import answering
 from loopwright.app.wiring import Local
 from loopwright.cli.asking import ask
 from loopwright.cli.cells import money, tokens
@@ -106,7 +108,8 @@ class ChatSession:
             self._door.say(f"loopwright chat --resume {self._run}   goes on", tone="dim")
             asked = any(gate.call is not None for gate in state.gates.values())
             return EXIT["waiting"] if asked else 0
-        self._door.say(f"{self._run}: {headline(state)}")
+        line = final_line(state, signs=self._door.has_signs(sys.stderr))
+        self._door.say(f"{self._run}: {line}")
         return EXIT[state.finished.outcome]
 
     # -- commands: none of them reaches the model --------------------------------------------------

@@ -3,21 +3,23 @@
 import asyncio
 import contextlib
 import signal
+import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from loopwright.app.home_line import held_by
 from loopwright.app.service import current_user
+from loopwright.app.views.final_line import final_line
 from loopwright.app.views.listing import driver_pid
 from loopwright.app.views.progress import Progress
 from loopwright.app.views.summary import summary
-from loopwright.app.views.words import answering, capped_words, headline
+from loopwright.app.views.words import answering, capped_words
 from loopwright.app.wiring import Local, near
 from loopwright.cli.asking import ask
-from loopwright.cli.door import Door, Tone
+from loopwright.cli.door import Door
 from loopwright.cli.leaving import Leaving
-from loopwright.cli.outcomes import exit_code, put_result, worst
+from loopwright.cli.outcomes import exit_code, put_result, say_final_line, worst
 from loopwright.cli.showing import choose_view
 from loopwright.cli.watching import View
 from loopwright.errors import Conflict, LoopwrightError, NotAllowed, StorageError
@@ -304,7 +306,7 @@ def _tell_results(
     goes_on: bool,
 ) -> None:
     for one in attended:
-        _tell_state(door, one, goes_on=goes_on)
+        _tell_state(door, one, goes_on=goes_on, several=manner.several)
     if manner.several:
         if door.as_json:
             door.put_json({"runs": list(results)})
@@ -315,11 +317,11 @@ def _tell_results(
                 put_result(door, result)
 
 
-def _tell_state(door: Door, one: Attendance, *, goes_on: bool) -> None:
+def _tell_state(door: Door, one: Attendance, *, goes_on: bool, several: bool) -> None:
     state = one.progress.state
     status = status_of(state)
-    tones: dict[str, Tone] = {"completed": "good", "failed": "bad", "exhausted": "warn"}
-    door.say(f"{one.run}: {headline(state)}", tone=tones.get(status, "plain"))
+    line = final_line(state, signs=door.has_signs(sys.stderr))
+    say_final_line(door, one.run, line, status, several=several)
     if status == "waiting":
         for gate in state.gates.values():
             door.say(f"  {answering(gate)}")

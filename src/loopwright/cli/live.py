@@ -13,6 +13,7 @@ from rich.live import Live as Area
 from rich.text import Text
 
 from loopwright.app.views.progress import CheckSeen, Line, PassSeen, Progress
+from loopwright.app.views.signs import labelled
 from loopwright.app.views.summary import iterations
 from loopwright.app.views.words import goal, most_passes, passes_text
 from loopwright.cli.cells import duration, money, tokens
@@ -113,7 +114,7 @@ class Live:
     def _pass_lines(self, seen: PassSeen, width: int) -> list[Text]:
         good = seen.done
         sign = ("✓" if good else "·") if self._signs else ("+" if good else "-")
-        text = f"{sign} {seen.path if '.' in seen.path[:-2] else f'pass {seen.number}'}"
+        text = f"{sign} {seen.path if '.' in seen.path[:-2] else f'iteration {seen.number}'}"
         if seen.status != "completed":
             text += f" ({seen.status})"
         lines = [Text(cut(f"{text}: {one_line(seen.learning)}", width), "green" if good else "")]
@@ -125,7 +126,7 @@ class Live:
         sign = (
             ("✓" if check.verdict == "pass" else "✗") if self._signs else check.verdict[0].upper()
         )
-        text = f"    {sign} {one_line(check.label)}: {check.verdict}"
+        text = f"    {sign} {one_line(labelled(check.label, check.verdict))}"
         lines = [Text(cut(text, width), _STYLE.get(check.verdict, "red"))]
         if check.verdict != "pass":
             tail = last_lines(check.evidence, EVIDENCE_LINES)
@@ -156,7 +157,7 @@ class Live:
         state = progress.state
         lines = [Text(cut(one_line(goal(state)), width), "bold")]
         made, most = iterations(state), most_passes(state)
-        label = f"pass {made}/{most}" if most else f"pass {made}"
+        label = f"iteration {made}/{most}" if most else f"iteration {made}"
         activity = f"  {one_line(progress.activity)}" if progress.activity else ""
         if most:
             lines.append(Text(cut(f"{self._bar(made, most, width)} {label}{activity}", width)))

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from loopwright.app.views.signs import without_signs
 from loopwright.cli.completing import complete_runs
 from loopwright.cli.door import Door
 from loopwright.cli.sources import source
@@ -42,9 +43,13 @@ def logs(ctx: click.Context, /, *, run: str, follow: bool) -> None:
 
 
 def _put(door: Door, entry: "dict[str, JsonValue]") -> None:
-    rule = "──" if door.has_signs(sys.stdout) else "--"
+    signs = door.has_signs(sys.stdout)
+    rule = "──" if signs else "--"
     place = f"{one_line(str(entry['path']))} " if entry["path"] else ""
-    title = f"{rule} {place}{one_line(str(entry['title']))} {rule}"
+    words = str(entry["title"])
+    if entry["kind"] == "end" and not signs:
+        words = without_signs(words)
+    title = f"{rule} {place}{one_line(words)} {rule}"
     door.put(door.painted(title, "bold", sys.stdout))
     text = cleaned(str(entry["text"])).strip("\n")
     if text:

@@ -7,7 +7,7 @@ paused · 130 and 143 signals.
 import sys
 from typing import TYPE_CHECKING
 
-from loopwright.cli.door import Door
+from loopwright.cli.door import Door, Tone
 from loopwright.cli.texts import cleaned
 
 if TYPE_CHECKING:
@@ -26,6 +26,8 @@ EXIT = {
 }
 _WORST_FIRST = (3, 4, 5)
 _ENDED_BADLY = ("failed", "exhausted")
+_OPEN = ("running", "waiting", "paused")
+_TONES: "dict[str, Tone]" = {"completed": "good", "failed": "bad", "exhausted": "warn"}
 
 
 def exit_code(summary: "dict[str, JsonValue]", other: "Mapping[str, int] | None" = None) -> int:
@@ -49,3 +51,11 @@ def put_result(door: Door, summary: "dict[str, JsonValue]") -> None:
     if output.strip():
         sys.stdout.write(output if output.endswith("\n") else f"{output}\n")
         sys.stdout.flush()
+
+
+def say_final_line(door: Door, run: str, line: str, status: str, *, several: bool = False) -> None:
+    """Print the final line of a run, and where to read more about one that has ended."""
+    door.say(f"{run}: {line}" if several else line, tone=_TONES.get(status, "plain"))
+    if not several and status not in _OPEN:
+        server = f" --server {door.remote.url}" if door.remote is not None else ""
+        door.say(f"  loopwright show {run}{server}", tone="dim")

@@ -1,13 +1,15 @@
 """What a prompt works with: the runs of this home, and those that are shown as they go on."""
 
 import asyncio
+import sys
 from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
 from loopwright.app.service import Start
+from loopwright.app.views.final_line import final_line
 from loopwright.app.views.progress import Progress
-from loopwright.app.views.words import answering, headline
+from loopwright.app.views.words import answering
 from loopwright.app.wiring import Local
 from loopwright.cli.door import Door, Tone
 from loopwright.cli.texts import last_lines, one_line
@@ -69,15 +71,18 @@ class Shown:
         if line.strip():
             self._door.say(f"{short(self.run)}  | {one_line(line)}", tone="dim")
 
+    def _line(self) -> str:
+        return final_line(self.progress.state, signs=self._door.has_signs(sys.stderr))
+
     def _tell(self, status: str) -> None:
         state = self.progress.state
         if status == "waiting":
-            self._door.say(f"{short(self.run)}  {headline(state)}", tone="warn")
+            self._door.say(f"{short(self.run)}  {self._line()}", tone="warn")
             for gate in state.gates.values():
                 self._door.say(f"{short(self.run)}    {answering(gate)}")
         elif status not in ("running", "paused"):
             self._flush()
-            self._door.say(f"{self.run}: {headline(state)}", tone=_TONES.get(status, "plain"))
+            self._door.say(f"{self.run}: {self._line()}", tone=_TONES.get(status, "plain"))
             output = self._here.service.read_text(state.finished.output) if state.finished else ""
             for line in last_lines(output, OUTPUT_LINES):
                 self._door.put(line)

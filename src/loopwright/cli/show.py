@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from loopwright.app.views.signs import labelled, without_signs
 from loopwright.cli.calls import call_lines, exposed_lines
 from loopwright.cli.cells import STATUS_TONES, bill, status_cell, tokens
 from loopwright.cli.completing import complete_runs
@@ -110,7 +111,7 @@ class _Sheet:
         if detail["left_behind"]:
             cell += " (left behind)"
         self._line(f"{cell}  {one_line(str(detail['name']))}", STATUS_TONES[status])
-        self._line(one_line(str(detail["headline"])), "bold")
+        self._line(self._headline(str(detail["headline"])), "bold")
         self._line("")
         self._fields(detail)
         self._graph(detail["graph"])
@@ -120,6 +121,9 @@ class _Sheet:
         self._line("")
         for command in _list(detail["next"]):
             self._line(f"  {self._as_asked(str(command))}", "dim")
+
+    def _headline(self, line: str) -> str:
+        return one_line(line if self._signs else without_signs(line))
 
     def _as_asked(self, command: str) -> str:
         """A command for the server that was asked, where one was."""
@@ -178,7 +182,8 @@ class _Sheet:
     def _check(self, check: "dict[str, JsonValue]") -> None:
         verdict = str(check["verdict"])
         tone: Tone = "good" if verdict == "pass" else "warn"
-        self._line(f"     {one_line(str(check['check']))}: {verdict}", tone)
+        words = labelled(one_line(str(check["check"])), verdict)
+        self._line(f"     {words}", tone)
         if verdict != "pass":
             for line in last_lines(str(check["evidence"]), EVIDENCE_LINES):
                 self._line(f"       {one_line(line)}", "dim")

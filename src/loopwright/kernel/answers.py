@@ -94,6 +94,8 @@ def effect_answered(state: State, fact: _Answer) -> None:
         return
     state.lost.pop(fact.effect, None)
     state.timers.pop(fact.effect, None)
+    if isinstance(fact, EffectDone) and fact.snapshot is not None:
+        state.snapshot = fact.snapshot
     if pending.gates:
         state.stale.update((name, gate) for name, gate in pending.gates.items() if gate.open)
     if isinstance(pending.call, CALLED):

@@ -323,9 +323,13 @@ def _check_verdict(state: State, fact: CheckVerdict) -> None:
     owner = state.owners[fact.path]
     assert isinstance(owner, PassOwner)
     owner.verdicts[fact.index] = fact.verdict
+    code = owner.check_answer.code if owner.check_answer is not None else None
+    by = owner.gate.by if owner.gate is not None else fact.by
     owner.notes.append(
-        CheckNote(index=fact.index, check=fact.check, verdict=fact.verdict, evidence=fact.evidence)
+        CheckNote(fact.index, fact.check, fact.verdict, fact.evidence, code=code, by=by)
     )
+    if owner.parent.call is None and owner.parent.owner.parent is state.root.body:
+        state.judged = owner.notes
     owner.check_answer = None
     owner.check_tries = 0
     if owner.gate is not None:  # its decision is this verdict; another check asks anew

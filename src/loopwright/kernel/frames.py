@@ -146,13 +146,15 @@ class ToolSaid(msgspec.Struct, frozen=True, gc=False):
 
 class Entry(msgspec.Struct, frozen=True, gc=False):
     """One entry of a conversation: a text of a user, a turn of the model (its record, as JSON),
-    the results of its calls, or a summary of what stood here before. `by` is who wrote a message.
+    the results of its calls, or a summary of what stood here before. `by` is who wrote a message,
+    `told` whether that is a person who steers the run.
     """
 
     kind: Literal["user", "model", "tools", "summary"]
     text: Text = ""
     said: tuple[ToolSaid, ...] = ()
     by: str = ""
+    told: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -285,6 +287,8 @@ class CheckNote(msgspec.Struct, eq=False, gc=False):
     check: str
     verdict: Verdict
     evidence: Text
+    code: int | None = None  # the exit code of its program
+    by: str = ""  # the person or the agent that gave the verdict
 
 
 SINGLE = (LeafBody, CycleBody)

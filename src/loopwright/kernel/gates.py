@@ -87,7 +87,7 @@ def _asked_before(owner: Owner, about: About) -> int:
 
 def _default_message(owner: Owner, about: About) -> str:
     if about == "cap":
-        return "The loop has made all its passes and its check has not passed. Accept the result?"
+        return "The iteration limit is reached and the checks have not passed. Accept the result?"
     if about == "blocked":
         return "Blocked: it says so itself. Try again with a note, go on all the same, or end it?"
     if about == "pass" and isinstance(owner, PassOwner) and _is_stuck(owner):
@@ -97,7 +97,7 @@ def _default_message(owner: Owner, about: About) -> str:
             "Go on with a note, accept the result as it is, or end it?"
         )
     if about == "pass":
-        return f"Iteration {owner.iteration} is finished. Accept its result?"
+        return f"Review iteration {owner.iteration}. Accept?"
     return "Go on?"
 
 

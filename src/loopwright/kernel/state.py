@@ -21,10 +21,12 @@ from loopwright.kernel.facts import (
     RunFinished,
     RunReopened,
     RunStarted,
+    Snapshot,
     Usage,
 )
 from loopwright.kernel.frames import (
     Body,
+    CheckNote,
     CycleBody,
     GateState,
     KeptLoop,
@@ -133,6 +135,8 @@ class State:
     usage: Usage = field(default_factory=Usage)
     ignored: int = 0
     now: int = 0
+    judged: list[CheckNote] = field(default_factory=list)  # of the newest iteration of a step
+    snapshot: Snapshot | None = None  # the newest one of the workspace
     mail: Mail = field(default_factory=Mail)
     directory: Directory | None = None  # of the plan's steps, made when a message needs it
     has_budget: bool = False  # whether any place of the plan limits money or tokens

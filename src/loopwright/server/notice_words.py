@@ -14,10 +14,11 @@ from loopwright.app.dialects import OF_LOOPS
 from loopwright.app.leaving import REASON as TORN_DOWN
 from loopwright.app.loops import LoopStory, Told, is_loop
 from loopwright.app.service import Service
+from loopwright.app.views.final_line import final_line_at
 from loopwright.app.views.stage_moves import ENDS, StageMoves
 from loopwright.kernel.facts import GateOpened, RunFinished, RunStarted
 from loopwright.model.record import JsonValue
-from loopwright.ports import Numbered
+from loopwright.ports import EventLog, Numbered
 from loopwright.server import words
 from loopwright.server.notices import Level, Notice, notice_id
 
@@ -80,7 +81,7 @@ class _Following:
         elif head.dialect == OF_LOOPS:
             self._say = _Roles(head.name, StageMoves(service.plan(first)))
         else:
-            self._say = _Plain(head.name)
+            self._say = _Plain(head.name, service.log, run)
 
     def carry_on(self) -> Iterator[Notice]:
         while facts := self._log.read(self.run, after=self.seen, limit=AT_ONCE):
@@ -164,15 +165,17 @@ class _Roles:
 class _Plain:
     """Any other run: what waits for a person, and its end."""
 
-    def __init__(self, name: str) -> None:
-        self._name = name
+    def __init__(self, name: str, log: EventLog, run: str) -> None:
+        self._name, self._log, self._run = name, log, run
 
     def __call__(self, numbered: Numbered) -> Iterator[Words]:
         fact = numbered.fact
         if isinstance(fact, GateOpened):
             yield _asked("gate.opened", f"{self._name} waits for you: {fact.message}", fact)
         elif isinstance(fact, RunFinished):
-            yield _ended(f"run.{fact.outcome}", self._name, fact)
+            kind, level, _, about = _ended(f"run.{fact.outcome}", self._name, fact)
+            line = final_line_at(self._log, self._run, numbered.seq, details=True)
+            yield kind, level, f"{self._name}: {line}", {**about, "summary": line}
 
 
 def _asked(kind: str, title: str, fact: GateOpened) -> Words:

@@ -27,7 +27,8 @@ def slack_text(message: Message, name: str, link: str | None) -> bytes:
     if message["type"] == "gate.opened":
         text = f"{where} waits for a person at {data['path']}: `loopwright show {data['run']}`"
     else:
-        text = f"{where} has ended: {data['outcome']} ({data['reason']})"
+        ended = data.get("summary") or f"has ended: {data['outcome']} ({data['reason']})"
+        text = f"{where} {ended}"
     told = _plain(text) + (f"\nDecide: {link}" if link else "")
     return msgspec.json.encode({"text": told})
 

@@ -100,6 +100,7 @@ class RunSummary(msgspec.Struct):
 
     run: str
     status: Status
+    summary: str  # the final line: outcome, iterations, time, cost, changed files, checks
     reason: str
     output: str
     result: JsonValue

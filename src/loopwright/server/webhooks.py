@@ -17,11 +17,12 @@ import msgspec
 from loopwright.app.access import Access
 from loopwright.app.moments import timestamp
 from loopwright.app.signing import new_secret, sign
+from loopwright.app.views.final_line import final_line_at
 from loopwright.app.views.wire import fact_on_wire
 from loopwright.errors import LoopwrightError, NotFound, StorageError
 from loopwright.kernel.facts import GateOpened, RunFinished
 from loopwright.model.record import JsonValue
-from loopwright.ports import Card, Cards, Clock, EventLog
+from loopwright.ports import Card, Cards, Clock, EventLog, Numbered
 from loopwright.server.enduring import Enduring
 from loopwright.server.lanes import Lanes, aside
 from loopwright.server.outgoing import Resolve, Target, check_url, resolve
@@ -34,6 +35,7 @@ TRIES_S = (0, 5, 300, 1_800, 7_200, 18_000, 36_000, 50_400, 72_000, 86_400)
 LOOK_S = 0.5
 AT_ONCE = 20
 GONE = 410
+_THIN = ("run", "seq", "path", "gate", "outcome", "reason", "summary")
 
 Send = Callable[[Target, dict[str, str], bytes], int]
 """Sends a body to a target; answers with the status, raises OSError when nobody answers."""
@@ -184,7 +186,7 @@ class Webhooks:
         for one in facts:
             if not isinstance(one.fact, GateOpened | RunFinished):
                 continue
-            told = fact_on_wire(run, one)
+            told = {**fact_on_wire(run, one), "summary": self._summary(run, one)}
             kinds = {told["kind"], *_also(one.fact)}
             for hook in hooks:
                 if kinds.intersection(hook.kinds) and one.fact.at >= hook.created_at:
@@ -197,10 +199,19 @@ class Webhooks:
             puts.append((Card(kind=SEEN, key=run, body=str(facts[-1].seq).encode()), None))
         return made
 
+    def _summary(self, run: str, one: Numbered) -> str | None:
+        """The final line of a run that has ended."""
+        if not isinstance(one.fact, RunFinished):
+            return None
+        try:
+            return final_line_at(self._log, run, one.seq)
+        except LoopwrightError:  # what is damaged is still reported as ended
+            return None
+
     def _delivery(self, hook: Hook, run: str, seq: int, told: Mapping[str, object]) -> Card:
         """Thin: what happened and where to read it, never what an agent said."""
         name = hashlib.sha256(f"{hook.id}/{run}/{seq}".encode()).hexdigest()[:32]
-        data = {key: told.get(key) for key in ("run", "seq", "path", "gate", "outcome", "reason")}
+        data = {key: told.get(key) for key in _THIN}
         body = {"type": told["kind"], "timestamp": told["at"], "data": data}
         delivery = Delivery(id=f"msg_{name}", hook=hook.id, body=msgspec.json.encode(body).decode())
         return Card(

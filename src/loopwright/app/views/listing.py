@@ -6,10 +6,11 @@ from loopwright.app.moments import timestamp
 from loopwright.app.service import Service
 from loopwright.app.views.asked import asked_call
 from loopwright.app.views.exposing import exposure
+from loopwright.app.views.final_line import final_line
 from loopwright.app.views.pictures import Picture
 from loopwright.app.views.progress import PassSeen
 from loopwright.app.views.summary import iterations, summary
-from loopwright.app.views.words import goal, headline, most_passes, next_commands
+from loopwright.app.views.words import goal, most_passes, next_commands
 from loopwright.errors import StorageError
 from loopwright.kernel.facts import GateAnswered, Usage
 from loopwright.kernel.state import State
@@ -124,7 +125,7 @@ def detail(service: Service, picture: Picture) -> dict[str, JsonValue]:
         **summary(state, service.read_text),
         "forked": {"run": forked.parent, "at": forked.place} if forked else None,
         "name": row.headline.name,
-        "headline": headline(state, left_behind=is_left_behind(service.log, row)),
+        "headline": final_line(state, left_behind=is_left_behind(service.log, row)),
         "goal": goal(state),
         "max": most_passes(state),
         "passes": [_pass_item(seen) for seen in picture.passes],

@@ -4,9 +4,10 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from loopwright.app.views.correspondence import written
+from loopwright.app.views.final_line import final_line
 from loopwright.app.views.summary import ReadText
 from loopwright.app.views.turns import compressed_words, is_turn
-from loopwright.app.views.words import check_label, decided, headline, seen_output
+from loopwright.app.views.words import check_result, decided, seen_output
 from loopwright.kernel.calls import AgentCall, CommandCall, ModelCall, ToolCall
 from loopwright.kernel.facts import (
     AnyFact,
@@ -67,7 +68,7 @@ class Logbook:
         apply(self._state, fact)
         self._state.agenda.clear()
         if isinstance(fact, RunFinished):
-            said = ("end", headline(self._state), fact.error.detail if fact.error else "")
+            said = ("end", final_line(self._state), fact.error.detail if fact.error else "")
         if said is None:
             return None
         kind, title, text = said
@@ -90,8 +91,7 @@ class Logbook:
             case CheckVerdict() if is_turn(self._state, fact.path):
                 return None
             case CheckVerdict():
-                label = check_label(self._state, fact.path, fact.index, fact.check)
-                return "check", f"{label}: {fact.verdict}", self._read(fact.evidence)
+                return "check", check_result(self._state, fact), self._read(fact.evidence)
             case HistoryCompressed():
                 return "message", "conversation", compressed_words(fact)
             case GateOpened():

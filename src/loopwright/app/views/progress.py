@@ -8,12 +8,13 @@ from dataclasses import dataclass, field
 
 from loopwright.app.views.changes import change_words
 from loopwright.app.views.correspondence import written
+from loopwright.app.views.final_line import final_line
 from loopwright.app.views.summary import ReadText, current_loop
 from loopwright.app.views.turns import compressed_words, is_turn, turn_words
 from loopwright.app.views.words import (
     check_label,
+    check_result,
     decided,
-    headline,
     passes_text,
     seen_output,
 )
@@ -142,9 +143,8 @@ class Progress:
         if seen is not None:
             seen.checks.append(CheckSeen(label, fact.verdict, evidence))
         place = self._pass_label(fact.path, fact.iteration)
-        return Line(
-            f"{place}: {label}: {fact.verdict}", good=fact.verdict == "pass", detail=evidence
-        )
+        words = check_result(self.state, fact)
+        return Line(f"{place}: {words}", good=fact.verdict == "pass", detail=evidence)
 
     def _answered(self, fact: EffectDone | EffectFailed) -> Line | None:
         what = self._calls.pop(fact.effect, "")
@@ -201,7 +201,7 @@ class Progress:
                 self.asked[fact.gate] = fact
                 words = self._blocked(fact) if fact.about == "blocked" else ""
                 detail = f"{words}\n{fact.gate}" if words else fact.gate
-                return Line(f"waits for a person: {fact.message}", detail=detail)
+                return Line(f"waiting for a decision: {fact.message}", detail=detail)
             case GateAnswered():
                 return Line(f"answered{_by(fact.by)}: {decided(fact)}", detail=fact.text)
             case _:
@@ -244,7 +244,7 @@ class Progress:
             case CancelRequested():
                 return Line(f"is being stopped: {fact.reason}")
             case RunFinished():
-                return Line(headline(self.state), fact.outcome == "completed")
+                return Line(final_line(self.state), fact.outcome == "completed")
             case _:
                 return self._message(fact)
 
@@ -302,7 +302,7 @@ class Progress:
         if not self._has_steps and loop is not None and path.startswith(f"{loop.owner.inside}."):
             done = passes_text(self.state)
             most = done.partition("/")[2]
-            return f"pass {iteration}{f'/{most}' if most else ''}"
+            return f"iteration {iteration}{f'/{most}' if most else ''}"
         return path
 
 

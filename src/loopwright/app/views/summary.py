@@ -5,12 +5,14 @@ from collections.abc import Callable
 import msgspec
 
 from loopwright.app.views.asked import gate_view
+from loopwright.app.views.final_line import final_line
+from loopwright.app.views.iterations import current_loop as current_loop
+from loopwright.app.views.iterations import iterations as iterations
 from loopwright.kernel.facts import Failure
 from loopwright.kernel.frames import Owner, RepeatBody, Result, StepOwner
 from loopwright.kernel.scopes import hidden_word
 from loopwright.kernel.signal import without_signal
 from loopwright.kernel.state import State, enclosing_pass
-from loopwright.model.plan import only_repeat
 from loopwright.model.record import JsonValue, Text
 from loopwright.runtime.headline import status_of
 
@@ -26,6 +28,7 @@ def summary(state: State, read: ReadText) -> dict[str, JsonValue]:
     return {
         "run": state.run,
         "status": status_of(state),
+        "summary": final_line(state),
         "reason": finished.reason if finished else _waiting_reason(state),
         "output": read(finished.output) if finished else _last_output(state, read),
         "result": _json(finished.result if finished else None, read),
@@ -40,28 +43,6 @@ def summary(state: State, read: ReadText) -> dict[str, JsonValue]:
         "gates": [gate_view(gate, read) for gate in state.gates.values()],
         "error": _error(finished.error if finished else None),
     }
-
-
-def iterations(state: State) -> int:
-    """Passes of the outermost loop when there is exactly one; else of all loops that ended."""
-    loop = only_repeat(state.plan)
-    total = 0
-    for step in state.plan.steps:
-        ended = state.root.body.results.get(step.id) if state.started else None
-        owner = state.root.body.active.get(step.id) if state.started else None
-        if ended is not None:
-            total += ended.iterations
-        elif owner is not None and isinstance(owner.body, RepeatBody):
-            total += owner.body.finished + len(owner.body.active)
-    return total if loop is not None or total else 0
-
-
-def current_loop(state: State) -> RepeatBody | None:
-    """The loop that is under way at the top of the run, for a headline."""
-    for owner in state.root.body.active.values() if state.started else ():
-        if isinstance(owner.body, RepeatBody):
-            return owner.body
-    return None
 
 
 def _step(state: State, name: str, read: ReadText) -> dict[str, JsonValue]:

@@ -1,0 +1,230 @@
+"""One line about a run, in the same format for every outcome and interface:
+
+✓ Completed in 3 iterations · 20 s · $0.89 · 3 files changed (+12 −4) · pytest -q passed
+
+A part that is not known is left out. A cost that is not known is shown as unknown.
+"""
+
+from loopwright.app.views.check_words import check_phrase
+from loopwright.app.views.iterations import iterations, most_passes
+from loopwright.app.views.signs import SIGNS, without_signs
+from loopwright.errors import StorageError
+from loopwright.kernel.facts import RunFinished, RunStarted, Usage
+from loopwright.kernel.fold import fold
+from loopwright.kernel.frames import CheckNote
+from loopwright.kernel.state import State
+from loopwright.model.actions import Repeat
+from loopwright.model.checks import leaves
+from loopwright.ports import EventLog
+from loopwright.runtime.headline import status_of
+from loopwright.runtime.senses import stored_plan
+
+REASON_CHARS = 120
+MOST_CHECKS = 3
+_LIMITS = {
+    "budget": "Stopped by the budget",
+    "home_budget": "Stopped by the budget of all runs",
+    "deadline": "Stopped by the time limit",
+    "stalled": "Stopped without further changes",
+}
+_FAILED = {"check_broken": "the check could not run"}
+
+
+def final_line(
+    state: State, *, signs: bool = True, left_behind: bool = False, details: bool = True
+) -> str:
+    """Describe a run in one line. `left_behind` marks a run that no process drives; without
+    `details` the text of an error is left out, which may repeat what an agent printed.
+    """
+    status = status_of(state)
+    what = _interrupted(state) if left_behind else _outcome(state, status, details=details)
+    parts = [what, _elapsed(state), cost(state.usage), _changes(state)]
+    if status != "running":
+        parts += _checks(state, status)
+    text = " · ".join(part for part in parts if part)
+    line = f"{SIGNS[status]} {text}"
+    return line if signs else without_signs(line)
+
+
+def final_line_at(log: EventLog, run: str, seq: int, *, details: bool = False) -> str:
+    """The line of a run as it was after an event."""
+    facts = [one.fact for one in log.read(run, limit=seq)]
+    first = facts[0] if facts else None
+    if not isinstance(first, RunStarted):
+        raise StorageError(f"the log of {run} has no beginning", code="damaged")
+    return final_line(fold(stored_plan(log.blob, first.plan), facts), details=details)
+
+
+# -- what happened ---------------------------------------------------------------------------------
+
+
+def _outcome(state: State, status: str, *, details: bool) -> str:
+    finished = state.finished
+    if finished is None:
+        return _unfinished(state, status)
+    if status == "completed":
+        return _completed(state)
+    if status == "exhausted":
+        return _exhausted(state, finished)
+    if status == "failed":
+        return _failed(state, finished, details=details)
+    by = state.cancel.by if state.cancel is not None else ""
+    words = f"Stopped{f' by {by}' if by else ''}{_place(state)}"
+    return words if finished.reason == "stopped" else f"{words}: {_short(finished.reason)}"
+
+
+def _unfinished(state: State, status: str) -> str:
+    place = _place(state)
+    if status == "waiting":
+        count = len(state.gates)
+        return f"Waiting for {'a decision' if count == 1 else f'{count} decisions'}{place}"
+    if status == "paused":
+        return f"Paused{place}"
+    return f"Running{place.replace(' in ', ' ', 1)}"
+
+
+def _interrupted(state: State) -> str:
+    return f"Interrupted{_place(state)}"
+
+
+def _completed(state: State) -> str:
+    loop, made = _loop(state), iterations(state)
+    if loop is None:
+        return f"Completed{_steps(state)}"
+    if loop.each is not None:
+        return f"Completed {_count(made, 'item')}"
+    return f"Completed in {_count(made, 'iteration')}" if made else "Completed without an iteration"
+
+
+def _exhausted(state: State, finished: RunFinished) -> str:
+    if finished.reason == "max_iterations" and _loop(state) is not None:
+        return f"Stopped at {_limit(state)}"
+    words = _LIMITS.get(finished.reason, f"Stopped by a limit ({finished.reason})")
+    return f"{words}{_place(state)}"
+
+
+def _failed(state: State, finished: RunFinished, *, details: bool) -> str:
+    if finished.reason == "max_iterations" and _loop(state) is not None:
+        return f"Failed at {_limit(state)}"
+    error = finished.error
+    why = _FAILED.get(finished.reason, "")
+    if finished.reason == "rejected":
+        by = next((one.by for one in state.judged if one.verdict == "rejected"), "")
+        why = f"rejected by {by or 'a person'}"
+        said = error.detail if error is not None and details else ""
+        why += "" if not said or said.startswith("rejected by a person") else f": {_short(said)}"
+    elif error is not None and details and error.detail:
+        why = f"{why}: {_short(error.detail)}" if why else _short(error.detail)
+    elif error is not None and not why:
+        why = error.type.replace("_", " ")
+    return f"Failed{_place(state)}{f': {why}' if why else ''}"
+
+
+def _limit(state: State) -> str:
+    return f"the limit of {_count(most_passes(state) or iterations(state), 'iteration')}"
+
+
+def _loop(state: State) -> Repeat | None:
+    """The loop of a run that is nothing but one loop."""
+    steps = state.plan.steps
+    action = steps[0].action if len(steps) == 1 else None
+    return action if isinstance(action, Repeat) else None
+
+
+def _place(state: State) -> str:
+    """` in iteration 3 of 5`; for a graph, how many of its steps have ended."""
+    loop, made = _loop(state), iterations(state)
+    if loop is None:
+        steps = _steps(state)
+        return f" after{steps}" if steps and state.finished else steps and f" in{steps}"
+    if loop.each is not None:
+        return f" after {_count(made, 'item')}" if made else ""
+    most = most_passes(state)
+    return f" in iteration {made}{f' of {most}' if most else ''}" if made else ""
+
+
+def _steps(state: State) -> str:
+    """` 5 of 6 steps`, or nothing for a run of one step."""
+    total = len(state.plan.steps)
+    if total < 2 or not state.started:
+        return ""
+    done = sum(one.status == "completed" for one in state.root.body.results.values())
+    if state.finished and state.finished.outcome == "completed" and done == total:
+        return f" {total} steps"
+    return f" {done} of {total} steps"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
+def _short(text: str) -> str:
+    lines = [" ".join(line.split()) for line in text.splitlines() if line.strip()]
+    first = lines[0] if lines else ""
+    return first if len(first) <= REASON_CHARS else f"{first[: REASON_CHARS - 1].rstrip()}…"
+
+
+# -- figures ---------------------------------------------------------------------------------------
+
+
+def _elapsed(state: State) -> str:
+    if state.started is None:
+        return ""
+    end = state.finished.at if state.finished is not None else state.now
+    return elapsed(end - state.started.at)
+
+
+def elapsed(ms: int) -> str:
+    """A length of time: `0.4 s`, `20 s`, `5 min 20 s`, `2 h 5 min`."""
+    seconds = max(0, ms) / 1_000
+    if seconds < 9.95:
+        return f"{seconds:.1f} s"
+    total = round(seconds)
+    if total < 60:
+        return f"{total} s"
+    minutes, rest = divmod(total, 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours < 48 else f"{hours // 24} d {hours % 24} h"
+
+
+def cost(usage: Usage) -> str:
+    """What was spent: `$0.89`, `$0.40 + unknown` or `cost unknown`; nothing for no usage."""
+    spent = f"${usage.usd:.2f}" if usage.usd >= 0.1 or not usage.usd else f"${usage.usd:.4f}"
+    if usage.unpriced:
+        return f"{spent} + unknown" if usage.usd else "cost unknown"
+    used = usage.usd or usage.input_tokens or usage.output_tokens
+    return spent if used else ""
+
+
+def _changes(state: State) -> str:
+    """The files that differ between the first and the newest snapshot of the workspace."""
+    if state.snapshot is None:
+        return ""
+    total = state.snapshot.total
+    if not total.files:
+        return "no files changed"
+    return (
+        f"{_count(total.files, 'file')} changed (+{total.insertions:,} \N{MINUS SIGN}"
+        f"{total.deletions:,})"
+    )
+
+
+def _checks(state: State, status: str) -> list[str]:
+    """The newest verdicts: of a completed run those that passed, else those that did not."""
+    loop = _loop(state)
+    if loop is None:
+        return []
+    judged = [one for one in state.judged if one.verdict != "rejected"]  # the outcome says so
+    notes = [one for one in judged if (one.verdict == "pass") == (status == "completed")] or judged
+    found = leaves(loop.until)
+    phrases = dict.fromkeys(_phrase(found, note) for note in notes)
+    shown = list(phrases)[:MOST_CHECKS]
+    more = len(phrases) - len(shown)
+    return [*shown, f"{more} more check{'' if more == 1 else 's'}"] if more else shown
+
+
+def _phrase(found: tuple[object, ...], note: CheckNote) -> str:
+    leaf = found[note.index] if note.index < len(found) and note.check != "person" else None
+    return check_phrase(leaf, note.check, note.verdict, code=note.code, by=note.by)
