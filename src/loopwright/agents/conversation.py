@@ -128,7 +128,8 @@ def _messages(entry: Entry, senses: Senses, *, earlier: bool) -> Iterator[AnyMes
     match entry.kind:
         case "user":
             text = senses.read(entry.text)
-            yield UserMessage(text=said_by(entry.by, text) if entry.by else text)
+            words = said_by(entry.by, text, told=entry.told) if entry.by else text
+            yield UserMessage(text=words)
         case "summary":
             yield UserMessage(text=f"{BEFORE}\n\n{senses.read(entry.text)}")
         case "model":
@@ -176,7 +177,7 @@ def _told(message: AnyMessage) -> str:
 def _run_tools(state: State, schema: dict[str, JsonValue] | None) -> Iterator[ToolSpec]:
     if schema is not None:
         yield submit_tool(schema)
-    if state.mail.active:
+    if state.plan.coordinator is not None:
         yield SEND
 
 

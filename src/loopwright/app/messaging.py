@@ -1,25 +1,61 @@
-"""Writing to a step of a run that is under way, for people and for programs outside it."""
+"""Messages to a run that has not ended, from people and from programs outside it."""
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import NamedTuple
 
 from loopwright.app.auditing import audit_rows
 from loopwright.app.service import CAS_TRIES, Service, row_ended
 from loopwright.errors import Conflict, LoopwrightError, VersionConflict
-from loopwright.kernel.addresses import Refusal, resolve_address
+from loopwright.kernel.addresses import Over, Refusal, directory, locate, resolve_address
 from loopwright.kernel.facts import MessageSent
-from loopwright.kernel.mail import COORDINATOR, PERSON
+from loopwright.kernel.mail import ANY_AGENT, COORDINATOR, PERSON
 from loopwright.kernel.masking import mask_tokens
+from loopwright.kernel.reasons import Intent
+from loopwright.kernel.reopening import REOPENED
 from loopwright.kernel.tools import MAX_TEXT_BYTES
 from loopwright.ports import Append
 from loopwright.runtime.senses import stored_text
 
 
-async def send_message(service: Service, run: str, to: str, text: str, *, by: str = "") -> str:
+class Sent(NamedTuple):
+    """A message that was recorded."""
+
+    run: str
+    message: str
+    to: str
+
+
+async def tell(service: Service, run: str, text: str, *, to: str = "", by: str = "") -> Sent:
+    """Record a message for an agent of a run: for the next call of any agent, unless a step is
+    named. Where a coordinator reads what people write, it gets the message.
+    """
+    run = service.find(run)
+    state = service.state(run)
+    if state.finished is not None:
+        raise _ended(service, run)
+    address = to or (COORDINATOR if state.plan.coordinator is not None else ANY_AGENT)
+    if address == ANY_AGENT and "agent" not in directory(state).kinds.values():
+        raise LoopwrightError(f"{run} has no agent that reads messages", code="not-an-agent")
+    name = await send_message(service, run, address, text, by=by, intent="tell")
+    return Sent(run, name, address)
+
+
+def _ended(service: Service, run: str) -> Conflict:
+    status = service.log.row(run).headline.status
+    hint = "start a new run"
+    if status in REOPENED:
+        hint = f"`loopwright resume {run}` continues it; send the message while it runs"
+    return Conflict(f"{run} has ended ({status}) and reads no messages", code="ended", hint=hint)
+
+
+async def send_message(
+    service: Service, run: str, to: str, text: str, *, by: str = "", intent: Intent = "info"
+) -> str:
     """Write to a step, or to the coordinator; answers the id of the message.
 
-    An address that means nobody, or more than one, is refused and nothing is written. What becomes
-    of the message later is told by the facts.
+    An address that names no step, or more than one, is refused and nothing is written. The events
+    of the run say what becomes of the message.
     """
     if not text.strip() or len(text.encode(errors="replace")) > MAX_TEXT_BYTES:
         hint = f"a message has 1 to {MAX_TEXT_BYTES:,} bytes"
@@ -28,11 +64,14 @@ async def send_message(service: Service, run: str, to: str, text: str, *, by: st
     for _ in range(CAS_TRIES):
         version = service.log.version(run)
         state = service.state(run)
-        if to != COORDINATOR:
+        if to not in (COORDINATOR, ANY_AGENT):
             found = resolve_address(state, to)
             if isinstance(found, Refusal):
                 hint = f"there are: {', '.join(found.known)}" if found.known else ""
                 raise LoopwrightError(found.detail, code=found.reason, hint=hint)
+            if intent == "tell" and isinstance(over := locate(state, found), Over):
+                detail = f"{found} has ended ({over.status}) and is not called again"
+                raise Conflict(detail, code="target-terminal")
         fact = MessageSent(
             at=service.clock.now_ms(),
             path="",
@@ -40,6 +79,7 @@ async def send_message(service: Service, run: str, to: str, text: str, *, by: st
             text=kept,
             sender=by or PERSON,
             message=f"m{state.mail.sent + 1}",
+            intent=intent,
         )
         try:
             await service.log.append(_addition(service, run, fact, version, blobs))
@@ -57,7 +97,7 @@ def _addition(
     """The append of a message; what lists show of the run stays."""
     row = service.log.row(run)
     if row_ended(row):
-        raise Conflict(f"{run} has ended", code="ended")
+        raise _ended(service, run)
     headline = replace(row.headline, updated_at=fact.at)
     return Append(
         run=run,

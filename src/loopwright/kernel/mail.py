@@ -16,6 +16,8 @@ from loopwright.model.record import Text
 COORDINATOR = "coordinator"
 """The address of the coordinator, and how it signs."""
 PERSON = "person"
+ANY_AGENT = "*"
+"""The address of whichever agent of the run reads next."""
 
 
 class Message(msgspec.Struct, frozen=True):

@@ -31,7 +31,7 @@ from loopwright.kernel.facts import (
     StepStarted,
 )
 from loopwright.kernel.frames import CycleBody, Entry, LeafBody, Owner, PassOwner, Result
-from loopwright.kernel.mail import COORDINATOR, Message, Notice, Said, Undeliverable
+from loopwright.kernel.mail import ANY_AGENT, COORDINATOR, Message, Notice, Said, Undeliverable
 from loopwright.kernel.reasons import DropReason
 from loopwright.kernel.state import State
 from loopwright.model.ids import logical_path
@@ -59,6 +59,8 @@ def message_sent(state: State, fact: MessageSent) -> None:
     )
     if fact.to == COORDINATOR:
         _to_coordinator(state, message)
+    elif fact.to == ANY_AGENT:
+        _to_any_agent(state, message)
     elif fact.intent != "reply":  # a person who is answered reads the facts
         _to_step(state, message)
     state.touch(state.root)
@@ -83,6 +85,15 @@ def _to_coordinator(state: State, message: Message) -> None:
         tell(state, Notice("message", step=message.sender, message=message), wakes=True)
 
 
+def _to_any_agent(state: State, message: Message) -> None:
+    """Keep a message for the next agent call of the run, or for an agent that asks meanwhile."""
+    if len(state.mail.inboxes.get(ANY_AGENT, ())) >= MAILBOX_SIZE:
+        refuse(state, message, Refusal("mailbox-full", f"{MAILBOX_SIZE} messages wait"))
+        return
+    state.mail.inboxes.setdefault(ANY_AGENT, []).append(message)
+    state.mail.boxes[message.id] = ANY_AGENT
+
+
 def _to_step(state: State, message: Message) -> None:
     key = resolve_address(state, message.to)
     if isinstance(key, Refusal):
@@ -94,7 +105,7 @@ def _to_step(state: State, message: Message) -> None:
         refuse(state, message, where)
     elif message.intent == "cancel":
         _stop(state, message, where)
-    elif isinstance(where, Over) and not is_wakeable(where):
+    elif isinstance(where, Over) and not _is_called_again(message, where):
         refuse(state, message, _over(key, where))
     elif len(waiting) >= MAILBOX_SIZE:
         refuse(state, message, Refusal("mailbox-full", f"{MAILBOX_SIZE} messages wait for {key}"))
@@ -103,6 +114,13 @@ def _to_step(state: State, message: Message) -> None:
         state.mail.boxes[message.id] = key
         if isinstance(where, Over):
             state.mail.asleep[key] = None
+
+
+def _is_called_again(message: Message, where: Over) -> bool:
+    """Whether an ended step is called again to read a message; a person who steers a run wants
+    other work, and not an answer.
+    """
+    return message.intent != "tell" and is_wakeable(where)
 
 
 def _stop(state: State, message: Message, where: Running | Later | Over) -> None:
@@ -131,11 +149,11 @@ def refuse(state: State, message: Message, why: Refusal) -> None:
 
 def deliver(state: State, owner: Owner, effect: str) -> list[AnyFact]:
     """What waits for a place is handed to a call there; nothing when nothing waits."""
-    if not state.mail.inboxes:
+    inboxes = state.mail.inboxes
+    if not inboxes:
         return []
-    key = logical_path(owner.path)
-    waiting = state.mail.inboxes.get(key)
-    return [] if not waiting else [delivered(state, owner, key, waiting, effect)]
+    keys = (logical_path(owner.path), ANY_AGENT)
+    return [delivered(state, owner, key, inboxes[key], effect) for key in keys if key in inboxes]
 
 
 def delivered(
@@ -176,7 +194,8 @@ def note_letters(reader: Owner, heard: list[Message]) -> None:
     """A conversation keeps what was written to it, like everything else that was said."""
     assert isinstance(reader, PassOwner)
     reader.parent.history += [
-        Entry(kind="user", text=message.text, by=message.sender) for message in heard
+        Entry(kind="user", text=message.text, by=message.sender, told=message.intent == "tell")
+        for message in heard
     ]
 
 
@@ -306,13 +325,18 @@ def _place_ended(state: State, path: str) -> None:
     key = logical_path(path)
     for name in [n for n in mail.inboxes if n == key or n.startswith((f"{key}.", f"{key}["))]:
         where = locate(state, name)
-        if isinstance(where, Over) and is_wakeable(where):
-            mail.asleep[name] = None
-            state.touch(state.root)
-        elif isinstance(where, Over):
-            for message in mail.inboxes.pop(name):
+        if not isinstance(where, Over):
+            continue
+        waiting = mail.inboxes.pop(name)
+        kept = [message for message in waiting if _is_called_again(message, where)]
+        for message in waiting:
+            if message not in kept:
                 del mail.boxes[message.id]
                 refuse(state, message, _over(name, where))
+        if kept:
+            mail.inboxes[name] = kept
+            mail.asleep[name] = None
+            state.touch(state.root)
 
 
 def _call_ended(state: State, fact: EffectDone | EffectFailed) -> None:

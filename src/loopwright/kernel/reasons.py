@@ -5,7 +5,7 @@ from typing import Literal, TypeAlias
 HOME_BUDGET = "home_budget"
 """Why a call is not made: what all runs of one home may use together is used up."""
 
-Intent: TypeAlias = Literal["info", "context_update", "cancel", "reply"]
+Intent: TypeAlias = Literal["info", "context_update", "cancel", "reply", "tell"]
 DropReason: TypeAlias = Literal[
     "unknown-step",  # no step has this id
     "ambiguous",  # a bare name that fits more than one step

@@ -20,7 +20,7 @@ from loopwright.kernel.facts import (
     MessageSent,
 )
 from loopwright.kernel.fold import apply
-from loopwright.kernel.mail import Message, Said
+from loopwright.kernel.mail import ANY_AGENT, Message, Said
 from loopwright.kernel.state import Pending, State
 from loopwright.kernel.tools import Refused, caller_of, use
 from loopwright.model.ids import logical_path
@@ -179,7 +179,7 @@ class Talks:
             if pending is None or one.answer.done():
                 self._waiting.remove(one)
                 self._answer(one, OVER)
-            elif logical_path(pending.owner.path) in state.mail.inboxes:
+            elif {logical_path(pending.owner.path), ANY_AGENT} & state.mail.inboxes.keys():
                 self._waiting.remove(one)
                 self.asked.append(one)
 
