@@ -136,7 +136,7 @@ def _place(state: State) -> str:
     loop, made = _loop(state), iterations(state)
     if loop is None:
         steps = _steps(state)
-        return f" after{steps}" if steps and state.finished else steps and f" in{steps}"
+        return steps and f" after{steps}"
     if loop.each is not None:
         return f" after {_count(made, 'item')}" if made else ""
     most = most_passes(state)
@@ -191,7 +191,8 @@ def elapsed(ms: int) -> str:
 
 def cost(usage: Usage) -> str:
     """What was spent: `$0.89`, `$0.40 + unknown` or `cost unknown`; nothing for no usage."""
-    spent = f"${usage.usd:.2f}" if usage.usd >= 0.1 or not usage.usd else f"${usage.usd:.4f}"
+    cents = usage.usd >= 0.1 or round(usage.usd, 2) == round(usage.usd, 4)
+    spent = f"${usage.usd:.2f}" if cents else f"${usage.usd:.4f}"
     if usage.unpriced:
         return f"{spent} + unknown" if usage.usd else "cost unknown"
     used = usage.usd or usage.input_tokens or usage.output_tokens
