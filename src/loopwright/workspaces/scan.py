@@ -1,5 +1,6 @@
 """Find what changed in a workspace since its index was written, and what is to be left out."""
 
+import errno
 import os
 import re
 import stat
@@ -9,7 +10,7 @@ from dataclasses import dataclass, field
 
 from loopwright.workspaces.git import Git
 
-_UNREADABLE = re.compile(rb"^warning: could not open directory '(.*)/': ", re.MULTILINE | re.DOTALL)
+_UNREADABLE = re.compile(rb"^warning: could not open directory '(.*?)/': ", re.MULTILINE | re.DOTALL)
 _STATUS = ("status", "--porcelain=v1", "-z", "--untracked-files=all", "--no-renames")
 
 
@@ -75,13 +76,13 @@ class Scanner:
 
     async def specials(self, folders: Iterable[bytes], *, deep: bool) -> set[bytes]:
         """Pipes, sockets and devices, which Git passes over without a word."""
-        found = {
-            path
-            for folder in folders
-            for path, entry in self._walk(folder, deep=deep)
-            if not (entry.is_file(follow_symlinks=False) or entry.is_symlink())
-        }
-        return found - await self._ignored(found)
+        found: set[bytes] = set()
+        too_deep: set[bytes] = set()
+        for folder in folders:
+            for path, entry in self._walk(folder, deep=deep, unseen=too_deep):
+                if not (entry.is_file(follow_symlinks=False) or entry.is_symlink()):
+                    found.add(path)
+        return too_deep | (found - await self._ignored(found))
 
     async def ignored_in_index(self) -> list[bytes]:
         """Files of the index that the rules of today ignore."""
@@ -94,8 +95,8 @@ class Scanner:
         if code != "D":
             with suppress(OSError):
                 info = os.lstat(self._full(path))
-        if info is None or path in skip:
-            kept = False
+        if info is None or path in skip or b".git" in path.lower().split(b"/"):
+            kept = False  # names like .GIT are refused by Git itself
         elif stat.S_ISLNK(info.st_mode):
             kept = changes.take(path, info.st_size, self.limits)
         elif stat.S_ISREG(info.st_mode):
@@ -112,7 +113,7 @@ class Scanner:
         """The files of a repository inside of the workspace. They are stored like all others."""
         if self._is_hidden(folder):
             return []
-        found = sorted(path for path, _ in self._walk(folder, deep=True))
+        found = sorted(path for path, _ in self._walk(folder, deep=True, unseen=set()))
         ignored = await self._ignored(found)
         return [path for path in found if path not in ignored]
 
@@ -129,19 +130,27 @@ class Scanner:
         )
         return {one for one in done.out.split(b"\0") if one}
 
-    def _walk(self, folder: bytes, *, deep: bool) -> Iterator[tuple[bytes, os.DirEntry[bytes]]]:
+    def _walk(
+        self, folder: bytes, *, deep: bool, unseen: set[bytes]
+    ) -> Iterator[tuple[bytes, os.DirEntry[bytes]]]:
+        """Everything but folders. Folders whose path is too long for the system are `unseen`."""
         waiting = [folder]
         while waiting:
             inside = waiting.pop()
-            with suppress(OSError), os.scandir(self._full(inside)) as entries:
-                for entry in entries:
-                    path = inside + b"/" + entry.name if inside else entry.name
-                    if entry.name == b".git" or self._is_hidden(path):
-                        continue
-                    if not entry.is_dir(follow_symlinks=False):
-                        yield path, entry
-                    elif deep:
-                        waiting.append(path)
+            try:
+                entries = list(os.scandir(self._full(inside)))
+            except OSError as error:
+                if error.errno == errno.ENAMETOOLONG:
+                    unseen.add(inside)
+                continue
+            for entry in entries:
+                path = inside + b"/" + entry.name if inside else entry.name
+                if entry.name == b".git" or self._is_hidden(path):
+                    continue
+                if not entry.is_dir(follow_symlinks=False):
+                    yield path, entry
+                elif deep:
+                    waiting.append(path)
 
     def _full(self, path: bytes) -> bytes:
         root = os.fsencode(self.git.folder)

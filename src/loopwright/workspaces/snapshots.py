@@ -19,6 +19,7 @@ from loopwright.workspaces.store import Store, Stores, WorkspaceIndex, lock, wri
 from loopwright.workspaces.tree_diff import (
     changes_between,
     checked_tree,
+    compare_trees,
     count_changes,
     read_trees,
 )
@@ -31,9 +32,11 @@ from loopwright.workspaces.user_repository import (
 
 _ATTEMPTS = 4  # files may change or vanish while they are read
 _NAMED = 100  # paths of a snapshot that its event names
+_LONGEST_NAME = 500  # signs of a path in an event
 _CHUNK = 500  # paths that are given to Git at a time
 _PROGRESS_FROM = 2_000  # files
 _MANY = 500  # files that are put into one pack instead of one file each
+_BATCH = 8_000  # files in one pack; Git compares each new one with all others of the pack
 _FAILED_PATH = b"Unable to process path "
 
 
@@ -63,12 +66,12 @@ class GitWorkspaces:
             write_file(store.ref(run), commit.encode() + b"\n")
             recording.index.record_tree(tree, commit)
         changed, total = await self._compare(store, tree, previous, first or previous)
-        names = sorted(shown_path(one) for one in omitted)
+        names = sorted(_shortened(shown_path(one)) for one in omitted)
         return Snapshot(
             tree=tree,
             changed=count_changes(changed),
             total=count_changes(total) if first or previous else NO_DIFF,
-            paths=tuple(one.path for one in changed[:_NAMED]),
+            paths=tuple(_shortened(one.path) for one in changed[:_NAMED]),
             omitted=tuple(names[:_NAMED]),
             omitted_count=len(names),
         )
@@ -154,15 +157,9 @@ class GitWorkspaces:
     async def _compare(
         self, store: Store, tree: str, previous: str, first: str
     ) -> tuple[Sequence[FileChange], Sequence[FileChange]]:
-        git = store.git()
-        if not previous:
-            return (), await changes_between(git, first, tree) if first else ()
-        if first == previous:
-            changed = await changes_between(git, previous, tree)
-            return changed, changed
-        return await asyncio.gather(
-            changes_between(git, previous, tree), changes_between(git, first, tree)
-        )
+        pairs = [(old, tree) for old in dict.fromkeys((previous, first)) if old]
+        found = dict(zip(pairs, await compare_trees(store.git(), pairs), strict=True))
+        return found.get((previous, tree), ()), found.get((first, tree), ())
 
 
 @dataclass
@@ -218,20 +215,20 @@ class _Recording:
         if changes.remove:
             feed = b"".join(one + b"\0" for one in changes.remove)
             await git.run("update-index", "-z", "--force-remove", "--stdin", feed=feed)
-        if changes.update:
-            options = ("-c", "core.bigFileThreshold=1") if len(changes.update) > _MANY else ()
+        options = ("-c", "core.bigFileThreshold=1") if len(changes.update) > _MANY else ()
+        for start in range(0, len(changes.update), _BATCH):
             await git.run(
                 *options,
                 *("update-index", "-z", "--add", "--remove", "--replace", "--stdin"),
-                feed=self._paths(changes.update),
+                feed=self._paths(changes.update, start),
             )
 
-    async def _paths(self, paths: list[bytes]) -> AsyncIterator[bytes]:
-        for start in range(0, len(paths), _CHUNK):
-            yield b"".join(one + b"\0" for one in paths[start : start + _CHUNK])
+    async def _paths(self, paths: list[bytes], start: int) -> AsyncIterator[bytes]:
+        for low in range(start, min(start + _BATCH, len(paths)), _CHUNK):
+            high = min(low + _CHUNK, start + _BATCH, len(paths))
+            yield b"".join(one + b"\0" for one in paths[low:high])
             if len(paths) >= _PROGRESS_FROM:
-                done = min(start + _CHUNK, len(paths))
-                self.progress(f"Snapshot: {done:,} of {len(paths):,} files")
+                self.progress(f"Snapshot: {high:,} of {len(paths):,} files")
 
     # What the user's repository says
 
@@ -265,11 +262,11 @@ class _Recording:
 
     def _known_user_index(self) -> str | None:
         path = self.index.path / "user-index"
-        return path.read_text(encoding="ascii") if path.exists() else None
+        return path.read_text(encoding="utf-8") if path.exists() else None
 
     def _remember_user_index(self) -> None:
         if self.repository is not None and self._known_user_index() != self._user_index():
-            write_file(self.index.path / "user-index", self._user_index().encode("ascii"))
+            write_file(self.index.path / "user-index", self._user_index().encode())
 
     def _start_over(self) -> None:
         """Drop an index that Git cannot use; the next attempt reads all files again."""
@@ -277,6 +274,10 @@ class _Recording:
         for name in ("index", "index.lock", "user-index"):
             (self.index.path / name).unlink(missing_ok=True)
         write_file(self.index.path / "HEAD", b"ref: refs/heads/none\n")
+
+
+def _shortened(path: str) -> str:
+    return path if len(path) <= _LONGEST_NAME else path[:_LONGEST_NAME] + "…"
 
 
 def _failed_path(errors: bytes) -> bytes:

@@ -88,7 +88,7 @@ class Store:
     def tip(self, run: str) -> str:
         """The commit of the last snapshot of a run, empty when it has none."""
         with suppress(FileNotFoundError, NotADirectoryError):
-            return self.ref(run).read_text(encoding="ascii").strip()
+            return self.ref(run).read_text(encoding="utf-8").strip()
         return ""
 
     def runs(self) -> list[str]:
@@ -144,7 +144,7 @@ class WorkspaceIndex:
     def recorded_tree(self) -> str:
         """The tree of the index as it was last written, empty when nobody knows."""
         with suppress(FileNotFoundError):
-            return (self.path / "tree").read_text(encoding="ascii").strip()
+            return (self.path / "tree").read_text(encoding="utf-8").strip()
         return ""
 
     def forget_tree(self) -> None:

@@ -30,28 +30,38 @@ def checked_tree(tree: str) -> str:
     return tree
 
 
-async def read_trees(git: Git, *arguments: str | bytes) -> bytes:
+async def read_trees(git: Git, *arguments: str | bytes, feed: bytes = b"") -> bytes:
     """Run a command that reads trees; one that is not there is an error with a plain message."""
     try:
-        return (await git.run(*arguments)).out
+        return (await git.run(*arguments, feed=feed)).out
     except GitFailed as error:
         if any(word in error.errors for word in _MISSING):
-            raise NotFound(
-                "the snapshot is not in the data directory any more",
-                code="snapshot-missing",
-                hint="it was deleted, or its files are damaged",
-            ) from error
+            raise _missing() from error
         raise
 
 
 async def changes_between(git: Git, old: str, new: str) -> tuple[FileChange, ...]:
     """The files that differ. A renamed file counts once."""
-    trees = (checked_tree(old), checked_tree(new))
-    if trees[0] == trees[1]:
-        return ()
+    return (await compare_trees(git, [(old, new)]))[0]
+
+
+async def compare_trees(git: Git, pairs: Sequence[tuple[str, str]]) -> list[tuple[FileChange, ...]]:
+    """The files that differ between the trees of each pair, with one call of Git for all."""
+    checked = [(checked_tree(old), checked_tree(new)) for old, new in pairs]
+    wanted = list(dict.fromkeys((old, new) for old, new in checked if old != new))
+    if not wanted:
+        return [() for _ in pairs]
     options = ("-r", "-M", "-z", "--raw", "--numstat", "--no-ext-diff", "--no-textconv")
-    out = await read_trees(git, "diff-tree", *options, *trees)
-    return _parsed(out.split(b"\0"))
+    headers = [f"{old} {new}\n".encode() for old, new in wanted]
+    out = await read_trees(git, "diff-tree", "--stdin", *options, feed=b"".join(headers))
+    parts: list[bytes] = []
+    for header in reversed(headers):  # each part starts with the pair that it is about
+        out, known, part = out.rpartition(header)
+        if not known:
+            raise _missing()
+        parts.insert(0, part)
+    found = {pair: _parsed(part.split(b"\0")) for pair, part in zip(wanted, parts, strict=True)}
+    return [found.get(pair, ()) for pair in checked]
 
 
 def count_changes(changes: Sequence[FileChange]) -> DiffStat:
@@ -60,6 +70,14 @@ def count_changes(changes: Sequence[FileChange]) -> DiffStat:
         files=len(changes),
         insertions=sum(one.insertions for one in changes),
         deletions=sum(one.deletions for one in changes),
+    )
+
+
+def _missing() -> NotFound:
+    return NotFound(
+        "the snapshot is not in the data directory any more",
+        code="snapshot-missing",
+        hint="it was deleted, or its files are damaged",
     )
 
 
