@@ -14,6 +14,7 @@ from pathlib import Path
 
 import models
 import protocol
+import trees
 import workflows
 
 from loopwright.app.schemas import schema_problem
@@ -234,6 +235,13 @@ async def streams(options: argparse.Namespace) -> None:
     protocol.emit("streams", steps=options.n, meter=meter, worst_ms=lag.worst)
 
 
+async def snapshots(options: argparse.Namespace) -> None:
+    """Snapshots of a folder with this many files."""
+    with protocol.Meter() as meter:
+        figures = await trees.measure(options.dir, options.n)
+    protocol.emit("snapshots", steps=options.n, meter=meter, **figures)
+
+
 def _rss() -> int:
     with open("/proc/self/statm", encoding="ascii") as file:
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
@@ -271,7 +279,7 @@ def help_cost(options: argparse.Namespace) -> None:
 
 def main() -> None:
     own = ["waiting", "foreach", "passes", "dag", "inner", "load", "cel", "help"]
-    own += ["cycles", "tools", "requests", "streams"]
+    own += ["cycles", "tools", "requests", "streams", "snapshots"]
     options = protocol.arguments(["sequential", "concurrent", "recovery", *own])
     if options.workload == "recovery":
         protocol.recovery(__file__, options)
@@ -285,6 +293,7 @@ PLAIN = {"cel": cel, "help": help_cost, "load": load, "requests": requests}
 PLAYED = {
     "recovery-survivor": survivor,
     "recovery-victim": victim,
+    "snapshots": snapshots,
     "streams": streams,
     "tools": tools,
     "waiting": waiting,
