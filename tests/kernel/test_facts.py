@@ -42,7 +42,7 @@ ACTIVITY = st.builds(
     facts.ActivityNote,
     number=COUNT,
     at=COUNT,
-    act=IDS,
+    kind=IDS,
     tool=IDS,
     target=TEXTS,
     ok=st.none() | st.booleans(),

@@ -94,7 +94,7 @@ def test_a_single_entry_is_stored_soon() -> None:
         await process.tick(1)
         (note,) = notes(process, name)
         (batch,) = batches(process, name)
-        assert (note.number, note.act, note.tool, note.target) == (1, "command", "Bash", "make 1")
+        assert (note.number, note.kind, note.tool, note.target) == (1, "command", "Bash", "make 1")
         assert (note.ok, note.code, note.ms, note.text) == (False, 2, 40, "2 errors")
         assert (batch.effect, batch.path, batch.iteration) == (EFFECT, "main.0", 1)
 

@@ -73,6 +73,7 @@ ROWS = {
     "GET /api/v1/runs/{run}/metrics": VIEWER,
     "GET /api/v1/runs/{run}/picture": VIEWER,
     "GET /api/v1/runs/{run}/output": VIEWER,
+    "GET /api/v1/runs/{run}/activity": VIEWER,
     "GET /api/v1/runs/{run}/logs": VIEWER,
     "GET /api/v1/runs/{run}/artifacts": VIEWER,
     "POST /api/v1/runs/{run}/artifacts": EDITOR,

@@ -4,16 +4,19 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from loopwright.app.access import Access
-from loopwright.app.desks import Desks
+from loopwright.app.desks import MOST_RUNS, Desks
 from loopwright.app.moments import timestamp
 from loopwright.app.service import Service
 from loopwright.app.sessions import Sessions
 from loopwright.app.settings import Settings
 from loopwright.app.uploads import File, Uploads, artifact_item, is_file, not_given
+from loopwright.app.views.output_streams import BLOB, output_items
 from loopwright.errors import NotFound
+from loopwright.kernel.facts import RunStarted
 from loopwright.model.record import JsonValue
 from loopwright.model.trackers import Item
 from loopwright.ports import AuditRow
+from loopwright.runtime.senses import stored_content, stored_plan
 from loopwright.stores import SqliteLog, SqliteTrackers
 
 UPLOAD_BYTES = 64_000_000
@@ -43,14 +46,36 @@ class Given:
         return Where(Sessions(self.log, self.log, self.access).get(name).id, None)
 
     def all(self, where: Where) -> list[Item]:
-        """Each in its newest version: what runs made, then what was given."""
+        """Each in its newest version: what runs made, what agents printed, what was given."""
         made = self.desks.made(where.scope, "artifact", run=where.run)
-        return [*made, *self.uploads.trackers.all(where.scope, "artifact")]
+        outputs = self._outputs(where)
+        return [*made, *outputs, *self.uploads.trackers.all(where.scope, "artifact")]
+
+    def _outputs(self, where: Where) -> list[Item]:
+        """The output streams of agents, of a run or of the newest runs of a session."""
+        runs = (
+            [where.run]
+            if where.run
+            else [row.run for row in reversed(self.log.rows(session=where.scope, limit=MOST_RUNS))]
+        )
+        found: list[Item] = []
+        for run in runs:
+            facts = [one.fact for one in self.log.read(run)]
+            first = facts[0]
+            assert isinstance(first, RunStarted), "every run begins so"
+            plan = stored_plan(self.log.blob, first.plan)
+            found += output_items(plan, facts, where.scope, several=len(runs) > 1)
+        return found
+
+    def content(self, item: Item) -> tuple[bytes, str]:
+        """The bytes of an artifact, and their hash."""
+        blob = item.text(BLOB)
+        return (stored_content(self.log.blob, blob), blob) if blob else self.uploads.content(item)
 
     def versions(self, where: Where, name: str) -> list[Item]:
         """All versions of an artifact, the newest last."""
         kept = self.uploads.trackers.versions(where.scope, "artifact", name)
-        found = kept or [one for one in self.all(where) if one.id == name]
+        found = kept or [one for one in self.all(where) if name in (one.id, _path(one))]
         if not found:
             raise NotFound(f"no artifact {name[:80]!a}")
         return found
@@ -87,6 +112,11 @@ class Given:
     def _removed(self, item: Item, by: str) -> AuditRow:
         about = f"{item.text('title')} of {item.scope}"
         return self.access.row(by, "artifact.removed", item.id, about)
+
+
+def _path(item: Item) -> str | None:
+    """The name by which the output of an agent can be asked for; other artifacts have ids only."""
+    return item.text("title") if item.text(BLOB) else None
 
 
 def told(item: Item) -> dict[str, JsonValue]:

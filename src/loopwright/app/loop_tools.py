@@ -1,5 +1,6 @@
 """The tools with which other agents start and steer loops, for `loopwright mcp`."""
 
+from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import get_args
@@ -8,6 +9,7 @@ import msgspec
 
 from loopwright.app.library import Listed
 from loopwright.app.role_loops import ACTIONS, OF_ONE, STATUSES, Loops, LoopWish
+from loopwright.app.views.activity import ActivityFilter, activity_items
 from loopwright.app.views.listing import inbox_items
 from loopwright.errors import LoopwrightError
 from loopwright.model.actions import Decision
@@ -16,6 +18,7 @@ from loopwright.model.record import JsonValue
 from loopwright.tools import ToolOutcome
 from loopwright.tools.native import schema, text
 
+MOST_ENTRIES = 100
 Arguments = dict[str, JsonValue]
 DECISIONS: dict[str, Decision] = {one: one for one in get_args(Decision)}
 Work = Callable[[Arguments], Awaitable[str]]
@@ -84,6 +87,19 @@ class LoopTools:
                     schema=schema(("id",), id=text("Id of the loop, or the beginning of it")),
                 ),
                 self._status,
+            ),
+            (
+                ToolSpec(
+                    name="loop_activity",
+                    description="What the agents of a loop did: tool calls, commands with their "
+                    f"exit codes, edited files. The newest {MOST_ENTRIES} entries, oldest first.",
+                    schema=schema(
+                        ("id",),
+                        id=text("Id of the loop, or the beginning of it"),
+                        iteration={"type": "integer", "minimum": 1, "description": "Only this one"},
+                    ),
+                ),
+                self._activity,
             ),
             (
                 ToolSpec(
@@ -172,6 +188,13 @@ class LoopTools:
         service = self.loops.here.service
         run = service.find(loop)
         return bool(service.log.gates(run)) or service.log.row(run).headline.reason == "rejected"
+
+    async def _activity(self, given: Arguments) -> str:
+        service, number = self.loops.here.service, given.get("iteration")
+        run = service.find(_said(given, "id"))
+        wanted = ActivityFilter(iteration=number if isinstance(number, int) else None)
+        newest = deque(activity_items(service.facts(run), None, wanted), MOST_ENTRIES)
+        return _json({"run": run, "entries": [*newest]})
 
     async def _definitions(self, given: Arguments) -> str:
         return "\n".join(map(described, self.loops.definitions.all()))

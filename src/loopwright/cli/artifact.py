@@ -59,6 +59,8 @@ class _Afar:
         return made
 
     def get(self, name: str, version: int | None) -> bytes:
+        if "/" in name:  # a path such as iteration-2/claude.jsonl.gz, and no part of an address
+            name = next((one["id"] for one in self.all() if one["name"] == name), name)
         which = "" if version is None else f"?version={version}"
         return self._remote.download(f"{self._base}/{quote(name, safe='')}/content{which}")
 
@@ -97,7 +99,7 @@ class _Here:
 
     def get(self, name: str, version: int | None) -> bytes:
         item = self._given.version(self._where, name, version)
-        return self._given.uploads.content(item)[0]
+        return self._given.content(item)[0]
 
     def remove(self, name: str) -> None:
         self._given.remove(self._where, name, by=self._me)
@@ -192,7 +194,10 @@ def _read(file: str, most: int) -> bytes:
     "get",
     cls=Verb,
     remote=True,
-    examples=[("loopwright artifact get last art_0123456789abcdef -o report.txt", "")],
+    examples=[
+        ("loopwright artifact get last art_0123456789abcdef -o report.txt", ""),
+        ("loopwright artifact get last iteration-2/claude.jsonl.gz -o claude.jsonl.gz", ""),
+    ],
 )
 @_WHERE
 @click.argument("name", metavar="ARTIFACT")

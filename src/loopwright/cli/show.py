@@ -116,6 +116,8 @@ class _Sheet:
         self._fields(detail)
         self._graph(detail["graph"])
         self._passes(detail["passes"], before=int(str(detail.get("passes_before", 0))))
+        if not _list(detail["passes"]):
+            self._activity(detail.get("activity"))
         self._decisions(detail)
         self._waiting(detail)
         self._line("")
@@ -175,9 +177,25 @@ class _Sheet:
             told = ("error", "learning") if one["status"] == "failed" else ("learning", "error")
             said = one_line(str(one[told[0]] or one[told[1]] or ""))
             self._line(f"{sign} {name}  {said}".rstrip(), mark)
+            self._activity(one.get("activity"))
             for check in _list(one["checks"]):
                 assert isinstance(check, dict)
                 self._check(check)
+
+    def _activity(self, counts: "JsonValue") -> None:
+        """What agents did in an iteration; a server of an older version does not tell."""
+        from loopwright.app.views.activity import counts_words  # noqa: PLC0415 - help stays quick
+
+        words = counts_words(counts) if isinstance(counts, dict) else ""
+        if not words or not isinstance(counts, dict):
+            return
+        self._line(f"     {words}", "dim")
+        if files := _list(counts["files"]):
+            more = int(str(counts["files_edited"])) - len(files)
+            named = ", ".join(one_line(str(file)) for file in files)
+            self._line(f"       edited {named}{f' and {more} more' if more > 0 else ''}", "dim")
+        for failed in _list(counts["failed"]):
+            self._line(f"       failed {one_line(str(failed))}", "warn")
 
     def _check(self, check: "dict[str, JsonValue]") -> None:
         verdict = str(check["verdict"])

@@ -34,6 +34,11 @@ class Source(Protocol):
     def entries(self, *, follow: bool) -> "Iterator[dict[str, JsonValue]]":
         """What agents, checks and people said."""
 
+    def activity(
+        self, *, iteration: int | None, follow: bool, full: bool
+    ) -> "Iterator[dict[str, JsonValue]]":
+        """What agents did; with `full`, arguments and results are not cut."""
+
 
 @contextmanager
 def source(door: Door, reference: str) -> Iterator[Source]:
@@ -83,6 +88,20 @@ class _Here:
         facts = following(service, run) if follow else iter(service.facts(run))
         return (entry.as_dict() for entry in map(book.take, facts) if entry is not None)
 
+    def activity(
+        self, *, iteration: int | None, follow: bool, full: bool
+    ) -> "Iterator[dict[str, JsonValue]]":
+        from loopwright.app.following import follow as following  # noqa: PLC0415 - quick help
+        from loopwright.app.views.activity import (  # noqa: PLC0415 - help stays quick
+            ActivityFilter,
+            activity_items,
+        )
+
+        service, run = self._service, self.run
+        facts = following(service, run) if follow else iter(service.facts(run))
+        read = service.read_text if full else None
+        return activity_items(facts, read, ActivityFilter(iteration=iteration))
+
 
 class _There:
     """A run at a server elsewhere."""
@@ -109,3 +128,28 @@ class _There:
 
     def entries(self, *, follow: bool) -> "Iterator[dict[str, JsonValue]]":
         return self._remote.logs(self.run, follow=follow, retry=self._retry)
+
+    def activity(
+        self, *, iteration: int | None, follow: bool, full: bool
+    ) -> "Iterator[dict[str, JsonValue]]":
+        if follow:
+            from loopwright.app.views.activity import (  # noqa: PLC0415 - help stays quick
+                ActivityFilter,
+                items_of_event,
+            )
+
+            wanted = ActivityFilter(iteration=iteration)
+            for event in self._remote.follow(self.run, 0, retry=self._retry):
+                if event["kind"] == "effect.activity":
+                    yield from items_of_event(event, None, wanted)
+            return
+        after: int | None = 0
+        while after is not None:
+            page = self._remote.get(
+                f"{self._base}/activity",
+                after=after,
+                iteration=iteration,
+                full="true" if full else "false",
+            )
+            yield from page["entries"]
+            after = page["next"]

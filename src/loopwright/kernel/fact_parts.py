@@ -56,7 +56,7 @@ class ActivityNote(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
     number: int
     at: int
-    act: str  # tool, command, edit, read, fetch, status, denied
+    kind: str  # tool, command, edit, read, fetch, status, denied
     tool: str = ""
     target: str = ""
     ok: bool | None = None

@@ -244,6 +244,7 @@ class EffectActivity(PlaceFact, frozen=True, kw_only=True, tag="effect.activity"
     """
 
     effect: str
+    agent: str = ""
     entries: tuple[ActivityNote, ...] = ()
     dropped: int = 0
 

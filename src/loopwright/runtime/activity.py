@@ -12,6 +12,7 @@ from typing import Protocol
 
 from msgspec.structs import replace
 
+from loopwright.kernel.calls import AgentCall, ToolCall
 from loopwright.kernel.facts import ActivityNote, AnyFact, EffectActivity, EffectDone, EffectFailed
 from loopwright.kernel.fold import apply
 from loopwright.kernel.state import Pending, State
@@ -215,7 +216,7 @@ class CallActivity:
         note = ActivityNote(
             number=self._number + 1,
             at=self._run.now_ms(),
-            act=entry.kind,
+            kind=entry.kind,
             tool=self._line(entry.tool, NAME_CHARS),
             target=self._line(entry.target, TARGET_CHARS),
             ok=entry.ok,
@@ -263,13 +264,14 @@ class CallActivity:
         if not self._entries and not self._dropped:
             return None
         entries = tuple(self._stored(note, texts) for note in self._entries)
-        owner = self._pending.owner
-        effect = self._pending.effect
+        owner, effect = self._pending.owner, self._pending.effect
+        call = self._pending.call
         fact = EffectActivity(
             at=self._run.now_ms(),
             path=effect.rpartition("/")[0] if owner.path else "",
             iteration=owner.iteration,
             effect=effect,
+            agent=call.agent if isinstance(call, AgentCall | ToolCall) else "",
             entries=entries,
             dropped=self._dropped,
         )

@@ -145,6 +145,7 @@ class Snapshot(msgspec.Struct):
     steps: dict[str, StepSummary]
     passes: list[dict[str, JsonValue]]  # the newest
     passes_before: int  # how many there were before those
+    activity: dict[str, JsonValue]  # what agents did, summed up
     decisions: list[Decided]  # the newest
     graph: list[dict[str, JsonValue]]
     usage: Usage

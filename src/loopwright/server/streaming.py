@@ -89,10 +89,12 @@ async def stream(asked: Asked, run: str, telling: Telling) -> AsyncIterator[byte
             quiet.over()
 
 
-async def facts_of(context: Context, run: str) -> AsyncIterator[Numbered]:
-    """All facts of a run that there are now; one that has none at all is damaged."""
+async def facts_of(context: Context, run: str, after: int = 0) -> AsyncIterator[Numbered]:
+    """All facts of a run that there are now, above a number; a run without any is damaged."""
     first = context.here.log.row(run).run
-    facts = context.here.log.read(first, limit=AT_ONCE) or context.service.facts(first)
+    facts = context.here.log.read(first, after=after, limit=AT_ONCE)
+    if not facts and not after:
+        facts = context.service.facts(first)
     while facts:
         for one in facts:
             yield one

@@ -35,6 +35,43 @@ class RunOutput(msgspec.Struct):
     output: str
 
 
+class ActivityItem(msgspec.Struct):
+    """One thing that an agent did. Long arguments and results are cut unless they are asked for
+    in full; the byte counts are those of what is stored.
+    """
+
+    seq: int  # of the event that holds it
+    number: int  # counts from 1 within the effect
+    effect: str
+    path: str
+    iteration: int | None
+    agent: str
+    at: str
+    kind: str
+    tool: str
+    target: str
+    ok: bool | None
+    code: int | None
+    ms: int | None
+    text: str
+    arguments: str
+    arguments_bytes: int
+    result: str
+    result_bytes: int
+
+
+class ActivityPage(msgspec.Struct):
+    """What agents did in a run, in order. Ask again after `next`, which is None at the newest;
+    `dropped` counts entries beyond the limit of their calls.
+    """
+
+    run: str
+    entries: list[ActivityItem]
+    dropped: int
+    seq: int
+    next: int | None
+
+
 class LogEntry(msgspec.Struct):
     """One thing that was said."""
 

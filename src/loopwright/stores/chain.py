@@ -13,7 +13,7 @@ import msgspec
 
 from loopwright.errors import StorageError
 from loopwright.kernel.encoding import decode_facts
-from loopwright.kernel.facts import AnyFact, RunStarted
+from loopwright.kernel.facts import AnyFact, EffectActivity, RunStarted
 from loopwright.model.record import Blob
 from loopwright.ports import Numbered
 
@@ -122,3 +122,8 @@ def _named_blobs(fact: AnyFact) -> Iterator[tuple[str, int | None]]:
         value = getattr(fact, field)
         if isinstance(value, Blob):
             yield value.blob, value.size
+    if isinstance(fact, EffectActivity):
+        for note in fact.entries:
+            for text in (note.arguments, note.result):
+                if isinstance(text, Blob):
+                    yield text.blob, text.size

@@ -130,6 +130,7 @@ def detail(service: Service, picture: Picture) -> dict[str, JsonValue]:
         "max": most_passes(state),
         "passes": [_pass_item(seen) for seen in picture.passes],
         "passes_before": picture.passes_before,
+        "activity": picture.progress.total_activity.as_dict(),
         "decisions": [_decision_item(one) for one in picture.decisions],
         "graph": [node.as_dict() for node in picture.graph()],
         "driver": driver_pid(service.log, row),
@@ -169,6 +170,7 @@ def _pass_item(seen: PassSeen) -> dict[str, JsonValue]:
         "done": seen.done,
         "learning": seen.learning,
         "error": seen.error or None,
+        "activity": seen.activity.as_dict(),
         "checks": [
             {"check": one.label, "verdict": one.verdict, "evidence": one.evidence}
             for one in seen.checks

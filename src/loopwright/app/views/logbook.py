@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from loopwright.app.views.activity import ActivityCounts, counts_words
 from loopwright.app.views.correspondence import written
 from loopwright.app.views.final_line import final_line
 from loopwright.app.views.summary import ReadText
@@ -12,6 +13,7 @@ from loopwright.kernel.calls import AgentCall, CommandCall, ModelCall, ToolCall
 from loopwright.kernel.facts import (
     AnyFact,
     CheckVerdict,
+    EffectActivity,
     EffectDone,
     EffectFailed,
     EffectRequested,
@@ -60,6 +62,7 @@ class Logbook:
         self._state = State(plan)
         self._read = read
         self._calls: dict[str, EffectRequested] = {}
+        self._activity: dict[str, ActivityCounts] = {}
 
     def take(self, numbered: Numbered) -> Entry | None:
         """Fold the next fact; the entry it makes, if it says something."""
@@ -86,6 +89,9 @@ class Logbook:
             case EffectRequested():
                 self._calls[fact.effect] = fact
                 return None
+            case EffectActivity():
+                self._activity.setdefault(fact.effect, ActivityCounts()).take(fact)
+                return None
             case EffectDone() | EffectFailed():
                 return self._answered(fact)
             case CheckVerdict() if is_turn(self._state, fact.path):
@@ -107,6 +113,7 @@ class Logbook:
         self, fact: EffectDone | EffectFailed
     ) -> tuple[Literal["agent", "command", "tool"], str, str] | None:
         asked = self._calls.pop(fact.effect, None)
+        did = self._activity.pop(fact.effect, ActivityCounts())
         output = seen_output(self._state, fact, self._read)
         problem = fact.error if isinstance(fact, EffectFailed) else None
         if problem is not None:
@@ -114,7 +121,8 @@ class Logbook:
         failed = f" failed ({problem.type})" if problem else ""
         match asked.call if asked else None:
             case AgentCall(agent=agent) | ModelCall(agent=agent):
-                return "agent", f"agent {agent}{failed}", output
+                words = counts_words(did.as_dict())
+                return "agent", f"agent {agent}{failed}{f', {words}' if words else ''}", output
             case ToolCall(tool=tool, arguments=arguments):
                 return "tool", f"{tool} {self._read(arguments)[:ARGUMENT_CHARS]}{failed}", output
             case CommandCall(argv=argv) if "/check" not in fact.effect:

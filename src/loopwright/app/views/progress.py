@@ -6,6 +6,7 @@ nothing when it is not worth one.
 
 from dataclasses import dataclass, field
 
+from loopwright.app.views.activity import ActivityCounts, note_line
 from loopwright.app.views.changes import change_words
 from loopwright.app.views.correspondence import written
 from loopwright.app.views.final_line import final_line
@@ -23,6 +24,7 @@ from loopwright.kernel.facts import (
     AnyFact,
     CancelRequested,
     CheckVerdict,
+    EffectActivity,
     EffectDone,
     EffectFailed,
     EffectRequested,
@@ -87,6 +89,7 @@ class PassSeen:
     status: str = "running"
     done: bool = False
     error: str = ""
+    activity: ActivityCounts = field(default_factory=ActivityCounts)
 
 
 class Progress:
@@ -104,6 +107,8 @@ class Progress:
         self._calls: dict[str, str] = {}
         self._open: dict[str, PassSeen] = {}
         self._turns_told: set[str] = set()
+        self._doing: dict[str, str] = {}
+        self.total_activity = ActivityCounts()
 
     def take(self, numbered: Numbered) -> Line | None:
         """Fold one fact, which must be the next one, and put it into words."""
@@ -118,6 +123,8 @@ class Progress:
         """Take what an agent says right now."""
         text = f"\n[{delta.text}]\n" if delta.kind == "tool" else delta.text
         self.said = (self.said + text)[-SAID_CHARS:]
+        if delta.kind == "tool":
+            self._doing[delta.effect] = delta.text
 
     @property
     def newest(self) -> PassSeen | None:
@@ -148,6 +155,7 @@ class Progress:
 
     def _answered(self, fact: EffectDone | EffectFailed) -> Line | None:
         what = self._calls.pop(fact.effect, "")
+        self._doing.pop(fact.effect, None)
         purpose = fact.effect.rpartition("/")[2].partition("#")[0]
         seen = self._open.get(fact.path)
         if seen is not None and purpose in WORK and (fact.output or purpose == "agent"):
@@ -197,6 +205,9 @@ class Progress:
                 return Line(f"{self._pass_label(fact.path, fact.iteration)} started")
             case EffectRequested():
                 return self._note_call(fact)
+            case EffectActivity():
+                self._note_activity(fact)
+                return None
             case GateOpened():
                 self.asked[fact.gate] = fact
                 words = self._blocked(fact) if fact.about == "blocked" else ""
@@ -206,6 +217,18 @@ class Progress:
                 return Line(f"answered{_by(fact.by)}: {decided(fact)}", detail=fact.text)
             case _:
                 return self._step_or_run(fact)
+
+    def _note_activity(self, fact: EffectActivity) -> None:
+        """Count what an agent did, for its iteration and for the run."""
+        self.total_activity.take(fact)
+        place, seen = fact.path, self._open.get(fact.path)
+        while seen is None and place:
+            place = place.rpartition(".")[0]
+            seen = self._open.get(place)
+        if seen is not None:
+            seen.activity.take(fact)
+        if fact.entries and fact.effect in self._calls:
+            self._doing[fact.effect] = note_line(fact.entries[-1])
 
     def _blocked(self, fact: GateOpened) -> str:
         """What a step says that waits for somebody: that is what its pass has come to."""
@@ -292,7 +315,11 @@ class Progress:
     @property
     def activity(self) -> str:
         """What is being done right now."""
-        working = [what for effect, what in self._calls.items() if effect in self.state.pending]
+        working = [
+            f"{what}: {self._doing[effect]}" if effect in self._doing else what
+            for effect, what in self._calls.items()
+            if effect in self.state.pending
+        ]
         return ", ".join(working)
 
     def _pass_label(self, path: str, iteration: int | None) -> str:

@@ -3,7 +3,7 @@
 import msgspec
 
 from loopwright.app.moments import timestamp
-from loopwright.kernel.facts import AgentChanged, AnyFact
+from loopwright.kernel.facts import AgentChanged, AnyFact, EffectActivity
 from loopwright.model.record import Blob, JsonValue
 from loopwright.ports import Numbered
 
@@ -37,6 +37,10 @@ def fact_body(fact: AnyFact) -> dict[str, JsonValue]:
         body["becomes"] = msgspec.to_builtins(
             msgspec.structs.replace(fact.becomes, env=dict.fromkeys(fact.becomes.env, "…"))
         )
+    if isinstance(fact, EffectActivity):
+        body["entries"] = [
+            {**msgspec.to_builtins(note), "at": timestamp(note.at)} for note in fact.entries
+        ]
     result = getattr(fact, "result", None)
     if isinstance(result, str):
         body["result"] = msgspec.json.decode(result)

@@ -82,7 +82,7 @@ async def shown(asked: Asked) -> Answer:
 async def content(asked: Asked) -> Answer:
     given, where = _where(asked)
     item = given.version(where, asked.params["artifact"], asked.query(ContentQuery).version)
-    data, digest = await asyncio.to_thread(given.uploads.content, item)
+    data, digest = await asyncio.to_thread(given.content, item)
     headers = asked.request.headers
     wishes = Conditions(headers.get("range"), headers.get("if-range"), headers.get("if-none-match"))
     response = part_of(data, digest, wishes)

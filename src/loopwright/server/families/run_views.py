@@ -5,16 +5,18 @@ from typing import Annotated
 import msgspec
 from starlette.responses import Response
 
+from loopwright.app.views.activity import ActivityFilter, activity_items
 from loopwright.app.views.logbook import Logbook
 from loopwright.app.views.metrics import Counting, Metrics
 from loopwright.app.views.outputs import Outputs
 from loopwright.app.views.picture import picture_of
+from loopwright.kernel.facts import EffectActivity
 from loopwright.model.record import JsonValue
-from loopwright.ports import Numbered
+from loopwright.ports import ActivityKind, Numbered
 from loopwright.server.families.events import cursor, streamed, wants_stream
 from loopwright.server.routes import Answer, Asked, Family, Query, Route
 from loopwright.server.streaming import Telling, facts_of
-from loopwright.server.view_shapes import LogPage, RunFigures, RunOutput
+from loopwright.server.view_shapes import ActivityPage, LogPage, RunFigures, RunOutput
 
 BASE = "/api/v1/runs/{run}"
 SVG = "image/svg+xml"
@@ -32,6 +34,19 @@ class LogsQuery(Query):
     after: Annotated[int, msgspec.Meta(ge=0, le=1_000_000_000)] | None = None
     limit: Annotated[int, msgspec.Meta(ge=1, le=1_000)] = 200
     follow: bool = True
+
+
+class ActivityQuery(Query):
+    """Which entries: of one effect, iteration or kind, in events after a number. A page ends with
+    the event that fills it. With `full`, arguments and results are not cut.
+    """
+
+    effect: Annotated[str, msgspec.Meta(min_length=1, max_length=4_000)] | None = None
+    iteration: Annotated[int, msgspec.Meta(ge=1, le=1_000_000_000)] | None = None
+    kind: ActivityKind | None = None
+    after: Annotated[int, msgspec.Meta(ge=0, le=1_000_000_000)] = 0
+    limit: Annotated[int, msgspec.Meta(ge=1, le=1_000)] = 200
+    full: bool = False
 
 
 async def figures(asked: Asked) -> Answer:
@@ -90,6 +105,27 @@ async def logs(asked: Asked) -> Answer:
     return {"run": run, "entries": entries, "seq": version, "next": more}
 
 
+async def activity(asked: Asked) -> Answer:
+    run, query, context = asked.params["run"], asked.query(ActivityQuery), asked.context
+    version = context.here.log.row(run).version
+    wanted = ActivityFilter(effect=query.effect, iteration=query.iteration, kind=query.kind)
+    read = context.service.read_text if query.full else None
+    entries: list[dict[str, JsonValue]] = []
+    dropped, last = 0, query.after
+    async for one in facts_of(context, run, query.after):
+        if one.seq > version or len(entries) >= query.limit:
+            break
+        last = one.seq
+        fact = one.fact
+        if not isinstance(fact, EffectActivity):
+            continue
+        entries += activity_items([one], read, wanted)
+        if wanted.takes_call(fact.effect, fact.path, fact.iteration):
+            dropped += fact.dropped
+    more = last if last < version else None
+    return {"run": run, "entries": entries, "dropped": dropped, "seq": version, "next": more}
+
+
 FAMILY = Family(
     name="run views",
     prefix="/api/v1/runs",
@@ -119,6 +155,15 @@ FAMILY = Family(
             say="All that one step or pass said",
             query=OutputQuery,
             answer=RunOutput,
+        ),
+        Route(
+            method="GET",
+            path=f"{BASE}/activity",
+            handle=activity,
+            need="viewer",
+            say="What agents did: tool calls, commands, edited files",
+            query=ActivityQuery,
+            answer=ActivityPage,
         ),
         Route(
             method="GET",

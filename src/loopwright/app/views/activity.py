@@ -1,0 +1,188 @@
+"""What agents did in a run: entries as every interface shows them, and counts for summaries."""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import islice
+
+import msgspec
+
+from loopwright.app.views.summary import ReadText
+from loopwright.app.views.wire import fact_on_wire, text_of
+from loopwright.kernel.facts import ActivityNote, EffectActivity
+from loopwright.model.record import Blob, JsonValue, Text
+from loopwright.ports import Numbered
+
+TOOL_CALLS = frozenset({"tool", "command", "edit", "read", "fetch"})
+FILES_SHOWN = 20
+_MORE = re.compile(r" and \d+ more$")
+FAILED_SHOWN = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActivityFilter:
+    """Which entries are wanted; what is not given does not matter."""
+
+    effect: str | None = None
+    iteration: int | None = None
+    kind: str | None = None
+
+    def takes_call(self, effect: str, path: str, iteration: int | None) -> bool:
+        """Whether entries of this call may be wanted."""
+        if self.effect is not None and effect != self.effect:
+            return False
+        return self.iteration is None or self.iteration == iteration_of(path, iteration)
+
+
+ALL = ActivityFilter()
+
+
+def iteration_of(path: str, iteration: int | None) -> int | None:
+    """The iteration, from 1, of the outermost loop: the one that people count. Turns of a chat
+    model and loops inside of a step count for themselves.
+    """
+    for part in path.split("."):
+        if part.isdecimal():
+            return int(part) + 1
+    return iteration
+
+
+def activity_items(
+    facts: Iterable[Numbered], read: ReadText | None = None, wanted: ActivityFilter = ALL
+) -> Iterator[dict[str, JsonValue]]:
+    """The entries of events, in order. With `read`, arguments and results are whole; without, as
+    far as the log itself holds them.
+    """
+    for numbered in facts:
+        if isinstance(numbered.fact, EffectActivity):
+            yield from items_of_event(fact_on_wire("", numbered), read, wanted)
+
+
+def items_of_event(
+    event: Mapping[str, JsonValue], read: ReadText | None = None, wanted: ActivityFilter = ALL
+) -> Iterator[dict[str, JsonValue]]:
+    """The same of one event as it travels."""
+    effect, path, number = str(event["effect"]), str(event["path"]), event.get("iteration")
+    iteration = number if isinstance(number, int) else None
+    entries = event.get("entries")
+    if not isinstance(entries, list) or not wanted.takes_call(effect, path, iteration):
+        return
+    for entry in entries:
+        if not isinstance(entry, dict) or wanted.kind not in (None, entry["kind"]):
+            continue
+        arguments, result = _text(entry.get("arguments")), _text(entry.get("result"))
+        yield {
+            "seq": event["seq"],
+            "number": entry["number"],
+            "effect": effect,
+            "path": path,
+            "iteration": iteration_of(path, iteration),
+            "agent": event.get("agent", ""),
+            "at": entry["at"],
+            "kind": entry["kind"],
+            "tool": entry.get("tool", ""),
+            "target": entry.get("target", ""),
+            "ok": entry.get("ok"),
+            "code": entry.get("code"),
+            "ms": entry.get("ms"),
+            "text": entry.get("text", ""),
+            "arguments": (read or text_of)(arguments),
+            "arguments_bytes": _size(arguments),
+            "result": (read or text_of)(result),
+            "result_bytes": _size(result),
+        }
+
+
+def _text(value: JsonValue) -> Text:
+    return msgspec.convert(value, Blob) if isinstance(value, dict) else str(value or "")
+
+
+def _size(text: Text) -> int:
+    return text.size if isinstance(text, Blob) else len(text.encode())
+
+
+def outcome_words(item: Mapping[str, JsonValue]) -> str:
+    """How an entry ended, in one word or two: `ok`, `exit 1`, `failed`, or nothing."""
+    if item["kind"] == "denied":
+        return "denied"
+    if item["code"] not in (None, 0):
+        return f"exit {item['code']}"
+    return "" if item["ok"] is None else ("ok" if item["ok"] else "failed")
+
+
+def note_line(note: ActivityNote) -> str:
+    """An entry in one short line, for a status line."""
+    words = f"{note.tool} {note.target}".strip() or note.text
+    bad = note.kind == "denied" or note.ok is False
+    how = "denied" if note.kind == "denied" else (f"exit {note.code}" if note.code else "failed")
+    return f"{words} ({how})" if bad else words
+
+
+def calls_words(count: int) -> str:
+    """`12 tool calls`; nothing for none."""
+    return f"{count:,} tool call{'' if count == 1 else 's'}" if count else ""
+
+
+@dataclass(slots=True)
+class ActivityCounts:
+    """What agents did, summed up: of one iteration or of a run."""
+
+    tool_calls: int = 0
+    dropped: int = 0
+    commands: int = 0
+    failed_commands: int = 0
+    denied: int = 0
+    edited: dict[str, None] = field(default_factory=dict)  # in order of the first edit
+    failed: list[str] = field(default_factory=list)
+    last: str = ""
+
+    def take(self, fact: EffectActivity) -> None:
+        """Count one more event in."""
+        self.dropped += fact.dropped
+        for note in fact.entries:
+            self.tool_calls += note.kind in TOOL_CALLS
+            self.denied += note.kind == "denied"
+            if note.kind == "edit" and note.target and note.ok is not False:
+                self.edited.update(dict.fromkeys(_MORE.sub("", note.target).split(", ")))
+            elif note.kind == "command":
+                self._take_command(note)
+        if fact.entries:
+            self.last = note_line(fact.entries[-1])
+
+    def _take_command(self, note: ActivityNote) -> None:
+        self.commands += 1
+        if note.ok is False:
+            self.failed_commands += 1
+            if len(self.failed) < FAILED_SHOWN:
+                how = f"exit {note.code}" if note.code is not None else "failed"
+                self.failed.append(f"{note.target or note.tool} ({how})")
+
+    def as_dict(self) -> dict[str, JsonValue]:
+        files: list[JsonValue] = [*islice(self.edited, FILES_SHOWN)]
+        return {
+            "tool_calls": self.tool_calls,
+            "files_edited": len(self.edited),
+            "files": files,
+            "commands": self.commands,
+            "failed_commands": self.failed_commands,
+            "failed": [*self.failed],
+            "denied": self.denied,
+            "dropped": self.dropped,
+        }
+
+
+def counts_words(counts: Mapping[str, JsonValue]) -> str:
+    """`12 tool calls, 3 files edited, 4 commands (1 failed)`; nothing for no activity."""
+    files, commands = int(str(counts["files_edited"])), int(str(counts["commands"]))
+    failed, denied = int(str(counts["failed_commands"])), int(str(counts["denied"]))
+    parts = [calls_words(int(str(counts["tool_calls"])) + int(str(counts["dropped"])))]
+    if files:
+        parts.append(f"{files:,} file{'' if files == 1 else 's'} edited")
+    if commands:
+        parts.append(
+            f"{commands:,} command{'' if commands == 1 else 's'}"
+            + (f" ({failed:,} failed)" if failed else "")
+        )
+    if denied:
+        parts.append(f"{denied:,} denied")
+    return ", ".join(part for part in parts if part)
