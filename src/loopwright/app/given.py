@@ -46,10 +46,10 @@ class Given:
         return Where(Sessions(self.log, self.log, self.access).get(name).id, None)
 
     def all(self, where: Where) -> list[Item]:
-        """Each in its newest version: what runs made, what agents printed, what was given."""
+        """Each in its newest version: what runs made, what was given, what agents printed."""
         made = self.desks.made(where.scope, "artifact", run=where.run)
-        outputs = self._outputs(where)
-        return [*made, *outputs, *self.uploads.trackers.all(where.scope, "artifact")]
+        given = self.uploads.trackers.all(where.scope, "artifact")
+        return [*made, *given, *self._outputs(where)]
 
     def _outputs(self, where: Where) -> list[Item]:
         """The output streams of agents, of a run or of the newest runs of a session."""
