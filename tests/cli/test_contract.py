@@ -55,6 +55,7 @@ def command_lines(names: dict[str, str]) -> dict[str, list[str]]:
         "approve": ["approve", names["gate"]],
         "reject": ["reject", "gate_none"],
         "continue": ["continue", "gate_none", "more"],
+        "tell": ["tell", "nothing", "x"],
         "pause": ["pause", "all"],
         "resume": ["resume", "all"],
         "stop": ["stop", "all"],

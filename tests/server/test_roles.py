@@ -89,6 +89,7 @@ ROWS = {
     "POST /api/v1/runs/{run}/resume": EDITOR,
     "POST /api/v1/runs/{run}/stop": EDITOR,
     "POST /api/v1/runs/{run}/fork": EDITOR,
+    "POST /api/v1/runs/{run}/messages": EDITOR,
     "GET /api/v1/loops": VIEWER,
     "POST /api/v1/loops": EDITOR,
     "GET /api/v1/loops/active/count": VIEWER,
@@ -271,6 +272,7 @@ EVENTS = {
     "loop:stop": EDITOR,
     "loop:approve": EDITOR,
     "subscribe": VIEWER,
+    "run:tell": EDITOR,
     "unsubscribe": VIEWER,
 }
 """Everything that may be said over a socket, and the least that may say it."""

@@ -8,6 +8,7 @@ from typing import get_args
 import msgspec
 
 from loopwright.app.library import Listed
+from loopwright.app.messaging import tell
 from loopwright.app.role_loops import ACTIONS, OF_ONE, STATUSES, Loops, LoopWish
 from loopwright.app.views.activity import ActivityFilter, activity_items
 from loopwright.app.views.listing import inbox_items
@@ -118,6 +119,20 @@ class LoopTools:
             ),
             (
                 ToolSpec(
+                    name="loop_tell",
+                    description="Send a message to the agents of a loop. Its next iteration reads "
+                    "it; an agent that accepts messages while it works gets it at once.",
+                    schema=schema(
+                        ("id", "text"),
+                        id=text("Id of the loop, or the beginning of it"),
+                        text=text("The message"),
+                        to=text("Only the agent of this step reads it"),
+                    ),
+                ),
+                self._tell,
+            ),
+            (
+                ToolSpec(
                     name="loop_definitions",
                     description="List loop definitions: roles, what ends them, parameters (`?` "
                     "marks optional ones), and what is wrong with files that cannot be used.",
@@ -182,6 +197,11 @@ class LoopTools:
                 hint="`loopwright mcp --allow-answers` lets agents decide",
             )
         return await self.loops.control(action, loop, note=note, by="mcp")
+
+    async def _tell(self, given: Arguments) -> str:
+        loop, words, to = (_said(given, name) for name in ("id", "text", "to"))
+        sent = await tell(self.loops.here.service, loop, words, to=to, by="mcp")
+        return f"{sent.run}: message {sent.message} recorded"
 
     def _waits(self, loop: str) -> bool:
         """Whether a person is asked about a loop now, or has ended it."""

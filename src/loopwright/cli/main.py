@@ -49,6 +49,7 @@ COMMANDS: dict[str, Entry] = {
     "approve": Entry("answers", _DECIDING, "accept what a gate asks about"),
     "reject": Entry("answers", _DECIDING, "refuse it"),
     "continue": Entry("answers", _DECIDING, "ask for another pass, with feedback"),
+    "tell": Entry("tell", _DECIDING, "send a message to the agents of a run"),
     "pause": Entry("control", _DECIDING, "let a run hold before its next pass"),
     "resume": Entry("control", _DECIDING, "let it go on, also after a crash"),
     "retry": Entry("steer", _DECIDING, "try again the stage that a loop stopped at"),

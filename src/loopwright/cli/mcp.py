@@ -34,9 +34,9 @@ def mcp(
     *,
     allow_answers: bool,
 ) -> int:
-    """Serve loop_start, loop_list, loop_status, loop_control and loop_definitions over the Model
-    Context Protocol, on stdin and stdout. Ends when the client goes; loops that are under way then
-    are driven on in the background.
+    """Serve loop_start, loop_list, loop_status, loop_control, loop_tell and loop_definitions over
+    the Model Context Protocol, on stdin and stdout. It ends when the client
+    disconnects; loops that are running then continue in the background.
     """
     from loopwright.app.mcp_door import serve  # noqa: PLC0415 - help stays quick
 

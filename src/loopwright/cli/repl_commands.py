@@ -16,6 +16,7 @@ from loopwright.app.controlling import (
 from loopwright.app.library import Library
 from loopwright.app.loop_steering import edit, edit_of, retry, skip
 from loopwright.app.loop_tools import described
+from loopwright.app.messaging import tell
 from loopwright.app.preparing import Wish, prepare_file
 from loopwright.app.problems import known_problem
 from loopwright.app.rights import Rights
@@ -242,6 +243,14 @@ def _what_it_stopped_at(word: str) -> Act:
     return act
 
 
+async def _message(session: Session, rest: str) -> None:
+    reference, _, text = rest.partition(" ")
+    if not text.strip():
+        raise Misused
+    sent = await tell(session.here.service, reference, text.strip(), by=current_user())
+    session.door.put(f"{sent.run}: message {sent.message}")
+
+
 async def _edit(session: Session, rest: str) -> None:
     reference, _, change = rest.partition(" ")
     name, _, value = change.strip().partition(" ")
@@ -301,6 +310,9 @@ COMMANDS = (
         "leave that stage out",
         _what_it_stopped_at("skip"),
         "run",
+    ),
+    Command(
+        "/loops tell", "/loops tell RUN TEXT", "send a message to its agents", _message, "open"
     ),
     Command("/loops edit", "/loops edit RUN goal|max|labels VALUE", "change it", _edit, "open"),
     Command("/loops pause", "/loops pause RUN|all", "hold before the next pass", _pause, "open"),

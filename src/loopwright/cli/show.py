@@ -119,6 +119,7 @@ class _Sheet:
         if not _list(detail["passes"]):
             self._activity(detail.get("activity"))
         self._decisions(detail)
+        self._messages(detail)
         self._waiting(detail)
         self._line("")
         for command in _list(detail["next"]):
@@ -214,6 +215,14 @@ class _Sheet:
             who = f" by {one['by']}" if one["by"] else ""
             words = f": {one['text']}" if one["text"] else ""
             self._line(one_line(f"{said}{who} at {one['path']}, {one['at']}{words}"), "dim")
+
+    def _messages(self, detail: "dict[str, JsonValue]") -> None:
+        """What people told the agents; a server of an older version does not say."""
+        for one in _list(detail.get("messages", [])):
+            assert isinstance(one, dict)
+            to = "" if one["to"] == "*" else f" to {one['to']}"
+            words = f"message from {one['by']}{to}, {one['at']} ({one['state']}): {one['text']}"
+            self._line(one_line(words), "dim")
 
     def _waiting(self, detail: "dict[str, JsonValue]") -> None:
         for gate in _list(detail["gates"]):

@@ -128,6 +128,17 @@ class Decided(msgspec.Struct):
     at: str
 
 
+class Told(msgspec.Struct):
+    """A message of a person to the agents of a run; `state` says what became of it."""
+
+    message: str
+    by: str
+    to: str
+    text: str
+    state: str
+    at: str
+
+
 class Snapshot(msgspec.Struct):
     """A run with everything that a page shows; events with numbers above `seq` follow on it."""
 
@@ -135,6 +146,7 @@ class Snapshot(msgspec.Struct):
     run: str
     name: str
     status: Status
+    summary: str
     reason: str
     headline: str
     goal: str
@@ -147,6 +159,7 @@ class Snapshot(msgspec.Struct):
     passes_before: int  # how many there were before those
     activity: dict[str, JsonValue]  # what agents did, summed up
     decisions: list[Decided]  # the newest
+    messages: list[Told]  # the newest
     graph: list[dict[str, JsonValue]]
     usage: Usage
     gates: list[Gate]

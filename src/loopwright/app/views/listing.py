@@ -7,7 +7,7 @@ from loopwright.app.service import Service
 from loopwright.app.views.asked import asked_call
 from loopwright.app.views.exposing import exposure
 from loopwright.app.views.final_line import final_line
-from loopwright.app.views.pictures import Picture
+from loopwright.app.views.pictures import Picture, Told
 from loopwright.app.views.progress import PassSeen
 from loopwright.app.views.summary import iterations, summary
 from loopwright.app.views.words import goal, most_passes, next_commands
@@ -132,6 +132,7 @@ def detail(service: Service, picture: Picture) -> dict[str, JsonValue]:
         "passes_before": picture.passes_before,
         "activity": picture.progress.total_activity.as_dict(),
         "decisions": [_decision_item(one) for one in picture.decisions],
+        "messages": [_message_item(service, one) for one in picture.messages.values()],
         "graph": [node.as_dict() for node in picture.graph()],
         "driver": driver_pid(service.log, row),
         "left_behind": is_left_behind(service.log, row),
@@ -159,6 +160,18 @@ def _decision_item(answered: GateAnswered) -> dict[str, JsonValue]:
         "text": answered.text,
         "by": answered.by,
         "at": timestamp(answered.at),
+    }
+
+
+def _message_item(service: Service, told: Told) -> dict[str, JsonValue]:
+    sent = told.sent
+    return {
+        "message": sent.message,
+        "by": sent.sender,
+        "to": sent.to,
+        "text": service.read_text(sent.text),
+        "state": told.state,
+        "at": timestamp(sent.at),
     }
 
 

@@ -3,18 +3,35 @@ can be carried on from where it is.
 """
 
 from collections import deque
+from dataclasses import dataclass
 
 from loopwright.app.service import Service
 from loopwright.app.views.graph import Node, Standing, drawn
 from loopwright.app.views.progress import PassSeen, Progress
 from loopwright.errors import StorageError
-from loopwright.kernel.facts import GateAnswered, RunForked
+from loopwright.kernel.facts import (
+    AnyFact,
+    GateAnswered,
+    MessageDelivered,
+    MessageDropped,
+    MessageSent,
+    RunForked,
+)
 from loopwright.kernel.state import State
 from loopwright.stores.faults import REPLACE
 
 PASSES_SHOWN = 200
 """The newest passes of a run are shown, however many it has made."""
 DECISIONS_SHOWN = 50
+MESSAGES_SHOWN = 50
+
+
+@dataclass(slots=True)
+class Told:
+    """A message of a person to the agents of the run, and what became of it."""
+
+    sent: MessageSent
+    state: str = "waiting"
 
 
 class Picture:
@@ -28,6 +45,7 @@ class Picture:
         self.progress = Progress(service.plan(first[0].fact), service.read_text, words=False)
         self.forked: RunForked | None = None
         self.decisions: deque[GateAnswered] = deque(maxlen=DECISIONS_SHOWN)
+        self.messages: dict[str, Told] = {}
         self._left_out = 0
         self._standing = Standing()
         self._log = service.log
@@ -50,8 +68,27 @@ class Picture:
                 self.forked = numbered.fact
             elif isinstance(numbered.fact, GateAnswered):
                 self.decisions.append(numbered.fact)
+            else:
+                self._note_message(numbered.fact)
         self._forget_old_passes()
         return most is not None and len(facts) == most
+
+    def _note_message(self, fact: AnyFact) -> None:
+        """Follow what people tell the agents of the run."""
+        match fact:
+            case MessageSent(intent="tell"):
+                self.messages[fact.message] = Told(fact)
+                while len(self.messages) > MESSAGES_SHOWN:
+                    del self.messages[next(iter(self.messages))]
+            case MessageDelivered():
+                for name in fact.messages:
+                    if name in self.messages:
+                        self.messages[name].state = f"delivered to {fact.path or fact.to}"
+            case MessageDropped():
+                if fact.message in self.messages:
+                    self.messages[fact.message].state = f"dropped: {fact.detail}"
+            case _:
+                pass
 
     def _forget_old_passes(self) -> None:
         """Memory follows what is shown, not what has been; now and then is often enough."""

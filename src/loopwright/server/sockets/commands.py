@@ -11,8 +11,10 @@ from typing import Annotated, Any, Generic, Literal, TypeVar
 import msgspec
 
 from loopwright.app.access import DENIED, Role
+from loopwright.app.messaging import tell as tell_agents
 from loopwright.app.problems import Problem
 from loopwright.errors import LoopwrightError
+from loopwright.kernel.tools import MAX_TEXT_BYTES
 from loopwright.model.record import JsonValue
 from loopwright.server import words
 from loopwright.server.context import Context
@@ -66,6 +68,14 @@ class Subscribe(Said):
 
     run: Id
     after: Annotated[int, msgspec.Meta(ge=0, le=1 << 53)] | None = None
+
+
+class TellRun(Said):
+    """`run:tell`: a message to the agents of a run, or to the agent of one step."""
+
+    run: Id
+    text: Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_TEXT_BYTES)]
+    to: Annotated[str, msgspec.Meta(max_length=500)] = ""
 
 
 class Unsubscribe(Said):
@@ -158,6 +168,13 @@ class Commands:
             raise Refusal(429, "too-many-runs", f"one connection follows {MOST_TAILS} runs at most")
         return await self._tails.subscribe(client, said.run, said.after)
 
+    async def tell_run(self, client: Client, said: TellRun) -> Answer:
+        run = self._context.here.log.row(said.run).run
+        sent = await tell_agents(
+            self._context.service, run, said.text, to=said.to, by=client.who.name
+        )
+        return {**sent._asdict()}
+
     async def unsubscribe(self, client: Client, said: Unsubscribe) -> Answer:
         return {"run": said.run, "was": self._tails.unsubscribe(client, said.run)}
 
@@ -171,6 +188,7 @@ TABLE: Mapping[str, Command[Any]] = {
     "loop:stop": Command(StopLoop, "editor", Commands.stop),
     "loop:approve": Command(ApproveLoop, "editor", Commands.approve),
     "subscribe": Command(Subscribe, "viewer", Commands.subscribe),
+    "run:tell": Command(TellRun, "editor", Commands.tell_run),
     "unsubscribe": Command(Unsubscribe, "viewer", Commands.unsubscribe),
 }
 """Everything that may be said, with the least role that may say it."""

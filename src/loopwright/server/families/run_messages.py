@@ -1,0 +1,53 @@
+"""Messages to the agents of a run."""
+
+from typing import Annotated
+
+import msgspec
+
+from loopwright.app.messaging import tell
+from loopwright.kernel.tools import MAX_TEXT_BYTES
+from loopwright.server.answers import as_response
+from loopwright.server.families.runs import BASE, check_open
+from loopwright.server.routes import Answer, Asked, Body, Family, Route
+
+
+class MessageBody(Body):
+    """A message. The next agent call of the run reads it, or the agent of the step `to`."""
+
+    free = ("text",)
+
+    text: Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_TEXT_BYTES)]
+    to: Annotated[str, msgspec.Meta(max_length=500)] = ""
+
+
+class MessageSent(msgspec.Struct):
+    """A message that was recorded. `to` is `*` where any agent of the run may read it."""
+
+    run: str
+    message: str
+    to: str
+
+
+async def told(asked: Asked) -> Answer:
+    check_open(asked)
+    body, run = asked.body(MessageBody), asked.context.here.log.row(asked.params["run"]).run
+    sent = await tell(asked.context.service, run, body.text, to=body.to, by=asked.who.name)
+    return as_response(sent._asdict(), 201)
+
+
+FAMILY = Family(
+    name="messages",
+    prefix=f"{BASE}/",
+    routes=(
+        Route(
+            method="POST",
+            path=f"{BASE}/{{run}}/messages",
+            handle=told,
+            need="editor",
+            say="Send a message to the agents of a run; the next iteration reads it",
+            body=MessageBody,
+            answer=MessageSent,
+            status=201,
+        ),
+    ),
+)

@@ -1,0 +1,151 @@
+"""Messages of people to the agents of any run: who reads them, when, and how often."""
+
+from __future__ import annotations
+
+import pytest
+
+from loopwright.agents.prompt import compose
+from loopwright.kernel.facts import (
+    AnyFact,
+    EffectRequested,
+    MessageDelivered,
+    MessageDropped,
+    MessageSent,
+)
+from loopwright.kernel.mail import ANY_AGENT
+from loopwright.kernel.messages import MAILBOX_SIZE
+from loopwright.model.actions import CallAgent, Repeat, RunCommand, Step, Steps
+from loopwright.model.checks import Signal
+from loopwright.model.plan import Plan
+from loopwright.model.template import literal
+from loopwright.testing.laws import fact_problems
+from tests.kernel.driving import Driver, plan_of, plan_of_steps
+
+WORK = CallAgent(agent="a", prompt=literal("Work."))
+LOOP = plan_of(Repeat(body=WORK, max=3, until=Signal(word="DONE")))
+STAGES = plan_of(
+    Repeat(
+        body=Steps(
+            steps=(
+                Step(id="plan", action=WORK),
+                Step(id="build", action=RunCommand(argv=("make",)), needs=("plan",)),
+                Step(id="review", action=WORK, needs=("build",)),
+            )
+        ),
+        max=2,
+    )
+)
+GRAPH = plan_of_steps(Step(id="one", action=WORK), Step(id="two", action=WORK, needs=("one",)))
+
+
+def tell(run: Driver, text: str = "Keep the API", to: str = ANY_AGENT) -> list[AnyFact]:
+    sent = run.state.mail.sent
+    return run.append(
+        MessageSent(
+            at=run.clock,
+            path="",
+            to=to,
+            text=text,
+            sender="ann",
+            message=f"m{sent + 1}",
+            intent="tell",
+        )
+    )
+
+
+def prompt(run: Driver, effect: str) -> str:
+    return compose(run.state, run.state.pending[effect].owner, run.texts).text
+
+
+def delivered(run: Driver) -> list[tuple[str, tuple[str, ...]]]:
+    return [(f.effect, f.messages) for f in run.facts if isinstance(f, MessageDelivered)]
+
+
+@pytest.mark.item("rec-35")
+@pytest.mark.parametrize(
+    ("plan", "first", "next_call"),
+    [
+        pytest.param(LOOP, "main.0/agent#1", "main.1/agent#1", id="loop"),
+        pytest.param(STAGES, "main.0.plan/agent#1", "main.0.review/agent#1", id="loop of steps"),
+        pytest.param(GRAPH, "one/agent#1", "two/agent#1", id="graph"),
+    ],
+)
+def test_the_next_agent_call_reads_a_message_once(plan: Plan, first: str, next_call: str) -> None:
+    """It stands in the prompt of that call with who sent it, and in no other prompt."""
+    run = Driver(plan).start()
+    tell(run)
+    assert "Keep the API" not in prompt(run, first)
+    run.answer(first, "tried")
+    if "main.0.build/command#1" in run.state.pending:
+        run.answer("main.0.build/command#1", "built")
+    assert "Message from ann: Keep the API" in prompt(run, next_call)
+    assert delivered(run) == [(next_call, ("m1",))]
+    run.run()
+    assert delivered(run) == [(next_call, ("m1",))]
+    assert fact_problems(plan, run.facts) == []
+
+
+@pytest.mark.item("rec-35")
+def test_a_later_iteration_does_not_read_it_again() -> None:
+    """What was read in iteration 2 is not in the prompt of iteration 3."""
+    run = Driver(LOOP).start()
+    tell(run)
+    run.answer("main.0/agent#1", "tried")
+    run.answer("main.1/agent#1", "tried")
+    assert "Keep the API" not in prompt(run, "main.2/agent#1")
+
+
+@pytest.mark.item("rec-35")
+def test_a_message_is_neither_lost_nor_doubled_by_a_crash() -> None:
+    """Cut off after any append and continued, the log has one delivery, before the same call."""
+    run = Driver(LOOP).start()
+    tell(run)
+    tell(run, "And the tests")
+    run.run()
+    expected = delivered(run)
+    assert expected == [("main.1/agent#1", ("m1", "m2"))]
+    told = next(n for n, f in enumerate(run.facts) if isinstance(f, MessageSent)) + 2
+    for length in [one for one in run.ends if one >= told]:
+        again = run.cut(length).start().run()
+        assert delivered(again) == expected, length
+        assert fact_problems(LOOP, again.facts) == []
+
+
+@pytest.mark.item("rec-35")
+def test_a_message_that_comes_too_late_is_recorded_as_dropped() -> None:
+    """The loop completes before another call: the step is not called again for the message."""
+    run = Driver(LOOP).start()
+    tell(run)
+    tell(run, "To the step", to="main")
+    calls = sum(isinstance(fact, EffectRequested) for fact in run.facts)
+    run.answer("main.0/agent#1", "DONE")
+    drops = [f for f in run.facts if isinstance(f, MessageDropped)]
+    assert {(f.message, f.reason) for f in drops} == {
+        ("m1", "run-ended"),
+        ("m2", "target-terminal"),
+    }
+    assert run.state.finished is not None
+    assert run.state.finished.outcome == "completed"
+    assert sum(isinstance(fact, EffectRequested) for fact in run.facts) == calls
+    assert fact_problems(LOOP, run.facts) == []
+
+
+@pytest.mark.item("rec-35")
+def test_a_step_that_is_named_reads_it() -> None:
+    """An address keeps the message for that step; other calls leave it."""
+    run = Driver(STAGES).start()
+    tell(run, to="review")
+    tell(run, "For anybody")
+    run.answer("main.0.plan/agent#1", "planned")
+    run.answer("main.0.build/command#1", "built")
+    text = prompt(run, "main.0.review/agent#1")
+    assert "Message from ann: Keep the API" in text
+    assert "Message from ann: For anybody" in text
+
+
+def test_the_number_of_waiting_messages_is_bounded() -> None:
+    """Beyond the limit a message is dropped, and the log says so."""
+    run = Driver(LOOP).start()
+    run.state.mail.inboxes[ANY_AGENT] = [None] * MAILBOX_SIZE  # type: ignore[list-item]
+    facts = tell(run)
+    assert [f.reason for f in facts if isinstance(f, MessageDropped)] == ["mailbox-full"]

@@ -1,0 +1,78 @@
+"""Messages to the agents of a run over HTTP, sockets, MCP and a remote command line."""
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from loopwright.app.loop_tools import LoopTools
+from loopwright.app.role_loops import Loops
+from tests.cli.conftest import Place, lw
+from tests.server.served import SECONDS, Served, served
+from tests.server.talking import tab, talk
+
+__all__ = ["lw"]
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A server for all tests here."""
+    with served(tmp_path_factory.mktemp("tell")) as one:
+        yield one
+
+
+def by_http(server: Served, run: str, lw: Place) -> None:
+    reply = server("POST", f"/api/v1/runs/{run}/messages", {"text": "Keep it"})
+    assert (reply.status, reply.json) == (201, {"run": run, "message": "m1", "to": "*"})
+
+
+def by_socket(server: Served, run: str, lw: Place) -> None:
+    answers: list[Any] = []
+
+    async def go() -> None:
+        async with tab(server) as one:
+            answers.append(await one.say("run:tell", {"run": run, "text": "Keep it"}))
+
+    talk(go())
+    assert answers == [{"ok": True, "run": run, "message": "m1", "to": "*"}]
+
+
+def by_mcp(server: Served, run: str, lw: Place) -> None:
+    context = server.context
+    loops = Loops(here=context.here, settings=context.settings, cwd=server.folder, agents=[])
+    work = LoopTools(loops=loops).answer("loop_tell", {"id": run, "text": "Keep it"})
+    done = asyncio.run_coroutine_threadsafe(work, server.loop).result(SECONDS)
+    assert (done.error, done.text) == (False, f"{run}: message m1 recorded")
+
+
+def by_remote_command(server: Served, run: str, lw: Place) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LOOPWRIGHT_TOKEN", server.token)
+        told = lw("tell", run, "Keep it", "--server", f"http://127.0.0.1:{server.port}")
+    assert (told.code, told.err.strip()) == (0, f"{run}: message m1 for the next agent call")
+
+
+@pytest.mark.item("rec-35")
+@pytest.mark.parametrize("way", [by_http, by_socket, by_mcp, by_remote_command])
+def test_every_interface_records_a_message(shared: Served, lw: Place, way: Any) -> None:
+    """With who sent it; the next iteration reads it, after a person has answered the gate."""
+    run, gate = shared.gated()
+    way(shared, run, lw)
+    [told] = shared("GET", f"/api/v1/runs/{run}/snapshot").json["messages"]
+    assert (told["text"], told["state"]) == ("Keep it", "waiting")
+    assert told["by"] == ("mcp" if way is by_mcp else "first-start")
+    shared("POST", f"/api/v1/gates/{gate}/continue", {"text": "again"})
+    shared.until(run, "waiting")
+    [told] = shared("GET", f"/api/v1/runs/{run}/snapshot").json["messages"]
+    assert told["state"] == "delivered to main.1"
+
+
+@pytest.mark.item("rec-35")
+def test_a_run_that_has_ended_is_a_conflict(shared: Served) -> None:
+    """With a hint; an empty text is refused before that."""
+    run = shared.start(shared.definition(shared.script("x"), max=1))
+    shared.until(run, "completed", "exhausted")
+    reply = shared("POST", f"/api/v1/runs/{run}/messages", {"text": "late"})
+    assert (reply.status, reply.code) == (409, "ended")
+    assert shared("POST", f"/api/v1/runs/{run}/messages", {"text": ""}).status == 422
