@@ -2,8 +2,11 @@
 
 import pytest
 
+from loopwright.agents.progress import progress_log
 from loopwright.agents.prompt import EVIDENCE_CHARS, OUTPUT_CHARS, Shown, compose
 from loopwright.kernel.facts import AgentChanged, Usage
+from loopwright.kernel.frames import PassOwner, RepeatBody, Result
+from loopwright.kernel.settling import settle_pass
 from loopwright.model.actions import CallAgent, Each, Gate, Given, Repeat, Step, Steps
 from loopwright.model.checks import Cap, Check, Command, Regex, Signal
 from loopwright.model.memory import Memory, NoMemory, PreviousOutput, ProgressLog, SameSession
@@ -329,3 +332,64 @@ def test_a_step_inside_a_pass_has_the_memory_of_its_loop() -> None:
     driver.answer("main.0.code/agent#1", "wrote a")
     text = shown(driver).text
     assert text.startswith("Write it.\n\n## Progress Log (previous 1 iteration)\n- Iteration 1: w")
+
+
+# -- the bounded log -------------------------------------------------------------------------------
+
+
+def log_after(outputs: list[str], total: int = 8_000) -> str:
+    """The progress log of a loop after iterations with these outputs."""
+    repeat = RepeatBody(owner=None, action=loop(ProgressLog(total=total)), step=None)  # type: ignore[arg-type]
+    for number, output in enumerate(outputs, start=1):
+        ended = Result("completed", output=output)
+        owner = PassOwner(path=f"main.{number}", iteration=number, number=number, parent=repeat)
+        settle_pass(repeat, owner, ended, done=False)
+    return progress_log(repeat, total)
+
+
+@pytest.mark.item("rec-30")
+def test_a_short_log_is_shown_in_full() -> None:
+    """A limit that is not reached changes nothing."""
+    outputs = [f"step {n}" for n in range(1, 11)]
+    assert log_after(outputs) == log_after(outputs, total=0)
+
+
+@pytest.mark.item("rec-30")
+@pytest.mark.parametrize("total", [1_000, 8_000, 40_000])
+@pytest.mark.parametrize("iterations", [30, 999, 5_000])
+def test_a_long_log_stays_within_its_size(iterations: int, total: int) -> None:
+    """Iteration 5,000 has a prompt as long as iteration 30, with the newest entries in full."""
+    text = log_after([f"{n}: {'x' * 400}" for n in range(1, iterations + 1)], total)
+    if iterations > 30 or total < 8_000:
+        assert total // 2 < len(text) <= total + 300
+        assert f"\n- Iterations 1–{iterations - text.count('- Iteration ')}, condensed" in text
+    assert text.startswith(f"## Progress Log (previous {iterations} iterations)\n")
+    assert text.splitlines()[-1].startswith(f"- Iteration {iterations}: {iterations}: xxx")
+
+
+@pytest.mark.item("rec-30")
+def test_older_entries_are_condensed_with_their_numbers() -> None:
+    """What older iterations reported is named once, with how often, the newest last."""
+    outputs = ["setup", *["3 tests fail"] * 60, *["1 test fails"] * 40, *["z" * 200] * 3]
+    lines = log_after(outputs, total=1_000).splitlines()
+    assert lines[:4] == [
+        "## Progress Log (previous 104 iterations)",
+        "- Iterations 1–98, condensed:",
+        "  - 1 × setup",
+        "  - 60 × 3 tests fail",
+    ]
+    assert lines[4] == "  - 37 × 1 test fails"
+    assert lines[5] == "- Iteration 99: 1 test fails"
+    assert lines[8].startswith("- Iteration 102: zzz")
+
+
+@pytest.mark.item("rec-30")
+def test_a_loop_keeps_only_the_learnings_that_it_may_show() -> None:
+    """Memory does not grow with the number of iterations, and the numbers stay right."""
+    repeat = RepeatBody(owner=None, action=loop(ProgressLog(total=8_000)), step=None)  # type: ignore[arg-type]
+    for number in range(1, 4_501):
+        owner = PassOwner(path="main.0", iteration=number, number=number, parent=repeat)
+        settle_pass(repeat, owner, Result("completed", output=f"n{number}"), done=False)
+    assert len(repeat.learnings) < 2_000
+    assert repeat.forgotten + len(repeat.learnings) == 4_500
+    assert "- Iteration 4500: n4500" in progress_log(repeat, 8_000)

@@ -6,6 +6,7 @@ from weakref import WeakKeyDictionary
 
 import msgspec
 
+from loopwright.agents.criteria import done_when, failed_checks
 from loopwright.agents.letters import said_by
 from loopwright.agents.prompt import compose_call
 from loopwright.agents.seeding import Seed, seeded
@@ -57,10 +58,15 @@ def converse(state: State, owner: PassOwner, agent: Agent, senses: Senses) -> Co
     before, since = _told_so_far(repeat, senses)
     messages = [*before, *seed.messages, *since]
     forced = body.failure is not None and body.failure.error.type == "bad_result"
+    system = seed.system
+    if repeat.action.criteria:
+        failed = failed_checks(state, owner, senses, of_turn=True)
+        messages += [UserMessage(text=text) for text in failed]
+        system = "\n\n".join(one for one in (system, *done_when(state, owner, senses)) if one)
     if forced:
         messages.append(UserMessage(text=HAND_IN))
     return Conversation(
-        system=seed.system,
+        system=system,
         messages=tuple(messages),
         files=files,
         tools=tuple(_run_tools(state, body.action.schema)),

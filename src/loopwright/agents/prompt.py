@@ -1,14 +1,17 @@
 """The prompt of a call: what is asked, and what the passes before have left behind.
 
 The first pass sees the request as it was written, byte for byte. Later passes see it followed by
-the memory of their loop, then what the checks said, then what a person said.
+the memory of their loop, then what the checks said, then what a person said. A loop with `criteria`
+also says, from its first iteration on, when the work is done.
 """
 
 import msgspec
 
 from loopwright.agents.before import PROMPT_BYTES, needed, pass_before
 from loopwright.agents.clipping import clip, clip_end
+from loopwright.agents.criteria import criteria_sections
 from loopwright.agents.letters import read_out
+from loopwright.agents.progress import progress_log
 from loopwright.agents.stages import stage_sections
 from loopwright.kernel.facts import NO_USAGE, Usage
 from loopwright.kernel.frames import (
@@ -74,14 +77,18 @@ def _composed(
     inside = pass_in_scope(owner)
     heard = read_out(state.mail.heard.get(owner.inside, ()), senses)
     if inside is not None and isinstance(inside.parent.action.memory, StageOutputs):
-        told = [*stage_sections(state, owner, inside, action, senses), *form, *heard]
+        told = [*stage_sections(state, owner, inside, action, senses), *form]
+        told += [*_criteria(state, inside, senses), *heard]
         session = _session(state, owner, action)
         return _shown(_joined(told), action, session)
     asked = [request_text(state, owner, action.prompt, senses)]
     if not heard and _is_plain(action, inside):
         return Shown(text=asked[0], schema=None, session=None)
     asked += [*_occasion(state, owner, action, senses), *form]
-    after = [*_item(inside, action.prompt), *_memory(inside, action, senses)] if inside else []
+    after = _item(inside, action.prompt) if inside else []
+    if inside is not None:
+        told = _criteria(state, inside, senses)
+        after += [*_memory(inside, senses), *told, *_feedback(inside.parent, action)]
     after += heard
     text = _joined([*asked, *after])
     if action.show_needs:
@@ -108,6 +115,7 @@ def _is_plain(action: CallAgent, inside: PassOwner | None) -> bool:
         return False
     repeat = inside.parent
     carries = repeat.last_checks or repeat.feedback or repeat.action.each is not None
+    carries = carries or repeat.action.criteria
     forgets = type(repeat.action.memory) is NoMemory and action.session == "fresh"
     return forgets and not carries and pass_in_scope(repeat.owner) is None
 
@@ -168,14 +176,18 @@ def _item(inside: PassOwner, template: Template) -> list[str]:
     return [f"## Item (index {place.number})\n\n{value}"]
 
 
-def _memory(inside: PassOwner, action: CallAgent, senses: Senses) -> list[str]:
+def _criteria(state: State, inside: PassOwner, senses: Senses) -> list[str]:
+    return criteria_sections(state, inside, senses) if inside.parent.action.criteria else []
+
+
+def _memory(inside: PassOwner, senses: Senses) -> list[str]:
     repeat = inside.parent
     if repeat.finished == 0 or repeat.action.each is not None:
-        return [*_number(inside), *_feedback(repeat, action)]
+        return _number(inside)
     sections: list[str] = []
     match repeat.action.memory:
-        case ProgressLog():
-            sections.append(_progress_log(repeat))
+        case ProgressLog() as log:
+            sections.append(progress_log(repeat, log.total))
             sections.append(_retry_note(inside))
         case PreviousOutput(by_step=True):
             sections += pass_before(inside, senses)
@@ -185,8 +197,9 @@ def _memory(inside: PassOwner, action: CallAgent, senses: Senses) -> list[str]:
             sections.append(_retry_note(inside))
         case _:
             pass
-    sections += [_check_note(note, senses) for note in repeat.last_checks if _is_told(note)]
-    return [*sections, *_feedback(repeat, action)]
+    if not repeat.action.criteria:
+        sections += [_check_note(note, senses) for note in repeat.last_checks if _is_told(note)]
+    return sections
 
 
 def _number(inside: PassOwner) -> list[str]:
@@ -194,13 +207,6 @@ def _number(inside: PassOwner) -> list[str]:
     by_step = inside.parent.action.memory == PreviousOutput(by_step=True)
     told = by_step and (inside.parent.finished or isinstance(inside.body, StepsBody))
     return [f"## Iteration {inside.iteration}"] if told else []
-
-
-def _progress_log(repeat: RepeatBody) -> str:
-    count = len(repeat.learnings)
-    lines = [f"- Iteration {n}: {text}" for n, text in enumerate(repeat.learnings, start=1)]
-    heading = f"## Progress Log (previous {count} iteration{'s' if count != 1 else ''})"
-    return "\n".join([heading, *lines])
 
 
 def _retry_note(inside: PassOwner) -> str:

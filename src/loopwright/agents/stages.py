@@ -105,10 +105,11 @@ def _earlier(state: State, repeat: RepeatBody, memory: StageOutputs, senses: Sen
     """One line for each earlier iteration, and the words of the last review as they were said."""
     if not repeat.learnings:
         return []
-    first = max(0, len(repeat.learnings) - LINES_SHOWN)
-    lines = [f"- Iteration {n}: {text}" for n, text in enumerate(repeat.learnings, start=1)]
+    shown = repeat.learnings[-LINES_SHOWN:]
+    first = repeat.forgotten + len(repeat.learnings) - len(shown)
+    lines = [f"- Iteration {n}: {text}" for n, text in enumerate(shown, start=first + 1)]
     head = [f"- ({first} more before these)"] if first else []
-    parts = ["\n".join(["## Previous Iteration Outcomes", "", *head, *lines[first:]])]
+    parts = ["\n".join(["## Previous Iteration Outcomes", "", *head, *lines])]
     return [*parts, *_last_words(state, repeat, memory, senses)]
 
 

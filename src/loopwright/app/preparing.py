@@ -71,6 +71,7 @@ class LoopWish:
     manual: bool = False
     max: int = 10
     memory: str = "progress-log"
+    criteria: bool = True
     wish: Wish = field(default_factory=Wish)
 
 
@@ -364,6 +365,8 @@ def _write_loop(text: _LoopText, loop: LoopWish) -> None:
         text.field("prompt", f"{{{{message}}}}\n\n{told}", "--input")
     text.line('"repeat": {')
     text.field("max", loop.max, "--max")
+    if not loop.criteria:
+        text.line('"criteria": false,', "--no-criteria")
     checks = _checks(loop)
     text.field("memory", loop.memory, "--memory", after="," if checks else "")
     for number, (check, option) in enumerate(checks):

@@ -25,6 +25,7 @@ class _Shape(TypedDict):
     manual: bool
     max: int
     memory: str
+    criteria: bool
 
 
 class _Worded(TypedDict):
@@ -99,6 +100,11 @@ class _Worded(TypedDict):
     help=f"What a pass learns of those before it: {', '.join(MEMORIES)}.",
 )
 @click.option(
+    "--no-criteria",
+    is_flag=True,
+    help="Do not add the completion criteria and the failed checks to the agent's prompt.",
+)
+@click.option(
     "--input",
     "inputs",
     multiple=True,
@@ -110,13 +116,15 @@ class _Worded(TypedDict):
 def loop(ctx: click.Context, /, **options: object) -> int:
     """Repeat one agent until it is done. MESSAGE says what is to be done.
 
-    Several --until options (and --manual) must all hold in the same pass. Without any of them the
-    loop makes all its passes.
+    Several --until options (and --manual) must all hold in the same iteration. Without any of them
+    the loop makes all its iterations. The agent is told these criteria, and after an iteration
+    which of them failed.
     """
     kinds = ("commands", "patterns", "signals", "judges", "manual")
     checks = {key: options.pop(key) for key in kinds}
-    # click has seen to their kinds
-    shape = cast("_Shape", {"max": options.pop("most"), "memory": options.pop("memory"), **checks})
+    checks |= {"max": options.pop("most"), "memory": options.pop("memory")}
+    checks["criteria"] = not options.pop("no_criteria")
+    shape = cast("_Shape", checks)  # click has seen to their kinds
 
     if door_of(ctx).remote is not None:
         return _loop_afar(ctx, shape, options)

@@ -33,6 +33,7 @@ from loopwright.model.checks import (
     Signal,
     leaves,
 )
+from loopwright.model.policy import CheckOrder
 from loopwright.model.record import JsonValue, Text
 
 EVIDENCE_CHARS = 300
@@ -71,13 +72,15 @@ def check_name(leaf: Leaf | type[Leaf]) -> str:
     return str(leaf.__struct_config__.tag)
 
 
-def weigh(check: Check, verdicts: dict[int, Verdict], first: int = 0) -> Ask | Settled:
+def weigh(
+    check: Check, verdicts: dict[int, Verdict], first: int = 0, *, order: CheckOrder = "all"
+) -> Ask | Settled:
     """What the verdicts so far come to, or the check to ask next."""
     match check:
         case AnyOf(parts=parts):
-            return _weigh_any(parts, verdicts, first)
+            return _weigh_any(parts, verdicts, first, order)
         case AllOf(parts=parts):
-            return _weigh_all(parts, verdicts, first)
+            return _weigh_all(parts, verdicts, first, order)
         case Cap():
             return Settled("fail")
         case _:
@@ -101,20 +104,27 @@ def _must_not_break(leaf: Leaf) -> bool:
     return isinstance(leaf, Expr | Judge) and leaf.on_error == "fail"
 
 
-def _weigh_any(parts: tuple[Check, ...], verdicts: dict[int, Verdict], first: int) -> Ask | Settled:
+def _weigh_any(
+    parts: tuple[Check, ...], verdicts: dict[int, Verdict], first: int, order: CheckOrder
+) -> Ask | Settled:
     index = first
     for part in parts:
-        said = weigh(part, verdicts, index)
+        said = weigh(part, verdicts, index, order=order)
         if isinstance(said, Ask) or said.verdict != "fail":
             return said
         index += len(leaves(part))
     return Settled("fail")
 
 
-def _weigh_all(parts: tuple[Check, ...], verdicts: dict[int, Verdict], first: int) -> Ask | Settled:
+def _weigh_all(
+    parts: tuple[Check, ...], verdicts: dict[int, Verdict], first: int, order: CheckOrder
+) -> Ask | Settled:
+    """The cheap checks are asked even after one has failed, so that the next iteration sees every
+    failure at once. A judge or a person costs money or time and is not asked any more then.
+    """
     index, failed, reason = first, False, ""
     for part in parts:
-        said = weigh(part, verdicts, index)
+        said = weigh(part, verdicts, index, order=order)
         if isinstance(said, Ask):
             if not (failed and isinstance(said.leaf, Judge | Goal | Person)):
                 return said
@@ -122,6 +132,8 @@ def _weigh_all(parts: tuple[Check, ...], verdicts: dict[int, Verdict], first: in
             return said
         else:
             failed = failed or said.verdict == "fail"
+            if failed and order == "until_decided":
+                return Settled("fail")
             reason = said.reason or reason
         index += len(leaves(part))
     return Settled("fail") if failed else Settled("pass", reason)
@@ -252,11 +264,22 @@ def command_said(leaf: Command | Script, answer: EffectDone | EffectFailed) -> S
     """What a program's end says: passed, not yet, out of time, or the check itself is broken."""
     if isinstance(answer, EffectDone):
         codes = leaf.done_codes if isinstance(leaf, Command) else (0,)
-        return Said("pass" if answer.code in codes else "fail")
+        if answer.code in codes:
+            return Said("pass")
+        return Said("error" if _could_not_run(leaf, answer.code) else "fail")
     broken = isinstance(leaf, Script) and leaf.on_timeout == "error"
     if answer.error.type in ("wall_timeout", "idle_timeout") and not broken:
         return Said("timed_out", answer.error.detail)
     return Said("error", answer.error.detail)
+
+
+def _could_not_run(leaf: Command | Script, code: int | None) -> bool:
+    """Whether a program or shell says by its exit code that a program is missing or may not be
+    executed: the check is broken then, and no iteration can repair it. Scripts that fail when they
+    take too long come from a dialect in which every exit code but 0 means "not yet".
+    """
+    strict = isinstance(leaf, Script) and leaf.on_timeout == "error"
+    return code in (126, 127) and not strict
 
 
 def goal_said(answer: EffectDone | EffectFailed, senses: Senses) -> Said:

@@ -231,7 +231,8 @@ class RepeatBody:
     last_done: bool = False
     last_checks: list["CheckNote"] = field(default_factory=list)
     last_steps: dict[str, Result] = field(default_factory=dict)
-    learnings: list[str] = field(default_factory=list)
+    learnings: list[str] = field(default_factory=list)  # the most recent ones, the newest last
+    forgotten: int = 0  # learnings before those, which no prompt shows any more
     outputs: list[list[tuple[str, Text]]] = field(default_factory=list)
     feedback: str = ""
     sessions: dict[str, Session] = field(default_factory=dict)  # by place and program

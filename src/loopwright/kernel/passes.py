@@ -116,7 +116,8 @@ def _finish_pass(state: State, owner: PassOwner, ended: Result, settled: Settled
 
 def _judge_pass(state: State, owner: PassOwner, ended: Result, senses: Senses) -> list[AnyFact]:
     """Ask the checks one after the other until they have come to a decision."""
-    weighed = weigh(owner.parent.action.until, owner.verdicts)
+    loop = owner.parent.action
+    weighed = weigh(loop.until, owner.verdicts, order=loop.checks)
     if isinstance(weighed, Settled):
         return _settled(state, owner, ended, weighed, senses)
     about = _reviewed(owner, weighed.leaf) or ended

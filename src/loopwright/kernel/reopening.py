@@ -110,6 +110,7 @@ _OF_LOOPS = (
     "last_checks",
     "last_steps",
     "learnings",
+    "forgotten",
     "outputs",
     "feedback",
     "sessions",

@@ -16,6 +16,9 @@ from loopwright.kernel.learning import learning_of, outcome_line
 from loopwright.model.memory import ProgressLog, StageOutputs
 from loopwright.model.record import Text
 
+LEARNINGS_KEPT = 1_000
+"""How many learnings a loop that shows only the most recent ones keeps at least."""
+
 
 def settle_item(repeat: RepeatBody, number: int, ended: Result) -> None:
     while len(repeat.item_results) <= number:
@@ -49,13 +52,23 @@ def settle_pass(repeat: RepeatBody, owner: PassOwner, ended: Result, *, done: bo
     if isinstance(memory, ProgressLog) or repeat.action.output == "learning":
         size = memory.chars if isinstance(memory, ProgressLog) else 300
         repeat.learnings.append(learning_of(ended.output, owner.iteration, size))
+        if isinstance(memory, ProgressLog) and memory.total:
+            _forget(repeat)
     elif isinstance(memory, StageOutputs):
         repeat.learnings.append(outcome_line(ended.output, _decided(owner, done=done)))
+        _forget(repeat)
     if isinstance(owner.body, CycleBody):
         turns.remember_turn(repeat, owner.body, done=done)
     repeat.last_steps = dict(owner.body.results) if isinstance(owner.body, StepsBody) else {}
     if repeat.action.output == "all":
         repeat.outputs.append(_said_in(owner, ended))
+
+
+def _forget(repeat: RepeatBody) -> None:
+    """Drop learnings that no prompt shows any more; a new list, since a kept loop may share it."""
+    if len(repeat.learnings) >= 2 * LEARNINGS_KEPT:
+        repeat.learnings = repeat.learnings[LEARNINGS_KEPT:]
+        repeat.forgotten += LEARNINGS_KEPT
 
 
 def _decided(owner: PassOwner, *, done: bool) -> str:

@@ -8,6 +8,7 @@ from loopwright.model.memory import Memory, NoMemory
 from loopwright.model.policy import (
     NO_LIMITS,
     AtCap,
+    CheckOrder,
     GraphOutput,
     Join,
     Limits,
@@ -170,6 +171,8 @@ class Repeat(Record, frozen=True, kw_only=True, tag="repeat", tag_field="do"):
     broken_after: int = 3  # so many passes in a row whose check could not be asked; 0 is never
     check_first: bool = False
     on_deadline: OnDeadline = "stop"  # what happens to the work when the time of the loop is up
+    criteria: bool = False  # the prompt says when the work is done and which checks failed
+    checks: CheckOrder = "all"  # whether `all` asks its other checks after one has failed
 
 
 Action: TypeAlias = (

@@ -3,7 +3,7 @@
 A check answers with a verdict: pass, fail, error (it could not be asked), timed_out, rejected.
 Checks are asked in the order they are written. In `any` the first pass decides. In `all` the cheap
 ones are all asked, so that a run shows every verdict; a judge or a person is asked only when all
-before it passed.
+before it passed. A loop with `checks: until_decided` stops at the first failure instead.
 """
 
 from typing import Literal, TypeAlias

@@ -10,9 +10,14 @@ class NoMemory(Record, frozen=True, kw_only=True, tag="none", tag_field="memory"
 
 
 class ProgressLog(Record, frozen=True, kw_only=True, tag="progress-log", tag_field="memory"):
-    """One short learning for each pass before; `chars` is the length that a learning may have."""
+    """One short learning for each pass before; `chars` is the length that a learning may have.
+
+    `total` limits the whole log in a prompt: the most recent entries are shown in full and older
+    ones are condensed. 0 means no limit, which is what plans of earlier versions have.
+    """
 
     chars: int = 300
+    total: int = 0
 
 
 class PreviousOutput(Record, frozen=True, kw_only=True, tag="previous-output", tag_field="memory"):

@@ -88,6 +88,10 @@ OnItemError: TypeAlias = Literal[
 ]
 OnError: TypeAlias = Literal["fail", "continue"]
 AtCap: TypeAlias = Literal["exhaust", "complete", "fail", "ask"]
+CheckOrder: TypeAlias = Literal[
+    "all",  # `all` asks its cheap checks even after one has failed, so every failure is seen
+    "until_decided",  # `all` asks nothing more after the first failure
+]
 OutputMode: TypeAlias = Literal[
     "last",  # what the last pass said
     "all",  # what every pass said, each under a heading

@@ -36,8 +36,10 @@ def test_the_cap_means_success_only_where_it_is_the_goal(repeat: str, at_cap: st
     ("written", "memory"),
     [
         pytest.param("none", NoMemory(), id="none"),
-        pytest.param("progress-log", ProgressLog(), id="log"),
-        pytest.param("{kind: progress-log, chars: 80}", ProgressLog(chars=80), id="short-log"),
+        pytest.param("progress-log", ProgressLog(total=8_000), id="log"),
+        pytest.param(
+            "{kind: progress-log, chars: 80, total: 0}", ProgressLog(chars=80), id="short-log"
+        ),
         pytest.param("previous-output", PreviousOutput(), id="previous"),
         pytest.param("{kind: session}", SameSession(), id="session"),
     ],

@@ -22,6 +22,7 @@ from loopwright.dialects.native.export_parts import (
     write_time,
     write_workspace,
 )
+from loopwright.dialects.native.lower import states_criteria
 from loopwright.dialects.native.lower_checks import COMMAND_MS, SCRIPT_MS
 from loopwright.dialects.native.lower_parts import DEFAULT_RETRY
 from loopwright.dialects.native.recognise import NAME
@@ -211,6 +212,9 @@ def _repeat(action: Repeat, step: str) -> Made:
     put(made, "broken_after", action.broken_after, unless=3)
     put(made, "check_first", action.check_first, unless=False)
     put(made, "on_deadline", action.on_deadline, unless="stop")
+    told = states_criteria(action.until, gated=action.gate is not None)
+    put(made, "criteria", action.criteria, unless=told)
+    put(made, "checks", action.checks, unless="all")
     return made | _body(action.body, step)
 
 

@@ -6,7 +6,7 @@ What equals its default is left out.
 from typing import TypeAlias, assert_never
 
 from loopwright.dialects.native.lower_checks import COMMAND_MS, OPERATORS, SCRIPT_MS
-from loopwright.dialects.native.lower_parts import DEFAULT_RETRY, HISTORY, STAGE_CHARS
+from loopwright.dialects.native.lower_parts import DEFAULT_RETRY, HISTORY, LOG_CHARS, STAGE_CHARS
 from loopwright.dialects.native.templates import write, write_ref
 from loopwright.errors import LoopwrightError
 from loopwright.model.actions import Decision
@@ -161,8 +161,11 @@ def write_memory(memory: Memory) -> JsonValue:
     match memory:
         case NoMemory():
             return "none"
-        case ProgressLog(chars=chars):
-            return "progress-log" if chars == 300 else {"kind": "progress-log", "chars": chars}
+        case ProgressLog(chars=chars, total=total):
+            log: Made = {"kind": "progress-log"}
+            put(log, "chars", chars, unless=300)
+            put(log, "total", total, unless=LOG_CHARS)
+            return log if len(log) > 1 else "progress-log"
         case PreviousOutput(by_step=True):
             return {"kind": "previous-output", "by_step": True}
         case PreviousOutput():

@@ -56,7 +56,7 @@ from loopwright.model.actions import (
     Stop,
     Wait,
 )
-from loopwright.model.checks import Cap, Check
+from loopwright.model.checks import Cap, Check, Spend, leaves
 from loopwright.model.ids import MAIN
 from loopwright.model.plan import Agent, Coordinator, Plan
 from loopwright.model.policy import AtCap
@@ -270,7 +270,14 @@ def _repeat(spec: RepeatSpec, body: Action, until: Check) -> Repeat:
         broken_after=spec.broken_after,
         check_first=spec.check_first,
         on_deadline=spec.on_deadline,
+        criteria=spec.criteria and states_criteria(until, gated=spec.gate is not None),
+        checks=spec.checks,
     )
+
+
+def states_criteria(until: Check, *, gated: bool) -> bool:
+    """Whether a loop has anything to say about when its work is done."""
+    return gated or not all(isinstance(leaf, Cap | Spend) for leaf in leaves(until))
 
 
 def _gate(spec: LoopGateSpec) -> Gate:

@@ -34,6 +34,8 @@ DEFAULT_RETRY = Retry(attempts=3)
 """A provider that asks to come back later does not end a run."""
 
 STAGE_CHARS = StageOutputs().chars
+LOG_CHARS = 8_000
+"""How long the progress log in a prompt may be, where the definition does not say."""
 HISTORY = History(window=128_000)
 """A conversation of which nothing else is said."""
 
@@ -105,7 +107,8 @@ def lower_memory(spec: MemorySpec | None, usual: MemoryKind) -> Memory:
     """What is carried on; `usual` is what a loop of this kind carries when nothing is said."""
     match spec.kind if spec else usual:
         case "progress-log":
-            return ProgressLog(chars=(spec and spec.chars) or 300)
+            total = LOG_CHARS if spec is None or spec.total is None else spec.total
+            return ProgressLog(chars=(spec and spec.chars) or 300, total=total)
         case "previous-output":
             return PreviousOutput(by_step=spec is not None and spec.by_step)
         case "stages":

@@ -74,6 +74,8 @@ _NOT_WITH_EACH = (
     "broken_after",
     "check_first",
     "on_deadline",
+    "criteria",
+    "checks",
 )
 _LOOP_KEYS, _EACH_KEYS = keys_of(RepeatSpec), keys_of(ForEachSpec)
 _CHECK_KEYS = keys_of(CheckSpec)
@@ -92,6 +94,7 @@ _STEP_KEYS = (
 )
 _OF_MEMORY = {
     "chars": ("progress-log", "stages"),
+    "total": ("progress-log",),
     "by_step": ("previous-output",),
     "window": ("history",),
     "at": ("history",),

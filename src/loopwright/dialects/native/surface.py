@@ -42,6 +42,7 @@ from loopwright.dialects.native.parts import (
 )
 from loopwright.model.policy import (
     AtCap,
+    CheckOrder,
     GraphOutput,
     Join,
     OnDeadline,
@@ -224,6 +225,11 @@ class MemorySpec(Surface):
         description="With progress-log: length of an entry, default 300. With stages: how much of "
         "an output is shown, default 32000.",
     )
+    total: Maybe[Annotated[int, Field(ge=0, le=1_000_000)]] = Field(
+        default=None,
+        description="With progress-log: length of the whole log in a prompt. The most recent "
+        "entries are shown in full, older ones are condensed. Default 8000; 0 is no limit.",
+    )
     by_step: bool = Field(
         default=False,
         description="With previous-output: what each step of the pass before came to, and the "
@@ -281,6 +287,17 @@ class RepeatSpec(BodySpec):
         "0 is never.",
     )
     check_first: bool = Field(default=False, description="Ask the check before the first pass.")
+    criteria: bool = Field(
+        default=True,
+        description="Whether the prompt of each iteration says when the work is done, and which "
+        "checks failed after the iteration before, with the end of their output.",
+    )
+    checks: CheckOrder = Field(
+        default="all",
+        description="`all`: the checks of an `all` are run even after one has failed, so that the "
+        "agent sees every failure at once; a judge or a person is still asked only when all checks "
+        "before it passed. `until_decided`: the first failure ends the checks of the iteration.",
+    )
     on_deadline: OnDeadline = Field(
         default="stop",
         description="When its time is up: what is under way is stopped (default), the steps under "
