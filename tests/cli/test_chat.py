@@ -189,8 +189,28 @@ def test_what_is_no_chat_model(lw: Place) -> None:
     """A program has no turns; nothing is created."""
     told = chat(lw, "Hi", args=("--agent", "command:echo x"))
     assert told.code == 2
-    assert "turn by turn" in told.err
+    assert "`chat` needs a model (`--agent model:openai/gpt-5`); `command` only runs" in told.err
     assert lw("ls", "--json").json["runs"] == []
+
+
+@pytest.mark.item("rec-40")
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        pytest.param(("--agent", "claude"), "`claude` only runs whole tasks", id="a-cli"),
+        pytest.param((), "`chat` needs a model: add `--agent model:openai/gpt-5`", id="none"),
+        pytest.param(("--agent", "model:openai/gpt-5"), "OPENAI_API_KEY", id="no-key"),
+        pytest.param(("--agent", "model:nobody/x"), "nobody", id="unknown-provider"),
+        pytest.param(("nope.yaml",), "nope.yaml", id="no-file"),
+    ],
+)
+def test_the_agent_is_checked_before_the_first_prompt(
+    lw: Place, args: tuple[str, ...], words: str
+) -> None:
+    """Nothing has to be typed to see that a chat cannot begin."""
+    told = chat(lw, args=args)
+    assert told.code == 2
+    assert words in told.err
 
 
 @pytest.mark.item("W23", "W24")

@@ -3,8 +3,11 @@
 import json
 from typing import Any
 
+import msgspec
 import pytest
 
+from loopwright.cli.asking import explain_choices
+from loopwright.kernel.facts import GateOpened
 from tests.cli.conftest import Place, until
 from tests.cli.terminal import PATIENCE_S
 
@@ -184,6 +187,39 @@ def test_a_terminal_is_asked_right_there(lw: Place) -> None:
         assert screen.leave() == 0
     [fact] = [f for f in lw.facts("run_") if f.get("decision") == "approve"]
     assert (fact["text"], fact["by"]) == ("good", "tester")
+
+
+@pytest.mark.item("rec-40")
+def test_a_question_mark_explains_the_choices(lw: Place) -> None:
+    """`?` says what each answer does at this gate, and the person is asked again."""
+    file = lw.loop(lw.script("a poem"), until={"person": True})
+    with lw.terminal("run", file) as screen:
+        screen.wait_for("[l]eave it: ")
+        screen.type("?\n")
+        seen = screen.wait_for("[l]eave it: ", times=2)
+        assert "a, approve TEXT   accept the result of this iteration" in seen
+        assert "c, continue TEXT  run another iteration; TEXT tells the agent" in seen
+        screen.type("a\n")
+        assert screen.leave() == 0
+
+
+@pytest.mark.item("rec-40")
+@pytest.mark.parametrize("about", ["pass", "step", "cap", "blocked"])
+def test_every_kind_of_gate_has_an_explanation(about: Any) -> None:
+    """Each answer of a gate is explained once, and so is leaving."""
+    gate = GateOpened(
+        at=1,
+        path="main",
+        gate="g",
+        digest="d",
+        message="?",
+        answers=("approve", "reject", "continue"),
+        about=about,
+    )
+    lines = explain_choices(gate)
+    assert [line.split(",")[0].strip() for line in lines[:4]] == ["a", "r", "c", "l"]
+    call = explain_choices(msgspec.structs.replace(gate, about="tool", call=1))
+    assert any(line.startswith("e, edit JSON") for line in call)
 
 
 def test_a_person_may_leave_the_question(lw: Place) -> None:

@@ -247,8 +247,19 @@ def test_a_loop_without_a_file(lw: Place) -> None:
     told = lw("loop", "Say {{this}}", "--agent", agent, *words, "--max", "4", "--json")
     assert outcome(told)[:2] == (0, "completed")
     assert told.json["iterations"] == 2
-    assert lw.calls()[0]["prompt"] == "Say {{this}}"
+    prompt = lw.calls()[0]["prompt"]
+    assert prompt.startswith("Say {{this}}\n\n## When the work is done\n\n")
+    assert "\n- `./ok.sh` exits with 0" in prompt
+    assert "- `./ok.sh` exited with 1 and printed nothing\n" in lw.calls()[1]["prompt"]
     assert "## Progress Log" in lw.calls()[1]["prompt"]
+
+
+@pytest.mark.item("rec-29")
+def test_a_loop_without_criteria(lw: Place) -> None:
+    """--no-criteria leaves the prompt as it was written."""
+    agent = lw.probe({"say": "DONE"})
+    assert lw("loop", "Go", "--agent", agent, "--until-signal", "DONE", "--no-criteria").code == 0
+    assert lw.calls()[0]["prompt"] == "Go"
 
 
 def test_a_loop_asks_a_person(lw: Place) -> None:

@@ -109,7 +109,7 @@ def _check_chat(name: str, agent: Agent) -> None:
     """An agent whose turns the engine has itself must be a chat model."""
     if not agent.is_chat:
         raise LoopwrightError(
-            f"agent {name!r} is called turn by turn, which {agent.spec!r} is not",
+            f"agent {name!r} is called turn by turn; {agent.spec!r} only runs whole tasks",
             code="bad-agent",
             hint="give it a chat model: --agent model:PROVIDER/NAME",
         )

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from loopwright.app.binding import bind_agents
+from loopwright.app.plugins import PREFIX
 from loopwright.app.preparing import tightened
 from loopwright.app.service import Service, Start, current_user
 from loopwright.app.views.summary import ReadText
@@ -26,7 +27,7 @@ from loopwright.kernel.state import State
 from loopwright.model.actions import MAX_PASSES, Cycle, Repeat, Step
 from loopwright.model.checks import AllOf, NoCalls, Person
 from loopwright.model.memory import History
-from loopwright.model.plan import Agent, Plan
+from loopwright.model.plan import CHAT, Agent, Plan
 from loopwright.model.policy import NO_LIMITS
 from loopwright.programs.files import FileProblem, read_beneath
 
@@ -52,6 +53,7 @@ class ChatWish:
 def chat_start(wish: ChatWish) -> Start:
     """The run that a chat is."""
     agent = _agent_of(wish.file) if wish.file is not None else Agent(system=_SYSTEM)
+    _check_model(wish.agent or agent.spec)
     turns = Repeat(
         body=Cycle(agent="chat"),
         max=MAX_PASSES,
@@ -68,6 +70,20 @@ def chat_start(wish: ChatWish) -> Start:
     here = Path.cwd()
     bound = bind_agents(plan, default=wish.agent, named={}, base=here, cwd=here)
     return Start(plan=bound, workspace=wish.workspace, message=wish.message, by=current_user())
+
+
+def _check_model(spec: str | None) -> None:
+    """A chat has the turns of a model; a program that runs whole tasks has none."""
+    if spec is not None and not spec.startswith((CHAT, PREFIX)):
+        raise LoopwrightError(
+            f"`chat` needs a model (`--agent model:openai/gpt-5`); `{spec.partition(':')[0]}` "
+            "only runs whole tasks",
+            code="bad-agent",
+            hint=f"`loopwright loop MESSAGE --agent {spec}` runs a task with it",
+        )
+    if spec is None:
+        message = "`chat` needs a model: add `--agent model:openai/gpt-5`"
+        raise LoopwrightError(message, code="no-agent", hint="or set `agent` in the settings")
 
 
 def _agent_of(plan: Plan) -> Agent:

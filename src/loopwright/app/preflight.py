@@ -7,7 +7,7 @@ else is done before, and whatever stands behind a condition.
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from loopwright.agents.clis.table import CLIS
@@ -42,10 +42,29 @@ class _Named:
     fix: str = ""
 
 
-def preflight(start: Start, environment: Mapping[str, str] | None = None) -> list[str]:
-    """Refuse a run whose programs are not here; what it may still bring is told in warnings."""
+def preflight(
+    start: Start, environment: Mapping[str, str] | None = None, *, checks: str = "check"
+) -> list[str]:
+    """Refuse a run whose programs are not here; what it may still bring is told in warnings.
+    `checks` is what its check commands are called, such as the option that they were given with.
+    """
     env = os.environ if environment is None else environment
-    return _looked_for(_programs(start.plan), start.workspace, env)
+    named = (_called(one, checks) for one in _programs(start.plan))
+    return _looked_for(named, start.workspace, env)
+
+
+def _called(one: _Named, checks: str) -> _Named:
+    is_check = one.what.startswith("check `")
+    return replace(one, what=one.what.replace("check", checks, 1)) if is_check else one
+
+
+def preflight_checks(start: Start, environment: Mapping[str, str] | None = None) -> None:
+    """Refuse a run whose check commands cannot be started. What stands behind agents is not looked
+    at: where a server runs them, a person sees why a call failed.
+    """
+    env = os.environ if environment is None else environment
+    named = (one for one in _programs(start.plan) if one.what.startswith("check "))
+    _looked_for(named, start.workspace, env)
 
 
 def preflight_agents(agents: Mapping[str, Agent], workspace: Path) -> None:

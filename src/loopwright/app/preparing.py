@@ -1,6 +1,7 @@
 """Preparing a run: from what a person said at the door to a plan that can be started."""
 
 import math
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -21,6 +22,7 @@ from loopwright.app.library import Library
 from loopwright.app.repository import with_surroundings
 from loopwright.app.rights import Rights, with_rights
 from loopwright.app.roles import bind_roles, find_roles
+from loopwright.app.run_variables import read_variables, with_variables
 from loopwright.app.service import Start, current_user
 from loopwright.dialects.native.templates import write
 from loopwright.errors import DefinitionError, LoopwrightError
@@ -56,6 +58,7 @@ class Wish:
     default_agent: str | None = None
     rights: Rights = field(default_factory=Rights)
     home: Path | None = None  # the data directory, where a person keeps roles and definitions
+    env: Sequence[str] = ()  # NAME or NAME=VALUE, for every agent and command
     max: int | None = None  # passes of its only loop, instead of what the definition says
     unbound: bool = False  # nobody is called, so nothing needs to stand behind the agents
 
@@ -141,6 +144,8 @@ def _prepare(definition: Definition, wish: Wish, *, base: Path) -> Start:
     if not wish.unbound:
         plan = _bound(plan, wish, base)
     plan = with_rights(plan, wish.rights)
+    variables = read_variables(wish.env, os.environ)
+    plan = with_variables(plan, wish.env, variables)
     if wish.budget:
         plan = msgspec.structs.replace(plan, limits=tightened(plan.limits, wish.budget))
     if wish.parallel is not None:
@@ -157,6 +162,7 @@ def _prepare(definition: Definition, wish: Wish, *, base: Path) -> Start:
         inputs=inputs,
         by=current_user(),
         key=definition.key,
+        variables=variables,
     )
 
 

@@ -78,6 +78,7 @@ class Start:
     project: str = ""
     run: str = ""  # its id, where whoever starts it has chosen one; it must be new
     owner: Owner | None = None  # who has it until another process drives it
+    variables: Mapping[str, str] = field(default_factory=dict, repr=False)  # never in the log
     beside: Beside = alone  # what is kept beside it, written with its first fact
 
 

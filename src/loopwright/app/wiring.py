@@ -13,12 +13,15 @@ from loopwright.app.nesting import PARENT
 from loopwright.app.opening import open_log, open_reader, presence_of, this_owner
 from loopwright.app.purse import Guarded
 from loopwright.app.reaching import Line, Say, reach
+from loopwright.app.run_variables import RunVariables
 from loopwright.app.schemas import schema_problem
 from loopwright.app.served import ServedDriver, Server
 from loopwright.app.service import Service
 from loopwright.app.settings import Settings
 from loopwright.app.stage_servers import StageServers
 from loopwright.app.tracing import traced
+from loopwright.errors import NotFound
+from loopwright.ports import OPEN_STATUSES
 from loopwright.programs.performer import LocalPerformer
 from loopwright.programs.sweep import sweep
 from loopwright.runtime.bus import LiveBus
@@ -103,6 +106,10 @@ async def local(
         performer.ask_through(driver.ask)
         performer.serve_stages(StageServers(desks, chats.workshop, settings.results).serve)
         performer.look_through(desks.look)
+        variables = RunVariables(settings.home)
+        variables.remove_expired(lambda run: _is_open(log, run))
+        performer.read_variables_through(variables.read)
+        driver.ended_through(variables.remove)
         driver.open()
         try:
             service = Service(
@@ -126,6 +133,13 @@ async def local(
         finally:
             await driver.close()
             await chats.close()
+
+
+def _is_open(log: SqliteLog, run: str) -> bool:
+    try:
+        return log.row(run).headline.status in OPEN_STATUSES
+    except NotFound:
+        return False
 
 
 def sweep_leftovers(log: SqliteLog) -> int:

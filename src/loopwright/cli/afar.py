@@ -140,6 +140,12 @@ class Start:
     def _check(self, options: dict[str, object]) -> None:
         if options["jsonl"] and self._door.as_json:
             raise click.UsageError("--json and --jsonl exclude each other", self._ctx)
+        if options["env"]:
+            raise click.UsageError(
+                "--env is not sent to a server: name the variables in the definition (pass_env) "
+                "and set them in the environment of the server",
+                self._ctx,
+            )
 
     def _begun(self, body: "dict[str, JsonValue]", options: dict[str, object]) -> int:
         remote, jsonl = self._door.remote, bool(options["jsonl"])

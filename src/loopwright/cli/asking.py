@@ -21,6 +21,33 @@ OUTPUT_LINES = 15
 _KEYS: dict[str, Decision] = {"a": "approve", "r": "reject", "c": "continue"}
 _REMEMBER, _EDIT = ("m", "remember"), ("e", "edit")
 _NEEDED = {"continue": "what should be different? ", "reject": "why not? The model is told: "}
+_MEANINGS: dict[str, dict[Decision, str]] = {
+    "tool": {
+        "approve": "let the agent make this call",
+        "reject": "deny this call; TEXT says why, and the agent reads it",
+        "continue": "deny this call; TEXT tells the agent what to do instead",
+    },
+    "pass": {
+        "approve": "accept the result of this iteration",
+        "reject": "reject the result, which ends the loop; TEXT is recorded as the reason",
+        "continue": "run another iteration; TEXT tells the agent what to change",
+    },
+    "cap": {
+        "approve": "accept the last result: the loop is completed",
+        "reject": "end the loop as failed; TEXT is recorded as the reason",
+        "continue": "allow one more iteration; TEXT tells the agent what to change",
+    },
+    "blocked": {
+        "approve": "go to the next step with what this one has left",
+        "reject": "end the step as failed; TEXT is recorded as the reason",
+        "continue": "run the step again; TEXT answers what its agent asked for",
+    },
+    "step": {
+        "approve": "let the run proceed; TEXT is recorded with the answer",
+        "reject": "do not let the run proceed; TEXT is recorded as the reason",
+        "continue": "let the run proceed with TEXT as the answer",
+    },
+}
 ReadLine = Callable[[], Awaitable[str | None]]
 
 
@@ -44,6 +71,10 @@ async def ask(
         word, _, rest = (typed or "").strip().partition(" ")
         if typed is None or word.lower() in ("l", "leave", "q"):
             return None
+        if word.lower() in ("?", "h", "help"):
+            for line in explain_choices(gate):
+                door.tell(f"  {line}")
+            continue
         if gate.call is not None and word.lower() in (*_REMEMBER, *_EDIT):
             call = await _about_call(door, word.lower(), rest, read_line)
             if call is not None:
@@ -66,7 +97,24 @@ def _choices(gate: GateOpened) -> str:
     choices = [f"[{decision[0]}]{decision[1:]}" for decision in gate.answers]
     if gate.call is not None:
         choices += ["approve and re[m]ember", "[e]dit the arguments"]
-    return f"{', '.join(choices)} or [l]eave it: "
+    return f"{', '.join([*choices, '[?] help'])} or [l]eave it: "
+
+
+def explain_choices(gate: GateOpened) -> list[str]:
+    """What each answer does at this gate."""
+    meanings = _MEANINGS["tool" if gate.call is not None else gate.about]
+    lines = [(f"{answer[0]}, {answer} TEXT", meanings[answer]) for answer in gate.answers]
+    if gate.call is not None:
+        lines += [
+            ("m, remember", "approve this call and do not ask again about this tool in this run"),
+            ("e, edit JSON", "approve the call with other arguments: a JSON object or @FILE"),
+        ]
+    lines += [
+        ("l, leave", "decide later: the run waits, and `loopwright inbox` lists the gate"),
+        ("?", "show this explanation"),
+    ]
+    width = max(len(key) for key, _ in lines)
+    return [f"{key:<{width}}  {meaning}" for key, meaning in lines]
 
 
 def _needs_text(decision: Decision, gate: GateOpened) -> bool:

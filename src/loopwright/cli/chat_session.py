@@ -15,7 +15,7 @@ from loopwright.app.conversing import (
     transcript,
 )
 from loopwright.app.dialects import read_definition
-from loopwright.app.service import current_user
+from loopwright.app.service import Start, current_user
 from loopwright.app.views.final_line import final_line
 from loopwright.app.views.words import answering
 from loopwright.app.wiring import Local
@@ -69,8 +69,11 @@ class ChatSession:
         self._speech: Speech | None = None
 
     async def begin(self) -> None:
-        """Take up a chat that was left, and show what was said last."""
+        """Take up a chat that was left and show what was said last. For a new one, check that its
+        agent can be used before the person writes the first message.
+        """
         if self._options.resume is None:
+            self._start_of("")
             return
         service = self._here.service
         run = service.find(self._options.resume)
@@ -174,17 +177,9 @@ class ChatSession:
     # -- turns -------------------------------------------------------------------------------------
 
     async def _say(self, text: str) -> None:
-        service, options = self._here.service, self._options
+        service = self._here.service
         if self._run is None:
-            plan = read_definition(Path(options.file)).plan if options.file else None
-            wish = ChatWish(
-                message=text,
-                agent=options.agent,
-                workspace=options.workspace,
-                budget=options.budget,
-                file=plan,
-            )
-            self._run = await service.start(chat_start(wish))
+            self._run = await service.start(self._start_of(text))
             self._door.say(f"{self._run} started", tone="dim")
         else:
             gate = self._turn_gate()
@@ -192,6 +187,18 @@ class ChatSession:
                 return
             await service.answer(gate.gate, "continue", text=text, by=current_user())
         await self._settle()
+
+    def _start_of(self, text: str) -> Start:
+        options = self._options
+        plan = read_definition(Path(options.file)).plan if options.file else None
+        wish = ChatWish(
+            message=text,
+            agent=options.agent,
+            workspace=options.workspace,
+            budget=options.budget,
+            file=plan,
+        )
+        return chat_start(wish)
 
     async def _settle(self) -> None:
         """Let the model work until it is the person's turn, and show what it said."""

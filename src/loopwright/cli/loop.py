@@ -63,7 +63,8 @@ class _Worded(TypedDict):
     "commands",
     multiple=True,
     metavar="COMMAND",
-    help="Done when this program succeeds. No shell is involved.",
+    help="Done when this program succeeds. No shell is involved; in `a && b` the programs run in "
+    "order. May be given more than once.",
 )
 @click.option(
     "--until-regex",
@@ -134,7 +135,7 @@ def loop(ctx: click.Context, /, **options: object) -> int:
 
         return prepare_loop(LoopWish(wish=wish, **shape))
 
-    return launch(ctx, prepare, options)
+    return launch(ctx, prepare, options, checks="--until-command")
 
 
 def _loop_afar(ctx: click.Context, shape: _Shape, options: dict[str, object]) -> int:

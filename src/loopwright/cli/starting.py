@@ -32,6 +32,7 @@ class _Given(TypedDict):
     budget: str | None
     parallel: int | None
     name: str | None
+    env: tuple[str, ...]
 
 
 _OPTIONS = [
@@ -87,6 +88,13 @@ _OPTIONS = [
         help="Chat models have the file tools of the workspace and nothing else: no program is "
         "started, whatever else is allowed.",
     ),
+    click.option(
+        "--env",
+        multiple=True,
+        metavar="NAME[=VALUE]",
+        help="Pass an environment variable to the agents and check commands: your own by its NAME, "
+        "or NAME=VALUE. Values are never recorded. May be given more than once.",
+    ),
     click.option("--name", metavar="NAME", help="What the run is called in lists."),
     click.option(
         "--exit-codes",
@@ -120,12 +128,17 @@ def launch(
     ctx: click.Context,
     prepare: "Callable[[Wish], tuple[Start, Definition]]",
     options: dict[str, object],
+    *,
+    checks: str = "check",
 ) -> int:
-    """Start a run as the options say, and answer with the exit code."""
+    """Start a run as the options say, and answer with the exit code. `checks` is the option that
+    check commands are given with, if there is one.
+    """
     from loopwright.app.dialects import exit_codes  # noqa: PLC0415 - help stays quick
     from loopwright.app.preflight import preflight  # noqa: PLC0415 - help stays quick
     from loopwright.app.preparing import Wish  # noqa: PLC0415 - help stays quick
     from loopwright.app.rights import Rights  # noqa: PLC0415 - help stays quick
+    from loopwright.app.run_variables import keep_variables  # noqa: PLC0415 - help stays quick
     from loopwright.cli.driving import Manner  # noqa: PLC0415 - help stays quick
 
     door = door_of(ctx)
@@ -156,12 +169,13 @@ def launch(
         door.say(warning.render(), tone="warn")
     if dry:
         return _rehearse(door, start)
-    for missing in preflight(start):
+    for missing in preflight(start, checks=checks):
         door.say(f"warning: {missing}", tone="warn")
-    if detach:
-        return _start_detached(door, start)
     codes = exit_codes(definition.dialect) if foreign else {}
-    return _start_here(door, start, Manner(no_wait=no_wait, jsonl=jsonl, codes=codes))
+    with keep_variables(door.settings.home, start) as named:
+        if detach:
+            return _start_detached(door, named)
+        return _start_here(door, named, Manner(no_wait=no_wait, jsonl=jsonl, codes=codes))
 
 
 def _rehearse(door: Door, start: "Start") -> int:

@@ -79,8 +79,8 @@ def weigh(
     match check:
         case AnyOf(parts=parts):
             return _weigh_any(parts, verdicts, first, order)
-        case AllOf(parts=parts):
-            return _weigh_all(parts, verdicts, first, order)
+        case AllOf(parts=parts, order=own):
+            return _weigh_all(parts, verdicts, first, own if order == "all" else order)
         case Cap():
             return Settled("fail")
         case _:

@@ -8,6 +8,7 @@ before it passed. A loop with `checks: until_decided` stops at the first failure
 
 from typing import Literal, TypeAlias
 
+from loopwright.model.policy import CheckOrder
 from loopwright.model.record import JsonValue, Record
 from loopwright.model.template import Template
 
@@ -154,9 +155,10 @@ class AnyOf(Record, frozen=True, kw_only=True, tag="any", tag_field="check"):
 
 
 class AllOf(Record, frozen=True, kw_only=True, tag="all", tag_field="check"):
-    """Passes when every part does."""
+    """Passes when every part does. `until_decided`: nothing is asked after the first failure."""
 
     parts: tuple["Check", ...]
+    order: CheckOrder = "all"
 
 
 Leaf: TypeAlias = (

@@ -89,6 +89,7 @@ class Plan(Record, frozen=True, kw_only=True):
     missing: Literal["empty", "fail"] = "empty"  # what a text without one of its values is
     coordinator: Coordinator | None = None
     settings: dict[str, str] = {}
+    pass_env: tuple[str, ...] = ()  # names of variables that every agent and command is given
     exclusive: Literal["workspace"] | None = None  # of what an open run keeps others away
     workspace: WorkspacePolicy = NO_WORKSPACE_POLICY
     dialect: str = "native"

@@ -32,6 +32,7 @@ from loopwright.programs.given import (
 )
 from loopwright.programs.jsonl import Spoken
 from loopwright.programs.live import Live
+from loopwright.programs.passed_variables import with_key_hint, with_variables
 from loopwright.programs.process import Program, ProgramEnd, run_program
 from loopwright.programs.reported_tools import given_secrets
 from loopwright.programs.sandbox import hold_below, run_held
@@ -68,6 +69,7 @@ class LocalPerformer:
         self._coding = CodingAgents(bus, self._fitting, self._base)
         self._acp = AcpAgents(bus, self._fitting, self._base)
         self._look: Callable[[Job], Answer] = lambda job: Done(code=1)
+        self._variables: Callable[[str], Mapping[str, str]] = lambda run: {}
 
     def ask_through(self, ask: Ask) -> None:
         """Where agents turn to with what a person has to decide; without it that is a no."""
@@ -81,14 +83,22 @@ class LocalPerformer:
         """Who sees what agents have left in the trackers; without it nothing is there."""
         self._look = look
 
+    def read_variables_through(self, variables: Callable[[str], Mapping[str, str]]) -> None:
+        """Where the values of the variables are that a run was given with `--env`."""
+        self._variables = variables
+
     def perform(self, job: Job) -> Answer | Awaitable[Answer]:
         return self._bus.around(job, self._perform)
 
     def _perform(self, job: Job) -> Answer | Awaitable[Answer]:
-        job.activity.hide(lambda: given_secrets(self._base, job.agent or Agent()))
+        if job.pass_env:
+            job = with_variables(job, self._base, self._variables(job.run))
+        agent = job.agent or Agent()
+        job.activity.hide(lambda: given_secrets(self._base, agent))
         match job.call:
             case AgentCall():
-                return self._agent(job, job.agent or Agent())
+                answer = self._agent(job, agent)
+                return with_key_hint(answer, job, self._base)
             case CommandCall() as call:
                 return self._command(job, call)
             case ModelCall() | ToolCall():

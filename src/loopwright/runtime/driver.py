@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 
 from loopwright.errors import Conflict, StorageError
-from loopwright.kernel.facts import AnyFact, RunStarted
+from loopwright.kernel.facts import AnyFact, Outcome, RunStarted
 from loopwright.kernel.vanishing import vanished
 from loopwright.model.plan import Plan
 from loopwright.ports import Clock, EventLog, Headline, Job, Owner, Performer, Question, RunRow
@@ -50,6 +50,7 @@ class LocalDriver:
         self._cursor = 0
         self._poll: Callable[[], None] | None = None
         self._missed = False
+        self._ended: Callable[[str], None] = lambda run: None
         self._closed = False
         self._mine: set[str] = set()
         self.looked_at = clock.now_ms()  # when it last went round
@@ -179,9 +180,19 @@ class LocalDriver:
         actor.leave()
         if finished:
             self._mine.discard(actor.run)
+            if actor.state.finished is not None and actor.state.plan.pass_env:
+                self._note_end(actor.run, actor.state.finished.outcome)
         elif actor.state.timers:
             self._park(actor)
         self._tell(actor.run)
+
+    def ended_through(self, ended: Callable[[str], None]) -> None:
+        """Who is called with each run that was given variables and can not be resumed any more."""
+        self._ended = ended
+
+    def _note_end(self, run: str, outcome: Outcome) -> None:
+        if outcome in ("completed", "cancelled"):
+            self._ended(run)
 
     def asks(self, actor: Actor) -> None:
         """A run whose agent waits for a person rests, though it is kept."""

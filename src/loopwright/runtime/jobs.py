@@ -78,6 +78,7 @@ def job_for(state: State, pending: Pending, texts: Texts, token: str) -> Job | A
         files=shown.files,
         idle_ms=idle_limit(state, owner, agent),
         env=_values(state, pending, texts),
+        pass_env=state.plan.pass_env,
         hidden=hidden_from(owner),
         wall_ms=agent.wall_ms if agent else None,
         used=used,

@@ -295,10 +295,10 @@ REFUSED = [
         id="empty-text",
     ),
     pytest.param(
-        loop("until: {command: npm test && npm run lint}"),
+        loop("until: {command: npm test || npm run lint}"),
         ["5:20 shell-syntax"],
         "put it into a script file",
-        id="and",
+        id="or",
         marks=pytest.mark.item("B12"),
     ),
     pytest.param(

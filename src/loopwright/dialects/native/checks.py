@@ -13,7 +13,7 @@ from pydantic import (
 
 from loopwright.dialects.native.fields import (
     LOOSE,
-    Argv,
+    Commands,
     Duration,
     EnvName,
     Expression,
@@ -22,6 +22,7 @@ from loopwright.dialects.native.fields import (
     ScriptText,
     SpecLine,
 )
+from loopwright.dialects.native.hints import ASKED_HINT, CHECK_HINT
 from loopwright.dialects.native.parts import JsonSchema, Person, Surface
 from loopwright.syntax.fields import Maybe, fault
 from loopwright.syntax.patterns import pattern_fault
@@ -131,8 +132,10 @@ class CheckSpec(Surface):
         default=None, description="A text found in the output."
     )
     ignore_case: bool = Field(default=False, description="With regex or contains.")
-    command: Maybe[Argv] = Field(
-        default=None, description="A program, run without a shell, that ends with code 0."
+    command: Maybe[Commands] = Field(
+        default=None,
+        description="A program, run without a shell, that ends with code 0. Several, joined by "
+        "`&&` in one text, run in this order until one fails.",
     )
     script: Maybe[ScriptText] = Field(
         default=None, description="A script of yours that ends with code 0."
@@ -161,8 +164,10 @@ class CheckSpec(Surface):
         description="With expr, when it has no value: the loop fails (default), or it is counted "
         "as a broken check.",
     )
-    judge: Maybe[JudgeSpec] = Field(default=None, description="An agent says that it is done.")
-    goal: Maybe[GoalSpec] = Field(
+    judge: Maybe[Annotated[JudgeSpec, ASKED_HINT]] = Field(
+        default=None, description="An agent says that it is done."
+    )
+    goal: Maybe[Annotated[GoalSpec, ASKED_HINT]] = Field(
         default=None, description="An agent says that the goal is reached."
     )
     result_field: Maybe[Line] = Field(
@@ -192,10 +197,10 @@ class CheckSpec(Surface):
     person: Maybe[Person] = Field(default=None, description="A person approves.")
     manual: Maybe[Person] = Field(default=None, description="Another word for person.")
     cap: Maybe[Literal[True]] = Field(default=None, description="Only the number of passes.")
-    any: Maybe[Annotated[list["CheckSpec"], Field(min_length=1)]] = Field(
+    any: Maybe[Annotated[list[Annotated["CheckSpec", CHECK_HINT]], Field(min_length=1)]] = Field(
         default=None, description="One of these passes."
     )
-    all: Maybe[Annotated[list["CheckSpec"], Field(min_length=1)]] = Field(
+    all: Maybe[Annotated[list[Annotated["CheckSpec", CHECK_HINT]], Field(min_length=1)]] = Field(
         default=None, description="All of these pass."
     )
     approval: Maybe[Approves] = Field(

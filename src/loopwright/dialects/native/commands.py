@@ -4,7 +4,7 @@ import re
 import shlex
 from typing import NamedTuple
 
-USE_A_SCRIPT = "put it into a script file and name that file here"
+USE_A_SCRIPT = "put it into a script file and name that file here, or use script:"
 
 # One group per way of quoting: outside of all quotes, inside double quotes, and what is safe.
 _PIECE = re.compile(
@@ -50,6 +50,17 @@ def split_command(line: str) -> list[str] | CommandFault:
     except ValueError:
         return CommandFault("bad-command", "a quotation mark or backslash is left open")
     return words or CommandFault("bad-command", "the command is empty")
+
+
+def split_commands(line: str) -> list[str]:
+    """The commands of a line that are joined by `&&`: each runs when the one before succeeded."""
+    starts = [0]
+    ends = []
+    for piece in _PIECE.finditer(line):
+        if piece["bare"] == "&&":
+            ends.append(piece.start())
+            starts.append(piece.end())
+    return [line[start:end] for start, end in zip(starts, [*ends, len(line)], strict=True)]
 
 
 def shell_syntax(line: str) -> str | None:

@@ -75,6 +75,7 @@ def export(plan: Plan) -> Made:
     put(made, "parallel", plan.parallel, unless=None)
     put(made, "outcome", plan.outcome, unless="worst")
     put(made, "missing", plan.missing, unless="empty")
+    put(made, "pass_env", list(plan.pass_env), unless=[])
     put(made, "exclusive", plan.exclusive, unless=None)
     put(made, "workspace", write_workspace(plan.workspace), unless={})
     put(made, "protect", list(plan.workspace.protect), unless=[])

@@ -3,6 +3,7 @@
 What equals its default is left out.
 """
 
+import shlex
 from typing import TypeAlias, assert_never
 
 from loopwright.dialects.native.lower_checks import COMMAND_MS, OPERATORS, SCRIPT_MS
@@ -203,6 +204,8 @@ def write_check(check: Check) -> Made:
         case AnyOf(parts=parts):
             return {"any": [write_check(part) for part in parts]}
         case AllOf(parts=parts):
+            if check.order == "until_decided":
+                return _in_order(parts)
             return {"all": [write_check(part) for part in parts]}
         case Person():
             person = question(write(check.message), check.answers, ALL_ANSWERS)
@@ -218,6 +221,16 @@ def write_check(check: Check) -> Made:
             return _cycle_check(check)
         case _:
             return _text_check(check)
+
+
+def _in_order(parts: tuple[Check, ...]) -> Made:
+    """Programs that run one after the other, joined by `&&`."""
+    made = [write_check(part) for part in parts]
+    programs = [part for part in parts if isinstance(part, Command)]
+    line: Made = {"command": " && ".join(shlex.join(one.argv) for one in programs)}
+    if len(programs) < len(parts) or any({**one, **line} != {**made[0], **line} for one in made):
+        raise no_words("checks that end with the first failure and are not alike")
+    return {**made[0], **line}
 
 
 def _approval(check: Approval) -> Made:

@@ -11,7 +11,12 @@ from pydantic import (
     WithJsonSchema,
 )
 
-from loopwright.dialects.native.commands import CommandFault, checked_words, split_command
+from loopwright.dialects.native.commands import (
+    CommandFault,
+    checked_words,
+    split_command,
+    split_commands,
+)
 from loopwright.model.actions import MAX_PASSES
 from loopwright.model.environment import is_reserved, is_variable_name
 from loopwright.model.ids import is_id
@@ -185,17 +190,32 @@ def _argv(value: object) -> list[str]:
     return checked
 
 
+def _commands(value: object) -> list[list[str]]:
+    """A check may be several programs, one after the other."""
+    parts = split_commands(value) if isinstance(value, str) else []
+    if len(parts) < 2:
+        return [_argv(value)]
+    if not all(part.strip() for part in parts):
+        raise fault("bad-command", "&& needs a command before and after it")
+    return [_argv(part.strip()) for part in parts]
+
+
+_COMMAND_SCHEMA: dict[str, Any] = {
+    "anyOf": [
+        {"type": "array", "items": {"type": "string"}, "minItems": 1},
+        {"type": "string", "minLength": 1},
+    ],
+}
 Argv: TypeAlias = Annotated[
     list[str],
     BeforeValidator(_argv),
+    WithJsonSchema({**_COMMAND_SCHEMA, "examples": [["pytest", "-q"], "npm test"]}),
+]
+Commands: TypeAlias = Annotated[
+    list[list[str]],
+    BeforeValidator(_commands),
     WithJsonSchema(
-        {
-            "anyOf": [
-                {"type": "array", "items": {"type": "string"}, "minItems": 1},
-                {"type": "string", "minLength": 1},
-            ],
-            "examples": [["pytest", "-q"], "npm test"],
-        }
+        {**_COMMAND_SCHEMA, "examples": [["pytest", "-q"], "npm test", "ruff check && pytest -q"]}
     ),
 ]
 

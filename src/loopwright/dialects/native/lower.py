@@ -123,6 +123,7 @@ class _Lowering:
             outcome=top.outcome,
             output=top.speaker or "last",
             missing=top.missing,
+            pass_env=tuple(top.pass_env),
             exclusive=top.exclusive,
             workspace=lower_workspace(top.workspace, top.protect),
             coordinator=coordinator,

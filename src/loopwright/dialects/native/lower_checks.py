@@ -87,11 +87,14 @@ def _judge(spec: JudgeSpec, agent: NameAgent) -> Judge:
 
 def _program_check(spec: CheckSpec) -> Check | None:
     if spec.command is not None:
-        return Command(
-            argv=tuple(spec.command),
-            timeout_ms=spec.timeout or COMMAND_MS,
-            done_codes=tuple(spec.done_codes or (0,)),
-        )
+        timeout_ms, codes = spec.timeout or COMMAND_MS, tuple(spec.done_codes or (0,))
+        programs = [
+            Command(argv=tuple(argv), timeout_ms=timeout_ms, done_codes=codes)
+            for argv in spec.command
+        ]
+        if len(programs) == 1:
+            return programs[0]
+        return AllOf(parts=tuple(programs), order="until_decided")
     if spec.script is not None:
         return Script(
             text=spec.script,

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from loopwright.dialects.native.checks import GoalSpec, JudgeSpec
+from loopwright.dialects.native.hints import model_hint
 from loopwright.dialects.native.outline import BodyAt, Outline, Path, StepAt
 from loopwright.dialects.native.specs import (
     GOVERNING_KEYS,
@@ -104,7 +105,7 @@ def _named(document: Document, name: str, path: Path, defined: list[str]) -> Ite
     if is_spec(name):
         yield from _spec(document, name, path)
         return
-    hint = did_you_mean(name, [*defined, *PROGRAMS])
+    hint = model_hint(name) or did_you_mean(name, [*defined, *PROGRAMS])
     hint = hint or known_names(defined) or f"known: {', '.join(PROGRAMS)}, command:CMD, jsonl:CMD"
     message = f"no agent is called {name[:60]}"
     yield document.error("unknown-agent", message, at=path, hint=hint)
@@ -116,7 +117,7 @@ def _defined(document: Document, entry: dict[str, object], path: Path) -> Iterat
         return
     place = (*path, "use")
     if not is_spec(spec):
-        hint = did_you_mean(spec, PROGRAMS)
+        hint = model_hint(spec) or did_you_mean(spec, PROGRAMS)
         hint = (
             hint
             or f"known: {', '.join(PROGRAMS)}, acp:, command:, jsonl:, model:, plugin:, script:"

@@ -193,7 +193,8 @@ _USE = {
     "interpreter": "it goes with script",
     "flags": "it goes with script",
     "by_stdin": "it goes with script",
-    "timeout": "it goes with run or script; for other steps there is limits: {time: …}",
+    "timeout": "it goes with run or script; for the whole run there is budget: {time: …}, for "
+    "other steps limits: {time: …}",
     "env": "it goes with run or script; for an agent it stands in agents: {NAME: {env: …}}",
     "on_failure": "it goes with steps",
     "speaker": "it goes with steps",

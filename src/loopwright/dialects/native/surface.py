@@ -5,7 +5,7 @@ one kind of step, a cap where one is needed, names that must exist) is in `rules
 `names.py`, so that one report tells everything.
 """
 
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import BeforeValidator, Field, JsonValue
 
@@ -26,6 +26,16 @@ from loopwright.dialects.native.fields import (
     SpecLine,
     WorkspacePath,
     WorkspacePaths,
+)
+from loopwright.dialects.native.hints import (
+    AGENT_HINT,
+    AGENTS_HINT,
+    AMOUNT_HINT,
+    CHECK_HINT,
+    COUNT_HINT,
+    IN_REPEAT,
+    LOOP_HINT,
+    MEMORY_HINT,
 )
 from loopwright.dialects.native.parts import (
     AgentSpec,
@@ -52,7 +62,7 @@ from loopwright.model.policy import (
     OutputMode,
     SessionMode,
 )
-from loopwright.syntax.fields import Maybe, fault
+from loopwright.syntax.fields import HIDE, Maybe, fault
 
 VERSION = 1
 
@@ -255,15 +265,21 @@ class MemorySpec(Surface):
 
 
 Memory: TypeAlias = Annotated[
-    MemorySpec, BeforeValidator(_word_is_kind, json_schema_input_type=MemorySpec | MemoryKind)
+    MemorySpec,
+    MEMORY_HINT,
+    BeforeValidator(_word_is_kind, json_schema_input_type=MemorySpec | MemoryKind),
 ]
 
 
 class RepeatSpec(BodySpec):
     """A loop: repeat a body until a check, a limit or a person ends it."""
 
-    max: Maybe[Count] = Field(default=None, description="The most passes.", examples=[10])
-    until: Maybe[CheckSpec] = Field(default=None, description="The check that ends it.")
+    max: Maybe[Annotated[Count, COUNT_HINT]] = Field(
+        default=None, description="The most passes.", examples=[10]
+    )
+    until: Maybe[Annotated[CheckSpec, CHECK_HINT]] = Field(
+        default=None, description="The check that ends it."
+    )
     for_each: Maybe[ForEachSpec] = Field(default=None, description="Instead of max and until.")
     memory: Maybe[Memory] = Field(default=None, description="Default none; for a cycle, history.")
     at_cap: Maybe[AtCap] = Field(
@@ -280,7 +296,9 @@ class RepeatSpec(BodySpec):
     gate: Maybe[Gate] = Field(
         default=None, description="Ask a person after each pass that did not end the loop."
     )
-    limits: Maybe[LoopLimitsSpec] = Field(default=None, description="What the loop may use.")
+    limits: Maybe[Annotated[LoopLimitsSpec, AMOUNT_HINT]] = Field(
+        default=None, description="What the loop may use."
+    )
     broken_after: Annotated[int, Field(ge=0, le=1000)] = Field(
         default=3,
         description="So many passes in a row whose check could not be asked end the loop; "
@@ -311,12 +329,16 @@ class StepSpec(BodySpec):
     id: Id = Field(description="Its name.")
     needs: list[str] = Field(default=[], description="Steps that end before it starts.")
     join: Join = Field(default="all_success", description="How those must have ended.")
-    repeat: Maybe[RepeatSpec] = Field(default=None, description="Do it in a loop.")
+    repeat: Maybe[Annotated[RepeatSpec, LOOP_HINT]] = Field(
+        default=None, description="Do it in a loop."
+    )
     gate: Maybe[GateStep] = Field(default=None, description="Stop until a person has decided.")
     wait: Maybe[Duration] = Field(default=None, description="Do nothing for a while.")
     stop: Maybe[Prose] = Field(default=None, description="End the run, for this reason.")
     retry: Maybe[RetrySpec] = Field(default=None, description="Tries of a call.")
-    limits: Maybe[BudgetSpec] = Field(default=None, description="What the step may use.")
+    limits: Maybe[Annotated[BudgetSpec, AMOUNT_HINT]] = Field(
+        default=None, description="What the step may use."
+    )
     on_error: OnError = Field(default="fail", description="`continue`: a failure is no failure.")
     needs_artifact: bool = Field(
         default=False,
@@ -341,9 +363,15 @@ def _version(value: object) -> object:
     return value
 
 
+InRepeat: TypeAlias = Annotated[Any, IN_REPEAT, HIDE]
+
+
 class Definition(BodySpec):
     """A loop definition."""
 
+    max: InRepeat = None
+    until: InRepeat = None
+    memory: InRepeat = None
     version: Annotated[
         int,
         Field(ge=1, le=VERSION),
@@ -355,10 +383,16 @@ class Definition(BodySpec):
         default="",
         description="What is to be reached; a message given at the start takes its place.",
     )
-    agents: dict[AgentName, AgentSpec] = Field(default={}, description="Agents by name.")
+    agents: Annotated[dict[AgentName, Annotated[AgentSpec, AGENT_HINT]], AGENTS_HINT] = Field(
+        default={}, description="Agents by name."
+    )
     inputs: dict[InputName, InputSpec] = Field(default={}, description="Inputs by name.")
-    repeat: Maybe[RepeatSpec] = Field(default=None, description="Do it in a loop.")
-    budget: Maybe[BudgetSpec] = Field(default=None, description="What the run may use.")
+    repeat: Maybe[Annotated[RepeatSpec, LOOP_HINT]] = Field(
+        default=None, description="Do it in a loop."
+    )
+    budget: Maybe[Annotated[BudgetSpec, AMOUNT_HINT]] = Field(
+        default=None, description="What the run may use."
+    )
     outcome: Outcome = Field(
         default="worst",
         description="What the run comes to. `worst`: what its worst step came to. "
@@ -368,6 +402,12 @@ class Definition(BodySpec):
     missing: Literal["empty", "fail"] = Field(
         default="empty",
         description="What it means that a text speaks of a field or a setting that is not there.",
+    )
+    pass_env: list[EnvName] = Field(
+        default=[],
+        description="Names of environment variables that every agent and every command of the run "
+        "is given; `--env` adds to them. Values are never recorded.",
+        examples=[["DATABASE_URL"]],
     )
     exclusive: Maybe[Literal["workspace"]] = Field(
         default=None,

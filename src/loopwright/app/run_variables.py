@@ -1,0 +1,130 @@
+"""Variables that a person gives to the programs of a run with `--env`.
+
+The plan and the log hold only their names. The values are in a file of their own in the data
+directory, readable by its owner alone, so that the local server, a process in the background or a
+later `resume` can hand them on. The file is removed when the run completes or is cancelled; the
+file of a run that may still be resumed is removed after a week.
+"""
+
+import json
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+
+from loopwright.app.moments import sortable_id
+from loopwright.app.service import Start
+from loopwright.errors import LoopwrightError, StorageError
+from loopwright.model.environment import is_reserved, is_variable_name
+from loopwright.model.plan import Plan
+from loopwright.runtime.clock import SystemClock
+
+KEPT_SECONDS = 7 * 86_400
+
+
+def read_variables(given: Sequence[str], base: Mapping[str, str]) -> dict[str, str]:
+    """`NAME=VALUE` sets a variable, `NAME` passes on the one of the environment."""
+    values: dict[str, str] = {}
+    for one in given:
+        name, equals, value = one.partition("=")
+        if not is_variable_name(name):
+            raise LoopwrightError(
+                f"--env: {name[:60]!r} cannot be the name of a variable",
+                code="bad-env",
+                hint="write --env NAME or --env NAME=VALUE",
+            )
+        if is_reserved(name):
+            message = f"--env: {name} decides what programs load and run, so it cannot be set"
+            raise LoopwrightError(message, code="reserved-env", hint="use a name of your own")
+        if not equals and name not in base:
+            raise LoopwrightError(
+                f"--env: {name} is not set in your environment",
+                code="missing-env",
+                hint=f"export it first, or write --env {name}=VALUE",
+            )
+        values[name] = value if equals else base[name]
+    return values
+
+
+def with_variables(plan: Plan, given: Sequence[str], values: Mapping[str, str]) -> Plan:
+    """The plan with the names of these variables, for every agent and every command."""
+    if not values:
+        return plan
+    chats = sorted(name for name, agent in plan.agents.items() if agent.is_chat)
+    if chats and any("=" in one for one in given):
+        raise LoopwrightError(
+            f"--env NAME=VALUE does not reach the chat model of agent {chats[0]!r}, which is "
+            "called by Loopwright itself",
+            code="unsupported-here",
+            hint="export the variable before the command and write --env NAME",
+        )
+    agents = {
+        name: msgspec.structs.replace(
+            agent, pass_env=tuple(dict.fromkeys((*agent.pass_env, *values)))
+        )
+        for name, agent in plan.agents.items()
+    }
+    names = tuple(dict.fromkeys((*plan.pass_env, *values)))
+    return msgspec.structs.replace(plan, agents=agents, pass_env=names)
+
+
+@contextmanager
+def keep_variables(home: Path, start: Start) -> Iterator[Start]:
+    """Store the variables of a run under its id before it starts; if it does not, remove them."""
+    if not start.variables:
+        yield start
+        return
+    run = start.run or f"run_{sortable_id(SystemClock().now_ms())}"
+    variables = RunVariables(home)
+    variables.write(run, start.variables)
+    try:
+        yield replace(start, run=run)
+    except LoopwrightError:
+        variables.remove(run)
+        raise
+
+
+class RunVariables:
+    """The values of such variables by run, one file for each."""
+
+    def __init__(self, home: Path) -> None:
+        self._folder = home / "env"
+
+    def write(self, run: str, values: Mapping[str, str]) -> None:
+        """Keep the values of a run that is about to start."""
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+            with os.fdopen(os.open(self._file(run), flags, 0o600), "w") as stream:
+                json.dump(dict(values), stream)
+        except OSError as error:
+            message = f"the variables of the run cannot be stored in {self._folder}: {error}"
+            raise StorageError(message, code="cannot-write") from error
+
+    def read(self, run: str) -> dict[str, str]:
+        """The values of a run; empty if it has none any more."""
+        try:
+            found = json.loads(self._file(run).read_text())
+        except (OSError, ValueError):
+            return {}
+        return {str(k): str(v) for k, v in found.items()} if isinstance(found, dict) else {}
+
+    def remove(self, run: str) -> None:
+        """Delete the values of a run that has ended for good."""
+        if self._folder.is_dir():
+            self._file(run).unlink(missing_ok=True)
+
+    def remove_expired(self, is_open: Callable[[str], bool]) -> None:
+        """Delete the values of runs that ended more than a week ago, or that never began."""
+        if not self._folder.is_dir():
+            return
+        for file in self._folder.glob("*.json"):
+            if file.stat().st_mtime < time.time() - KEPT_SECONDS and not is_open(file.stem):
+                file.unlink(missing_ok=True)
+
+    def _file(self, run: str) -> Path:
+        return self._folder / f"{Path(run).name}.json"

@@ -1,0 +1,162 @@
+"""`--env` hands variables to agents and checks; their values are recorded nowhere."""
+
+import json
+import os
+import stat
+import time
+from pathlib import Path
+
+import pytest
+
+from loopwright.app.run_variables import KEPT_SECONDS, RunVariables
+from tests.cli.conftest import Place
+
+SECRET = "s3cret-value-of-a-key"
+pytestmark = pytest.mark.item("rec-37")
+
+
+def home(lw: Place) -> Path:
+    return Path(lw.env["LOOPWRIGHT_HOME"])
+
+
+def check(lw: Place, name: str) -> str:
+    """A check command that passes if the variable has the value, and otherwise prints it."""
+    file = lw.write("check.sh", f'#!/bin/sh\ntest "${name}" = {SECRET}\n')
+    file.chmod(0o755)
+    return "./check.sh"
+
+
+def everything_stored(lw: Place) -> bytes:
+    """All bytes of the data directory but for the file of the variables themselves."""
+    files = [file for file in home(lw).rglob("*") if file.is_file() and file.parent.name != "env"]
+    return b"".join(file.read_bytes() for file in files)
+
+
+@pytest.mark.parametrize("verb", ["run", "loop"])
+@pytest.mark.parametrize("given", [f"MY_KEY={SECRET}", "MY_KEY"], ids=["value", "name"])
+def test_agents_and_checks_get_the_variable(
+    lw: Place, monkeypatch: pytest.MonkeyPatch, verb: str, given: str
+) -> None:
+    """Both see it, its name is in the plan, and its value is in no file afterwards."""
+    if "=" not in given:
+        monkeypatch.setenv("MY_KEY", SECRET)
+    agent, command = lw.probe({"say": "x"}), check(lw, "MY_KEY")
+    if verb == "run":
+        told = lw("run", lw.loop(agent, until={"command": command}), "--env", given, "--json")
+    else:
+        told = lw(
+            "loop", "Go", "--agent", agent, "--until-command", command, "--env", given, "--json"
+        )
+    assert (told.code, told.json["reason"]) == (0, "command"), told
+    (call,) = lw.calls()
+    assert call["env"]["MY_KEY"] == SECRET
+    assert SECRET.encode() not in everything_stored(lw)
+    assert list((home(lw) / "env").iterdir()) == []
+
+
+def test_a_variable_that_is_not_named_is_withheld(
+    lw: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only what is named is handed on."""
+    monkeypatch.setenv("MY_KEY", SECRET)
+    lw("loop", "Go", "--agent", lw.probe({"say": "x"}), "--max", "1")
+    assert "MY_KEY" not in lw.calls()[0]["env"]
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        pytest.param("NOT_SET_ANYWHERE", "NOT_SET_ANYWHERE is not set", id="not-set"),
+        pytest.param("PATH=/tmp", "PATH decides what programs load", id="reserved"),
+        pytest.param("LD_PRELOAD", "LD_PRELOAD decides", id="reserved-name"),
+        pytest.param("a-b=c", "'a-b' cannot be the name of a variable", id="no-name"),
+        pytest.param("=c", "cannot be the name of a variable", id="empty"),
+    ],
+)
+def test_names_that_are_refused(lw: Place, given: str, words: str) -> None:
+    """Exit code 2, before anything is created."""
+    told = lw("loop", "Go", "--agent", "command:echo x", "--max", "1", "--env", given)
+    assert told.code == 2
+    assert words in told.err
+    assert lw("ls", "--json").json["runs"] == []
+
+
+def test_a_chat_model_cannot_be_given_a_value(lw: Place) -> None:
+    """Its requests are made by this process: a value that would be ignored is refused."""
+    lw.env["OPENAI_API_KEY"] = "x"
+    told = lw.real("loop", "Go", "--agent", "model:openai/gpt-5", "--env", "A_KEY=x")
+    assert told.code == 2
+    assert "does not reach the chat model" in told.err
+
+
+def test_a_run_that_waits_keeps_its_variables(lw: Place) -> None:
+    """They are in a file for its owner alone, and gone when the run completes."""
+    agent = lw.probe({"say": "x"})
+    words = ["--agent", agent, "--manual", "--env", f"MY_KEY={SECRET}", "--json"]
+    waiting = lw("loop", "Go", *words)
+    assert waiting.code == 5
+    (file,) = (home(lw) / "env").iterdir()
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
+    assert json.loads(file.read_text()) == {"MY_KEY": SECRET}
+    assert lw("continue", waiting.json["run"], "again").code == 5
+    assert lw.calls()[1]["env"]["MY_KEY"] == SECRET
+    assert lw("approve", waiting.json["run"]).code == 0
+    assert not file.exists()
+
+
+def test_variables_of_old_runs_are_removed(tmp_path: Path) -> None:
+    """A week after a run has ended nobody will resume it; one that is open keeps them."""
+    variables = RunVariables(tmp_path)
+    variables.remove_expired(lambda run: False)  # there is no folder yet
+    for run in ("run_old", "run_new", "run_open"):
+        variables.write(run, {"A": run})
+    old = time.time() - KEPT_SECONDS - 60
+    for run in ("run_old", "run_open"):
+        os.utime(tmp_path / "env" / f"{run}.json", (old, old))
+    variables.remove_expired(lambda run: run == "run_open")
+    assert [variables.read(run) for run in ("run_old", "run_new", "run_open")] == [
+        {},
+        {"A": "run_new"},
+        {"A": "run_open"},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("names", "stderr", "words"),
+    [
+        pytest.param(
+            {"ANTHROPIC_API_KEY": "x"},
+            "boom",
+            "ANTHROPIC_API_KEY is set but was not passed to the agent; add --env ANTHROPIC_API_KEY",
+            id="a-key",
+        ),
+        pytest.param(
+            {"SOME_TOKEN": "x"}, "401 unauthorized", "add --env SOME_TOKEN", id="token-and-sign-in"
+        ),
+        pytest.param({"SOME_TOKEN": "x"}, "boom", None, id="token-and-another-failure"),
+        pytest.param({"HOME_PAGE": "x"}, "401 unauthorized", None, id="no-key"),
+    ],
+)
+def test_a_failure_names_the_keys_that_were_withheld(
+    lw: Place,
+    monkeypatch: pytest.MonkeyPatch,
+    names: dict[str, str],
+    stderr: str,
+    words: str | None,
+) -> None:
+    """The error says how to pass the key; the value of it is not shown."""
+    for name, value in names.items():
+        monkeypatch.setenv(name, value)
+    agent = lw.probe({"say": "", "stderr": stderr, "exit": 3})
+    told = lw("loop", "Go", "--agent", agent, "--max", "1", "--json")
+    assert told.code == 3
+    detail = told.json["error"]["detail"]
+    assert (words in detail) if words else ("--env" not in detail)
+
+
+def test_a_key_that_was_passed_is_not_named(lw: Place) -> None:
+    """No hint for what the agent got."""
+    agent = lw.probe({"say": "", "exit": 3})
+    words = ["--agent", agent, "--max", "1", "--env", "ANTHROPIC_API_KEY=x", "--json"]
+    assert "--env" not in lw("loop", "Go", *words).json["error"]["detail"]
