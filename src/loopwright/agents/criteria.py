@@ -194,7 +194,7 @@ def failed_checks(
     room = min(EVIDENCE_CHARS, ALL_EVIDENCE_CHARS // len(notes))
     wording = _Wording(state, inside, senses)
     parts = [_failure(note, _leaf_of(note, repeat), wording, senses, room) for note in notes]
-    return ["\n".join([f"## Checks that failed {when}", "", *parts])]
+    return ["\n".join([f"## Checks that failed {when}", "", *parts]).rstrip()]
 
 
 def _is_shown(note: CheckNote, repeat: RepeatBody, *, of_turn: bool) -> bool:

@@ -67,12 +67,12 @@ def given_secrets(base: Mapping[str, str], agent: Agent) -> dict[str, str]:
     """Variables whose values are not stored: those whose names say that they are secret, and those
     that the definition passes on without a value, unless they are paths.
     """
-    passed = {
-        name: base[name]
-        for name in agent.pass_env
-        if name in base and not base[name].startswith(_PATH_STARTS)
-    }
     named = {**base, **agent.env}
+    passed = {
+        name: named[name]
+        for name in agent.pass_env
+        if name in named and not named[name].startswith(_PATH_STARTS)
+    }
     return {**passed, **{name: named[name] for name in named if is_secret_name(name)}}
 
 
