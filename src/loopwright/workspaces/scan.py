@@ -10,7 +10,9 @@ from dataclasses import dataclass, field
 
 from loopwright.workspaces.git import Git
 
-_UNREADABLE = re.compile(rb"^warning: could not open directory '(.*?)/': ", re.MULTILINE | re.DOTALL)
+_UNREADABLE = re.compile(
+    rb"^warning: could not open directory '(.*?)/': ", re.MULTILINE | re.DOTALL
+)
 _STATUS = ("status", "--porcelain=v1", "-z", "--untracked-files=all", "--no-renames")
 
 
