@@ -311,7 +311,7 @@ def test_a_loop_is_told_its_inputs(lw: Place) -> None:
     ("words", "said"),
     [
         pytest.param(["--until-regex", "("], "--until-regex: bad-regex", id="pattern"),
-        pytest.param(["--until-command", "a && b"], "--until-command: shell-syntax", id="shell"),
+        pytest.param(["--until-command", "a | b"], "--until-command: shell-syntax", id="shell"),
         *[
             pytest.param(
                 ["--max", number],
