@@ -57,6 +57,7 @@ def picture(state: State) -> dict[str, object]:
         for name in _names(state)
         if name not in _INDEXES and name not in ("gates", "kept")
     }
+    drawn["judged"] = _value(state.judged)
     drawn["gates"] = {name: (gate.digest, gate.path) for name, gate in state.gates.items()}
     drawn["pending"] = {
         effect: (pending.call, pending.purpose, pending.owner.path, pending.attempt)
