@@ -65,7 +65,7 @@ def _close_owner(state: State, owner: StepOwner | PassOwner, why: str) -> list[A
             iteration=iteration,
             status="cancelled",
             reason=why,
-            ms=at - owner.started_at,
+            ms=at - owner.started_at - owner.idle_ms,
         )
     else:
         ended = StepFinished(

@@ -19,7 +19,7 @@ from loopwright.kernel.facts import (
     HistoryCompressed,
     TurnTaken,
 )
-from loopwright.kernel.frames import CycleBody, PassOwner, RepeatBody, Result, ToolSaid
+from loopwright.kernel.frames import CycleBody, PassOwner, RepeatBody, Result, RunOwner, ToolSaid
 from loopwright.kernel.gates import about_call
 from loopwright.kernel.histories import Cut, Strategy, cut, is_too_long
 from loopwright.kernel.limits import over_budget
@@ -82,7 +82,7 @@ def _overflows(failure: EffectFailed) -> bool:
 def proceed_cycle(state: State, body: CycleBody, senses: Senses) -> list[AnyFact]:
     """The next facts of a cycle; none while it waits."""
     if body.turn is not None:
-        return _approved(state, body)
+        return _calls_left(state, body, senses)
     if body.answer is not None:
         return _take_turn(state, body, body.answer, senses)
     if body.pending is not None:
@@ -145,7 +145,7 @@ def _run(
     state: State, body: CycleBody, number: int, note: CallNote, arguments: Text
 ) -> EffectRequested:
     call = ToolCall(agent=body.action.agent, tool=note.tool, arguments=arguments, call=note.id)
-    return request(state, body.owner, f"tool{number}", 1, call)
+    return request(state, body.owner, f"tool{number}", _openings(body), call)
 
 
 def _ask(state: State, body: CycleBody, number: int, note: CallNote, senses: Senses) -> GateOpened:
@@ -154,14 +154,26 @@ def _ask(state: State, body: CycleBody, number: int, note: CallNote, senses: Sen
     return about_call(state, body.owner, number, message, shown, senses)
 
 
-def _approved(state: State, body: CycleBody) -> list[AnyFact]:
-    """Calls that a person has let through since, with the arguments that the person wants."""
+def _openings(body: CycleBody) -> int:
+    """How often the place of a turn has begun: more than once in a resumed run."""
+    return 1 if isinstance(body.owner, RunOwner) else body.owner.openings
+
+
+def _calls_left(state: State, body: CycleBody, senses: Senses) -> list[AnyFact]:
+    """Calls that a person has let through since, with the arguments that the person wants; in a
+    resumed run, also those that were ended from outside, and gates that were closed then.
+    """
     assert body.turn is not None
-    return [
-        _run(state, body, number, body.turn.calls[number - 1], arguments)
-        for number, arguments in body.approved.items()
-        if number not in body.asked and number not in body.said
-    ]
+    facts: list[AnyFact] = []
+    for number, note in enumerate(body.turn.calls, start=1):
+        if number in body.asked or number in body.said:
+            continue
+        if not note.held or number in body.approved:
+            arguments = body.approved.get(number, note.arguments)
+            facts.append(_run(state, body, number, note, arguments))
+        elif number not in body.gates:
+            facts.append(_ask(state, body, number, note, senses))
+    return facts
 
 
 # -- making the conversation shorter ---------------------------------------------------------------
@@ -199,7 +211,8 @@ def _shorten(state: State, body: CycleBody) -> list[AnyFact]:
     wants_summary = memory.strategy == "periodic-summary" and repeat.summaries < memory.summaries
     if one.dropped and wants_summary and body.summary is None and not overflow:
         call = ModelCall(agent=body.action.agent, role="summary")
-        return [request(state, body.owner, "summary", repeat.summaries + 1, call)]
+        number = max(repeat.summaries, body.summaries) + 1
+        return [request(state, body.owner, "summary", number, call)]
     said = body.summary
     summary = said.output if isinstance(said, EffectDone) and said.output else None
     lost = said.error.detail if isinstance(said, EffectFailed) else ""

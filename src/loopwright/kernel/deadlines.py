@@ -20,7 +20,7 @@ def deadline(state: State, owner: Owner) -> list[AnyFact]:
         wall = limits_of(state, owner).wall_ms
     if wall is None:
         return []
-    number = 1 + state.reopened if owner is state.root else 1  # others go by a new name then
+    number = 1 + state.reopened if isinstance(owner, RunOwner) else owner.openings
     return [request(state, owner, "deadline", number, SleepCall(until=state.now + wall))]
 
 

@@ -77,18 +77,27 @@ class RunFinished(Fact, frozen=True, kw_only=True, tag="run.finished"):
 
 
 class RunReopened(Fact, frozen=True, kw_only=True, tag="run.reopened"):
-    """A run that failed or met a limit goes on: steps that completed keep their results, all others
-    begin anew. `limits` takes the place of the plan's own. With `passes`, loops of the plan that
-    ended at their cap go on with their next pass, up to that many. With `stage`, a loop whose pass
-    stopped half-way goes on there: what completed in that pass is kept, and the step that did not
-    is tried again or left out. `note` is what a person says to it.
+    """A run that ended without completing runs again.
+
+    `mode` says from where. `continue`: every place that did not complete begins again where it
+    stopped, under its name; what completed and what has an answer is kept. `restart`: everything
+    begins anew. The empty mode is that of older logs and of `stage`: steps that completed keep
+    their results, all others begin anew.
+
+    `limits` replaces the limits of the plan, and `time_ms` also the time limits of loops and steps
+    that had reached theirs. `passes` is the most iterations that loops of the plan may make; in the
+    empty mode, only of those that ended at their cap. With `stage`, a loop whose iteration stopped
+    half-way continues there: the step that did not complete is tried again or left out, and `note`
+    is what a person says to it.
     """
 
     by: str = ""
+    mode: Literal["", "continue", "restart"] = ""
     limits: Limits | None = None
     passes: int | None = None
     stage: Literal["retry", "skip"] | None = None
     note: str = ""
+    time_ms: int | None = None
 
 
 class RunEdited(Fact, frozen=True, kw_only=True, tag="run.edited"):
@@ -170,11 +179,12 @@ class StepKept(PlaceFact, frozen=True, kw_only=True, tag="step.kept"):
 
 class IterationStarted(PlaceFact, frozen=True, kw_only=True, tag="iteration.started"):
     """A pass of a repeat begins. `of` is the most passes there may be; `note` says what a person
-    might not expect.
+    might not expect. `resumed`: it had begun before the run ended, and continues where it stopped.
     """
 
     of: int | None = None
     note: str = ""
+    resumed: bool = False
 
 
 class IterationFinished(PlaceFact, frozen=True, kw_only=True, tag="iteration.finished"):

@@ -81,6 +81,12 @@ from loopwright.kernel.reopening import (
     note_spoilt,
     run_reopened,
 )
+from loopwright.kernel.resumption import (
+    keep_iteration,
+    keep_step,
+    resume_iteration,
+    resume_step,
+)
 from loopwright.kernel.settling import settle_item, settle_pass
 from loopwright.kernel.state import State, steps_body
 from loopwright.kernel.threads import begin
@@ -175,6 +181,11 @@ def _step_started(state: State, fact: StepStarted) -> None:
     number = parent.index.at[last_id(fact.path)]
     step = parent.index.action.steps[number]
     parent.ready.remove(number)
+    unfinished = parent.unfinished.pop(step.id, None)
+    if unfinished is not None:
+        parent.active[step.id] = unfinished
+        resume_step(state, unfinished)
+        return
     owner = StepOwner(
         path=fact.path, iteration=fact.iteration, step=step, parent=parent, inside=fact.path
     )
@@ -221,6 +232,7 @@ def _step_finished(state: State, fact: StepFinished) -> None:
     )
     owner.parent.active.pop(owner.step.id, None)
     keep_loop(state, owner, fact)
+    keep_step(owner, fact.status)
     _settle_step(state, owner.parent, owner.step.id, result)
 
 
@@ -231,6 +243,7 @@ def _step_skipped(state: State, fact: StepSkipped) -> None:
     number = parent.index.at[step]
     if number in parent.ready:
         parent.ready.remove(number)
+    parent.unfinished.pop(step, None)
     _settle_step(
         state, parent, step, Result(status=fact.status, reason=fact.reason, error=fact.error)
     )
@@ -266,6 +279,9 @@ def _iteration_started(state: State, fact: IterationStarted) -> None:
     parent = state.owners[parent_path(fact.path)].body
     assert isinstance(parent, RepeatBody)
     number = pass_number(fact.path)
+    if parent.unfinished and number in parent.unfinished:
+        _iteration_resumed(state, parent, number, fact)
+        return
     owner = PassOwner(
         path=fact.path,
         iteration=fact.iteration or number + 1,
@@ -282,12 +298,26 @@ def _iteration_started(state: State, fact: IterationStarted) -> None:
     state.touch(owner)
 
 
+def _iteration_resumed(
+    state: State, parent: RepeatBody, number: int, fact: IterationStarted
+) -> None:
+    """An iteration that had begun before its run was reopened continues where it stopped."""
+    owner = parent.unfinished.pop(number).owner
+    parent.started = max(parent.started, number + 1)
+    parent.checked_first = parent.checked_first or number < 0
+    parent.active[number] = owner
+    if number in parent.again:
+        parent.again.remove(number)
+    resume_iteration(state, owner, fact.at)
+
+
 def _iteration_finished(state: State, fact: IterationFinished) -> None:
     owner = state.owners.pop(fact.path)
     assert isinstance(owner, PassOwner)
     owner.closed = True
     repeat = owner.parent
     repeat.active.pop(owner.number, None)
+    keep_iteration(repeat, owner, fact)
     if owner.number < 0:
         _settle_check_first(state, repeat, owner, fact)
         return
@@ -331,7 +361,9 @@ def _check_verdict(state: State, fact: CheckVerdict) -> None:
     if owner.parent.call is None and owner.parent.owner.parent is state.root.body:
         state.judged = owner.notes
     owner.check_answer = None
-    owner.check_tries = 0
+    if fact.verdict == "error":  # asked again if the run is resumed, under the next number
+        owner.check_numbers[fact.index] = owner.check_tries
+    owner.check_tries = owner.check_earlier = 0
     if owner.gate is not None:  # its decision is this verdict; another check asks anew
         owner.heard, owner.gate = owner.gate, None
     state.touch(owner)

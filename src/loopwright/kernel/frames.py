@@ -113,11 +113,12 @@ class LeafBody(msgspec.Struct, eq=False):
     gate: GateState | None = None
     rejections: int = 0
     rejection: str = ""
+    earlier: int = 0  # attempts before the run was last resumed: the retry policy counts anew
 
     @property
     def tries(self) -> int:
         """Tries that count."""
-        return self.attempt - self.parks
+        return self.attempt - self.parks - self.earlier
 
 
 @dataclass(slots=True, eq=False)
@@ -132,6 +133,7 @@ class StepsBody:
     results: dict[str, Result] = field(default_factory=dict)
     failed: str | None = None
     calls: int = 0  # of agents, under way anywhere inside; counted where it is capped
+    unfinished: dict[str, "StepOwner"] = field(default_factory=dict)  # ended without completing
 
 
 class ToolSaid(msgspec.Struct, frozen=True, gc=False):
@@ -179,11 +181,14 @@ class CycleBody:
     said: dict[int, ToolSaid] = field(default_factory=dict)
     gates: dict[int, GateState] = field(default_factory=dict)
     submitted: Text | None = None
+    earlier: int = 0  # as above
+    withdrawn: set[int] = field(default_factory=set)  # tool calls that were ended from outside
+    summaries: int = 0  # the number of the last summary that was asked for in this turn
 
     @property
     def tries(self) -> int:
         """Tries that count."""
-        return self.attempt - self.parks
+        return self.attempt - self.parks - self.earlier
 
 
 class ItemResult(msgspec.Struct, eq=False, gc=False):
@@ -263,6 +268,15 @@ class RepeatBody:
     spoilt: Spoilt | None = None  # the last pass, where it stopped half-way
     keeps: dict[str, Carried] = field(default_factory=dict)  # steps that the next pass keeps
     note: str = ""  # what a person says to the step that begins next
+    unfinished: dict[int, "Unfinished"] = field(default_factory=dict)  # ended without completing
+    again: list[int] = field(default_factory=list)  # items that begin again in a resumed run
+
+
+class Unfinished(msgspec.Struct, eq=False):
+    """An iteration that ended without completing, and the values of its loop before it ended."""
+
+    owner: "PassOwner"
+    values: dict[str, object]
 
 
 class KeptLoop(msgspec.Struct):
@@ -332,6 +346,7 @@ class StepOwner:
     looks: int = 0
     found: bool | None = None  # what that has come to
     first_try: int = 1  # with which this opening of the run began; a policy counts from here
+    openings: int = 1  # how often it has begun; more than once in a resumed run
     spent: Spent = field(default_factory=Spent)
     deadline: str | None = None
     deadline_hit: bool = False
@@ -357,6 +372,11 @@ class PassOwner(msgspec.Struct, eq=False):
     check_answer: EffectDone | EffectFailed | None = None
     check_tries: int = 0
     check_parks: int = 0
+    check_earlier: int = 0  # tries before the run was last resumed
+    check_numbers: dict[int, int] = {}  # by check: the last try of one that could not be asked
+    openings: int = 1  # as above
+    ended_at: int = 0
+    idle_ms: int = 0  # the time between its ends and its next beginnings
     gate: GateState | None = None
     heard: GateState | None = None  # the gate whose decision a check has taken up
     deadline: str | None = None

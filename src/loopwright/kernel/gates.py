@@ -4,7 +4,7 @@ from hashlib import blake2b
 from typing import Literal, TypeAlias
 
 from loopwright.kernel.facts import GateOpened
-from loopwright.kernel.frames import LeafBody, Owner, PassOwner, RepeatBody, StepOwner
+from loopwright.kernel.frames import LeafBody, Owner, PassOwner, RepeatBody, RunOwner, StepOwner
 from loopwright.kernel.state import Senses, State
 from loopwright.kernel.texts import fill
 from loopwright.model.actions import Gate
@@ -25,7 +25,7 @@ def open_gate(
     """The fact that asks a person about a place."""
     text = fill(state, owner, gate.message, senses) or _default_message(owner, about)
     number = _asked_before(owner, about)
-    identity = f"{state.run}\n{owner.inside}\n{about}\n{number}"
+    identity = f"{state.run}\n{owner.inside}\n{about}\n{number}{_again(owner)}"
     return GateOpened(
         at=state.now,
         path=owner.inside,
@@ -57,7 +57,7 @@ def about_call(
         at=state.now,
         path=owner.inside,
         iteration=owner.iteration,
-        gate=call_gate(state.run, owner.inside, call),
+        gate=call_gate(state.run, owner.inside, call, _again(owner)),
         digest=_digest(message, output),
         message=message,
         answers=("approve", "reject"),
@@ -67,10 +67,16 @@ def about_call(
     )
 
 
-def call_gate(run: str, path: str, call: int) -> str:
+def call_gate(run: str, path: str, call: int, again: str = "") -> str:
     """Id of the question about one tool call of a turn."""
-    identity = f"{run}\n{path}\ntool\n{call}"
+    identity = f"{run}\n{path}\ntool\n{call}{again}"
     return f"gate_{blake2b(identity.encode(), digest_size=10).hexdigest()}"
+
+
+def _again(owner: Owner) -> str:
+    """What tells the gates of a place that began again in a resumed run from those before."""
+    openings = 1 if isinstance(owner, RunOwner) else owner.openings
+    return f"\n{openings}" if openings > 1 else ""
 
 
 def _asked_before(owner: Owner, about: About) -> int:

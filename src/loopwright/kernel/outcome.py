@@ -75,7 +75,7 @@ def leaf_output(body: LeafBody | CycleBody) -> tuple[Text | None, Text | None]:
 def leaf_outcome(state: State, body: LeafBody) -> Result | None:
     answer = body.answer
     if answer is not None:
-        if _says_nothing(body.action, answer):
+        if says_nothing(body.action, answer):
             return Result("failed", "error", error=NO_ANSWER)
         return Result("completed", "done", output=answer.output, result=answer.result)
     if body.pending is not None:
@@ -91,7 +91,7 @@ def leaf_outcome(state: State, body: LeafBody) -> Result | None:
     return _budget_outcome(state, body)
 
 
-def _says_nothing(action: Action, answer: EffectDone) -> bool:
+def says_nothing(action: Action, answer: EffectDone) -> bool:
     """Whether an answer is empty where one is needed; a long text is stored, and is not empty."""
     if not isinstance(action, CallAgent) or action.on_empty == "answer":
         return False

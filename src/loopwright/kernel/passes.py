@@ -108,7 +108,7 @@ def _finish_pass(state: State, owner: PassOwner, ended: Result, settled: Settled
             output=None if same else ended.output,
             result=None if leaf else ended.result,
             error=error,
-            ms=state.now - owner.started_at,
+            ms=state.now - owner.started_at - owner.idle_ms,
         )
     )
     return facts
@@ -200,7 +200,7 @@ def _ask_program(state: State, owner: PassOwner, ask: Ask, call: CommandCall) ->
         return []
     answer = owner.check_answer
     if answer is None:
-        return [request(state, owner, f"check{ask.index}", 1, call)]
+        return [request(state, owner, f"check{ask.index}", _next_try(owner, ask), call)]
     assert isinstance(ask.leaf, Command | Script)
     said = command_said(ask.leaf, answer)
     tail: Text = answer.output if isinstance(answer, EffectDone) else said.evidence
@@ -223,9 +223,16 @@ def _ask_judge(
             return []
         role: Literal["judge", "goal"] = "judge" if isinstance(leaf, Judge) else "goal"
         call = AgentCall(agent=leaf.agent, role=role, step=judge_path(owner.parent.owner.path))
-        return [request(state, owner, f"check{ask.index}", tries + 1, call)]
+        return [request(state, owner, f"check{ask.index}", _next_try(owner, ask), call)]
     said = judge_said(answer, senses) if isinstance(leaf, Judge) else goal_said(answer, senses)
     return [_verdict(state, owner, ask, said, senses.keep(said.evidence))]
+
+
+def _next_try(owner: PassOwner, ask: Ask) -> int:
+    """The number of the next effect that asks a check about an iteration."""
+    if owner.check_tries or ask.index not in owner.check_numbers:
+        return owner.check_tries + 1
+    return owner.check_numbers[ask.index] + 1
 
 
 def _asks_again(
@@ -234,7 +241,8 @@ def _asks_again(
     """Whether a judge is asked once more for an answer that fits; an evaluator whose words can be
     read has answered.
     """
-    if not is_unfit(answer) or owner.check_tries - owner.check_parks >= JUDGE_TRIES:
+    tries = owner.check_tries - owner.check_parks - owner.check_earlier
+    if not is_unfit(answer) or tries >= JUDGE_TRIES:
         return False
     return isinstance(leaf, Judge) or goal_said(answer, senses).verdict == "error"
 

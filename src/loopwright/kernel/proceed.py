@@ -22,6 +22,7 @@ from loopwright.kernel.frames import (
     PassOwner,
     RepeatBody,
     Result,
+    RunOwner,
     StepsBody,
 )
 from loopwright.kernel.gates import open_gate
@@ -244,7 +245,10 @@ def proceed_repeat(state: State, body: RepeatBody, senses: Senses) -> list[AnyFa
         return [*facts, request(state, owner, "delay", body.finished, call)]
     number = -1 if action.check_first and not body.checked_first else body.started
     path = pass_path(owner.inside, number)
-    facts.append(IterationStarted(at=state.now, path=path, iteration=number + 1, of=most))
+    resumed = number in body.unfinished
+    facts.append(
+        IterationStarted(at=state.now, path=path, iteration=number + 1, of=most, resumed=resumed)
+    )
     return facts
 
 
@@ -260,9 +264,15 @@ def _loop_deadline(state: State, body: RepeatBody) -> list[AnyFact]:
     limits = body.action.limits
     if body.deadline is not None or (limits.wall_ms is None and limits.ends_at is None):
         return []
+    owner, ends_at = body.owner, limits.ends_at
+    openings = 1 if isinstance(owner, RunOwner) else owner.openings
+    if ends_at is not None and openings > 1 and ends_at <= state.now:
+        ends_at = None  # whoever resumes a run after that time wants it to work
     wall = None if limits.wall_ms is None else state.now + limits.wall_ms
-    until = min(at for at in (wall, limits.ends_at) if at is not None)
-    return [request(state, body.owner, "loop-deadline", 1, SleepCall(until=until))]
+    times = [at for at in (wall, ends_at) if at is not None]
+    if not times:
+        return []
+    return [request(state, owner, "loop-deadline", openings, SleepCall(until=min(times)))]
 
 
 # -- one pass for each item ------------------------------------------------------------------------
@@ -279,7 +289,8 @@ def proceed_each(state: State, body: RepeatBody, senses: Senses) -> list[AnyFact
     if body.active and loop_over_budget(state, body) is not None:
         return facts
     room = (each.parallel or MAX_PARALLEL_ITEMS) - len(body.active)
-    first, last = body.started, min(body.started + room, len(items))
+    again = body.again[:room]
+    first, last = body.started, min(body.started + room - len(again), len(items))
     crowded = each.parallel is None and len(items) > MAX_PARALLEL_ITEMS
     held = f"{len(items)} items, of which {MAX_PARALLEL_ITEMS} at most are under way at once"
     facts += [
@@ -288,7 +299,8 @@ def proceed_each(state: State, body: RepeatBody, senses: Senses) -> list[AnyFact
             path=item_path(body.owner.inside, number),
             iteration=number + 1,
             note=held if crowded and number == 0 else "",
+            resumed=number in body.again,
         )
-        for number in range(first, last)
+        for number in (*again, *range(first, last))
     ]
     return facts

@@ -1,4 +1,8 @@
-"""Reopening: what a run that has ended keeps when it goes on, and what begins anew.
+"""Reopening: what a run that has ended keeps when it runs again, and what begins anew.
+
+With the mode `continue`, every place that did not complete begins again where it stopped (see
+`resumption`). With `restart`, all steps begin anew. What follows is about the empty mode, which
+older logs and the stages of a loop have.
 
 Steps of the plan that completed keep their results, and everything that was spent stays spent. All
 others begin anew as a whole, a loop with its first pass, and a condition is looked at again. What
@@ -12,9 +16,6 @@ one, with all that it knows. And a loop that stopped in the middle of a pass of 
 if that is wanted: what completed in that pass is kept, and only the step that did not is run again
 or left out.
 """
-
-from collections import deque
-from collections.abc import Mapping
 
 import msgspec
 
@@ -33,58 +34,66 @@ from loopwright.kernel.frames import (
 )
 from loopwright.kernel.limits import cap
 from loopwright.kernel.messages import mail_reopened
+from loopwright.kernel.resumption import copy_value, reset_graph, resume_graph
 from loopwright.kernel.state import State
-from loopwright.model.actions import Cycle, Step
+from loopwright.model.actions import Cycle
 from loopwright.model.ids import child_path
 
-REOPENED: tuple[Outcome, ...] = ("failed", "exhausted")
-"""How a run must have ended to go on; one that somebody stopped has ended for good."""
+REOPENED: tuple[Outcome, ...] = ("failed", "exhausted", "cancelled")
+"""How a run must have ended to be resumed."""
+_REOPENED_AS_A_WHOLE: tuple[Outcome, ...] = ("failed", "exhausted")
+"""The same for the empty mode."""
 
 
 def run_reopened(state: State, fact: RunReopened) -> None:
-    """Let a run go on; one that has not ended so is left alone."""
-    if state.finished is None or state.finished.outcome not in REOPENED:
+    """Let a run continue; one that has not ended, or that completed, is left alone."""
+    allowed = REOPENED if fact.mode else _REOPENED_AS_A_WHOLE
+    if state.finished is None or state.finished.outcome not in allowed:
         state.ignored += 1
         return
-    state.finished = None
+    state.finished = state.cancel = None
     state.paused = False
     state.reopened += 1
     state.slots.clear()
     state.raised = fact.passes
     state.opening = fact
+    if fact.mode and fact.passes is not None:
+        state.passes = fact.passes
     state.kept = {path: kept for path, kept in state.kept.items() if _is_wanted(kept, fact)}
     for kept in state.kept.values() if fact.limits is not None else ():
         kept.spent, kept.spent_by_step = Spent(), Spent()  # the new budget is of the whole run
     if fact.limits is not None:
         state.plan = msgspec.structs.replace(state.plan, limits=fact.limits)
         state.note_limits()
-    _reset(state)
+    _reset(state, fact)
     mail_reopened(state)
 
 
 def _is_wanted(kept: KeptLoop, fact: RunReopened) -> bool:
-    """Whether a loop goes on; all others begin anew."""
+    """Whether a loop goes on in the empty mode; all others begin anew."""
+    if fact.mode:
+        return False
     if kept.spoilt is not None:
         return fact.stage is not None
     return kept.talk or fact.passes is not None
 
 
-def _reset(state: State) -> None:
+def _reset(state: State, fact: RunReopened) -> None:
     """Time limits begin anew too: they are about how long something takes, not about when."""
-    root = state.root
+    root, body = state.root, state.root.body
     root.closed = root.queued = root.deadline_hit = False
     root.deadline = None
-    body, index = root.body, root.body.index
-    body.results = {k: kept for k, kept in body.results.items() if kept.status == "completed"}
-    body.failed = None
-    body.missing = [_missing(step, body.results) for step in index.action.steps]
-    body.ready = deque(number for number, missing in enumerate(body.missing) if missing == 0)
+    match fact.mode:
+        case "continue":
+            resume_graph(body)
+        case "restart":
+            body.results, body.unfinished = {}, {}
+            reset_graph(body)
+        case _:
+            done = {k: kept for k, kept in body.results.items() if kept.status == "completed"}
+            body.results, body.unfinished = done, {}
+            reset_graph(body)
     state.touch(root)
-
-
-def _missing(step: Step, results: Mapping[str, Result]) -> int:
-    """How many ends a step waits for; what has completed waits for none, however many come."""
-    return -1 if step.id in results else sum(need not in results for need in step.needs)
 
 
 def at_cap(state: State) -> dict[str, KeptLoop]:
@@ -165,15 +174,10 @@ def note_spoilt(repeat: RepeatBody, owner: PassOwner, fact: IterationFinished) -
     }
     repeat.spoilt = Spoilt(
         number=owner.number,
-        values={name: _copied(getattr(repeat, name)) for name in _OF_LOOPS},
+        values={name: copy_value(getattr(repeat, name)) for name in _OF_LOOPS},
         done=done,
         stuck=next((name for name in steps if name not in done), None),
     )
-
-
-def _copied(value: object) -> object:
-    """A value that does not change when that of the loop does."""
-    return value.copy() if isinstance(value, list | dict) else value
 
 
 def stopped_half_way(state: State) -> dict[str, Spoilt]:
@@ -186,7 +190,7 @@ def _is_capped(body: RepeatBody, fact: StepFinished) -> bool:
     most = cap(body)
     made = body.action.each is None and most is not None and body.finished >= most
     last_one = body.last is not None and body.last.status == "completed"
-    ended = fact.status in REOPENED and fact.reason == "max_iterations"
+    ended = fact.status in _REOPENED_AS_A_WHOLE and fact.reason == "max_iterations"
     return made and last_one and ended
 
 

@@ -40,6 +40,8 @@ def requested(body: CycleBody, pending: Pending) -> None:
     body.pending = pending.effect
     if pending.purpose == "model":
         body.attempt = pending.attempt
+    elif pending.purpose == "summary":
+        body.summaries = pending.attempt
 
 
 def answered(body: CycleBody, pending: Pending, fact: EffectDone | EffectFailed) -> None:
@@ -47,6 +49,8 @@ def answered(body: CycleBody, pending: Pending, fact: EffectDone | EffectFailed)
     if _is_tool(pending.purpose):
         number = int(pending.purpose[4:])
         body.said[number] = _said(pending, fact)
+        if isinstance(fact, EffectFailed) and fact.error.type == "cancelled":
+            body.withdrawn.add(number)
         return
     body.pending = None
     if pending.purpose == "backoff":

@@ -17,7 +17,9 @@ from loopwright.kernel.facts import (
     GateOpened,
     HistoryCompressed,
     IterationFinished,
+    IterationStarted,
     MessageDelivered,
+    RunReopened,
     StepStarted,
     TurnTaken,
 )
@@ -48,12 +50,20 @@ class _Watch:
         self._cuts: defaultdict[str, list[int]] = defaultdict(list)  # after which try
         self._newest: dict[str, int] = {}
         self._threads = Threads(plan)
+        self._mode = ""
+        self._unfinished: dict[str, list[str]] = {}  # by pass: the entries before its end
+        self._resumed: dict[str, int] = {}  # by pass: the last try before it was resumed
 
     def take(self, fact: AnyFact) -> Iterator[str]:
         self._names.take(fact)
-        self._entries.update(self._threads.take(fact))
+        if not self._names.resumed:
+            self._entries.update(self._threads.take(fact))
         match fact:
-            case StepStarted(path=path) if not parent_path(path):
+            case RunReopened():
+                self._mode = fact.mode
+            case IterationStarted(path=path, resumed=True):
+                self._resume(path)
+            case StepStarted(path=path) if not parent_path(path) and not self._mode:
                 before = self._entries[self._names.before(path)]
                 self._entries[self._names.inside(path)] = list(before)  # it goes on where it was
             case EffectRequested(call=ModelCall(role="turn")):
@@ -75,6 +85,13 @@ class _Watch:
             case _:
                 pass
 
+    def _resume(self, path: str) -> None:
+        """A pass continues: the conversation is what it was before the pass ended."""
+        self._resumed[path] = self._newest.get(path, 0)
+        if path in self._unfinished:
+            self._entries[parent_path(path)] = self._unfinished.pop(path)
+            self._threads.keep(parent_path(path), self._entries[parent_path(path)])
+
     def _is_cycle(self, path: str) -> bool:
         return isinstance(action_at(self._plan, path).action, Cycle)
 
@@ -89,7 +106,7 @@ class _Watch:
         self._newest[fact.path] = number
         if number != before + 1:
             yield f"{fact.effect} follows try {before}"
-        if not before:
+        if before == self._resumed.get(fact.path, 0):
             return
         last = self._answers.get(f"{fact.path}/model#{before}")
         if not isinstance(last, EffectFailed):
@@ -123,6 +140,8 @@ class _Watch:
         turn = self._turns.get(fact.path)
         if fact.status == "cancelled" or turn is None:
             return
+        if fact.status != "completed":
+            self._unfinished[fact.path] = list(self._entries[parent_path(fact.path)])
         loop = loop_at(self._plan, parent_path(fact.path))
         assert isinstance(loop.body, Cycle)
         entries = self._entries[parent_path(fact.path)]

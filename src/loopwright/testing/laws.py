@@ -40,7 +40,11 @@ from loopwright.testing.tries import tries
 from loopwright.testing.turns import turns
 from loopwright.testing.whereabouts import loop_at
 
-_REOPENED = ("failed", "exhausted")
+_REOPENED = {
+    "": ("failed", "exhausted"),
+    "continue": ("failed", "exhausted", "cancelled"),
+    "restart": ("failed", "exhausted", "cancelled"),
+}
 _BEGINNINGS = (StepStarted, StepRetried, IterationStarted, EffectRequested, GateOpened)
 
 
@@ -68,19 +72,21 @@ def fact_problems(plan: Plan, facts: Sequence[AnyFact]) -> list[str]:
 
 def _frame(facts: Sequence[AnyFact]) -> Iterator[str]:
     """A run begins once; it ends once, or once more for each time that it was reopened after it
-    had failed or met a limit; after a stop nothing begins (I8, I14).
+    had failed, met a limit or was stopped; after a stop nothing begins (I8, I14).
     """
+    stopped = False
     for number, fact in enumerate(facts):
         if isinstance(fact, RunStarted) != (number == 0):
             yield f"fact {number + 1} is {type(fact).__name__}"
         before = facts[number - 1] if number else None
         if isinstance(before, RunFinished) and not isinstance(fact, RunReopened):
             yield f"fact {number + 1} comes after the end of the run"
-        if isinstance(fact, RunReopened) and getattr(before, "outcome", "") not in _REOPENED:
-            yield f"fact {number + 1} reopens a run that has not failed"
-    stops = [number for number, fact in enumerate(facts) if isinstance(fact, CancelRequested)]
-    for fact in facts[stops[0] :] if stops else ():
-        if isinstance(fact, _BEGINNINGS):
+        if isinstance(fact, RunReopened):
+            if getattr(before, "outcome", "") not in _REOPENED[fact.mode]:
+                yield f"fact {number + 1} reopens a run that has not failed"
+            stopped = False
+        stopped = stopped or isinstance(fact, CancelRequested)
+        if stopped and isinstance(fact, _BEGINNINGS):
             yield f"{type(fact).__name__} at {fact.path} after the stop"
 
 
@@ -147,7 +153,7 @@ def _places(facts: Sequence[AnyFact], *, ended: bool) -> Iterator[str]:
         path = getattr(fact, "path", "")
         names.take(fact)
         if isinstance(fact, RunReopened):
-            seen = {place for place in seen if not names.may_begin_again(place)}
+            seen = {place for place in seen if not names.may_begin_again(place, fact)}
         if isinstance(fact, StepStarted | IterationStarted | StepSkipped | StepKept):
             yield from _begins(path, open_places, seen)
             if not isinstance(fact, StepSkipped | StepKept):

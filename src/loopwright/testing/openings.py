@@ -6,10 +6,13 @@ from collections.abc import Sequence
 from loopwright.kernel.facts import (
     AnyFact,
     IterationFinished,
+    IterationStarted,
     RunFinished,
     RunReopened,
     StepFinished,
+    StepKept,
     StepRetried,
+    StepSkipped,
     StepStarted,
     TurnTaken,
 )
@@ -67,6 +70,29 @@ class Raised:
         return self.most is not None and path in self._capped
 
 
+class Resumptions:
+    """Which beginnings take up a place that ended without completing, in a run that continues."""
+
+    def __init__(self) -> None:
+        self._unfinished: set[str] = set()
+
+    def take(self, fact: AnyFact) -> bool:
+        """Whether this is such a beginning."""
+        match fact:
+            case RunReopened() if fact.mode != "continue":
+                self._unfinished.clear()
+            case StepFinished() | IterationFinished() if fact.status != "completed":
+                self._unfinished.add(fact.path)
+            case StepSkipped() | StepKept():
+                self._unfinished.discard(fact.path)
+            case StepStarted() | IterationStarted() if fact.path in self._unfinished:
+                self._unfinished.remove(fact.path)
+                return True
+            case _:
+                pass
+        return False
+
+
 class Names:
     """The name that places inside a step go by: a step of the plan that begins for the n-th time,
     as a try or after the run was reopened, is `step~n` there.
@@ -76,16 +102,21 @@ class Names:
         self._begun: Counter[str] = Counter()
         self._first: dict[str, int] = {}
         self.completed: set[str] = set()
+        self._resumptions = Resumptions()
+        self.resumed = False  # whether the last fact takes up a place again
 
     def take(self, fact: AnyFact) -> None:
         """Note what a fact says about names."""
+        self.resumed = self._resumptions.take(fact)
         if isinstance(fact, StepStarted):
-            self._begun[fact.path] += 1
+            self._begun[fact.path] += not self.resumed
             self._first[fact.path] = self._begun[fact.path]
         elif isinstance(fact, StepRetried):
             self._begun[fact.path] = fact.attempt
-        elif isinstance(fact, StepFinished) and fact.status == "completed":
+        elif isinstance(fact, StepFinished | IterationFinished) and fact.status == "completed":
             self.completed.add(fact.path)
+        elif isinstance(fact, RunReopened) and fact.mode == "restart":
+            self.completed = {path for path in self.completed if parent_path(path)}
 
     def inside(self, path: str) -> str:
         count = self._begun[path]
@@ -100,6 +131,7 @@ class Names:
         count = self._begun[path] - 1
         return f"{path}~{count}" if count > 1 else path
 
-    def may_begin_again(self, path: str) -> bool:
+    def may_begin_again(self, path: str, fact: RunReopened) -> bool:
         """Whether a reopened run may begin this place a second time."""
-        return not parent_path(path) and path not in self.completed
+        inside = bool(parent_path(path)) and fact.mode != "continue"
+        return not inside and path not in self.completed

@@ -13,6 +13,7 @@ from loopwright.kernel.facts import (
     GateAnswered,
     GateOpened,
     IterationFinished,
+    IterationStarted,
     RunReopened,
     StepFinished,
     StepKept,
@@ -27,6 +28,8 @@ from loopwright.testing.openings import Names
 from loopwright.testing.whereabouts import action_at, loop_at
 
 JUDGE_TRIES = 2
+_STAYS = {"": ("completed",), "continue": ("completed", "skipped"), "restart": ()}
+"""What a step of a reopened run may rely on."""
 
 
 def begins_in_order(plan: Plan, facts: Sequence[AnyFact]) -> Iterator[str]:
@@ -34,7 +37,8 @@ def begins_in_order(plan: Plan, facts: Sequence[AnyFact]) -> Iterator[str]:
     ended: dict[str, str] = {}
     for fact in facts:
         if isinstance(fact, RunReopened):
-            ended = {path: status for path, status in ended.items() if status == "completed"}
+            stays = _STAYS[fact.mode]
+            ended = {path: status for path, status in ended.items() if status in stays}
         elif isinstance(fact, StepFinished | StepSkipped):
             ended[fact.path] = fact.status
         elif isinstance(fact, StepKept):
@@ -71,7 +75,10 @@ def verdicts(plan: Plan, facts: Sequence[AnyFact]) -> Iterator[str]:
     approved: set[str] = set()
     tools = _about_tools(facts)
     for fact in facts:
-        if isinstance(fact, CheckVerdict):
+        if isinstance(fact, IterationStarted) and fact.resumed:
+            before = said.get(fact.path, {})
+            said[fact.path] = {k: v for k, v in before.items() if v not in ("error", "rejected")}
+        elif isinstance(fact, CheckVerdict):
             about = said.setdefault(fact.path, {})
             if fact.index in about:
                 yield f"check {fact.index} speaks twice about {fact.path}"
@@ -106,6 +113,8 @@ def asked_again(plan: Plan, facts: Sequence[AnyFact]) -> Iterator[str]:
     rejected: Counter[str] = Counter()
     decided: dict[str, str] = {}
     parked: Counter[str] = Counter()
+    newest: dict[str, int] = {}
+    earlier: dict[str, int] = {}  # the last try before its pass was resumed
     names, tools = Names(), _about_tools(facts)
     for fact in facts:
         names.take(fact)
@@ -115,6 +124,9 @@ def asked_again(plan: Plan, facts: Sequence[AnyFact]) -> Iterator[str]:
         elif isinstance(fact, StepFinished | IterationFinished):
             if fact.status == "completed" and decided.get(names.inside(fact.path)) == "reject":
                 yield f"{fact.path} completed although it was rejected"
+        elif isinstance(fact, IterationStarted) and fact.resumed:
+            tried = {name: n for name, n in newest.items() if name.startswith(f"{fact.path}/")}
+            earlier.update(tried)
         elif isinstance(fact, EffectFailed) and fact.error.resets_at is not None:
             parked[fact.effect.rpartition("#")[0]] += 1
         elif isinstance(fact, EffectRequested):
@@ -122,7 +134,9 @@ def asked_again(plan: Plan, facts: Sequence[AnyFact]) -> Iterator[str]:
             if purpose == "rework":
                 yield from _rework(plan, fact.path, int(number), rejected[fact.path])
             elif purpose.startswith("check"):
-                counted = int(number) - parked[fact.effect.rpartition("#")[0]]
+                name = fact.effect.rpartition("#")[0]
+                newest[name] = int(number)
+                counted = int(number) - parked[name] - earlier.get(name, 0)
                 if counted > _tries(plan, fact.path, purpose):
                     yield f"{fact.effect} is one too many"
 

@@ -28,8 +28,11 @@ def passes(plan: Plan, facts: Sequence[AnyFact]) -> Iterator[str]:
     count = _Count(plan)
     for fact in facts:
         count.take(fact)
-        if isinstance(fact, IterationStarted) and pass_number(fact.path) >= 0:
-            yield from count.another(fact)
+        if isinstance(fact, IterationStarted):
+            if fact.resumed != count.resumed:
+                yield f"{fact.path} {'is' if fact.resumed else 'is not'} said to be resumed"
+            elif pass_number(fact.path) >= 0 and not fact.resumed:
+                yield from count.another(fact)
 
 
 class _Count:
@@ -43,8 +46,14 @@ class _Count:
         self._names, self._turns, self._raised = Names(), Turns(), Raised()
         self._edited: int | None = None
         self._stage: str | None = None
+        self._mode = ""
         self._half: set[str] = set()  # passes in which a step did not complete
         self._last: dict[str, IterationFinished] = {}
+
+    @property
+    def resumed(self) -> bool:
+        """Whether the last fact takes up a place again."""
+        return self._names.resumed
 
     def take(self, fact: AnyFact) -> None:
         self._names.take(fact)
@@ -52,7 +61,7 @@ class _Count:
         self._raised.take(fact)
         self._note(fact)
         match fact:
-            case StepStarted() if not parent_path(fact.path):
+            case StepStarted() if not parent_path(fact.path) and not self._mode:
                 self._begins_again(fact.path)
             case StepFinished() if not parent_path(fact.path):
                 self._raised.ended(fact, self._names.inside(fact.path))
@@ -67,7 +76,8 @@ class _Count:
     def _note(self, fact: AnyFact) -> None:
         match fact:
             case RunReopened():
-                self._stage = fact.stage
+                self._stage, self._mode = fact.stage, fact.mode
+                self._allow(fact)
             case RunEdited(passes=int(most)):
                 self._edited = most
                 for path in [one for one in self._granted if not parent_path(one)]:
@@ -78,6 +88,21 @@ class _Count:
                 self._last[parent_path(fact.path)] = fact
             case _:
                 pass
+
+    def _allow(self, fact: RunReopened) -> None:
+        """Whoever resumes a run may say how many passes there may be: of the loops of the plan,
+        and of others that had made all of theirs.
+        """
+        if not fact.mode or fact.passes is None:
+            return
+        self._edited = fact.passes
+        for path in list(self._made):
+            repeat = loop_at(self._plan, path)
+            if not parent_path(path) and _is_counted(repeat):
+                self._granted[path] = 0
+            elif repeat.max is not None:
+                more = fact.passes - repeat.max
+                self._granted[path] = max(self._granted[path], more)
 
     def _takes_up(self, path: str, before: str) -> None:
         """A loop goes on in the pass that stopped half-way, or after one that was rejected."""

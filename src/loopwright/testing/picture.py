@@ -40,6 +40,7 @@ _LINKS = {
     "parent",
     "body",
     "active",
+    "unfinished",
     "queued",
     "index",
     "action",
@@ -79,6 +80,7 @@ def _place(owner: Owner) -> dict[str, object]:
     match body:
         case StepsBody() | RepeatBody():
             drawn["active"] = sorted(map(str, body.active))
+            drawn["unfinished"] = sorted(map(str, body.unfinished))
         case LeafBody():
             drawn["asked"] = body.gate is not None
     return drawn

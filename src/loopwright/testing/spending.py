@@ -39,13 +39,24 @@ class Sums:
 
     def take(self, fact: AnyFact) -> None:
         """Add what a call used; steps of a run that was reopened count anew."""
-        if isinstance(fact, RunReopened):
+        if isinstance(fact, RunReopened) and fact.mode != "continue":
             self._of_steps.clear()
         if isinstance(fact, EffectDone | EffectFailed) and fact.usage is not None:
             for place in _around(fact.path):
                 self._used[place] = _sum(self._used[place], fact.usage)
                 step = _step(place)
                 self._of_steps[step] = _sum(self._of_steps[step], fact.usage)
+
+    def renew(self, plan: Plan) -> None:
+        """A run that continues has a new budget: what places inside have used up begins anew."""
+        for place in [one for one in self._used if one]:
+            action, step = action_at(plan, place)
+            own = step is not None and _TRY.sub("", last_id(place)) == step.id
+            if own and step is not None and _is_used_up(step.limits, self._of_steps[_step(place)]):
+                self._of_steps[_step(place)] = Usage()
+            is_loop = isinstance(action, Repeat) or _is_conversation(plan, action)
+            if is_loop and _is_used_up(loop_at(plan, place).limits, self._used[place]):
+                self._used[place] = Usage()
 
     @property
     def whole(self) -> Usage:
@@ -71,6 +82,8 @@ def spending(plan: Plan, facts: Sequence[AnyFact]) -> Iterator[str]:
         sums.take(fact)
         if isinstance(fact, RunReopened) and fact.limits is not None:
             plan = msgspec.structs.replace(plan, limits=fact.limits)
+            if fact.mode == "continue":
+                sums.renew(plan)
         if not isinstance(fact, EffectRequested) or not _is_work(fact):
             continue
         for place in _around(fact.path):

@@ -10,8 +10,10 @@ from loopwright.kernel.facts import (
     EffectFailed,
     EffectRequested,
     IterationFinished,
+    IterationStarted,
     StepFinished,
     StepRetried,
+    StepStarted,
 )
 from loopwright.kernel.messages import CANCELLED
 from loopwright.model.actions import CallAgent, RunCommand, RunScript
@@ -27,16 +29,23 @@ def tries(plan: Plan, facts: Sequence[AnyFact]) -> Iterator[str]:
     """What is wrong with the tries of a run."""
     answers: dict[str, EffectDone | EffectFailed] = {}
     newest: dict[str, str] = {}  # the last try at each place
+    earlier: dict[str, int] = {}  # the number of the last one before its place was resumed
     names = Names()
     for fact in facts:
         names.take(fact)
-        if isinstance(fact, EffectDone | EffectFailed):
+        if names.resumed and isinstance(fact, StepStarted | IterationStarted):
+            place = names.inside(fact.path)
+            earlier[place] = _number(newest[place]) if place in newest else 0
+        elif isinstance(fact, EffectDone | EffectFailed):
             answers[fact.effect] = fact
         elif isinstance(fact, EffectRequested) and _purpose(fact.effect) in _PURPOSES:
-            yield from _next_try(plan, fact, answers, newest.get(fact.path))
+            since = earlier.get(fact.path, 0)
+            yield from _next_try(plan, fact, answers, newest.get(fact.path), since)
             newest[fact.path] = fact.effect
         elif isinstance(fact, StepFinished | IterationFinished):
-            yield from _ended(plan, fact, newest.get(names.inside(fact.path), ""), answers)
+            place = names.inside(fact.path)
+            since = earlier.get(place, 0)
+            yield from _ended(plan, fact, newest.get(place, ""), answers, since)
         elif isinstance(fact, StepRetried) and _too_often(plan, names, fact.path):
             yield f"{fact.path} begins for the {fact.attempt}. time"
 
@@ -50,14 +59,15 @@ def _next_try(
     fact: EffectRequested,
     answers: dict[str, EffectDone | EffectFailed],
     before: str | None,
+    since: int,
 ) -> Iterator[str]:
     number, most = _number(fact.effect), _retry(plan, fact.path).attempts
     if number != (_number(before) + 1 if before else 1):
         yield f"{fact.effect} follows {before}"
-    counted = number - _parks(fact.effect, answers)
+    counted = number - since - _parks(fact.effect, answers, since)
     if counted > max(most, 1) + _asked_once_more(before, answers):
         yield f"{fact.effect} is one of {most} tries"
-    if before is not None:
+    if before is not None and number > since + 1:
         if not _is_failure(answers.get(before)):
             yield f"{fact.effect} is tried although {before} did not fail"
         if not isinstance(answers.get(f"{fact.path}/backoff#{number - 1}"), EffectDone):
@@ -69,6 +79,7 @@ def _ended(
     fact: StepFinished | IterationFinished,
     newest: str,
     answers: dict[str, EffectDone | EffectFailed],
+    since: int,
 ) -> Iterator[str]:
     last = answers.get(newest)
     single = CallAgent | RunCommand | RunScript
@@ -78,7 +89,7 @@ def _ended(
         yield f"{fact.path} completed although {last.effect} failed"
     if fact.status == "failed" and fact.reason == "error" and isinstance(last, EffectFailed):
         retry = _retry(plan, fact.path)
-        counted = _number(last.effect) - _parks(last.effect, answers)
+        counted = _number(last.effect) - since - _parks(last.effect, answers, since)
         if _is_retried(retry, last.error.type) and counted < retry.attempts:
             yield f"{fact.path} gave up after {last.effect}"
 
@@ -95,10 +106,10 @@ def _asked_once_more(before: str | None, answers: dict[str, EffectDone | EffectF
     return isinstance(last, EffectFailed) and last.error.type == "bad_result"
 
 
-def _parks(effect: str, answers: dict[str, EffectDone | EffectFailed]) -> int:
+def _parks(effect: str, answers: dict[str, EffectDone | EffectFailed], since: int) -> int:
     """Tries before this one that only met a used-up allowance: they count as none."""
     place, _, number = effect.rpartition("#")
-    before = (answers.get(f"{place}#{n}") for n in range(1, int(number)))
+    before = (answers.get(f"{place}#{n}") for n in range(since + 1, int(number)))
     return sum(map(_is_parked, before))
 
 

@@ -15,6 +15,7 @@ from loopwright.kernel.facts import (
     GateAnswered,
     GateOpened,
     IterationFinished,
+    IterationStarted,
     StepFinished,
     TurnTaken,
 )
@@ -39,6 +40,7 @@ class _Pass:
     decided: dict[int, GateAnswered] = field(default_factory=dict)
     asked: dict[int, str] = field(default_factory=dict)
     results: dict[int, int] = field(default_factory=dict)  # how many each call has
+    withdrawn: set[int] = field(default_factory=set)  # calls that were ended from outside
 
     def note(self, number: int) -> CallNote | None:
         calls = self.turn.calls if self.turn is not None else ()
@@ -46,6 +48,14 @@ class _Pass:
 
     def give(self, number: int) -> None:
         self.results[number] = self.results.get(number, 0) + 1
+
+    def resume(self) -> None:
+        """What was ended from outside is asked for again."""
+        self.gates = {n: gate for n, gate in self.gates.items() if n in self.decided}
+        for number in self.withdrawn:
+            self.asked.pop(number, None)
+            self.results[number] -= 1
+        self.withdrawn.clear()
 
 
 def turns(plan: Plan, facts: Sequence[AnyFact]) -> Iterator[str]:
@@ -86,6 +96,8 @@ class _Watch:
                 yield from self._opens(fact)
             case GateAnswered():
                 self._decides(fact)
+            case IterationStarted(path=path, resumed=True) if path in self.passes:
+                self.passes[path].resume()
             case IterationFinished(path=path) if path in self.passes:
                 yield from self._ends(fact)
             case StepFinished(status="completed"):
@@ -110,6 +122,8 @@ class _Watch:
         for number, effect in one.asked.items():
             if effect == fact.effect:
                 one.give(number)
+                if isinstance(fact, EffectFailed) and fact.error.type == "cancelled":
+                    one.withdrawn.add(number)
 
     def _turn(self, fact: TurnTaken) -> Iterator[str]:
         """A turn follows the answer that it is read from, once, and holds what has to be held."""
