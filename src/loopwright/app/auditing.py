@@ -66,11 +66,11 @@ def _row(run: str, fact: AnyFact, via: str) -> AuditRow | None:
             who, detail = fact.sender, f"to {fact.to}"
         case RunStarted():
             who, detail = fact.by, fact.name
-        case RunReopened(stage=str(what)):
-            who, detail = fact.by, f"{what}{f': {fact.note[:SHOWN]}' if fact.note else ''}"
+        case RunReopened():
+            who, detail = fact.by, _reopened(fact)
         case RunEdited():
             who, detail = fact.by, ", ".join(edited(fact))
-        case RunPaused() | RunResumed() | RunReopened():
+        case RunPaused() | RunResumed():
             who, detail = fact.by, ""
         case _:
             return None
@@ -84,6 +84,12 @@ def _row(run: str, fact: AnyFact, via: str) -> AuditRow | None:
         detail=detail,
         request=request_key(),
     )
+
+
+def _reopened(fact: RunReopened) -> str:
+    if fact.stage is not None:
+        return f"{fact.stage}{f': {fact.note[:SHOWN]}' if fact.note else ''}"
+    return fact.mode if fact.mode == "restart" else ""
 
 
 def edited(fact: RunEdited) -> list[str]:

@@ -1,6 +1,7 @@
 """Control of one run or of all: pause, resume, stop, whoever drives them."""
 
 import asyncio
+from typing import NamedTuple
 
 from loopwright.app.reopening import NO_CHANGES, Changes, has_ended, reopen
 from loopwright.app.service import Service, current_user
@@ -11,6 +12,16 @@ from loopwright.ports import OPEN_STATUSES, EventLog, RunRow
 
 STOP_WAIT_S = 10.0
 POLL_S = 0.05
+
+
+class ResumedRun(NamedTuple):
+    """A run that was resumed, the number of its newest event before that, and where it continues,
+    in words.
+    """
+
+    run: str
+    seen: int
+    words: str
 
 
 def runs_to_pause(service: Service) -> list[str]:
@@ -31,29 +42,27 @@ async def pause_run(service: Service, run: str, *, by: str | None = None) -> boo
 
 async def resume_run(
     here: Local, reference: str, changes: Changes = NO_CHANGES, *, by: str | None = None
-) -> tuple[str, int]:
-    """Let a run go on; its id, and the number of its newest fact before that. One that has ended
-    without completing is reopened.
-    """
+) -> ResumedRun:
+    """Resume a run. One that has ended without completing continues where it stopped."""
     run, who = here.service.find(reference), current_user() if by is None else by
     seen = here.log.version(run)
     if has_ended(here.service, run):
-        await reopen(here.service, run, by=who, changes=changes)
-        return run, seen
+        words = await reopen(here.service, run, by=who, changes=changes)
+        return ResumedRun(run, seen, words)
     if changes:
         raise Conflict(
             f"{run} has not ended, so nothing about it can be changed now",
             code="not-ended",
-            hint="leave out --agent, --budget and --max",
+            hint="leave out --agent, --budget, --max, --time and --restart",
         )
     await here.service.resume(run, by=who)
     row = here.log.row(run)
     if row.headline.status == "waiting" and row.headline.wake_at is not None:
         here.service.look(run)
-    return run, seen
+    return ResumedRun(run, seen, f"{run} resumed")
 
 
-async def resume_all(here: Local) -> list[tuple[str, int]]:
+async def resume_all(here: Local) -> list[ResumedRun]:
     """Let everything go on that is paused, or that nobody drives; only what is driven here."""
     seen = {row.run: row.version for row in here.service.rows(OPEN_STATUSES)}
     resumed: list[str] = []
@@ -67,7 +76,9 @@ async def resume_all(here: Local) -> list[tuple[str, int]]:
                 resumed.append(row.run)
     # One that was quick has ended by now and is told all the same.
     taken = dict.fromkeys([*resumed, *here.service.recover()])
-    return [(run, version) for run, version in seen.items() if run in taken]
+    return [
+        ResumedRun(run, version, f"{run} resumed") for run, version in seen.items() if run in taken
+    ]
 
 
 # -- stopping ------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from loopwright.app.views.words import capped_words
 from loopwright.errors import Conflict, LoopwrightError, VersionConflict
 from loopwright.kernel.facts import GateOpened, RunEdited
 from loopwright.kernel.frames import RepeatBody
-from loopwright.kernel.reopening import REOPENED, stopped_half_way
+from loopwright.kernel.reopening import stopped_half_way
 from loopwright.kernel.state import State
 from loopwright.model.actions import MAX_PASSES, Decision
 from loopwright.model.plan import only_repeat
@@ -225,7 +225,7 @@ def _is_stop(opened: GateOpened) -> bool:
 
 
 def _check_ended(service: Service, row: RunRow, changes: Changes) -> None:
-    if row.headline.status not in REOPENED:
+    if row.headline.status not in ("failed", "exhausted"):
         return  # whoever reopens it says why not
     state = service.state(row.run)
     half = stopped_half_way(state)
@@ -249,7 +249,7 @@ def _staged(service: Service, reference: str) -> RunRow:
         raise Conflict(
             f"{row.run} is no loop of roles: it has no stages",
             code="no-stages",
-            hint=f"loopwright resume {row.run} goes on with what did not complete",
+            hint=f"loopwright resume {row.run} continues it",
         )
     return row
 

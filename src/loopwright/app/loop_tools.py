@@ -9,11 +9,12 @@ import msgspec
 
 from loopwright.app.library import Listed
 from loopwright.app.messaging import tell
-from loopwright.app.role_loops import ACTIONS, OF_ONE, STATUSES, Loops, LoopWish
+from loopwright.app.reopening import Changes
+from loopwright.app.role_loops import ACTIONS, ALL, OF_ONE, STATUSES, Loops, LoopWish
 from loopwright.app.views.activity import ActivityFilter, activity_items
 from loopwright.app.views.listing import inbox_items
 from loopwright.errors import LoopwrightError
-from loopwright.model.actions import Decision
+from loopwright.model.actions import MAX_PASSES, Decision
 from loopwright.model.messages import ToolSpec
 from loopwright.model.record import JsonValue
 from loopwright.tools import ToolOutcome
@@ -23,6 +24,18 @@ MOST_ENTRIES = 100
 Arguments = dict[str, JsonValue]
 DECISIONS: dict[str, Decision] = {one: one for one in get_args(Decision)}
 Work = Callable[[Arguments], Awaitable[str]]
+RESUME_OPTIONS: dict[str, JsonValue] = {
+    "max": {
+        "type": "integer",
+        "minimum": 1,
+        "maximum": MAX_PASSES,
+        "description": "For resume: iterations that the loop may make in total",
+    },
+    "budget": text("For resume: limits of the whole run with what it has spent, e.g. usd=5"),
+    "time": text("For resume: time limit from now on, e.g. 2h"),
+    "agent": text("For resume: agent backend from now on, or NAME=SPEC"),
+    "restart": {"type": "boolean", "description": "For resume: begin with iteration 1"},
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,6 +119,8 @@ class LoopTools:
                 ToolSpec(
                     name="loop_control",
                     description="Pause a loop after its current stage, resume it, or stop it now. "
+                    "A loop that failed, was stopped or met a limit resumes at the iteration that "
+                    "did not finish. "
                     "The id `all` means every loop that it can be done to. Of one loop that is "
                     "blocked or has failed: retry what it stopped at, or skip that stage.",
                     schema=schema(
@@ -113,6 +128,7 @@ class LoopTools:
                         action={"type": "string", "enum": list(ACTIONS)},
                         id=text("Id of the loop, or `all`"),
                         note=text("For retry and skip: what the loop is told"),
+                        **RESUME_OPTIONS,
                     ),
                 ),
                 self._control,
@@ -196,6 +212,14 @@ class LoopTools:
                 code="not-allowed",
                 hint="`loopwright mcp --allow-answers` lets agents decide",
             )
+        changes = _changes(given)
+        if action == "resume" and loop.casefold() != ALL:
+            return (await self.loops.resume(loop, changes, by="mcp")).words
+        if changes:
+            raise LoopwrightError(
+                f"{', '.join(RESUME_OPTIONS)} are for the action resume of one loop",
+                code="bad-option",
+            )
         return await self.loops.control(action, loop, note=note, by="mcp")
 
     async def _tell(self, given: Arguments) -> str:
@@ -231,6 +255,18 @@ class LoopTools:
         service = self.loops.here.service
         run = await service.answer(gate, decision, text=_said(given, "text"), by="mcp")
         return f"{gate}: {decision}, told to {run}"
+
+
+def _changes(given: Arguments) -> Changes:
+    """What is different when a loop is resumed."""
+    most, agent = given.get("max"), _said(given, "agent")
+    return Changes(
+        agents=(agent,) if agent else (),
+        budget=_said(given, "budget") or None,
+        passes=most if isinstance(most, int) else None,
+        time=_said(given, "time") or None,
+        restart=given.get("restart") is True,
+    )
 
 
 def _said(given: Arguments, name: str) -> str:

@@ -1,10 +1,12 @@
-"""Going on with a run that has ended without completing: the same run, only what is missing."""
+"""Resume a run that ended without completing: the same run, from where it stopped."""
 
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
+
+import msgspec
 
 from loopwright.app.auditing import audit_rows
 from loopwright.app.binding import bind_agents
@@ -14,23 +16,39 @@ from loopwright.app.preflight import preflight_agents
 from loopwright.app.preparing import agent_choices, tightened
 from loopwright.app.rights import rights_of, with_rights
 from loopwright.app.service import CAS_TRIES, Service, row_ended
+from loopwright.app.views.resume_words import (
+    RESUMABLE,
+    capped_loops,
+    is_stopped_by_plan,
+    next_iteration,
+    resume_command,
+    resumed_words,
+    spent_inside,
+)
 from loopwright.app.views.words import capped_words
 from loopwright.errors import Conflict, LoopwrightError, VersionConflict
 from loopwright.kernel.facts import AgentChanged, AnyFact, RunReopened
-from loopwright.kernel.reopening import REOPENED, at_cap
+from loopwright.kernel.fold import apply
+from loopwright.kernel.frames import RepeatBody
+from loopwright.kernel.limits import used_up
+from loopwright.kernel.resumption import unfinished_places
 from loopwright.kernel.state import State
+from loopwright.model.policy import Limits
 from loopwright.ports import Append, RunRow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Changes:
-    """What shall be different when a run goes on: other agents, another budget, more passes. With
-    `stage`, a loop goes on in the pass in which it stopped, and `note` is what it is told there.
+    """What is different when a run is resumed: other agents, another budget, another time limit,
+    other numbers of iterations; `restart` begins with the first one. With `stage`, a loop of roles
+    continues at the stage at which it stopped, and `note` is what that stage is told.
     """
 
     agents: Sequence[str] = ()
     budget: str | None = None
     passes: int | None = None
+    time: str | None = None
+    restart: bool = False
     stage: Literal["retry", "skip"] | None = None
     note: str = ""
 
@@ -45,19 +63,20 @@ def has_ended(service: Service, run: str) -> bool:
     return row_ended(service.log.row(run))
 
 
-async def reopen(
-    service: Service, run: str, *, by: str = "", changes: Changes = NO_CHANGES
-) -> None:
-    """Let a run that failed or met a limit go on; its id, what completed and was spent stay."""
+async def reopen(service: Service, run: str, *, by: str = "", changes: Changes = NO_CHANGES) -> str:
+    """Resume a run that failed, met a limit or was stopped; its id, what completed and what was
+    spent stay. Returns where it continues, in words.
+    """
     for _ in range(CAS_TRIES):
         row = service.log.row(run)
-        _check(row)
+        _check(row, changes)
         check_wall(service.log, run, os.environ)
         if service.driver is not None:
             service.driver.take(run)
         state = service.state(run)
-        _check_passes(state, changes.passes)
+        _check_work(state, changes)
         facts = _facts(state, at=service.clock.now_ms(), by=by, changes=changes)
+        words = _words(state, facts[0])
         headline = replace(
             row.headline,
             status="running",
@@ -81,71 +100,134 @@ async def reopen(
             raise taken(service.log, headline.key or "", refusal) from refusal
         if service.driver is not None:
             service.look(run)
-        return
+        return words
     raise Conflict("the run changes too fast; try again", code="busy")
 
 
-def _check(row: RunRow) -> None:
-    status = row.headline.status
+def _words(state: State, fact: AnyFact) -> str:
+    assert isinstance(fact, RunReopened)
+    apply(state, fact)
+    return resumed_words(state, msgspec.structs.replace(fact, by=""))
+
+
+def _check(row: RunRow, changes: Changes) -> None:
+    status, reason = row.headline.status, row.headline.reason
     if not row_ended(row):
         raise Conflict(f"{row.run} has not ended: it is {status}", code="not-ended")
-    if status not in REOPENED:
-        why = "there is nothing left to do" if status == "completed" else "it was stopped for good"
+    if status not in RESUMABLE:
         raise Conflict(
-            f"{row.run} has ended: {status} ({row.headline.reason}), {why}",
+            f"{row.run} has ended: {status} ({reason}), there is nothing left to do",
             code="ended",
             hint="start a new run",
         )
+    if changes.stage is not None and status == "cancelled":
+        raise Conflict(
+            f"{row.run} was stopped ({reason}): no stage of it has failed",
+            code="ended",
+            hint=f"loopwright resume {row.run} continues it",
+        )
+
+
+def _check_work(state: State, changes: Changes) -> None:
+    """Refuse what would end again at once."""
+    if changes.stage is not None:
+        _check_budget(state, changes)
+        return
+    if is_stopped_by_plan(state) and not changes.restart:
+        raise Conflict(
+            f"{state.run} was stopped by a step of its definition, which would stop it again",
+            code="ended",
+            hint=f"loopwright resume {state.run} --restart begins with the first step",
+        )
+    if not changes.restart:
+        _check_passes(state, changes.passes)
+    _check_budget(state, changes)
 
 
 def _check_passes(state: State, wanted: int | None) -> None:
-    """A loop that stopped at its cap goes on only where it may make more passes than before."""
-    capped, words = at_cap(state), capped_words(state)
+    """A loop that has made all its iterations continues only where it may make more of them."""
+    capped = capped_loops(state)
     if wanted is None:
-        if words and not _begins_anew(state) and not _failed_elsewhere(state):
-            raise Conflict(f"{state.run}: {words}", code="at-cap", hint="or start a new run")
+        if capped and not _has_other_work(state):
+            raise Conflict(f"{state.run}: {capped_words(state)}", code="at-cap")
         return
-    if not capped:
+    loops = [*capped, *_loops_of_plan(state)]
+    if not loops:
         raise Conflict(
-            f"--max is for a loop that stopped at its cap, and none of {state.run} did",
+            f"--max is for loops, and {state.run} has none that is unfinished",
             code="not-at-cap",
             hint=f"leave out --max: loopwright resume {state.run}",
         )
-    made = max(kept.passes for kept in capped.values())
+    made = max(next_iteration(body) for body in loops) - 1
     if wanted <= made:
         raise LoopwrightError(
-            f"--max {wanted}: {made} passes were made already",
+            f"--max {wanted}: {state.run} has made {made} iterations already",
             code="bad-max",
             hint=f"give more than that: --max {2 * made}",
         )
 
 
-def _begins_anew(state: State) -> bool:
-    """Whether a loop counts as failed at its cap: then it is tried again as a whole."""
-    finished = state.finished
-    failed = finished is not None and finished.outcome == "failed"
-    return failed and not all(kept.talk for kept in at_cap(state).values())
+def _loops_of_plan(state: State) -> list[RepeatBody]:
+    """The loops at the top of the plan that did not complete, except those over a list."""
+    bodies = [owner.body for owner in state.root.body.unfinished.values()]
+    return [one for one in bodies if isinstance(one, RepeatBody) and one.action.each is None]
 
 
-def _failed_elsewhere(state: State) -> bool:
-    """Whether something did not complete that is no loop at its cap: there is work without it."""
-    capped = at_cap(state)
-    return any(
-        result.status in REOPENED and name not in capped
-        for name, result in state.root.body.results.items()
+def _has_other_work(state: State) -> bool:
+    """Whether a step did not complete that has no loop at its cap, and may run beside those."""
+    if state.plan.on_failure == "abort":
+        return False
+    capped = {id(body) for body in capped_loops(state)}
+    for owner in state.root.body.unfinished.values():
+        inside = [owner.body, *(place.body for place in unfinished_places(owner.body))]
+        if not any(id(body) in capped for body in inside):
+            return True
+    return False
+
+
+def _check_budget(state: State, changes: Changes) -> None:
+    """A run that has spent its budget continues only with a larger one."""
+    text = changes.budget or ""
+    spends = any(name in text for name in ("usd", "tokens"))
+    limits = _limits(state, changes) or state.plan.limits
+    spent = used_up(limits, state.root.spent)
+    if spent is None and not spends and not changes.restart and changes.stage is None:
+        spent = spent_inside(state) or None
+    if spent is None:
+        return
+    if not spends:
+        raise Conflict(
+            f"{state.run} has used up its budget: {spent}",
+            code="budget-spent",
+            hint=f"give it a larger one for the whole run: {resume_command(state)}",
+        )
+    raise LoopwrightError(
+        f"--budget {text}: {state.run} has already {spent}",
+        code="bad-budget",
+        hint="the budget is for the whole run, with what it has spent so far; give a larger one",
     )
 
 
+def _limits(state: State, changes: Changes) -> Limits | None:
+    """The limits of the run from now on, or None where they stay as they are."""
+    time = f"time={changes.time}" if changes.time else ""
+    text = ",".join(one for one in (changes.budget or "", time) if one)
+    return tightened(state.plan.limits, text) if text else None
+
+
 def _facts(state: State, *, at: int, by: str, changes: Changes) -> list[AnyFact]:
-    plan = state.plan
-    limits = tightened(plan.limits, changes.budget) if changes.budget else None
+    limits = _limits(state, changes)
+    mode: Literal["", "continue", "restart"] = "restart" if changes.restart else "continue"
+    timed = changes.time or "time" in (changes.budget or "")
     opened = RunReopened(
         at=at,
         by=by,
+        mode="" if changes.stage is not None else mode,
         limits=limits,
         passes=changes.passes,
         stage=changes.stage,
         note=changes.note,
+        time_ms=limits.wall_ms if limits is not None and timed else None,
     )
     return [opened, *changed_agents(state, changes.agents, at=at, by=by)]
 

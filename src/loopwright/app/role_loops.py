@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from loopwright.app.controlling import pause_run, resume_run, stop_run
+from loopwright.app.controlling import ResumedRun, pause_run, resume_run, stop_run
 from loopwright.app.keeping import Beside, alone
 from loopwright.app.library import Library
 from loopwright.app.loop_live import live
@@ -16,6 +16,7 @@ from loopwright.app.registry import is_loop
 from loopwright.app.reopening import NO_CHANGES, Changes
 from loopwright.app.settings import Settings
 from loopwright.app.views.loops import GOAL_CHARS, Seen, loop_status, seen, shown_time
+from loopwright.app.views.resume_words import RESUMABLE
 from loopwright.app.views.words import goal as goal_of
 from loopwright.app.wiring import Local
 from loopwright.errors import Conflict, LoopwrightError
@@ -205,6 +206,22 @@ class Loops:
         """Leave out the stage that a loop stopped at; its id."""
         return await skip(self.here.service, reference, note=note, by=by)
 
+    async def resume(
+        self, reference: str, changes: Changes = NO_CHANGES, *, by: str = ""
+    ) -> ResumedRun:
+        """Resume a loop that is paused or has ended."""
+        run = self.here.service.find(reference)
+        self._check_fits("resume", run)
+        return await resume_run(self.here, run, changes, by=by or self.by)
+
+    def _check_fits(self, action: str, run: str) -> None:
+        row = self.here.log.row(run)
+        ended = action == "resume" and row.headline.status in RESUMABLE
+        if row.headline.status not in _FITS[action] and not ended:
+            raise Conflict(
+                f"{run} is {loop_status(row)}, so it cannot be {_DONE[action]}", code="wrong-state"
+            )
+
     async def control(self, action: str, reference: str, *, note: str = "", by: str = "") -> str:
         """Pause, resume or stop one loop, or every one that it can be done to; try again or leave
         out what one stopped at.
@@ -221,11 +238,7 @@ class Loops:
         if reference.casefold() == ALL:
             return await self._control_all(action)
         run = self.here.service.find(reference)
-        row = self.here.log.row(run)
-        if row.headline.status not in _FITS[action]:
-            raise Conflict(
-                f"{run} is {loop_status(row)}, so it cannot be {_DONE[action]}", code="wrong-state"
-            )
+        self._check_fits(action, run)
         await self._do(action, run)
         return f"{run}: {_DONE[action]}"
 

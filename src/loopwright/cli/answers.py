@@ -139,12 +139,13 @@ def _has_ended(door: Door, reference: str) -> bool:
 
 
 def _go_on(door: Door, reference: str) -> int:
-    """A run that has ended takes no answer; it goes on with what did not complete."""
+    """A run that has ended takes no answer; it is resumed."""
     from loopwright.app.controlling import resume_run  # noqa: PLC0415 - help stays quick
     from loopwright.cli.driving import Manner, Taken, drive  # noqa: PLC0415 - help stays quick
 
     async def begin(here: "Local") -> list[Taken]:
-        return [Taken(*await resume_run(here, reference))]
+        one = await resume_run(here, reference)
+        return [Taken(one.run, one.seen)]
 
     return drive(door, begin, Manner())
 
@@ -181,7 +182,7 @@ VERBS = {
     "continue": _verb(
         "continue",
         "Ask for another pass and say in TEXT what should be different. Without TEXT, for a run "
-        "that failed or that a limit ended: go on with what did not complete, as `resume` does.",
+        "that failed or that a limit ended: continue it, as `resume` does.",
         examples=[
             ('loopwright continue gate_5f "Shorter, and name the file"', ""),
             ("loopwright continue run_01", "a run that failed: the steps that did not complete"),

@@ -21,11 +21,13 @@ MOST_PASSES = 1_000
 
 
 class _Given(TypedDict):
-    """What shall be different when a run goes on."""
+    """What is different when a run is resumed."""
 
     agents: tuple[str, ...]
     budget: str | None
     passes: int | None
+    time: str | None
+    restart: bool
 
 
 @click.command(
@@ -59,7 +61,7 @@ def pause(ctx: click.Context, /, *, run: str) -> None:
 @click.argument("run", metavar="RUN|all", shell_complete=complete_runs)
 @click.pass_context
 def stop(ctx: click.Context, /, *, run: str) -> None:
-    """End a run now. It ends as cancelled and cannot be resumed."""
+    """End a run now. It ends as cancelled; `loopwright resume` continues it."""
     from loopwright.app.controlling import stop_all, stop_run  # noqa: PLC0415 - help stays quick
 
     door = door_of(ctx)
@@ -80,13 +82,11 @@ def stop(ctx: click.Context, /, *, run: str) -> None:
     remote=True,
     watches=True,
     examples=[
-        ("loopwright resume run_01", "a paused run, or one that a crash left behind"),
-        (
-            "loopwright resume run_01 --budget usd=10",
-            "one that a limit ended: only what did not complete is run again",
-        ),
-        ("loopwright resume run_01 --max 6", "one that stopped at its cap: up to 6 passes"),
-        ("loopwright resume all", "everything that is paused or was left behind, at once"),
+        ("loopwright resume run_01", "after a failure, a stop, a pause or a crash"),
+        ("loopwright resume run_01 --budget usd=10", "its budget was used up; 10 is the new total"),
+        ("loopwright resume run_01 --max 6", "it has made all its iterations; 6 is the new total"),
+        ("loopwright resume run_01 --restart", "begin with iteration 1"),
+        ("loopwright resume all", "every run that is paused or that a crash left behind"),
     ],
 )
 @click.argument("run", metavar="RUN|all", shell_complete=complete_runs)
@@ -97,19 +97,29 @@ def stop(ctx: click.Context, /, *, run: str) -> None:
     "agents",
     multiple=True,
     metavar="SPEC",
-    help="For a run that has ended: what stands behind its agents from now on, or NAME=SPEC.",
+    help="For a run that has ended: agent backend from now on; SPEC for all, NAME=SPEC for one.",
 )
 @click.option(
     "--budget",
     metavar="LIMITS",
-    help="For a run that has ended: its limits from now on. What was spent before counts.",
+    help="For a run that has ended: limits of the whole run, including what it has spent.",
 )
 @click.option(
     "--max",
     "passes",
     metavar="N",
     type=click.IntRange(1, MOST_PASSES),
-    help="For a loop that stopped at its cap: it goes on with its next pass, up to N in all.",
+    help="For a run that has ended: iterations that its loop may make in total.",
+)
+@click.option(
+    "--time",
+    metavar="DURATION",
+    help="For a run that has ended: time limit from now on, for example 2h.",
+)
+@click.option(
+    "--restart",
+    is_flag=True,
+    help="For a run that has ended: begin with the first step and iteration 1.",
 )
 @click.pass_context
 def resume(
@@ -121,11 +131,12 @@ def resume(
     jsonl: bool,
     **given: Unpack[_Given],
 ) -> int:
-    """Let a run go on and drive it here until it rests, as `loopwright run` does it.
+    """Resume a run and follow it until it finishes or needs input.
 
-    A run that failed, or that a limit ended, goes on under its id: steps that completed are not run
-    again, all others are, and a loop among them begins with its first pass. Only a loop that
-    stopped at its cap goes on with its next pass, knowing what it knew: with --max.
+    A run that failed, that was stopped or that a limit ended continues at the iteration that did
+    not finish, with its progress log, its sessions and what it has spent. Steps, items and
+    iterations that completed are kept, and calls that have an answer are not repeated. Time limits
+    count anew.
     """
     from loopwright.app.controlling import resume_all, resume_run  # noqa: PLC0415 - quick help
     from loopwright.app.reopening import Changes  # noqa: PLC0415 - help stays quick
@@ -136,7 +147,8 @@ def resume(
         raise click.UsageError("--jsonl is for one run and excludes --json", ctx)
     changes = Changes(**given)
     if changes and run == ALL:
-        raise click.UsageError("--agent, --budget and --max are for one run", ctx)
+        message = "--agent, --budget, --max, --time and --restart are for one run"
+        raise click.UsageError(message, ctx)
     if door.remote is not None and run != ALL:
         return _resume_afar(door, run, given, jsonl=jsonl)
     if _afar(door, run, "resume", "resumed"):
@@ -144,12 +156,13 @@ def resume(
 
     async def begin(here: "Local") -> "list[Taken]":
         if run != ALL:
-            return [Taken(*await resume_run(here, run, changes))]
+            one = await resume_run(here, run, changes)
+            return [Taken(one.run, one.seen)]
         taken = await resume_all(here)
         door.say(f"{len(taken)} resumed")
         for name, problem in here.driver.problems:  # what could not be taken up
             door.tell(f"{name}: {problem}", tone="bad")
-        return [Taken(*one) for one in taken]
+        return [Taken(one.run, one.seen) for one in taken]
 
     return drive(door, begin, Manner(no_wait=no_wait, jsonl=jsonl, several=run == ALL))
 
@@ -163,6 +176,10 @@ def _resume_afar(door: Door, run: str, given: _Given, *, jsonl: bool) -> int:
         body["budget"] = given["budget"]
     if given["passes"] is not None:
         body["max"] = given["passes"]
+    if given["time"] is not None:
+        body["time"] = given["time"]
+    if given["restart"]:
+        body["restart"] = True
     return resume_afar(door, run, body, jsonl=jsonl)
 
 

@@ -1,5 +1,7 @@
 """The commands of the prompt, as one table: how each is written, what it does, who does it."""
 
+import argparse
+import shlex
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +21,7 @@ from loopwright.app.loop_tools import described
 from loopwright.app.messaging import tell
 from loopwright.app.preparing import Wish, prepare_file
 from loopwright.app.problems import known_problem
+from loopwright.app.reopening import Changes
 from loopwright.app.rights import Rights
 from loopwright.app.service import current_user
 from loopwright.app.views.listing import inbox_items, run_detail, run_item
@@ -35,6 +38,7 @@ NEWEST = 20
 MISUSED = 2
 _EDITS = {"goal": "goal", "max": "max_iterations", "labels": "labels"}
 ALL = "all"
+_RESUME = "resume RUN|all [--max N] [--budget LIMITS] [--time DURATION] [--agent SPEC] [--restart]"
 Act = Callable[[Session, str], Awaitable[None]]
 
 
@@ -211,11 +215,44 @@ async def _resume(session: Session, rest: str) -> None:
     if not rest:
         raise Misused
     here = session.here
-    taken = await resume_all(here) if rest.casefold() == ALL else [await resume_run(here, rest)]
-    for run, seen in taken:
-        session.show(run, seen=seen)
-    runs = [run for run, _ in taken]
+    if rest.casefold() != ALL:
+        reference, changes = _resume_options(rest)
+        one = await resume_run(here, reference, changes)
+        session.show(one.run, seen=one.seen)
+        session.door.say(one.words)
+        return
+    taken = await resume_all(here)
+    for one in taken:
+        session.show(one.run, seen=one.seen)
+    runs = [one.run for one in taken]
     _count(session, "resumed", runs, runs)
+
+
+def _resume_options(rest: str) -> tuple[str, Changes]:
+    """The run and the options of `resume RUN --max N --budget LIMITS --time T --agent SPEC
+    --restart`.
+    """
+    parser = argparse.ArgumentParser(prog="resume", add_help=False, exit_on_error=False)
+    parser.add_argument("run")
+    parser.add_argument("--agent", action="append", default=[])
+    parser.add_argument("--budget")
+    parser.add_argument("--max", type=int)
+    parser.add_argument("--time")
+    parser.add_argument("--restart", action="store_true")
+    try:
+        given, unknown = parser.parse_known_args(shlex.split(rest))
+    except (argparse.ArgumentError, ValueError, SystemExit) as error:
+        raise Misused from error
+    if unknown:
+        raise Misused
+    changes = Changes(
+        agents=tuple(given.agent),
+        budget=given.budget,
+        passes=given.max,
+        time=given.time,
+        restart=given.restart,
+    )
+    return given.run, changes
 
 
 async def _stop(session: Session, rest: str) -> None:
@@ -316,7 +353,7 @@ COMMANDS = (
     ),
     Command("/loops edit", "/loops edit RUN goal|max|labels VALUE", "change it", _edit, "open"),
     Command("/loops pause", "/loops pause RUN|all", "hold before the next pass", _pause, "open"),
-    Command("/loops resume", "/loops resume RUN|all", "let it go on, here", _resume, "open"),
+    Command("/loops resume", f"/loops {_RESUME}", "continue it here", _resume, "run"),
     Command("/loops stop", "/loops stop RUN|all", "end it now", _stop, "open"),
     Command("/inbox", "/inbox", "what waits for a person", _inbox),
     Command("/workflow list", "/workflow list", "the newest runs", _loops),
@@ -343,7 +380,7 @@ COMMANDS = (
         _answer("continue"),
         "gate",
     ),
-    Command("/workflow resume", "/workflow resume RUN|all", "let it go on, here", _resume, "open"),
+    Command("/workflow resume", f"/workflow {_RESUME}", "continue it here", _resume, "run"),
     Command("/workflow cancel", "/workflow cancel RUN|all", "end it now", _stop, "open"),
     Command("/workflow abandon", "/workflow abandon RUN", "give it up for good", _stop, "run"),
 )

@@ -19,7 +19,7 @@ from loopwright.kernel.facts import (
     HistoryCompressed,
     TurnTaken,
 )
-from loopwright.kernel.frames import CycleBody, PassOwner, RepeatBody, Result, RunOwner, ToolSaid
+from loopwright.kernel.frames import CycleBody, PassOwner, RepeatBody, Result, ToolSaid
 from loopwright.kernel.gates import about_call
 from loopwright.kernel.histories import Cut, Strategy, cut, is_too_long
 from loopwright.kernel.limits import over_budget
@@ -145,18 +145,13 @@ def _run(
     state: State, body: CycleBody, number: int, note: CallNote, arguments: Text
 ) -> EffectRequested:
     call = ToolCall(agent=body.action.agent, tool=note.tool, arguments=arguments, call=note.id)
-    return request(state, body.owner, f"tool{number}", _openings(body), call)
+    return request(state, body.owner, f"tool{number}", body.runs.get(number, 0) + 1, call)
 
 
 def _ask(state: State, body: CycleBody, number: int, note: CallNote, senses: Senses) -> GateOpened:
     shown = senses.read(note.arguments)
     message = f"Run {note.tool}? ({note.held})"
     return about_call(state, body.owner, number, message, shown, senses)
-
-
-def _openings(body: CycleBody) -> int:
-    """How often the place of a turn has begun: more than once in a resumed run."""
-    return 1 if isinstance(body.owner, RunOwner) else body.owner.openings
 
 
 def _calls_left(state: State, body: CycleBody, senses: Senses) -> list[AnyFact]:

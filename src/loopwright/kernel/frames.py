@@ -183,6 +183,7 @@ class CycleBody:
     submitted: Text | None = None
     earlier: int = 0  # as above
     withdrawn: set[int] = field(default_factory=set)  # tool calls that were ended from outside
+    runs: dict[int, int] = field(default_factory=dict)  # by tool call: how often it was run
     summaries: int = 0  # the number of the last summary that was asked for in this turn
 
     @property

@@ -35,7 +35,8 @@ def concerns(pending: Pending) -> bool:
 def requested(body: CycleBody, pending: Pending) -> None:
     """Note what is under way for a turn."""
     if _is_tool(pending.purpose):
-        body.asked[int(pending.purpose[4:])] = pending.effect
+        number = int(pending.purpose[4:])
+        body.asked[number], body.runs[number] = pending.effect, pending.attempt
         return
     body.pending = pending.effect
     if pending.purpose == "model":

@@ -56,16 +56,10 @@ class _Watch:
 
     def take(self, fact: AnyFact) -> Iterator[str]:
         self._names.take(fact)
-        if not self._names.resumed:
-            self._entries.update(self._threads.take(fact))
+        self._entries.update({} if self._names.resumed else self._threads.take(fact))
         match fact:
-            case RunReopened():
-                self._mode = fact.mode
-            case IterationStarted(path=path, resumed=True):
-                self._resume(path)
-            case StepStarted(path=path) if not parent_path(path) and not self._mode:
-                before = self._entries[self._names.before(path)]
-                self._entries[self._names.inside(path)] = list(before)  # it goes on where it was
+            case RunReopened() | IterationStarted() | StepStarted():
+                self._begins(fact)
             case EffectRequested(call=ModelCall(role="turn")):
                 yield from self._asks(fact)
             case EffectDone() | EffectFailed():
@@ -84,6 +78,16 @@ class _Watch:
                 self._remember(fact)
             case _:
                 pass
+
+    def _begins(self, fact: RunReopened | IterationStarted | StepStarted) -> None:
+        if isinstance(fact, RunReopened):
+            self._mode = fact.mode
+        elif isinstance(fact, IterationStarted):
+            if fact.resumed:
+                self._resume(fact.path)
+        elif not parent_path(fact.path) and not self._mode:
+            before = self._entries[self._names.before(fact.path)]
+            self._entries[self._names.inside(fact.path)] = list(before)  # it goes on where it was
 
     def _resume(self, path: str) -> None:
         """A pass continues: the conversation is what it was before the pass ended."""

@@ -4,6 +4,7 @@ a pass, and no pass is done that neither its checks nor a person passed.
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from typing import TypeGuard
 
 from loopwright.kernel.facts import (
     AnyFact,
@@ -121,12 +122,10 @@ def asked_again(plan: Plan, facts: Sequence[AnyFact]) -> Iterator[str]:
         if isinstance(fact, GateAnswered) and fact.gate not in tools:
             decided[fact.path] = fact.decision
             rejected[fact.path] += fact.decision == "reject"
-        elif isinstance(fact, StepFinished | IterationFinished):
-            if fact.status == "completed" and decided.get(names.inside(fact.path)) == "reject":
-                yield f"{fact.path} completed although it was rejected"
-        elif isinstance(fact, IterationStarted) and fact.resumed:
-            tried = {name: n for name, n in newest.items() if name.startswith(f"{fact.path}/")}
-            earlier.update(tried)
+        elif _is_completed(fact) and decided.get(names.inside(fact.path)) == "reject":
+            yield f"{fact.path} completed although it was rejected"
+        elif isinstance(fact, IterationStarted):
+            earlier.update(_tried(newest, fact))
         elif isinstance(fact, EffectFailed) and fact.error.resets_at is not None:
             parked[fact.effect.rpartition("#")[0]] += 1
         elif isinstance(fact, EffectRequested):
@@ -139,6 +138,16 @@ def asked_again(plan: Plan, facts: Sequence[AnyFact]) -> Iterator[str]:
                 counted = int(number) - parked[name] - earlier.get(name, 0)
                 if counted > _tries(plan, fact.path, purpose):
                     yield f"{fact.effect} is one too many"
+
+
+def _is_completed(fact: AnyFact) -> TypeGuard[StepFinished | IterationFinished]:
+    return isinstance(fact, StepFinished | IterationFinished) and fact.status == "completed"
+
+
+def _tried(newest: dict[str, int], fact: IterationStarted) -> dict[str, int]:
+    """The last try of each check of a pass that is resumed."""
+    mine = f"{fact.path}/"
+    return {k: n for k, n in newest.items() if fact.resumed and k.startswith(mine)}
 
 
 def _rework(plan: Plan, path: str, number: int, rejected: int) -> Iterator[str]:

@@ -96,10 +96,8 @@ class _Watch:
                 yield from self._opens(fact)
             case GateAnswered():
                 self._decides(fact)
-            case IterationStarted(path=path, resumed=True) if path in self.passes:
-                self.passes[path].resume()
-            case IterationFinished(path=path) if path in self.passes:
-                yield from self._ends(fact)
+            case IterationStarted() | IterationFinished() if fact.path in self.passes:
+                yield from self._begins_or_ends(fact)
             case StepFinished(status="completed"):
                 yield from self._hands_over(fact)
             case _:
@@ -200,6 +198,12 @@ class _Watch:
             yield f"{fact.effect} runs with {call.arguments!r} instead of {wanted!r}"
 
     # -- the end -------------------------------------------------------------------------------
+
+    def _begins_or_ends(self, fact: IterationStarted | IterationFinished) -> Iterator[str]:
+        if isinstance(fact, IterationFinished):
+            yield from self._ends(fact)
+        elif fact.resumed:
+            self.passes[fact.path].resume()
 
     def _ends(self, fact: IterationFinished) -> Iterator[str]:
         """A pass that came to its end has one result for each call of its turn."""

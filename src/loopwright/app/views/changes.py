@@ -1,10 +1,12 @@
 """What somebody has changed about a run, in words."""
 
 from loopwright.app.auditing import edited
+from loopwright.app.views.resume_words import resumed_words
 from loopwright.kernel.facts import RunEdited, RunReopened, StepKept
+from loopwright.kernel.state import State
 
 
-def change_words(fact: RunEdited | RunReopened | StepKept) -> tuple[str, str]:
+def change_words(state: State, fact: RunEdited | RunReopened | StepKept) -> tuple[str, str]:
     """A change on one line, and what was said with it."""
     if isinstance(fact, StepKept):
         how = "left out" if fact.reason == "skipped" else "kept as it was"
@@ -18,4 +20,4 @@ def change_words(fact: RunEdited | RunReopened | StepKept) -> tuple[str, str]:
         case "skip":
             return f"leaves out what it stopped at{by}", fact.note
         case _:
-            return f"goes on with what did not complete{by}", ""
+            return resumed_words(state, fact), ""

@@ -257,9 +257,9 @@ class Progress:
             case RunPaused():
                 return Line("pauses: what is under way goes on to its end")
             case RunResumed():
-                return Line("goes on")
+                return Line("resumed")
             case StepKept() | RunEdited() | RunReopened():
-                text, detail = change_words(fact)
+                text, detail = change_words(self.state, fact)
                 return Line(text, detail=detail)
             case RunForked():
                 text = f"forked{_by(fact.by)} from {fact.parent} after {fact.place}"

@@ -4,12 +4,14 @@ from loopwright.app.dialects import OF_LOOPS
 from loopwright.app.views.check_words import check_phrase
 from loopwright.app.views.iterations import most_passes as most_passes
 from loopwright.app.views.iterations import passes_text as passes_text
+from loopwright.app.views.resume_words import RESUMABLE, capped_loops, resume_command
 from loopwright.app.views.summary import ReadText, seen_text
 from loopwright.kernel.facts import CheckVerdict, EffectDone, EffectFailed, GateAnswered
 from loopwright.kernel.frames import GateState, PassOwner, RepeatBody
-from loopwright.kernel.reopening import REOPENED, at_cap, stopped_half_way
+from loopwright.kernel.limits import cap
+from loopwright.kernel.reopening import stopped_half_way
 from loopwright.kernel.state import State
-from loopwright.model.actions import Decision, Repeat
+from loopwright.model.actions import Cycle, Decision, Repeat
 from loopwright.model.checks import Contains, leaves
 from loopwright.runtime.headline import status_of
 
@@ -18,14 +20,14 @@ _WITH = {" REASON": " with a reason", " TEXT": " with a text"}
 
 def capped_words(state: State) -> str:
     """How a run goes on whose loop stopped at its cap; nothing for any other run."""
-    capped = at_cap(state) if status_of(state) in REOPENED else {}
+    capped = capped_loops(state) if status_of(state) in RESUMABLE else []
     if not capped:
         return ""
-    kept = max(capped.values(), key=lambda one: one.passes)
-    what = "turn" if kept.talk else "pass"
-    plural = "" if kept.most == 1 else "s" if kept.talk else "es"
-    command = f"loopwright resume {state.run} --max {2 * kept.passes}"
-    return f"stopped after {kept.passes} of {kept.most} {what}{plural}; `{command}` goes on"
+    body = max(capped, key=lambda one: one.finished)
+    what = "turn" if isinstance(body.action.body, Cycle) else "iteration"
+    most = cap(body)
+    of = f"{body.finished} of {most} {what}{'' if most == 1 else 's'}"
+    return f"stopped after {of}; `{resume_command(state)}` continues it"
 
 
 def goal(state: State) -> str:
@@ -126,14 +128,13 @@ def next_commands(state: State) -> list[str]:
         return [f"loopwright resume {run}", f"loopwright stop {run}"]
     if status == "running":
         return [f"loopwright logs {run} -f", f"loopwright pause {run}", f"loopwright stop {run}"]
-    more = max((f" --max {2 * kept.passes}" for kept in at_cap(state).values()), default="")
-    again = [f"loopwright resume {run}{more}"] if status in REOPENED else []
+    again = [resume_command(state)] if status in RESUMABLE else []
     return [f"loopwright logs {run}", *_stage_commands(state), *again]
 
 
 def _stage_commands(state: State) -> list[str]:
     """Of a loop of roles that stopped at a stage: try that again, or leave it out."""
-    if state.plan.dialect != OF_LOOPS or status_of(state) not in REOPENED:
+    if state.plan.dialect != OF_LOOPS or status_of(state) not in ("failed", "exhausted"):
         return []
     half = stopped_half_way(state).values()
     skip = [f"loopwright skip {state.run}"] if any(one.stuck is not None for one in half) else []

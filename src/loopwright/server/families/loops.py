@@ -19,7 +19,7 @@ from loopwright.model.record import JsonValue
 from loopwright.ports import RunRow
 from loopwright.server.answers import as_response
 from loopwright.server.context import Context
-from loopwright.server.families.runs import check_open
+from loopwright.server.families.runs import ResumeBody, check_open
 from loopwright.server.loop_refusals import refuse
 from loopwright.server.loop_shapes import (
     ActiveCount,
@@ -206,7 +206,9 @@ async def paused(asked: Asked) -> Answer:
 
 
 async def resumed(asked: Asked) -> Answer:
-    return await _steered(asked, "resume")
+    row, body = row_of(asked), asked.body(ResumeBody)
+    await loops_for(asked).resume(row.run, body.changes(), by=asked.who.name)
+    return {"id": row.run, "status": loop_status(asked.context.here.log.row(row.run))}
 
 
 async def stopped(asked: Asked) -> Answer:
@@ -314,7 +316,8 @@ FAMILY = Family(
             path=f"{BASE}/{{loop}}/resume",
             handle=resumed,
             need="editor",
-            say="Let a paused loop go on",
+            say="Resume a loop; one that has ended continues at the iteration that did not finish",
+            body=ResumeBody,
             answer=Steered,
         ),
         Route(

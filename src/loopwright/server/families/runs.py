@@ -78,14 +78,28 @@ class StartBody(Body):
 
 
 class ResumeBody(OptionalBody):
-    """For a run that has ended: what stands behind its agents and limits it from now on, and how
-    many passes a loop that stopped at its cap may make in all.
+    """For a run that has ended: the backends of its agents from now on, the budget of the whole run
+    (with what it has spent), the iterations that its loop may make in total, and its time limit
+    from now on. `restart` begins with the first step and iteration 1; without it the run continues
+    at the iteration that did not finish.
     """
 
     agent: str | None = None
     agents: dict[str, str] = {}
     budget: str | None = None
     max: Annotated[int, msgspec.Meta(ge=1, le=MAX_PASSES)] | None = None
+    time: str | None = None
+    restart: bool = False
+
+    def changes(self) -> Changes:
+        """The same as the use case has it."""
+        return Changes(
+            agents=choices(self.agent, self.agents),
+            budget=self.budget,
+            passes=self.max,
+            time=self.time,
+            restart=self.restart,
+        )
 
 
 async def listed(asked: Asked) -> Answer:
@@ -207,8 +221,7 @@ async def paused(asked: Asked) -> Answer:
 
 async def resumed(asked: Asked) -> Answer:
     run, body = _run(asked), asked.body(ResumeBody)
-    changes = Changes(agents=choices(body.agent, body.agents), budget=body.budget, passes=body.max)
-    await resume_run(asked.context.here, run, changes, by=asked.who.name)
+    await resume_run(asked.context.here, run, body.changes(), by=asked.who.name)
     return await summary_of(asked, run)
 
 
@@ -298,7 +311,7 @@ FAMILY = Family(
             path=f"{BASE}/{{run}}/resume",
             handle=resumed,
             need="editor",
-            say="Let a run go on; one that failed goes on with what did not complete",
+            say="Resume a run; one that has ended continues at the iteration that did not finish",
             body=ResumeBody,
             answer=RunSummary,
         ),

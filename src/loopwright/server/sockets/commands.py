@@ -11,10 +11,14 @@ from typing import Annotated, Any, Generic, Literal, TypeVar
 import msgspec
 
 from loopwright.app.access import DENIED, Role
+from loopwright.app.controlling import resume_run
 from loopwright.app.messaging import tell as tell_agents
+from loopwright.app.preparing import choices
 from loopwright.app.problems import Problem
+from loopwright.app.reopening import Changes
 from loopwright.errors import LoopwrightError
 from loopwright.kernel.tools import MAX_TEXT_BYTES
+from loopwright.model.actions import MAX_PASSES
 from loopwright.model.record import JsonValue
 from loopwright.server import words
 from loopwright.server.context import Context
@@ -52,6 +56,18 @@ class StopLoop(Said):
     """`loop:stop`."""
 
     agentId: Id
+
+
+class ResumeRun(Said):
+    """`run:resume`: the options of the command `resume`."""
+
+    run: Id
+    agent: str | None = None
+    agents: dict[str, str] = {}
+    budget: str | None = None
+    max: Annotated[int, msgspec.Meta(ge=1, le=MAX_PASSES)] | None = None
+    time: str | None = None
+    restart: bool = False
 
 
 class ApproveLoop(Said):
@@ -163,6 +179,19 @@ class Commands:
 
     # -- runs ----------------------------------------------------------------------------------
 
+    async def resume(self, client: Client, said: ResumeRun) -> Answer:
+        if self._context.closing.is_set():
+            raise Refusal(503, "draining", "the server is about to stop")
+        changes = Changes(
+            agents=choices(said.agent, said.agents),
+            budget=said.budget,
+            passes=said.max,
+            time=said.time,
+            restart=said.restart,
+        )
+        one = await resume_run(self._context.here, said.run, changes, by=client.who.name)
+        return {"run": one.run, "status": "resumed", "message": one.words}
+
     async def subscribe(self, client: Client, said: Subscribe) -> Answer:
         if len(client.tails) >= MOST_TAILS and said.run not in client.tails:
             raise Refusal(429, "too-many-runs", f"one connection follows {MOST_TAILS} runs at most")
@@ -187,6 +216,7 @@ TABLE: Mapping[str, Command[Any]] = {
     "loop:start": Command(StartLoop, "editor", Commands.start),
     "loop:stop": Command(StopLoop, "editor", Commands.stop),
     "loop:approve": Command(ApproveLoop, "editor", Commands.approve),
+    "run:resume": Command(ResumeRun, "editor", Commands.resume),
     "subscribe": Command(Subscribe, "viewer", Commands.subscribe),
     "run:tell": Command(TellRun, "editor", Commands.tell_run),
     "unsubscribe": Command(Unsubscribe, "viewer", Commands.unsubscribe),

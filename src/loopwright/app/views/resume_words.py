@@ -1,0 +1,115 @@
+"""Where a run continues when it is resumed, and the commands that resume it, in words."""
+
+from loopwright.kernel.facts import RunReopened
+from loopwright.kernel.frames import RepeatBody, StepOwner
+from loopwright.kernel.limits import cap, used_up
+from loopwright.kernel.resumption import is_at_cap, unfinished_places
+from loopwright.kernel.state import State
+from loopwright.model.actions import Stop
+from loopwright.model.plan import only_repeat
+
+RESUMABLE = ("failed", "exhausted", "cancelled")
+"""How a run must have ended to be resumed."""
+
+
+def capped_loops(state: State) -> list[RepeatBody]:
+    """The loops that ended because they had made all their iterations."""
+    bodies = [place.body for place in unfinished_places(state.root.body)]
+    return [body for body in bodies if isinstance(body, RepeatBody) and is_at_cap(body)]
+
+
+def is_stopped_by_plan(state: State) -> bool:
+    """Whether a step of the definition stopped the run: it would do so again."""
+    bodies = (place.body for place in unfinished_places(state.root.body))
+    return any(isinstance(getattr(body, "action", None), Stop) for body in bodies)
+
+
+def next_iteration(body: RepeatBody) -> int:
+    """The number of the iteration with which a loop continues, from 1."""
+    numbers = [number for number in body.unfinished if number >= 0]
+    return (min(numbers) if numbers else body.finished) + 1
+
+
+def resume_point(state: State) -> str:
+    """Where a run that has ended, or that was just resumed, continues: `iteration 3 of 5`, or its
+    unfinished steps. Empty when nothing of it has begun.
+    """
+    steps = state.root.body.unfinished
+    if only_repeat(state.plan) is not None and steps:
+        [owner] = steps.values()
+        return _place_in(state, owner) or f"step {owner.step.id}"
+    names = [_step_words(state, owner) for owner in steps.values()]
+    return " and ".join(names)
+
+
+def _step_words(state: State, owner: StepOwner) -> str:
+    inside = _place_in(state, owner)
+    return f"step {owner.step.id} ({inside})" if inside else f"step {owner.step.id}"
+
+
+def _place_in(state: State, owner: StepOwner) -> str:
+    """The iteration, turn or item of a step that is a loop; nothing for any other step."""
+    body = owner.body
+    if not isinstance(body, RepeatBody):
+        return ""
+    if body.action.each is not None:
+        done = sum(one is not None and one.status == "completed" for one in body.item_results)
+        return f"{done} items are kept" if done != 1 else "1 item is kept"
+    most = cap(body)
+    opening = state.opening
+    if state.finished is None and opening is not None and opening.passes is not None:
+        most = opening.passes
+    what = "turn" if body.call is not None else "iteration"
+    return f"{what} {next_iteration(body)}{f' of {most}' if most else ''}"
+
+
+def resumed_words(state: State, fact: RunReopened) -> str:
+    """How a run was resumed, from the state right after it: `resumed at iteration 3 of 5`."""
+    by = f" by {fact.by}" if fact.by else ""
+    if fact.mode == "restart":
+        loop = only_repeat(state.plan)
+        where = "at iteration 1" if loop is not None and loop.each is None else "at its first step"
+        return f"{state.run} restarted {where}{by}{_spent(state)}"
+    point = resume_point(state)
+    return f"{state.run} resumed{f' at {point}' if point else ''}{by}{_spent(state)}"
+
+
+def _spent(state: State) -> str:
+    """` (spent $0.40 of $5.00)`, where money was spent or is limited."""
+    limit, spent = state.plan.limits.usd, state.usage.usd
+    if limit is None and not spent:
+        return ""
+    return f" (spent ${spent:.2f}{f' of ${limit:.2f}' if limit is not None else ''})"
+
+
+def spent_budget(state: State) -> str:
+    """Which budget of the run, or of a place that has work left, is used up; empty if none is."""
+    words = used_up(state.plan.limits, state.root.spent)
+    return words or spent_inside(state)
+
+
+def spent_inside(state: State) -> str:
+    """The same for the places inside the run alone."""
+    for place in unfinished_places(state.root.body):
+        step = used_up(place.step.limits, place.spent) if isinstance(place, StepOwner) else None
+        body = place.body
+        loop = used_up(body.action.limits, body.spent) if isinstance(body, RepeatBody) else None
+        if step or loop:
+            return f"{step or loop} at {place.path}"
+    return ""
+
+
+def resume_command(state: State) -> str:
+    """The command that resumes a run that has ended, with the flag that it needs."""
+    more = max((f" --max {2 * body.finished}" for body in capped_loops(state)), default="")
+    limits = state.plan.limits
+    if spent_budget(state):
+        over_tokens = limits.tokens is not None and state.root.spent.tokens >= limits.tokens
+        amount = f"tokens={2 * state.root.spent.tokens}" if over_tokens else _more_usd(state)
+        more += f" --budget {amount}"
+    return f"loopwright resume {state.run}{more}"
+
+
+def _more_usd(state: State) -> str:
+    most = max(state.plan.limits.usd or 0.0, state.root.spent.usd)
+    return f"usd={max(0.01, round(2 * most, 2)):g}"
