@@ -12,7 +12,10 @@ def stopped(lw: Place) -> str:
     told = lw("run", file)
     assert told.code == 4
     run: str = lw("ls", "--json").json["runs"][0]["run"]
-    assert f"stopped after 2 of 2 passes; `loopwright resume {run} --max 4` goes on" in told.err
+    assert (
+        f"stopped after 2 of 2 iterations; `loopwright resume {run} --max 4` continues it"
+        in told.err
+    )
     return run
 
 
@@ -22,7 +25,7 @@ def test_a_run_at_its_cap_says_how_it_goes_on(lw: Place) -> None:
     assert f"loopwright resume {run} --max 4" in lw("show", run).out
     plain = lw("resume", run)
     assert plain.code == 8
-    assert f"`loopwright resume {run} --max 4` goes on" in plain.err
+    assert f"`loopwright resume {run} --max 4` continues it" in plain.err
     told = lw("resume", run, "--max", "4", "--json")
     assert (told.code, told.json["status"], told.json["iterations"]) == (4, "exhausted", 4)
     calls = lw.calls()
@@ -43,7 +46,7 @@ def test_more_passes_count_after_the_end_too(lw: Place) -> None:
 @pytest.mark.parametrize(
     ("words", "code", "told"),
     [
-        pytest.param(["--max", "2"], 2, "2 passes were made already", id="no more than before"),
+        pytest.param(["--max", "2"], 2, "has made 2 iterations already", id="no more than before"),
         pytest.param(["--max", "0"], 2, "--max", id="none"),
         pytest.param(["--max", "1001"], 2, "--max", id="too many"),
     ],

@@ -35,8 +35,8 @@ def fail_at(stage: Stage, path: str) -> None:
 @pytest.mark.item("zenflow-68")
 @pytest.mark.parametrize("verb", ["resume", "continue"])
 def test_a_failed_workflow_goes_on(lw: Place, stage: Stage, verb: str) -> None:
-    """Steps that completed are not called again, the loop begins with its first pass, the run keeps
-    its id, and what completed before is shown to what follows."""
+    """Steps that completed are not called again, the loop continues in the iteration that did not
+    finish, the run keeps its id, and what completed before is shown to what follows."""
     file = lw.write("flow.yaml", FLOW)
     fail_at(stage, "dev.1.review")
     first = lw("run", str(file), "Go.", "--agent", stage.agent, "--json")
@@ -50,8 +50,10 @@ def test_a_failed_workflow_goes_on(lw: Place, stage: Stage, verb: str) -> None:
     assert told.json["steps"]["dev"]["iterations"] == 3
     calls = Counter(stage.calls)
     assert calls["plan"] == calls["aside"] == calls["ship"] == 1
-    assert [path for path in stage.calls if path.startswith("dev~2")] == [
-        f"dev~2.{n}.{name}" for n in range(3) for name in ("code", "review")
+    places = [f"dev.{n}.{name}" for n in range(3) for name in ("code", "review")]
+    assert [path for path in stage.calls if path.startswith("dev")] == [
+        *places[:4],
+        *places[3:],
     ]
     kinds = lw.kinds(first.json["run"])
     assert kinds.count("run.reopened") == 1
@@ -71,11 +73,14 @@ def test_a_kill_in_the_second_opening(lw: Place, stage: Stage) -> None:
     file = lw.write("flow.yaml", FLOW)
     fail_at(stage, "dev.1.review")
     assert lw("run", str(file), "Go.", "--agent", stage.agent).code == 3
-    stage.stop_at("dev~2.2.review")
+    stage.stop_at("dev.2.review")
     stage.kill_there(lw.start("resume", "run_"))
     told = lw("resume", "run_", "--json")
     assert (told.code, told.json["status"]) == (0, "completed")
-    assert {path: n for path, n in Counter(stage.calls).items() if n > 1} == {"dev~2.2.review": 2}
+    assert {path: n for path, n in Counter(stage.calls).items() if n > 1} == {
+        "dev.1.review": 2,
+        "dev.2.review": 2,
+    }
     assert lw.kinds("run_").count("run.reopened") == 1
     assert lw("doctor", "--deep", "--json").json["ok"] is True
 
@@ -102,14 +107,18 @@ def test_another_agent_may_go_on(lw: Place) -> None:
 
 
 def test_a_spent_budget_may_grow(lw: Place) -> None:
-    """What was spent stays spent; with more the run goes on, without it ends at once."""
+    """What was spent stays spent; with more the run continues, without it is refused."""
     reply = {"text": "ok", "usage": {"input_tokens": 60, "output_tokens": 0, "usd": 0}}
     file = lw.write(
         "flow.yaml", flow("  - {id: a, agent: w}\n  - {id: b, agent: w, dependsOn: [a]}")
     )
     agent = lw.script(reply, reply)
     assert lw("run", str(file), "Go.", "--agent", agent, "--budget", "tokens=50").code in (3, 4)
-    assert lw("resume", "run_", "--json").json["usage"]["input_tokens"] == 60
+    plain = lw("resume", "run_")
+    assert (plain.code, "used up its budget: used 60 of 50 tokens" in plain.err) == (8, True)
+    assert "--budget tokens=120" in plain.err
+    less = lw("resume", "run_", "--budget", "tokens=55")
+    assert (less.code, "has already used 60 of 55 tokens" in less.err) == (2, True)
     told = lw("resume", "run_", "--budget", "tokens=500", "--json")
     assert (told.json["status"], told.json["usage"]["input_tokens"]) == ("completed", 120)
 
@@ -134,5 +143,5 @@ def test_show_says_how_to_go_on(lw: Place, stage: Stage) -> None:
     lw("run", str(file), "Go.", "--agent", stage.agent)
     assert "loopwright resume run_" in lw("show", "run_").out
     told = lw("resume", "run_")
-    assert "goes on with what did not complete by tester" in told.err
+    assert "resumed at step plan by tester" in told.err
     assert "loopwright resume run_" not in lw("show", "run_").out

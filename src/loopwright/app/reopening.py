@@ -149,7 +149,11 @@ def _check_passes(state: State, wanted: int | None) -> None:
     capped = capped_loops(state)
     if wanted is None:
         if capped and not _has_other_work(state):
-            raise Conflict(f"{state.run}: {capped_words(state)}", code="at-cap")
+            raise Conflict(
+                f"{state.run}: {capped_words(state)}",
+                code="at-cap",
+                hint="or begin with iteration 1: --restart",
+            )
         return
     loops = [*capped, *_loops_of_plan(state)]
     if not loops:

@@ -35,7 +35,7 @@ def resume_point(state: State) -> str:
     unfinished steps. Empty when nothing of it has begun.
     """
     steps = state.root.body.unfinished
-    if only_repeat(state.plan) is not None and steps:
+    if len(state.plan.steps) == 1 and steps:
         [owner] = steps.values()
         return _place_in(state, owner) or f"step {owner.step.id}"
     names = [_step_words(state, owner) for owner in steps.values()]
@@ -67,7 +67,7 @@ def resumed_words(state: State, fact: RunReopened) -> str:
     """How a run was resumed, from the state right after it: `resumed at iteration 3 of 5`."""
     by = f" by {fact.by}" if fact.by else ""
     if fact.mode == "restart":
-        loop = only_repeat(state.plan)
+        loop = only_repeat(state.plan) if len(state.plan.steps) == 1 else None
         where = "at iteration 1" if loop is not None and loop.each is None else "at its first step"
         return f"{state.run} restarted {where}{by}{_spent(state)}"
     point = resume_point(state)
