@@ -232,7 +232,8 @@ def test_a_loop_at_its_cap_is_told_and_goes_on_with_more_passes() -> None:
 
 
 def test_a_loop_that_failed_at_its_cap() -> None:
-    """Plain, it is refused; with more iterations it continues, and a restart begins anew."""
+    """Plain, it begins anew as a whole, as everything that failed; with more iterations it
+    continues."""
 
     async def body() -> None:
         loop = CAPPED.steps[0].action
@@ -240,15 +241,22 @@ def test_a_loop_that_failed_at_its_cap() -> None:
         strict = msgspec.structs.replace(loop, at_cap="fail")
         process = World().process()
         name = await ended(process, plan_of(Step(id="main", action=strict)))
-        with pytest.raises(Conflict, match="--max 4"):
-            await reopen(process.service, name)
+        words = await reopen(process.service, name)
+        assert words == f"{name} resumed at iteration 1"
+        await process.driver.rest(name)
         words = await reopen(process.service, name, changes=Changes(passes=3))
         assert words == f"{name} resumed at iteration 3 of 3"
         await process.driver.rest(name)
         words = await reopen(process.service, name, changes=Changes(restart=True, passes=1))
         assert words == f"{name} restarted at iteration 1"
         await process.driver.rest(name)
-        assert requests(process, name)[2:] == ["main.2/agent#1", "main~2.0/agent#1"]
+        assert requests(process, name)[2:] == [
+            "main~2.0/agent#1",
+            "main~2.1/agent#1",
+            "main~2.2/agent#1",
+            "main~3.0/agent#1",
+        ]
+        assert check_invariants(process.log) == []
 
     run(body())
 

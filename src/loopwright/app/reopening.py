@@ -31,7 +31,7 @@ from loopwright.kernel.facts import AgentChanged, AnyFact, RunReopened
 from loopwright.kernel.fold import apply
 from loopwright.kernel.frames import RepeatBody
 from loopwright.kernel.limits import used_up
-from loopwright.kernel.resumption import unfinished_places
+from loopwright.kernel.resumption import loops_that_failed_at_cap, unfinished_places
 from loopwright.kernel.state import State
 from loopwright.model.policy import Limits
 from loopwright.ports import Append, RunRow
@@ -148,7 +148,8 @@ def _check_passes(state: State, wanted: int | None) -> None:
     """A loop that has made all its iterations continues only where it may make more of them."""
     capped = capped_loops(state)
     if wanted is None:
-        if capped and not _has_other_work(state):
+        failed = loops_that_failed_at_cap(state.root.body)
+        if capped and not failed and not _has_other_work(state):
             raise Conflict(
                 f"{state.run}: {capped_words(state)}",
                 code="at-cap",

@@ -34,7 +34,12 @@ from loopwright.kernel.frames import (
 )
 from loopwright.kernel.limits import cap
 from loopwright.kernel.messages import mail_reopened
-from loopwright.kernel.resumption import copy_value, reset_graph, resume_graph
+from loopwright.kernel.resumption import (
+    copy_value,
+    loops_that_failed_at_cap,
+    reset_graph,
+    resume_graph,
+)
 from loopwright.kernel.state import State
 from loopwright.model.actions import Cycle
 from loopwright.model.ids import child_path
@@ -85,6 +90,9 @@ def _reset(state: State, fact: RunReopened) -> None:
     root.deadline = None
     match fact.mode:
         case "continue":
+            failed = [] if fact.passes is not None else loops_that_failed_at_cap(body)
+            for name in failed:
+                del body.unfinished[name]
             resume_graph(body)
         case "restart":
             body.results, body.unfinished = {}, {}

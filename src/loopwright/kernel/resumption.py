@@ -287,6 +287,19 @@ def unfinished_places(body: Body) -> Iterator[Owner]:
             return
 
 
+def loops_that_failed_at_cap(body: StepsBody) -> list[str]:
+    """The steps of a graph that are loops which failed because they had made all their iterations:
+    what counts as a failure is tried again as a whole, unless a person allows more iterations.
+    """
+    return [
+        name
+        for name, owner in body.unfinished.items()
+        if isinstance(owner.body, RepeatBody)
+        and owner.body.action.at_cap == "fail"
+        and is_at_cap(owner.body)
+    ]
+
+
 def is_at_cap(body: RepeatBody) -> bool:
     """Whether a loop that ended has made all its iterations, without a person who could be asked
     for more.

@@ -75,12 +75,17 @@ class Resumptions:
 
     def __init__(self) -> None:
         self._unfinished: set[str] = set()
+        self._last: dict[str, str] = {}  # by loop: how its newest pass ended
+        self._capped: set[str] = set()  # steps that failed at the cap of their loop
 
-    def take(self, fact: AnyFact) -> bool:
-        """Whether this is such a beginning."""
+    def take(self, fact: AnyFact, inside: str) -> bool:
+        """Whether this is such a beginning; `inside` is the name that its inside goes by."""
+        self._note_cap(fact, inside)
         match fact:
             case RunReopened() if fact.mode != "continue":
                 self._unfinished.clear()
+            case RunReopened(passes=None):
+                self._unfinished -= self._capped
             case StepFinished() | IterationFinished() if fact.status != "completed":
                 self._unfinished.add(fact.path)
             case StepSkipped() | StepKept():
@@ -91,6 +96,16 @@ class Resumptions:
             case _:
                 pass
         return False
+
+    def _note_cap(self, fact: AnyFact, inside: str) -> None:
+        if isinstance(fact, IterationFinished):
+            self._last[parent_path(fact.path)] = fact.status
+        elif isinstance(fact, StepFinished) and not parent_path(fact.path):
+            at_cap = (fact.status, fact.reason) == ("failed", "max_iterations")
+            if at_cap and self._last.get(inside) == "completed":
+                self._capped.add(fact.path)
+            else:
+                self._capped.discard(fact.path)
 
 
 class Names:
@@ -107,7 +122,7 @@ class Names:
 
     def take(self, fact: AnyFact) -> None:
         """Note what a fact says about names."""
-        self.resumed = self._resumptions.take(fact)
+        self.resumed = self._resumptions.take(fact, self.inside(getattr(fact, "path", "")))
         if isinstance(fact, StepStarted):
             self._begun[fact.path] += not self.resumed
             self._first[fact.path] = self._begun[fact.path]

@@ -71,6 +71,8 @@ def resumed_words(state: State, fact: RunReopened) -> str:
         where = "at iteration 1" if loop is not None and loop.each is None else "at its first step"
         return f"{state.run} restarted {where}{by}{_spent(state)}"
     point = resume_point(state)
+    if not point and fact.mode and len(state.plan.steps) == 1:
+        point = "iteration 1"  # of a loop that failed at its cap
     return f"{state.run} resumed{f' at {point}' if point else ''}{by}{_spent(state)}"
 
 
