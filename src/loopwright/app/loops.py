@@ -99,7 +99,10 @@ class LoopStory:
         match fact:
             case RunStarted() | RunReopened():
                 self.status, self.final_output, self.error = "running", None, None
-                yield "started", {}
+                if isinstance(fact, RunReopened) and fact.mode == "restart":
+                    self.iteration, self.learnings = 0, []
+                continues = isinstance(fact, RunReopened) and fact.mode == "continue"
+                yield ("resumed" if continues else "started"), {}
             case IterationStarted() if is_pass(fact.path):
                 self.iteration = fact.iteration or 0
             case EffectDone() | IterationFinished() if _is_work(fact):

@@ -38,6 +38,8 @@ def pass_tree(facts: Iterable[Numbered], read: Read) -> list[dict[str, JsonValue
     passes: dict[str, dict[str, Any]] = {}
     for fact in (one.fact for one in facts):
         match fact:
+            case IterationStarted(path=path, resumed=True) if path in passes:
+                passes[path].pop("finishReason", None)
             case IterationStarted(path=path):
                 place = parent_path(path)
                 loop = loops.setdefault(place, {"path": place, "cycles": []})

@@ -124,7 +124,7 @@ class Standing:
                 loop = logical(place)
                 self.done[loop] = self.done.get(loop, 0) + 1
             case RunReopened():
-                self._reopened()
+                self._reopened(fact)
             case _:
                 pass
 
@@ -138,9 +138,12 @@ class Standing:
     def _pass_begins(self, place: str, fact: IterationStarted) -> None:
         loop = logical(place)
         self.passes[loop] = max(self.passes.get(loop, 0), fact.iteration or 0)
+        if fact.resumed:
+            self.done[loop] = max(0, self.done.get(loop, 0) - 1)
         if not fact.path.endswith("]"):  # items are under way side by side
             self.passes[loop] = fact.iteration or 0
-            self._forget(place)
+            if not fact.resumed:
+                self._forget(place)
 
     def _forget(self, place: str) -> None:
         """Everything inside of a place."""
@@ -150,8 +153,12 @@ class Standing:
             for path in [path for path in table if path.startswith(inside)]:
                 del table[path]
 
-    def _reopened(self) -> None:
-        again = [p for p, s in self.status.items() if "." not in p and s != "completed"]
+    def _reopened(self, fact: RunReopened) -> None:
+        if fact.mode == "continue":  # what begins again says so
+            self.status = {p: s for p, s in self.status.items() if s == "completed"}
+            return
+        whole = fact.mode == "restart"
+        again = [p for p, s in self.status.items() if "." not in p and (whole or s != "completed")]
         for path in again:
             self._forget(path)
             for table in (self.status, self.passes, self.done):

@@ -138,6 +138,8 @@ class Counting:
 
     def take(self, fact: AnyFact) -> None:
         match fact:
+            case IterationStarted(path=path, resumed=True) if path in self._rounds:
+                pass  # it continues, and its time counts on
             case IterationStarted(path=path):
                 loop = parent_path(path)
                 number = pass_number(path) + 1

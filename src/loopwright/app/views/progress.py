@@ -199,9 +199,7 @@ class Progress:
                 return self._conversed(fact)
             case IterationStarted():
                 self.said = ""
-                seen = PassSeen(fact.path, fact.iteration or 0)
-                self._open[fact.path] = seen
-                self.passes.append(seen)
+                self._begin_pass(fact)
                 return Line(f"{self._pass_label(fact.path, fact.iteration)} started")
             case EffectRequested():
                 return self._note_call(fact)
@@ -229,6 +227,16 @@ class Progress:
             seen.activity.take(fact)
         if fact.entries and fact.effect in self._calls:
             self._doing[fact.effect] = note_line(fact.entries[-1])
+
+    def _begin_pass(self, fact: IterationStarted) -> None:
+        """Note an iteration; one that continues after the run was resumed is the same one."""
+        before = (one for one in reversed(self.passes) if one.path == fact.path)
+        seen = next(before, None) if fact.resumed else None
+        if seen is None:
+            seen = PassSeen(fact.path, fact.iteration or 0)
+            self.passes.append(seen)
+        seen.status, seen.error = "running", ""
+        self._open[fact.path] = seen
 
     def _blocked(self, fact: GateOpened) -> str:
         """What a step says that waits for somebody: that is what its pass has come to."""

@@ -114,6 +114,9 @@ def cycles_of(
 
 
 def _begun(plan: Plan, known: dict[str, Cycle], fact: IterationStarted) -> dict[str, Cycle]:
+    if fact.resumed and fact.path in known:
+        known[fact.path].status, known[fact.path].finished_at = "running", None
+        return known
     stages, number = stages_of(plan), fact.iteration or len(known) + 1
     # One that is made once more, and whatever came after it, counts from here on.
     found = {name: one for name, one in known.items() if one.number < number}

@@ -67,7 +67,10 @@ class _Reading:
                 self._run, self._scope = run, session or run
             case IterationStarted(path=path) if self._loop(parent_path(path)) is not None:
                 self._settle(parent_path(path), "rejected")
-                self._begin(path, fact)
+                if fact.resumed and path in self.sprints:
+                    self._move(path, "in_progress")
+                else:
+                    self._begin(path, fact)
             case IterationFinished(path=path) if path in self.sprints:
                 if isinstance(self._body(path), CallAgent):
                     self._stage(fact, path, last_id(parent_path(path)))
