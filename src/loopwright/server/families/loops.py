@@ -14,7 +14,7 @@ from loopwright.app.role_loops import Loops, LoopWish
 from loopwright.app.sessions import Sessions
 from loopwright.app.views.loop_sheets import Sheet, sheet
 from loopwright.app.views.loops import loop_status
-from loopwright.errors import NotFound
+from loopwright.errors import Conflict, NotFound
 from loopwright.model.record import JsonValue
 from loopwright.ports import RunRow
 from loopwright.server.answers import as_response
@@ -207,6 +207,12 @@ async def paused(asked: Asked) -> Answer:
 
 async def resumed(asked: Asked) -> Answer:
     row, body = row_of(asked), asked.body(ResumeBody)
+    if row.headline.status == "cancelled":  # as the system of these routes has it
+        raise Conflict(
+            f"{row.run} was stopped, so it cannot be resumed as a loop",
+            code="wrong-state",
+            hint=f"POST /api/v1/runs/{row.run}/resume resumes it as a run",
+        )
     await loops_for(asked).resume(row.run, body.changes(), by=asked.who.name)
     return {"id": row.run, "status": loop_status(asked.context.here.log.row(row.run))}
 
@@ -316,7 +322,7 @@ FAMILY = Family(
             path=f"{BASE}/{{loop}}/resume",
             handle=resumed,
             need="editor",
-            say="Resume a loop; one that has ended continues at the iteration that did not finish",
+            say="Resume a loop; one that failed continues at the iteration that did not finish",
             body=ResumeBody,
             answer=Steered,
         ),
