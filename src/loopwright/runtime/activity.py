@@ -13,11 +13,18 @@ from typing import Protocol
 from msgspec.structs import replace
 
 from loopwright.kernel.calls import AgentCall, ToolCall
-from loopwright.kernel.facts import ActivityNote, AnyFact, EffectActivity, EffectDone, EffectFailed
+from loopwright.kernel.facts import (
+    ActivityNote,
+    AnyFact,
+    EffectActivity,
+    EffectDone,
+    EffectFailed,
+    ToolUse,
+)
 from loopwright.kernel.fold import apply
 from loopwright.kernel.state import Pending, State
 from loopwright.model.record import Text
-from loopwright.ports import ActivityEntry, Clock
+from loopwright.ports import ActivityEntry, Answer, Clock
 from loopwright.runtime.output_stream import OutputStream
 from loopwright.runtime.redaction import Redaction
 from loopwright.runtime.senses import Texts
@@ -78,11 +85,15 @@ class RunActivity:
         self._calls[pending.effect] = call
         return call
 
-    def close(self, effect: str) -> None:
-        """A call has its answer: what it reports from now on is dropped."""
+    def close(self, effect: str, answer: Answer) -> Answer:
+        """A call has its answer: what it reports from now on is dropped. The answer comes back
+        without the secrets that the agent was given in the arguments of its tools.
+        """
         call = self._calls.get(effect)
-        if call is not None:
-            call.closed = True
+        if call is None:
+            return answer
+        call.closed = True
+        return replace(answer, tools=call.redacted(answer.tools)) if answer.tools else answer
 
     def discard(self, effect: str) -> None:
         """A call was ended, and whatever it reported is stored or not wanted."""
@@ -239,6 +250,10 @@ class CallActivity:
         kept = self._redaction.value(text, VALUE_CHARS)
         self._bytes += len(kept)
         return kept
+
+    def redacted(self, tools: tuple[ToolUse, ...]) -> tuple[ToolUse, ...]:
+        """Tools of an answer, as far as they may be stored."""
+        return tuple(replace(tool, input=self._redaction.known(tool.input)) for tool in tools)
 
     def _line(self, text: str, most: int) -> str:
         return self._redaction.line(text, most) if text else ""

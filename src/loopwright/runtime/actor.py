@@ -143,7 +143,7 @@ class Actor:
         """Take the answer of an effect; one that is no longer awaited is dropped."""
         if pending.effect not in self.under_way or self.gone:
             return
-        self.activity.close(pending.effect)
+        answer = self.activity.close(pending.effect, answer)
         self.inbox.append(
             answering.answer_fact(pending, answer, self.texts, self.around.clock.now_ms())
         )
@@ -357,7 +357,7 @@ class Actor:
 
     def _answered(self, pending: Pending, answer: Answer) -> None:
         """An effect that has its answer at once."""
-        self.activity.close(pending.effect)
+        answer = self.activity.close(pending.effect, answer)
         self.inbox.append(
             answering.answer_fact(pending, answer, self.texts, self.around.clock.now_ms())
         )
