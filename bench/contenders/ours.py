@@ -20,10 +20,11 @@ import workflows
 from loopwright.app.schemas import schema_problem
 from loopwright.app.service import Service, Start
 from loopwright.app.wiring import this_owner
+from loopwright.kernel.facts import EffectActivity
 from loopwright.model.actions import AskPerson, CallAgent, Each, Repeat, Step
 from loopwright.model.plan import Agent, Plan
 from loopwright.model.template import Items, literal
-from loopwright.ports import Answer, Done, Job, Performer
+from loopwright.ports import ActivityEntry, Answer, Done, Job, Performer
 from loopwright.programs.performer import LocalPerformer
 from loopwright.programs.presence import Presence
 from loopwright.runtime.clock import SystemClock
@@ -33,6 +34,7 @@ from loopwright.stores import SqliteLog, open_sqlite_log
 
 IDLE_SECONDS = 4.0
 LOADS = 20
+TOOL_CALL_SECONDS = 0.003  # far less than any tool of a real agent takes
 
 
 class Noop:
@@ -242,6 +244,58 @@ async def snapshots(options: argparse.Namespace) -> None:
     protocol.emit("snapshots", steps=options.n, meter=meter, **figures)
 
 
+class Busy:
+    """An agent that does so many things, one every few milliseconds, and reports them or not."""
+
+    def __init__(self, entries: int) -> None:
+        self._entries = entries
+        self.reports = False
+
+    async def perform(self, job: Job) -> Answer:  # type: ignore[override]
+        for number in range(self._entries):
+            await asyncio.sleep(TOOL_CALL_SECONDS)
+            if self.reports:
+                job.activity.record(
+                    ActivityEntry(
+                        kind="command",
+                        tool="Bash",
+                        target=f"make target-{number}",
+                        ok=True,
+                        code=0,
+                        ms=3,
+                        arguments=f'{{"command":"make target-{number}"}}',
+                        result=f"{number} " + "built a file\n" * 150,
+                    )
+                )
+        return Done(output=protocol.RESULT)
+
+
+async def activity(options: argparse.Namespace) -> None:
+    """One call with this many entries of activity, beside the same call without."""
+    busy = Busy(options.n)
+    engine = Engine(options.dir, busy)
+    await engine.run(loop_plan(1))
+    with protocol.Meter() as silent:
+        await engine.run(loop_plan(1))
+    busy.reports = True
+    with protocol.Meter() as meter:
+        run = await engine.start(loop_plan(1))
+        await engine.driver.rest(run)
+    found = [one.fact for one in engine.log.read(run)]
+    events = [fact for fact in found if isinstance(fact, EffectActivity)]
+    recorded = sum(len(event.entries) for event in events)
+    await engine.close()
+    assert recorded == options.n, recorded
+    protocol.emit(
+        "activity",
+        steps=options.n,
+        meter=meter,
+        recorded=recorded,
+        commits=len(events),
+        overhead=max(0.0, meter.cpu_seconds - silent.cpu_seconds) / meter.seconds,
+    )
+
+
 def _rss() -> int:
     with open("/proc/self/statm", encoding="ascii") as file:
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
@@ -279,7 +333,7 @@ def help_cost(options: argparse.Namespace) -> None:
 
 def main() -> None:
     own = ["waiting", "foreach", "passes", "dag", "inner", "load", "cel", "help"]
-    own += ["cycles", "tools", "requests", "streams", "snapshots"]
+    own += ["cycles", "tools", "requests", "streams", "snapshots", "activity"]
     options = protocol.arguments(["sequential", "concurrent", "recovery", *own])
     if options.workload == "recovery":
         protocol.recovery(__file__, options)
@@ -291,6 +345,7 @@ def main() -> None:
 
 PLAIN = {"cel": cel, "help": help_cost, "load": load, "requests": requests}
 PLAYED = {
+    "activity": activity,
     "recovery-survivor": survivor,
     "recovery-victim": victim,
     "snapshots": snapshots,

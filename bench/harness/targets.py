@@ -255,6 +255,22 @@ TARGETS = (
         _ours("snapshots", field_of("small_seconds", 1e3)),
     ),
     Target(
+        "1,000 entries of activity in a call: commits",
+        "activity",
+        "≤",
+        10,
+        "",
+        _ours("activity", field_of("commits")),
+    ),
+    Target(
+        "1,000 entries of activity: share of the call",
+        "activity",
+        "≤",
+        5,
+        "%",
+        _ours("activity", field_of("overhead", 100)),
+    ),
+    Target(
         "loopwright --help: CPU",
         "help",
         "≤",

@@ -208,6 +208,20 @@ def test_a_repeated_call_continues_the_numbers() -> None:
     run(body())
 
 
+def test_entries_are_stored_when_the_driver_closes() -> None:
+    """A process that ends in good order leaves nothing that was reported unstored."""
+
+    async def body() -> None:
+        process = World().process(never())
+        name = await begun(process)
+        sink(process).record(entry(1))
+        await process.driver.close()
+        await quiet()
+        assert [note.target for note in notes(process, name)] == ["make 1"]
+
+    run(body())
+
+
 @pytest.mark.item("rec-7")
 def test_entries_after_the_answer_are_dropped() -> None:
     """A backend that reports after its call was answered changes nothing."""

@@ -144,6 +144,11 @@ class RunActivity:
         """Whether the next append may have something to bring along."""
         return bool(self._calls)
 
+    @property
+    def waits(self) -> bool:
+        """Whether entries wait to be stored."""
+        return any(call.waits for call in self._calls.values())
+
     def take(self, batch: list[AnyFact]) -> None:
         """Put everything that waits into an append, before the answers of its calls."""
         state, taken = self._run.state, 0
@@ -184,7 +189,7 @@ class RunActivity:
         """The append did not work: what it held is brought along by the next one."""
         for call in self._calls.values():
             call.give_back()
-        self.due = self.due or any(call.waits for call in self._calls.values())
+        self.due = self.due or self.waits
 
     def refuse(self) -> bool:
         """What was to be stored can never be; it is counted only. Answers whether it was any."""

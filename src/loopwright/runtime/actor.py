@@ -399,6 +399,11 @@ class Actor:
             return False
         return status_of(self.state) == "waiting"
 
+    def flush(self) -> None:
+        """Store what agents have reported so far, before the run is left."""
+        if self.activity.waits:
+            self.step()
+
     def leave(self) -> None:
         """Stop driving without adding a fact; what is under way is ended and stays pending."""
         self.gone = True

@@ -288,6 +288,7 @@ class LocalDriver:
             self._unpark(run)
         actors, self._actors = list(self._actors.values()), {}
         for actor in actors:
+            actor.flush()
             actor.leave()
         ending = [task for actor in actors for task in actor.ending]
         if ending:

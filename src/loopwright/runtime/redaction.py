@@ -6,6 +6,7 @@ A value that the agent was given is replaced by the name of its variable in brac
 from collections.abc import Callable, Mapping
 
 import msgspec
+import re2
 
 from loopwright.kernel.masking import mask, mask_text
 from loopwright.model.record import JsonValue
@@ -14,13 +15,22 @@ LEAST_CHARS = 6  # shorter values occur everywhere by chance
 LONGEST_LINE = 64 * 1_024
 MARGIN_CHARS = 4_096  # at a cut, where half of a secret could be left
 _NO_VALUES: Mapping[str, str] = {}
-# Without one of these, in lower case, a text holds nothing that masking would take out. Looking for
-# them is much faster than the patterns.
+# A text without any of these holds nothing that masking would take out. One look for all of them is
+# a hundred times faster than the patterns, and most of what agents report holds none.
 _SIGNS = (
-    *("sk-", "gho_", "ghp_", "ghs_", "ghu_", "ghr_", "github_pat_", "xox", "akia", "asia", "://"),
-    *("bearer", "authorization", "passw", "passphrase", "-pass", "pwd", "secret", "credential"),
-    *("key", "token"),
+    rb"sk-|gh[opsur]_|github_pat_|xox|akia|asia|://|bearer|authorization|passw|passphrase|-pass|pwd"
+    rb"|secret|credential|key|token"
 )
+
+
+def _compiled() -> re2._Regexp:
+    options = re2.Options()
+    options.log_errors = False
+    options.case_sensitive = False
+    return re2.compile(_SIGNS, options)
+
+
+_SIGN = _compiled()
 
 
 class Redaction:
@@ -66,7 +76,7 @@ class Redaction:
 
     def line(self, text: str, most: int) -> str:
         """A text as one line of at most so many characters."""
-        text = " ".join(mask_text(self.known(_storable(text[:LONGEST_LINE]))).split())
+        text = " ".join(_masked(self.known(_storable(text[:LONGEST_LINE]))).split())
         return text if len(text) <= most else f"{text[: most - 1]}…"
 
     def value(self, text: str, most: int) -> str:
@@ -86,18 +96,18 @@ class Redaction:
         if self.forms:
             text = "\n".join(self._known_in_json(line) for line in text.split("\n"))
         if _may_hold_secret(text):
-            lines = text.split("\n")
-            text = "\n".join(_masked(line) if _may_hold_secret(line) else line for line in lines)
+            text = "\n".join(_masked(line) for line in text.split("\n"))
         return text.encode("utf-8", errors="surrogateescape")
 
 
 def _may_hold_secret(text: str) -> bool:
-    lowered = text.lower()
-    return any(sign in lowered for sign in _SIGNS)
+    return _SIGN.search(text.encode("utf-8", errors="surrogateescape")) is not None
 
 
 def _masked(text: str) -> str:
     """A text without what looks like a secret; JSON is masked by the names of its fields too."""
+    if not _may_hold_secret(text):
+        return text
     if text[:1] in ("{", "["):
         try:
             value: JsonValue = msgspec.json.decode(text)
