@@ -101,7 +101,7 @@ def test_a_whole_conversation() -> None:
     assert hears(conversation, result(3, stopReason="end_turn", usage=usage)) == []
     heard = conversation.heard
     assert (heard.ended, heard.output, heard.session) == ("well", "I do\n\nDone.", "s-1")
-    assert (heard.usage, conversation.cost, heard.tools) == (Usage(10, 2), 0.5, 2)
+    assert (heard.usage, conversation.cost, heard.tools) == (Usage(10, 2, unpriced=1), 0.5, 2)
     assert conversation.phase == "over"
     assert hears(conversation, result(3, stopReason="refusal")) == []
     assert heard.ended == "well"
@@ -264,7 +264,6 @@ def test_what_a_definition_decides_by_itself(
         (Agent(permission="root"), "knows no permission 'root'"),
         (Agent(tools=("Read",)), "cannot be confined"),
         (Agent(deny_tools=("Read",)), "cannot be confined"),
-        (Agent(max_usd=1.0), "sum of money"),
         *((Agent(permission=word), None) for word in PERMISSIONS),
         (Agent(), None),
     ],

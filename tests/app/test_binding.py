@@ -110,7 +110,6 @@ def test_an_agent_that_cannot_run_is_refused(
     ("spec", "more", "words"),
     [
         ("codex", {"tools": ("Read",)}, "agent 'coder': codex cannot be confined"),
-        ("gemini", {"max_usd": 1.0}, "gemini does not tell what a call costs"),
         ("claude", {"permission": "root"}, "claude knows no permission 'root'"),
         ("acp:x", {"deny_tools": ("Bash",)}, "cannot be confined"),
     ],

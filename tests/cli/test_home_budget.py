@@ -43,7 +43,7 @@ def test_no_call_begins_when_it_is_used_up(
 def test_it_is_for_every_kind_of_agent(lw: Place) -> None:
     """A program is not started either when nothing may be used."""
     lw.write("loopwright.toml", "[budget]\nusd_total = 0\n")
-    told = lw("run", flow(lw, lw.probe()), "--json")
+    told = lw("run", flow(lw, lw.probe()), "--allow-unknown-cost", "--json")
     assert (told.code, told.json["reason"], lw.calls()) == (4, "home_budget", [])
 
 

@@ -180,17 +180,20 @@ def test_a_model_that_cannot_be_asked(lw: Place, serve: Serve, fault: Fault, wor
     assert "Traceback" not in told.err
 
 
-def test_money_is_limited(lw: Place, serve: Serve) -> None:
+@pytest.mark.item("rec-24")
+def test_model_without_price_when_usd_is_limited_is_refused(lw: Place) -> None:
     """A model whose price nobody knows is not asked where money is limited: fail closed."""
-    server = serve(Turn(text="Hi."))
-    told = lw.real("loop", "write", "--agent", MODEL, "--max", "2", "--budget", "usd=1", "--json")
-    assert told.json["status"] == "failed"
-    assert "price" in told.json["error"]["detail"]
-    assert server.requests == []
+    lw.env["OPENROUTER_API_KEY"] = "x"
+    words = ["--agent", "model:openrouter/nobody/unlisted", "--max", "2", "--budget", "usd=1"]
+    told = lw.real("loop", "write", *words)
+    assert told.code == 2, told.err
+    assert "--allow-unknown-cost" in told.err
+    assert "tokens=" in told.err
 
 
-def test_an_unknown_price_is_not_zero(lw: Place, serve: Serve) -> None:
-    """Without a limit the model is asked, and the bill says that it does not know."""
+@pytest.mark.item("rec-23")
+def test_local_model_costs_nothing(lw: Place, serve: Serve) -> None:
+    """A model that runs on this machine costs 0, and that is known."""
     calc(lw)
     serve(Turn(text="Hi.", usage=Usage(input=10, output=2)))
     told = lw.real("run", flow(lw), "go", "--allow", "all", "--agent", MODEL, "--json")
@@ -198,7 +201,8 @@ def test_an_unknown_price_is_not_zero(lw: Place, serve: Serve) -> None:
         "input_tokens": 10,
         "output_tokens": 2,
         "usd": 0.0,
-        "unpriced_calls": 1,
+        "unpriced_calls": 0,
+        "cost": "$0.00",
     }
 
 

@@ -10,7 +10,7 @@ from contextlib import aclosing
 import msgspec
 import pytest
 
-from loopwright.gateway import Gateway
+from loopwright.gateway import Catalogue, Gateway
 from loopwright.model.exchange import (
     Answered,
     AttemptFailed,
@@ -93,7 +93,8 @@ def test_a_denied_price_is_not_asked() -> None:
     async def work() -> None:
         with WireServer(Script(otherwise=Turn(text="paid"))) as wires:
             env = {"LOOPWRIGHT_MODEL_BASE_URL": f"{wires.url}/v1"}
-            async with Gateway(env=env, clock=FakeClock()) as gateway:
+            elsewhere = Catalogue()  # to it, no model runs on this machine
+            async with Gateway(env=env, clock=FakeClock(), catalogue=elsewhere) as gateway:
                 both = ModelRequest(
                     models=("local/unlisted", "openai/gpt-4o"),
                     messages=HELLO,

@@ -251,9 +251,9 @@ def test_a_sum_over_the_session_is_not_counted_twice(fake: FakeCli) -> None:
     fake.says([*e.CODEX_BEGINS, e.codex_item("agent_message", text="x"), e.codex_usage(3000, 60)])
     used = Usage(2000, 40)
     goes_on = ask(fake, "codex", session=e.THREAD, session_used=used)
-    assert goes_on.usage == Usage(1000, 20)
+    assert goes_on.usage == Usage(1000, 20, unpriced=1)
     another = ask(fake, "codex", session="other", session_used=used)
-    assert another.usage == Usage(3000, 60)
+    assert another.usage == Usage(3000, 60, unpriced=1)
 
 
 # -- results ---------------------------------------------------------------------------------------

@@ -109,7 +109,7 @@ def test_a_wrong_usage_is_a_warning(field: str, number: str) -> None:
     said = spoken(
         '{"type":"usage","input_tokens":3}', f'{{"type":"usage","{field}":{number}}}', "hello"
     )
-    assert said.usage == Usage(input_tokens=3)
+    assert said.usage == Usage(input_tokens=3, unpriced=1)
     assert said.output == "hello\n"
     assert len(said.warnings) == 1
     assert "not counted" in said.warnings[0]

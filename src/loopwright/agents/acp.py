@@ -223,7 +223,7 @@ class Conversation:
     def _end(self, result: JsonValue) -> None:
         read, written = (whole(result, "usage", n) for n in ("inputTokens", "outputTokens"))
         if read is not None or written is not None or self.cost is not None:
-            self.heard.usage = Usage(input_tokens=read or 0, output_tokens=written or 0)
+            self.heard.usage = Usage(input_tokens=read or 0, output_tokens=written or 0, unpriced=1)
         self.phase = "over"
         stop = text(result, "stopReason")
         if stop in _STOPS:
@@ -350,6 +350,4 @@ def unfit(agent: Agent) -> str | None:
         return f"acp knows no permission {agent.permission!r}; it has {known}"
     if agent.tools is not None or agent.deny_tools:
         return "an acp agent cannot be confined to named tools; use `permission:` and its gates"
-    if agent.max_usd is not None:
-        return "an acp agent cannot be held to a sum of money; limit tokens or time instead"
     return None

@@ -12,7 +12,7 @@ from loopwright.app.rights import DENIED
 from loopwright.app.schemas import schema_problem
 from loopwright.app.toolroom import open_workshop
 from loopwright.errors import LoopwrightError
-from loopwright.gateway import Gateway
+from loopwright.gateway import Catalogue, Gateway
 from loopwright.gateway.turns import Turns
 from loopwright.model.messages import CallPart
 from loopwright.model.plan import Agent, encode_agent
@@ -68,17 +68,18 @@ class Chats:
     results: Path  # where long results of tools are kept
     servers: Mapping[str, Server] = field(default_factory=dict)
     desks: Desks | None = None
+    catalogue: Catalogue | None = None
     _gateway: Gateway = field(init=False)
     workshop: Workshop = field(init=False)
     _boxes: dict[tuple[str, str, bytes], Tools] = field(init=False)
 
     def __post_init__(self) -> None:
-        self._gateway = Gateway(env=self.environment, clock=self.clock)
+        self._gateway = Gateway(env=self.environment, clock=self.clock, catalogue=self.catalogue)
         self.workshop = open_workshop(self.environment, self.token)
         self._boxes = {}
 
     def performer(self, bus: Bus) -> Turns:
-        return Turns(self._gateway, self._tools_of, bus, schema_problem)
+        return Turns(self._gateway, self._tools_of, bus, schema_problem, self.catalogue)
 
     def _tools_of(self, job: Job) -> Tools:
         """The tools of an agent in a run; they stay the same from turn to turn."""

@@ -117,7 +117,9 @@ def path_of(environment: Mapping[str, str]) -> str:
 
 def limits_of(settings: Settings) -> str:
     """What tells two budgets, and two sets of servers of tools, apart."""
-    return _hashed(msgspec.json.encode([asdict(settings.budget), settings.mcp], order="sorted"))
+    prices = {name: asdict(price) for name, price in settings.prices.items()}
+    limits = [asdict(settings.budget), settings.mcp, *([prices] if prices else [])]
+    return _hashed(msgspec.json.encode(limits, order="sorted"))
 
 
 def _hashed(data: bytes) -> str:

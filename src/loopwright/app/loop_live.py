@@ -8,6 +8,7 @@ from loopwright.app.registry import loop_row
 from loopwright.app.service import Service
 from loopwright.app.views.loops import Seen, loop_status, seen
 from loopwright.app.views.role_cycles import Cycle, Stage, cycles_of, stages_of
+from loopwright.app.views.usage import usage_item
 from loopwright.app.views.wire import fact_on_wire
 from loopwright.app.views.words import goal as goal_of
 from loopwright.kernel.facts import AnyFact, EffectDone, EffectFailed, Usage
@@ -32,13 +33,13 @@ class Spending:
     def take(self, path: str, used: Usage) -> None:
         parts = path.split(".")
         if not self.known:
-            self.other = _sum(self.other, used)
+            self.other = self.other + used
             return
         if not _in_stage(parts, self.known):
-            self.judging = _sum(self.judging, used)
+            self.judging = self.judging + used
             return
         key = int(parts[1]) + 1, parts[2].partition("~")[0]
-        self.stages[key] = _sum(self.stages.get(key, Usage()), used)
+        self.stages[key] = self.stages.get(key, Usage()) + used
 
 
 def _in_stage(parts: Sequence[str], known: frozenset[str]) -> bool:
@@ -139,24 +140,12 @@ def _is_inside(fact: AnyFact, place: str) -> bool:
 def _figures(used: Iterable[Usage]) -> dict[str, JsonValue]:
     total = Usage()
     for one in used:
-        total = _sum(total, one)
+        total = total + one
     return {
         "tokens": _tokens(total),
-        "input_tokens": total.input_tokens,
-        "output_tokens": total.output_tokens,
-        "usd": total.usd,
-        "unpriced_calls": total.unpriced,
+        **usage_item(total),
     }
 
 
 def _tokens(used: Usage) -> int:
     return used.input_tokens + used.output_tokens
-
-
-def _sum(one: Usage, other: Usage) -> Usage:
-    return Usage(
-        input_tokens=one.input_tokens + other.input_tokens,
-        output_tokens=one.output_tokens + other.output_tokens,
-        usd=round(one.usd + other.usd, 9),
-        unpriced=one.unpriced + other.unpriced,
-    )

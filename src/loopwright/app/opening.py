@@ -4,7 +4,9 @@ import os
 import re
 import secrets
 
+from loopwright.app.cost_limits import CostRules
 from loopwright.app.places import refuse_remote, unusable
+from loopwright.app.prices import PriceBook
 from loopwright.app.service import Service
 from loopwright.app.settings import Settings
 from loopwright.ports import Owner
@@ -42,10 +44,12 @@ def open_log(settings: Settings) -> SqliteLog:
 
 def open_reader(settings: Settings) -> Service:
     """A service that looks and does not drive."""
-    return Service(
+    service = Service(
         open_log(settings),
         SystemClock(),
         None,
         settings.artifacts,
         four_eyes=settings.four_eyes == "on",
     )
+    service.costs = CostRules(book=PriceBook(settings.prices), purse=settings.budget)
+    return service

@@ -36,6 +36,7 @@ from loopwright.syntax.words import clip
 
 COMMAND_LINE = "(command line)"
 MAX_NAME = 200
+MAX_LABEL = 100
 NAME_CHARS = 40
 _WHOLE = re.compile(r"[-+]?[0-9]{1,18}")
 _BUDGET_HINT = "write --budget usd=5,tokens=2M,time=2h"
@@ -60,6 +61,8 @@ class Wish:
     home: Path | None = None  # the data directory, where a person keeps roles and definitions
     env: Sequence[str] = ()  # NAME or NAME=VALUE, for every agent and command
     max: int | None = None  # passes of its only loop, instead of what the definition says
+    allow_unknown_cost: bool = False
+    labels: Sequence[str] = ()
     unbound: bool = False  # nobody is called, so nothing needs to stand behind the agents
 
 
@@ -163,7 +166,18 @@ def _prepare(definition: Definition, wish: Wish, *, base: Path) -> Start:
         by=current_user(),
         key=definition.key,
         variables=variables,
+        allow_unknown_cost=wish.allow_unknown_cost,
+        labels=run_labels(wish.labels),
     )
+
+
+def run_labels(given: Sequence[str]) -> tuple[str, ...]:
+    """The labels of a run, each once."""
+    for one in given:
+        if not one.strip() or len(one) > MAX_LABEL or not one.isprintable():
+            hint = f"a label has 1 to {MAX_LABEL} printable characters"
+            raise LoopwrightError(f"--label cannot be {one!r}", code="bad-label", hint=hint)
+    return tuple(dict.fromkeys(one.strip() for one in given))
 
 
 def _bound(plan: Plan, wish: Wish, base: Path) -> Plan:

@@ -6,15 +6,15 @@ looked into stops nobody.
 """
 
 from collections.abc import Awaitable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias
 
+from loopwright.app.metering import meter_old_runs
 from loopwright.kernel.calls import CALLED
-from loopwright.kernel.facts import EffectDone, EffectFailed, Failure, RunForked
+from loopwright.kernel.facts import Failure
 from loopwright.kernel.reasons import HOME_BUDGET
 from loopwright.ports import Answer, Clock, EventLog, Failed, Job, Performer
-
-DAY_MS = 24 * 60 * 60 * 1_000
+from loopwright.runtime.headline import DAY_MS
 
 Window: TypeAlias = Literal["day", "total"]
 _WORDS: dict[Window, str] = {"day": "today", "total": "in all"}
@@ -37,6 +37,11 @@ class Purse:
         return any(one is not None for one in caps)
 
     @property
+    def limits_usd(self) -> bool:
+        """Whether USD are limited for all runs together."""
+        return self.hard_stop and (self.usd_per_day is not None or self.usd_total is not None)
+
+    @property
     def is_open(self) -> bool:
         """Whether nothing is limited."""
         return not (self.hard_stop and self.has_limits)
@@ -47,48 +52,26 @@ class Used(NamedTuple):
 
     usd: float = 0.0
     tokens: int = 0
-
-
-@dataclass(slots=True)
-class _Known:
-    """What is known of one run: how far its log was read, and what it used by day."""
-
-    seen: int = 0
-    days: dict[int, Used] = field(default_factory=dict)
+    unpriced: int = 0  # calls whose cost is unknown
 
 
 class Ledger:
-    """What the runs of a log have used. Only what is new is read each time."""
+    """What the runs of a log have used, from the table that is written with their events."""
 
     def __init__(self, log: EventLog) -> None:
         self._log = log
-        self._known: dict[str, _Known] = {}
+        self._is_metered = False
 
     def used(self, since_day: int) -> Used:
         """Everything from a day on."""
-        usd, tokens = 0.0, 0
-        for row in self._log.rows():
-            known = self._known.setdefault(row.run, _Known())
-            if row.version > known.seen:
-                self._read(row.run, known)
-            for day, used in known.days.items():
-                if day >= since_day:
-                    usd, tokens = usd + used.usd, tokens + used.tokens
-        return Used(round(usd, 9), tokens)
-
-    def _read(self, run: str, known: _Known) -> None:
-        for numbered in self._log.read(run, known.seen):
-            known.seen = numbered.seq
-            fact = numbered.fact
-            if isinstance(fact, RunForked):
-                known.days.clear()  # what stands before is counted in the other run
-            if isinstance(fact, EffectDone | EffectFailed) and fact.usage is not None:
-                day, usage = fact.at // DAY_MS, fact.usage
-                before = known.days.get(day, Used())
-                known.days[day] = Used(
-                    before.usd + usage.usd,
-                    before.tokens + usage.input_tokens + usage.output_tokens,
-                )
+        if not self._is_metered:
+            meter_old_runs(self._log)
+            self._is_metered = True
+        usd, tokens, unpriced = 0.0, 0, 0
+        for row in self._log.usage(since_day):
+            usd, tokens = usd + row.usage.usd, tokens + row.usage.tokens
+            unpriced += row.usage.unpriced
+        return Used(round(usd, 9), tokens, unpriced)
 
 
 class Guarded:
@@ -105,6 +88,8 @@ class Guarded:
             spent = self._spent()
             if spent is not None:
                 return Failed(error=Failure(type=HOME_BUDGET, detail=spent))
+            if self._purse.limits_usd:
+                job.budgeted = True
         return self._performer.perform(job)
 
     def _spent(self) -> str | None:

@@ -10,6 +10,7 @@ import msgspec
 
 from loopwright.app.auditing import audit_rows
 from loopwright.app.binding import bind_agents
+from loopwright.app.cost_limits import CostRules
 from loopwright.app.keeping import taken
 from loopwright.app.nesting import check_wall
 from loopwright.app.preflight import preflight_agents
@@ -33,6 +34,7 @@ from loopwright.kernel.frames import RepeatBody
 from loopwright.kernel.limits import used_up
 from loopwright.kernel.resumption import loops_that_failed_at_cap, unfinished_places
 from loopwright.kernel.state import State
+from loopwright.model.plan import Plan
 from loopwright.model.policy import Limits
 from loopwright.ports import Append, RunRow
 
@@ -51,6 +53,7 @@ class Changes:
     restart: bool = False
     stage: Literal["retry", "skip"] | None = None
     note: str = ""
+    allow_unknown_cost: bool = False
 
     def __bool__(self) -> bool:
         return self != NO_CHANGES
@@ -75,7 +78,9 @@ async def reopen(service: Service, run: str, *, by: str = "", changes: Changes =
             service.driver.take(run)
         state = service.state(run)
         _check_work(state, changes)
-        facts = _facts(state, at=service.clock.now_ms(), by=by, changes=changes)
+        facts = _facts(
+            state, at=service.clock.now_ms(), by=by, changes=changes, costs=service.costs
+        )
         words = _words(state, facts[0])
         headline = replace(
             row.headline,
@@ -220,21 +225,45 @@ def _limits(state: State, changes: Changes) -> Limits | None:
     return tightened(state.plan.limits, text) if text else None
 
 
-def _facts(state: State, *, at: int, by: str, changes: Changes) -> list[AnyFact]:
+def _facts(
+    state: State, *, at: int, by: str, changes: Changes, costs: CostRules | None
+) -> list[AnyFact]:
     limits = _limits(state, changes)
     mode: Literal["", "continue", "restart"] = "restart" if changes.restart else "continue"
     timed = changes.time or "time" in (changes.budget or "")
+    agents = changed_agents(state, changes.agents, at=at, by=by)
+    uncovered = _uncovered(costs, state.plan, limits, agents, allow=changes.allow_unknown_cost)
     opened = RunReopened(
         at=at,
         by=by,
         mode="" if changes.stage is not None else mode,
         limits=limits,
+        uncovered=uncovered,
         passes=changes.passes,
         stage=changes.stage,
         note=changes.note,
         time_ms=limits.wall_ms if limits is not None and timed else None,
     )
-    return [opened, *changed_agents(state, changes.agents, at=at, by=by)]
+    return [opened, *agents]
+
+
+def _uncovered(
+    costs: CostRules | None,
+    plan: Plan,
+    limits: Limits | None,
+    agents: Sequence[AnyFact],
+    *,
+    allow: bool,
+) -> tuple[str, ...] | None:
+    """Agents that limits in USD do not cover from now on; refused unless that is allowed."""
+    if costs is None:
+        return None
+    changed = {one.agent: one.becomes for one in agents if isinstance(one, AgentChanged)}
+    becomes = msgspec.structs.replace(
+        plan, limits=limits or plan.limits, agents={**plan.agents, **changed}
+    )
+    found = costs.covered(becomes, allow=allow).uncovered
+    return None if found == plan.uncovered else found
 
 
 def changed_agents(state: State, given: Sequence[str], *, at: int, by: str) -> list[AnyFact]:

@@ -11,6 +11,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from loopwright.app.auditing import audit_rows, forgotten
+from loopwright.app.cost_limits import CostRules
 from loopwright.app.deciding import (
     AS_ASKED,
     CallAnswer,
@@ -79,6 +80,8 @@ class Start:
     run: str = ""  # its id, where whoever starts it has chosen one; it must be new
     owner: Owner | None = None  # who has it until another process drives it
     variables: Mapping[str, str] = field(default_factory=dict, repr=False)  # never in the log
+    allow_unknown_cost: bool = False  # limits in USD need not cover agents of unknown cost
+    labels: tuple[str, ...] = ()
     beside: Beside = alone  # what is kept beside it, written with its first fact
 
 
@@ -95,6 +98,7 @@ class Service:
         via: str = "cli",
         four_eyes: bool = False,
     ) -> None:
+        self.costs: CostRules | None = None  # whether limits in USD can be enforced
         self.four_eyes = four_eyes  # who started a run approves nothing in it
         self.via = via  # the door by which people come here
         self.artifacts = artifacts  # where runs that want one have a folder for what they make
@@ -114,6 +118,8 @@ class Service:
         now = self.clock.now_ms()
         run = start.run or f"run_{sortable_id(now)}"
         limited = msgspec.structs.replace(start.plan, limits=nest.limits)
+        if self.costs is not None:
+            limited = self.costs.covered(limited, allow=start.allow_unknown_cost)
         bound = with_artifacts(limited, self.artifacts, run)
         plan = encode_plan(bound)
         message, blobs = stored_text(start.message)
@@ -135,6 +141,7 @@ class Service:
             project=start.project,
             parent=nest.parent,
             depth=nest.depth,
+            labels=start.labels,
         )
         headline = Headline(
             name=start.plan.name,
@@ -145,6 +152,8 @@ class Service:
             updated_at=now,
             key=key,
             session=start.session,
+            labels=start.labels,
+            surface=start.plan.settings.get("surface", ""),
         )
         driver = self.driver if start.drive else None
         append = Append(

@@ -18,11 +18,14 @@ from loopwright.app.notify_settings import NOTIFY, Notifier, read_notifiers
 from loopwright.app.purse import Purse
 from loopwright.app.server_settings import MCP, BadServers, read_servers
 from loopwright.errors import LoopwrightError
+from loopwright.model.prices import Price
 from loopwright.model.record import JsonValue
 
 PREFIX = "LOOPWRIGHT_"
 PROJECT_FILE = "loopwright.toml"
 BUDGET = "budget"
+PRICES = "prices"
+PRICE_KEYS = ("input", "output", "cache_read", "call")
 PURSE_KEYS = ("usd_per_day", "tokens_per_day", "usd_total", "tokens_total", "hard_stop")
 
 
@@ -91,6 +94,7 @@ class Settings:
     mcp: Mapping[str, Mapping[str, JsonValue]] = field(default_factory=dict)  # servers by name
     budget: Purse = field(default_factory=Purse)  # of all runs of the home together
     notify: Mapping[str, Notifier] = field(default_factory=dict)  # whom a server tells
+    prices: Mapping[str, Price] = field(default_factory=dict)  # by model or agent
 
     @property
     def results(self) -> Path:
@@ -156,6 +160,7 @@ def load_settings(*, data_dir: str | None = None, place: Place | None = None) ->
     servers: dict[str, Mapping[str, JsonValue]] = {}
     notifiers: dict[str, Notifier] = {}
     purse: Purse | None = None
+    prices: dict[str, Price] = {}
     if data_dir is not None:
         found["home"] = Found(_checked("home", data_dir, "--data-dir"), "--data-dir", place.cwd)
     for name, value in _from_env(place):
@@ -167,10 +172,17 @@ def load_settings(*, data_dir: str | None = None, place: Place | None = None) ->
         servers = {**values.servers, **servers}
         notifiers = {**values.notifiers, **notifiers}
         purse = purse or values.purse
+        prices = {**values.prices, **prices}
     origins = {name: found[name].origin if name in found else "default" for name in NAMES}
     warnings = tuple(_unknown_variables(place.env))
     return Resolved(
-        settings=replace(_settings(found), mcp=servers, budget=purse or Purse(), notify=notifiers),
+        settings=replace(
+            _settings(found),
+            mcp=servers,
+            budget=purse or Purse(),
+            notify=notifiers,
+            prices=prices,
+        ),
         origins=origins,
         warnings=warnings,
         files=tuple(files),
@@ -232,6 +244,7 @@ class _Values:
     servers: Mapping[str, Mapping[str, JsonValue]]
     purse: Purse | None = None
     notifiers: Mapping[str, Notifier] = field(default_factory=dict)
+    prices: Mapping[str, Price] = field(default_factory=dict)
 
 
 def _from_files(place: Place) -> Iterator[tuple[Path, _Values]]:
@@ -283,7 +296,11 @@ def _values(table: Mapping[str, object], file: Path, origin: str) -> _Values:
     servers: dict[str, Mapping[str, JsonValue]] = {}
     purse: Purse | None = None
     notifiers: dict[str, Notifier] = {}
+    prices: dict[str, Price] = {}
     for key, value in table.items():
+        if key == PRICES:
+            prices = read_prices(value, origin)
+            continue
         if key == MCP:
             servers = _servers(value, origin)
             continue
@@ -294,13 +311,13 @@ def _values(table: Mapping[str, object], file: Path, origin: str) -> _Values:
             notifiers = _notifiers(value, origin)
             continue
         if key not in NAMES:
-            known = ", ".join([*NAMES, MCP, BUDGET, NOTIFY])
+            known = ", ".join([*NAMES, MCP, BUDGET, NOTIFY, PRICES])
             hint = _near(key, NAMES).removeprefix(": ") or f"settings are {known}"
             raise _refused(f"{origin}: unknown setting {key!r}", hint)
         if not isinstance(value, str):
             raise _refused(f"{origin}: {key} must be text, not {value!r}", f'write {key} = "…"')
         values[key] = Found(_checked(key, value, f"{origin}: {key}"), origin, file.parent)
-    return _Values(values, servers, purse, notifiers)
+    return _Values(values, servers, purse, notifiers, prices)
 
 
 def _servers(value: object, origin: str) -> dict[str, Mapping[str, JsonValue]]:
@@ -336,6 +353,27 @@ def _purse(value: object, origin: str) -> Purse:
         if not fits:
             raise _refused(f"{origin}: {BUDGET}.{key} is {amount!r}", f"it must be {wanted}")
     return Purse(**value)
+
+
+def read_prices(value: object, origin: str) -> dict[str, Price]:
+    """Prices by model (`PROVIDER/NAME`) or by agent (`codex`, `command:./agent`)."""
+    keys = ", ".join(PRICE_KEYS)
+    example = f'write [{PRICES}."PROVIDER/NAME"] with {keys} (USD for a million tokens)'
+    if not isinstance(value, dict):
+        raise _refused(f"{origin}: {PRICES} is not a table", example)
+    found: dict[str, Price] = {}
+    for name, said in value.items():
+        if not isinstance(said, dict) or not said:
+            raise _refused(f"{origin}: {PRICES}.{name!r} is not a price", example)
+        for key, amount in said.items():
+            if key not in PRICE_KEYS:
+                raise _refused(f"{origin}: unknown {key!r} in {PRICES}.{name!r}", example)
+            number = isinstance(amount, int | float) and not isinstance(amount, bool)
+            if not number or not 0 <= amount < float("inf"):
+                hint = "it must be a number from 0 on"
+                raise _refused(f"{origin}: {PRICES}.{name!r}.{key} is {amount!r}", hint)
+        found[name] = Price(**said)
+    return found
 
 
 def _checked(name: Name, value: str, where: str) -> str:

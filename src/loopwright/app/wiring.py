@@ -7,10 +7,12 @@ from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass
 
 from loopwright.app.chatting import Chats
+from loopwright.app.cost_limits import CostRules
 from loopwright.app.desks import Desks
 from loopwright.app.granting import servers_of
 from loopwright.app.nesting import PARENT
 from loopwright.app.opening import open_log, open_reader, presence_of, this_owner
+from loopwright.app.prices import PriceBook
 from loopwright.app.purse import Guarded
 from loopwright.app.reaching import Line, Say, reach
 from loopwright.app.run_variables import RunVariables
@@ -80,6 +82,7 @@ async def local(
         sweep_leftovers(log)
         trackers = SqliteTrackers(log)
         desks = Desks(log=log, trackers=trackers, clock=clock, home=settings.home)
+        book = PriceBook(settings.prices)
         chats = Chats(
             environment=os.environ,
             clock=clock,
@@ -87,9 +90,12 @@ async def local(
             results=settings.results,
             servers=servers_of(settings.mcp),
             desks=desks,
+            catalogue=book.catalogue,
         )
         base = ChainMap({"LOOPWRIGHT_HOME": str(settings.home)}, os.environ)
-        performer = LocalPerformer(bus, schema_problem, base, models=chats.performer)
+        performer = LocalPerformer(
+            bus, schema_problem, base, models=chats.performer, price=book.price
+        )
         purse = settings.budget
         paid = performer if purse.is_open else Guarded(performer, purse, log, clock)
         if line is None:
@@ -120,6 +126,7 @@ async def local(
                 via=via,
                 four_eyes=settings.four_eyes == "on",
             )
+            service.costs = CostRules(book=book, purse=settings.budget)
             with traced(service, driver, os.environ):
                 yield Local(
                     service=service,

@@ -217,7 +217,8 @@ def _wanted(options: dict[str, object]) -> "dict[str, JsonValue]":
     given: dict[str, object] = {
         **{name: options[name] for name in plain},
         **{name: list(names_in(_texts(options[name]))) for name in tools},
-        **{name: options[name] for name in ("sandbox", "promoted")},
+        **{name: options[name] for name in ("sandbox", "promoted", "allow_unknown_cost")},
+        "labels": list(_texts(options["labels"])),
         "inputs": input_values(_texts(options["inputs"])),
         **agents_afar(_texts(options["agents"])),
     }

@@ -1,5 +1,7 @@
 """Amounts, times and states as they stand in a table or a line."""
 
+from loopwright.app.views.usage import cost_text
+from loopwright.app.views.usage import money as money
 from loopwright.cli.door import Tone
 from loopwright.cli.texts import padded, width
 from loopwright.model.record import JsonValue
@@ -51,19 +53,9 @@ def fine_duration(ms: int) -> str:
     return f"{ms // 100 / 10:.1f}s" if 0 < ms < 10_000 else duration(ms)
 
 
-def money(usd: float) -> str:
-    """USD with as many digits as the amount deserves."""
-    return f"${usd:.2f}" if usd >= 0.1 or usd == 0 else f"${usd:.4f}"
-
-
-def bill(usage: dict[str, JsonValue], *, short: bool = False) -> str:
-    """What was spent. Calls whose price nobody knows are told: they were not free of charge."""
-    spent, unknown = money(float(str(usage["usd"]))), int(str(usage["unpriced_calls"]))
-    if not unknown:
-        return spent
-    if short:
-        return f"{spent}+?"
-    return f"{spent} and {unknown} call{'s' if unknown > 1 else ''} of unknown price"
+def bill(usage: dict[str, JsonValue]) -> str:
+    """What was spent."""
+    return cost_text(float(str(usage["usd"] or 0)), int(str(usage["unpriced_calls"])))
 
 
 def tokens(count: int) -> str:

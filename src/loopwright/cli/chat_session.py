@@ -17,10 +17,11 @@ from loopwright.app.conversing import (
 from loopwright.app.dialects import read_definition
 from loopwright.app.service import Start, current_user
 from loopwright.app.views.final_line import final_line
+from loopwright.app.views.usage import cost_text
 from loopwright.app.views.words import answering
 from loopwright.app.wiring import Local
 from loopwright.cli.asking import ask
-from loopwright.cli.cells import money, tokens
+from loopwright.cli.cells import tokens
 from loopwright.cli.door import Door, Tone
 from loopwright.cli.lines import Lines
 from loopwright.cli.outcomes import EXIT
@@ -161,8 +162,7 @@ class ChatSession:
             return
         usage = self._here.service.state(self._run).usage
         used = usage.input_tokens + usage.output_tokens
-        unknown = f", {usage.unpriced} calls of unknown price" if usage.unpriced else ""
-        self._door.put(f"{money(usage.usd)}, {tokens(used)} tokens{unknown}")
+        self._door.put(f"cost {cost_text(usage.usd, usage.unpriced)}, {tokens(used)} tokens")
 
     async def _end(self) -> None:
         gate = self._turn_gate()

@@ -28,6 +28,7 @@ class _Given(TypedDict):
     passes: int | None
     time: str | None
     restart: bool
+    allow_unknown_cost: bool
 
 
 @click.command(
@@ -121,6 +122,11 @@ def stop(ctx: click.Context, /, *, run: str) -> None:
     is_flag=True,
     help="For a run that has ended: begin with the first step and iteration 1.",
 )
+@click.option(
+    "--allow-unknown-cost",
+    is_flag=True,
+    help="Resume although a limit in USD cannot be enforced for an agent whose cost is unknown.",
+)
 @click.pass_context
 def resume(
     ctx: click.Context,
@@ -180,6 +186,8 @@ def _resume_afar(door: Door, run: str, given: _Given, *, jsonl: bool) -> int:
         body["time"] = given["time"]
     if given["restart"]:
         body["restart"] = True
+    if given["allow_unknown_cost"]:
+        body["allow_unknown_cost"] = True
     return resume_afar(door, run, body, jsonl=jsonl)
 
 

@@ -3,7 +3,8 @@
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from loopwright.cli.cells import fine_duration, money, table, tokens
+from loopwright.app.views.usage import cost_text
+from loopwright.cli.cells import fine_duration, table, tokens
 from loopwright.cli.door import Tone
 from loopwright.cli.texts import one_line
 
@@ -80,7 +81,7 @@ def _part_rows(parts: "Sequence[Part]") -> list[list[str]]:
 
 
 def _cost(used: "Spent") -> str:
-    return money(used.usd) + ("+?" if used.unpriced_calls else "")
+    return cost_text(used.usd, used.unpriced_calls)
 
 
 def _bill(used: "Spent") -> str:

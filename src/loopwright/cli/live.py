@@ -15,6 +15,7 @@ from rich.text import Text
 from loopwright.app.views.progress import CheckSeen, Line, PassSeen, Progress
 from loopwright.app.views.signs import labelled
 from loopwright.app.views.summary import iterations
+from loopwright.app.views.usage import cost_text
 from loopwright.app.views.words import goal, most_passes, passes_text
 from loopwright.cli.cells import duration, money, tokens
 from loopwright.cli.door import Door
@@ -182,11 +183,10 @@ class Live:
         usage, limits = progress.state.usage, progress.state.plan.limits
         used = usage.input_tokens + usage.output_tokens
         parts = []
-        if usage.usd or limits.usd is not None:
+        if usage.usd or usage.unpriced or limits.usd is not None:
             of = f" of {money(limits.usd)}" if limits.usd is not None else ""
-            parts.append(f"{money(usage.usd)}{of}")
-        if usage.unpriced:
-            parts.append(f"{usage.unpriced} calls of unknown price")
+            words = "cost " if usage.unpriced and not usage.usd else ""
+            parts.append(f"{words}{cost_text(usage.usd, usage.unpriced)}{of}")
         if used or limits.tokens is not None:
             of = f" of {tokens(limits.tokens)}" if limits.tokens is not None else ""
             parts.append(f"{tokens(used)}{of} tokens")

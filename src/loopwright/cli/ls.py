@@ -101,7 +101,7 @@ def _row(item: "dict[str, JsonValue]", *, signs: bool) -> list[str]:
         status,
         str(item["run"]),
         f"{item['iterations']}{most}",
-        bill(usage, short=True),
+        bill(usage),
         duration(int((time.time() - started) * 1_000)),
         one_line(str(item["name"])),
     ]

@@ -144,6 +144,8 @@ class _Sheet:
             "workspace": str(detail["workspace"]),
             "dialect": str(detail["dialect"]),
             "spent": f"{bill(usage)}, {tokens(used)} tokens",
+            "unlimited": _uncovered(detail.get("uncovered")),
+            "labels": ", ".join(str(one) for one in _list(detail.get("labels") or [])),
             "forked": _origin(detail["forked"]),
             "started": str(detail["started_at"]),
             "ended": str(detail["finished_at"] or ""),
@@ -245,6 +247,12 @@ class _Sheet:
 
     def _line(self, text: str, tone: Tone = "plain") -> None:
         self._door.put(self._door.painted(cut(text, self._width), tone, sys.stdout))
+
+
+def _uncovered(agents: "JsonValue") -> str:
+    """The agents that limits in USD do not cover."""
+    names = ", ".join(str(one) for one in _list(agents or []))
+    return f"{names}: not covered by limits in USD (unknown cost)" if names else ""
 
 
 def _origin(forked: "JsonValue") -> str:

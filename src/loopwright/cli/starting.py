@@ -33,6 +33,8 @@ class _Given(TypedDict):
     parallel: int | None
     name: str | None
     env: tuple[str, ...]
+    allow_unknown_cost: bool
+    labels: tuple[str, ...]
 
 
 _OPTIONS = [
@@ -96,6 +98,18 @@ _OPTIONS = [
         "or NAME=VALUE. Values are never recorded. May be given more than once.",
     ),
     click.option("--name", metavar="NAME", help="What the run is called in lists."),
+    click.option(
+        "--label",
+        "labels",
+        multiple=True,
+        metavar="LABEL",
+        help="A label for `ls --label` and `spend --by label`. May be given more than once.",
+    ),
+    click.option(
+        "--allow-unknown-cost",
+        is_flag=True,
+        help="Start although a limit in USD cannot be enforced for an agent whose cost is unknown.",
+    ),
     click.option(
         "--exit-codes",
         type=click.Choice(["loopwright", "dialect"]),

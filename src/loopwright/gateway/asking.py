@@ -67,7 +67,7 @@ def request_of(job: Job, tools: tuple[ToolSpec, ...]) -> ModelRequest:
         limits=CallLimits(
             first_token_ms=idle, idle_ms=idle, total_ms=job.wall_ms or DEFAULT_WALL_MS
         ),
-        pricing=_pricing(agent.options, budgeted=job.budgeted),
+        pricing=pricing_of(agent.options, budgeted=job.budgeted and job.covered),
         key=f"{job.run}/{job.effect}",
     )
 
@@ -82,7 +82,7 @@ def _whole(value: JsonValue) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
 
 
-def _pricing(options: Mapping[str, JsonValue], *, budgeted: bool) -> Pricing:
+def pricing_of(options: Mapping[str, JsonValue], *, budgeted: bool) -> Pricing:
     """What is done about an unknown price. Where money is limited and nobody said otherwise, such
     a model is not asked: a limit that counts nothing is none.
     """
@@ -118,6 +118,8 @@ def usage_of(attempts: tuple[Attempt, ...]) -> Usage:
         output_tokens=min(max(whole.output_tokens, 0), MOST_TOKENS),
         usd=round(max(sum(one.usage.usd or 0.0 for one in attempts), 0.0), 9),
         unpriced=sum(one.usage.usd is None for one in attempts),
+        cache_read_tokens=min(max(whole.cache_read_tokens, 0), MOST_TOKENS),
+        cache_write_tokens=min(max(whole.cache_write_tokens, 0), MOST_TOKENS),
     )
 
 

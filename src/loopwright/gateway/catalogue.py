@@ -1,17 +1,23 @@
-"""Prices and context windows, from a list that comes with the installation and asks no network.
+"""Prices and context windows, from the settings and from a list that comes with the installation
+and asks no network.
 
-A model that the list does not have is a case for a policy. It is never free of charge.
+A model that neither has a price nor runs on the user's own machine is a case for a policy. It is
+never free of charge.
 """
 
+from collections.abc import Mapping
 from importlib import import_module
+from ipaddress import ip_address
 from typing import Protocol, cast
+from urllib.parse import urlsplit
 
 import msgspec
 
-from loopwright.gateway.specs import PROVIDERS
+from loopwright.gateway.specs import PROVIDERS, Endpoint, endpoint_of
 from loopwright.model.exchange import ModelUsage, Pricing
+from loopwright.model.prices import CostSource, Price, TokenCounts, cost_at, cost_of_call
 
-MILLION = 1_000_000
+_ONE = ModelUsage(input_tokens=1)
 
 
 class PriceList(Protocol):
@@ -21,9 +27,19 @@ class PriceList(Protocol):
 
     def cost(self, provider: str, model: str, usage: ModelUsage) -> float | None: ...
 
+    def cost_of_many(self, provider: str | None, model: str, usage: ModelUsage) -> float | None: ...
+
 
 class Catalogue:
-    """The port `ModelCatalogue`. The first question reads the list, 0.3 s of CPU."""
+    """The port `ModelCatalogue`. The first question reads the list, 0.3 s of CPU. `prices` are
+    those of the settings, by `PROVIDER/NAME`; `env` says where models are asked.
+    """
+
+    def __init__(
+        self, prices: Mapping[str, Price] | None = None, env: Mapping[str, str] | None = None
+    ) -> None:
+        self._configured = prices or {}
+        self._env = env or {}
 
     def window(self, model: str) -> int | None:
         """How many tokens the context of `PROVIDER/NAME` holds, None if nobody knows."""
@@ -38,23 +54,73 @@ class Catalogue:
         return self.priced(model, usage, pricing).usd
 
     def knows(self, model: str) -> bool:
-        """Whether the list has a price for a model."""
-        return self.priced(model, ModelUsage(input_tokens=1), Pricing()).usd is not None
+        """Whether a model has a price."""
+        return self.source(model, Pricing()) != "unknown"
+
+    def source(self, model: str, pricing: Pricing) -> CostSource:
+        """How the cost of a model is known."""
+        return self.priced(model, _ONE, pricing).price
 
     def priced(self, model: str, usage: ModelUsage, pricing: Pricing) -> ModelUsage:
-        """Usage with its price: the listed one, else what the policy says."""
+        """Usage with its price: the configured or listed one, else what the policy says."""
         if not usage.measured:
             return msgspec.structs.replace(usage, usd=None, price="unknown")
         provider, name = _in_list(model)
-        usd = _prices().cost(provider, name, usage) if provider else None
-        if usd is not None:
-            return msgspec.structs.replace(usage, usd=usd, price="listed")
-        if pricing.unknown == "assume":
-            spent = (
-                usage.input_tokens * pricing.input_usd + usage.output_tokens * pricing.output_usd
-            )
-            return msgspec.structs.replace(usage, usd=spent / MILLION, price="assumed")
-        return msgspec.structs.replace(usage, usd=None, price="unknown")
+        tokens = counts(usage)
+        usd, source = cost_of_call(
+            None,
+            tokens,
+            configured=self._configured.get(model),
+            local=self.is_local(model),
+            listed=lambda: _prices().cost(provider, name, usage) if provider else None,
+        )
+        if usd is None and pricing.unknown == "assume":
+            price = Price(input=pricing.input_usd, output=pricing.output_usd)
+            usd, source = cost_at(price, tokens), "assumed"
+        return msgspec.structs.replace(usage, usd=usd, price=source)
+
+    def cost_of_call(
+        self, provider: str | None, model: str, usage: ModelUsage, configured: Price | None
+    ) -> float | None:
+        """What a whole call of an agent costs that says which model it used; None if nobody knows.
+        The settings name such a model with its provider or without.
+        """
+        names = (f"{provider}/{model}", model)
+        found = (self._configured[name] for name in names if name in self._configured)
+        usd, _ = cost_of_call(
+            None,
+            counts(usage),
+            configured=next(found, configured),
+            listed=lambda: _prices().cost_of_many(provider, model, usage) if model else None,
+        )
+        return usd
+
+    def is_local(self, model: str) -> bool:
+        """Whether a model is asked on the user's own machine or in its private network."""
+        to = endpoint_of(model, self._env)
+        return isinstance(to, Endpoint) and is_private_host(urlsplit(to.url).hostname or "")
+
+
+def counts(usage: ModelUsage) -> TokenCounts:
+    """The tokens of a usage."""
+    return TokenCounts(
+        input=usage.input_tokens,
+        output=usage.output_tokens,
+        cache_read=usage.cache_read_tokens,
+        cache_write=usage.cache_write_tokens,
+    )
+
+
+def is_private_host(host: str) -> bool:
+    """Whether a host is this machine or one of its private network."""
+    try:
+        address = ip_address(host)
+    except ValueError:
+        name = host.lower()
+        return name in ("localhost", "host.docker.internal") or name.endswith(
+            (".localhost", ".local")
+        )
+    return address.is_loopback or address.is_private
 
 
 def _in_list(spec: str) -> tuple[str, str]:

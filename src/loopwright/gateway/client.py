@@ -79,7 +79,7 @@ class Gateway:
         self._clock = clock
         self._dice = dice
         self._speaker = speaker
-        self._catalogue = catalogue or Catalogue()
+        self._catalogue = catalogue or Catalogue(env=env)
         self._loading = asyncio.Lock()
 
     async def __aenter__(self) -> Self:

@@ -22,16 +22,20 @@ from loopwright.kernel.facts import Failure, Usage
 from loopwright.model.exchange import (
     Answered,
     AttemptFailed,
+    AttemptStarted,
     CallDelta,
     ModelEnd,
+    ModelEvent,
     ModelRequest,
     TextDelta,
+    ThoughtDelta,
     Unanswered,
 )
 from loopwright.model.messages import AssistantMessage, CallPart, ToolSpec, UserMessage
 from loopwright.model.record import JsonValue
 from loopwright.model.turns import Turn, WantedCall, encode_turn
 from loopwright.ports import (
+    UNLIMITED,
     ActivityEntry,
     Answer,
     Bus,
@@ -39,6 +43,7 @@ from loopwright.ports import (
     Done,
     Failed,
     Job,
+    ModelCatalogue,
     ModelClient,
     ToolEnd,
     Tools,
@@ -55,6 +60,8 @@ UNMEASURED = (
     "the service does not tell what it used, and a limit in money or tokens cannot be kept; leave "
     "the limit out, or ask another service"
 )
+LOOK_EVERY_CHARS = 2_000
+MOST_CHARS_PER_TOKEN = 8  # twice the usual number, so that no call is cut off too early
 CUT_OFF = "the answer was cut off here, so the call may not be whole; say it in smaller parts"
 NOT_HANDED_IN = f"the model gave no result: it has to call {SUBMIT}"
 
@@ -63,8 +70,14 @@ class Turns:
     """A performer of everything that agents do which are chat models."""
 
     def __init__(
-        self, client: ModelClient, tools_of: ToolsOf, bus: Bus, schema_problem: SchemaProblem
+        self,
+        client: ModelClient,
+        tools_of: ToolsOf,
+        bus: Bus,
+        schema_problem: SchemaProblem,
+        catalogue: ModelCatalogue | None = None,
     ) -> None:
+        self._catalogue = catalogue
         self._client = client
         self._tools_of = tools_of
         self._bus = bus
@@ -81,6 +94,9 @@ class Turns:
                     return await self._tool(job, call)
                 case _:
                     return await self._answer(job)
+        except _OverBudget as over:
+            failure = Failure(type="budget_limit", detail=over.words, outer=True)
+            return Failed(error=failure, output=over.text, usage=over.usage)
         except LoopwrightError as error:  # of what the agent is granted
             words = f"{error.message}; {error.hint}" if error.hint else error.message
             return Failed(error=Failure(type="not_found", detail=words))
@@ -167,8 +183,10 @@ class Turns:
         return self._schema_problem(schema, value)
 
     async def _ask(self, job: Job, request: ModelRequest) -> ModelEnd:
+        watch = _Watch(job, request, self._catalogue)
         async with aclosing(self._client.stream(request)) as events:
             async for event in events:
+                watch.take(event)
                 match event:
                     case TextDelta(text=text):
                         self._tell(job, "text", _clean(text))
@@ -239,6 +257,65 @@ def _entry(tool: str, arguments: JsonValue, end: ToolEnd, seconds: float) -> Act
     )
 
 
+class _OverBudget(Exception):
+    """A budget is exceeded while the model speaks."""
+
+    def __init__(self, words: str, usage: Usage, text: str) -> None:
+        super().__init__(words)
+        self.words, self.usage, self.text = words, usage, text
+
+
+class _Watch:
+    """Watches one exchange against the budgets around it. Services report usage at the end of an
+    attempt; until then the length of what the model has said is a lower bound.
+    """
+
+    def __init__(self, job: Job, request: ModelRequest, catalogue: ModelCatalogue | None) -> None:
+        self._job = job
+        self._pricing = request.pricing
+        self._catalogue = catalogue
+        self._model = ""
+        self._before = Usage()  # of attempts that have failed
+        self._text: list[str] = []
+        self._chars = 0
+        self._next_look = LOOK_EVERY_CHARS
+
+    def take(self, event: ModelEvent) -> None:
+        if self._job.meter is UNLIMITED:
+            return
+        match event:
+            case AttemptStarted(model=model):
+                self._model, self._chars, self._text = model, 0, []
+                self._next_look = LOOK_EVERY_CHARS
+            case AttemptFailed(attempt=attempt):
+                self._before = self._before + usage_of((attempt,))
+                self._look(self._before)
+            case TextDelta(text=text):
+                self._text.append(text)
+                self._say(len(text))
+            case ThoughtDelta(text=text) | CallDelta(args=text):
+                self._say(len(text))
+            case _:
+                pass
+
+    def _say(self, chars: int) -> None:
+        self._chars += chars
+        if self._chars >= self._next_look:
+            self._next_look = self._chars + LOOK_EVERY_CHARS
+            self._look(self._before + self._estimate(self._chars // MOST_CHARS_PER_TOKEN))
+
+    def _estimate(self, tokens: int) -> Usage:
+        usd: float | None = None
+        if self._catalogue is not None:
+            usd = self._catalogue.price(self._model, 0, tokens, self._pricing)
+        return Usage(output_tokens=tokens, usd=usd or 0.0, unpriced=int(usd is None))
+
+    def _look(self, usage: Usage) -> None:
+        words = self._job.meter.report(usage)
+        if words is not None:
+            raise _OverBudget(words, usage, "".join(self._text))
+
+
 async def _sent(job: Job, arguments: JsonValue) -> Answer:
     if job.talk is None:
         return Failed(error=Failure(type="tool", detail="there is nobody to write to"))
@@ -279,9 +356,4 @@ def _unanswered(end: Unanswered, spent: list[Usage] | None = None) -> Failed:
 
 
 def _sum(spent: list[Usage]) -> Usage:
-    return Usage(
-        input_tokens=sum(one.input_tokens for one in spent),
-        output_tokens=sum(one.output_tokens for one in spent),
-        usd=sum(one.usd for one in spent),
-        unpriced=sum(one.unpriced for one in spent),
-    )
+    return sum(spent, Usage())

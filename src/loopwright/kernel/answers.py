@@ -128,11 +128,11 @@ def _remember(pending: Pending, session: str, used: Usage) -> None:
     key, sessions = session_key(pending.owner, inside, pending.spec), inside.parent.sessions
     known = sessions.get(key)
     before = known.used if known is not None and known.id == session else NO_USAGE
-    sessions[key] = Session(id=session, used=_sum(before, used))
+    sessions[key] = Session(id=session, used=before + used)
 
 
 def _spend(state: State, owner: Owner, usage: Usage) -> None:
-    state.usage = _sum(state.usage, usage)
+    state.usage = state.usage + usage
     places = chain(owner)
     watched = [one for one in places if _has_left(state, one)] if state.has_budget else []
     for place in places:
@@ -154,15 +154,6 @@ def _wake_sleepers(state: State) -> None:
     """
     for effect in state.timers:
         state.touch(state.pending[effect].owner)
-
-
-def _sum(one: Usage, other: Usage) -> Usage:
-    return Usage(
-        input_tokens=one.input_tokens + other.input_tokens,
-        output_tokens=one.output_tokens + other.output_tokens,
-        usd=round(one.usd + other.usd, 9),
-        unpriced=one.unpriced + other.unpriced,
-    )
 
 
 def _route_answer(pending: Pending, fact: EffectDone | EffectFailed) -> None:

@@ -22,7 +22,7 @@ from loopwright.kernel.facts import (
 from loopwright.kernel.frames import CycleBody, PassOwner, RepeatBody, Result, ToolSaid
 from loopwright.kernel.gates import about_call
 from loopwright.kernel.histories import Cut, Strategy, cut, is_too_long
-from loopwright.kernel.limits import over_budget
+from loopwright.kernel.limits import ended_by_budget, over_budget
 from loopwright.kernel.messages import deliver
 from loopwright.kernel.reasons import HOME_BUDGET
 from loopwright.kernel.state import Senses, State, has_to_wait, is_full
@@ -52,6 +52,8 @@ def cycle_outcome(state: State, body: CycleBody) -> Result | None:
     if body.pending is not None or body.answer is not None:
         return None
     failure = body.failure
+    if failure is not None and failure.error.outer:
+        return ended_by_budget(failure)
     if failure is not None and not _is_tried_again(body, failure):
         if failure.error.type == "cancelled":
             return Result("cancelled", failure.error.detail)

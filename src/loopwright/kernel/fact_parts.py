@@ -13,6 +13,22 @@ class Usage(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     output_tokens: int = 0
     usd: float = 0.0
     unpriced: int = 0  # calls whose price nobody knows: what was spent is more than `usd` says
+    cache_read_tokens: int = 0  # part of the input tokens
+    cache_write_tokens: int = 0  # part of the input tokens
+
+    @property
+    def tokens(self) -> int:
+        return self.input_tokens + self.output_tokens
+
+    def __add__(self, other: "Usage") -> "Usage":
+        return Usage(
+            input_tokens=self.input_tokens + other.input_tokens,
+            output_tokens=self.output_tokens + other.output_tokens,
+            usd=round(self.usd + other.usd, 9),
+            unpriced=self.unpriced + other.unpriced,
+            cache_read_tokens=self.cache_read_tokens + other.cache_read_tokens,
+            cache_write_tokens=self.cache_write_tokens + other.cache_write_tokens,
+        )
 
 
 NO_USAGE = Usage()
@@ -74,6 +90,7 @@ class Failure(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     detail: str = ""
     retry_after_ms: int | None = None
     resets_at: int | None = None  # when a used-up allowance is renewed; milliseconds, epoch
+    outer: bool = False  # a limit around the call ended it, not a limit of the call itself
 
 
 class Fact(

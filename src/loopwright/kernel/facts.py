@@ -44,6 +44,7 @@ class RunStarted(Fact, frozen=True, kw_only=True, tag="run.started"):
     schema: int = 1
     session: str = ""  # of whoever started it; all runs of a session share its trackers
     project: str = ""  # the id of the project that it belongs to
+    labels: tuple[str, ...] = ()
     depth: int = 0  # of runs around it, each of which has started the next; `parent` is the nearest
 
 
@@ -98,6 +99,7 @@ class RunReopened(Fact, frozen=True, kw_only=True, tag="run.reopened"):
     stage: Literal["retry", "skip"] | None = None
     note: str = ""
     time_ms: int | None = None
+    uncovered: tuple[str, ...] | None = None  # agents that limits in USD do not cover from now on
 
 
 class RunEdited(Fact, frozen=True, kw_only=True, tag="run.edited"):

@@ -119,6 +119,7 @@ def apply(state: State, fact: AnyFact) -> None:
 
 def _run_started(state: State, fact: RunStarted) -> None:
     state.started = fact
+    state.labels = fact.labels
     root = state.root
     root.body = steps_body(state, root, _root_steps(state.plan))
     state.owners[""] = root

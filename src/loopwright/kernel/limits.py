@@ -1,8 +1,9 @@
 """Stop rules about what may be used: budget of every place around, stalled results, the cap."""
 
-from typing import assert_never
+from collections.abc import Mapping
+from typing import NamedTuple, assert_never
 
-from loopwright.kernel.facts import Failure
+from loopwright.kernel.facts import NO_USAGE, EffectFailed, Failure, Usage
 from loopwright.kernel.frames import Owner, PassOwner, RepeatBody, Result, Spent, StepsBody
 from loopwright.kernel.state import State, chain, limits_of
 from loopwright.model.plan import Plan
@@ -29,6 +30,76 @@ def used_up(limits: Limits, spent: Spent) -> str | None:
     if limits.tokens is not None and spent.tokens >= limits.tokens:
         return f"used {spent.tokens} of {limits.tokens} tokens"
     return None
+
+
+class Remaining(NamedTuple):
+    """What the limits around a call leave for it; None where no limit applies."""
+
+    usd: float | None = None
+    tokens: int | None = None
+
+
+def remaining(state: State, owner: Owner, live: Mapping[str, Usage]) -> Remaining:
+    """The smallest budget that is left at any place around an owner. `live` is what calls that
+    have not ended have used so far, by effect.
+    """
+    if not state.has_budget:
+        return Remaining()
+    usd: list[float] = []
+    tokens: list[int] = []
+    for place in chain(owner):
+        limits = limits_of(state, place)
+        if limits.usd is None and limits.tokens is None:
+            continue
+        under_way = _live_at(state, place, live)
+        if limits.usd is not None:
+            usd.append(max(0.0, round(limits.usd - place.spent.usd - under_way.usd, 9)))
+        if limits.tokens is not None:
+            tokens.append(max(0, limits.tokens - place.spent.tokens - under_way.tokens))
+    return Remaining(min(usd, default=None), min(tokens, default=None))
+
+
+def exceeded(state: State, owner: Owner, live: Mapping[str, Usage]) -> str | None:
+    """Which budget around an owner is exceeded when calls that have not ended are counted with
+    what they have used so far, in words, or None.
+    """
+    if not state.has_budget:
+        return None
+    for place in chain(owner):
+        limits = limits_of(state, place)
+        if limits.usd is None and limits.tokens is None:
+            continue
+        under_way = _live_at(state, place, live)
+        usd = round(place.spent.usd + under_way.usd, 9)
+        if limits.usd is not None and usd > limits.usd:
+            return f"spent {usd:.4f} of {limits.usd:g} USD"
+        tokens = place.spent.tokens + under_way.tokens
+        if limits.tokens is not None and tokens > limits.tokens:
+            return f"used {tokens} of {limits.tokens} tokens"
+    return None
+
+
+def _live_at(state: State, place: Owner | RepeatBody, live: Mapping[str, Usage]) -> Usage:
+    """What calls under way inside a place have used so far."""
+    total = NO_USAGE
+    for effect, usage in live.items():
+        pending = state.pending.get(effect)
+        if pending is not None and any(one is place for one in chain(pending.owner)):
+            total = total + usage
+    return total
+
+
+def has_usd_limit(state: State, owner: Owner) -> bool:
+    """Whether a limit in USD applies to an owner."""
+    if not state.has_budget:
+        return False
+    return any(limits_of(state, place).usd is not None for place in chain(owner))
+
+
+def ended_by_budget(failure: EffectFailed) -> Result:
+    """How a part of a run ended whose call was cut off by a budget around it."""
+    error = Failure("budget", failure.error.detail)
+    return Result("exhausted", "budget", output=failure.output or None, error=error)
 
 
 def stalled(body: RepeatBody) -> bool:

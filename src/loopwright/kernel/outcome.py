@@ -16,6 +16,7 @@ from loopwright.kernel.frames import Body, CycleBody, LeafBody, RepeatBody, Resu
 from loopwright.kernel.graph_outcome import steps_outcome
 from loopwright.kernel.limits import (
     cap,
+    ended_by_budget,
     is_cut_off,
     loop_over_budget,
     out_of_time,
@@ -83,6 +84,8 @@ def leaf_outcome(state: State, body: LeafBody) -> Result | None:
     if isinstance(body.action, AskPerson):
         return _gate_outcome(body) or _rework_outcome(state, body, body.action)
     if body.failure is not None:
+        if body.failure.error.outer:
+            return ended_by_budget(body.failure)
         if goes_on(body, body.failure.error):
             return _budget_outcome(state, body)
         if _ended_by_silence(body):
@@ -191,16 +194,15 @@ def repeat_outcome(state: State, body: RepeatBody, senses: Senses) -> Result | N
         return _ended(body, senses, "completed", last.reason)
     if last.status != "completed":
         return _ended(body, senses, last.status, last.reason, last.error)
+    spent = loop_over_budget(state, body)
     if body.action.broken_after and body.broken >= body.action.broken_after:
-        detail = _broken_words(body, senses)
-        return _ended(body, senses, "failed", "check_broken", Failure("check_broken", detail))
+        return _broken(body, senses, spent)
     if stalled(body):
         detail = f"{body.identical} passes in a row gave the same result"
         return _ended(body, senses, "exhausted", "stalled", Failure("stalled", detail))
     most = cap(body)
     if most is not None and body.finished >= most:
         return _at_cap(body, senses)
-    spent = loop_over_budget(state, body)
     if spent is not None:
         return _ended(body, senses, "exhausted", "budget", Failure("budget", spent))
     return None
@@ -221,6 +223,16 @@ def _call_ended(body: RepeatBody, call: CallAgent, senses: Senses) -> Result:
     if needed and not senses.read(body.last.output).strip():
         return _ended(body, senses, "failed", "error", NO_ANSWER)
     return _ended(body, senses, "completed", "done")
+
+
+def _broken(body: RepeatBody, senses: Senses, spent: str | None) -> Result:
+    """How a loop ended whose check could not be asked. A judge that was cut off by the budget, or
+    was not asked because of it, is not broken.
+    """
+    if spent is not None:
+        return _ended(body, senses, "exhausted", "budget", Failure("budget", spent))
+    detail = _broken_words(body, senses)
+    return _ended(body, senses, "failed", "check_broken", Failure("check_broken", detail))
 
 
 def _broken_words(body: RepeatBody, senses: Senses) -> str:

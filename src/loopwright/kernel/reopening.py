@@ -70,6 +70,8 @@ def run_reopened(state: State, fact: RunReopened) -> None:
     if fact.limits is not None:
         state.plan = msgspec.structs.replace(state.plan, limits=fact.limits)
         state.note_limits()
+    if fact.uncovered is not None:
+        state.plan = msgspec.structs.replace(state.plan, uncovered=fact.uncovered)
     _reset(state, fact)
     mail_reopened(state)
 

@@ -23,6 +23,8 @@ def is_retried(policy: Retry, failure: Failure) -> bool:
     """Whether a policy speaks of this failure. What was stopped from outside, what a person
     rejected and a defect of ours are not meant by "any".
     """
+    if failure.outer:
+        return False
     if policy.unless_says and _says(failure.detail, policy.unless_says):
         return False
     if failure.type in ("cancelled", "rejected", "internal", HOME_BUDGET):

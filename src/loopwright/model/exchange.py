@@ -9,6 +9,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from loopwright.model.messages import AnyMessage, AssistantMessage, ToolSpec
+from loopwright.model.prices import CostSource
 from loopwright.model.record import JsonValue, Record
 
 ModelFailureKind: TypeAlias = Literal[
@@ -30,7 +31,6 @@ ModelFailureKind: TypeAlias = Literal[
 ]
 Finish: TypeAlias = Literal["stop", "tool_calls", "length", "refused", "unknown"]
 PricePolicy: TypeAlias = Literal["allow", "deny", "assume"]
-PriceSource: TypeAlias = Literal["listed", "assumed", "unknown"]
 
 
 class Decoding(Record, frozen=True, kw_only=True):
@@ -97,7 +97,7 @@ class ModelUsage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     cache_read_tokens: int = 0
     cache_write_tokens: int = 0
     usd: float | None = None
-    price: PriceSource = "unknown"
+    price: CostSource = "unknown"
     measured: bool = True
 
 
@@ -188,7 +188,7 @@ def total_usage(attempts: tuple[Attempt, ...]) -> ModelUsage:
     used = [one.usage for one in attempts]
     known = [one.usd for one in used if one.usd is not None]
     sources = {one.price for one in used}
-    ranking: tuple[PriceSource, ...] = ("unknown", "assumed", "listed")
+    ranking: tuple[CostSource, ...] = ("unknown", "assumed", "configured", "listed", "local")
     return ModelUsage(
         input_tokens=sum(one.input_tokens for one in used),
         output_tokens=sum(one.output_tokens for one in used),

@@ -88,6 +88,7 @@ class Plan(Record, frozen=True, kw_only=True):
     output: GraphOutput = "last"
     missing: Literal["empty", "fail"] = "empty"  # what a text without one of its values is
     coordinator: Coordinator | None = None
+    uncovered: tuple[str, ...] = ()  # agents of unknown cost: limits in USD do not cover them
     settings: dict[str, str] = {}
     pass_env: tuple[str, ...] = ()  # names of variables that every agent and command is given
     exclusive: Literal["workspace"] | None = None  # of what an open run keeps others away

@@ -15,6 +15,7 @@ from loopwright.ports.activity import (
     IgnoredActivity,
 )
 from loopwright.ports.cards import NOTICE, NOTICE_HEAD, OF_A_RUN, PICTURE, AuditRow, Card, Cards
+from loopwright.ports.metering import UNLIMITED, Meter, UnlimitedMeter
 from loopwright.ports.runs import (
     NO_BLOBS,
     NO_VALUES,
@@ -46,6 +47,7 @@ from loopwright.ports.runs import (
     Told,
     ToolEnd,
     Tools,
+    UsageRow,
 )
 from loopwright.ports.workspaces import ChangeStatus, FileChange, Progress, Workspaces
 
@@ -58,6 +60,7 @@ __all__ = [
     "OF_A_RUN",
     "OPEN_STATUSES",
     "PICTURE",
+    "UNLIMITED",
     "ActivityEntry",
     "ActivityKind",
     "ActivitySink",
@@ -80,6 +83,7 @@ __all__ = [
     "Job",
     "Letter",
     "Liveness",
+    "Meter",
     "ModelCatalogue",
     "ModelClient",
     "Numbered",
@@ -95,5 +99,7 @@ __all__ = [
     "Told",
     "ToolEnd",
     "Tools",
+    "UnlimitedMeter",
+    "UsageRow",
     "Workspaces",
 ]

@@ -21,6 +21,7 @@ from loopwright.model.record import JsonValue
 from loopwright.model.turns import WantedCall
 from loopwright.ports.activity import IGNORED_ACTIVITY, ActivitySink
 from loopwright.ports.cards import AuditRow, Card
+from loopwright.ports.metering import UNLIMITED, Meter
 
 RunStatus: TypeAlias = Literal[
     "running", "paused", "waiting", "completed", "exhausted", "failed", "cancelled"
@@ -67,6 +68,19 @@ class Headline:
     wake_at: int | None = None
     key: str | None = None  # at most one open run has this key (one loop per assistant)
     session: str = ""  # whose trackers it shares; none: its own
+    labels: tuple[str, ...] = ()
+    surface: str = ""  # `chat` for a chat
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UsageRow:
+    """What the calls of one agent of a run used on one day (of UTC, counted from the epoch)."""
+
+    run: str
+    agent: str
+    day: int
+    calls: int = 0
+    usage: Usage = NO_USAGE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,6 +103,7 @@ class Append(msgspec.Struct, kw_only=True, gc=False):
     headline: Headline | None = None
     gates_opened: Sequence[OpenGate] = ()
     gates_closed: Sequence[str] = ()
+    usage: Sequence[UsageRow] = ()  # of the calls that these events end; added to what is stored
     token: str | None = None  # the driver's fence; None: a caller who does not drive
     owner: Owner | None = None  # with the first append of a run: who drives it from the start
     audit: Sequence[AuditRow] = ()
@@ -147,6 +162,17 @@ class EventLog(Protocol):
 
     def gates(self, run: str | None = None) -> list[OpenGate]:
         """Open gates, oldest first."""
+
+    def usage(self, since_day: int = 0) -> list[UsageRow]:
+        """What was used since a day, by run, agent and day, in the order of the runs."""
+
+    def unmetered(self) -> list[str]:
+        """Runs whose usage was recorded before it was added up; `replace_usage` does that."""
+
+    def replace_usage(self, run: str, headline: Headline, rows: Sequence[UsageRow]) -> None:
+        """Store the usage of a run as its events say, instead of what is stored, with the labels
+        and the surface of its headline.
+        """
 
     def claim(self, runs: Iterable[str], owner: Owner) -> dict[str, Owner | None]:
         """Take the named runs for this owner in one transaction. Answers, for each run, None when
@@ -278,6 +304,10 @@ class Job(msgspec.Struct, kw_only=True, gc=False):
     again: bool = False  # begun in an earlier life of the driver, and nobody knows how it ended
     budgeted: bool = False  # what it costs counts against a limit in USD
     counted: bool = False  # what it uses counts against some limit
+    remaining_usd: float | None = None  # what the budgets around the call leave for it
+    remaining_tokens: int | None = None
+    covered: bool = True  # False: a limit in USD does not apply to this agent; its cost is unknown
+    meter: Meter = UNLIMITED  # where the backend reports what the call has used so far
     activity: ActivitySink = IGNORED_ACTIVITY  # where the backend reports what its agent does
 
 

@@ -20,11 +20,12 @@ from loopwright.agents.clis.outcome import Exit, refusal
 from loopwright.agents.clis.statuses import status_in
 from loopwright.agents.clis.stream import Lines
 from loopwright.agents.clis.table import Cli
-from loopwright.kernel.facts import Failure
+from loopwright.kernel.facts import Failure, Usage
 from loopwright.model.plan import Agent
 from loopwright.ports import Answer, Ask, Bus, Done, Failed, Job, Question
 from loopwright.programs.activity_report import ActivityReport, monotonic_ms
 from loopwright.programs.coding import STATUS_BYTES, Stage, with_status
+from loopwright.programs.cost import UNKNOWN_COST, live_failure
 from loopwright.programs.environment import agent_environment
 from loopwright.programs.failures import failure_of
 from loopwright.programs.given import end_notes, handed_on, job_variables, seconds
@@ -59,8 +60,8 @@ class AcpAgents:
             talk = Conversation(
                 prompt=prompt, cwd=job.workspace, session=job.session, servers=tuple(servers)
             )
-            end = await self._run(job, agent, spec, talk, server)
-        return self._judged(job, agent, talk, end)
+            end, over = await self._run(job, agent, spec, talk, server)
+        return self._judged(job, agent, talk, end, over)
 
     async def _run(
         self,
@@ -69,12 +70,12 @@ class AcpAgents:
         spec: Spec,
         talk: Conversation,
         server: StageServer | None,
-    ) -> ProgramEnd:
+    ) -> tuple[ProgramEnd, Failure | None]:
         report = ActivityReport(self._bus, job, agent, "acp")
         call = _Call(job, agent, talk, report, self.ask)
         extra = {**handed_on(self._base, agent), **agent.env}
         try:
-            return await run_held(
+            end = await run_held(
                 Program(
                     argv=spec.argv,
                     cwd=job.workspace,
@@ -91,14 +92,24 @@ class AcpAgents:
             )
         finally:
             call.close()
+        return end, call.over_budget
 
-    def _judged(self, job: Job, agent: Agent, talk: Conversation, end: ProgramEnd) -> Answer:
+    def _judged(
+        self,
+        job: Job,
+        agent: Agent,
+        talk: Conversation,
+        end: ProgramEnd,
+        over: Failure | None,
+    ) -> Answer:
         heard = talk.heard
-        usage = heard.usage
+        usage = heard.usage or (Usage() if talk.cost is not None else None)
         if usage is not None and talk.cost is not None:
             before = 0.0 if talk.began_anew or job.session is None else job.session_used.usd
-            usage = replace(usage, usd=max(0.0, round(talk.cost - before, 9)))
-        failure = _failure(talk, end)
+            usage = replace(usage, usd=max(0.0, round(talk.cost - before, 9)), unpriced=0)
+        if usage is None and (heard.tools or heard.parts):
+            usage = UNKNOWN_COST
+        failure = over or _failure(talk, end)
         if failure is not None:
             return Failed(
                 error=failure,
@@ -143,6 +154,7 @@ class _Call:
         self._lines = Lines()
         self._errors = Lines(STATUS_BYTES)
         self._running: Running | None = None
+        self.over_budget: Failure | None = None
         self._asked: Counter[tuple[str, str]] = Counter()
         self._questions: set[asyncio.Task[None]] = set()
 
@@ -157,11 +169,23 @@ class _Call:
         for line in lines:
             self._make(self._talk.take(line, monotonic_ms()))
         self._report.record(self._talk.heard)
-        if not self._talk.heard.progress and self._running is not None:
+        if self._running is None:
+            return
+        if not self._talk.heard.progress:
             self._running.no_progress()
-        if self._talk.phase == "over" and self._running is not None:
+        if self._talk.phase == "over":
             self._running.end_input()
             self._running.finish(GOODBYE_S)
+        elif self.over_budget is None and self._talk.cost is not None:
+            self.over_budget = live_failure(self._job, self._agent, self._live(self._talk.cost))
+            if self.over_budget is not None:
+                self._running.finish(0.0)
+
+    def _live(self, cost: float) -> Usage:
+        """The cost of the call so far; the agent reports that of the session."""
+        job = self._job
+        before = 0.0 if self._talk.began_anew or job.session is None else job.session_used.usd
+        return Usage(usd=max(0.0, round(cost - before, 9)))
 
     def take_stderr(self, chunk: bytes) -> None:
         """A line about a retry or a limit is a status; what else agents print there is not."""

@@ -35,6 +35,14 @@ from loopwright.programs.activity_report import (
     local_time,
     monotonic_ms,
 )
+from loopwright.programs.cost import (
+    UNKNOWN_COST,
+    PriceUsage,
+    as_reported,
+    call_budget,
+    is_outer_limit,
+    live_failure,
+)
 from loopwright.programs.environment import agent_environment
 from loopwright.programs.failures import failure_of
 from loopwright.programs.given import end_notes, handed_on, job_variables, seconds, text_file
@@ -66,7 +74,9 @@ class CodingAgents:
         base: Mapping[str, str],
         now: Callable[[], float] = time.time,
         monotonic: MonotonicMs = monotonic_ms,
+        price: PriceUsage = as_reported,
     ) -> None:
+        self._price = price
         self._bus = bus
         self._fitting = fitting
         self._base = base
@@ -96,7 +106,7 @@ class CodingAgents:
             server = await files.enter_async_context(self.stage(job, agent))
             wanted = Wanted(
                 prompt=job.prompt,
-                agent=agent,
+                agent=replace(agent, max_usd=call_budget(job, agent)),
                 extra=spec.argv,
                 session=job.session,
                 schema=job.schema,
@@ -108,7 +118,12 @@ class CodingAgents:
             )
             line = command_line(spec.kind, wanted)
             report = ActivityReport(self._bus, job, agent, spec.kind)
-            talk = _Talk(Stream(spec.kind), report, agent.max_usd, self._monotonic)
+            talk = _Talk(
+                Stream(spec.kind),
+                report,
+                lambda heard: live_failure(job, agent, self._live(job, agent, heard)),
+                self._monotonic,
+            )
             env = self._environment(CLIS[spec.kind], job, agent, line)
             end = await run_held(
                 Program(
@@ -141,8 +156,11 @@ class CodingAgents:
     ) -> Answer:
         heard = talk.heard
         usage = _usage(heard, job)
+        if usage is None and (heard.turns or heard.tools or heard.parts):
+            live = self._live(job, job.agent or Agent(), heard)
+            usage = live if live != Usage() else UNKNOWN_COST
         model = heard.model or self._named_model(cli, job)
-        failure = self._failure(cli, talk, end)
+        failure = self._failure(job, cli, talk, end)
         if failure is not None:
             return Failed(
                 error=failure,
@@ -165,6 +183,13 @@ class CodingAgents:
         )
         return self._fitting(job, done)
 
+    def _live(self, job: Job, agent: Agent, heard: Heard) -> Usage:
+        """What a call under way has used so far, as far as its events say."""
+        if heard.turns:
+            turns = (self._price(agent, model, used) for model, used in heard.turns.values())
+            return sum(turns, Usage())
+        return self._price(agent, heard.model, _usage(heard, job) or Usage())
+
     def _named_model(self, cli: Cli, job: Job) -> str:
         """The model that the agent was started with, for programs that do not report it."""
         agent = job.agent or Agent()
@@ -175,9 +200,9 @@ class CodingAgents:
             return named
         return codex_model({**self._base, **handed_on(self._base, agent), **agent.env})
 
-    def _failure(self, cli: Cli, talk: "_Talk", end: ProgramEnd) -> Failure | None:
+    def _failure(self, job: Job, cli: Cli, talk: "_Talk", end: ProgramEnd) -> Failure | None:
         if talk.over_budget is not None:
-            return Failure(type="budget_limit", detail=talk.over_budget)
+            return talk.over_budget
         if end.how == "not_started":
             failure = failure_of(end)
             assert failure is not None
@@ -192,6 +217,8 @@ class CodingAgents:
         refused = refusal(cli, talk.heard, how)
         if refused is None:
             return None
+        if refused.failure.type == "budget_limit":
+            return replace(refused.failure, outer=is_outer_limit(job, job.agent or Agent()))
         until = resets_at(refused.reset, self._now())
         return msgspec.structs.replace(refused.failure, resets_at=until)
 
@@ -225,18 +252,18 @@ class _Talk:
         self,
         stream: Stream,
         report: ActivityReport,
-        max_usd: float | None,
+        over: Callable[[Heard], Failure | None],
         monotonic: MonotonicMs,
     ) -> None:
         self._stream = stream
         self._stream.heard.time_text = local_time
         self._report = report
-        self._max_usd = max_usd
+        self._over = over
         self._monotonic = monotonic
         self._running: Running | None = None
         self._errors = Lines(STATUS_BYTES)
         self._ended = False
-        self.over_budget: str | None = None
+        self.over_budget: Failure | None = None
 
     @property
     def heard(self) -> Heard:
@@ -251,12 +278,12 @@ class _Talk:
         self._show(self._stream.feed(chunk, self._monotonic()))
         if not self.heard.progress and self._running is not None:
             self._running.no_progress()
-        spent = self.heard.usage.usd if self.heard.usage else 0.0
-        if self._max_usd is not None and spent > self._max_usd and not self.heard.ended:
-            self.over_budget = f"spent {spent:.4f} of {self._max_usd:g} USD in one call"
-            self._finish(0.0)
-        elif self.heard.ended:
+        if self.heard.ended:
             self._finish(GOODBYE_S)
+            return
+        self.over_budget = self.over_budget or self._over(self.heard)
+        if self.over_budget is not None:
+            self._finish(0.0)
 
     def take_stderr(self, chunk: bytes) -> None:
         """A line about a retry or a limit is a status; what else programs print there is not."""

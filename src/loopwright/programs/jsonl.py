@@ -1,10 +1,12 @@
 """JSON lines of an agent program: text, tools, usage, session, result. Other lines are text."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import msgspec
+from msgspec.structs import replace
 
-from loopwright.kernel.facts import ToolUse, Usage
+from loopwright.kernel.facts import NO_USAGE, ToolUse, Usage
 from loopwright.kernel.masking import mask
 from loopwright.model.record import JsonValue
 from loopwright.programs.reported_tools import ReportedTool
@@ -23,6 +25,8 @@ class Line(msgspec.Struct):
     input_tokens: JsonValue = None
     output_tokens: JsonValue = None
     usd: JsonValue = None
+    cache_read_tokens: JsonValue = None
+    model: str | None = None
     id: str | None = None
     data: JsonValue = None
     is_error: bool | None = None
@@ -74,6 +78,7 @@ def tool_of(line: Line) -> ReportedTool:
 class Spoken:
     """What an agent said, collected line by line."""
 
+    price: Callable[[str, Usage], Usage] = lambda model, usage: usage
     texts: list[str] = field(default_factory=list)
     usage: Usage | None = None
     session: str | None = None
@@ -83,6 +88,8 @@ class Spoken:
     is_error: bool = False
     warnings: list[str] = field(default_factory=list)
     tools: list[ToolUse] = field(default_factory=list)
+    _reported: float | None = None
+    _priced: Usage = NO_USAGE
 
     def take(self, raw: bytes) -> Line | None:
         """Take one line in; answers the protocol line that it was, if it was one."""
@@ -108,16 +115,21 @@ class Spoken:
 
     def _count(self, line: Line) -> None:
         read, written = _amount(line.input_tokens), _amount(line.output_tokens)
-        usd = _amount(line.usd)
-        if read is None or written is None or usd is None:
+        usd, cached = _amount(line.usd), _amount(line.cache_read_tokens)
+        if read is None or written is None or usd is None or cached is None:
             self.warnings.append("the agent reported a usage that is no amount; it was not counted")
             return
-        before = self.usage or Usage()
-        self.usage = Usage(
-            input_tokens=before.input_tokens + int(read),
-            output_tokens=before.output_tokens + int(written),
-            usd=round(before.usd + usd, 9),
-        )
+        used = Usage(int(read), int(written), usd, cache_read_tokens=int(cached))
+        if line.usd is not None:
+            self._reported = round((self._reported or 0.0) + usd, 9)
+        elif used.tokens:
+            self._priced = self._priced + self.price(line.model or "", replace(used, unpriced=1))
+        total = (self.usage or Usage()) + used
+        if self._reported is not None:  # a program that reports its cost reports all of it
+            self.usage = replace(total, usd=self._reported, unpriced=0)
+        else:
+            unknown = min(self._priced.unpriced, 1)
+            self.usage = replace(total, usd=self._priced.usd, unpriced=unknown)
 
     @property
     def output(self) -> str:

@@ -1,24 +1,58 @@
 """What a program says while it says it, handed on to whoever looks. Losing some harms nothing."""
 
 from codecs import getincrementaldecoder
+from collections.abc import Callable
 from typing import Literal
 
 from loopwright.agents.clis.heard import tool_line
+from loopwright.kernel.facts import Failure, Usage
 from loopwright.kernel.masking import mask_text
 from loopwright.ports import Bus, Delta, Job
 from loopwright.programs.jsonl import Spoken, tool_of
+from loopwright.programs.process import Running
 from loopwright.programs.reported_tools import entry_of
 from loopwright.programs.talking import Conversation
 
 LINE_BYTES = 1 << 20
 
 
+class LiveCost:
+    """Adds up the usage lines of a program under way, and ends it when a budget is exceeded."""
+
+    def __init__(
+        self, price: Callable[[str, Usage], Usage], over: Callable[[Usage], Failure | None]
+    ) -> None:
+        self._spoken = Spoken(price)
+        self._over = over
+        self._running: Running | None = None
+        self.failure: Failure | None = None
+
+    def begin(self, running: Running) -> None:
+        self._running = running
+        running.end_input()
+
+    def take(self, raw: bytes) -> None:
+        """Take a usage line in."""
+        self._spoken.take(raw)
+        if self.failure is None and self._spoken.usage is not None:
+            self.failure = self._over(self._spoken.usage)
+            if self.failure is not None and self._running is not None:
+                self._running.finish(0.0)
+
+
 class Live:
     """Hands on the output of one program."""
 
     def __init__(
-        self, bus: Bus, job: Job, *, lines: bool, talk: Conversation | None = None
+        self,
+        bus: Bus,
+        job: Job,
+        *,
+        lines: bool,
+        talk: Conversation | None = None,
+        usage: LiveCost | None = None,
     ) -> None:
+        self._usage = usage
         self._bus = bus
         self._job = job
         self._lines = lines
@@ -52,6 +86,8 @@ class Live:
             has_result = has_result or (line is not None and line.type == "result")
             if line is not None and self._talk is not None:
                 has_result = self._talk.take(line) or has_result
+            if line is not None and line.type == "usage" and self._usage is not None:
+                self._usage.take(raw)
             if line is not None and line.type == "tool":
                 entry = entry_of(tool_of(line))
                 self._tell("tool", tool_line(entry.tool, mask_text(entry.target)).text)

@@ -18,6 +18,14 @@ from loopwright.ports import Answer, Ask, Bus, Done, Failed, Job, Performer
 from loopwright.programs.acp import AcpAgents
 from loopwright.programs.coding import CodingAgents, Stage
 from loopwright.programs.context import with_files
+from loopwright.programs.cost import (
+    UNKNOWN_COST,
+    PriceUsage,
+    as_reported,
+    limited,
+    live_failure,
+    with_price,
+)
 from loopwright.programs.discretion import Discreet
 from loopwright.programs.environment import agent_environment
 from loopwright.programs.failures import TAIL_CHARS, failure_of
@@ -31,7 +39,7 @@ from loopwright.programs.given import (
     seconds,
 )
 from loopwright.programs.jsonl import Spoken
-from loopwright.programs.live import Live
+from loopwright.programs.live import Live, LiveCost
 from loopwright.programs.passed_variables import with_key_hint, with_variables
 from loopwright.programs.process import Program, ProgramEnd, run_program
 from loopwright.programs.reported_tools import given_secrets
@@ -60,13 +68,15 @@ class LocalPerformer:
         schema_problem: SchemaProblem,
         base: Mapping[str, str] | None = None,
         models: MakeModels | None = None,
+        price: PriceUsage = as_reported,
     ) -> None:
+        self._price = price
         self._bus = bus = Discreet(bus)
         self._models = models(bus) if models is not None else None
         self._schema_problem = schema_problem
         self._base = os.environ if base is None else base
         self._scripted: ScriptedAgent | None = None
-        self._coding = CodingAgents(bus, self._fitting, self._base)
+        self._coding = CodingAgents(bus, self._fitting, self._base, price=price)
         self._acp = AcpAgents(bus, self._fitting, self._base)
         self._look: Callable[[Job], Answer] = lambda job: Done(code=1)
         self._variables: Callable[[str], Mapping[str, str]] = lambda run: {}
@@ -123,10 +133,15 @@ class LocalPerformer:
         if spec.kind == "script":
             return self._from_script(job, spec.file)
         if spec.kind in CLIS:
-            return self._coding.perform(job, agent, spec)
+            return self._paid(job, agent, self._coding.perform(job, agent, spec))
         if spec.kind == "acp":
-            return self._acp.perform(job, agent, spec)
-        return self._program(job, agent, spec.argv, lines=spec.kind == "jsonl")
+            return self._paid(job, agent, self._acp.perform(job, agent, spec))
+        answer = self._program(job, agent, spec.argv, lines=spec.kind == "jsonl")
+        return self._paid(job, agent, answer)
+
+    async def _paid(self, job: Job, agent: Agent, answer: Awaitable[Answer]) -> Answer:
+        """An answer with its cost, under the limits of the call."""
+        return limited(job, agent, with_price(self._price, agent, await answer))
 
     def _script(self) -> "ScriptedAgent":
         """The scripted agent, loaded when first asked for: reading scripts takes a parser that
@@ -142,10 +157,10 @@ class LocalPerformer:
         answer = self._script().perform(job, file)
         if isinstance(answer, Awaitable):
             return self._fitting_later(job, answer)
-        return self._fitting(job, answer)
+        return limited(job, job.agent or Agent(), self._fitting(job, answer))
 
     async def _fitting_later(self, job: Job, answer: Awaitable[Answer]) -> Answer:
-        return self._fitting(job, await answer)
+        return limited(job, job.agent or Agent(), self._fitting(job, await answer))
 
     def _fitting(self, job: Job, answer: Answer) -> Answer:
         """A scripted answer under the same rules for results as any other."""
@@ -171,13 +186,14 @@ class LocalPerformer:
         problem = unfit_agent(Spec("jsonl" if lines else "command", argv), agent)
         if problem is not None:
             return Failed(error=Failure(type="bad_input", detail=problem))
-        spoken = Spoken()
+        spoken = Spoken(lambda model, usage: self._price(agent, model, usage))
+        cost = LiveCost(spoken.price, lambda usage: live_failure(job, agent, usage))
         submission = Submission(lambda text: self._unfit(job, text))
         with (
             handed_over(job, agent) as own,
             conversation(job, submission, lines=lines) as talk,
         ):
-            live = Live(self._bus, job, lines=lines, talk=talk)
+            live = Live(self._bus, job, lines=lines, talk=talk, usage=cost)
             heard = talk.variables() if talk else {}
             end = await run_held(
                 Program(
@@ -194,6 +210,7 @@ class LocalPerformer:
                 ),
                 hold_below(agent, *own.values(), heard.get("LOOPWRIGHT_INBOX", "")),
                 on_stdout=live,
+                on_running=cost.begin if lines else None,
             )
             live.end()
             if talk is not None:
@@ -203,13 +220,22 @@ class LocalPerformer:
                 spoken.take(raw.rstrip(b"\r"))
         else:
             spoken.texts.append(end.stdout.decode(errors="replace"))
-        return self._judged(job, end, spoken, submission.accepted)
+        if spoken.usage is None and end.how != "not_started":
+            spoken.usage = UNKNOWN_COST
+        return self._judged(job, end, spoken, submission.accepted, over=cost.failure)
 
     def _judged(
-        self, job: Job, end: ProgramEnd, spoken: Spoken, submitted: str | None = None
+        self,
+        job: Job,
+        end: ProgramEnd,
+        spoken: Spoken,
+        submitted: str | None = None,
+        *,
+        over: Failure | None = None,
     ) -> Answer:
         """An accepted result counts, however the program left after it."""
         failure, result = (failure_of(end), None) if submitted is None else (None, submitted)
+        failure = over or failure
         if failure is None and spoken.is_error:
             failure = Failure(type="agent", detail=spoken.output[-TAIL_CHARS:] or "it said so")
         if failure is None and submitted is None:

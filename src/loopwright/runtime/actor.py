@@ -36,12 +36,20 @@ from loopwright.ports import (
     Question,
     RunRow,
     RunStatus,
+    UsageRow,
 )
 from loopwright.runtime import answering
 from loopwright.runtime.activity import RunActivity
 from loopwright.runtime.asking import Asking, question_fact
-from loopwright.runtime.headline import gate_changes, headline_of, status_of, wake_time
+from loopwright.runtime.headline import (
+    gate_changes,
+    headline_of,
+    status_of,
+    usage_row,
+    wake_time,
+)
 from loopwright.runtime.jobs import prepared
+from loopwright.runtime.metering import LiveUsage
 from loopwright.runtime.senses import Texts
 from loopwright.runtime.talks import Talks
 
@@ -51,7 +59,11 @@ UNSTORABLE = frozenset({"bad-append", "bad-fact", "bad-number", "bad-text", "too
 
 _TALKING, _ANSWERS = (AgentCall, ToolCall), (Done, Failed)
 Incoming: TypeAlias = EffectDone | EffectFailed | EffectRepeated | GateOpened
-Shown: TypeAlias = tuple[RunStatus, int | None]
+Shown: TypeAlias = tuple[RunStatus, int | None, tuple[str, ...]]
+
+
+def _shown(headline: Headline) -> Shown:
+    return headline.status, headline.wake_at, headline.labels
 
 
 class Surroundings(Protocol):
@@ -87,10 +99,12 @@ class Actor:
         self.ending: set[asyncio.Future[None]] = set()
         self.talks = Talks(self, around.clock)
         self.activity = RunActivity(self, around.clock)
+        self.live = LiveUsage(lambda: self.state)
         self.busy = False
         self.gone = False
         self._unsaved: list[Incoming] = []
         self._batch: list[AnyFact] = []
+        self._usage: list[UsageRow] = []
         self._blobs: Mapping[str, bytes] = {}
         self._shown: Shown | None = None  # what lists show of the run; None: not known
         self._look_again = False
@@ -113,7 +127,7 @@ class Actor:
         self.activity.load(facts)
         self._ahead.clear()
         self._fresh_state = True
-        self._shown = (headline.status, headline.wake_at) if headline else None
+        self._shown = _shown(headline) if headline else None
 
     def absorb(self) -> None:
         """Fold what others have appended since; a busy actor does so after its own append."""
@@ -127,7 +141,7 @@ class Actor:
             row = self.around.log.row(self.run)
             if self._is_lost(row):
                 return
-            self._shown = row.headline.status, row.headline.wake_at
+            self._shown = _shown(row.headline)
         self.step()
 
     def _is_lost(self, row: RunRow) -> bool:
@@ -186,6 +200,7 @@ class Actor:
                 headline=headline,
                 gates_opened=opened,
                 gates_closed=closed,
+                usage=self._usage,
                 token=self.around.token,
             ),
             self._appended,
@@ -194,14 +209,22 @@ class Actor:
 
     def _take_answers(self, batch: list[AnyFact]) -> None:
         self._unsaved, self.inbox = self.inbox, []
+        self._usage = []
         for fact in self._unsaved:
             if not isinstance(fact, GateOpened):
                 self.under_way.pop(fact.effect, None)
+                self.live.forget(fact.effect)
             elif fact.gate in self.state.gates:
                 continue
             if fact.effect in self.state.pending:
+                self._count_usage(fact)
                 apply(self.state, fact)
                 batch.append(fact)
+
+    def _count_usage(self, fact: Incoming) -> None:
+        if isinstance(fact, EffectDone | EffectFailed) and fact.usage is not None:
+            row = usage_row(self.state, self.state.pending[fact.effect], fact)
+            self._usage += [] if row is None else [row]
 
     def _prepare(self, batch: list[AnyFact]) -> None:
         """While the disk is busy, make the jobs that follow; the state stays until then."""
@@ -217,7 +240,7 @@ class Actor:
 
     def _changed_headline(self) -> Headline | None:
         """The headline when a list would show something else than before."""
-        shown = status_of(self.state), wake_time(self.state)
+        shown = status_of(self.state), wake_time(self.state), self.state.labels
         if shown == self._shown:
             return None
         self._shown = shown
@@ -346,6 +369,7 @@ class Actor:
             if isinstance(pending.call, _TALKING):
                 job.talk = self.talks.open(pending)
                 job.activity = self.activity.open(pending)
+            self.live.watch(pending, job)
         answer = answering.begun(self.around.performer, job)
         if not isinstance(answer, _ANSWERS):
             task = asyncio.ensure_future(self._wait_for(pending, answer))

@@ -1,10 +1,23 @@
 """What lists show of a run, read off its state, and which rows of the inbox an append changes."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
-from loopwright.kernel.facts import AnyFact, GateAnswered, GateClosed, GateOpened
-from loopwright.kernel.state import State
-from loopwright.ports import Headline, OpenGate, RunStatus
+from loopwright.kernel.calls import CALLED
+from loopwright.kernel.facts import (
+    AnyFact,
+    EffectDone,
+    EffectFailed,
+    EffectRequested,
+    GateAnswered,
+    GateClosed,
+    GateOpened,
+    RunForked,
+)
+from loopwright.kernel.state import Pending, State
+from loopwright.ports import Headline, OpenGate, RunStatus, UsageRow
+
+DAY_MS = 24 * 60 * 60 * 1_000
 
 _GATE_FACTS = frozenset({GateOpened, GateAnswered, GateClosed})
 
@@ -42,7 +55,40 @@ def headline_of(state: State) -> Headline:
         wake_at=wake_time(state),
         key=started.key,
         session=started.session,
+        labels=state.labels,
+        surface=state.plan.settings.get("surface", ""),
     )
+
+
+def usage_row(state: State, pending: Pending, fact: EffectDone | EffectFailed) -> UsageRow | None:
+    """What the call that an event ends has used, as lists add it up."""
+    call = pending.call
+    if fact.usage is None or not isinstance(call, CALLED):
+        return None
+    return UsageRow(
+        run=state.run, agent=call.agent, day=fact.at // DAY_MS, calls=1, usage=fact.usage
+    )
+
+
+def usage_rows(run: str, facts: Iterable[AnyFact]) -> list[UsageRow]:
+    """What a run has used, from all its events. What was copied from another run counts there."""
+    agents: dict[str, str] = {}
+    found: dict[tuple[str, int], UsageRow] = {}
+    for fact in facts:
+        if isinstance(fact, RunForked):
+            found.clear()
+        elif isinstance(fact, EffectRequested) and isinstance(fact.call, CALLED):
+            agents[fact.effect] = fact.call.agent
+        elif isinstance(fact, EffectDone | EffectFailed) and fact.usage is not None:
+            agent = agents.get(fact.effect)
+            if agent is None:
+                continue
+            day = fact.at // DAY_MS
+            before = found.get((agent, day), UsageRow(run=run, agent=agent, day=day))
+            found[agent, day] = replace(
+                before, calls=before.calls + 1, usage=before.usage + fact.usage
+            )
+    return list(found.values())
 
 
 def gate_changes(run: str, facts: Sequence[AnyFact]) -> tuple[list[OpenGate], list[str]]:

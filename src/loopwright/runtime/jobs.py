@@ -5,9 +5,17 @@ from collections.abc import Set as AbstractSet
 from loopwright.agents.coordinating import compose_coordinator, compose_reply
 from loopwright.agents.judging import compose_judge
 from loopwright.agents.prompt import NOTHING, Shown, compose
-from loopwright.kernel.calls import AgentCall, CommandCall, ModelCall, ToolCall
+from loopwright.kernel.calls import (
+    CALLED,
+    AgentCall,
+    AnyCall,
+    CommandCall,
+    ModelCall,
+    ToolCall,
+)
 from loopwright.kernel.facts import Failure
 from loopwright.kernel.frames import LeafBody, PassOwner
+from loopwright.kernel.limits import has_usd_limit
 from loopwright.kernel.state import (
     Pending,
     State,
@@ -82,7 +90,13 @@ def job_for(state: State, pending: Pending, texts: Texts, token: str) -> Job | A
         hidden=hidden_from(owner),
         wall_ms=agent.wall_ms if agent else None,
         used=used,
+        budgeted=agent is not None and has_usd_limit(state, owner),
+        covered=_is_covered(state, pending.call),
     )
+
+
+def _is_covered(state: State, call: AnyCall) -> bool:
+    return not isinstance(call, CALLED) or call.agent not in state.plan.uncovered
 
 
 def _path(pending: Pending) -> str:

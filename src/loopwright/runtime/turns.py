@@ -1,7 +1,7 @@
 """Jobs of a chat model's conversation: its turns, its summaries, and the tools that it asks for."""
 
 from loopwright.agents.conversation import Conversation, converse, summarise
-from loopwright.kernel.calls import ModelCall, ToolCall
+from loopwright.kernel.calls import CALLED, ModelCall, ToolCall
 from loopwright.kernel.frames import CycleBody, PassOwner
 from loopwright.kernel.state import Pending, State, chain, enclosing_step, limits_of
 from loopwright.model.ids import last_id
@@ -34,6 +34,7 @@ def turn_job(state: State, pending: Pending, agent: Agent, texts: Texts, token: 
         hidden=hidden_from(owner.parent.owner),
         wall_ms=agent.wall_ms,
         budgeted=any(one.usd is not None for one in limits),
+        covered=call.agent not in state.plan.uncovered if isinstance(call, CALLED) else True,
         counted=any(one.usd is not None or one.tokens is not None for one in limits),
     )
     if isinstance(call, ToolCall):

@@ -30,8 +30,9 @@ class Usage(msgspec.Struct):
 
     input_tokens: int
     output_tokens: int
-    usd: float
+    usd: float | None  # null: nothing of the cost is known
     unpriced_calls: int
+    cost: str  # in words: `$0.89`, `unknown`, `$0.40 + unknown (2 calls)`
 
 
 class Gate(msgspec.Struct):
@@ -107,6 +108,8 @@ class RunSummary(msgspec.Struct):
     iterations: int
     steps: dict[str, StepSummary]
     usage: Usage
+    uncovered: list[str]  # agents that limits in USD do not cover
+    labels: list[str]
     gates: list[Gate]
     error: dict[str, JsonValue] | None
 
@@ -162,6 +165,8 @@ class Snapshot(msgspec.Struct):
     messages: list[Told]  # the newest
     graph: list[dict[str, JsonValue]]
     usage: Usage
+    uncovered: list[str]  # agents that limits in USD do not cover
+    labels: list[str]
     gates: list[Gate]
     error: dict[str, JsonValue] | None
     forked: dict[str, JsonValue] | None

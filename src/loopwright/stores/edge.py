@@ -136,8 +136,10 @@ def _check_size(body: bytes, what: str) -> None:
 
 
 def _check_headline(headline: Headline) -> None:
-    for field in ("name", "status", "reason", "dialect", "workspace", "session"):
+    for field in ("name", "status", "reason", "dialect", "workspace", "session", "surface"):
         _check_text(getattr(headline, field), f"{field} of the run")
+    for label in headline.labels:
+        _check_text(label, "a label of the run")
     for field in ("started_at", "updated_at", "finished_at", "wake_at"):
         _check_number(getattr(headline, field), f"{field} of the run")
     if headline.key is not None:

@@ -55,6 +55,7 @@ def forget(
     bodies = db.execute(f"SELECT CAST(body AS BLOB) FROM segment WHERE run {_OF}", (rows,))
     named = hashes(body for (body,) in bodies)
     db.execute(f"DELETE FROM gate WHERE run {_OF}", (rows,))
+    db.execute(f"DELETE FROM usage WHERE run {_OF}", (rows,))
     db.execute(f"DELETE FROM segment WHERE run {_OF}", (rows,))
     db.execute(f"DELETE FROM run WHERE id {_OF}", (rows,))
     db.execute(f"DELETE FROM card WHERE kind {_OF} AND key {_OF}", (ids(OF_A_RUN), ids(runs)))

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from loopwright.errors import LoopwrightError
 from loopwright.ports import OPEN_STATUSES, Append, Headline
-from loopwright.stores import cards, refusals
+from loopwright.stores import cards, refusals, usage
 from loopwright.stores.chain import genesis, link
 from loopwright.stores.edge import Entry
 from loopwright.stores.ledger import Known, Ledger
@@ -20,13 +20,14 @@ _CHUNKS = (256, 64, 16, 4, 1)
 _HOLDER = f"SELECT name FROM run WHERE key = ? AND {STATUS_IS_OPEN} AND key IS NOT NULL"
 _CREATE = """
     INSERT INTO run (title, status, reason, dialect, workspace, session,
-                     started_at, updated_at, finished_at, wake_at, key, name,
-                     owner_pid, owner_start, owner_boot, owner_token)
-    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+                     started_at, updated_at, finished_at, wake_at, key, labels, surface, name,
+                     owner_pid, owner_start, owner_boot, owner_token, metered)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 1)
 """
 _UPDATE = """
     UPDATE run SET title = ?, status = ?, reason = ?, dialect = ?, workspace = ?, session = ?,
-                   started_at = ?, updated_at = ?, finished_at = ?, wake_at = ?, key = ?
+                   started_at = ?, updated_at = ?, finished_at = ?, wake_at = ?, key = ?,
+                   labels = ?, surface = ?
     WHERE id = ?
 """
 _GATE_ELSEWHERE = """
@@ -94,6 +95,8 @@ class Group:
             self._db.execute(_UPDATE, (*_columns(append.headline), known.row))
         if append.gates_opened or append.gates_closed:
             self._change_gates(append, known.row)
+        if append.usage:
+            usage.add(self._db, known.row, append.usage)
         if append.blobs:
             self._blobs.update(append.blobs)
         if append.audit:
@@ -157,4 +160,6 @@ def _columns(headline: Headline) -> tuple[str | int | None, ...]:
         headline.finished_at,
         headline.wake_at,
         headline.key,
+        usage.labels_text(headline.labels) if headline.labels else "[]",
+        headline.surface,
     )

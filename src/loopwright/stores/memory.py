@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from loopwright.errors import LoopwrightError
+from loopwright.kernel.facts import NO_USAGE
 from loopwright.ports import (
     OPEN_STATUSES,
     Append,
@@ -23,6 +24,7 @@ from loopwright.ports import (
     Owner,
     RunRow,
     RunStatus,
+    UsageRow,
 )
 from loopwright.stores import refusals
 from loopwright.stores.chain import Digest, Segment, followed, genesis, inspect, link, numbered
@@ -39,6 +41,7 @@ class _Run:
     headline: Headline
     segments: list[Segment] = field(default_factory=list)
     owner: Owner | None = None
+    used: dict[tuple[str, int], UsageRow] = field(default_factory=dict)  # by agent and day
 
     @property
     def version(self) -> int:
@@ -167,6 +170,21 @@ class MemoryLog:
         found = (gate for gate in self._store().gates.values() if run in (None, gate.run))
         return sorted(found, key=lambda gate: gate.opened_at)
 
+    def usage(self, since_day: int = 0) -> list[UsageRow]:
+        """What was used since a day, by run, agent and day."""
+        rows = (row for run in self._store().runs.values() for row in run.used.values())
+        return [row for row in rows if row.day >= since_day]
+
+    def unmetered(self) -> list[str]:
+        """None: nothing is older than this log."""
+        return []
+
+    def replace_usage(self, run: str, headline: Headline, rows: Sequence[UsageRow]) -> None:
+        """Store the usage of a run as its events say."""
+        found = self._run(run)
+        found.used = {(row.agent, row.day): row for row in rows}
+        found.headline = replace(found.headline, labels=headline.labels, surface=headline.surface)
+
     def claim(self, runs: Iterable[str], owner: Owner) -> dict[str, Owner | None]:
         """Take runs for this owner. NotFound, and nothing taken, if one does not exist."""
         self._flush()
@@ -291,6 +309,11 @@ class MemoryLog:
             disk.order.append(append.run)
         for digest, body in append.blobs.items():
             disk.blobs[digest] = body
+        for row in append.usage:
+            known = run.used.get((row.agent, row.day), replace(row, calls=0, usage=NO_USAGE))
+            run.used[row.agent, row.day] = replace(
+                known, calls=known.calls + row.calls, usage=known.usage + row.usage
+            )
         disk.audit += append.audit
         disk.cards += append.cards
         for gate in append.gates_opened:

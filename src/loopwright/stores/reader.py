@@ -8,7 +8,7 @@ from typing import Any
 
 from loopwright.errors import StorageError
 from loopwright.ports import Headline, Numbered, OpenGate, RunRow, RunStatus
-from loopwright.stores import refusals
+from loopwright.stores import refusals, usage
 from loopwright.stores.chain import Digest, Segment, followed, genesis, inspect, numbered
 from loopwright.stores.edge import is_id
 from loopwright.stores.faults import as_storage_error, damaged
@@ -39,7 +39,7 @@ _ROWS = """
     SELECT r.name,
            (SELECT s.last FROM segment s WHERE s.run = r.id ORDER BY s.seq DESC LIMIT 1),
            r.title, r.status, r.reason, r.dialect, r.workspace, r.started_at, r.updated_at,
-           r.finished_at, r.wake_at, r.key, r.session,
+           r.finished_at, r.wake_at, r.key, r.session, r.labels, r.surface,
            r.owner_pid, r.owner_start, r.owner_boot, r.owner_token
     FROM run r
 """
@@ -298,7 +298,7 @@ def _is_number(value: object) -> bool:
 
 def _run_row(columns: Sequence[Any]) -> RunRow:
     run, version, name, status, reason, dialect, workspace, *rest = columns
-    started, updated, finished, wake, key, session, *owner = rest
+    started, updated, finished, wake, key, session, labels, surface, *owner = rest
     return RunRow(
         run=run,
         version=version or 0,
@@ -314,6 +314,8 @@ def _run_row(columns: Sequence[Any]) -> RunRow:
             wake_at=wake,
             key=key,
             session=session,
+            labels=() if labels == "[]" else usage.labels_of(labels),
+            surface=surface,
         ),
         owner=owner_of(owner),
     )

@@ -126,6 +126,31 @@ STEPS = (
             "CREATE TABLE receipt (key TEXT PRIMARY KEY, answer TEXT NOT NULL) WITHOUT ROWID",
         ),
     ),
+    # What runs have used, written with their events. A run from before has `metered` 0 until its
+    # events have been added up once.
+    Step(
+        4,
+        (
+            "ALTER TABLE run ADD COLUMN labels TEXT NOT NULL DEFAULT '[]'",
+            "ALTER TABLE run ADD COLUMN surface TEXT NOT NULL DEFAULT ''",
+            "ALTER TABLE run ADD COLUMN metered INTEGER NOT NULL DEFAULT 0",
+            "CREATE INDEX run_unmetered ON run (id) WHERE metered = 0",
+            """CREATE TABLE usage (
+                run INTEGER NOT NULL,
+                agent TEXT NOT NULL,
+                day INTEGER NOT NULL,
+                calls INTEGER NOT NULL,
+                input_tokens INTEGER NOT NULL,
+                output_tokens INTEGER NOT NULL,
+                usd REAL NOT NULL,
+                unpriced INTEGER NOT NULL,
+                cache_read_tokens INTEGER NOT NULL,
+                cache_write_tokens INTEGER NOT NULL,
+                PRIMARY KEY (run, agent, day)
+            ) WITHOUT ROWID""",
+            "CREATE INDEX usage_day ON usage (day)",
+        ),
+    ),
 )
 
 STATUS_IS_OPEN = "status IN ({})".format(", ".join(f"'{status}'" for status in OPEN_STATUSES))

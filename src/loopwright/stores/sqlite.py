@@ -19,14 +19,16 @@ from loopwright.ports import (
     Append,
     AuditRow,
     Card,
+    Headline,
     Liveness,
     Numbered,
     OpenGate,
     Owner,
     RunRow,
     RunStatus,
+    UsageRow,
 )
-from loopwright.stores import cards, forgetting, owners, refusals
+from loopwright.stores import cards, forgetting, owners, refusals, usage
 from loopwright.stores.chain import Digest
 from loopwright.stores.edge import Done, Entry, admit
 from loopwright.stores.place import Place
@@ -136,6 +138,19 @@ class SqliteLog:
     def gates(self, run: str | None = None) -> list[OpenGate]:
         """Open gates, oldest first."""
         return self._reader().gates(run)
+
+    def usage(self, since_day: int = 0) -> list[UsageRow]:
+        """What was used since a day, by run, agent and day."""
+        return [usage.row_of(row) for row in self._reader().query(usage.SINCE, since_day)]
+
+    def unmetered(self) -> list[str]:
+        """Runs whose usage was recorded before it was added up."""
+        return [str(name) for (name,) in self._reader().query(usage.UNMETERED)]
+
+    def replace_usage(self, run: str, headline: Headline, rows: Sequence[UsageRow]) -> None:
+        """Store the usage of a run as its events say."""
+        version = self.version(run)
+        self._do(Job(lambda db: usage.put(db, run, version, headline, rows)))
 
     def claim(self, runs: Iterable[str], owner: Owner) -> dict[str, Owner | None]:
         """Take runs for this owner. NotFound, and nothing taken, if one does not exist."""

@@ -207,12 +207,11 @@ def test_common_words_for_rights(cli: str, word: str) -> None:
         ("claude", Agent(permission="root"), "claude knows no permission 'root'"),
         ("codex", Agent(tools=("Read",)), "codex cannot be confined to named tools"),
         ("gemini", Agent(deny_tools=("x",)), "gemini cannot be confined to named tools"),
-        ("codex", Agent(max_usd=1.0), "codex does not tell what a call costs"),
     ],
-    ids=["permission", "tools", "denied", "money"],
+    ids=["permission", "tools", "denied"],
 )
 def test_what_cannot_be_held_is_refused(cli: str, agent: Agent, says: str) -> None:
-    """A right or a sum of money that a program cannot be held to is refused, not left out."""
+    """A right that a program cannot be held to is refused, not left out."""
     assert says in (unfit(cli, agent) or "")
 
 

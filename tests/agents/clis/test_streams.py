@@ -49,7 +49,7 @@ def heard(cli: str, stream: list[Event]) -> tuple[Heard, list[Said]]:
             "opencode",
             e.OPENCODE_WRITES,
             "DONE. File written.",
-            Usage(2010, 40, 0.0066),
+            Usage(2010, 40, 0.0066, cache_read_tokens=10),
             e.SES,
             [Said("tool", "write /ws/a.txt"), Said("text", "DONE. File written.")],
             id="opencode",
@@ -58,7 +58,7 @@ def heard(cli: str, stream: list[Event]) -> tuple[Heard, list[Said]]:
             "gemini",
             e.GEMINI_WRITES,
             "I will write.\n\nDONE.",
-            Usage(900, 30),
+            Usage(900, 30, unpriced=1),
             e.SESSION,
             [
                 Said("text", "I will "),
@@ -126,7 +126,7 @@ def test_helpers_of_the_agent_are_not_the_agent() -> None:
                     "b": {"outputTokens": 3, "cacheCreationInputTokens": 4},
                 }
             },
-            Usage(7, 3, 0.1),
+            Usage(7, 3, 0.1, cache_read_tokens=2, cache_write_tokens=4),
             id="several models and caches",
         ),
         pytest.param(
@@ -248,7 +248,7 @@ def test_tools_of_codex(item: Event, line: str | None) -> None:
 def test_the_usage_of_codex_is_that_of_its_thread() -> None:
     """Codex tells the sum of a thread, which is not what the call used."""
     found, _ = heard("codex", e.CODEX_WRITES)
-    assert (found.usage, found.total) == (None, Usage(2000, 40))
+    assert (found.usage, found.total) == (None, Usage(2000, 40, unpriced=1))
 
 
 def test_what_a_session_used_before_is_taken_off() -> None:
@@ -317,7 +317,7 @@ def test_an_error_of_gemini() -> None:
     assert (found.ended, found.problem, found.usage) == ("badly", "quota exceeded", None)
     assert said == [note("retrying")]
     found, _ = heard("gemini", [{"type": "result", "stats": {"output_tokens": 3}}])
-    assert (found.problem, found.usage) == ("it ended with an error", Usage(0, 3))
+    assert (found.problem, found.usage) == ("it ended with an error", Usage(0, 3, unpriced=1))
 
 
 # -- anything --------------------------------------------------------------------------------------

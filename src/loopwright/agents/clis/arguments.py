@@ -63,8 +63,6 @@ def unfit(name: str, agent: Agent) -> str | None:
         return f"{cli.name} knows no permission {permission!r}; it has {known}"
     if (agent.tools is not None or agent.deny_tools) and not cli.has_tools:
         return f"{cli.name} cannot be confined to named tools; say `permission: read-only` instead"
-    if agent.max_usd is not None and not cli.has_cost:
-        return f"{cli.name} does not tell what a call costs; limit tokens or time instead of money"
     return None
 
 

@@ -2,8 +2,10 @@
 
 import re
 
+from msgspec.structs import replace
+
 from loopwright.agents.clis.heard import Heard, Said, Trouble, tool_line
-from loopwright.agents.clis.loose import amount, at, items, plus, text, whole
+from loopwright.agents.clis.loose import amount, at, items, text, whole
 from loopwright.agents.clis.tool_calls import as_text
 from loopwright.kernel.facts import Usage
 from loopwright.model.record import JsonValue
@@ -116,6 +118,7 @@ def _assistant(heard: Heard, event: JsonValue) -> list[Said]:
     inner = at(event, "parent_tool_use_id") is not None  # of a helper that the agent started
     if not inner and (model := text(event, "message", "model")) != SYNTHETIC:
         heard.model = model or heard.model
+    _count_turn(heard, at(event, "message"))
     for block in items(event, "message", "content"):
         kind = text(block, "type")
         if kind == "tool_use":
@@ -129,6 +132,24 @@ def _assistant(heard: Heard, event: JsonValue) -> list[Said]:
     if not inner:
         heard.streaming = False
     return said
+
+
+def _count_turn(heard: Heard, message: JsonValue) -> None:
+    """The usage of one request, while the call runs. A message comes once for each of its blocks,
+    with the same usage.
+    """
+    used = _of_usage(at(message, "usage"))
+    if used != Usage():
+        heard.turns[text(message, "id")] = text(message, "model"), replace(used, unpriced=1)
+
+
+def _of_usage(usage: JsonValue) -> Usage:
+    return Usage(
+        input_tokens=sum(whole(usage, name) or 0 for name in _READ),
+        output_tokens=whole(usage, "output_tokens") or 0,
+        cache_read_tokens=whole(usage, "cache_read_input_tokens") or 0,
+        cache_write_tokens=whole(usage, "cache_creation_input_tokens") or 0,
+    )
 
 
 def _allowance(heard: Heard, info: JsonValue) -> list[Said]:
@@ -173,15 +194,14 @@ def _usage(event: JsonValue) -> Usage | None:
     """
     since = at(event, "model_usage_since_last_result")
     if isinstance(since, dict) and since:
-        used = Usage()
-        for one in since.values():
-            used = plus(used, _of_model(one))
-        return used
-    read = [whole(event, "usage", name) or 0 for name in _READ]
-    used = Usage(input_tokens=sum(read), output_tokens=whole(event, "usage", "output_tokens") or 0)
+        used = sum((_of_model(one) for one in since.values()), Usage())
+        # A model that answered from a cache may have no cost of its own.
+        return replace(used, unpriced=int(used.unpriced == len(since)))
+    used = _of_usage(at(event, "usage"))
     if used == Usage():
         return None
-    return plus(used, Usage(usd=amount(event, "total_cost_usd") or 0.0))
+    usd = amount(event, "total_cost_usd")
+    return replace(used, usd=usd or 0.0, unpriced=int(usd is None))
 
 
 _READ = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
@@ -189,8 +209,12 @@ _READ_OF_MODEL = ("inputTokens", "cacheReadInputTokens", "cacheCreationInputToke
 
 
 def _of_model(one: JsonValue) -> Usage:
+    usd = amount(one, "costUSD")
     return Usage(
         input_tokens=sum(whole(one, name) or 0 for name in _READ_OF_MODEL),
         output_tokens=whole(one, "outputTokens") or 0,
-        usd=amount(one, "costUSD") or 0.0,
+        usd=usd or 0.0,
+        unpriced=int(usd is None),
+        cache_read_tokens=whole(one, "cacheReadInputTokens") or 0,
+        cache_write_tokens=whole(one, "cacheCreationInputTokens") or 0,
     )

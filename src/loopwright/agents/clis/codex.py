@@ -25,6 +25,8 @@ def take(heard: Heard, event: JsonValue) -> list[Said]:
             heard.total = Usage(
                 input_tokens=whole(event, "usage", "input_tokens") or 0,
                 output_tokens=whole(event, "usage", "output_tokens") or 0,
+                unpriced=1,
+                cache_read_tokens=whole(event, "usage", "cached_input_tokens") or 0,
             )
             heard.end("well")
         case "turn.failed":

@@ -67,7 +67,13 @@ def _tool_result(heard: Heard, event: JsonValue) -> None:
 def _result(heard: Heard, event: JsonValue) -> None:
     read, written = whole(event, "stats", "input_tokens"), whole(event, "stats", "output_tokens")
     if read is not None or written is not None:
-        heard.usage = Usage(input_tokens=read or 0, output_tokens=written or 0)
+        cached = whole(event, "stats", "cached") or 0
+        heard.usage = Usage(
+            input_tokens=read or 0,
+            output_tokens=written or 0,
+            unpriced=1,
+            cache_read_tokens=cached,
+        )
     if text(event, "status") == "success":
         heard.end("well")
         return

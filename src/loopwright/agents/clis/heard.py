@@ -60,6 +60,7 @@ class Heard:
     final: str | None = None  # the answer, where an event names it
     data: JsonValue = None
     usage: Usage | None = None
+    turns: dict[str, tuple[str, Usage]] = field(default_factory=dict)  # by message: model, usage
     total: Usage | None = None  # of the whole session so far, where that is all that is told
     session: str | None = None
     model: str = ""  # that answered, where an event names it

@@ -43,20 +43,13 @@ def items(value: JsonValue, *path: str) -> Iterator[JsonValue]:
     return iter(found if isinstance(found, list) else [])
 
 
-def plus(one: Usage | None, other: Usage) -> Usage:
-    """Two reports together."""
-    one = one or Usage()
-    return Usage(
-        input_tokens=one.input_tokens + other.input_tokens,
-        output_tokens=one.output_tokens + other.output_tokens,
-        usd=round(one.usd + other.usd, 9),
-    )
-
-
 def minus(total: Usage, before: Usage) -> Usage:
     """What came on top of an earlier report; never less than nothing."""
     return Usage(
         input_tokens=max(0, total.input_tokens - before.input_tokens),
         output_tokens=max(0, total.output_tokens - before.output_tokens),
         usd=max(0.0, round(total.usd - before.usd, 9)),
+        unpriced=total.unpriced,
+        cache_read_tokens=max(0, total.cache_read_tokens - before.cache_read_tokens),
+        cache_write_tokens=max(0, total.cache_write_tokens - before.cache_write_tokens),
     )

@@ -1,8 +1,10 @@
 """One event of OpenCode (`opencode run --format json`)."""
 
+from msgspec.structs import replace
+
 from loopwright.agents.clis.heard import Heard, Said, tool_line
 from loopwright.agents.clis.limits import seconds
-from loopwright.agents.clis.loose import amount, at, plus, text, whole
+from loopwright.agents.clis.loose import amount, at, text, whole
 from loopwright.kernel.facts import Usage
 from loopwright.model.record import JsonValue
 
@@ -64,14 +66,19 @@ def _finished(heard: Heard, part: JsonValue) -> None:
     """A step; its reason tells the last one from those that wait for a tool. A call whose steps
     end with a refused tool has no last one.
     """
-    heard.usage = plus(
-        heard.usage,
-        Usage(
-            input_tokens=sum(_tokens(part, *path) for path in _READ),
-            output_tokens=sum(_tokens(part, *path) for path in _WRITTEN),
-            usd=amount(part, "cost") or 0.0,
-        ),
+    usd = amount(part, "cost")
+    used = Usage(
+        input_tokens=sum(_tokens(part, *path) for path in _READ),
+        output_tokens=sum(_tokens(part, *path) for path in _WRITTEN),
+        usd=usd or 0.0,
+        cache_read_tokens=_tokens(part, "cache", "read"),
+        cache_write_tokens=_tokens(part, "cache", "write"),
     )
+    # It reports 0 for a model whose price it does not know.
+    if not usd and used.tokens:
+        used = replace(used, unpriced=1)
+    total = (heard.usage or Usage()) + used
+    heard.usage = replace(total, unpriced=min(total.unpriced, 1))
     if text(part, "reason") != "tool-calls":
         heard.end("well")
     elif heard.denied:

@@ -10,6 +10,7 @@ from loopwright.app.views.final_line import final_line
 from loopwright.app.views.pictures import Picture, Told
 from loopwright.app.views.progress import PassSeen
 from loopwright.app.views.summary import iterations, summary
+from loopwright.app.views.usage import usage_item
 from loopwright.app.views.words import goal, most_passes, next_commands
 from loopwright.errors import StorageError
 from loopwright.kernel.facts import GateAnswered, Usage
@@ -51,12 +52,7 @@ def item(
         "reason": head.reason,
         "iterations": iterations(state) if state else 0,
         "max": most_passes(state) if state else None,
-        "usage": {
-            "input_tokens": usage.input_tokens,
-            "output_tokens": usage.output_tokens,
-            "usd": usage.usd,
-            "unpriced_calls": usage.unpriced,
-        },
+        "usage": usage_item(usage),
         "gates": len(state.gates) if state else 0,
         "damaged": damage,
         "driver": driver_pid(log, row),

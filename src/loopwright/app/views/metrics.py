@@ -14,6 +14,7 @@ import msgspec
 from loopwright.app.service import Service
 from loopwright.app.views.findings import RoundOfFindings, Trend, compared, trend
 from loopwright.app.views.summary import ReadText
+from loopwright.app.views.usage import known_usd
 from loopwright.kernel.calls import AgentCall, AnyCall, ModelCall, SleepCall, ToolCall
 from loopwright.kernel.facts import (
     AnyFact,
@@ -51,6 +52,11 @@ class Spent:
             self.output_tokens += usage.output_tokens
             self.usd += usage.usd
             self.unpriced_calls += usage.unpriced
+
+
+def spent_item(spent: Spent) -> dict[str, JsonValue]:
+    """What calls took and cost, as one object. `usd` is null when nothing of it is known."""
+    return {**asdict(spent), "usd": known_usd(spent.usd, spent.unpriced_calls)}
 
 
 @dataclass(slots=True)
@@ -94,7 +100,7 @@ class Metrics:
             "rounds": [_round(one) for one in self.rounds],
             "stages": [_part(one) for one in self.stages],
             "roles": [_part(one) for one in self.roles],
-            "total": asdict(self.total),
+            "total": spent_item(self.total),
             "trends": dict(self.trends),
         }
 
@@ -120,7 +126,7 @@ def metrics_from(told: Mapping[str, JsonValue]) -> Metrics:
         rounds=[_round_from(one) for one in _dicts(told["rounds"])],
         stages=[_part_from(one) for one in _dicts(told["stages"])],
         roles=[_part_from(one) for one in _dicts(told["roles"])],
-        total=msgspec.convert(told["total"], Spent),
+        total=_spent_from(msgspec.convert(told["total"], dict[str, JsonValue])),
         trends=msgspec.convert(told["trends"], dict[str, Trend]),
     )
 
@@ -223,7 +229,11 @@ def _round_from(told: Mapping[str, JsonValue]) -> Round:
 
 
 def _part_from(told: Mapping[str, JsonValue]) -> Part:
-    return Part(str(told["name"]), msgspec.convert(told, Spent))
+    return Part(str(told["name"]), _spent_from(told))
+
+
+def _spent_from(told: Mapping[str, JsonValue]) -> Spent:
+    return msgspec.convert({**told, "usd": told["usd"] or 0.0}, Spent)
 
 
 def _dicts(value: JsonValue) -> list[dict[str, JsonValue]]:
@@ -234,7 +244,7 @@ def _part(one: Part) -> dict[str, JsonValue]:
     times = one.each_ms or [0]
     return {
         "name": one.name,
-        **asdict(one.spent),
+        **spent_item(one.spent),
         "median_ms": int(median(times)),
         "longest_ms": max(times),
     }

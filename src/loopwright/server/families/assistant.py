@@ -10,6 +10,7 @@ import msgspec
 from starlette.responses import StreamingResponse
 
 from loopwright.app.assistant import Said, assistant_start, model_of
+from loopwright.app.views.usage import known_usd
 from loopwright.kernel.calls import ToolCall
 from loopwright.kernel.facts import (
     AnyFact,
@@ -158,7 +159,9 @@ class _Answer:
         told: dict[str, JsonValue] = {
             "tokensIn": sum(one.input_tokens for one in self.used),
             "tokensOut": sum(one.output_tokens for one in self.used),
-            "usd": sum(one.usd for one in self.used),
+            "usd": known_usd(
+                sum(one.usd for one in self.used), sum(one.unpriced for one in self.used)
+            ),
             "latencyMs": max(0, self.context.clock.now_ms() - self.began_ms),
             "model": self.model,
             "runId": self.run,

@@ -73,6 +73,8 @@ class StartBody(Body):
     deny: tuple[str, ...] = ()  # tools that chat models may not use
     ask: tuple[str, ...] = ()  # tools of which every call waits for a person
     sandbox: bool = False  # chat models have the file tools of the workspace, and no program
+    labels: Annotated[tuple[str, ...], msgspec.Meta(max_length=50)] = ()
+    allow_unknown_cost: bool = False  # limits in USD need not cover agents of unknown cost
     allow: tuple[str, ...] = ()  # refused: nothing is let pass unasked from elsewhere
     on_disconnect: Parting | None = None  # when the last socket of its starter is gone
 
@@ -90,6 +92,7 @@ class ResumeBody(OptionalBody):
     max: Annotated[int, msgspec.Meta(ge=1, le=MAX_PASSES)] | None = None
     time: str | None = None
     restart: bool = False
+    allow_unknown_cost: bool = False
 
     def changes(self) -> Changes:
         """The same as the use case has it."""
@@ -99,6 +102,7 @@ class ResumeBody(OptionalBody):
             passes=self.max,
             time=self.time,
             restart=self.restart,
+            allow_unknown_cost=self.allow_unknown_cost,
         )
 
 
@@ -173,6 +177,8 @@ def _prepared(asked: Asked, *, unbound: bool = False) -> Start:
         max=body.max,
         base_branch=body.base_branch,
         unbound=unbound,
+        allow_unknown_cost=body.allow_unknown_cost,
+        labels=body.labels,
     )
     files = Path(wish.workspace or "") if body.files is None else sent_files(body.files)
     start, definition = prepare_file(file, wish, data=data, dialect=dialect, files=files)

@@ -1,0 +1,176 @@
+"""Cost limits before a run starts: a limit in USD is enforced for every agent, or refused."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import msgspec
+
+from loopwright.app.prices import PriceBook
+from loopwright.app.purse import Purse
+from loopwright.errors import LoopwrightError
+from loopwright.model.actions import Action, AskPerson, CallAgent, Cycle, Repeat, Rework, Steps
+from loopwright.model.checks import Goal, Judge, leaves
+from loopwright.model.plan import Plan
+from loopwright.model.prices import CostSource
+from loopwright.programs.specs import Spec, parse_spec
+
+CODE = "unknown-cost"
+REMEDIES = (
+    "limit tokens instead (`--budget tokens=2M`), set a price in the settings "
+    '(`[prices."PROVIDER/NAME"]`), or give --allow-unknown-cost'
+)
+
+_HOW: dict[CostSource, str] = {
+    "reported": "{agent} reports its cost",
+    "configured": "{agent} has a price in the settings",
+    "listed": "the tokens of {agent} have a listed price",
+    "assumed": "the tokens of {agent} have a price in the definition",
+    "local": "{agent} runs on this machine and costs nothing",
+    "script": "{agent} is a script",
+    "unknown": "the cost of {agent} is unknown",
+}
+_LIVE = ("claude", "opencode", "jsonl")
+"""Agents that report usage while a call runs; `model` is watched by what it has said."""
+
+
+@dataclass(frozen=True, slots=True)
+class UsdLimit:
+    """A limit in USD and an agent that it applies to."""
+
+    agent: str
+    limit: str  # in words
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CostRules:
+    """What is known about prices, and what all runs together may spend."""
+
+    book: PriceBook = field(default_factory=PriceBook)
+    purse: Purse = field(default_factory=Purse)
+
+    def covered(self, plan: Plan, *, allow: bool = False) -> Plan:
+        """The plan, if its limits in USD can be enforced. With `allow` it names the agents that
+        they do not cover; otherwise such an agent is refused.
+        """
+        found: dict[str, str] = {}
+        for one in usd_limits(plan, self.purse):
+            if one.agent not in found and self.source(plan, one.agent) == "unknown":
+                found[one.agent] = one.limit
+        allowed = {*plan.uncovered} if not allow else {*found}
+        for name, limit in found.items():
+            if name not in allowed:
+                spec = plan.agents[name].spec or ""
+                raise LoopwrightError(
+                    f"{limit} cannot be enforced: the cost of agent {name!r} ({spec}) is unknown",
+                    code=CODE,
+                    hint=f"{_own_remedy(spec)}{REMEDIES}",
+                )
+        return msgspec.structs.replace(plan, uncovered=tuple(sorted(found)))
+
+    def source(self, plan: Plan, agent: str) -> CostSource:
+        """How the cost of an agent of a plan will be known."""
+        found = plan.agents.get(agent)
+        return self.book.source(found) if found is not None and found.spec else "unknown"
+
+    def enforcement(self, plan: Plan) -> list[str]:
+        """Which limits of a plan are enforced, and how; a line for each."""
+        lines = [*_usd_lines(self, plan)]
+        if plan.limits.tokens is not None:
+            kinds = {_kind(plan, name) for name in agents_of(plan)}
+            silent = sorted({"acp", "codex", "command", "gemini"} & kinds)
+            how = "enforced live and after each call"
+            if silent:
+                how = f"enforced after each call ({', '.join(silent)} reports nothing before)"
+            if "command" in kinds:
+                how = "not enforced for command: agents, which report no tokens"
+            lines.append(f"tokens={plan.limits.tokens}: {how}")
+        if plan.limits.wall_ms is not None:
+            lines.append("time: enforced live; calls under way are ended")
+        return lines
+
+
+def _usd_lines(rules: CostRules, plan: Plan) -> Iterator[str]:
+    for one in usd_limits(plan, rules.purse):
+        source = rules.source(plan, one.agent)
+        kind = _kind(plan, one.agent)
+        how = _HOW[source].format(agent=one.agent)
+        if source == "unknown":
+            yield f"{one.limit}: not enforced ({how}); {REMEDIES}"
+        elif source in ("local", "script"):
+            yield f"{one.limit}: enforced after each call ({how})"
+        else:
+            when = "live" if kind in _LIVE or kind == "model" else "after each call"
+            yield f"{one.limit}: enforced {when} ({how})"
+
+
+def _kind(plan: Plan, agent: str) -> str:
+    found = plan.agents.get(agent)
+    spec = parse_spec(found.spec or "") if found is not None else None
+    return spec.kind if isinstance(spec, Spec) else ""
+
+
+def _own_remedy(spec: str) -> str:
+    """What helps with this agent in particular."""
+    kind = spec.partition(":")[0]
+    if kind in ("codex", "gemini"):
+        return f"name its model (`model:` of the agent, or --agent '{kind}:-m MODEL'), "
+    if kind == "command":
+        return "report the cost as JSON lines (`jsonl:` instead of `command:`), "
+    return ""
+
+
+def usd_limits(plan: Plan, purse: Purse) -> Iterator[UsdLimit]:
+    """Every limit in USD with each agent that it applies to, the outermost limits first."""
+    everybody = sorted(agents_of(plan))
+    if purse.hard_stop and (purse.usd_per_day is not None or purse.usd_total is not None):
+        name = "usd_per_day" if purse.usd_per_day is not None else "usd_total"
+        amount = purse.usd_per_day if purse.usd_per_day is not None else purse.usd_total
+        yield from (UsdLimit(one, f"the setting {name}={amount:g}") for one in everybody)
+    if plan.limits.usd is not None:
+        words = f"the budget usd={plan.limits.usd:g}"
+        yield from (UsdLimit(one, words) for one in everybody)
+    for step in plan.steps:
+        if step.limits.usd is not None:
+            words = f"the budget usd={step.limits.usd:g} of step {step.id}"
+            yield from (UsdLimit(one, words) for one in sorted(_called(step.action)))
+        yield from _inside(step.action, step.id)
+    for name in everybody:
+        agent = plan.agents.get(name)
+        if agent is not None and agent.max_usd is not None:
+            yield UsdLimit(name, f"max_usd={agent.max_usd:g} of agent {name}")
+
+
+def _inside(action: Action, where: str) -> Iterator[UsdLimit]:
+    match action:
+        case Repeat(body=body):
+            if action.limits.usd is not None:
+                words = f"the budget usd={action.limits.usd:g} of the loop in {where}"
+                yield from (UsdLimit(one, words) for one in sorted(_called(action)))
+            yield from _inside(body, where)
+        case Steps(steps=steps):
+            for step in steps:
+                if step.limits.usd is not None:
+                    words = f"the budget usd={step.limits.usd:g} of step {step.id}"
+                    yield from (UsdLimit(one, words) for one in sorted(_called(step.action)))
+                yield from _inside(step.action, step.id)
+        case _:
+            return
+
+
+def agents_of(plan: Plan) -> set[str]:
+    """The agents that a plan calls."""
+    found = {name for step in plan.steps for name in _called(step.action)}
+    return found | ({plan.coordinator.agent} if plan.coordinator is not None else set())
+
+
+def _called(action: Action) -> set[str]:
+    match action:
+        case CallAgent(agent=name) | Cycle(agent=name) | AskPerson(on_reject=Rework(agent=name)):
+            return {name}
+        case Repeat(body=body, until=until):
+            judges = (leaf for leaf in leaves(until) if isinstance(leaf, Judge | Goal))
+            return _called(body) | {leaf.agent for leaf in judges}
+        case Steps(steps=steps):
+            return {name for step in steps for name in _called(step.action)}
+        case _:
+            return set()

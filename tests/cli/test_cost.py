@@ -1,0 +1,135 @@
+"""Cost limits at the command line: known or refused, shown as unknown, ended while a call runs."""
+
+import json
+import sys
+
+import pytest
+
+from tests.cli.conftest import Place
+
+SPENDS = """
+import json, sys, time
+from pathlib import Path
+
+each, times = float(sys.argv[1]), int(sys.argv[2])
+sys.stdin.read()
+for number in range(times):
+    print(json.dumps({"type": "usage", "input_tokens": 10, "output_tokens": 5, "usd": each}))
+    sys.stdout.flush()
+    time.sleep(0.05)
+Path("ended").touch()
+print(json.dumps({"type": "result", "text": "ok"}))
+"""
+
+
+def spender(lw: Place, each: float, times: int) -> str:
+    """A program that reports what it spends, bit by bit."""
+    lw.write("spend.py", SPENDS)
+    return f"jsonl:{sys.executable} spend.py {each} {times}"
+
+
+@pytest.mark.item("rec-25")
+@pytest.mark.parametrize(
+    ("budget", "most"), [("usd=1", 1.5), ("tokens=60", 1.5)], ids=["usd", "tokens"]
+)
+def test_call_that_exceeds_the_budget_is_ended_while_it_runs(
+    lw: Place, budget: str, most: float
+) -> None:
+    """The program is terminated, what it used until then counts, and the run is exhausted."""
+    words = ["--agent", spender(lw, 0.3, 400), "--max", "3", "--budget", budget, "--json"]
+    told = lw.real("loop", "go", *words)
+    assert told.code == 4, told.err
+    assert (told.json["status"], told.json["reason"]) == ("exhausted", "budget")
+    assert 0 < told.json["usage"]["usd"] <= 3 * most
+    assert not (lw.folder / "ended").exists()
+    failed = [one for one in lw.facts(told.json["run"]) if one["kind"] == "effect.failed"]
+    assert [one["error"]["type"] for one in failed] == ["budget_limit"]
+
+
+@pytest.mark.item("rec-25")
+def test_concurrent_calls_share_what_is_left(lw: Place) -> None:
+    """Two calls at once that each stay below the budget are ended when their sum exceeds it."""
+    agent = spender(lw, 0.1, 60)
+    steps = [{"id": name, "agent": "a", "prompt": name} for name in ("one", "two")]
+    top = {"name": "two", "agents": {"a": {"use": agent}}, "steps": steps, "budget": {"usd": 1}}
+    file = lw.write("two.json", json.dumps(top))
+    told = lw.real("run", str(file), "--json")
+    assert told.json["status"] == "exhausted", told.out
+    assert told.json["usage"]["usd"] < 2.0
+    assert not (lw.folder / "ended").exists()
+
+
+@pytest.mark.item("rec-23")
+def test_unknown_cost_is_never_shown_as_zero(lw: Place) -> None:
+    """A `command:` agent has an unknown cost, in every view."""
+    told = lw("loop", "go", "--agent", lw.probe({"say": "ok"}), "--max", "2", "--json")
+    usage = told.json["usage"]
+    assert (usage["usd"], usage["unpriced_calls"], usage["cost"]) == (None, 2, "unknown")
+    run = told.json["run"]
+    for words in (["ls"], ["show", run]):
+        shown = lw(*words).out
+        assert "unknown" in shown, words
+        assert "$0.00" not in shown, words
+
+
+@pytest.mark.item("rec-24")
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["loop", "go", "--agent", "command:true", "--budget", "usd=1"],
+        ["run", "file", "--agent", "command:true", "--budget", "usd=1"],
+        ["run", "file", "--agent", "command:true", "--budget", "usd=1", "--detach"],
+        ["loop", "go", "--agent", "acp:true", "--budget", "usd=1"],
+    ],
+    ids=["loop", "run", "detached", "acp"],
+)
+def test_usd_limit_for_unknown_cost_is_refused_at_the_start(lw: Place, words: list[str]) -> None:
+    """A budget that cannot be enforced is refused, with what to do instead, before a run exists."""
+    file = lw.loop("worker", top={"agents": {"worker": {}}}, max=1)
+    told = lw(*(file if word == "file" else word for word in words))
+    assert told.code == 2, told.err
+    assert "cannot be enforced: the cost of agent 'worker'" in told.err
+    assert all(word in told.err for word in ("tokens=", "prices", "--allow-unknown-cost"))
+    assert lw("ls", "--json").json["runs"] == []
+
+
+@pytest.mark.item("rec-24")
+def test_resume_with_another_agent_is_refused_like_a_start(lw: Place) -> None:
+    """A run under a budget in USD does not continue with an agent of unknown cost."""
+    fails = lw.script({"fail": "no"}, {"text": "ok"})
+    first = lw("loop", "go", "--agent", fails, "--max", "1", "--budget", "usd=1", "--json")
+    run = first.json["run"]
+    refused = lw("resume", run, "--agent", "command:true", "--json")
+    assert refused.code == 2
+    assert "unknown-cost" in refused.out
+    words = ["--agent", lw.probe({"say": "ok"}), "--allow-unknown-cost", "--json"]
+    allowed = lw("resume", run, *words)
+    assert allowed.json["uncovered"] == ["worker"], allowed.err
+
+
+@pytest.mark.item("rec-24")
+def test_agent_that_reports_no_cost_under_a_usd_limit_fails(lw: Place) -> None:
+    """Whether a `jsonl:` agent reports its cost is known after its first call."""
+    told = lw("loop", "go", "--agent", "jsonl:true", "--max", "3", "--budget", "usd=1", "--json")
+    assert (told.json["status"], told.json["error"]["type"]) == ("failed", "budget_limit")
+    assert told.json["usage"]["unpriced_calls"] == 1
+
+
+@pytest.mark.item("rec-24")
+def test_allowed_unknown_cost_is_recorded(lw: Place) -> None:
+    """With --allow-unknown-cost the run starts and names the agent that is not covered."""
+    words = ["--agent", lw.probe({"say": "ok"}), "--max", "1", "--budget", "usd=1"]
+    told = lw("loop", "go", *words, "--allow-unknown-cost", "--json")
+    assert told.code in (0, 4), told.err
+    shown = lw("show", told.json["run"])
+    assert "not covered by limits in USD" in shown.out
+    assert lw("show", told.json["run"], "--json").json["uncovered"] == ["worker"]
+
+
+@pytest.mark.item("rec-24")
+def test_price_of_the_settings_makes_a_limit_enforceable(lw: Place) -> None:
+    """A price for one call of a program is all that it takes, and it is what is counted."""
+    agent = lw.probe({"say": "ok"})
+    lw.write("loopwright.toml", f"[prices.{agent!r}]\ncall = 0.4\n")
+    told = lw("loop", "go", "--agent", agent, "--max", "5", "--budget", "usd=1", "--json")
+    assert (told.json["reason"], told.json["usage"]["usd"]) == ("budget", pytest.approx(1.2))
