@@ -249,13 +249,45 @@ def test_a_turn_can_be_cancelled_while_it_lasts() -> None:
         ("read-only", "read", "allow"),
         ("plan", "edit", "reject"),
         ("dontAsk", "execute", "reject"),
+        ("ask", "edit", "ask"),
+        ("edit", "edit", "allow"),
+        ("edit", "execute", "ask"),
+        ("all", "execute", "allow"),
     ],
 )
 def test_what_a_definition_decides_by_itself(
     permission: str | None, kind: str, decided: str
 ) -> None:
     """A person is asked unless the definition has decided; what is unknown is asked about."""
-    assert policy(permission, kind) == decided
+    assert policy(Agent(permission=permission), wants(kind)) == decided
+
+
+def wants(kind: str, command: str = "") -> Permission:
+    return Permission(id=1, title="t", kind=kind, about="", allow="y", reject="n", command=command)
+
+
+@pytest.mark.item("rec-31")
+@pytest.mark.parametrize(
+    ("permission", "command", "decided"),
+    [
+        (None, "pytest -q", "allow"),
+        ("edit", "pytest -q", "allow"),
+        ("all", "rm -rf x", "allow"),
+        ("ask", "pytest -q", "ask"),
+        ("plan", "pytest -q", "reject"),
+        ("edit", "pytest -q; rm -rf x", "ask"),
+        ("edit", "pytest -q\nrm -rf x", "ask"),
+        ("edit", "pytest", "ask"),
+        ("edit", "", "ask"),
+    ],
+    ids=["default", "edit", "all", "ask", "plan", "more", "second-line", "other", "unknown"],
+)
+def test_the_checks_of_the_loop_need_no_person(
+    permission: str | None, command: str, decided: str
+) -> None:
+    """Exactly the command of a check is allowed, unless the agent may do nothing by itself."""
+    agent = Agent(permission=permission)
+    assert policy(agent, wants("execute", command), (("pytest", "-q"),)) == decided
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from loopwright.agents.clis.limits import Clock, Reset
 from loopwright.agents.clis.table import CLIS
 from loopwright.kernel.facts import Usage
 from loopwright.ports import Answer, Done, Failed
+from loopwright.programs.codex_model import codex_model
 from loopwright.programs.resets import LONGEST_S, resets_at
 from tests.agents.clis import events as e
 from tests.programs.calls import RecordedActivity, Stage, agent, job
@@ -321,11 +322,11 @@ def test_an_unknown_zone_is_that_of_this_machine() -> None:
         ("gemini", "gemini", {}, "", "gemini-2.5-flash"),
         ("codex", "codex", {"model": "gpt-5"}, "", "gpt-5"),
         ("codex", "codex:-m gpt-5-mini", {}, "", "gpt-5-mini"),
-        ("codex", "codex", {}, 'model = "gpt-5-nano"\n', "gpt-5-nano"),
-        ("codex", "codex", {}, "not toml", ""),
+        ("codex", "codex", {}, 'model = "gpt-5-nano"\n', "gpt-5-session"),
+        ("codex", "codex", {}, "not toml", "gpt-5-session"),
         ("opencode", "opencode", {"model": "openai/gpt-5"}, "", "openai/gpt-5"),
     ],
-    ids=["claude", "gemini", "given", "argument", "settings", "bad-settings", "opencode"],
+    ids=["claude", "gemini", "given", "argument", "session", "bad-settings", "opencode"],
 )
 def test_an_answer_names_the_model(
     fake: FakeCli, cli: str, spec: str, more: dict[str, object], config: str, model: str
@@ -334,6 +335,10 @@ def test_an_answer_names_the_model(
     folder = fake.folder / "codex"
     folder.mkdir()
     (folder / "config.toml").write_text(config)
+    day = folder / "sessions" / "2026" / "11" / "18"
+    day.mkdir(parents=True)
+    turn = {"type": "turn_context", "payload": {"model": "gpt-5-session"}}
+    (day / f"rollout-x-{e.THREAD}.jsonl").write_text(f"no json\n{json.dumps(turn)}\n")
     fake.says(GOOD[cli])
     answer = ask(fake, spec, base={"CODEX_HOME": str(folder)}, **more)
     assert answer.model == model
@@ -390,3 +395,13 @@ def test_a_status_on_stderr_is_shown_and_explains_a_timeout(fake: FakeCli) -> No
     assert answer.error.detail.endswith(f"; the agent's last status: {retry}")
     assert [(one.kind, one.text) for one in kept.entries] == [("status", retry)]
     assert here.said("note") == retry
+
+
+@pytest.mark.parametrize(
+    ("config", "model"), [('model = "gpt-5-nano"\n', "gpt-5-nano"), ("not toml", "")]
+)
+def test_codex_without_a_session_file(tmp_path: Path, config: str, model: str) -> None:
+    """The settings name the model where no session does."""
+    (tmp_path / "config.toml").write_text(config)
+    assert codex_model({"CODEX_HOME": str(tmp_path)}, "unknown") == model
+    assert codex_model({"HOME": str(tmp_path / "nowhere")}, None) == ""

@@ -8,7 +8,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -33,6 +33,7 @@ class Lab:
 
     folder: Path
     wires: WireServer
+    opencode_more: dict[str, JsonValue] = field(default_factory=dict)
 
     @property
     def work(self) -> Path:
@@ -44,13 +45,28 @@ class Lab:
             "PATH": f"{CLIS}:{os.environ['PATH']}",
             "HOME": str(self.folder / "home"),
             "LANG": "C.UTF-8",
+            "CODEX_API_KEY": "any",
+            **self.credentials,
+        }
+
+    @property
+    def credentials(self) -> dict[str, str]:
+        """Where the programs find our server, and the keys that they show it."""
+        return {
             "ANTHROPIC_BASE_URL": self.wires.url,
             "ANTHROPIC_API_KEY": "any",
-            "CODEX_API_KEY": "any",
+            "GOOGLE_GEMINI_BASE_URL": self.wires.url,
+            "GEMINI_API_KEY": "any",
         }
 
     def spec(self, cli: str) -> str:
         """The spec of a CLI that turns to our server."""
+        if cli.startswith("acp:"):
+            self.spec("gemini" if "gemini" in cli else "opencode")
+            return cli
+        if cli == "gemini":
+            self._gemini()
+            return "gemini:-m gemini-2.5-flash"
         if cli == "codex":
             provider = (
                 f'model_providers.fake={{name="fake",base_url="{self.wires.url}/v1",'
@@ -59,10 +75,21 @@ class Lab:
             )
             return f"codex:--disable plugins -c model_provider=fake -c '{provider}'"
         if cli == "opencode":
-            self._opencode()
+            self.opencode_settings(**self.opencode_more)
         return cli
 
-    def _opencode(self, **more: JsonValue) -> None:
+    def _gemini(self) -> None:
+        settings: JsonValue = {
+            "security": {"auth": {"selectedType": "gemini-api-key"}},
+            "privacy": {"usageStatisticsEnabled": False},
+        }
+        place = self.folder / "home" / ".gemini"
+        place.mkdir(parents=True, exist_ok=True)
+        (place / "settings.json").write_text(json.dumps(settings), encoding="utf-8")
+
+    def opencode_settings(self, **more: JsonValue) -> None:
+        """Write the settings of OpenCode, with these beside those that it needs."""
+        self.opencode_more = more
         model: JsonValue = {
             "tool_call": True,
             "limit": {"context": 32_000, "output": 4_096},
@@ -88,11 +115,14 @@ class Lab:
         (place / "opencode.json").write_text(json.dumps(config), encoding="utf-8")
 
     def asks_before_edits(self) -> None:
-        self._opencode(permission={"edit": "ask"})
+        self.opencode_settings(permission={"edit": "ask"})
 
     def ask(self, cli: str, prompt: str = "Do it.", **more: object) -> tuple[Answer, Stage]:
         """One call of the CLI."""
-        names = ("model", "tools", "deny_tools", "max_turns", "max_usd", "permission", "system")
+        names = (
+            *("model", "tools", "deny_tools", "max_turns", "max_usd", "permission", "system"),
+            "pass_env",
+        )
         given = {name: more.pop(name) for name in names if name in more}
         here = Stage(self.env)
         call = job(

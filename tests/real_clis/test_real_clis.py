@@ -4,18 +4,19 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
 from loopwright.app.agents_found import look
 from loopwright.ports import Done, Failed
 from loopwright.testing.wires import Call, Fault, Script, Turn, WireRequest, read_script
-from tests.real_clis.conftest import Labs, needs
+from tests.real_clis.conftest import Lab, Labs, needs
 
 pytestmark = [pytest.mark.real_cli, pytest.mark.timeout(600)]
 
 ROOT = Path(__file__).parents[2]
-DRIVEN = ["claude", "codex", "opencode"]
+DRIVEN = ["claude", "codex", "opencode", "gemini"]
 every_cli = pytest.mark.parametrize("cli", DRIVEN)
 TRICKY = "-- say 'hi' $(id) `id` \"x\"\nand a second line"
 
@@ -119,16 +120,18 @@ def test_codex_is_not_signed_in(labs: Labs) -> None:
 
 
 def test_gemini_without_a_key(labs: Labs) -> None:
-    """Gemini speaks a wire that we do not play; that it is not signed in, it says at once."""
+    """That it is not signed in, it says at once."""
     needs("gemini")
-    answer, _ = labs(talking("x")).ask("gemini")
+    lab = labs(talking("x"))
+    with patch.object(Lab, "credentials", {}):
+        answer, _ = lab.ask("gemini")
     assert isinstance(answer, Failed), answer
     assert answer.error.type == "not_signed_in"
 
 
 def test_the_doctor_reads_the_real_programs(labs: Labs) -> None:
     """Versions and sign-in are told, without a request to any model."""
-    for name in (*DRIVEN, "gemini"):
+    for name in DRIVEN:
         needs(name)
     lab = labs(talking("x"))
     plain = {name: lab.env[name] for name in ("PATH", "HOME", "LANG")}

@@ -4,16 +4,19 @@ Messages in, moves out: what to send, what to show, what a person has to decide.
 a pipe, so a whole conversation can be played in a test.
 """
 
+import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Literal, TypeAlias
 
 import msgspec
+from msgspec.structs import replace
 
+from loopwright.agents.clis.check_rules import check_lines
 from loopwright.agents.clis.heard import Heard, Said, Trouble, tool_line
 from loopwright.agents.clis.loose import amount, at, items, text, whole
-from loopwright.agents.clis.tool_calls import CallKind, as_text
+from loopwright.agents.clis.tool_calls import CallKind, as_text, inside_shell
 from loopwright.kernel.facts import Usage
 from loopwright.model.plan import Agent
 from loopwright.model.record import JsonValue
@@ -44,6 +47,7 @@ class Permission:
     allow: str | None  # the option that allows it this once
     reject: str | None
     call: str = ""  # the tool call that it is about
+    command: str = ""  # exactly what it would run, if it is a command
 
 
 Move: TypeAlias = Send | Said | Permission
@@ -310,7 +314,16 @@ def _permission(number: JsonValue, params: JsonValue) -> Permission:
         about=_shortened(about),
         allow=_option(params, "allow_once"),
         reject=_option(params, "reject_once") or _option(params, "reject_always"),
+        command=_command(at(call, "rawInput", "command")),
     )
+
+
+def _command(given: JsonValue) -> str:
+    """A command line as a shell would read it: a text, or a list of words."""
+    if isinstance(given, str):
+        return given
+    words = [word for word in given if isinstance(word, str)] if isinstance(given, list) else []
+    return inside_shell(words) or shlex.join(words)
 
 
 def _shortened(about: str) -> str:
@@ -328,15 +341,27 @@ def _option(params: JsonValue, kind: str) -> str | None:
 
 # -- rights ----------------------------------------------------------------------------------------
 
-PERMISSIONS = ("default", "ask", "acceptEdits", "bypassPermissions", "plan", "read-only", "dontAsk")
+PERMISSIONS = (
+    *("ask", "edit", "all"),
+    *("default", "acceptEdits", "bypassPermissions", "plan", "read-only", "dontAsk"),
+)
 
 
-def policy(permission: str | None, kind: str) -> Literal["allow", "ask", "reject"]:
-    """What a definition says about such a tool; by default a person is asked."""
-    match permission:
-        case "bypassPermissions":
+def policy(
+    agent: Agent, wanted: "Permission", checks: tuple[tuple[str, ...], ...] = ()
+) -> Literal["allow", "ask", "reject"]:
+    """What a definition says about such a tool; by default a person is asked, unless the agent
+    wants to run a check of the loop around it.
+    """
+    kind = wanted.kind
+    if kind == "execute" and agent.permission in (None, "edit", "acceptEdits"):
+        editing = replace(agent, permission="edit")
+        if wanted.command and wanted.command in check_lines(checks, editing):
             return "allow"
-        case "acceptEdits" if kind in ("edit", "read", "search", "think"):
+    match agent.permission:
+        case "bypassPermissions" | "all":
+            return "allow"
+        case "acceptEdits" | "edit" if kind in ("edit", "read", "search", "think"):
             return "allow"
         case "plan" | "read-only" | "dontAsk":
             return "allow" if kind in ("read", "search", "think") else "reject"

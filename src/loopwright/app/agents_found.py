@@ -6,6 +6,8 @@ import os
 import re
 import shutil
 import subprocess
+import tempfile
+import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -14,7 +16,7 @@ from typing import Literal
 
 import msgspec
 
-from loopwright.agents.clis.loose import at
+from loopwright.agents.clis.loose import at, text
 from loopwright.agents.clis.table import CLIS, Cli
 
 ASK_SECONDS = 40.0
@@ -83,17 +85,40 @@ def _signed_in(cli: Cli, path: str, env: Mapping[str, str]) -> tuple[SignedIn, s
     return _LOOKS[cli.name](path, env), ""
 
 
-def _asked(env: Mapping[str, str], *argv: str) -> tuple[int, str] | None:
-    """Exit code and standard output of a program, or None when it does not answer."""
+def is_signed_out(cli: Cli, env: Mapping[str, str]) -> bool:
+    """Whether a program is known not to be signed in. A script of somebody's own around a program
+    is not asked: it may do anything, and it decides about its sign-in itself.
+    """
+    path = shutil.which(cli.name, path=env.get("PATH"))
+    if path is None or any(env.get(name) for name in cli.credentials) or _is_own_script(path):
+        return False
+    return _LOOKS[cli.name](path, env) == "no"
+
+
+def _is_own_script(path: str) -> bool:
     try:
-        done = subprocess.run(
-            argv,
-            env=dict(env),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=ASK_SECONDS,
-            check=False,
-        )
+        with open(path, "rb") as file:
+            first = file.readline(200)
+    except OSError:
+        return True
+    return first.startswith(b"#!") and not any(name in first for name in (b"node", b"bun", b"deno"))
+
+
+def _asked(env: Mapping[str, str], *argv: str) -> tuple[int, str] | None:
+    """Exit code and standard output of a program, or None when it does not answer. It is started in
+    an empty folder: the settings of a project are not meant.
+    """
+    try:
+        with tempfile.TemporaryDirectory(prefix="loopwright-") as folder:
+            done = subprocess.run(
+                argv,
+                env=dict(env),
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                timeout=ASK_SECONDS,
+                check=False,
+                cwd=folder,
+            )
     except (OSError, subprocess.SubprocessError):
         return None
     return done.returncode, done.stdout.decode(errors="replace")
@@ -112,7 +137,19 @@ def _codex(path: str, env: Mapping[str, str]) -> SignedIn:
     said = _asked(env, path, "login", "status")
     if said is None:
         return "unknown"
-    return "yes" if said[0] == 0 else "no"
+    if said[0] == 0:
+        return "yes"
+    return "unknown" if _codex_has_provider(env) else "no"
+
+
+def _codex_has_provider(env: Mapping[str, str]) -> bool:
+    """Whether the settings of Codex name a provider of their own, which may need no sign-in."""
+    home = Path(env.get("CODEX_HOME") or Path(env.get("HOME") or "/") / ".codex")
+    try:
+        settings = tomllib.loads((home / "config.toml").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return "model_provider" in settings or "profile" in settings
 
 
 def _opencode(path: str, env: Mapping[str, str]) -> SignedIn:
@@ -125,11 +162,32 @@ def _opencode(path: str, env: Mapping[str, str]) -> SignedIn:
 
 
 def _gemini(_: str, env: Mapping[str, str]) -> SignedIn:
-    """It has no command for it; what it keeps of a sign-in is a file."""
+    """It has no command for it; what it keeps of a sign-in is a file. A key may also be in a file
+    of variables, and the credentials of a cloud may be anywhere.
+    """
     home = env.get("HOME")
     if not home:
         return "unknown"
-    return "yes" if (Path(home) / ".gemini" / "oauth_creds.json").is_file() else "no"
+    folder = Path(home) / ".gemini"
+    if (folder / "oauth_creds.json").is_file():
+        return "yes"
+    elsewhere = [folder / ".env", Path(home) / ".env", folder / "gemini-credentials.json"]
+    others = ("GOOGLE_GENAI_USE_VERTEXAI", "GOOGLE_GENAI_USE_GCA", "GOOGLE_APPLICATION_CREDENTIALS")
+    if any(env.get(name) for name in others) or any(file.is_file() for file in elsewhere):
+        return "unknown"
+    return "unknown" if _gemini_method(folder) not in _GEMINI_KNOWN else "no"
+
+
+_GEMINI_KNOWN = ("", "oauth-personal", "gemini-api-key")
+
+
+def _gemini_method(folder: Path) -> str:
+    """How it signs in, as its settings say; empty if they say nothing."""
+    try:
+        settings = msgspec.json.decode((folder / "settings.json").read_bytes())
+    except (OSError, msgspec.DecodeError):
+        return ""
+    return text(settings, "security", "auth", "selectedType")
 
 
 _LOOKS: dict[str, Callable[[str, Mapping[str, str]], SignedIn]] = {

@@ -10,7 +10,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from loopwright.agents.clis.arguments import own_variables
 from loopwright.agents.clis.table import CLIS
+from loopwright.app.agents_found import is_signed_out
 from loopwright.app.plugins import PREFIX
 from loopwright.app.service import Start
 from loopwright.errors import LoopwrightError
@@ -27,7 +29,8 @@ from loopwright.model.actions import (
 )
 from loopwright.model.checks import Command, Goal, Judge, Script, leaves
 from loopwright.model.plan import Agent, Plan
-from loopwright.programs.environment import CannotStart, resolve_program
+from loopwright.programs.environment import CannotStart, agent_environment, resolve_program
+from loopwright.programs.given import handed_on
 from loopwright.programs.specs import Spec, parse_spec
 
 
@@ -40,6 +43,7 @@ class _Named:
     later: bool
     maybe: bool
     fix: str = ""
+    agent: str = ""
 
 
 def preflight(
@@ -49,8 +53,10 @@ def preflight(
     `checks` is what its check commands are called, such as the option that they were given with.
     """
     env = os.environ if environment is None else environment
-    named = (_called(one, checks) for one in _programs(start.plan))
-    return _looked_for(named, start.workspace, env)
+    named = [_called(one, checks) for one in _programs(start.plan)]
+    warnings = _looked_for(named, start.workspace, env)
+    _check_signed_in(named, start, env)
+    return warnings
 
 
 def _called(one: _Named, checks: str) -> _Named:
@@ -71,6 +77,40 @@ def preflight_agents(agents: Mapping[str, Agent], workspace: Path) -> None:
     """Refuse agents that take the place of others in a run, if their programs are not here."""
     found = (one for name in agents for one in _of_agent(name, agents, later=False, maybe=False))
     _looked_for(found, workspace, os.environ)
+
+
+def _check_signed_in(named: Iterable[_Named], start: Start, base: Mapping[str, str]) -> None:
+    """Refuse a coding CLI that is known not to be signed in, before the first iteration fails. Each
+    is asked once, in the environment that it will have.
+    """
+    agents, workspace = start.plan.agents, start.workspace.absolute()
+    asked: dict[tuple[object, ...], bool] = {}
+    for one in named:
+        if not one.agent or one.maybe:
+            continue
+        agent = agents[one.agent]
+        spec = parse_spec(agent.spec or "")
+        # Arguments of the author may name a provider or settings that need no sign-in.
+        if not isinstance(spec, Spec) or spec.argv or _has_variables(workspace):
+            continue
+        cli = CLIS[spec.kind]
+        own = {**own_variables(cli.name, base), **handed_on(base, agent), **agent.env}
+        env = agent_environment(base, {**cli.fixed, **own}, {})
+        key = (cli.name, *sorted(own.items()))
+        if key not in asked:
+            asked[key] = is_signed_out(cli, env)
+        if asked[key]:
+            raise LoopwrightError(
+                f"{one.what}: {cli.title} is not signed in",
+                code="not-signed-in",
+                hint=cli.sign_in,
+            )
+
+
+def _has_variables(workspace: Path) -> bool:
+    """Whether a file of variables is there, in which a program may find a key by itself."""
+    folders = (workspace, *workspace.parents)
+    return any((place / name).is_file() for place in folders for name in (".env", ".gemini/.env"))
 
 
 def _looked_for(named: Iterable[_Named], workspace: Path, env: Mapping[str, str]) -> list[str]:
@@ -182,6 +222,6 @@ def _of_agent(
         return
     if spec.kind in CLIS:
         cli = CLIS[spec.kind]
-        yield _Named(cli.name, f"agent {name}", later, maybe, cli.install)
+        yield _Named(cli.name, f"agent {name}", later, maybe, cli.install, agent=name)
     elif spec.kind in ("acp", "command", "jsonl") and spec.argv:
         yield _Named(spec.argv[0], f"agent {name}", later, maybe)

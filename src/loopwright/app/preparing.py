@@ -19,6 +19,7 @@ from loopwright.app.dialects import (
     read_definition,
 )
 from loopwright.app.library import Library
+from loopwright.app.permissions import with_permission
 from loopwright.app.repository import with_surroundings
 from loopwright.app.rights import Rights, with_rights
 from loopwright.app.roles import bind_roles, find_roles
@@ -58,6 +59,8 @@ class Wish:
     name: str | None = None
     default_agent: str | None = None
     rights: Rights = field(default_factory=Rights)
+    permission: str | None = None  # ask, edit or all, for every agent
+    tools: Sequence[str] = ()  # the only ones, or with a plus sign further ones
     home: Path | None = None  # the data directory, where a person keeps roles and definitions
     env: Sequence[str] = ()  # NAME or NAME=VALUE, for every agent and command
     max: int | None = None  # passes of its only loop, instead of what the definition says
@@ -146,6 +149,8 @@ def _prepare(definition: Definition, wish: Wish, *, base: Path) -> Start:
         plan = with_most_passes(plan, wish.max)
     if not wish.unbound:
         plan = _bound(plan, wish, base)
+    strict = wish.rights.strict
+    plan = with_permission(plan, wish.permission, wish.tools, strict=strict)
     plan = with_rights(plan, wish.rights)
     variables = read_variables(wish.env, os.environ)
     plan = with_variables(plan, wish.env, variables)

@@ -15,7 +15,7 @@ from loopwright.cli.address import definition_path
 from loopwright.cli.door import Door, as_json
 from loopwright.cli.outcomes import exit_code, put_result, say_final_line
 from loopwright.cli.remote import Remote
-from loopwright.cli.texts import names_in, one_line
+from loopwright.cli.texts import names_in, one_line, tools_in
 from loopwright.cli.watching import say_line
 from loopwright.errors import Conflict, DefinitionError, LoopwrightError, NotFound
 from loopwright.syntax import Diagnostic
@@ -212,13 +212,17 @@ def _wanted(options: dict[str, object]) -> "dict[str, JsonValue]":
     """The options of a start as a request has them: what was not given is left out."""
     from loopwright.app.preparing import input_values  # noqa: PLC0415 - help stays quick
 
-    plain = ("message", "workspace", "budget", "name", "parallel", "max", "base_branch")
+    plain = (
+        *("message", "workspace", "budget", "name", "parallel", "max", "base_branch"),
+        "permission",
+    )
     tools = ("allow", "deny", "ask")
     given: dict[str, object] = {
         **{name: options[name] for name in plain},
         **{name: list(names_in(_texts(options[name]))) for name in tools},
         **{name: options[name] for name in ("sandbox", "promoted", "allow_unknown_cost")},
         "labels": list(_texts(options["labels"])),
+        "tools": list(tools_in(_texts(options["tools"]))),
         "inputs": input_values(_texts(options["inputs"])),
         **agents_afar(_texts(options["agents"])),
     }

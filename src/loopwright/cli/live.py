@@ -20,7 +20,7 @@ from loopwright.app.views.words import goal, most_passes, passes_text
 from loopwright.cli.cells import duration, money, tokens
 from loopwright.cli.door import Door
 from loopwright.cli.texts import cut, last_lines, one_line
-from loopwright.kernel.facts import TurnTaken
+from loopwright.kernel.facts import EffectActivity, TurnTaken
 from loopwright.ports import Delta, Numbered
 from loopwright.runtime.headline import status_of
 
@@ -69,9 +69,13 @@ class Live:
 
     def fact(self, numbered: Numbered, line: Line | None) -> None:
         self._print_finished()
-        if line is not None and isinstance(numbered.fact, TurnTaken) and self._area is not None:
-            text = Text(cut(one_line(line.text), self._console.width))
-            self._console.print(text, overflow="crop", no_wrap=True)
+        shown = isinstance(numbered.fact, TurnTaken | EffectActivity)
+        if line is not None and shown and self._area is not None:
+            of_agent = isinstance(numbered.fact, EffectActivity)
+            words = [line.text, *line.detail.splitlines()] if of_agent else [line.text]
+            for one in words:
+                text = Text(cut(one_line(one), self._console.width), "yellow" if of_agent else "")
+                self._console.print(text, overflow="crop", no_wrap=True)
         self._draw()
 
     def said(self, delta: Delta) -> None:
@@ -164,6 +168,8 @@ class Live:
             lines.append(Text(cut(f"{self._bar(made, most, width)} {label}{activity}", width)))
         else:
             lines.append(Text(cut(f"{label}{activity}" if made else activity.strip(), width)))
+        if progress.status:
+            lines.append(Text(cut(f"  status: {one_line(progress.status)}", width), "yellow"))
         return lines
 
     def _bar(self, made: int, most: int, width: int) -> str:

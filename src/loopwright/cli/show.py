@@ -197,6 +197,8 @@ class _Sheet:
             more = int(str(counts["files_edited"])) - len(files)
             named = ", ".join(one_line(str(file)) for file in files)
             self._line(f"       edited {named}{f' and {more} more' if more > 0 else ''}", "dim")
+        for denied in _list(counts.get("denials", [])):
+            self._line(f"       {one_line(str(denied))}", "warn")
         for failed in _list(counts["failed"]):
             self._line(f"       failed {one_line(str(failed))}", "warn")
 

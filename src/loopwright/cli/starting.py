@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, TypedDict, TypeVar, cast
 import click
 
 from loopwright.cli.door import Door
-from loopwright.cli.texts import names_in
+from loopwright.cli.texts import names_in, tools_in
 from loopwright.cli.verb import door_of
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ class _Given(TypedDict):
     env: tuple[str, ...]
     allow_unknown_cost: bool
     labels: tuple[str, ...]
+    permission: str | None
 
 
 _OPTIONS = [
@@ -97,6 +98,20 @@ _OPTIONS = [
         help="Pass an environment variable to the agents and check commands: your own by its NAME, "
         "or NAME=VALUE. Values are never recorded. May be given more than once.",
     ),
+    click.option(
+        "--permission",
+        type=click.Choice(["ask", "edit", "all"]),
+        metavar="MODE",
+        help="What coding agents may do: `ask`: only what a person allows; `edit`: edit files and "
+        "run the check commands (default); `all`: everything.",
+    ),
+    click.option(
+        "--tools",
+        multiple=True,
+        metavar="LIST",
+        help="The only tools of the agents, in their own names: Read,Edit. With a plus sign, "
+        "further tools that they may use: +Bash or '+Bash(npm test)'.",
+    ),
     click.option("--name", metavar="NAME", help="What the run is called in lists."),
     click.option(
         "--label",
@@ -149,6 +164,7 @@ def launch(
     check commands are given with, if there is one.
     """
     from loopwright.app.dialects import exit_codes  # noqa: PLC0415 - help stays quick
+    from loopwright.app.permissions import told_only  # noqa: PLC0415 - help stays quick
     from loopwright.app.preflight import preflight  # noqa: PLC0415 - help stays quick
     from loopwright.app.preparing import Wish  # noqa: PLC0415 - help stays quick
     from loopwright.app.rights import Rights  # noqa: PLC0415 - help stays quick
@@ -170,8 +186,10 @@ def launch(
         sandbox=bool(options.pop("sandbox")),
         attended=door.can_ask and not (no_wait or detach),
     )
+    tools = tools_in(cast("tuple[str, ...]", options.pop("tools")))
     given = cast("_Given", options)  # click has seen to their kinds
     wish = Wish(
+        tools=tools,
         default_agent=door.settings.agent,
         home=door.settings.home,
         rights=rights,
@@ -181,6 +199,8 @@ def launch(
     start, definition = prepare(wish)
     for warning in definition.warnings:
         door.say(warning.render(), tone="warn")
+    for told in told_only(start.plan):
+        door.say(f"warning: {told}", tone="warn")
     if dry:
         return _rehearse(door, start)
     for missing in preflight(start, checks=checks):

@@ -22,6 +22,7 @@ _LINE_ENDS = re.compile(r"\r\n?|[\v\f\x85\u2028\u2029]")
 
 # Change the order in which text is drawn, so that a person decides about what is not there.
 _DIRECTION = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+_TOOL = re.compile(r"(?:\([^)]*\)?|[^,(])+")
 _SELECTORS = frozenset(map(chr, range(0xFE00, 0xFE10)))
 
 
@@ -35,6 +36,12 @@ def cleaned(text: str) -> str:
 def names_in(texts: Sequence[str]) -> tuple[str, ...]:
     """Names that were given one by one or with commas."""
     return tuple(name.strip() for text in texts for name in text.split(",") if name.strip())
+
+
+def tools_in(texts: Sequence[str]) -> tuple[str, ...]:
+    """Tools that were given one by one or with commas; a comma in parentheses separates nothing."""
+    found = (_TOOL.findall(text) for text in texts)
+    return tuple(tool.strip() for tools in found for tool in tools if tool.strip())
 
 
 def one_line(text: str, cells: int | None = None) -> str:

@@ -290,6 +290,7 @@ class Job(msgspec.Struct, kw_only=True, gc=False):
     scope: str = ""  # of the trackers: the session that the run belongs to, or the run itself
     env: Mapping[str, str] = NO_VALUES  # values that a script is given
     pass_env: tuple[str, ...] = ()  # names of variables that the run was given
+    checks: tuple[tuple[str, ...], ...] = ()  # command checks of the loops around the call
     files: tuple[str, ...] = ()  # of the workspace, to be shown below the prompt
     hidden: str | None = None  # a signal whose tags those who look on do not see
     used: AbstractSet[int] = frozenset()  # bookmarks that this agent has already used up

@@ -215,7 +215,7 @@ class _Call:
             self._running.write(msgspec.json.encode(move.message) + b"\n")
 
     def _permit(self, wanted: Permission) -> None:
-        decided = policy(self._agent.permission, wanted.kind)
+        decided = policy(self._agent, wanted, self._job.checks)
         if decided != "ask" or self._ask is None:
             self._send(self._talk.decide(wanted, allowed=decided == "allow"))
             return

@@ -1,10 +1,10 @@
 """Coding CLIs as agents: one supervised process for each call, its events read as they come."""
 
+import dataclasses
+import os
 import time
-import tomllib
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, nullcontext
-from pathlib import Path
 
 import msgspec
 from msgspec.structs import replace
@@ -15,6 +15,7 @@ from loopwright.agents.clis.arguments import (
     StageServer,
     Wanted,
     command_line,
+    command_policy,
     named_model,
     needs_system_file,
     own_variables,
@@ -35,6 +36,7 @@ from loopwright.programs.activity_report import (
     local_time,
     monotonic_ms,
 )
+from loopwright.programs.codex_model import codex_model
 from loopwright.programs.cost import (
     UNKNOWN_COST,
     PriceUsage,
@@ -115,7 +117,13 @@ class CodingAgents:
                 else None,
                 session_usd=job.session_used.usd,
                 server=server,
+                checks=job.checks,
+                as_root=os.geteuid() == 0,
             )
+            rules = command_policy(spec.kind, wanted)
+            if rules:
+                file = files.enter_context(text_file(rules, suffix=".toml"))
+                wanted = dataclasses.replace(wanted, policy_file=file)
             line = command_line(spec.kind, wanted)
             report = ActivityReport(self._bus, job, agent, spec.kind)
             talk = _Talk(
@@ -159,7 +167,7 @@ class CodingAgents:
         if usage is None and (heard.turns or heard.tools or heard.parts):
             live = self._live(job, job.agent or Agent(), heard)
             usage = live if live != Usage() else UNKNOWN_COST
-        model = heard.model or self._named_model(cli, job)
+        model = heard.model or self._named_model(cli, job, heard.session)
         failure = self._failure(job, cli, talk, end)
         if failure is not None:
             return Failed(
@@ -190,7 +198,7 @@ class CodingAgents:
             return sum(turns, Usage())
         return self._price(agent, heard.model, _usage(heard, job) or Usage())
 
-    def _named_model(self, cli: Cli, job: Job) -> str:
+    def _named_model(self, cli: Cli, job: Job, session: str | None) -> str:
         """The model that the agent was started with, for programs that do not report it."""
         agent = job.agent or Agent()
         spec = parse_spec(agent.spec or "")
@@ -198,7 +206,8 @@ class CodingAgents:
         named = agent.model or named_model(extra)
         if named or cli.name != "codex":
             return named
-        return codex_model({**self._base, **handed_on(self._base, agent), **agent.env})
+        env = {**self._base, **handed_on(self._base, agent), **agent.env}
+        return codex_model(env, session)
 
     def _failure(self, job: Job, cli: Cli, talk: "_Talk", end: ProgramEnd) -> Failure | None:
         if talk.over_budget is not None:
@@ -223,24 +232,13 @@ class CodingAgents:
         return msgspec.structs.replace(refused.failure, resets_at=until)
 
 
-def codex_model(env: Mapping[str, str]) -> str:
-    """The model in the settings of Codex, which does not report the one that it uses."""
-    folder = Path(env.get("CODEX_HOME") or Path(env.get("HOME") or "/nonexistent") / ".codex")
-    try:
-        with (folder / "config.toml").open("rb") as file:
-            named = tomllib.load(file).get("model")
-    except (OSError, ValueError):
-        return ""
-    return named if isinstance(named, str) else ""
-
-
 def _hold(name: str, agent: Agent, env: Mapping[str, str], wanted: Wanted) -> Hold | None:
     """The sandbox of a call: wherever a level is set and there is one. Without one the words of
     the program hold it, or it was refused.
     """
     if agent.access is None or works() is not None:
         return None
-    files = (wanted.system_file,) if wanted.system_file is not None else ()
+    files = tuple(file for file in (wanted.system_file, wanted.policy_file) if file is not None)
     shown = (*files, *wanted.server.shows) if wanted.server is not None else files
     return Hold(reach=reach_of(agent), keeps=own_places(name, env), shows=shown)
 
@@ -294,9 +292,9 @@ class _Talk:
         self._show(self._stream.close(self._monotonic()))
 
     def _show(self, said: list[Said]) -> None:
+        self._report.record(self.heard)  # first, as a newer status replaces a denial on the screen
         for one in said:
             self._report.say(one)
-        self._report.record(self.heard)
 
     def _finish(self, within_s: float) -> None:
         """The turn is over; a task in the background may not keep the program alive."""

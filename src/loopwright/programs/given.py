@@ -57,9 +57,9 @@ def end_notes(end: ProgramEnd) -> list[str]:
 
 
 @contextmanager
-def text_file(text: str) -> Iterator[str]:
+def text_file(text: str, suffix: str = ".txt") -> Iterator[str]:
     """A file with a text in it, for the time of a call."""
-    handle, name = tempfile.mkstemp(prefix="loopwright-", suffix=".txt")
+    handle, name = tempfile.mkstemp(prefix="loopwright-", suffix=suffix)
     try:
         with os.fdopen(handle, "w", encoding="utf-8", errors="replace") as stream:
             stream.write(text)
@@ -119,6 +119,8 @@ def handed_over(job: Job, agent: Agent) -> Iterator[dict[str, str]]:
     try:
         if agent.model:
             values["LOOPWRIGHT_MODEL"] = agent.model
+        if agent.permission:
+            values["LOOPWRIGHT_PERMISSION"] = agent.permission
         if agent.tools is not None:
             values["LOOPWRIGHT_TOOLS"] = ",".join(agent.tools)
         if agent.options:

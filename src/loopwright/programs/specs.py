@@ -15,6 +15,7 @@ from typing import Literal, TypeAlias, get_args
 from loopwright.agents import acp
 from loopwright.agents.clis import arguments
 from loopwright.agents.clis.access import unheld
+from loopwright.agents.clis.check_rules import added_tools
 from loopwright.agents.clis.table import CLIS
 from loopwright.model.access import is_offline, network_problem
 from loopwright.model.plan import Agent
@@ -33,6 +34,9 @@ KNOWN = (
 
 PERMISSIONS = ("read-only", "default", "acceptEdits", "bypassPermissions")
 """What a chat model may be allowed: to read, to ask about changes, to make them."""
+
+CHAT_WORDS = {"ask": "default", "edit": "acceptEdits", "all": "bypassPermissions"}
+"""The permissions of a start in the words that chat models know."""
 
 
 UNHELD_KINDS = ("model", "script")
@@ -113,10 +117,18 @@ def unfit_agent(spec: Spec, agent: Agent) -> str | None:
         return f"nobody would be asked before {asked[0]}: only a chat model has approvals"
     if spec.kind in CLIS:
         return arguments.unfit(spec.kind, agent)
-    if spec.kind == "model" and agent.permission not in (None, *PERMISSIONS):
+    if spec.kind == "model":
+        return _unfit_chat(agent)
+    return acp.unfit(agent) if spec.kind == "acp" else None
+
+
+def _unfit_chat(agent: Agent) -> str | None:
+    if added_tools(agent):
+        return "a chat model has the tools that it is named; leave the plus sign out"
+    if agent.permission not in (None, *PERMISSIONS):
         known = ", ".join(PERMISSIONS)
         return f"a chat model knows no permission {agent.permission!r}; it has {known}"
-    return acp.unfit(agent) if spec.kind == "acp" else None
+    return None
 
 
 def _no_sandbox(agent: Agent) -> str | None:

@@ -29,7 +29,7 @@ from loopwright.model.plan import Agent
 from loopwright.model.template import Template
 from loopwright.ports import Answer, Failed, Job
 from loopwright.runtime.answering import defect
-from loopwright.runtime.bounds import hidden_from, idle_limit
+from loopwright.runtime.bounds import check_commands, hidden_from, idle_limit
 from loopwright.runtime.senses import Texts
 from loopwright.runtime.turns import turn_job
 
@@ -88,6 +88,7 @@ def job_for(state: State, pending: Pending, texts: Texts, token: str) -> Job | A
         env=_values(state, pending, texts),
         pass_env=state.plan.pass_env,
         hidden=hidden_from(owner),
+        checks=check_commands(owner) if agent is not None else (),
         wall_ms=agent.wall_ms if agent else None,
         used=used,
         budgeted=agent is not None and has_usd_limit(state, owner),

@@ -7,7 +7,7 @@ from loopwright.agents.clis.denials import denial_words
 from loopwright.agents.clis.heard import OPEN_CALLS, STATUS_LINES, Heard, Said
 from loopwright.agents.clis.statuses import status_in
 from loopwright.agents.clis.stream import Stream
-from loopwright.agents.clis.tool_calls import Act, call_kind, call_target, without_shell
+from loopwright.agents.clis.tool_calls import Act, without_shell
 from loopwright.model.plan import Agent
 from loopwright.model.record import JsonValue
 from tests.agents.clis import events as e
@@ -444,24 +444,6 @@ def test_status_in_a_line_for_people(line: str, found: str) -> None:
 def test_without_shell(line: str, command: str) -> None:
     """People see the command, not the shell that it was handed to."""
     assert without_shell(line) == command
-
-
-@pytest.mark.parametrize(
-    ("tool", "arguments", "kind", "target"),
-    [
-        ("Bash", {"command": "a\n b"}, "command", "a b"),
-        ("exec_command", {"command": ["bash", "-lc", "ls x"]}, "command", "ls x"),
-        ("apply_patch", {"input": "*** Update File: a.py\n"}, "edit", "a.py"),
-        ("Grep", {"pattern": "x.*"}, "read", "x.*"),
-        ("google_web_search", {"query": "how"}, "fetch", "how"),
-        ("submit_result", {"data": 1}, "tool", ""),
-        ("Task", None, "tool", ""),
-    ],
-)
-def test_kind_and_target_of_a_call(tool: str, arguments: JsonValue, kind: str, target: str) -> None:
-    """By the name of the tool and its arguments, whichever program it is."""
-    found = call_kind(tool)
-    assert (found, call_target(found, arguments)) == (kind, target)
 
 
 # -- ACP -------------------------------------------------------------------------------------------

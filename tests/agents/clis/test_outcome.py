@@ -52,7 +52,7 @@ NOT_FOUND = "Error: thread/resume failed: no rollout found for thread id 9"
         ),
         pytest.param(
             "claude", e.claude_api_error(401, "Failed to authenticate"), Exit(code=1),
-            "not_signed_in", "run `claude` once and sign in", id="claude 401",
+            "not_signed_in", "run `claude auth login`", id="claude 401",
         ),
         pytest.param(
             "claude", e.claude_api_error(429, "Request rejected"), Exit(code=1), "rate_limited",

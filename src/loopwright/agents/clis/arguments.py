@@ -5,6 +5,7 @@ of a command line that somebody takes apart. A right or a sum of money that a pr
 to is refused, never left out.
 """
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -12,6 +13,7 @@ from itertools import pairwise
 import msgspec
 
 from loopwright.agents.clis.access import unasked, worded
+from loopwright.agents.clis.check_rules import added_tools, check_lines, only_tools
 from loopwright.agents.clis.table import CLIS, DEFAULT_PERMISSION, Cli
 from loopwright.model.plan import Agent
 from loopwright.model.record import JsonValue
@@ -42,6 +44,9 @@ class Wanted:
     system_file: str | None = None  # the instructions, where they are too long for an argument
     session_usd: float = 0.0  # what the session has cost before this call
     server: StageServer | None = None
+    checks: tuple[tuple[str, ...], ...] = ()  # commands that decide when the loop is done
+    as_root: bool = False
+    policy_file: str | None = None  # rules for commands, of programs that read them from a file
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +66,9 @@ def unfit(name: str, agent: Agent) -> str | None:
     if permission not in cli.permissions:
         known = ", ".join(cli.permissions)
         return f"{cli.name} knows no permission {permission!r}; it has {known}"
-    if (agent.tools is not None or agent.deny_tools) and not cli.has_tools:
+    if added_tools(agent) and not cli.can_add_tools:
+        return f"{cli.name} cannot be allowed tools by name; use `--permission all` instead"
+    if (only_tools(agent) is not None or agent.deny_tools) and not cli.has_tools:
         return f"{cli.name} cannot be confined to named tools; say `permission: read-only` instead"
     return None
 
@@ -120,10 +127,10 @@ def _option(flag: str, value: str | float | None) -> list[str]:
 def _claude(cli: Cli, wanted: Wanted) -> CommandLine:
     agent = wanted.agent
     argv = ["claude", "-p", "--output-format", "stream-json", "--verbose"]
-    argv += ["--include-partial-messages", "--permission-mode", _permission(cli, agent)]
+    argv += ["--include-partial-messages", "--permission-mode", _claude_mode(cli, wanted)]
     argv += _option("--model", agent.model)
     argv += _claude_system(wanted)
-    argv += _claude_tools(agent, unasked(agent))
+    argv += _claude_tools(agent, (*unasked(agent), *_claude_allowed(wanted)))
     if wanted.server is not None:
         strict = ["--strict-mcp-config"] if agent.access != "full" else []
         argv += ["--mcp-config", wanted.server.config, *strict]
@@ -141,6 +148,24 @@ def _claude(cli: Cli, wanted: Wanted) -> CommandLine:
     return CommandLine(argv=tuple(argv), stdin=wanted.prompt, env={})
 
 
+ROOT_TOOLS = ("Bash", "Edit", "Write", "NotebookEdit", "WebFetch", "WebSearch")
+
+
+def _claude_mode(cli: Cli, wanted: Wanted) -> str:
+    """As root the program refuses to run without permissions, so its tools are allowed by name."""
+    if wanted.agent.permission == "all" and wanted.as_root:
+        return cli.permissions["edit"]
+    return _permission(cli, wanted.agent)
+
+
+def _claude_allowed(wanted: Wanted) -> tuple[str, ...]:
+    """What needs no question beside what the permission mode allows."""
+    agent = wanted.agent
+    all_tools = ROOT_TOOLS if agent.permission == "all" and wanted.as_root else ()
+    checks = (f"Bash({line})" for line in check_lines(wanted.checks, agent))
+    return (*all_tools, *checks, *added_tools(agent))
+
+
 def _claude_system(wanted: Wanted) -> list[str]:
     if wanted.system_file is not None:
         return ["--append-system-prompt-file", wanted.system_file]
@@ -149,13 +174,15 @@ def _claude_system(wanted: Wanted) -> list[str]:
 
 def _claude_tools(agent: Agent, allowed: tuple[str, ...]) -> list[str]:
     """`--tools` says what exists, `--allowedTools` what needs no question: both are meant."""
-    argv: list[str] = ["--allowedTools", ",".join(allowed)] if allowed else []
-    if agent.tools is not None:
-        names = [tool.partition("(")[0] for tool in agent.tools]
+    only = only_tools(agent)
+    allowed = (*allowed, *(only or ()))
+    argv: list[str] = []
+    if only is not None:
+        names = [tool.partition("(")[0] for tool in (*only, *added_tools(agent))]
         built_in = [name for name in names if not name.startswith("mcp__")]
         argv += ["--tools", ",".join(dict.fromkeys(built_in))]
-        if agent.tools:
-            argv += ["--allowedTools", ",".join(agent.tools)]
+    if allowed:
+        argv += ["--allowedTools", ",".join(allowed)]
     if agent.deny_tools:
         argv += ["--disallowedTools", ",".join(agent.deny_tools)]
     return argv
@@ -191,7 +218,7 @@ def _opencode(cli: Cli, wanted: Wanted) -> CommandLine:
     argv += _option("-s", wanted.session)
     argv += ["--auto"] if permission == "bypassPermissions" else []
     argv += wanted.extra
-    rights = _opencode_rights(permission, wanted.agent)
+    rights = _opencode_rights(permission, wanted)
     env = {"OPENCODE_PERMISSION": msgspec.json.encode(rights).decode()} if rights else {}
     if wanted.server is not None:
         command = {"type": "local", "command": list(wanted.server.argv), "enabled": True}
@@ -202,16 +229,36 @@ def _opencode(cli: Cli, wanted: Wanted) -> CommandLine:
 
 
 _OPENCODE_RIGHTS: dict[str, dict[str, str]] = {
+    "ask": {"edit": "ask", "bash": "ask", "webfetch": "ask", "external_directory": "ask"},
     "plan": {"edit": "deny", "bash": "deny"},
     "acceptEdits": {"edit": "allow"},
 }
 
 
-def _opencode_rights(permission: str, agent: Agent) -> dict[str, JsonValue]:
+def _opencode_rights(permission: str, wanted: Wanted) -> dict[str, JsonValue]:
+    agent, only = wanted.agent, only_tools(wanted.agent)
     rights: dict[str, JsonValue] = {**_OPENCODE_RIGHTS.get(permission, {})}
-    if agent.tools is not None:
-        rights = {"*": "deny", **_opencode_tools(agent.tools)}
+    if only is not None:
+        rights = {"*": "deny", **_opencode_tools(only)}
+    added = [f"bash({line})" for line in check_lines(wanted.checks, agent)]
+    rights |= _opencode_additions((*added, *added_tools(agent)))
     return {**rights, **dict.fromkeys(agent.deny_tools, "deny")}
+
+
+def _opencode_additions(tools: tuple[str, ...]) -> dict[str, JsonValue]:
+    """What is allowed beside what the user's own settings say. Patterns for a tool would replace
+    those of the user, so they are written for a name with a wildcard that means the same tool.
+    """
+    rights: dict[str, JsonValue] = {}
+    for named in tools:
+        tool, _, pattern = named.removesuffix(")").partition("(")
+        if not pattern:
+            rights[tool] = "allow"
+            continue
+        before = rights.get(f"{tool[:-1]}?")
+        patterns = before if isinstance(before, dict) else {}
+        rights[f"{tool[:-1]}?"] = {**patterns, pattern: "allow"}
+    return rights
 
 
 def _opencode_tools(tools: tuple[str, ...]) -> dict[str, JsonValue]:
@@ -225,12 +272,30 @@ def _opencode_tools(tools: tuple[str, ...]) -> dict[str, JsonValue]:
     return rights
 
 
+def command_policy(name: str, wanted: Wanted) -> str:
+    """The rules for commands as a file, for programs that read them from one; empty if none."""
+    if name != "gemini":
+        return ""
+    rules = []
+    for line in check_lines(wanted.checks, wanted.agent):
+        # The pattern is searched for in the arguments as JSON: with both quotes it is the whole.
+        pattern = f'"command":{msgspec.json.encode(line).decode()}'
+        quoted = msgspec.json.encode(re.escape(pattern).replace("\\ ", " ")).decode()
+        rules.append(
+            '[[rule]]\ntoolName = "run_shell_command"\n'
+            f'argsPattern = {quoted}\ndecision = "allow"\npriority = 900\n'
+        )
+    return "\n".join(rules)
+
+
 def _gemini(cli: Cli, wanted: Wanted) -> CommandLine:
     argv = ["gemini", "-o", "stream-json", "--skip-trust"]
     argv += ["--approval-mode", _permission(cli, wanted.agent)]
     argv += _option("-m", wanted.agent.model)
-    if wanted.agent.tools:
-        argv += ["--allowed-tools", ",".join(wanted.agent.tools)]
+    allowed = (*(only_tools(wanted.agent) or ()), *added_tools(wanted.agent))
+    if allowed:
+        argv += ["--allowed-tools", ",".join(allowed)]
+    argv += _option("--policy", wanted.policy_file)
     argv += _option("--resume", wanted.session)
     argv += wanted.extra
     server = wanted.server

@@ -1,11 +1,11 @@
 """What a person does about a denied permission: the sentence with the flag that allows it."""
 
+from loopwright.agents.activity_targets import tool_kind
+from loopwright.agents.clis.check_rules import ADDS, EDIT_WORDS
 from loopwright.agents.clis.table import CLIS, DEFAULT_PERMISSION
-from loopwright.agents.clis.tool_calls import call_kind
 from loopwright.model.plan import Agent
 
 ALL_WORDS = ("all", "bypassPermissions", "yolo", "danger-full-access")
-EDIT_WORDS = ("edit", "acceptEdits", "auto_edit", "workspace-write")
 TARGET_CHARS = 100
 
 
@@ -23,8 +23,8 @@ def denial_words(program: str, agent: Agent, tool: str, target: str) -> str:
     permission = agent.permission or (DEFAULT_PERMISSION if program in CLIS else "ask")
     if permission in ALL_WORDS:
         return f"{what} was denied by the agent's own settings"
-    edits = call_kind(tool) == "edit" and permission not in EDIT_WORDS
+    edits = tool_kind(tool) == "edit" and permission not in EDIT_WORDS
     flags = ["--permission edit" if edits else "--permission all"]
     if program in CLIS and CLIS[program].can_add_tools and bare:
-        flags.append(f"--tools +{bare}")
+        flags.append(f"--tools {ADDS}{bare}")
     return f"{what} was denied; allow it with {' or '.join(flags)}"

@@ -4,14 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
-from loopwright.agents.clis.tool_calls import (
-    Act,
-    CallKind,
-    as_text,
-    call_kind,
-    call_target,
-    one_line,
-)
+from loopwright.agents.activity_targets import tool_target
+from loopwright.agents.clis.tool_calls import Act, CallKind, as_text, one_line
 from loopwright.kernel.facts import Usage
 from loopwright.model.record import JsonValue
 
@@ -102,11 +96,11 @@ class Heard:
         before = self._open.pop(call, None)
         if len(self._open) >= OPEN_CALLS:
             self.end_call(next(iter(self._open)), ok=None)
-        kind = kind or call_kind(tool)
+        found = tool_target(tool, arguments)
         opened = OpenCall(
-            kind=kind,
+            kind=kind or found.kind,
             tool=tool,
-            target=one_line(target) or call_target(kind, arguments),
+            target=one_line(target or found.target),
             arguments=as_text(arguments),
             began_ms=self.now_ms if before is None else before.began_ms,
         )
@@ -159,8 +153,7 @@ class Heard:
         name = tool
         opened = self._open.pop(call, None)
         if opened is None:
-            kind = call_kind(tool)
-            target, given = call_target(kind, arguments), as_text(arguments)
+            target, given = one_line(tool_target(tool, arguments).target), as_text(arguments)
         else:
             tool, target, given = opened.tool or tool, opened.target, opened.arguments
         self.denied.append(name or tool)

@@ -40,7 +40,7 @@ CLAUDE = Cli(
     name="claude",
     title="Claude Code",
     install=_npm("@anthropic-ai/claude-code"),
-    sign_in="run `claude` once and sign in, or set ANTHROPIC_API_KEY",
+    sign_in="run `claude auth login`, or set ANTHROPIC_API_KEY",
     credentials=("CLAUDE_CODE_OAUTH_TOKEN", "ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"),
     variables=("ANTHROPIC_BASE_URL", "CLAUDE_CONFIG_DIR", "IS_SANDBOX"),
     # A loop must not change its own tools under way, nor wait minutes for a provider that is down.
@@ -52,7 +52,12 @@ CLAUDE = Cli(
         }
     ),
     permissions=_words(
-        {"read-only": "plan"},
+        {
+            "read-only": "plan",
+            "ask": "default",
+            "edit": "acceptEdits",
+            "all": "bypassPermissions",
+        },
         *("default", "acceptEdits", "plan", "dontAsk", "auto", "bypassPermissions"),
     ),
     has_tools=True,
@@ -69,6 +74,9 @@ CODEX = Cli(
     variables=("CODEX_HOME",),
     permissions=_words(
         {
+            "ask": "read-only",
+            "edit": "workspace-write",
+            "all": "danger-full-access",
             "plan": "read-only",
             "default": "read-only",
             "acceptEdits": "workspace-write",
@@ -92,7 +100,8 @@ OPENCODE = Cli(
     ),
     fixed=MappingProxyType({"OPENCODE_DISABLE_AUTOUPDATE": "1"}),
     permissions=_words(
-        {"read-only": "plan"}, "default", "plan", "acceptEdits", "bypassPermissions"
+        {"read-only": "plan", "edit": "acceptEdits", "all": "bypassPermissions"},
+        *("ask", "default", "plan", "acceptEdits", "bypassPermissions"),
     ),
     has_tools=True,
     can_add_tools=True,
@@ -113,6 +122,9 @@ GEMINI = Cli(
     permissions=_words(
         {
             "read-only": "plan",
+            "ask": "default",
+            "edit": "auto_edit",
+            "all": "yolo",
             "acceptEdits": "auto_edit",
             "bypassPermissions": "yolo",
         },

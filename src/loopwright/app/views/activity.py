@@ -17,6 +17,7 @@ TOOL_CALLS = frozenset({"tool", "command", "edit", "read", "fetch"})
 FILES_SHOWN = 20
 _MORE = re.compile(r" and \d+ more$")
 FAILED_SHOWN = 5
+DENIALS_SHOWN = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,6 +119,12 @@ def note_line(note: ActivityNote) -> str:
     return f"{words} ({how})" if bad else words
 
 
+def notable_words(fact: EffectActivity) -> list[str]:
+    """What people are shown of activity as it happens: denied permissions and statuses."""
+    notable = (note for note in fact.entries if note.kind in ("denied", "status"))
+    return [note.text or note_line(note) for note in notable]
+
+
 def calls_words(count: int) -> str:
     """`12 tool calls`; nothing for none."""
     return f"{count:,} tool call{'' if count == 1 else 's'}" if count else ""
@@ -134,6 +141,7 @@ class ActivityCounts:
     denied: int = 0
     edited: dict[str, None] = field(default_factory=dict)  # in order of the first edit
     failed: list[str] = field(default_factory=list)
+    denials: dict[str, None] = field(default_factory=dict)  # in words, each once
     last: str = ""
 
     def take(self, fact: EffectActivity) -> None:
@@ -146,6 +154,8 @@ class ActivityCounts:
                 self.edited.update(dict.fromkeys(_MORE.sub("", note.target).split(", ")))
             elif note.kind == "command":
                 self._take_command(note)
+            elif note.kind == "denied" and len(self.denials) < DENIALS_SHOWN:
+                self.denials[note.text or note_line(note)] = None
         if fact.entries:
             self.last = note_line(fact.entries[-1])
 
@@ -167,6 +177,7 @@ class ActivityCounts:
             "failed_commands": self.failed_commands,
             "failed": [*self.failed],
             "denied": self.denied,
+            "denials": [*self.denials],
             "dropped": self.dropped,
         }
 

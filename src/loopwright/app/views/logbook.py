@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from loopwright.app.views.activity import ActivityCounts, counts_words
+from loopwright.app.views.activity import ActivityCounts, counts_words, note_line
 from loopwright.app.views.correspondence import written
 from loopwright.app.views.final_line import final_line
 from loopwright.app.views.summary import ReadText
@@ -91,7 +91,7 @@ class Logbook:
                 return None
             case EffectActivity():
                 self._activity.setdefault(fact.effect, ActivityCounts()).take(fact)
-                return None
+                return self._denied(fact)
             case EffectDone() | EffectFailed():
                 return self._answered(fact)
             case CheckVerdict() if is_turn(self._state, fact.path):
@@ -108,6 +108,15 @@ class Logbook:
             case _:
                 told = written(fact, self._read)
                 return None if told is None else ("message", *told)
+
+    def _denied(self, fact: EffectActivity) -> tuple[Kind, str, str] | None:
+        """Permissions that an agent was denied, with what allows them."""
+        denied = [note.text or note_line(note) for note in fact.entries if note.kind == "denied"]
+        if not denied:
+            return None
+        asked = self._calls.get(fact.effect)
+        agent = getattr(asked.call, "agent", "") if asked is not None else ""
+        return "agent", f"agent {agent}: permission denied", "\n".join(denied)
 
     def _answered(
         self, fact: EffectDone | EffectFailed

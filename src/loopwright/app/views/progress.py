@@ -6,7 +6,7 @@ nothing when it is not worth one.
 
 from dataclasses import dataclass, field
 
-from loopwright.app.views.activity import ActivityCounts, note_line
+from loopwright.app.views.activity import ActivityCounts, notable_words, note_line
 from loopwright.app.views.changes import change_words
 from loopwright.app.views.correspondence import written
 from loopwright.app.views.final_line import final_line
@@ -108,6 +108,7 @@ class Progress:
         self._open: dict[str, PassSeen] = {}
         self._turns_told: set[str] = set()
         self._doing: dict[str, str] = {}
+        self._status: dict[str, str] = {}  # by effect: its newest note
         self.total_activity = ActivityCounts()
 
     def take(self, numbered: Numbered) -> Line | None:
@@ -121,6 +122,10 @@ class Progress:
 
     def hear(self, delta: Delta) -> None:
         """Take what an agent says right now."""
+        if delta.kind == "note":
+            self._status[delta.effect] = delta.text
+            return
+        self._status.pop(delta.effect, None)
         text = f"\n[{delta.text}]\n" if delta.kind == "tool" else delta.text
         self.said = (self.said + text)[-SAID_CHARS:]
         if delta.kind == "tool":
@@ -156,6 +161,7 @@ class Progress:
     def _answered(self, fact: EffectDone | EffectFailed) -> Line | None:
         what = self._calls.pop(fact.effect, "")
         self._doing.pop(fact.effect, None)
+        self._status.pop(fact.effect, None)
         purpose = fact.effect.rpartition("/")[2].partition("#")[0]
         seen = self._open.get(fact.path)
         if seen is not None and purpose in WORK and (fact.output or purpose == "agent"):
@@ -204,8 +210,7 @@ class Progress:
             case EffectRequested():
                 return self._note_call(fact)
             case EffectActivity():
-                self._note_activity(fact)
-                return None
+                return self._note_activity(fact)
             case GateOpened():
                 self.asked[fact.gate] = fact
                 words = self._blocked(fact) if fact.about == "blocked" else ""
@@ -216,8 +221,10 @@ class Progress:
             case _:
                 return self._step_or_run(fact)
 
-    def _note_activity(self, fact: EffectActivity) -> None:
-        """Count what an agent did, for its iteration and for the run."""
+    def _note_activity(self, fact: EffectActivity) -> Line | None:
+        """Count what an agent did, for its iteration and for the run. A denied permission and a
+        status of the agent are worth a line.
+        """
         self.total_activity.take(fact)
         place, seen = fact.path, self._open.get(fact.path)
         while seen is None and place:
@@ -227,6 +234,11 @@ class Progress:
             seen.activity.take(fact)
         if fact.entries and fact.effect in self._calls:
             self._doing[fact.effect] = note_line(fact.entries[-1])
+        first, *more = notable_words(fact) or ("",)
+        if not first:
+            return None
+        who = self._calls.get(fact.effect, fact.path)
+        return Line(f"{who}: {first}", good=False, detail="\n".join(more))
 
     def _begin_pass(self, fact: IterationStarted) -> None:
         """Note an iteration; one that continues after the run was resumed is the same one."""
@@ -329,6 +341,12 @@ class Progress:
             if effect in self.state.pending
         ]
         return ", ".join(working)
+
+    @property
+    def status(self) -> str:
+        """What the agents that work right now have said last about their own state."""
+        told = (words for effect, words in self._status.items() if effect in self.state.pending)
+        return ", ".join(dict.fromkeys(told))
 
     def _pass_label(self, path: str, iteration: int | None) -> str:
         if not self._words:

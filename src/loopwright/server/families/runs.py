@@ -3,7 +3,7 @@
 import asyncio
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -75,6 +75,8 @@ class StartBody(Body):
     sandbox: bool = False  # chat models have the file tools of the workspace, and no program
     labels: Annotated[tuple[str, ...], msgspec.Meta(max_length=50)] = ()
     allow_unknown_cost: bool = False  # limits in USD need not cover agents of unknown cost
+    permission: Literal["ask", "edit", "all"] | None = None  # more than the definition is refused
+    tools: tuple[str, ...] = ()  # the only ones of the agents
     allow: tuple[str, ...] = ()  # refused: nothing is let pass unasked from elsewhere
     on_disconnect: Parting | None = None  # when the last socket of its starter is gone
 
@@ -179,6 +181,8 @@ def _prepared(asked: Asked, *, unbound: bool = False) -> Start:
         unbound=unbound,
         allow_unknown_cost=body.allow_unknown_cost,
         labels=body.labels,
+        permission=body.permission,
+        tools=body.tools,
     )
     files = Path(wish.workspace or "") if body.files is None else sent_files(body.files)
     start, definition = prepare_file(file, wish, data=data, dialect=dialect, files=files)

@@ -1,7 +1,7 @@
 """A local server that speaks the model wires, for tests of clients: programs and libraries alike.
 
-It answers the Anthropic Messages, OpenAI Chat Completions and OpenAI Responses wires by a script
-of turns: text, tool calls, usage, errors, slow and broken streams. It is as strict as hosted
+It answers the Anthropic Messages, OpenAI Chat Completions, OpenAI Responses and Gemini wires by a
+script of turns: text, tool calls, usage, errors, slow and broken streams. It is as strict as hosted
 services are about tool names and about each call having its result, and records every request.
 
 `WireServer(script)` is a context manager; `python -m loopwright.testing.wires --script FILE` is

@@ -9,14 +9,16 @@ from typing import Literal, TypeAlias
 
 from loopwright.model.record import JsonValue
 
-WireName: TypeAlias = Literal["anthropic", "chat", "responses"]
+WireName: TypeAlias = Literal["anthropic", "chat", "responses", "gemini"]
 WireEnd: TypeAlias = Literal["", "answered", "cut", "client left"]
 
 TOOL_NAME = {
     "anthropic": re.compile(r"[a-zA-Z0-9_-]{1,128}"),
     "chat": re.compile(r"[a-zA-Z0-9_-]{1,64}"),
     "responses": re.compile(r"[a-zA-Z0-9_-]{1,64}"),
+    "gemini": re.compile(r"[a-zA-Z_][a-zA-Z0-9_.:-]{0,63}"),
 }
+GEMINI_PATH = re.compile(r"/v1(?:beta)?/models/([^:/]+):(generateContent|streamGenerateContent)")
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -37,12 +39,13 @@ class WireRequest:
     @property
     def model(self) -> str:
         """The model that is asked."""
-        return str(self.body.get("model", ""))
+        asked = GEMINI_PATH.fullmatch(self.path)
+        return asked.group(1) if asked is not None else str(self.body.get("model", ""))
 
     @property
     def stream(self) -> bool:
         """Whether the answer is to come in pieces."""
-        return self.body.get("stream") is True
+        return self.body.get("stream") is True or self.path.endswith(":streamGenerateContent")
 
     @property
     def tools(self) -> tuple[str, ...]:
@@ -53,6 +56,8 @@ class WireRequest:
     def system_text(self) -> str:
         """All system and developer texts."""
         texts = [_text(self.body.get("system")), _text(self.body.get("instructions"))]
+        standing = self.body.get("systemInstruction")
+        texts.append(_text(standing.get("parts")) if isinstance(standing, dict) else "")
         texts += [_text(m.get("content")) for m in self._messages() if m.get("role") in SYSTEM]
         return "\n".join(text for text in texts if text)
 
@@ -84,7 +89,8 @@ class WireRequest:
     def key(self) -> str:
         """The key that the client has shown."""
         bearer = self.headers.get("authorization", "").removeprefix("Bearer ")
-        return self.headers.get("x-api-key", "") or bearer
+        google = self.headers.get("x-goog-api-key", "")
+        return self.headers.get("x-api-key", "") or google or bearer
 
     def complaints(self) -> list[str]:
         """What a hosted service would refuse; empty when it would accept."""
@@ -125,6 +131,8 @@ class WireRequest:
 
     def _messages(self) -> list[dict[str, JsonValue]]:
         """Messages of the history; on the Responses wire its items."""
+        if self.wire == "gemini":
+            return [_from_gemini(one) for one in _dicts(self.body.get("contents"))]
         found = self.body.get("input" if self.wire == "responses" else "messages")
         if isinstance(found, str):
             return [{"role": "user", "content": found}]
@@ -132,6 +140,21 @@ class WireRequest:
 
 
 SYSTEM = ("system", "developer")
+
+
+def _from_gemini(content: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+    """A message of the Gemini wire in the shape of the Anthropic one."""
+    parts: list[JsonValue] = []
+    for part in _dicts(content.get("parts")):
+        call, result = part.get("functionCall"), part.get("functionResponse")
+        if isinstance(call, dict):
+            parts.append({"type": "tool_use", "id": call.get("id") or call.get("name")})
+        elif isinstance(result, dict):
+            name = result.get("id") or result.get("name")
+            parts.append({"type": "tool_result", "tool_use_id": name})
+        elif "text" in part:
+            parts.append({"type": "text", "text": part["text"]})
+    return {"role": "user" if content.get("role") == "user" else "assistant", "content": parts}
 
 
 def _dicts(value: JsonValue) -> list[dict[str, JsonValue]]:
@@ -174,7 +197,9 @@ def _tool_names(tools: JsonValue) -> Iterator[str]:
     """Names of functions in any of the three shapes; a namespace has its functions inside."""
     for tool in _dicts(tools):
         inner = tool.get("function")
-        if isinstance(inner, dict):
+        if "functionDeclarations" in tool:
+            yield from _tool_names(tool["functionDeclarations"])
+        elif isinstance(inner, dict):
             yield str(inner.get("name"))
         elif tool.get("type") == "namespace":
             yield from (f"{tool.get('name')}/{name}" for name in _tool_names(tool.get("tools")))

@@ -7,10 +7,10 @@ from types import TracebackType
 from typing import Self, TypeAlias
 
 from loopwright.model.record import JsonValue
-from loopwright.testing.wires import anthropic, chat, responses
+from loopwright.testing.wires import anthropic, chat, gemini, responses
 from loopwright.testing.wires.connection import Connection
 from loopwright.testing.wires.rendering import CREATED, Answer, Wire, last_call, prompt_tokens
-from loopwright.testing.wires.request import WireName, WireRequest
+from loopwright.testing.wires.request import GEMINI_PATH, WireName, WireRequest
 from loopwright.testing.wires.script import Chooser, Fault, Script, Turn, in_order
 
 ROUTES: dict[str, WireName] = {
@@ -18,14 +18,19 @@ ROUTES: dict[str, WireName] = {
     "/v1/chat/completions": "chat",
     "/v1/responses": "responses",
 }
-WIRES: dict[WireName, Wire] = {"anthropic": anthropic, "chat": chat, "responses": responses}
+WIRES: dict[WireName, Wire] = {
+    "anthropic": anthropic,
+    "chat": chat,
+    "responses": responses,
+    "gemini": gemini,
+}
 DEFAULT_WINDOW = 200_000
 
 Reply: TypeAlias = tuple[int, dict[str, str], dict[str, JsonValue]]
 
 
 class WireServer:
-    """Speaks the Anthropic Messages, OpenAI Chat and OpenAI Responses wires on loopback.
+    """Speaks the Anthropic Messages, OpenAI Chat, OpenAI Responses and Gemini wires on loopback.
 
         with WireServer(Script(turns=(Turn(text="hello"),))) as wires:
             ...                       # point a client at wires.url (OpenAI: wires.url + "/v1")
@@ -86,6 +91,10 @@ class WireServer:
             self._tell(self._stop.set)
         self._thread.join()
 
+    def choose_by(self, choose: Chooser) -> None:
+        """Answer with what this function chooses, from now on."""
+        self._choose = choose
+
     def release(self) -> None:
         """Let everything that stalls go on, now and from now on."""
         self._tell(self._released.set)
@@ -130,7 +139,8 @@ class WireServer:
         with self._came:
             request.number = len(self.requests) + 1
             if request.method == "POST":
-                request.wire = ROUTES.get(request.path)
+                is_gemini = GEMINI_PATH.fullmatch(request.path) is not None
+                request.wire = "gemini" if is_gemini else ROUTES.get(request.path)
             self.requests.append(request)
             self._came.notify_all()
 
