@@ -205,15 +205,22 @@ def test_a_key_in_the_definition_or_in_a_file_counts(tmp_path: Path) -> None:
     programs = real_looking(tmp_path, "claude", ["auth", "status"], '{"loggedIn": false}', 1)
     base = {"PATH": f"{programs}:/usr/bin:/bin", "HOME": str(tmp_path), "TOKEN": "x"}
 
-    def look(agent: Agent) -> None:
+    def look(agent: Agent, **variables: str) -> None:
         action = CallAgent(agent="w", prompt=literal("x"))
-        plan = Plan(name="p", steps=(Step(id="a", action=action),), agents={"w": agent})
-        preflight(Start(plan=plan, workspace=tmp_path / "ws", message="x"), base)
+        plan = Plan(
+            name="p",
+            steps=(Step(id="a", action=action),),
+            agents={"w": agent},
+            pass_env=tuple(variables),
+        )
+        start = Start(plan=plan, workspace=tmp_path / "ws", message="x", variables=variables)
+        preflight(start, base)
 
     (tmp_path / "ws").mkdir()
     with pytest.raises(LoopwrightError, match="agent w: Claude Code is not signed in"):
         look(Agent(spec="claude"))
     look(Agent(spec="claude", env={"ANTHROPIC_API_KEY": "k"}))
+    look(Agent(spec="claude"), ANTHROPIC_API_KEY="k")
     look(Agent(spec="claude:--settings x"))
     (tmp_path / "ws" / ".env").write_text("ANTHROPIC_API_KEY=k")
     look(Agent(spec="claude"))

@@ -84,6 +84,8 @@ def _check_signed_in(named: Iterable[_Named], start: Start, base: Mapping[str, s
     is asked once, in the environment that it will have.
     """
     agents, workspace = start.plan.agents, start.workspace.absolute()
+    known = {**base, **start.variables}
+    passed = {name: known[name] for name in start.plan.pass_env if name in known}
     asked: dict[tuple[object, ...], bool] = {}
     for one in named:
         if not one.agent or one.maybe:
@@ -94,7 +96,7 @@ def _check_signed_in(named: Iterable[_Named], start: Start, base: Mapping[str, s
         if not isinstance(spec, Spec) or spec.argv or _has_variables(workspace):
             continue
         cli = CLIS[spec.kind]
-        own = {**own_variables(cli.name, base), **handed_on(base, agent), **agent.env}
+        own = {**own_variables(cli.name, base), **passed, **handed_on(base, agent), **agent.env}
         env = agent_environment(base, {**cli.fixed, **own}, {})
         key = (cli.name, *sorted(own.items()))
         if key not in asked:
