@@ -13,7 +13,7 @@ from loopwright.kernel.facts import Usage
 from loopwright.model.exchange import ModelUsage
 from loopwright.model.plan import Agent
 from loopwright.model.prices import CostSource, Price
-from loopwright.programs.coding import codex_model
+from loopwright.programs.codex_model import codex_model
 from loopwright.programs.specs import Spec, parse_spec
 
 PROVIDERS = {"claude": "anthropic", "codex": "openai", "gemini": "google"}

@@ -13,7 +13,7 @@ MOST_LINES = 200
 MOST_FILES = 20_000
 
 
-def codex_model(env: Mapping[str, str], session: str | None) -> str:
+def codex_model(env: Mapping[str, str], session: str | None = None) -> str:
     """The model of a session, or the one in the settings; an empty text if neither names one."""
     home = Path(env.get("CODEX_HOME") or Path(env.get("HOME") or "/nonexistent") / ".codex")
     try:
