@@ -47,6 +47,7 @@ def command_lines(names: dict[str, str]) -> dict[str, list[str]]:
         "serve": ["serve", "--host", "0.0.0.0", "--port", "0"],
         "ls": ["ls"],
         "show": ["show", names["done"]],
+        "watch": ["watch", names["done"]],
         "events": ["events", names["done"]],
         "logs": ["logs", names["done"]],
         "eval": ["eval", names["done"]],

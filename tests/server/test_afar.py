@@ -208,7 +208,7 @@ def test_whoever_leaves_changes_nothing(both: Both, monkeypatch: pytest.MonkeyPa
     told = both("run", file)
     assert told.code == 130
     run = re.findall(r"run_[0-9a-z]{26}", told.err)[-1]
-    assert f"{run} goes on; `loopwright logs {run} -f --server {both.url}` follows it" in told.err
+    assert f"{run} keeps running\n  loopwright watch {run} --server {both.url}" in told.err
     both.server.until(run, "completed")
 
 

@@ -10,6 +10,7 @@ from loopwright.app.chatting import Chats
 from loopwright.app.cost_limits import CostRules
 from loopwright.app.desks import Desks
 from loopwright.app.granting import servers_of
+from loopwright.app.live_text import serve_live_text
 from loopwright.app.nesting import PARENT
 from loopwright.app.opening import open_log, open_reader, presence_of, this_owner
 from loopwright.app.prices import PriceBook
@@ -127,16 +128,17 @@ async def local(
                 four_eyes=settings.four_eyes == "on",
             )
             service.costs = CostRules(book=book, purse=settings.budget)
-            with traced(service, driver, os.environ):
-                yield Local(
-                    service=service,
-                    driver=driver,
-                    log=log,
-                    bus=bus,
-                    trackers=trackers,
-                    desks=desks,
-                    jumped=clock.jump_ms,
-                )
+            async with serve_live_text(bus, settings.home, owner.token):
+                with traced(service, driver, os.environ):
+                    yield Local(
+                        service=service,
+                        driver=driver,
+                        log=log,
+                        bus=bus,
+                        trackers=trackers,
+                        desks=desks,
+                        jumped=clock.jump_ms,
+                    )
         finally:
             await driver.close()
             await chats.close()

@@ -4,7 +4,7 @@ import contextlib
 import sys
 from dataclasses import replace
 from functools import cache
-from typing import TYPE_CHECKING, cast, get_args
+from typing import TYPE_CHECKING, Literal, cast, get_args
 from urllib.parse import quote
 
 import click
@@ -16,7 +16,7 @@ from loopwright.cli.door import Door, as_json
 from loopwright.cli.outcomes import exit_code, put_result, say_final_line
 from loopwright.cli.remote import Remote
 from loopwright.cli.texts import names_in, one_line, tools_in
-from loopwright.cli.watching import say_line
+from loopwright.cli.watching import WrittenLines, say_line
 from loopwright.errors import Conflict, DefinitionError, LoopwrightError, NotFound
 from loopwright.syntax import Diagnostic
 
@@ -246,20 +246,27 @@ def see_through(
     *,
     jsonl: bool = False,
     foreign: bool = False,
-    watch: bool = True,
+    watch: "Literal['events', 'text', 'nothing']" = "events",
 ) -> int:
     """Show what a run there does after a fact until it rests; the exit code says how it ended."""
     remote = door.remote
     assert remote is not None
     try:
         retry = not door.wanted.no_retry
-        for fact in _until_rest(remote, run, after, retry=retry) if watch else ():
+        written = WrittenLines(door)
+        follows = _until_rest(remote, run, after, retry=retry, text=watch == "text")
+        for fact in () if watch == "nothing" else follows:
+            if fact["kind"] == "delta":
+                written.take(str(fact["said"]), str(fact["text"]))
+                continue
+            written.end()
             told = fact.pop("told", None)
             if jsonl:
                 door.put(as_json(fact))
             _tell(door, fact, told)
     except KeyboardInterrupt:
-        door.say(f"{run} goes on; `loopwright logs {run} -f --server {remote.url}` follows it")
+        door.tell(f"{run} keeps running")
+        door.say(f"  loopwright watch {run} --server {remote.url}")
         raise
     ended, page = remote.get(f"{RUNS}/{quote(run)}"), remote.get(f"{RUNS}/{quote(run)}/snapshot")
     line = str(page["headline"])
@@ -273,12 +280,22 @@ def see_through(
     return exit_code(ended, _codes(str(page["dialect"])) if foreign else None)
 
 
+def watch_remote(door: Door, reference: str, *, jsonl: bool) -> int:
+    """Show a run there from now on, including text as agents write it."""
+    remote = door.remote
+    assert remote is not None
+    run = remote.run(reference)
+    now = remote.get(f"{RUNS}/{quote(run)}/snapshot")
+    shown: Literal["text", "nothing"] = "text" if now["status"] == "running" else "nothing"
+    return see_through(door, run, int(now["seq"]), jsonl=jsonl, watch=shown)
+
+
 def _until_rest(
-    remote: Remote, run: str, after: int, *, retry: bool
+    remote: Remote, run: str, after: int, *, retry: bool, text: bool = False
 ) -> "Iterator[dict[str, JsonValue]]":
     """Facts as they come, until the run has ended or nothing but a person can move it on."""
     held = False
-    for fact in remote.follow(run, after, retry=retry, words=True):
+    for fact in remote.follow(run, after, retry=retry, words=True, text=text):
         yield fact
         held = held or fact["kind"] in ("gate.opened", "run.paused")
         if held and remote.get(f"{RUNS}/{quote(run)}")["status"] != "running":
@@ -322,7 +339,7 @@ def resume_afar(door: Door, reference: str, body: "dict[str, JsonValue]", *, jso
     seen = int(remote.get(f"{RUNS}/{quote(run)}/snapshot")["seq"])
     now = remote.post(f"{RUNS}/{quote(run)}/resume", body)
     rests = now["status"] in ("waiting", "paused")  # nothing comes that could be waited for
-    return see_through(door, run, seen, jsonl=jsonl, watch=not rests)
+    return see_through(door, run, seen, jsonl=jsonl, watch="nothing" if rests else "events")
 
 
 def fork_afar(door: Door, reference: str, body: "dict[str, JsonValue]", *, jsonl: bool) -> int:

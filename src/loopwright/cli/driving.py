@@ -328,7 +328,7 @@ def _tell_state(door: Door, one: Attendance, *, goes_on: bool, several: bool) ->
     elif status == "running" and not goes_on and held_by(door.settings.home) is not None:
         door.say("  the server of this home takes it up in a moment")
     elif status == "running" and goes_on:
-        door.say(f"  it goes on at the server; `loopwright logs {one.run} -f` follows it")
+        door.say(f"  it continues on the local server; `loopwright watch {one.run}` shows it")
     elif status in ("paused", "running"):
         door.say(f"  loopwright resume {one.run}   takes it up again")
     elif words := capped_words(state):

@@ -30,7 +30,12 @@ if TYPE_CHECKING:
     ],
 )
 @click.argument("run", metavar="RUN", shell_complete=complete_runs)
-@click.option("--follow", "-f", is_flag=True, help="Go on until the run has ended.")
+@click.option(
+    "--follow",
+    "-f",
+    is_flag=True,
+    help="Follow until the run has ended, with text as agents write it.",
+)
 @click.option("--tools", is_flag=True, help="What agents did: tool calls, commands, edited files.")
 @click.option(
     "--iteration",
@@ -53,26 +58,67 @@ def logs(
             done = seen.activity(iteration=iteration, follow=follow, full=door.as_json)
             _put_activity(door, seen.run, done)
             return
-        entries = seen.entries(follow=follow)
         if door.as_json:
-            door.put_json({"run": seen.run, "entries": list(entries)})
+            door.put_json({"run": seen.run, "entries": list(seen.entries(follow=False))})
             return
-        for entry in entries:
-            _put(door, entry)
+        written = _Written(door)
+        for entry in seen.entries(follow=follow, text=written.take if follow else None):
+            if not written.ends_with(entry):
+                _put(door, entry)
+
+
+class _Written:
+    """Text as agents write it. An entry whose text was printed so is not printed again."""
+
+    def __init__(self, door: Door) -> None:
+        self._door = door
+        self._effect = ""
+        self._text = ""
+
+    def take(self, effect: str, kind: str, text: str) -> None:
+        if kind != "text":
+            return
+        if effect != self._effect:
+            self._close()
+            self._effect, self._text = effect, ""
+            place, _, what = effect.partition("/")
+            _put_title(self._door, f"{one_line(place)} {what.partition('#')[0]}")
+        self._text += text
+        sys.stdout.write(cleaned(text))
+        sys.stdout.flush()
+
+    def ends_with(self, entry: "dict[str, JsonValue]") -> bool:
+        """Whether an entry has been printed; what comes next begins on a new line."""
+        if not self._effect:
+            return False
+        said = str(entry["text"]).strip()
+        shown = entry["path"] == self._effect.partition("/")[0] and said == self._text.strip()
+        self._close()
+        return shown
+
+    def _close(self) -> None:
+        if self._effect:
+            door_end = "" if self._text.endswith("\n") else "\n"
+            sys.stdout.write(f"{door_end}\n")
+            sys.stdout.flush()
+        self._effect = ""
 
 
 def _put(door: Door, entry: "dict[str, JsonValue]") -> None:
     signs = door.has_signs(sys.stdout)
-    rule = "──" if signs else "--"
     place = f"{one_line(str(entry['path']))} " if entry["path"] else ""
     words = str(entry["title"])
     if entry["kind"] == "end" and not signs:
         words = without_signs(words)
-    title = f"{rule} {place}{one_line(words)} {rule}"
-    door.put(door.painted(title, "bold", sys.stdout))
+    _put_title(door, f"{place}{one_line(words)}")
     text = cleaned(str(entry["text"])).strip("\n")
     if text:
         door.put(f"{text}\n")
+
+
+def _put_title(door: Door, words: str) -> None:
+    rule = "──" if door.has_signs(sys.stdout) else "--"
+    door.put(door.painted(f"{rule} {words} {rule}", "bold", sys.stdout))
 
 
 def _put_activity(door: Door, run: str, entries: "Iterator[dict[str, JsonValue]]") -> None:

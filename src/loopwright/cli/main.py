@@ -40,6 +40,7 @@ COMMANDS: dict[str, Entry] = {
     "repl": Entry("repl", _RUNNING, "a prompt to start, watch and steer loops"),
     "ls": Entry("ls", _LOOKING, "list runs"),
     "show": Entry("show", _LOOKING, "one run in words"),
+    "watch": Entry("watch", _LOOKING, "a run live, with text as agents write it"),
     "events": Entry("events", _LOOKING, "the facts of a run as JSON lines"),
     "logs": Entry("logs", _LOOKING, "what agents and checks said"),
     "artifact": Entry("artifact", _LOOKING, "files of runs and sessions, made or given"),

@@ -275,12 +275,14 @@ class Remote:
             more = page["next"]
 
     def follow(
-        self, run: str, after: int, *, retry: bool, words: bool = False
+        self, run: str, after: int, *, retry: bool, words: bool = False, text: bool = False
     ) -> "Iterator[dict[str, JsonValue]]":
         """Facts as they come, with `words` as a person reads them too, until the run has ended; a
         line that breaks is taken up again at the number that was seen last.
         """
-        path = f"/api/v1/runs/{quote(run)}/events{'?words=true' if words else ''}"
+        asked = [name for name, wanted in (("words", words), ("text", text)) if wanted]
+        query = f"?{'&'.join(f'{name}=true' for name in asked)}" if asked else ""
+        path = f"/api/v1/runs/{quote(run)}/events{query}"
         return self._followed(path, after, retry=retry, is_last=lambda one: one == "run.finished")
 
     def told(
@@ -307,10 +309,11 @@ class Remote:
         return status not in ("running", "waiting", "paused")
 
     def logs(
-        self, run: str, *, follow: bool, retry: bool = False
+        self, run: str, *, follow: bool, retry: bool = False, text: bool = False
     ) -> "Iterator[dict[str, JsonValue]]":
         """What was said in a run, and with `follow` what will be, until it has ended."""
-        path = f"/api/v1/runs/{quote(run)}/logs{'' if follow else '?follow=false'}"
+        query = "" if follow else "?follow=false"
+        path = f"/api/v1/runs/{quote(run)}/logs{'?text=true' if text else query}"
         return self._followed(path, 0, retry=retry, is_last=lambda one: one == "end")
 
     def _followed(
@@ -321,7 +324,7 @@ class Remote:
         while True:
             try:
                 for fact in self._stream(path, after, is_last):
-                    after, tries = int(str(fact["seq"])), 0
+                    after, tries = int(str(fact.get("seq", after))), 0
                     yield fact
                 return
             except _LOST as error:
@@ -351,7 +354,10 @@ class Remote:
                     return
                 if text.startswith(b"data: "):
                     fact = json.loads(text[6:])
-                    if kind := str(fact.get("kind") or fact.get("type") or ""):
+                    said = str(fact.get("kind") or fact.get("type") or "")
+                    if said and said != "delta":
+                        kind = said
+                    if said:
                         yield fact
             if not is_last(kind):
                 raise ConnectionResetError("the stream ended")

@@ -4,12 +4,15 @@ import os
 import sys
 
 from loopwright.cli.door import Door
-from loopwright.cli.watching import Careful, JsonLines, Plain, Silent, View
+from loopwright.cli.watching import Careful, JsonLines, Plain, PlainText, Silent, View
 
 
-def choose_view(door: Door, run: str, *, jsonl: bool, several: bool) -> View:
-    """The view for a run."""
-    return Careful(_view(door, run, jsonl=jsonl, several=several))
+def choose_view(
+    door: Door, run: str, *, jsonl: bool, several: bool = False, text: bool = False
+) -> View:
+    """The view for a run. With `text` plain lines have what agents write, too."""
+    view = _view(door, run, jsonl=jsonl, several=several)
+    return Careful(PlainText(door) if text and type(view) is Plain else view)
 
 
 def _view(door: Door, run: str, *, jsonl: bool, several: bool) -> View:

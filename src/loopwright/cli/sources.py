@@ -1,7 +1,9 @@
 """Where a run is looked at: in the log here, or at a server elsewhere. Both tell the same."""
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 from urllib.parse import quote
 
@@ -9,9 +11,14 @@ from loopwright.cli.door import Door
 from loopwright.cli.looking import looking
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from loopwright.app.service import Service
     from loopwright.cli.remote import Remote
     from loopwright.model.record import JsonValue
+
+    TakeText = Callable[[str, str, str], None]
+    """Takes text as it is written: the effect, the kind, the text."""
 
 
 class Source(Protocol):
@@ -31,8 +38,10 @@ class Source(Protocol):
     def output(self, path: str) -> "dict[str, JsonValue]":
         """All that one step or pass said."""
 
-    def entries(self, *, follow: bool) -> "Iterator[dict[str, JsonValue]]":
-        """What agents, checks and people said."""
+    def entries(
+        self, *, follow: bool, text: "TakeText | None" = None
+    ) -> "Iterator[dict[str, JsonValue]]":
+        """What agents, checks and people said. `text` gets what agents write meanwhile."""
 
     def activity(
         self, *, iteration: int | None, follow: bool, full: bool
@@ -47,15 +56,15 @@ def source(door: Door, reference: str) -> Iterator[Source]:
         yield _There(door.remote, reference, retry=not door.wanted.no_retry)
         return
     with looking(door) as service:
-        yield _Here(service, reference)
+        yield _Here(service, reference, door.settings.home)
 
 
 class _Here:
     """A run in the log here."""
 
-    def __init__(self, service: "Service", reference: str) -> None:
+    def __init__(self, service: "Service", reference: str, home: Path) -> None:
         self.run = service.find(reference)
-        self._service = service
+        self._service, self._home = service, home
 
     def detail(self) -> "dict[str, JsonValue]":
         from loopwright.app.views.listing import run_detail  # noqa: PLC0415 - help stays quick
@@ -79,14 +88,30 @@ class _Here:
 
         return output_at(self._service, self.run, path)
 
-    def entries(self, *, follow: bool) -> "Iterator[dict[str, JsonValue]]":
+    def entries(
+        self, *, follow: bool, text: "TakeText | None" = None
+    ) -> "Iterator[dict[str, JsonValue]]":
         from loopwright.app.following import follow as following  # noqa: PLC0415 - quick help
         from loopwright.app.views.logbook import Logbook  # noqa: PLC0415 - help stays quick
 
         service, run = self._service, self.run
         book = Logbook(service.plan(service.facts(run)[0].fact), service.read_text)
-        facts = following(service, run) if follow else iter(service.facts(run))
+        sleep = time.sleep if text is None else self._listen(text)
+        facts = following(service, run, sleep=sleep) if follow else iter(service.facts(run))
         return (entry.as_dict() for entry in map(book.take, facts) if entry is not None)
+
+    def _listen(self, text: "TakeText") -> "Callable[[float], None]":
+        """Wait and meanwhile hand on what agents write."""
+        from loopwright.app.live_text import LiveReader  # noqa: PLC0415 - help stays quick
+
+        reader = LiveReader(self._home, self.run)
+
+        def listen(seconds: float) -> None:
+            owner = self._service.log.row(self.run).owner
+            for delta in reader.read(owner.token if owner is not None else "", seconds):
+                text(delta.effect, delta.kind, delta.text)
+
+        return listen
 
     def activity(
         self, *, iteration: int | None, follow: bool, full: bool
@@ -126,8 +151,15 @@ class _There:
         found: dict[str, JsonValue] = self._remote.get(f"{self._base}/output", path=path)
         return found
 
-    def entries(self, *, follow: bool) -> "Iterator[dict[str, JsonValue]]":
-        return self._remote.logs(self.run, follow=follow, retry=self._retry)
+    def entries(
+        self, *, follow: bool, text: "TakeText | None" = None
+    ) -> "Iterator[dict[str, JsonValue]]":
+        asks = follow and text is not None
+        for one in self._remote.logs(self.run, follow=follow, retry=self._retry, text=asks):
+            if one["kind"] != "delta":
+                yield one
+            elif text is not None:
+                text(str(one["effect"]), str(one["said"]), str(one["text"]))
 
     def activity(
         self, *, iteration: int | None, follow: bool, full: bool

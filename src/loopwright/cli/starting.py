@@ -241,5 +241,5 @@ def _start_detached(door: Door, start: "Start") -> int:
     else:
         door.put(started.run)
         who = "the server of this home, process" if started.served else "process"
-        door.say(f"driven by {who} {started.pid}; `loopwright logs {started.run} -f` follows it")
+        door.say(f"driven by {who} {started.pid}; `loopwright watch {started.run}` shows it")
     return 0

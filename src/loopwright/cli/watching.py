@@ -12,6 +12,7 @@ from loopwright.kernel.facts import RunFinished
 from loopwright.ports import Delta, Numbered
 
 EVIDENCE_LINES = 3
+LONGEST_LINE = 2_000
 
 
 class View(Protocol):
@@ -74,6 +75,51 @@ def say_line(door: Door, line: Line, label: str = "") -> None:
     door.say(f"{label}{one_line(line.text)}", tone=tone)
     for text in last_lines(line.detail, 0 if line.good else EVIDENCE_LINES):
         door.say(f"{label}    {text}", tone="dim")
+
+
+class WrittenLines:
+    """Text as agents write it, line by line on stderr."""
+
+    def __init__(self, door: Door) -> None:
+        self._door, self._rest = door, ""
+
+    def take(self, kind: str, text: str) -> None:
+        if kind != "text":
+            self.end()
+            self._show(f"[{text}]")
+            return
+        *lines, self._rest = f"{self._rest}{text}".split("\n")
+        for line in lines:
+            self._show(line)
+        if len(self._rest) > LONGEST_LINE:
+            self.end()
+
+    def end(self) -> None:
+        if self._rest.strip():
+            self._show(self._rest)
+        self._rest = ""
+
+    def _show(self, line: str) -> None:
+        if line.strip():
+            self._door.say(f"  | {one_line(line)}", tone="dim")
+
+
+class PlainText(Plain):
+    """Plain lines, and what agents write between them."""
+
+    def __init__(self, door: Door) -> None:
+        super().__init__(door)
+        self._written = WrittenLines(door)
+
+    def said(self, delta: Delta) -> None:
+        self._written.take(delta.kind, delta.text)
+
+    def fact(self, numbered: Numbered, line: Line | None) -> None:
+        self._written.end()
+        super().fact(numbered, line)
+
+    def end(self) -> None:
+        self._written.end()
 
 
 class JsonLines(Plain):

@@ -4,6 +4,7 @@ of them, while other requests have their turn.
 
 import asyncio
 import time
+from collections import deque
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Any
@@ -12,12 +13,14 @@ import msgspec
 
 from loopwright.errors import StorageError
 from loopwright.kernel.facts import RunFinished
-from loopwright.ports import OPEN_STATUSES, Numbered
+from loopwright.ports import OPEN_STATUSES, Delta, Numbered
 from loopwright.server.context import Context, Limits
 from loopwright.server.routes import Asked
 
 AT_ONCE = 500
 RETRY_MS = 1_000
+MOST_TEXTS = 200  # pieces of text that wait for a client
+TEXT_CHARS = 10_000  # of one of them
 STREAM = "text/event-stream"
 BEAT = b": still here\n\n"
 EARLY = 0.95  # of the time that is promised, so that it holds where there is much to do as well
@@ -34,6 +37,34 @@ class Telling:
     follow: bool = True  # else the stream ends with what there is now, and says so
     frame: Callable[[int, Any], bytes] | None = None  # how that is written; None: as data alone
     now: Callable[[], float] = time.monotonic
+    text: bool = False  # whether what agents write is sent, too, as events without a number
+
+
+class Written:
+    """What agents write in a run, until it is sent. A slow client misses the oldest of it."""
+
+    def __init__(self, run: str) -> None:
+        self.run = run
+        self._waiting: deque[bytes] = deque(maxlen=MOST_TEXTS)
+        self.came = asyncio.Event()
+
+    def take(self, delta: Delta) -> None:
+        if delta.run == self.run:
+            value = {
+                "kind": "delta",
+                "run": delta.run,
+                "effect": delta.effect,
+                "said": delta.kind,
+                "text": delta.text[-TEXT_CHARS:],
+            }
+            self._waiting.append(_event("delta", value))
+            self.came.set()
+
+    def frames(self) -> bytes:
+        found = b"".join(self._waiting)
+        self._waiting.clear()
+        self.came.clear()
+        return found
 
 
 class Quiet:
@@ -62,6 +93,36 @@ class Quiet:
 
 async def stream(asked: Asked, run: str, telling: Telling) -> AsyncIterator[bytes]:
     """Everything after a number, then what comes, until the run has ended or somebody leaves."""
+    written = Written(run)
+    end = asked.context.here.bus.listen(written.take) if telling.text else None
+    try:
+        async for frame in _stream(asked, run, telling, written):
+            yield frame
+    finally:
+        if end is not None:
+            end()
+
+
+async def _moved(
+    context: Context, seen: int, seconds: float, written: Written, *, text: bool
+) -> None:
+    """Wait for an event of the run or, with `text`, for text."""
+    if not text:
+        await context.feed.moved(written.run, seen, seconds)
+        return
+    moved = asyncio.ensure_future(context.feed.moved(written.run, seen, seconds))
+    came = asyncio.ensure_future(written.came.wait())
+    try:
+        await asyncio.wait({moved, came}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for one in (moved, came):
+            one.cancel()
+        await asyncio.gather(moved, came, return_exceptions=True)
+
+
+async def _stream(
+    asked: Asked, run: str, telling: Telling, written: Written
+) -> AsyncIterator[bytes]:
     context, log = asked.context, asked.context.here.log
     quiet = Quiet(context.serving.limits, telling.now)
     yield f"retry: {RETRY_MS}\n\n".encode()
@@ -70,6 +131,9 @@ async def stream(asked: Asked, run: str, telling: Telling) -> AsyncIterator[byte
         return
     seen = 0 if telling.whole else telling.after
     while not context.closing.is_set() and context.people.still(asked.who):
+        if frames := written.frames():
+            yield frames
+            quiet.over()
         facts = _read(context, run, seen)
         if facts:
             if frames := b"".join(_frame(one, telling) for one in facts):
@@ -83,7 +147,7 @@ async def stream(asked: Asked, run: str, telling: Telling) -> AsyncIterator[byte
                 return
             if _ended(context, run, facts):
                 return
-        await context.feed.moved(run, seen, quiet.patience)
+        await _moved(context, seen, quiet.patience, written, text=telling.text)
         if quiet.too_long:
             yield BEAT
             quiet.over()

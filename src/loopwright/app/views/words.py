@@ -127,7 +127,7 @@ def next_commands(state: State) -> list[str]:
     if status == "paused":
         return [f"loopwright resume {run}", f"loopwright stop {run}"]
     if status == "running":
-        return [f"loopwright logs {run} -f", f"loopwright pause {run}", f"loopwright stop {run}"]
+        return [f"loopwright watch {run}", f"loopwright pause {run}", f"loopwright stop {run}"]
     again = [resume_command(state)] if status in RESUMABLE else []
     return [f"loopwright logs {run}", *_stage_commands(state), *again]
 

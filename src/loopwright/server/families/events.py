@@ -30,9 +30,12 @@ class EventsQuery(Query):
 
 
 class FactsQuery(EventsQuery):
-    """The same; with `words` a fact that is worth a line has it, as people read it (`told`)."""
+    """The same; with `words` a fact that is worth a line has it, as people read it (`told`). With
+    `text` a stream has events named `delta`, without an id: text as agents write it.
+    """
 
     words: bool = False
+    text: bool = False
 
 
 async def events(asked: Asked) -> Answer:
@@ -41,7 +44,8 @@ async def events(asked: Asked) -> Answer:
     told = _in_words(asked.context, run) if query.words else partial(fact_on_wire, run)
     if wants_stream(asked.request):
         after = cursor(asked.request, query.after)
-        return streamed(asked, run, Telling(after=after, told=told, whole=query.words))
+        telling = Telling(after=after, told=told, whole=query.words, text=query.text)
+        return streamed(asked, run, telling)
     if query.words and query.after:
         async for one in facts_of(asked.context, run):
             if one.seq > query.after:

@@ -29,11 +29,14 @@ class OutputQuery(Query):
 
 
 class LogsQuery(Query):
-    """From which number on, and how many at most; a stream with `follow=false` has an end."""
+    """From which number on, and how many at most; a stream with `follow=false` has an end. With
+    `text` a stream has events named `delta`, without an id: text as agents write it.
+    """
 
     after: Annotated[int, msgspec.Meta(ge=0, le=1_000_000_000)] | None = None
     limit: Annotated[int, msgspec.Meta(ge=1, le=1_000)] = 200
     follow: bool = True
+    text: bool = False
 
 
 class ActivityQuery(Query):
@@ -89,7 +92,7 @@ async def logs(asked: Asked) -> Answer:
 
     if wants_stream(asked.request):
         after = cursor(asked.request, query.after)
-        telling = Telling(after=after, told=told, whole=True, follow=query.follow)
+        telling = Telling(after=after, told=told, whole=True, follow=query.follow, text=query.text)
         return streamed(asked, run, telling)
     after = query.after or 0
     entries: list[dict[str, JsonValue]] = []

@@ -1,0 +1,258 @@
+"""Live text for other processes: what agents write, from the process that drives their run.
+
+Each driving process listens on a Unix socket in the data directory, named after its owner token.
+Only the user who runs it can connect. A client names a run on one line and gets what its agents
+write as lines of JSON. Live text is never stored: a client that reads slowly misses some of it, and
+the driving process neither waits nor keeps more than a short tail.
+"""
+
+import asyncio
+import contextlib
+import os
+import select
+import socket
+import struct
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from loopwright.ports import Delta
+from loopwright.runtime.bus import LiveBus
+
+FOLDER = "live"
+MOST_CLIENTS = 50
+BEHIND_BYTES = 256_000  # of one client that does not read
+TAIL_CHARS = 8_000  # of a call, for a client that connects later
+MOST_TAILS = 200
+REQUEST_BYTES = 4_096
+TEXT_CHARS = 100_000  # in one line
+CONNECT_S = 0.5
+LONGEST_PATH = 100  # of a Unix socket, in bytes
+
+
+class LiveLine(msgspec.Struct, frozen=True):
+    """A piece of text on the wire."""
+
+    run: str
+    effect: str
+    kind: Literal["text", "tool", "note"]
+    text: str
+
+
+_DECODER = msgspec.json.Decoder(LiveLine)
+
+
+# -- the driving process ---------------------------------------------------------------------------
+
+
+class _Client:
+    """One connected watcher."""
+
+    def __init__(self, run: str, writer: asyncio.StreamWriter) -> None:
+        self.run = run
+        self._writer = writer
+
+    def send(self, delta: Delta) -> None:
+        if self._writer.is_closing():
+            return
+        if self._writer.transport.get_write_buffer_size() < BEHIND_BYTES:
+            line = LiveLine(delta.run, delta.effect, delta.kind, delta.text[-TEXT_CHARS:])
+            self._writer.write(msgspec.json.encode(line) + b"\n")
+
+    def close(self) -> None:
+        self._writer.transport.abort()
+
+
+class LiveText:
+    """Sends what agents write to the clients of their runs."""
+
+    def __init__(self) -> None:
+        self._clients: set[_Client] = set()
+        self._tails: dict[str, Delta] = {}  # by run: what its newest call has written last
+
+    def publish(self, delta: Delta) -> None:
+        self._keep(delta)
+        for client in list(self._clients):
+            if client.run == delta.run:
+                client.send(delta)
+
+    def _keep(self, delta: Delta) -> None:
+        before = self._tails.pop(delta.run, None)
+        text = delta.text if delta.kind == "text" else f"\n[{delta.text}]\n"
+        if before is not None and before.effect == delta.effect:
+            text = before.text + text
+        kept = Delta(run=delta.run, effect=delta.effect, kind="text", text=text[-TAIL_CHARS:])
+        self._tails[delta.run] = kept
+        while len(self._tails) > MOST_TAILS:
+            del self._tails[next(iter(self._tails))]
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Serve one client until it disconnects."""
+        client: _Client | None = None
+        try:
+            if len(self._clients) >= MOST_CLIENTS or not _is_same_user(writer):
+                return
+            run = (await asyncio.wait_for(reader.readline(), CONNECT_S)).decode().strip()
+            client = _Client(run, writer)
+            self._clients.add(client)
+            if tail := self._tails.get(run):
+                client.send(tail)
+            await reader.read()
+        except (OSError, ValueError, TimeoutError):
+            return
+        finally:
+            if client is not None:
+                self._clients.discard(client)
+            writer.close()
+
+    def close(self) -> None:
+        for client in list(self._clients):
+            client.close()
+
+
+@asynccontextmanager
+async def serve_live_text(bus: LiveBus, home: Path, token: str) -> AsyncIterator[None]:
+    """Let other processes of this user read what agents write here. Where no socket can be made,
+    runs work without.
+    """
+    live = LiveText()
+    sock = _listening(home, token)
+    if sock is None:
+        yield
+        return
+    server = await asyncio.start_unix_server(live.serve, sock=sock, limit=REQUEST_BYTES)
+    end = bus.listen(live.publish)
+    try:
+        yield
+    finally:
+        end()
+        server.close()
+        live.close()
+        with contextlib.suppress(OSError), _short_path(home, token) as path:
+            os.unlink(path)
+
+
+def _listening(home: Path, token: str) -> socket.socket | None:
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        (home / FOLDER).mkdir(mode=0o700, exist_ok=True)
+        _remove_dead(home)
+        with _short_path(home, token) as path:
+            sock.bind(path)
+            os.chmod(path, 0o600)  # before it listens
+        sock.listen()
+    except OSError:
+        sock.close()
+        return None
+    return sock
+
+
+def _remove_dead(home: Path) -> None:
+    """Remove the sockets of processes that could not: nobody answers there."""
+    for name in os.listdir(home / FOLDER):
+        with contextlib.suppress(OSError), _short_path(home, name) as path:
+            try:
+                _connected(path).close()
+            except ConnectionRefusedError:
+                os.unlink(path)
+
+
+@contextmanager
+def _short_path(home: Path, name: str) -> Iterator[str]:
+    """The path of a socket, short enough for the system: in a deep folder by a descriptor of it."""
+    folder = home / FOLDER
+    path = str(folder / name)
+    if len(os.fsencode(path)) <= LONGEST_PATH:
+        yield path
+        return
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        yield f"/proc/self/fd/{handle}/{name}"
+    finally:
+        os.close(handle)
+
+
+def _is_same_user(writer: asyncio.StreamWriter) -> bool:
+    if not hasattr(socket, "SO_PEERCRED"):
+        return True  # the permissions of the socket say the same
+    sock = writer.get_extra_info("socket")
+    size = struct.calcsize("3i")
+    _, uid, _ = struct.unpack("3i", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size))
+    return uid in (0, os.getuid())
+
+
+# -- a watching process ----------------------------------------------------------------------------
+
+
+class LiveReader:
+    """Reads what the agents of one run write, from whichever process drives it now."""
+
+    def __init__(self, home: Path, run: str) -> None:
+        self._home = home
+        self._run = run
+        self._token = ""
+        self._socket: socket.socket | None = None
+        self._rest = b""
+        self._tried_at = 0.0
+
+    def read(self, token: str, wait_s: float = 0.0) -> list[Delta]:
+        """What was written since the last call. `token` names the process that drives the run;
+        wait at most `wait_s` for something to come.
+        """
+        if not self._is_open(token):
+            time.sleep(wait_s)
+            return []
+        assert self._socket is not None
+        ready, _, _ = select.select([self._socket], [], [], wait_s)
+        return self._received() if ready else []
+
+    def _is_open(self, token: str) -> bool:
+        if token != self._token:
+            self.close()
+            self._token, self._tried_at = token, 0.0
+        if self._socket is None and token and time.monotonic() - self._tried_at > CONNECT_S:
+            self._tried_at = time.monotonic()
+            with contextlib.suppress(OSError), _short_path(self._home, token) as path:
+                self._socket = _connected(path)
+                self._socket.sendall(f"{self._run}\n".encode())
+        return self._socket is not None
+
+    def _received(self) -> list[Delta]:
+        assert self._socket is not None
+        try:
+            data = self._socket.recv(1_000_000)
+        except BlockingIOError:
+            return []
+        except OSError:
+            data = b""
+        if not data:
+            self.close()
+            return []
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        found: list[Delta] = []
+        for line in lines:
+            with contextlib.suppress(msgspec.DecodeError):  # a later version may send more
+                one = _DECODER.decode(line)
+                found.append(Delta(run=one.run, effect=one.effect, kind=one.kind, text=one.text))
+        return found
+
+    def close(self) -> None:
+        if self._socket is not None:
+            self._socket.close()
+        self._socket, self._rest = None, b""
+
+
+def _connected(path: str) -> socket.socket:
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        sock.settimeout(CONNECT_S)
+        sock.connect(path)
+        sock.settimeout(0)
+    except OSError:
+        sock.close()
+        raise
+    return sock

@@ -1,0 +1,145 @@
+"""`loopwright watch` and `logs -f`: runs that other processes drive, with text as it is written."""
+
+import json
+import os
+import signal
+import sys
+import threading
+
+import pytest
+
+from tests.cli.conftest import Place, until
+from tests.cli.terminal import PATIENCE_S
+
+AGENT = """
+import json, os, sys, time
+sys.stdin.read()
+for word in ("thinking", "about", "it"):
+    print(json.dumps({"type": "text", "text": f"{word}\\n"}), flush=True)
+while not os.path.exists("go"):
+    time.sleep(0.02)
+print(json.dumps({"type": "text", "text": "DONE"}), flush=True)
+"""
+
+
+def started(lw: Place, **repeat: object) -> str:
+    """A run in the background whose agent has written something and waits for the file `go`."""
+    lw.write("agent.py", AGENT)
+    file = lw.loop(f"jsonl:{sys.executable} agent.py", **{"until": {"signal": "DONE"}, **repeat})
+    run = lw.real("run", file, "--detach").out.strip()
+    until(lambda: "effect.requested" in lw.kinds(run))
+    return run
+
+
+@pytest.mark.item("rec-34")
+def test_a_terminal_shows_text_while_it_is_written(lw: Place) -> None:
+    """The live view of a run in the background, to its end, with its exit code."""
+    run = started(lw)
+    with lw.terminal("watch", run) as screen:
+        screen.wait_for("about")
+        screen.wait_for("iteration 1/3")
+        (lw.folder / "go").touch()
+        assert screen.leave() == 0
+    assert "✓ Completed in 1 iteration" in screen.seen
+    assert lw("show", run, "--json").json["status"] == "completed"
+
+
+@pytest.mark.item("rec-34")
+def test_ctrl_c_leaves_the_run_alone(lw: Place) -> None:
+    """Watching ends with 130 and says that the run keeps running."""
+    run = started(lw)
+    with lw.terminal("watch", run) as screen:
+        screen.wait_for("about")
+        screen.press_ctrl_c()
+        assert screen.leave() == 130
+        assert f"{run} keeps running" in screen.seen
+    assert lw("show", run, "--json").json["status"] == "running"
+    (lw.folder / "go").touch()
+    until(lambda: lw("show", run, "--json").json["status"] == "completed")
+    assert "run.paused" not in lw.kinds(run)
+
+
+@pytest.mark.item("rec-34")
+@pytest.mark.parametrize("args", [["watch"], ["logs", "-f"]], ids=["watch", "logs -f"])
+def test_text_comes_before_the_call_has_ended(lw: Place, args: list[str]) -> None:
+    """Off a terminal, too; each text once."""
+    run = started(lw)
+    process = lw.start(args[0], run, *args[1:])
+    seen: list[str] = []
+    stream = process.stderr if args[0] == "watch" else process.stdout
+    assert stream is not None
+
+    def read() -> None:
+        seen.extend(line.decode() for line in stream)
+
+    thread = threading.Thread(target=read)
+    thread.start()
+    until(lambda: any("about" in line for line in list(seen)))
+    assert lw("show", run, "--json").json["status"] == "running"
+    (lw.folder / "go").touch()
+    thread.join(PATIENCE_S)
+    process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 0
+    written = [line for line in seen if line.strip(" |\n") in ("thinking", "about", "it")]
+    assert [line.strip(" |\n") for line in written] == ["thinking", "about", "it"]
+    assert any("✓ Completed in 1 iteration" in line for line in seen)
+
+
+@pytest.mark.item("rec-34")
+@pytest.mark.parametrize(
+    ("replies", "repeat", "code", "words"),
+    [
+        pytest.param(["DONE"], {"until": {"signal": "DONE"}}, 0, "✓ Completed in 1", id="0"),
+        pytest.param([{"fail": "no"}], {}, 3, "✗ Failed in iteration 1", id="3"),
+        pytest.param(["a"] * 3, {"until": {"signal": "D"}}, 4, "limit of 3 iterations", id="4"),
+        pytest.param(["a"], {"until": {"person": True}}, 5, "loopwright approve gate_", id="5"),
+    ],
+)
+def test_a_run_at_rest_is_shown_with_its_exit_code(
+    lw: Place, replies: list[object], repeat: dict[str, object], code: int, words: str
+) -> None:
+    """Its final line, its output or how it is answered, and the exit code of `run`."""
+    ran = lw("run", lw.loop(lw.script(*replies), **repeat))
+    told = lw.real("watch", "last")
+    assert (told.code, ran.code) == (code, code)
+    assert words in told.err
+    assert told.out == ran.out
+
+
+@pytest.mark.item("rec-34")
+def test_a_person_answers_where_they_watch(lw: Place) -> None:
+    """At a gate in a terminal the answer is taken, and the run continues in the background."""
+    lw("run", lw.loop(lw.script("a poem"), until={"person": True}))
+    with lw.terminal("watch", "last") as screen:
+        screen.wait_for("[l]eave it: ")
+        assert "a poem" in screen.seen
+        screen.type("a good\n")
+        assert screen.leave() == 0
+    [fact] = [one for one in lw.facts("last") if one["kind"] == "gate.answered"]
+    assert (fact["decision"], fact["text"], fact["by"]) == ("approve", "good", "tester")
+
+
+@pytest.mark.item("rec-34")
+def test_events_as_they_occur(lw: Place) -> None:
+    """--jsonl prints every event once, in order, and nothing else on stdout."""
+    run = started(lw)
+    process = lw.start("watch", run, "--jsonl")
+    (lw.folder / "go").touch()
+    out, _ = process.communicate(timeout=PATIENCE_S)
+    events = [json.loads(line) for line in out.splitlines()]
+    assert events[-1]["kind"] == "run.finished"
+    assert [one["seq"] for one in events] == list(range(1, len(lw.facts(run)) + 1))
+
+
+def test_a_run_whose_process_was_killed_is_interrupted(
+    lw: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Watching ends with 5 and says how the run is resumed."""
+    run = started(lw)
+    os.kill(lw("show", run, "--json").json["driver"], signal.SIGKILL)
+    monkeypatch.setattr("loopwright.cli.watch.GRACE_S", 0.3)
+    told = lw("watch", run)
+    assert told.code == 5
+    assert "Interrupted in iteration 1 of 3" in told.err
+    assert f"loopwright resume {run}" in told.err
+    (lw.folder / "go").touch()
