@@ -12,8 +12,8 @@ import sys
 from collections.abc import Callable
 from functools import partial
 
-from loopwright.app.reopening import NO_CHANGES, Changes, reopen
-from loopwright.kernel.reopening import at_cap
+from loopwright.app.reopening import Changes, reopen
+from loopwright.app.views.resume_words import capped_loops, spent_budget
 from loopwright.model.plan import Plan
 from tests.faults.chance import random_plan
 from tests.faults.replies import random_answer
@@ -23,6 +23,8 @@ from tests.faults.world import NOBODY, Plans, Process, World
 TROUBLED_STEPS = (60, 140)
 CALM_TICKS = 600
 MOST_MAIL = 50
+RESTARTS = 0.2
+"""How often a run that is resumed begins with its first step."""
 
 
 async def simulate(seed: int, plan: Plan | None = None, *, plans: Plans = random_plan) -> World:
@@ -153,11 +155,11 @@ def _command(world: World, place: int, process: Process) -> None:
         return
     run = world.dice.choice(runs).run
     wishes = ("pause", "resume", "stop", "look", "reopen", "edit")
-    what = world.dice.choices(wishes, (3, 4, 0.6, 2, 1, 1))[0]
+    what = world.dice.choices(wishes, (3, 4, 0.8, 2, 3, 1))[0]
     if what == "look":
         process.service.recover()
     elif what == "reopen":
-        changes = _more_passes(process, run)
+        changes = _resume_options(world, process, run)
         world.ask(process, lambda: reopen(process.service, run, by="somebody", changes=changes))
     elif what == "edit":
         world.edit(process, run)
@@ -166,11 +168,17 @@ def _command(world: World, place: int, process: Process) -> None:
         world.ask(process, lambda: request(run, by="somebody"))
 
 
-def _more_passes(process: Process, run: str) -> Changes:
-    """A loop that stopped at its cap goes on only if it may make more passes."""
-    capped = at_cap(process.service.state(run))
-    made = max((kept.passes for kept in capped.values()), default=0)
-    return Changes(passes=made + 1) if made else NO_CHANGES
+def _resume_options(world: World, process: Process, run: str) -> Changes:
+    """Continue or restart; a loop at its cap needs more iterations, and a spent budget a new one."""
+    state = process.service.state(run)
+    capped = capped_loops(state) if state.finished is not None else []
+    made = max((body.finished for body in capped), default=0)
+    dice = world.dice
+    return Changes(
+        restart=dice.random() < RESTARTS,
+        passes=made + dice.randint(1, 2) if made else None,
+        budget="usd=1000,tokens=9M" if spent_budget(state) or dice.random() < 0.1 else None,
+    )
 
 
 _HAPPEN: dict[str, tuple[float, Callable[[World, int, Process], None]]] = {

@@ -54,7 +54,7 @@ _FOUND_WHEN_ASKED = {"items", "no_items", "retry", "limits", "step", "cap_gate"}
 def picture(state: State) -> dict[str, object]:
     """Everything that later facts can depend on."""
     drawn: dict[str, object] = {
-        name: _value(getattr(state, name)) if name == "judged" else getattr(state, name)
+        name: getattr(state, name)
         for name in _names(state)
         if name not in _INDEXES and name not in ("gates", "kept")
     }
