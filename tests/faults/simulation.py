@@ -169,7 +169,7 @@ def _command(world: World, place: int, process: Process) -> None:
 
 
 def _resume_options(world: World, process: Process, run: str) -> Changes:
-    """Continue or restart; a loop at its cap needs more iterations, and a spent budget a new one."""
+    """Continue or restart, with more iterations or a new budget where the run needs them."""
     state = process.service.state(run)
     capped = capped_loops(state) if state.finished is not None else []
     made = max((body.finished for body in capped), default=0)
