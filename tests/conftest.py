@@ -16,6 +16,9 @@ settings.register_profile("house", deadline=None, print_blob=True, derandomize=T
 settings.register_profile("search", deadline=None, print_blob=True)
 settings.load_profile("house")
 
+# Snapshots take time: tests that need them switch them on.
+os.environ.setdefault("LOOPWRIGHT_SNAPSHOTS", "off")
+
 # Where these programs are expected (CI), a test that is skipped for want of one has failed.
 REQUIRED = ("bubblewrap cannot work here", "no browser is installed")
 

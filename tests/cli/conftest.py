@@ -149,6 +149,7 @@ def lw(
             monkeypatch.delenv(name)
     monkeypatch.setenv("LOOPWRIGHT_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("LOOPWRIGHT_DURABILITY", "normal")
+    monkeypatch.setenv("LOOPWRIGHT_SNAPSHOTS", "off")
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.setenv("USER", "tester")
 

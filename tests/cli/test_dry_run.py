@@ -39,6 +39,7 @@ How it can end
 
 at worst   3 passes, 24 calls of agents, every retry counted (w 24)
 spending   $5.00 at most
+snapshots  none are taken of the workspace
 """
 
 

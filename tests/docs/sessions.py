@@ -72,6 +72,7 @@ class Terminal:
                 "TERM": "dumb",
                 "COLUMNS": "100",
                 "PYTHONDONTWRITEBYTECODE": "1",
+                "LOOPWRIGHT_SNAPSHOTS": "off",  # pages that are about them switch them on
             },
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

@@ -23,6 +23,7 @@ def demo(
             "TMPDIR": str(tmp_path),
             "LANG": "C.UTF-8",
             "AGENT": agent,
+            "LOOPWRIGHT_SNAPSHOTS": "off",
         },
         capture_output=True,
         text=True,

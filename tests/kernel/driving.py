@@ -30,6 +30,7 @@ from loopwright.kernel.facts import (
     RunPaused,
     RunResumed,
     RunStarted,
+    Snapshot,
     StepFinished,
     Usage,
 )
@@ -89,6 +90,7 @@ class Reply:
     session: str | None = None
     code: int | None = None
     mark: int | None = None
+    snapshot: Snapshot | None = None
 
 
 @dataclass(frozen=True)
@@ -309,6 +311,7 @@ class Driver:
                 session=said.session,
                 code=said.code,
                 mark=said.mark,
+                snapshot=said.snapshot,
             )
         return EffectFailed(
             at=self.clock,

@@ -81,6 +81,9 @@ BY_NAME: dict[str, st.SearchStrategy[object]] = {
     "labels": st.lists(TEXTS, max_size=2).map(tuple),
     "uncovered": st.none() | st.lists(TEXTS, max_size=2).map(tuple),
     "snapshot": st.none() | SNAPSHOT,
+    "changed": st.none() | st.builds(facts.DiffStat, files=COUNT, insertions=COUNT),
+    "protect": st.lists(TEXTS, max_size=2).map(tuple),
+    "watch": st.lists(TEXTS, max_size=2).map(tuple),
     "entries": st.lists(ACTIVITY, max_size=2).map(tuple),
     "tools": st.lists(st.builds(facts.ToolUse, name=IDS, input=TEXTS), max_size=2).map(tuple),
 }

@@ -15,6 +15,7 @@ from loopwright.app.reopening import changed_agents
 from loopwright.app.repository import ARTIFACTS, with_artifacts
 from loopwright.app.schemas import schema_problem
 from loopwright.app.service import Service
+from loopwright.app.snapshot_operations import RunSnapshots, tree_at
 from loopwright.errors import Conflict, LoopwrightError, NotFound
 from loopwright.kernel.decide import settle
 from loopwright.kernel.facts import AnyFact, RunForked, RunStarted
@@ -25,7 +26,7 @@ from loopwright.kernel.masking import mask_tokens
 from loopwright.kernel.state import State
 from loopwright.model.ids import last_id, parent_path, pass_number
 from loopwright.model.plan import CHAT, Plan, encode_plan
-from loopwright.ports import Append
+from loopwright.ports import Append, Workspaces
 from loopwright.runtime.headline import gate_changes, headline_of
 from loopwright.runtime.senses import Texts, content_hash
 from loopwright.syntax import suggest
@@ -45,6 +46,8 @@ class Fork:
     agents: Sequence[str] = ()
     workspace: Path | None = None
     beside: Beside = alone  # what is kept beside the new run
+    workspaces: Workspaces | None = None  # where the snapshots are that the new run takes over
+    restore: bool = False  # put the files back as they were at the place
 
 
 async def fork(service: Service, run: str, wish: Fork, *, by: str = "") -> tuple[str, int]:
@@ -54,6 +57,8 @@ async def fork(service: Service, run: str, wish: Fork, *, by: str = "") -> tuple
     assert isinstance(first, RunStarted)
     place = _place(run, facts, wish.at)
     prefix = facts[: end_of(facts, place)]
+    if wish.restore:
+        await _restore(service, wish, run, place)
     now = service.clock.now_ms()
     begins = _begins(first, wish, run=f"run_{sortable_id(now)}", plan=plan, by=by)
     known = copied(prefix, begins, now)
@@ -68,8 +73,23 @@ async def fork(service: Service, run: str, wish: Fork, *, by: str = "") -> tuple
     bound = _with_artifacts(service, plan, begins.run)
     text = encode_plan(bound)
     known[0] = replaced = msgspec.structs.replace(begins, plan=content_hash(text))
+    if wish.workspaces is not None:
+        await wish.workspaces.adopt(begins.run, run)
     await _create(service, bound, [*known, *new], {replaced.plan: text}, wish.beside)
     return begins.run, len(known)
+
+
+async def _restore(service: Service, wish: Fork, run: str, place: str) -> None:
+    """Put the files back as they were at a place: into a new folder where one is named, else into
+    the workspace of the run, by the rules of `restore`.
+    """
+    assert wish.workspaces is not None, "whoever restores files knows where they are"
+    snapshots = RunSnapshots(service, wish.workspaces, run)
+    tree = tree_at(snapshots.history, run, place)
+    if wish.workspace is not None:
+        await snapshots.export(tree, wish.workspace)
+    else:
+        await snapshots.restore(tree)
 
 
 # -- where -----------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from loopwright.app.library import Listed
 from loopwright.app.messaging import tell
 from loopwright.app.reopening import Changes
 from loopwright.app.role_loops import ACTIONS, ALL, OF_ONE, STATUSES, Loops, LoopWish
+from loopwright.app.snapshot_operations import RunSnapshots
 from loopwright.app.views.activity import ActivityFilter, activity_items
 from loopwright.app.views.listing import inbox_items
 from loopwright.errors import LoopwrightError
@@ -23,6 +24,8 @@ from loopwright.tools.native import schema, text
 MOST_ENTRIES = 100
 Arguments = dict[str, JsonValue]
 DECISIONS: dict[str, Decision] = {one: one for one in get_args(Decision)}
+DIFF_CHARS = 100_000
+_NUMBER: JsonValue = {"type": "integer", "minimum": 0}
 Work = Callable[[Arguments], Awaitable[str]]
 RESUME_OPTIONS: dict[str, JsonValue] = {
     "max": {
@@ -117,6 +120,21 @@ class LoopTools:
             ),
             (
                 ToolSpec(
+                    name="loop_diff",
+                    description="What a run changed in its workspace: the whole run, one "
+                    "iteration (`from` alone), or between two (`from` and `to`). Iterations count "
+                    "from 1, and 0 is before the first one.",
+                    schema=schema(
+                        ("id",),
+                        id=text("Id of the run, or the beginning of it"),
+                        **{"from": _NUMBER, "to": _NUMBER},
+                        stat={"type": "boolean", "description": "Only the files and their counts"},
+                    ),
+                ),
+                self._diff,
+            ),
+            (
+                ToolSpec(
                     name="loop_control",
                     description="Pause a loop after its current stage, resume it, or stop it now. "
                     "A loop that failed, was stopped or met a limit resumes at the iteration that "
@@ -204,6 +222,18 @@ class LoopTools:
     async def _status(self, given: Arguments) -> str:
         return _json(self.loops.status(_said(given, "id")))
 
+    async def _diff(self, given: Arguments) -> str:
+        here = self.loops.here
+        run = here.service.find(_said(given, "id"))
+        snapshots = RunSnapshots(here.service, here.workspaces, run)
+        start, end = (_number(given.get(name)) for name in ("from", "to"))
+        told = (await snapshots.changes(start, end)).as_dict()
+        if given.get("stat") is True:
+            return _json(told)
+        whole = await snapshots.diff(start, end)
+        cut = {"truncated": True} if len(whole) > DIFF_CHARS else {}
+        return _json({**told, "diff": whole[:DIFF_CHARS], **cut})
+
     async def _control(self, given: Arguments) -> str:
         action, loop, note = (_said(given, name) for name in ("action", "id", "note"))
         if action in OF_ONE and not self.answers and self._waits(loop):
@@ -272,6 +302,10 @@ def _changes(given: Arguments) -> Changes:
 def _said(given: Arguments, name: str) -> str:
     value = given.get(name)
     return value.strip() if isinstance(value, str) else ""
+
+
+def _number(value: JsonValue) -> str | None:
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 def _parameters(value: JsonValue) -> dict[str, JsonValue]:

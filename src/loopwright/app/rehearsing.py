@@ -38,6 +38,7 @@ from loopwright.model.actions import (
     CallAgent,
 )
 from loopwright.model.plan import Plan
+from loopwright.model.policy import NO_WORKSPACE_POLICY
 from loopwright.model.record import JsonValue
 from loopwright.model.turns import encode_turn
 from loopwright.runtime.senses import Texts
@@ -98,6 +99,10 @@ class Rehearsal:
                 "tokens": most.tokens,
                 "wall_ms": self.plan.limits.wall_ms,
             },
+            "snapshots": {
+                "taken": bool(self.plan.workspace.snapshots),
+                "protect": list(self.plan.workspace.protect),
+            },
             "assumed": list(self.assumed),
         }
 
@@ -125,7 +130,8 @@ def rehearsed(plan: Plan, endings: Sequence[Ending]) -> Rehearsal:
 def played(plan: Plan, story: Story) -> Ending:
     """What one story leads to."""
     stubs = Stubs(conditions=story.conditions, long_lists=story.long_lists)
-    return _Stage(stubs.plan(plan), story).play()
+    apart = msgspec.structs.replace(plan, workspace=NO_WORKSPACE_POLICY)  # there are no files
+    return _Stage(stubs.plan(apart), story).play()
 
 
 class _Stage:

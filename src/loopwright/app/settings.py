@@ -33,7 +33,7 @@ Durability: TypeAlias = Literal["full", "normal"]
 Color: TypeAlias = Literal["auto", "always", "never"]
 Switch: TypeAlias = Literal["off", "on"]
 Name: TypeAlias = Literal[
-    "home", "durability", "agent", "color", "four_eyes", "webhooks_to_loopback"
+    "home", "durability", "agent", "color", "four_eyes", "webhooks_to_loopback", "snapshots"
 ]
 
 NAMES: dict[Name, tuple[str, ...]] = {
@@ -43,6 +43,7 @@ NAMES: dict[Name, tuple[str, ...]] = {
     "color": ("auto", "always", "never"),
     "four_eyes": ("off", "on"),
     "webhooks_to_loopback": ("off", "on"),
+    "snapshots": ("off", "on"),
 }
 """Every setting, with the words it may be; none means any text."""
 
@@ -91,6 +92,7 @@ class Settings:
     color: Color = "auto"
     four_eyes: Switch = "off"  # on: who started a run approves nothing in it
     webhooks_to_loopback: Switch = "off"  # on: webhooks may go to this machine itself
+    snapshots: Switch = "off"  # on where nothing else is said; see `_settings`
     mcp: Mapping[str, Mapping[str, JsonValue]] = field(default_factory=dict)  # servers by name
     budget: Purse = field(default_factory=Purse)  # of all runs of the home together
     notify: Mapping[str, Notifier] = field(default_factory=dict)  # whom a server tells
@@ -201,11 +203,12 @@ def _settings(found: Mapping[Name, Found]) -> Settings:
         color=cast("Color", found["color"].value) if "color" in found else "auto",
         four_eyes=_switch(found, "four_eyes"),
         webhooks_to_loopback=_switch(found, "webhooks_to_loopback"),
+        snapshots=_switch(found, "snapshots", "on"),
     )
 
 
-def _switch(found: Mapping[Name, Found], name: Name) -> Switch:
-    return cast("Switch", found[name].value) if name in found else "off"
+def _switch(found: Mapping[Name, Found], name: Name, default: Switch = "off") -> Switch:
+    return cast("Switch", found[name].value) if name in found else default
 
 
 def _folder(found: Found) -> Path:

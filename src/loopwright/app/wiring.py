@@ -24,7 +24,7 @@ from loopwright.app.settings import Settings
 from loopwright.app.stage_servers import StageServers
 from loopwright.app.tracing import traced
 from loopwright.errors import NotFound
-from loopwright.ports import OPEN_STATUSES
+from loopwright.ports import OPEN_STATUSES, Workspaces
 from loopwright.programs.performer import LocalPerformer
 from loopwright.programs.sweep import sweep
 from loopwright.runtime.bus import LiveBus
@@ -32,6 +32,7 @@ from loopwright.runtime.clock import SystemClock
 from loopwright.runtime.collecting import collect_seldom
 from loopwright.runtime.driver import LocalDriver
 from loopwright.stores import SqliteLog, SqliteTrackers
+from loopwright.workspaces import GitWorkspaces
 
 __all__ = [
     "Local",
@@ -41,6 +42,7 @@ __all__ = [
     "open_reader",
     "sweep_leftovers",
     "this_owner",
+    "workspaces_of",
 ]
 
 
@@ -54,6 +56,7 @@ class Local:
     bus: LiveBus
     trackers: SqliteTrackers
     desks: Desks
+    workspaces: Workspaces
     jumped: Callable[[], int] = lambda: 0  # by how many ms the clock was set since the start
 
 
@@ -117,6 +120,8 @@ async def local(
         variables.remove_expired(lambda run: _is_open(log, run))
         performer.read_variables_through(variables.read)
         driver.ended_through(variables.remove)
+        workspaces = workspaces_of(settings)
+        performer.snapshot_through(workspaces)
         driver.open()
         try:
             service = Service(
@@ -137,6 +142,7 @@ async def local(
                         bus=bus,
                         trackers=trackers,
                         desks=desks,
+                        workspaces=workspaces,
                         jumped=clock.jump_ms,
                     )
         finally:
@@ -149,6 +155,11 @@ def _is_open(log: SqliteLog, run: str) -> bool:
         return log.row(run).headline.status in OPEN_STATUSES
     except NotFound:
         return False
+
+
+def workspaces_of(settings: Settings) -> Workspaces:
+    """Where snapshots of workspaces are stored."""
+    return GitWorkspaces(settings.home)
 
 
 def sweep_leftovers(log: SqliteLog) -> int:

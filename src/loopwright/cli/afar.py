@@ -223,6 +223,8 @@ def _wanted(options: dict[str, object]) -> "dict[str, JsonValue]":
         **{name: options[name] for name in ("sandbox", "promoted", "allow_unknown_cost")},
         "labels": list(_texts(options["labels"])),
         "tools": list(tools_in(_texts(options["tools"]))),
+        "protect": list(_texts(options["protect"])),
+        **({"snapshots": False} if options["no_snapshots"] else {}),
         "inputs": input_values(_texts(options["inputs"])),
         **agents_afar(_texts(options["agents"])),
     }

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from loopwright.app.deciding import AS_ASKED, CallAnswer, read_arguments
 from loopwright.app.views.exposing import exposure
+from loopwright.app.views.workspace_history import change_words
 from loopwright.cli.calls import arguments_lines, exposed_lines
 from loopwright.cli.door import Door
 from loopwright.cli.texts import last_lines, one_line
@@ -48,7 +49,9 @@ _MEANINGS: dict[str, dict[Decision, str]] = {
         "continue": "let the run proceed with TEXT as the answer",
     },
 }
+_DIFF = ("d", "diff")
 ReadLine = Callable[[], Awaitable[str | None]]
+ShowDiff = Callable[[], Awaitable[None]]
 
 
 class Reply(NamedTuple):
@@ -60,20 +63,25 @@ class Reply(NamedTuple):
 
 
 async def ask(
-    door: Door, gate: GateOpened, output: str, read_line: ReadLine | None = None
+    door: Door,
+    gate: GateOpened,
+    output: str,
+    read_line: ReadLine | None = None,
+    show_diff: ShowDiff | None = None,
 ) -> Reply | None:
-    """Show what is to be decided and wait for an answer; None when the person leaves."""
+    """Show what is to be decided and wait for an answer; None when the person leaves. With
+    `show_diff`, a person can look at what changed first.
+    """
     read_line = read_line or terminal_line
     _show(door, gate, output)
+    show_diff = show_diff if gate.snapshot is not None else None
     while True:
-        _prompt(_choices(gate))
+        _prompt(_choices(gate, has_diff=show_diff is not None))
         typed = await read_line()
         word, _, rest = (typed or "").strip().partition(" ")
         if typed is None or word.lower() in ("l", "leave", "q"):
             return None
-        if word.lower() in ("?", "h", "help"):
-            for line in explain_choices(gate):
-                door.tell(f"  {line}")
+        if await _explain(door, gate, word.lower(), show_diff):
             continue
         if gate.call is not None and word.lower() in (*_REMEMBER, *_EDIT):
             call = await _about_call(door, word.lower(), rest, read_line)
@@ -93,8 +101,21 @@ async def ask(
         return Reply(decision, text)
 
 
-def _choices(gate: GateOpened) -> str:
-    choices = [f"[{decision[0]}]{decision[1:]}" for decision in gate.answers]
+async def _explain(door: Door, gate: GateOpened, word: str, show_diff: ShowDiff | None) -> bool:
+    """Show help or the diff, whichever a word asks for; False when it asks for neither."""
+    if show_diff is not None and word in _DIFF:
+        await show_diff()
+        return True
+    if word not in ("?", "h", "help"):
+        return False
+    for line in explain_choices(gate):
+        door.tell(f"  {line}")
+    return True
+
+
+def _choices(gate: GateOpened, *, has_diff: bool = False) -> str:
+    choices = ["[d]iff"] if has_diff else []
+    choices += [f"[{decision[0]}]{decision[1:]}" for decision in gate.answers]
     if gate.call is not None:
         choices += ["approve and re[m]ember", "[e]dit the arguments"]
     return f"{', '.join([*choices, '[?] help'])} or [l]eave it: "
@@ -109,6 +130,8 @@ def explain_choices(gate: GateOpened) -> list[str]:
             ("m, remember", "approve this call and do not ask again about this tool in this run"),
             ("e, edit JSON", "approve the call with other arguments: a JSON object or @FILE"),
         ]
+    if gate.snapshot is not None:
+        lines.append(("d, diff", "show what was changed, then ask again"))
     lines += [
         ("l, leave", "decide later: the run waits, and `loopwright inbox` lists the gate"),
         ("?", "show this explanation"),
@@ -151,6 +174,8 @@ def _show(door: Door, gate: GateOpened, output: str) -> None:
             door.tell(f"  {line}")
     else:
         _show_output(door, output)
+    if gate.snapshot is not None:
+        door.tell(f"  {change_words(gate.snapshot)}", tone="bold")
     for line in exposed_lines({"id": gate.gate, **exposure(gate.message, call)}):
         door.tell(f"  {line}", tone="warn")
     door.tell(f"  {gate.gate} · {gate.path} · digest {gate.digest[:16]}", tone="dim")

@@ -77,3 +77,20 @@ def _kept(line: str) -> str:
 
 def _json(value: "JsonValue") -> str:
     return json.dumps(value, ensure_ascii=False)
+
+
+def changed_line(gate: "dict[str, JsonValue]") -> str:
+    """`3 files changed (+12 −4): src/a.py …`, of the iteration that a gate asks about."""
+    snapshot = gate.get("snapshot")
+    if not isinstance(snapshot, dict):
+        return ""
+    changed, paths = snapshot["changed"], snapshot["paths"]
+    assert isinstance(changed, dict)
+    assert isinstance(paths, list)
+    if not changed["files"]:
+        return "no files changed"
+    plural = "" if changed["files"] == 1 else "s"
+    named = ", ".join(str(one) for one in paths[:3])
+    more = " …" if len(paths) > 3 else ""
+    lines = f"(+{changed['insertions']} −{changed['deletions']})"
+    return f"{changed['files']} file{plural} changed {lines}: {named}{more}"

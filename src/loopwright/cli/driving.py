@@ -22,6 +22,7 @@ from loopwright.cli.leaving import Leaving
 from loopwright.cli.outcomes import exit_code, put_result, say_final_line, worst
 from loopwright.cli.showing import choose_view
 from loopwright.cli.watching import View
+from loopwright.cli.workspace_history import show_gate_diff
 from loopwright.errors import Conflict, LoopwrightError, NotAllowed, StorageError
 from loopwright.model.record import JsonValue
 from loopwright.ports import OPEN_STATUSES, Delta
@@ -137,7 +138,11 @@ class Attendance:
         state = self.progress.state
         gate = self.progress.asked[next(iter(state.gates))]
         output = self._here.service.read_text(gate.output)
-        question = asyncio.ensure_future(ask(door, gate, output))
+
+        async def show_diff() -> None:
+            await show_gate_diff(door, self._here, self.run, gate)
+
+        question = asyncio.ensure_future(ask(door, gate, output, show_diff=show_diff))
         elsewhere = asyncio.ensure_future(self._answered_elsewhere(gate.gate))
         both = asyncio.wait({question, elsewhere}, return_when=asyncio.FIRST_COMPLETED)
         try:

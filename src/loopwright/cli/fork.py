@@ -25,6 +25,7 @@ class _Given(TypedDict):
     passes: int | None
     agents: tuple[str, ...]
     workspace: Path | None
+    restore: bool
 
 
 @click.command(
@@ -35,6 +36,7 @@ class _Given(TypedDict):
     examples=[
         ("loopwright fork run_01 --at main.2", "everything through the third pass is kept"),
         ("loopwright fork run_01 --at 3", "the same: a number alone counts passes from 1"),
+        ("loopwright fork run_01 --at 3 --restore --workspace again", "with the files of then"),
         ("loopwright fork run_01 --at main.2 --model anthropic/claude-sonnet-5", "another model"),
         ('loopwright fork run_01 --at main.2 --edit "Use the old parser"', "told to the next pass"),
         ("loopwright fork run_01 --at build --agent shipper=command:./ship", "another agent"),
@@ -69,6 +71,12 @@ class _Given(TypedDict):
     type=click.Path(path_type=Path),
     help="Work in this folder; else in that of RUN.",
 )
+@click.option(
+    "--restore",
+    is_flag=True,
+    help="Put the files back as they were then: into the new folder of --workspace, else into the "
+    "workspace of RUN.",
+)
 @click.option("--no-wait", is_flag=True, help="Leave with exit code 5 at a gate, do not ask here.")
 @click.option("--jsonl", is_flag=True, help="Facts on stdout as they come, one JSON per line.")
 @click.pass_context
@@ -85,8 +93,8 @@ def fork(
     here until it rests; with --server it is driven there, and watched. RUN stays as it is.
 
     Passes, tokens and money up to there count in the new run too. What was under way elsewhere at
-    that point is asked for anew; nothing that has an answer is repeated. Files are not put back:
-    the workspace is as it is now.
+    that point is asked for anew; nothing that has an answer is repeated. The workspace stays as it
+    is now; --restore puts its files back as they were.
     """
     from loopwright.app.forking import Fork  # noqa: PLC0415 - help stays quick
     from loopwright.app.forking import fork as make  # noqa: PLC0415 - help stays quick
@@ -98,10 +106,10 @@ def fork(
         raise click.UsageError("--jsonl excludes --json", ctx)
     if door.remote is not None:
         return _fork_afar(door, run, given, jsonl=jsonl)
-    wish = Fork(**given)
 
     async def begin(here: "Local") -> "list[Taken]":
         service = here.service
+        wish = Fork(**given, workspaces=here.workspaces)
         return [Taken(*await make(service, service.find(run), wish, by=current_user()))]
 
     return drive(door, begin, Manner(no_wait=no_wait, jsonl=jsonl))
@@ -111,6 +119,8 @@ def _fork_afar(door: "Door", run: str, given: _Given, *, jsonl: bool) -> int:
     """The same at the server that was named; a gate is answered by `approve` there."""
     from loopwright.cli.afar import agents_afar, fork_afar  # noqa: PLC0415 - only when asked for
 
+    if given["restore"]:
+        raise click.UsageError("--restore puts files back on this machine; it excludes --server")
     folder = given["workspace"]
     body: dict[str, JsonValue] = {
         "at": given["at"],

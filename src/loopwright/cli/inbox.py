@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from loopwright.cli.calls import arguments_line, exposed_lines
+from loopwright.cli.calls import arguments_line, changed_line, exposed_lines
 from loopwright.cli.cells import duration, table
 from loopwright.cli.door import Door
 from loopwright.cli.looking import looking, terminal_width
@@ -52,7 +52,8 @@ def put_inbox(door: Door, items: "list[dict[str, JsonValue]]") -> None:
     for item in items:
         opened = datetime.fromisoformat(str(item["opened_at"])).timestamp()
         age = duration(int((time.time() - opened) * 1_000))
-        what = one_line(f"{item['name']} {item['path']}: {item['message']}{_given(item)}")
+        changed = f" · {words}" if (words := changed_line(item)) else ""
+        what = one_line(f"{item['name']} {item['path']}: {item['message']}{_given(item)}{changed}")
         rows.append([str(item["id"]), str(item["run"]), age, what])
     head, *lines = table(rows, terminal_width())
     door.put(door.painted(head, "dim", sys.stdout))

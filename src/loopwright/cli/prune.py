@@ -1,5 +1,6 @@
 """`prune`: forget runs that ended long ago."""
 
+import asyncio
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -9,7 +10,10 @@ from loopwright.cli.looking import looking
 from loopwright.cli.verb import Verb, door_of
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from loopwright.app.service import Service
+    from loopwright.ports import Workspaces
 
 DEFAULT_AGE = "30d"
 
@@ -70,6 +74,7 @@ def _forgotten(door: Door, service: "Service", runs: list[str], age: int) -> dic
     from loopwright.app.pruning import old_uploads, prune_uploads  # noqa: PLC0415 - help stays quick
     from loopwright.app.pruning import prune as forget  # noqa: PLC0415 - help stays quick
     from loopwright.app.service import current_user  # noqa: PLC0415 - help stays quick
+    from loopwright.app.wiring import workspaces_of  # noqa: PLC0415 - help stays quick
 
     shown = len(runs) > 1_000 and not door.as_json
     pruned = forget(
@@ -79,11 +84,17 @@ def _forgotten(door: Door, service: "Service", runs: list[str], age: int) -> dic
         (lambda done: door.say(f"{done} of {len(runs)}")) if shown else lambda _: None,
         by=current_user(),
     )
+    asyncio.run(_forget_snapshots(workspaces_of(door.settings), pruned.runs))
     uploads = uploads_in(door.settings, service)
     files = old_uploads(service, uploads, older_ms=age)
     count = prune_uploads(uploads, access_in(service), files, by=current_user())
     told = {"forgotten": list(pruned.runs), "count": len(pruned.runs)}
     return {**told, "contents": pruned.contents, "uploads": count}
+
+
+async def _forget_snapshots(workspaces: "Workspaces", runs: "Sequence[str]") -> None:
+    for run in runs:
+        await workspaces.forget(run)
 
 
 VERBS = {"prune": prune}

@@ -36,8 +36,18 @@ def put_rehearsal(door: Door, told: "dict[str, JsonValue]") -> None:
     door.put("")
     for text in _worst(_dict(told["worst"])):
         door.put(cut(text, cells))
+    door.put(cut(f"snapshots  {_snapshots(told.get('snapshots'))}", cells))
     for assumed in _list(told["assumed"]):
         door.put(cut(f"assumed    {one_line(str(assumed))}", cells))
+
+
+def _snapshots(told: "JsonValue") -> str:
+    """Whether the files of the workspace are recorded."""
+    if not isinstance(told, dict) or not told["taken"]:
+        return "none are taken of the workspace"
+    protect = ", ".join(str(one) for one in _list(told["protect"]))
+    words = "of the workspace, before the first iteration and after each one"
+    return f"{words}; protected: {protect}" if protect else words
 
 
 def _row(one: "dict[str, JsonValue]", *, signs: bool) -> list[str]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from loopwright.app.views.signs import labelled, without_signs
-from loopwright.cli.calls import call_lines, exposed_lines
+from loopwright.cli.calls import call_lines, changed_line, exposed_lines
 from loopwright.cli.cells import STATUS_TONES, bill, status_cell, tokens
 from loopwright.cli.completing import complete_runs
 from loopwright.cli.door import Door, Tone
@@ -50,14 +50,28 @@ DRAWN_CELLS = 100  # wider is not easier to read, also where nobody looks at col
     metavar="PATH",
     help="All that one step or pass said, by its path (main.0.plan), and nothing else.",
 )
+@click.option(
+    "--certificate",
+    is_flag=True,
+    help="Which checks decided, on which files, and whether protected files are unchanged.",
+)
 @click.pass_context
 def show(
-    ctx: click.Context, /, *, run: str, metrics: bool, svg: Path | None, output: str | None
+    ctx: click.Context,
+    /,
+    *,
+    run: str,
+    metrics: bool,
+    svg: Path | None,
+    output: str | None,
+    certificate: bool,
 ) -> None:
     """One run: how it stands, what each pass brought, what it cost, what to do next."""
     door = door_of(ctx)
     with source(door, run) as seen:
-        if output is not None:
+        if certificate:
+            _put_certificate(door, seen.certificate())
+        elif output is not None:
             _put_output(door, seen.output(output))
         elif metrics or svg is not None:
             _put_figures(door, seen, svg)
@@ -65,6 +79,16 @@ def show(
             door.put_json(seen.detail())
         else:
             put_run(door, seen.detail())
+
+
+def _put_certificate(door: Door, made: "dict[str, JsonValue]") -> None:
+    from loopwright.app.views.certificate import certificate_lines  # noqa: PLC0415 - quick help
+
+    if door.as_json:
+        door.put_json(made)
+        return
+    for line in certificate_lines(made):
+        door.put(one_line(line))
 
 
 def _put_output(door: Door, said: "dict[str, JsonValue]") -> None:
@@ -118,6 +142,7 @@ class _Sheet:
         self._passes(detail["passes"], before=int(str(detail.get("passes_before", 0))))
         if not _list(detail["passes"]):
             self._activity(detail.get("activity"))
+        self._dependencies(detail.get("changed_dependencies") or [])
         self._decisions(detail)
         self._messages(detail)
         self._waiting(detail)
@@ -146,6 +171,7 @@ class _Sheet:
             "spent": f"{bill(usage)}, {tokens(used)} tokens",
             "unlimited": _uncovered(detail.get("uncovered")),
             "labels": ", ".join(str(one) for one in _list(detail.get("labels") or [])),
+            "changed": _counts(detail.get("changed")).strip(),
             "forked": _origin(detail["forked"]),
             "started": str(detail["started_at"]),
             "ended": str(detail["finished_at"] or ""),
@@ -179,7 +205,8 @@ class _Sheet:
             name = one["path"] if many else one["iteration"]
             told = ("error", "learning") if one["status"] == "failed" else ("learning", "error")
             said = one_line(str(one[told[0]] or one[told[1]] or ""))
-            self._line(f"{sign} {name}  {said}".rstrip(), mark)
+            counted = _counts(one.get("changed"))
+            self._line(f"{sign} {name}  {counted}{said}".rstrip(), mark)
             self._activity(one.get("activity"))
             for check in _list(one["checks"]):
                 assert isinstance(check, dict)
@@ -211,6 +238,14 @@ class _Sheet:
             for line in last_lines(str(check["evidence"]), EVIDENCE_LINES):
                 self._line(f"       {one_line(line)}", "dim")
 
+    def _dependencies(self, found: "JsonValue") -> None:
+        """Files that a check depends on and that changed during the run."""
+        for one in _list(found):
+            assert isinstance(one, dict)
+            where = f"iteration {one['iteration']}" if one["iteration"] else "the run"
+            words = f"{one['path']} changed in {where}; the check depends on it"
+            self._line(f"warning: {one_line(words)}", "warn")
+
     def _decisions(self, detail: "dict[str, JsonValue]") -> None:
         """Who decided what; a server of an older version does not tell."""
         for one in _list(detail.get("decisions", [])):
@@ -232,6 +267,8 @@ class _Sheet:
         for gate in _list(detail["gates"]):
             assert isinstance(gate, dict)
             self._line(f"waits  {gate['id']}  {one_line(str(gate['message']))}", "warn")
+            if words := changed_line(gate):
+                self._line(f"       {words}")
             call = gate.get("call")
             for line in call_lines(call) if isinstance(call, dict) else ():
                 self._whole_line(f"       {line}")
@@ -267,6 +304,17 @@ def _mark(one: "dict[str, JsonValue]") -> Tone:
         return "bad"
     item_done = one["status"] == "completed" and str(one["path"]).endswith("]")
     return "good" if one["done"] or item_done else "plain"
+
+
+def _counts(changed: "JsonValue") -> str:
+    """`3 files (+12 −4)  `, where the iteration has a snapshot."""
+    if not isinstance(changed, dict):
+        return ""
+    if not changed["files"]:
+        return "no files  "
+    plural = "" if changed["files"] == 1 else "s"
+    lines = f"(+{changed['insertions']} −{changed['deletions']})"
+    return f"{changed['files']} file{plural} {lines}  "
 
 
 def _loop_of(path: str) -> str:

@@ -38,6 +38,9 @@ class Source(Protocol):
     def output(self, path: str) -> "dict[str, JsonValue]":
         """All that one step or pass said."""
 
+    def certificate(self) -> "dict[str, JsonValue]":
+        """Which checks decided, and on what."""
+
     def entries(
         self, *, follow: bool, text: "TakeText | None" = None
     ) -> "Iterator[dict[str, JsonValue]]":
@@ -87,6 +90,11 @@ class _Here:
         from loopwright.app.views.outputs import output_at  # noqa: PLC0415 - help stays quick
 
         return output_at(self._service, self.run, path)
+
+    def certificate(self) -> "dict[str, JsonValue]":
+        from loopwright.app.views.certificate import run_certificate  # noqa: PLC0415 - quick help
+
+        return run_certificate(self._service, self.run).as_dict()
 
     def entries(
         self, *, follow: bool, text: "TakeText | None" = None
@@ -149,6 +157,10 @@ class _There:
 
     def output(self, path: str) -> "dict[str, JsonValue]":
         found: dict[str, JsonValue] = self._remote.get(f"{self._base}/output", path=path)
+        return found
+
+    def certificate(self) -> "dict[str, JsonValue]":
+        found: dict[str, JsonValue] = self._remote.get(f"{self._base}/certificate")
         return found
 
     def entries(

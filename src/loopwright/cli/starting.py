@@ -112,6 +112,18 @@ _OPTIONS = [
         help="The only tools of the agents, in their own names: Read,Edit. With a plus sign, "
         "further tools that they may use: +Bash or '+Bash(npm test)'.",
     ),
+    click.option(
+        "--protect",
+        multiple=True,
+        metavar="PATTERN",
+        help="Files that agents may not change, such as 'tests/**'. An iteration that changes one "
+        "does not pass. May be given more than once.",
+    ),
+    click.option(
+        "--no-snapshots",
+        is_flag=True,
+        help="Take no snapshots of the workspace. `diff`, `restore` and `bisect` need them.",
+    ),
     click.option("--name", metavar="NAME", help="What the run is called in lists."),
     click.option(
         "--label",
@@ -169,6 +181,10 @@ def launch(
     from loopwright.app.preparing import Wish  # noqa: PLC0415 - help stays quick
     from loopwright.app.rights import Rights  # noqa: PLC0415 - help stays quick
     from loopwright.app.run_variables import keep_variables  # noqa: PLC0415 - help stays quick
+    from loopwright.app.snapshot_policy import (  # noqa: PLC0415 - help stays quick
+        SnapshotChoice,
+        decide_snapshots,
+    )
     from loopwright.cli.driving import Manner  # noqa: PLC0415 - help stays quick
 
     door = door_of(ctx)
@@ -187,6 +203,11 @@ def launch(
         attended=door.can_ask and not (no_wait or detach),
     )
     tools = tools_in(cast("tuple[str, ...]", options.pop("tools")))
+    choice = SnapshotChoice(
+        default=door.settings.snapshots == "on",
+        off=bool(options.pop("no_snapshots")),
+        protect=cast("tuple[str, ...]", options.pop("protect")),
+    )
     given = cast("_Given", options)  # click has seen to their kinds
     wish = Wish(
         tools=tools,
@@ -201,8 +222,11 @@ def launch(
         door.say(warning.render(), tone="warn")
     for told in told_only(start.plan):
         door.say(f"warning: {told}", tone="warn")
+    start, note = decide_snapshots(start, choice)
     if dry:
         return _rehearse(door, start)
+    if note:
+        door.say(f"note: {note}")
     for missing in preflight(start, checks=checks):
         door.say(f"warning: {missing}", tone="warn")
     codes = exit_codes(definition.dialect) if foreign else {}

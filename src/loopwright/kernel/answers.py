@@ -6,7 +6,7 @@ closed, is counted as ignored and changes nothing else.
 
 from typing import TypeVar
 
-from loopwright.kernel import coordination, turns
+from loopwright.kernel import coordination, snapshots, turns
 from loopwright.kernel.calls import CALLED
 from loopwright.kernel.facts import (
     NO_USAGE,
@@ -55,32 +55,38 @@ def effect_requested(state: State, fact: EffectRequested) -> None:
         return
     if pending.purpose in coordination.PURPOSES:
         coordination.requested(state, pending)
-        return
-    if isinstance(body, CycleBody) and turns.concerns(pending):
+    elif pending.purpose == snapshots.PURPOSE:
+        snapshots.snapshot_requested(state, pending)
+    elif isinstance(body, CycleBody) and turns.concerns(pending):
         turns.requested(body, pending)
-        return
+    else:
+        _route_request(pending)
+
+
+def _route_request(pending: Pending) -> None:
+    owner, body, effect = pending.owner, pending.owner.body, pending.effect
     match pending.purpose:
         case "deadline":
-            owner.deadline = fact.effect
+            owner.deadline = effect
         case "loop-deadline":
             assert isinstance(body, RepeatBody)
-            body.deadline = fact.effect
+            body.deadline = effect
         case "delay":
             assert isinstance(body, RepeatBody)
-            body.delay = fact.effect
+            body.delay = effect
         case "artifact":
             assert isinstance(owner, StepOwner)
-            owner.look, owner.looks, owner.found = fact.effect, pending.attempt, None
+            owner.look, owner.looks, owner.found = effect, pending.attempt, None
         case purpose if purpose.startswith(("check", "park")):  # a park has the number of its try
             assert isinstance(owner, PassOwner)
-            owner.check_pending = fact.effect
+            owner.check_pending = effect
             owner.check_tries = pending.attempt
         case "backoff" | "rework":
             assert isinstance(body, LeafBody)
-            body.pending = fact.effect
+            body.pending = effect
         case _:
             assert isinstance(body, LeafBody)
-            body.pending = fact.effect
+            body.pending = effect
             body.attempt = pending.attempt
 
 
@@ -100,8 +106,12 @@ def effect_answered(state: State, fact: _Answer) -> None:
         state.stale.update((name, gate) for name, gate in pending.gates.items() if gate.open)
     if isinstance(pending.call, CALLED):
         _agent_answered(state, pending, fact)
+    if state.snapshots.on:
+        snapshots.note_writer(state, pending)
     if pending.purpose in coordination.PURPOSES:
         coordination.answered(state, pending, fact)
+    elif pending.purpose == snapshots.PURPOSE:
+        snapshots.snapshot_answered(state, pending, fact)
     else:
         _route_answer(pending, fact)
     state.touch(pending.owner)
@@ -231,6 +241,7 @@ def gate_opened(state: State, fact: GateOpened) -> None:
         path=fact.path,
         owner=owner,
         effect=fact.effect,
+        snapshot=fact.snapshot,
     )
     state.gates[fact.gate] = gate
     if fact.call is not None:
@@ -264,6 +275,8 @@ def gate_answered(state: State, fact: GateAnswered) -> None:
     gate.decision = fact.decision
     gate.text = fact.text
     gate.by = fact.by
+    if fact.decision == "approve" and state.snapshots.on:
+        snapshots.accept(state, gate)
     body = gate.owner.body
     if isinstance(body, CycleBody) and gate.call is not None:
         turns.decided(state, body, gate.call, fact)

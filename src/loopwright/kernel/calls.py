@@ -54,11 +54,15 @@ class ToolCall(Call, frozen=True, kw_only=True, tag="tool"):
 
 class SnapshotCall(Call, frozen=True, kw_only=True, tag="snapshot"):
     """Take a snapshot of the workspace. `previous` and `first` are the trees of earlier snapshots
-    of the run, empty where there are none.
+    of the run, empty where there are none. Files that match `protect` are compared with the tree
+    `baseline`; `watch` are words of check commands, some of which may be files.
     """
 
     previous: str = ""
     first: str = ""
+    baseline: str = ""
+    protect: tuple[str, ...] = ()
+    watch: tuple[str, ...] = ()
 
 
 class LookupCall(Call, frozen=True, kw_only=True, tag="lookup"):

@@ -42,6 +42,8 @@ def close_inside(state: State, owner: Owner, why: str) -> list[AnyFact]:
     asked = owner.gate if isinstance(owner, StepOwner) else None
     facts = [] if _has_no_body(owner) else _close_body(state, owner.body, why)
     facts += withdraw(state, owner, owner.deadline, why)
+    if state.snapshots.asked:
+        facts += withdraw(state, owner, state.snapshots.asked.get(owner.inside), why)
     facts += _close_gate(state, asked, why)
     facts += withdraw(state, owner, owner.look if isinstance(owner, StepOwner) else None, why)
     if isinstance(owner, PassOwner):

@@ -20,6 +20,14 @@ from loopwright.kernel.passes import decide_pass
 from loopwright.kernel.proceed import proceed
 from loopwright.kernel.retry import is_retried
 from loopwright.kernel.slots import free_slot
+from loopwright.kernel.snapshots import (
+    after_run,
+    after_step,
+    before_run,
+    protected_result,
+    run_verdict,
+    unverifiable,
+)
 from loopwright.kernel.state import Senses, State
 from loopwright.kernel.vanishing import close_lost
 
@@ -58,6 +66,8 @@ def decide(state: State, owner: Owner, senses: Senses) -> list[AnyFact]:
         return []
     if state.cancel is not None:
         return _cancelled(state)
+    if state.snapshots.on and not state.snapshots.taken and owner is not state.root:
+        return []
     match owner:
         case RunOwner():
             return _decide_run(state, owner, senses)
@@ -94,11 +104,22 @@ def _cancelled(state: State) -> list[AnyFact]:
 
 def _decide_run(state: State, owner: RunOwner, senses: Senses) -> list[AnyFact]:
     talk = correspond(state, senses)
-    ended = deadline_result(state, owner) or outcome(state, owner.body, senses)
+    ended = deadline_result(state, owner)
+    if state.snapshots.on:
+        waits = _snapshot_of_run(state, owner, ended)
+        if waits is not None:
+            return [*waits, *talk]
+        ended = ended or unverifiable(state)
+    ended = ended or outcome(state, owner.body, senses)
     if ended is None:
         return [*deadline(state, owner), *proceed(state, owner.body, senses), *talk]
     ended = run_result(state.plan, owner.body, ended)
     facts = close_inside(state, owner, ended.reason)
+    if state.snapshots.on:
+        last = after_run(state, owner)
+        if last is not None:
+            return [*facts, *last, *talk]
+        ended = run_verdict(state, ended)
     waits = None if owner.deadline_hit else last_words(state)
     if waits is not None:
         return [*facts, *talk, *waits]
@@ -116,11 +137,24 @@ def _decide_run(state: State, owner: RunOwner, senses: Senses) -> list[AnyFact]:
     return facts
 
 
+def _snapshot_of_run(state: State, owner: RunOwner, ended: Result | None) -> list[AnyFact] | None:
+    """What a run waits for: its first snapshot, and its last one when all else has ended."""
+    if state.snapshots.taken:
+        return [] if owner.inside in state.snapshots.asked else None
+    first = None if ended is not None else before_run(state, owner)
+    return None if first is None else [*deadline(state, owner), *first]
+
+
 def _decide_step(state: State, owner: StepOwner, senses: Senses) -> list[AnyFact]:
     late = stopped(state, owner) or deadline_result(state, owner)
     ended = late or outcome(state, owner.body, senses)
     if ended is None:
         return [*deadline(state, owner), *proceed(state, owner.body, senses)]
+    if state.snapshots.on and late is None:
+        asked = after_step(state, owner)
+        if asked is not None:
+            return asked
+        ended = protected_result(state, owner, ended)
     following = held(state, owner, ended, senses)
     if not isinstance(following, Result):
         return following

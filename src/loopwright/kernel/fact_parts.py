@@ -63,6 +63,9 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc
     paths: tuple[str, ...] = ()  # changed since the previous snapshot, the first 100 of them
     omitted: tuple[str, ...] = ()  # left out because of size or kind, the first 100 of them
     omitted_count: int = 0
+    protected: tuple[str, ...] = ()  # protected files that differ from the baseline, the first 100
+    protected_count: int = 0
+    watched: tuple[str, ...] = ()  # files that a check names, changed since the previous snapshot
 
 
 class ActivityNote(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):

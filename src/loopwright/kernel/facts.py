@@ -199,11 +199,13 @@ class IterationFinished(PlaceFact, frozen=True, kw_only=True, tag="iteration.fin
     result: Text | None = None
     error: Failure | None = None
     ms: int = 0
+    tree: str = ""  # the snapshot after its body
+    changed: DiffStat | None = None  # by its body
 
 
 class CheckVerdict(PlaceFact, frozen=True, kw_only=True, tag="check.verdict"):
     """What one check said about a pass. `index` is its place among the checks of the loop; `by`
-    names a judge.
+    names a judge. The check `protect` has the number after the last one.
     """
 
     index: int
@@ -211,6 +213,7 @@ class CheckVerdict(PlaceFact, frozen=True, kw_only=True, tag="check.verdict"):
     verdict: Verdict
     evidence: Text = ""
     by: str = ""
+    tree: str = ""  # the snapshot that it is about
 
 
 class EffectRequested(PlaceFact, frozen=True, kw_only=True, tag="effect.requested"):
@@ -287,6 +290,7 @@ class GateOpened(PlaceFact, frozen=True, kw_only=True, tag="gate.opened"):
     output: Text | None = None
     effect: str = ""  # whose answer waits for the decision, where one is under way
     call: int | None = None  # which of a turn's calls is asked about, from 1
+    snapshot: Snapshot | None = None  # of the workspace as it is decided about
 
 
 class GateAnswered(PlaceFact, frozen=True, kw_only=True, tag="gate.answered"):

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
-from loopwright.kernel import turns
+from loopwright.kernel import snapshots, turns
 from loopwright.kernel.answers import (
     effect_answered,
     effect_requested,
@@ -296,6 +296,8 @@ def _iteration_started(state: State, fact: IterationStarted) -> None:
     parent.checked_first = parent.checked_first or number < 0
     parent.active[number] = owner
     state.owners[fact.path] = owner
+    if state.snapshots.on:
+        snapshots.iteration_begun(state, owner)
     state.touch(owner)
 
 
@@ -316,6 +318,8 @@ def _iteration_finished(state: State, fact: IterationFinished) -> None:
     owner = state.owners.pop(fact.path)
     assert isinstance(owner, PassOwner)
     owner.closed = True
+    if state.snapshots.on:
+        snapshots.iteration_ended(state, owner)
     repeat = owner.parent
     repeat.active.pop(owner.number, None)
     keep_iteration(repeat, owner, fact)

@@ -32,6 +32,7 @@ from loopwright.kernel.facts import (
 )
 from loopwright.kernel.frames import Entry, RepeatBody
 from loopwright.kernel.gates import call_gate
+from loopwright.kernel.snapshots import begin_again
 from loopwright.kernel.state import State
 from loopwright.model.actions import Cycle
 from loopwright.model.ids import parent_path
@@ -101,6 +102,7 @@ def run_forked(state: State, fact: RunForked) -> None:
     state.paused = False
     state.remembered.clear()
     state.mail.sessions.clear()
+    begin_again(state)
     for owner in list(state.owners.values()):
         if isinstance(owner.body, RepeatBody):
             owner.body.sessions.clear()

@@ -19,6 +19,7 @@ from loopwright.kernel.facts import (
     EffectDone,
     EffectFailed,
     Failure,
+    Snapshot,
     StepStatus,
     TurnTaken,
     Usage,
@@ -85,6 +86,7 @@ class GateState:
     text: str = ""
     by: str = ""
     call: int | None = None
+    snapshot: Snapshot | None = None  # of the workspace as it is decided about
 
 
 @dataclass(slots=True, eq=False)

@@ -5,6 +5,7 @@ from typing import Literal, TypeAlias
 
 from loopwright.kernel.facts import GateOpened
 from loopwright.kernel.frames import LeafBody, Owner, PassOwner, RepeatBody, RunOwner, StepOwner
+from loopwright.kernel.snapshots import gate_snapshot, violation
 from loopwright.kernel.state import Senses, State
 from loopwright.kernel.texts import fill
 from loopwright.model.actions import Gate
@@ -24,6 +25,8 @@ def open_gate(
 ) -> GateOpened:
     """The fact that asks a person about a place."""
     text = fill(state, owner, gate.message, senses) or _default_message(owner, about)
+    if words := violation(state):
+        text = f"{text}\n{words[0].upper()}{words[1:]}. Approving accepts them as they are now."
     number = _asked_before(owner, about)
     identity = f"{state.run}\n{owner.inside}\n{about}\n{number}{_again(owner)}"
     return GateOpened(
@@ -36,6 +39,7 @@ def open_gate(
         answers=gate.answers,
         about=about,
         output=output,
+        snapshot=gate_snapshot(state, owner) if state.snapshots.on else None,
     )
 
 

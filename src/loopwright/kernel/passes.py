@@ -39,6 +39,12 @@ from loopwright.kernel.proceed import proceed
 from loopwright.kernel.retry import parked_until
 from loopwright.kernel.scopes import hidden_word
 from loopwright.kernel.signal import without_signal
+from loopwright.kernel.snapshots import (
+    after_body,
+    iteration_snapshot,
+    protect_verdict,
+    violation,
+)
 from loopwright.kernel.state import Senses, State, has_to_wait
 from loopwright.kernel.texts import missing_value, request_text, scope_at
 from loopwright.kernel.trying import request
@@ -68,6 +74,10 @@ def decide_pass(state: State, owner: PassOwner, senses: Senses) -> list[AnyFact]
     ended = late or _pass_outcome(state, owner, senses)
     if ended is None:
         return [*deadline(state, owner), *proceed(state, owner.body, senses)]
+    if state.snapshots.on and late is None:
+        asked = after_body(state, owner)
+        if asked is not None:
+            return asked
     if ended.status != "completed" or owner.parent.action.each is not None:
         return _finish_pass(state, owner, ended, Settled("fail", ended.reason))
     return _judge_pass(state, owner, ended, senses)
@@ -97,6 +107,7 @@ def _finish_pass(state: State, owner: PassOwner, ended: Result, settled: Settled
     leaf = isinstance(body, SINGLE)
     same = isinstance(body, SINGLE) and ended.output == leaf_output(body)[0]
     silent = not reason and ended.reason == "idle_timeout"
+    seen = iteration_snapshot(state, owner) if state.snapshots.on else None
     facts.append(
         IterationFinished(
             at=state.now,
@@ -109,6 +120,8 @@ def _finish_pass(state: State, owner: PassOwner, ended: Result, settled: Settled
             result=None if leaf else ended.result,
             error=error,
             ms=state.now - owner.started_at - owner.idle_ms,
+            tree=state.snapshots.last if seen is None else seen.tree,
+            changed=seen.changed if seen is not None else None,
         )
     )
     return facts
@@ -116,6 +129,9 @@ def _finish_pass(state: State, owner: PassOwner, ended: Result, settled: Settled
 
 def _judge_pass(state: State, owner: PassOwner, ended: Result, senses: Senses) -> list[AnyFact]:
     """Ask the checks one after the other until they have come to a decision."""
+    protected = protect_verdict(state, owner) if state.snapshots.on else []
+    if protected:
+        return protected
     loop = owner.parent.action
     weighed = weigh(loop.until, owner.verdicts, order=loop.checks)
     if isinstance(weighed, Settled):
@@ -149,7 +165,10 @@ def _settled(
         wanted = "rejected" if settled.verdict == "rejected" else "error"
         words = next((note.evidence for note in owner.notes if note.verdict == wanted), "")
         settled = Settled(settled.verdict, senses.read(words))
-    elif _is_gated(owner, settled):
+        return _finish_pass(state, owner, seen, settled)
+    if settled.verdict == "pass" and settled.reason != check_name(Spend) and violation(state):
+        settled = Settled("fail")
+    if _is_gated(owner, settled):
         return _gate_after_pass(state, owner, seen, settled, senses)
     return _finish_pass(state, owner, seen, settled)
 
@@ -335,6 +354,7 @@ def _verdict(state: State, owner: PassOwner, ask: Ask, said: Said, evidence: Tex
         verdict=said.verdict,
         evidence=evidence,
         by=judge_path(owner.parent.owner.path) if isinstance(ask.leaf, Judge | Goal) else "",
+        tree=state.snapshots.last,
     )
 
 

@@ -40,6 +40,7 @@ from loopwright.kernel.resumption import (
     reset_graph,
     resume_graph,
 )
+from loopwright.kernel.snapshots import begin_again
 from loopwright.kernel.state import State
 from loopwright.model.actions import Cycle
 from loopwright.model.ids import child_path
@@ -73,6 +74,7 @@ def run_reopened(state: State, fact: RunReopened) -> None:
     if fact.uncovered is not None:
         state.plan = msgspec.structs.replace(state.plan, uncovered=fact.uncovered)
     _reset(state, fact)
+    begin_again(state)
     mail_reopened(state)
 
 

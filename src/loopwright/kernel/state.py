@@ -41,7 +41,7 @@ from loopwright.kernel.frames import (
 )
 from loopwright.kernel.mail import Directory, Mail
 from loopwright.model.actions import Action, CallAgent, Cycle, Repeat, Steps
-from loopwright.model.plan import Plan, all_limits, graphs_inside
+from loopwright.model.plan import Plan, all_limits, check_words, graphs_inside
 from loopwright.model.policy import NO_LIMITS, Limits, Retry
 from loopwright.model.record import JsonValue, Text
 
@@ -100,6 +100,25 @@ class Pending(msgspec.Struct, eq=False):
     gates: dict[str, GateState] | None = None  # asked while it was under way
 
 
+@dataclass(slots=True)
+class Snapshots:
+    """What the snapshots of the workspace have come to so far. Trees are named by their ids."""
+
+    on: bool = False
+    watch: tuple[str, ...] = ()  # words of check commands; files among them are watched
+    count: int = 0  # snapshots requested
+    first: str = ""
+    last: str = ""
+    baseline: str = ""  # what protected files are compared with
+    taken: bool = False  # the one before anything else, since the run was started or reopened
+    written: bool = False  # something may have written since the last one was requested
+    problem: str = ""  # why the last one failed
+    latest: Snapshot | None = None
+    asked: dict[str, str] = field(default_factory=dict)  # by place: the effect under way
+    before: dict[str, tuple[str, int]] = field(default_factory=dict)  # by open iteration
+    iterations: dict[str, Snapshot | None] = field(default_factory=dict)  # by open iteration
+
+
 @dataclass(slots=True, eq=False)
 class State:
     """A run as its facts tell it."""
@@ -138,6 +157,7 @@ class State:
     judged: list[CheckNote] = field(default_factory=list)  # of the newest iteration of a step
     snapshot: Snapshot | None = None  # the newest one of the workspace
     mail: Mail = field(default_factory=Mail)
+    snapshots: Snapshots = field(default_factory=Snapshots)
     directory: Directory | None = None  # of the plan's steps, made when a message needs it
     has_budget: bool = False  # whether any place of the plan limits money or tokens
     has_caps: bool = False  # whether a graph inside limits how many agents are called at once
@@ -147,6 +167,8 @@ class State:
 
     def __post_init__(self) -> None:
         self.mail.active = self.plan.coordinator is not None
+        if self.plan.workspace.snapshots:
+            self.snapshots = Snapshots(on=True, watch=check_words(self.plan))
         self.note_limits()
 
     def note_limits(self) -> None:

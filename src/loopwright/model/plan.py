@@ -6,6 +6,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from loopwright.model.actions import Action, Repeat, Step, Steps
+from loopwright.model.checks import Command, Leaf, Script, leaves
 from loopwright.model.policy import (
     NO_LIMITS,
     NO_WORKSPACE_POLICY,
@@ -157,6 +158,34 @@ def _graphs(action: Action) -> Iterator[Steps]:
         yield action
         for step in action.steps:
             yield from _graphs(step.action)
+
+
+def check_words(plan: Plan) -> tuple[str, ...]:
+    """The words of all check commands of a plan; some of them may name files."""
+    found: dict[str, None] = {}
+    for step in plan.steps:
+        for check in _checks(step.action):
+            found.update(dict.fromkeys(_words(check)))
+    return tuple(found)
+
+
+def _checks(action: Action) -> Iterator[Leaf]:
+    while isinstance(action, Repeat):
+        yield from leaves(action.until)
+        action = action.body
+    if isinstance(action, Steps):
+        for step in action.steps:
+            yield from _checks(step.action)
+
+
+def _words(check: Leaf) -> Iterator[str]:
+    if isinstance(check, Command):
+        words = list(check.argv)
+    else:
+        words = check.text.split() if isinstance(check, Script) else []
+    for word in words:
+        option, equals, value = word.strip("\"'();").partition("=")
+        yield value if equals and option.startswith("-") else f"{option}{equals}{value}"
 
 
 def all_limits(plan: Plan) -> list[Limits]:

@@ -140,6 +140,9 @@ class EventLog(Protocol):
     def version(self, run: str) -> int:
         """Number of the newest fact of a run; NotFound if no such run."""
 
+    def head(self, run: str) -> str:
+        """The newest value of the hash chain over the facts of a run; NotFound if no such run."""
+
     def blob(self, digest: str) -> bytes:
         """Content by its hash; NotFound if it is not stored."""
 

@@ -37,10 +37,12 @@ class Workspaces(Protocol):
         *,
         previous: str = "",
         first: str = "",
+        include: Sequence[str] = (),
         progress: Progress | None = None,
     ) -> Snapshot:
         """Store the files of a workspace as a tree. `previous` and `first` are trees of earlier
-        snapshots of the run; the counts of the answer are relative to them.
+        snapshots of the run; the counts of the answer are relative to them. Files that match
+        `include` (see `model.file_patterns`) are stored although they are ignored.
         """
 
     async def changes(self, run: str, old: str, new: str) -> Sequence[FileChange]:
@@ -65,6 +67,11 @@ class Workspaces(Protocol):
     async def export(self, run: str, tree: str, to: Path) -> None:
         """Write the files of a tree into a folder that is empty or does not exist (otherwise the
         code is `not-empty`).
+        """
+
+    async def adopt(self, run: str, parent: str) -> None:
+        """Let a run that was forked from another one have its snapshots; without any, nothing
+        happens.
         """
 
     async def forget(self, run: str) -> None:

@@ -9,12 +9,19 @@ import msgspec
 from msgspec.structs import replace
 
 from loopwright.agents.clis.table import CLIS
-from loopwright.kernel.calls import AgentCall, CommandCall, LookupCall, ModelCall, ToolCall
+from loopwright.kernel.calls import (
+    AgentCall,
+    CommandCall,
+    LookupCall,
+    ModelCall,
+    SnapshotCall,
+    ToolCall,
+)
 from loopwright.kernel.checks import last_json_object
 from loopwright.kernel.facts import Failure
 from loopwright.model.plan import Agent
 from loopwright.model.record import JsonValue
-from loopwright.ports import Answer, Ask, Bus, Done, Failed, Job, Performer
+from loopwright.ports import Answer, Ask, Bus, Done, Failed, Job, Performer, Workspaces
 from loopwright.programs.acp import AcpAgents
 from loopwright.programs.coding import CodingAgents, Stage
 from loopwright.programs.context import with_files
@@ -44,6 +51,7 @@ from loopwright.programs.passed_variables import with_key_hint, with_variables
 from loopwright.programs.process import Program, ProgramEnd, run_program
 from loopwright.programs.reported_tools import given_secrets
 from loopwright.programs.sandbox import hold_below, run_held
+from loopwright.programs.snapshots import take_snapshot
 from loopwright.programs.specs import BadSpec, Spec, parse_spec, unfit_agent
 from loopwright.programs.talking import Submission, conversation
 
@@ -80,6 +88,7 @@ class LocalPerformer:
         self._acp = AcpAgents(bus, self._fitting, self._base)
         self._look: Callable[[Job], Answer] = lambda job: Done(code=1)
         self._variables: Callable[[str], Mapping[str, str]] = lambda run: {}
+        self._workspaces: Workspaces | None = None
 
     def ask_through(self, ask: Ask) -> None:
         """Where agents turn to with what a person has to decide; without it that is a no."""
@@ -88,6 +97,10 @@ class LocalPerformer:
     def serve_stages(self, stage: Stage) -> None:
         """Who makes the servers that coding agents have their trackers from."""
         self._coding.stage = self._acp.stage = stage
+
+    def snapshot_through(self, workspaces: Workspaces) -> None:
+        """Where snapshots of workspaces are stored; without it they fail."""
+        self._workspaces = workspaces
 
     def look_through(self, look: Callable[[Job], Answer]) -> None:
         """Who sees what agents have left in the trackers; without it nothing is there."""
@@ -115,6 +128,8 @@ class LocalPerformer:
                 return self._models.perform(with_files(job)) if self._models else _no_models()
             case LookupCall():
                 return self._look(job)
+            case SnapshotCall() as call:
+                return take_snapshot(self._workspaces, job, call)
             case other:
                 detail = f"this driver cannot perform {type(other).__name__}"
                 return Failed(error=Failure(type="internal", detail=detail))

@@ -29,11 +29,11 @@ from loopwright.runtime.output_stream import OutputStream
 from loopwright.runtime.redaction import Redaction
 from loopwright.runtime.senses import Texts
 
-FLUSH_ENTRIES = 200
+FLUSH_ENTRIES = 128
 FLUSH_BYTES = 1 << 20
 FLUSH_MS = 500
-SLOWEST_FLUSH_MS = 5_000
-SLOWER_AFTER = 25  # entries of a call: the more it has reported, the longer the next ones may wait
+SLOWEST_FLUSH_MS = 2_000
+BUSY_ENTRIES = 16  # in one batch: a call that does so much is flushed less often
 
 MOST_ENTRIES = 2_000  # of one call
 MOST_BYTES = 8 << 20  # arguments and results of one call
@@ -63,6 +63,7 @@ class RunActivity:
         self._calls: dict[str, CallActivity] = {}
         self._stored: dict[str, int] = {}  # the newest number of each effect in the log
         self._timer: Callable[[], None] | None = None
+        self._delay = FLUSH_MS
         self._waiting = 0
         self._waiting_bytes = 0
         self.due = False
@@ -110,8 +111,8 @@ class RunActivity:
 
     # -- what calls report -------------------------------------------------------------------------
 
-    def arrived(self, size: int, number: int) -> None:
-        """Make sure that an entry is stored soon; `number` counts the entries of its call."""
+    def arrived(self, size: int) -> None:
+        """An entry waits to be stored; see to it that this happens soon."""
         self._waiting += 1
         self._waiting_bytes += size
         if self._waiting >= FLUSH_ENTRIES or self._waiting_bytes >= FLUSH_BYTES:
@@ -121,8 +122,7 @@ class RunActivity:
                 with suppress(RuntimeError):  # without a loop, the next append has it
                     asyncio.get_running_loop().call_soon(self._run.step)
         elif self._timer is None and not self.due:
-            delay = FLUSH_MS * (1 + (number - 1) // SLOWER_AFTER)
-            self._timer = self._clock.call_after(min(delay, SLOWEST_FLUSH_MS), self._flush)
+            self._timer = self._clock.call_after(self._delay, self._flush)
 
     def now_ms(self) -> int:
         return self._clock.now_ms()
@@ -151,13 +151,17 @@ class RunActivity:
 
     def take(self, batch: list[AnyFact]) -> None:
         """Put everything that waits into an append, before the answers of its calls."""
-        state = self._run.state
+        state, taken = self._run.state, 0
         for effect, call in self._calls.items():
             if effect in state.pending:
                 fact = call.take(self._run.texts)
                 if fact is not None:
                     apply(state, fact)
                     batch.append(fact)
+                    taken = max(taken, len(fact.entries))
+        if taken:
+            busy = taken >= BUSY_ENTRIES
+            self._delay = min(self._delay * 2, SLOWEST_FLUSH_MS) if busy else FLUSH_MS
         self._cancel_timer()
         self._waiting = self._waiting_bytes = 0
         self.due = False
@@ -241,7 +245,7 @@ class CallActivity:
         self._entries.append(note)
         if arguments or result:
             self._values[note.number] = arguments, result
-        self._run.arrived(len(arguments) + len(result), self._taken)
+        self._run.arrived(len(arguments) + len(result))
 
     def _value(self, text: str) -> str:
         if not text:

@@ -14,8 +14,10 @@ from loopwright.app.dialects import OF_LOOPS
 from loopwright.app.leaving import REASON as TORN_DOWN
 from loopwright.app.loops import LoopStory, Told, is_loop
 from loopwright.app.service import Service
+from loopwright.app.views.certificate import run_certificate
 from loopwright.app.views.final_line import final_line_at
 from loopwright.app.views.stage_moves import ENDS, StageMoves
+from loopwright.app.views.workspace_history import change_words
 from loopwright.kernel.facts import GateOpened, RunFinished, RunStarted
 from loopwright.model.record import JsonValue
 from loopwright.ports import EventLog, Numbered
@@ -70,6 +72,7 @@ class _Following:
 
     def __init__(self, service: Service, run: str) -> None:
         self._log, self.run, self.seen = service.log, run, 0
+        self._service = service
         head = service.log.row(run).headline
         first = service.log.read(run, limit=1)[0].fact
         assert isinstance(first, RunStarted)
@@ -93,6 +96,8 @@ class _Following:
     def _notice(self, numbered: Numbered, part: int, said: Words) -> Notice:
         (kind, level, title, more), at = said, numbered.fact.at
         name = notice_id(self.run, at, numbered.seq, part)
+        if isinstance(numbered.fact, RunFinished):
+            more = {**more, "certificate": self._certificate()}
         actions, base = more.get("actions"), dict[str, JsonValue](id=name, notification=name)
         base |= {"kind": kind, "level": level, "title": title[:TITLE_CHARS], "run": self.run}
         return Notice(
@@ -108,6 +113,14 @@ class _Following:
             actions=[str(one) for one in actions] if isinstance(actions, list) else [],
             data=base | more,
         )
+
+    def _certificate(self) -> dict[str, JsonValue]:
+        """What decided the run, without what programs printed."""
+        made = run_certificate(self._service, self.run).as_dict()
+        checks = made["checks"]
+        assert isinstance(checks, list)
+        short = [{**one, "evidence": ""} for one in checks if isinstance(one, dict)]
+        return {**made, "checks": [*short]}
 
 
 class _Assistant:
@@ -180,7 +193,10 @@ class _Plain:
 
 def _asked(kind: str, title: str, fact: GateOpened) -> Words:
     answers: list[JsonValue] = list(fact.answers)
-    return kind, "action_required", title, {"actions": answers, "gate": fact.gate}
+    about: dict[str, JsonValue] = {"actions": answers, "gate": fact.gate}
+    if fact.snapshot is not None:
+        about["changed"] = change_words(fact.snapshot)
+    return kind, "action_required", title, about
 
 
 def _ended(kind: str, who: str, fact: RunFinished) -> Words:

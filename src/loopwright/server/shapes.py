@@ -47,6 +47,7 @@ class Gate(msgspec.Struct):
     call: dict[str, JsonValue] | None = None
     marks: list[str] | None = None
     shown: list[str] | None = None
+    snapshot: dict[str, JsonValue] | None = None  # what was changed in the workspace
 
 
 class InboxGate(Gate):
@@ -178,6 +179,8 @@ class Snapshot(msgspec.Struct):
     updated_at: str
     finished_at: str | None
     next: list[str]
+    changed: dict[str, JsonValue] | None = None  # by the whole run, as its snapshots tell
+    changed_dependencies: list[dict[str, JsonValue]] = []  # files of checks that changed
 
 
 class Inbox(msgspec.Struct):

@@ -14,6 +14,7 @@ class Rehearsal(msgspec.Struct):
     endings: list[dict[str, JsonValue]]
     worst: dict[str, JsonValue]
     assumed: list[str]
+    snapshots: dict[str, JsonValue]
 
 
 class RunFigures(msgspec.Struct):
@@ -70,6 +71,45 @@ class ActivityPage(msgspec.Struct):
     dropped: int
     seq: int
     next: int | None
+
+
+class ChangedFile(msgspec.Struct):
+    """A file that differs between two snapshots."""
+
+    path: str
+    status: str
+    insertions: int
+    deletions: int
+    binary: bool
+    old_path: str | None
+
+
+class RunDiff(msgspec.Struct):
+    """What differs between two snapshots of a run; `from` and `to` are their trees."""
+
+    run: str
+    old: str = msgspec.field(name="from")
+    new: str = msgspec.field(name="to")
+    files: int
+    insertions: int
+    deletions: int
+    changes: list[ChangedFile]
+    diff: str | None
+
+
+class RunCertificate(msgspec.Struct):
+    """What decided a run, as its events tell; `head` is that of the hash chain over them."""
+
+    run: str
+    outcome: str | None
+    reason: str
+    checks: list[dict[str, JsonValue]]
+    protected: dict[str, JsonValue]
+    changed_dependencies: list[dict[str, JsonValue]]
+    first_tree: str | None
+    final_tree: str | None
+    events: int
+    head: str
 
 
 class LogEntry(msgspec.Struct):

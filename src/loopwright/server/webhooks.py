@@ -17,12 +17,15 @@ import msgspec
 from loopwright.app.access import Access
 from loopwright.app.moments import timestamp
 from loopwright.app.signing import new_secret, sign
+from loopwright.app.views.certificate import certify
 from loopwright.app.views.final_line import final_line_at
 from loopwright.app.views.wire import fact_on_wire
+from loopwright.app.views.workspace_history import stat_json
 from loopwright.errors import LoopwrightError, NotFound, StorageError
-from loopwright.kernel.facts import GateOpened, RunFinished
+from loopwright.kernel.facts import GateOpened, RunFinished, RunStarted
 from loopwright.model.record import JsonValue
 from loopwright.ports import Card, Cards, Clock, EventLog, Numbered
+from loopwright.runtime.senses import stored_plan
 from loopwright.server.enduring import Enduring
 from loopwright.server.lanes import Lanes, aside
 from loopwright.server.outgoing import Resolve, Target, check_url, resolve
@@ -186,7 +189,11 @@ class Webhooks:
         for one in facts:
             if not isinstance(one.fact, GateOpened | RunFinished):
                 continue
-            told = {**fact_on_wire(run, one), "summary": self._summary(run, one)}
+            told = {
+                **fact_on_wire(run, one),
+                "summary": self._summary(run, one),
+                **self._proof(run, one.fact),
+            }
             kinds = {told["kind"], *_also(one.fact)}
             for hook in hooks:
                 if kinds.intersection(hook.kinds) and one.fact.at >= hook.created_at:
@@ -208,10 +215,28 @@ class Webhooks:
         except LoopwrightError:  # what is damaged is still reported as ended
             return None
 
+    def _proof(self, run: str, fact: GateOpened | RunFinished) -> dict[str, JsonValue]:
+        """What was changed, at a gate; what decided the run, at its end. Nothing that an agent or
+        a program printed is part of it.
+        """
+        if isinstance(fact, GateOpened):
+            shown = fact.snapshot
+            return {} if shown is None else {"changed": stat_json(shown.changed)}
+        try:
+            facts = [one.fact for one in self._log.read(run)]
+            if not isinstance(facts[0], RunStarted):
+                return {}
+            plan = stored_plan(self._log.blob, facts[0].plan)
+            made = certify(plan, facts, lambda _: "", self._log.head(run))
+        except LoopwrightError:  # forgotten, or damaged: the end is told without it
+            return {}
+        return {"certificate": made.as_dict()}
+
     def _delivery(self, hook: Hook, run: str, seq: int, told: Mapping[str, object]) -> Card:
         """Thin: what happened and where to read it, never what an agent said."""
         name = hashlib.sha256(f"{hook.id}/{run}/{seq}".encode()).hexdigest()[:32]
         data = {key: told.get(key) for key in _THIN}
+        data |= {key: told[key] for key in ("certificate", "changed") if key in told}
         body = {"type": told["kind"], "timestamp": told["at"], "data": data}
         delivery = Delivery(id=f"msg_{name}", hook=hook.id, body=msgspec.json.encode(body).decode())
         return Card(

@@ -129,6 +129,11 @@ class MemoryLog:
         """Number of the newest fact of a run."""
         return self._run(run).version
 
+    def head(self, run: str) -> str:
+        """The newest value of the hash chain over the facts of a run."""
+        segments = self._run(run).segments
+        return (segments[-1].chain if segments else genesis(run)).hex()
+
     def blob(self, digest: str) -> bytes:
         """Content by its hash."""
         body = self._store().blobs.get(digest)

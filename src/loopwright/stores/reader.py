@@ -102,6 +102,12 @@ class Reader:
             raise refusals.no_run(run)
         return int(rows[0][0] or 0)
 
+    def head(self, run: str) -> str:
+        """As the port says."""
+        newest = self.version(run)
+        row, _ = self._find(run, newest)
+        return self._chain_before(run, row, newest + 1).hex()
+
     def find_blob(self, digest: str) -> bytes | None:
         """Content by its hash, if it is stored."""
         rows = (

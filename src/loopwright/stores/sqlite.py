@@ -92,6 +92,10 @@ class SqliteLog:
         """Number of the newest fact of a run."""
         return self._reader().version(run)
 
+    def head(self, run: str) -> str:
+        """The newest value of the hash chain over the facts of a run."""
+        return self._reader().head(run)
+
     def blob(self, digest: str) -> bytes:
         """Content by its hash."""
         body = self._reader().find_blob(digest)

@@ -91,6 +91,14 @@ class Scanner:
         done = await self.git.run("ls-files", "-z", "--cached", "--ignored", "--exclude-standard")
         return [one for one in done.out.split(b"\0") if one]
 
+    async def ignored_matching(self, pathspecs: Sequence[str]) -> list[bytes]:
+        """Files that the rules of today ignore and that match one of these."""
+        if not pathspecs:
+            return []
+        options = ("-z", "--others", "--ignored", "--exclude-standard")
+        done = await self.git.run("ls-files", *options, "--", *pathspecs)
+        return [one for one in done.out.split(b"\0") if one and not self._is_hidden(one)]
+
     def _classify(self, code: str, path: bytes, changes: Changes, skip: frozenset[bytes]) -> None:
         known = code != "?"
         info = None

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from loopwright.errors import LoopwrightError
 from loopwright.kernel.fact_parts import NO_DIFF, Snapshot
+from loopwright.model.file_patterns import pathspecs
 from loopwright.ports import FileChange, Progress
 from loopwright.workspaces.git import Git, GitFailed, shown_path, workspace_gone
 from loopwright.workspaces.restore import Restorer, checkout_all, require_empty
@@ -55,10 +56,12 @@ class GitWorkspaces:
         *,
         previous: str = "",
         first: str = "",
+        include: Sequence[str] = (),
         progress: Progress | None = None,
     ) -> Snapshot:
         """Store the files of a workspace as a tree."""
         recording = self._recording(run, workspace, is_first=not previous, progress=progress)
+        recording.include = tuple(spec for one in include for spec in pathspecs(one))
         store = recording.index.store
         async with recording.index.locked() as fds:
             tree, omitted = await recording.record(fds)
@@ -112,6 +115,16 @@ class GitWorkspaces:
             await checkout_all(store, checked_tree(tree), target, folder / "index")
         finally:
             await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+
+    async def adopt(self, run: str, parent: str) -> None:
+        """Keep the snapshots of another run for one that was forked from it."""
+        try:
+            store = self._stores.of_run(parent)
+        except LoopwrightError:
+            return
+        async with lock(store.path / "lock", fcntl.LOCK_SH):
+            if not store.tip(run) and store.tip(parent):
+                write_file(store.ref(run), store.tip(parent).encode() + b"\n")
 
     async def forget(self, run: str) -> None:
         """Remove the snapshots of a run, and the repository with the last run of a project."""
@@ -173,6 +186,7 @@ class _Recording:
     is_first: bool
     progress: Callable[[str], None]
     omitted: set[bytes] = field(default_factory=set)
+    include: tuple[str, ...] = ()  # pathspecs of files that are stored although they are ignored
 
     async def record(self, fds: tuple[int, ...]) -> tuple[str, set[bytes]]:
         """The tree of the workspace, and what is not in it."""
@@ -199,7 +213,8 @@ class _Recording:
         if self.is_first and (self.index.path / "index").exists():
             keep = {one for one in extra or await self._read_tracked(git.fds)}
             stale = [one for one in await scanner.ignored_in_index() if one not in keep]
-        changes = await scanner.scan(extra, skip)
+        included = await scanner.ignored_matching(self.include)
+        changes = await scanner.scan([*extra, *included], skip)
         changes.remove += stale
         folders = {b""} if self.is_first else {os.path.dirname(one) for one in changes.update}
         changes.omitted |= await scanner.specials(folders, deep=self.is_first)

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import msgspec
 
 from loopwright.app.views.exposing import exposure
+from loopwright.app.views.workspace_history import snapshot_json
 from loopwright.kernel.frames import CycleBody, GateState
 from loopwright.model.record import JsonValue, Text
 
@@ -39,4 +40,6 @@ def gate_view(gate: GateState, read: Read) -> dict[str, JsonValue]:
         "digest": gate.digest,
     }
     call = asked_call(gate, read)
+    if gate.snapshot is not None:
+        shown["snapshot"] = snapshot_json(gate.snapshot)
     return {**shown, **({"call": call} if call else {}), **exposure(gate.message, call)}

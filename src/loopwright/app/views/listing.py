@@ -12,6 +12,7 @@ from loopwright.app.views.progress import PassSeen
 from loopwright.app.views.summary import iterations, summary
 from loopwright.app.views.usage import usage_item
 from loopwright.app.views.words import goal, most_passes, next_commands
+from loopwright.app.views.workspace_history import snapshot_json, stat_json
 from loopwright.errors import StorageError
 from loopwright.kernel.facts import GateAnswered, Usage
 from loopwright.kernel.state import State
@@ -80,6 +81,8 @@ def inbox_items(
         found = state.gates.get(gate.gate) if state is not None else None
         call = asked_call(found, service.read_text) if found is not None else None
         shown = exposure(gate.message, call)
+        if found is not None and found.snapshot is not None:
+            shown = {**shown, "snapshot": snapshot_json(found.snapshot)}
         items.append({**_gate_item(service, gate), **({"call": call} if call else {}), **shown})
     return items
 
@@ -137,8 +140,18 @@ def detail(service: Service, picture: Picture) -> dict[str, JsonValue]:
         "started_at": timestamp(row.headline.started_at),
         "updated_at": timestamp(row.headline.updated_at),
         "finished_at": timestamp(row.headline.finished_at) if row.headline.finished_at else None,
+        "changed": _changed(state),
+        "changed_dependencies": [
+            {"path": path, "iteration": where} for path, where in picture.dependencies
+        ],
         "next": _next(state, row, left_behind=is_left_behind(service.log, row)),
     }
+
+
+def _changed(state: State) -> dict[str, JsonValue] | None:
+    """What the whole run changed, as far as its snapshots tell."""
+    latest = state.snapshots.latest
+    return None if latest is None else {"tree": latest.tree, **stat_json(latest.total)}
 
 
 def _next(state: State, row: RunRow, *, left_behind: bool) -> list[JsonValue]:
@@ -180,6 +193,8 @@ def _pass_item(seen: PassSeen) -> dict[str, JsonValue]:
         "learning": seen.learning,
         "error": seen.error or None,
         "activity": seen.activity.as_dict(),
+        "tree": seen.tree or None,
+        "changed": stat_json(seen.changed) if seen.changed is not None else None,
         "checks": [
             {"check": one.label, "verdict": one.verdict, "evidence": one.evidence}
             for one in seen.checks

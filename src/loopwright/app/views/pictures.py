@@ -11,6 +11,7 @@ from loopwright.app.views.progress import PassSeen, Progress
 from loopwright.errors import StorageError
 from loopwright.kernel.facts import (
     AnyFact,
+    EffectDone,
     GateAnswered,
     MessageDelivered,
     MessageDropped,
@@ -23,6 +24,7 @@ from loopwright.stores.faults import REPLACE
 PASSES_SHOWN = 200
 """The newest passes of a run are shown, however many it has made."""
 DECISIONS_SHOWN = 50
+DEPENDENCIES_SHOWN = 50
 MESSAGES_SHOWN = 50
 
 
@@ -46,6 +48,7 @@ class Picture:
         self.forked: RunForked | None = None
         self.decisions: deque[GateAnswered] = deque(maxlen=DECISIONS_SHOWN)
         self.messages: dict[str, Told] = {}
+        self.dependencies: dict[tuple[str, int | None], None] = {}
         self._left_out = 0
         self._standing = Standing()
         self._log = service.log
@@ -66,6 +69,8 @@ class Picture:
             self._standing.take(numbered.fact)
             if isinstance(numbered.fact, RunForked):
                 self.forked = numbered.fact
+            elif isinstance(numbered.fact, EffectDone) and numbered.fact.snapshot is not None:
+                self._note_dependencies(numbered.fact.snapshot.watched, numbered.fact.iteration)
             elif isinstance(numbered.fact, GateAnswered):
                 self.decisions.append(numbered.fact)
             else:
@@ -89,6 +94,12 @@ class Picture:
                     self.messages[fact.message].state = f"dropped: {fact.detail}"
             case _:
                 pass
+
+    def _note_dependencies(self, paths: tuple[str, ...], iteration: int | None) -> None:
+        """Files that a check names and that changed: the first of them are shown."""
+        for path in paths:
+            if len(self.dependencies) < DEPENDENCIES_SHOWN:
+                self.dependencies[path, iteration] = None
 
     def _forget_old_passes(self) -> None:
         """Memory follows what is shown, not what has been; now and then is often enough."""

@@ -19,11 +19,13 @@ from loopwright.app.views.words import (
     passes_text,
     seen_output,
 )
+from loopwright.app.views.workspace_history import stat_words
 from loopwright.kernel.calls import AgentCall, CommandCall, ModelCall, SleepCall, ToolCall
 from loopwright.kernel.facts import (
     AnyFact,
     CancelRequested,
     CheckVerdict,
+    DiffStat,
     EffectActivity,
     EffectDone,
     EffectFailed,
@@ -41,6 +43,7 @@ from loopwright.kernel.facts import (
     RunReopened,
     RunResumed,
     RunStarted,
+    Snapshot,
     StepFinished,
     StepKept,
     StepSkipped,
@@ -50,6 +53,7 @@ from loopwright.kernel.facts import (
 )
 from loopwright.kernel.fold import apply
 from loopwright.kernel.learning import learning_of
+from loopwright.kernel.snapshots import name_files
 from loopwright.kernel.state import State
 from loopwright.model.plan import Plan
 from loopwright.ports import Delta, Numbered
@@ -90,6 +94,8 @@ class PassSeen:
     done: bool = False
     error: str = ""
     activity: ActivityCounts = field(default_factory=ActivityCounts)
+    tree: str = ""  # the snapshot after its body
+    changed: DiffStat | None = None
 
 
 class Progress:
@@ -159,6 +165,8 @@ class Progress:
         return Line(f"{place}: {words}", good=fact.verdict == "pass", detail=evidence)
 
     def _answered(self, fact: EffectDone | EffectFailed) -> Line | None:
+        if isinstance(fact, EffectDone) and fact.snapshot is not None:
+            return self._snapshot(fact, fact.snapshot)
         what = self._calls.pop(fact.effect, "")
         self._doing.pop(fact.effect, None)
         self._status.pop(fact.effect, None)
@@ -176,11 +184,23 @@ class Progress:
         text = f"{place}: {what} failed ({fact.error.type})"
         return Line(text, good=False, detail=fact.error.detail)
 
+    def _snapshot(self, fact: EffectDone, snapshot: Snapshot) -> Line | None:
+        """Protected files and files of checks that changed are shown at once."""
+        place = self._pass_label(fact.path, fact.iteration)
+        if snapshot.protected:
+            named = name_files(snapshot.protected, snapshot.protected_count)
+            return Line(f"{place}: protected files changed: {named}", good=False)
+        if snapshot.watched:
+            named = name_files(snapshot.watched, len(snapshot.watched))
+            return Line(f"{place}: warning: {named} changed; the check depends on it", good=False)
+        return None
+
     def _pass_finished(self, fact: IterationFinished) -> Line | None:
         seen = self._open.pop(fact.path, None)
         if seen is None:
             return None
         seen.status, seen.done = fact.status, fact.done
+        seen.tree, seen.changed = fact.tree, fact.changed
         seen.error = fact.error.detail if fact.error is not None else ""
         if fact.output is not None:
             seen.learning = learning_of(fact.output, fact.iteration or 1, LEARNING_CHARS)
@@ -189,7 +209,11 @@ class Progress:
         if fact.status == "completed":
             if told:  # the turn was the pass, and has been told with its calls
                 return None
-            return Line(f"{place}: {seen.learning}" if seen.learning else f"{place} ended")
+            changed = (
+                f" · {stat_words(fact.changed)}" if fact.changed and fact.changed.files else ""
+            )
+            said = f": {seen.learning}" if seen.learning else " ended"
+            return Line(f"{place}{said}{changed}")
         return Line(f"{place}: {fact.status}", good=False)
 
     # -- facts that are told by what is known after them -------------------------------------------

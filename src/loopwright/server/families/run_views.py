@@ -5,7 +5,9 @@ from typing import Annotated
 import msgspec
 from starlette.responses import Response
 
+from loopwright.app.snapshot_operations import RunSnapshots
 from loopwright.app.views.activity import ActivityFilter, activity_items
+from loopwright.app.views.certificate import run_certificate
 from loopwright.app.views.logbook import Logbook
 from loopwright.app.views.metrics import Counting, Metrics
 from loopwright.app.views.outputs import Outputs
@@ -16,7 +18,14 @@ from loopwright.ports import ActivityKind, Numbered
 from loopwright.server.families.events import cursor, streamed, wants_stream
 from loopwright.server.routes import Answer, Asked, Family, Query, Route
 from loopwright.server.streaming import Telling, facts_of
-from loopwright.server.view_shapes import ActivityPage, LogPage, RunFigures, RunOutput
+from loopwright.server.view_shapes import (
+    ActivityPage,
+    LogPage,
+    RunCertificate,
+    RunDiff,
+    RunFigures,
+    RunOutput,
+)
 
 BASE = "/api/v1/runs/{run}"
 SVG = "image/svg+xml"
@@ -26,6 +35,21 @@ class OutputQuery(Query):
     """The path of a step or a pass, such as main.0.plan."""
 
     path: Annotated[str, msgspec.Meta(min_length=1, max_length=4_000)]
+
+
+class DiffQuery(Query):
+    """Without numbers the whole run; `from` alone is one iteration, with `to` two are compared.
+    Iterations count from 1, and 0 is before the first one. `paths` has one pattern on each line.
+    """
+
+    start: Annotated[str, msgspec.Meta(pattern="^[0-9]{1,9}$")] | None = msgspec.field(
+        default=None, name="from"
+    )
+    end: Annotated[str, msgspec.Meta(pattern="^[0-9]{1,9}$")] | None = msgspec.field(
+        default=None, name="to"
+    )
+    stat: bool = False
+    paths: Annotated[str, msgspec.Meta(max_length=10_000)] | None = None
 
 
 class LogsQuery(Query):
@@ -78,6 +102,21 @@ async def output(asked: Asked) -> Answer:
     async for one in facts_of(asked.context, run):
         outputs.take(one.fact)
     return outputs.at(asked.query(OutputQuery).path)
+
+
+async def diff(asked: Asked) -> Answer:
+    """The files that differ, and the diff itself unless only the counts are wanted."""
+    run, query = asked.params["run"], asked.query(DiffQuery)
+    snapshots = RunSnapshots(asked.context.service, asked.context.here.workspaces, run)
+    told = (await snapshots.changes(query.start, query.end)).as_dict()
+    if query.stat:
+        return {**told, "diff": None}
+    paths = [one for one in (query.paths or "").splitlines() if one]
+    return {**told, "diff": await snapshots.diff(query.start, query.end, paths=paths)}
+
+
+async def certificate(asked: Asked) -> Answer:
+    return run_certificate(asked.context.service, asked.params["run"]).as_dict()
 
 
 async def logs(asked: Asked) -> Answer:
@@ -167,6 +206,23 @@ FAMILY = Family(
             say="What agents did: tool calls, commands, edited files",
             query=ActivityQuery,
             answer=ActivityPage,
+        ),
+        Route(
+            method="GET",
+            path=f"{BASE}/diff",
+            handle=diff,
+            need="viewer",
+            say="What a run changed in its workspace, as its snapshots tell",
+            query=DiffQuery,
+            answer=RunDiff,
+        ),
+        Route(
+            method="GET",
+            path=f"{BASE}/certificate",
+            handle=certificate,
+            need="viewer",
+            say="Which checks decided, on which files, and whether protected files are unchanged",
+            answer=RunCertificate,
         ),
         Route(
             method="GET",

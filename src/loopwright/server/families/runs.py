@@ -18,6 +18,7 @@ from loopwright.app.rehearsing import rehearsed as told_rehearsal
 from loopwright.app.reopening import Changes
 from loopwright.app.rights import Rights
 from loopwright.app.service import Start
+from loopwright.app.snapshot_policy import SnapshotChoice, decide_snapshots
 from loopwright.app.views.listing import run_item
 from loopwright.app.views.summary import summary
 from loopwright.errors import Conflict, StorageError
@@ -77,6 +78,8 @@ class StartBody(Body):
     allow_unknown_cost: bool = False  # limits in USD need not cover agents of unknown cost
     permission: Literal["ask", "edit", "all"] | None = None  # more than the definition is refused
     tools: tuple[str, ...] = ()  # the only ones of the agents
+    protect: tuple[str, ...] = ()  # patterns of files that agents may not change
+    snapshots: bool = True  # of the workspace; false: none are taken
     allow: tuple[str, ...] = ()  # refused: nothing is let pass unasked from elsewhere
     on_disconnect: Parting | None = None  # when the last socket of its starter is gone
 
@@ -188,7 +191,10 @@ def _prepared(asked: Asked, *, unbound: bool = False) -> Start:
     start, definition = prepare_file(file, wish, data=data, dialect=dialect, files=files)
     if body.promoted:
         check_promoted(context.cards, definition, is_stored=body.stored is not None)
-    return start
+    choice = SnapshotChoice(
+        default=context.settings.snapshots == "on", off=not body.snapshots, protect=body.protect
+    )
+    return decide_snapshots(start, choice)[0]
 
 
 def check_open(asked: Asked) -> None:

@@ -1,0 +1,318 @@
+"""What can be done with the snapshots of a run: compare, restore, find what broke a check."""
+
+import os
+import shutil
+import tempfile
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from loopwright.app.service import Service
+from loopwright.app.views.workspace_history import (
+    TreeOfIteration,
+    WorkspaceHistory,
+    history_of,
+    no_snapshots,
+    stat_json,
+)
+from loopwright.errors import Conflict, LoopwrightError, NotFound
+from loopwright.kernel.facts import DiffStat, RunStarted
+from loopwright.model.actions import Action, Repeat, Steps
+from loopwright.model.checks import Command, Script, leaves
+from loopwright.model.plan import Plan
+from loopwright.model.record import JsonValue
+from loopwright.ports import FileChange, Workspaces
+from loopwright.programs.environment import agent_environment
+from loopwright.programs.process import Program, run_program
+
+TREE_CHARS = 40
+BISECT_SECONDS = 600.0
+
+Say = Callable[[str], None]
+
+
+class RunSnapshots:
+    """The snapshots of one run. Nothing here writes an event."""
+
+    def __init__(self, service: Service, workspaces: Workspaces, run: str) -> None:
+        facts = [numbered.fact for numbered in service.facts(run)]
+        first = facts[0]
+        assert isinstance(first, RunStarted)
+        self.run = run
+        self.plan = service.plan(first)
+        self.workspace = Path(first.workspace)
+        self.history = history_of(facts)
+        self.status = service.log.row(run).headline.status
+        self._workspaces = workspaces
+
+    # -- compare -----------------------------------------------------------------------------------
+
+    async def changes(self, start: str | None, end: str | None) -> "Comparison":
+        """The files that differ; see `WorkspaceHistory.between`."""
+        old, new = self.history.between(self.run, start, end)
+        found = await self._workspaces.changes(self.run, old, new)
+        return Comparison(run=self.run, old=old, new=new, files=tuple(found))
+
+    async def diff(
+        self, start: str | None, end: str | None, *, paths: Sequence[str] = (), color: bool = False
+    ) -> str:
+        """A unified diff."""
+        old, new = self.history.between(self.run, start, end)
+        return await self._workspaces.diff(self.run, old, new, paths=paths, color=color)
+
+    async def gate_diff(self, place: str, *, color: bool = False) -> str:
+        """What a gate at a place is about: its iteration, else the whole run."""
+        for one in self.history.entries:
+            if one.path == place:
+                old, new = one.before, one.tree
+                break
+        else:
+            old, new = self.history.between(self.run, None, None)
+        return await self._workspaces.diff(self.run, old, new, color=color)
+
+    # -- restore -----------------------------------------------------------------------------------
+
+    async def restore(self, wanted: str, *, force: bool = False) -> "Restored":
+        """Put the files of a snapshot back into the workspace. The files as they are now are
+        recorded first; where nobody had recorded them before, that needs `force`.
+        """
+        tree = self.history.tree(self.run, wanted)
+        if self.status == "running":
+            raise Conflict(
+                f"{self.run} is running in {self.workspace}",
+                code="run-active",
+                hint="pause or stop it first, or restore into another folder with --to DIR",
+            )
+        now = await self._workspaces.snapshot(
+            self.run, str(self.workspace), previous=self.history.last, first=self.history.first
+        )
+        known = now.tree in self.history.trees
+        count = await self._workspaces.restore(
+            self.run,
+            tree,
+            self.workspace,
+            expected=now.tree if known or force else self.history.last,
+            force=force,
+        )
+        return Restored(tree=tree, files=count, before=now.tree, folder=self.workspace)
+
+    async def export(self, wanted: str, to: Path) -> "Restored":
+        """Write the files of a snapshot into a new folder."""
+        tree = self.history.tree(self.run, wanted)
+        await self._workspaces.export(self.run, tree, to)
+        return Restored(tree=tree, files=None, before="", folder=to)
+
+    # -- bisect ------------------------------------------------------------------------------------
+
+    async def bisect(self, command: Sequence[str], say: Say) -> "Bisection":
+        """Find the iteration that broke a check: the command, or else the run's own checks."""
+        if not self.history.first:
+            raise no_snapshots(self.run)
+        checks = [_Check(tuple(command))] if command else list(check_commands(self.plan))
+        if not checks:
+            raise LoopwrightError(
+                f"{self.run} has no check command",
+                code="no-check",
+                hint=f"name one: loopwright bisect {self.run} -- pytest -q",
+            )
+        folder = Path(tempfile.mkdtemp(prefix="loopwright-bisect-"))
+        try:
+            return await _Bisecting(self, checks, folder, say).find()
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    async def passes(self, number: int, checks: "Sequence[_Check]", folder: Path) -> bool:
+        """Whether all checks pass on the files after an iteration; 0 is before the first one."""
+        where = folder / str(number)
+        await self._workspaces.export(self.run, self.history.tree(self.run, number), where)
+        try:
+            for check in checks:
+                end = await run_program(
+                    Program(
+                        argv=check.argv,
+                        cwd=str(where),
+                        env=agent_environment(os.environ, {}, {"LOOPWRIGHT_RUN": self.run}),
+                        wall_s=check.seconds,
+                    )
+                )
+                if end.how != "exited" or end.code not in check.codes:
+                    return False
+            return True
+        finally:
+            shutil.rmtree(where, ignore_errors=True)
+
+
+class Comparison(msgspec.Struct, frozen=True, kw_only=True):
+    """The files that differ between two trees."""
+
+    run: str
+    old: str
+    new: str
+    files: tuple[FileChange, ...]
+
+    @property
+    def stat(self) -> DiffStat:
+        return DiffStat(
+            len(self.files),
+            sum(one.insertions for one in self.files),
+            sum(one.deletions for one in self.files),
+        )
+
+    def as_dict(self) -> dict[str, JsonValue]:
+        return {
+            "run": self.run,
+            "from": self.old,
+            "to": self.new,
+            **stat_json(self.stat),
+            "changes": [
+                {
+                    "path": one.path,
+                    "status": one.status,
+                    "insertions": one.insertions,
+                    "deletions": one.deletions,
+                    "binary": one.binary,
+                    "old_path": one.old_path or None,
+                }
+                for one in self.files
+            ],
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restored:
+    """What was written where; `before` is the tree that undoes it."""
+
+    tree: str
+    files: int | None
+    before: str
+    folder: Path
+
+
+@dataclass(frozen=True, slots=True)
+class _Check:
+    """A command that decides whether a snapshot is good."""
+
+    argv: tuple[str, ...]
+    codes: tuple[int, ...] = (0,)
+    seconds: float = BISECT_SECONDS
+
+
+def check_commands(plan: Plan) -> "list[_Check]":
+    """The check commands of all loops of a plan."""
+    return [check for step in plan.steps for check in _checks(step.action)]
+
+
+def _checks(action: Action) -> "list[_Check]":
+    found: list[_Check] = []
+    while isinstance(action, Repeat):
+        for leaf in leaves(action.until):
+            if isinstance(leaf, Command):
+                found.append(_Check(leaf.argv, leaf.done_codes, leaf.timeout_ms / 1_000))
+            elif isinstance(leaf, Script):
+                argv = (leaf.interpreter, "-c", leaf.text)
+                found.append(_Check(argv, seconds=leaf.timeout_ms / 1_000))
+        action = action.body
+    if isinstance(action, Steps):
+        for step in action.steps:
+            found += _checks(step.action)
+    return found
+
+
+class Bisection(msgspec.Struct, frozen=True, kw_only=True):
+    """What a search came to: the iteration that broke the check, else why there is none."""
+
+    run: str
+    checks: tuple[str, ...]
+    tested: dict[int, bool]
+    broken_by: int | None = None
+    verdict: str = ""  # broken, never_passed, passes
+    path: str = ""
+    changed: DiffStat = DiffStat()
+    paths: tuple[str, ...] = ()
+
+    def as_dict(self) -> dict[str, JsonValue]:
+        return {
+            "run": self.run,
+            "checks": list(self.checks),
+            "tested": {str(number): good for number, good in sorted(self.tested.items())},
+            "verdict": self.verdict,
+            "broken_by": self.broken_by,
+            "path": self.path or None,
+            "changed": stat_json(self.changed),
+            "paths": list(self.paths),
+        }
+
+
+class _Bisecting:
+    """One search. Every snapshot is tested at most once."""
+
+    def __init__(
+        self, snapshots: RunSnapshots, checks: Sequence[_Check], folder: Path, say: Say
+    ) -> None:
+        self._snapshots, self._checks, self._folder, self._say = snapshots, checks, folder, say
+        self._tested: dict[int, bool] = {}
+
+    async def find(self) -> Bisection:
+        entries = {one.number: one for one in self._snapshots.history.entries}
+        numbers = [0, *entries]
+        if await self._passes(numbers[-1]):
+            return self._made("passes")
+        good = await self._last_good(numbers)
+        if good is None:
+            return self._made("never_passed")
+        bad = len(numbers) - 1
+        while bad - good > 1:
+            middle = (good + bad) // 2
+            if await self._passes(numbers[middle]):
+                good = middle
+            else:
+                bad = middle
+        return self._made("broken", entries[numbers[bad]])
+
+    async def _last_good(self, numbers: Sequence[int]) -> int | None:
+        """A snapshot that passes: the first one, else the latest one that does."""
+        if await self._passes(numbers[0]):
+            return 0
+        for place in range(len(numbers) - 2, 0, -1):
+            if await self._passes(numbers[place]):
+                return place
+        return None
+
+    async def _passes(self, number: int) -> bool:
+        if number not in self._tested:
+            good = await self._snapshots.passes(number, self._checks, self._folder)
+            self._tested[number] = good
+            where = f"iteration {number}" if number else "before the first iteration"
+            self._say(f"{where}: {'passed' if good else 'failed'}")
+        return self._tested[number]
+
+    def _made(self, verdict: str, broken: TreeOfIteration | None = None) -> Bisection:
+        checks = tuple(" ".join(one.argv) for one in self._checks)
+        run = self._snapshots.run
+        made = Bisection(run=run, checks=checks, tested=dict(self._tested), verdict=verdict)
+        if broken is None:
+            return made
+        return msgspec.structs.replace(
+            made,
+            broken_by=broken.number,
+            path=broken.path,
+            changed=broken.changed,
+            paths=broken.paths,
+        )
+
+
+def tree_at(history: WorkspaceHistory, run: str, place: str) -> str:
+    """The tree after a place, for a fork that starts there."""
+    for one in history.entries:
+        if one.path == place:
+            return one.tree
+    raise NotFound(
+        f"{run} has no snapshot after {place}",
+        code="no-snapshots",
+        hint="fork it without --restore, in the workspace as it is",
+    )
+
+
+Restore = Callable[[str], Awaitable[Restored]]

@@ -1,0 +1,113 @@
+"""Whether a run takes snapshots of its workspace, decided when it is started."""
+
+import shutil
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import msgspec
+
+from loopwright.app.service import Start
+from loopwright.errors import LoopwrightError
+from loopwright.model.actions import Action, CallAgent, Cycle, Repeat, RunCommand, RunScript, Steps
+from loopwright.model.plan import Agent, Plan
+from loopwright.model.policy import NO_WORKSPACE_POLICY
+
+READ_ONLY = ("readonly", "minimal")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshotChoice:
+    """What whoever starts a run says about snapshots. `off` wins over the definition; `default`
+    counts where the definition says nothing.
+    """
+
+    default: bool = False
+    off: bool = False
+    protect: Sequence[str] = ()
+
+
+def decide_snapshots(start: Start, choice: SnapshotChoice) -> tuple[Start, str]:
+    """The run with its decision, and a note for people where snapshots are not taken although
+    they would be by default. Protected files need snapshots: without them the run is refused.
+    """
+    policy = start.plan.workspace
+    protect = tuple(dict.fromkeys((*policy.protect, *map(_pattern, choice.protect))))
+    wanted = False if choice.off else policy.snapshots
+    if wanted is False and protect:
+        raise LoopwrightError(
+            "protected files need snapshots, which are switched off",
+            code="protect-needs-snapshots",
+            hint="take snapshots, or start the run without protected files",
+        )
+    needed = wanted or bool(protect)
+    if wanted is None:
+        wanted = bool(protect) or (choice.default and _can_write(start.plan))
+    problem = _problem(start.workspace) if wanted else ""
+    if problem and needed:
+        raise LoopwrightError(
+            f"snapshots cannot be taken: {problem}", code="no-snapshots-here", hint=_hint(problem)
+        )
+    taken = wanted and not problem
+    note = f"no snapshots are taken: {problem}" if problem else ""
+    if taken == bool(policy.snapshots) and protect == policy.protect:
+        return start, note
+    changed = msgspec.structs.replace(policy, snapshots=taken or None, protect=protect)
+    if changed == NO_WORKSPACE_POLICY:
+        changed = NO_WORKSPACE_POLICY  # this very record is left out of an encoded plan
+    return replace(start, plan=msgspec.structs.replace(start.plan, workspace=changed)), note
+
+
+def _pattern(text: str) -> str:
+    parts = text.replace("\\", "/").split("/")
+    if not text.strip() or text.startswith(("/", "~")) or ".." in parts:
+        raise LoopwrightError(
+            f'--protect: "{text}" is not a pattern of files inside the workspace',
+            code="outside-workspace",
+            hint="write it relative to the workspace: tests/**",
+        )
+    return text
+
+
+def _problem(workspace: Path) -> str:
+    folder = workspace.resolve()
+    if folder == folder.parent:
+        return f"{folder} is the root of the file system"
+    if folder == Path.home().resolve():
+        return f"{folder} is your home directory"
+    return "" if shutil.which("git") else "Git is not installed"
+
+
+def _hint(problem: str) -> str:
+    if problem.startswith("Git"):
+        return "install Git 2.32 or newer"
+    return "start the run in the folder of a project, or name one with --workspace DIR"
+
+
+def _can_write(plan: Plan) -> bool:
+    """Whether anything of a plan can write files: a program, or an agent that is not held to
+    reading. Answers of a script write nothing.
+    """
+    for step in plan.steps:
+        for action in _actions(step.action):
+            if isinstance(action, RunCommand | RunScript):
+                return True
+            if isinstance(action, CallAgent | Cycle) and _writes(plan.agents.get(action.agent)):
+                return True
+    return False
+
+
+def _writes(agent: Agent | None) -> bool:
+    if agent is None:
+        return True
+    return agent.access not in READ_ONLY and not (agent.spec or "").startswith("script:")
+
+
+def _actions(action: Action) -> Iterator[Action]:
+    while isinstance(action, Repeat):
+        action = action.body
+    if isinstance(action, Steps):
+        for step in action.steps:
+            yield from _actions(step.action)
+    else:
+        yield action

@@ -1,0 +1,252 @@
+"""The certificate of a run: which checks decided, on which tree, and whether protected files are
+unchanged. It is derived from the events alone, so it cannot say anything else than they do.
+"""
+
+from collections.abc import Callable, Iterable
+
+import msgspec
+
+from loopwright.app.service import Service
+from loopwright.app.views.workspace_history import WorkspaceHistory
+from loopwright.kernel.calls import CommandCall
+from loopwright.kernel.facts import (
+    AnyFact,
+    CheckVerdict,
+    EffectDone,
+    EffectFailed,
+    EffectRequested,
+    GateAnswered,
+    IterationFinished,
+    RunFinished,
+    RunStarted,
+)
+from loopwright.kernel.fold import apply
+from loopwright.kernel.snapshots import PROTECT, violation
+from loopwright.kernel.state import State
+from loopwright.model.ids import parent_path
+from loopwright.model.plan import Plan
+from loopwright.model.record import JsonValue, Text
+
+EVIDENCE_CHARS = 600
+_VERDICTS = {"pass": "passed", "fail": "failed", "timed_out": "timed out"}
+ReadText = Callable[[Text | None], str]
+
+
+class CertifiedCheck(msgspec.Struct, frozen=True, kw_only=True):
+    """One check of the last iteration of a loop."""
+
+    check: str
+    verdict: str
+    path: str
+    iteration: int | None
+    tree: str
+    command: tuple[str, ...] = ()
+    exit_code: int | None = None
+    evidence: str = ""
+
+
+class Certificate(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run has come to, and what that was decided on."""
+
+    run: str
+    outcome: str  # empty while the run has not ended
+    reason: str
+    checks: tuple[CertifiedCheck, ...]
+    protect: tuple[str, ...]
+    protected: str  # unchanged, changed, unverified, accepted; empty where nothing is protected
+    violation: str
+    accepted_by: tuple[str, ...]
+    dependencies: tuple[tuple[str, int | None], ...]  # files of checks that changed, with where
+    first_tree: str
+    final_tree: str
+    events: int
+    head: str  # of the hash chain over the events
+
+    def as_dict(self) -> dict[str, JsonValue]:
+        return {
+            "run": self.run,
+            "outcome": self.outcome or None,
+            "reason": self.reason,
+            "checks": [
+                {
+                    "check": one.check,
+                    "command": list(one.command) or None,
+                    "exit_code": one.exit_code,
+                    "verdict": one.verdict,
+                    "evidence": one.evidence,
+                    "tree": one.tree or None,
+                    "path": one.path,
+                    "iteration": one.iteration,
+                }
+                for one in self.checks
+            ],
+            "protected": {
+                "patterns": list(self.protect),
+                "status": self.protected or None,
+                "detail": self.violation,
+                "accepted_by": list(self.accepted_by),
+            },
+            "changed_dependencies": [
+                {"path": path, "iteration": iteration} for path, iteration in self.dependencies
+            ],
+            "first_tree": self.first_tree or None,
+            "final_tree": self.final_tree or None,
+            "events": self.events,
+            "head": self.head,
+        }
+
+
+class Certifier:
+    """Makes the certificate of one run, event by event."""
+
+    def __init__(self, plan: Plan, read: ReadText) -> None:
+        self._state = State(plan)
+        self._read = read
+        self._history = WorkspaceHistory()
+        self._commands: dict[str, CommandCall] = {}
+        self._codes: dict[str, tuple[tuple[str, ...], int | None]] = {}
+        self._verdicts: dict[str, list[CertifiedCheck]] = {}
+        self._last: dict[str, tuple[CertifiedCheck, ...]] = {}
+        self._accepted: list[str] = []
+        self._events = 0
+        self._run = self._outcome = self._reason = ""
+
+    def take(self, fact: AnyFact) -> None:
+        before = violation(self._state)
+        self._history.take(fact)
+        apply(self._state, fact)
+        self._state.agenda.clear()
+        self._events += 1
+        match fact:
+            case RunStarted():
+                self._run = fact.run
+            case EffectRequested(call=CommandCall() as call):
+                self._commands[fact.effect] = call
+            case EffectDone() | EffectFailed() if fact.effect in self._commands:
+                call = self._commands.pop(fact.effect)
+                check = fact.effect.rpartition("/")[2].partition("#")[0]
+                if check.startswith("check"):
+                    self._codes[f"{fact.path}:{check[5:]}"] = (call.argv, fact.code)
+            case CheckVerdict():
+                self._verdicts.setdefault(fact.path, []).append(self._certified(fact))
+            case IterationFinished():
+                found = self._verdicts.pop(fact.path, [])
+                self._last[parent_path(fact.path).partition("~")[0]] = tuple(found)
+            case GateAnswered() if before and not violation(self._state):
+                self._accepted.append(fact.by)
+            case RunFinished():
+                self._outcome, self._reason = fact.outcome, fact.reason
+            case _:
+                pass
+
+    def _certified(self, fact: CheckVerdict) -> CertifiedCheck:
+        argv, code = self._codes.pop(f"{fact.path}:{fact.index}", ((), None))
+        return CertifiedCheck(
+            check=fact.check,
+            verdict=fact.verdict,
+            path=fact.path,
+            iteration=fact.iteration,
+            tree=fact.tree,
+            command=argv,
+            exit_code=code,
+            evidence=self._read(fact.evidence)[-EVIDENCE_CHARS:],
+        )
+
+    def certificate(self, head: str) -> Certificate:
+        words = violation(self._state)
+        protect = self._state.plan.workspace.protect
+        if not protect:
+            status = ""
+        elif self._state.snapshots.problem or not self._history.first:
+            status = "unverified"
+        elif words:
+            status = "changed"
+        else:
+            status = "accepted" if self._accepted else "unchanged"
+        watched = dict.fromkeys((path, where) for where, path in self._history.watched)
+        return Certificate(
+            run=self._run,
+            outcome=self._outcome,
+            reason=self._reason,
+            checks=tuple(one for found in self._last.values() for one in found if _counts(one)),
+            protect=protect,
+            protected=status,
+            violation=words,
+            accepted_by=tuple(self._accepted),
+            dependencies=tuple(watched),
+            first_tree=self._history.first,
+            final_tree=self._history.last,
+            events=self._events,
+            head=head,
+        )
+
+
+def _counts(check: CertifiedCheck) -> bool:
+    """What protected files came to is said once, for the whole run."""
+    return check.check != PROTECT
+
+
+def certify(plan: Plan, facts: Iterable[AnyFact], read: ReadText, head: str) -> Certificate:
+    """The certificate of a run that has these events."""
+    made = Certifier(plan, read)
+    for fact in facts:
+        made.take(fact)
+    return made.certificate(head)
+
+
+def run_certificate(service: Service, run: str) -> Certificate:
+    """The certificate of a run of the log."""
+    facts = service.facts(run)
+    plan = service.plan(facts[0].fact)
+    head = service.log.head(run)
+    return certify(plan, (one.fact for one in facts), service.read_text, head)
+
+
+def certificate_lines(made: dict[str, JsonValue]) -> list[str]:
+    """A certificate, as JSON has it, for people."""
+    lines = [f"certificate of {made['run']}: {made['outcome'] or 'not finished'}"]
+    checks = _dicts(made["checks"])
+    lines += [f"  {_check_line(one)}" for one in checks] or ["  no check was run"]
+    lines += [f"  {line}" for line in _file_lines(made)]
+    if made["final_tree"]:
+        lines.append(f"  final tree {made['final_tree']}")
+    return [*lines, f"  {made['events']} events, hash chain {made['head']}"]
+
+
+def _dicts(value: JsonValue) -> list[dict[str, JsonValue]]:
+    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
+
+
+def _texts(value: JsonValue) -> list[str]:
+    return [str(one) for one in value] if isinstance(value, list) else []
+
+
+def _check_line(one: dict[str, JsonValue]) -> str:
+    command = _texts(one["command"])
+    what = f"`{' '.join(command)}`" if command else str(one["check"])
+    code = f", exit code {one['exit_code']}" if one["exit_code"] is not None else ""
+    verdict = _VERDICTS.get(str(one["verdict"]), str(one["verdict"]))
+    where = f"iteration {one['iteration']}" if one["iteration"] else str(one["path"])
+    tree = f"tree {one['tree']}" if one["tree"] else "files not recorded"
+    return f"{what} {verdict}{code} ({where}, {tree})"
+
+
+def _file_lines(made: dict[str, JsonValue]) -> list[str]:
+    lines: list[str] = []
+    protected = made["protected"]
+    assert isinstance(protected, dict)
+    named = ", ".join(_texts(protected["patterns"]))
+    who = ", ".join(one or "a person" for one in _texts(protected["accepted_by"]))
+    match protected["status"]:
+        case None:
+            pass
+        case "unchanged":
+            lines.append(f"protected files are unchanged: {named}")
+        case "accepted":
+            lines.append(f"protected files changed, accepted by {who}: {named}")
+        case _:
+            lines.append(str(protected["detail"]) or f"protected files are not verified: {named}")
+    for one in _dicts(made["changed_dependencies"]):
+        where = f"iteration {one['iteration']}" if one["iteration"] else "the run"
+        lines.append(f"{one['path']} changed in {where}; the check depends on it")
+    return lines

@@ -1,0 +1,208 @@
+"""The snapshots of a run as its events tell them: the first tree, and one for each iteration.
+
+People count iterations from 1; 0 is the workspace before the first one. A run without a loop has
+its snapshots counted instead. Where an iteration was tried again, the last try counts.
+"""
+
+from collections.abc import Iterable
+
+import msgspec
+
+from loopwright.errors import LoopwrightError, NotFound
+from loopwright.kernel.calls import SnapshotCall
+from loopwright.kernel.facts import (
+    AnyFact,
+    DiffStat,
+    EffectDone,
+    EffectRequested,
+    IterationFinished,
+    IterationStarted,
+    Snapshot,
+)
+from loopwright.model.record import JsonValue
+
+TREE_CHARS = 40
+_HEX = frozenset("0123456789abcdef")
+
+
+class TreeOfIteration(msgspec.Struct, frozen=True, kw_only=True):
+    """The workspace after one iteration, or after one step of a run without a loop."""
+
+    number: int
+    path: str
+    tree: str
+    before: str
+    changed: DiffStat
+    paths: tuple[str, ...] = ()
+
+
+class WorkspaceHistory:
+    """Collects the snapshots of one run, event by event."""
+
+    def __init__(self) -> None:
+        self.first = ""
+        self.last = ""
+        self.trees: set[str] = set()
+        self.total = DiffStat()
+        self.watched: list[tuple[int | None, str]] = []
+        self.omitted: tuple[str, ...] = ()
+        self._asked: dict[str, SnapshotCall] = {}
+        self._began: dict[str, int] = {}
+        self._iterations: dict[str, TreeOfIteration] = {}
+        self._steps: list[TreeOfIteration] = []
+
+    def take(self, fact: AnyFact) -> None:
+        match fact:
+            case EffectRequested(call=SnapshotCall() as call):
+                self._asked[fact.effect] = call
+            case IterationStarted():
+                self._began[fact.path] = fact.iteration or 0
+            case EffectDone(snapshot=Snapshot() as snapshot):
+                self._taken(fact, snapshot, self._asked.pop(fact.effect, SnapshotCall()))
+            case IterationFinished() if fact.tree and fact.path not in self._iterations:
+                self._add_iteration(fact.path, Snapshot(tree=fact.tree), fact.tree)
+            case _:
+                pass
+
+    def _taken(self, fact: EffectDone, snapshot: Snapshot, call: SnapshotCall) -> None:
+        self.first = self.first or snapshot.tree
+        self.last, self.total = snapshot.tree, snapshot.total
+        self.omitted = snapshot.omitted
+        self.trees.add(snapshot.tree)
+        self.watched += [(fact.iteration, path) for path in snapshot.watched]
+        if fact.path in self._began:
+            self._add_iteration(fact.path, snapshot, call.previous)
+        elif fact.path:
+            number = len(self._steps) + 1
+            self._steps.append(_entry(number, fact.path, snapshot, call.previous))
+
+    def _add_iteration(self, path: str, snapshot: Snapshot, before: str) -> None:
+        self._iterations[path] = _entry(self._began.get(path, 0), path, snapshot, before)
+
+    @property
+    def entries(self) -> list[TreeOfIteration]:
+        """One for each iteration of the outermost loop, else one for each snapshot of a step."""
+        found = [one for one in self._iterations.values() if one.number > 0]
+        if not found:
+            return self._steps
+        depth = min(one.path.count(".") + one.path.count("[") for one in found)
+        outermost = {
+            one.number: one for one in found if one.path.count(".") + one.path.count("[") == depth
+        }
+        return [outermost[number] for number in sorted(outermost)]
+
+    def tree(self, run: str, wanted: str | int) -> str:
+        """The tree that a number stands for: 0 is before the first iteration. A whole tree id
+        stands for itself.
+        """
+        if not self.first:
+            raise no_snapshots(run)
+        if isinstance(wanted, str) and len(wanted) == TREE_CHARS and set(wanted) <= _HEX:
+            return wanted
+        if isinstance(wanted, str) and not wanted.isdecimal():
+            raise LoopwrightError(
+                f"{wanted!r} is not the number of an iteration",
+                code="bad-iteration",
+                hint=_hint(self),
+            )
+        number = int(wanted)
+        return self.first if number == 0 else self.entry(run, number).tree
+
+    def entry(self, run: str, number: int) -> TreeOfIteration:
+        """One iteration."""
+        if not self.first:
+            raise no_snapshots(run)
+        found = next((one for one in self.entries if one.number == number), None)
+        if found is None:
+            raise NotFound(
+                f"{run} has no snapshot of iteration {number}",
+                code="no-such-iteration",
+                hint=_hint(self),
+            )
+        return found
+
+    def between(self, run: str, start: str | int | None, end: str | int | None) -> tuple[str, str]:
+        """Two trees: of the whole run, of one iteration, or of two of them."""
+        if start is None:
+            if not self.first:
+                raise no_snapshots(run)
+            return self.first, self.last
+        if end is not None:
+            return self.tree(run, start), self.tree(run, end)
+        if not str(start).isdecimal() or int(start) == 0:
+            raise LoopwrightError(
+                "iterations count from 1",
+                code="bad-iteration",
+                hint=f"`diff {run} 0 1` compares two",
+            )
+        one = self.entry(run, int(start))
+        return one.before, one.tree
+
+
+def history_of(facts: Iterable[AnyFact]) -> WorkspaceHistory:
+    """The snapshots that these events tell of."""
+    found = WorkspaceHistory()
+    for fact in facts:
+        found.take(fact)
+    return found
+
+
+def no_snapshots(run: str) -> NotFound:
+    """The error for a run without snapshots."""
+    return NotFound(
+        f"{run} has no snapshots",
+        code="no-snapshots",
+        hint="they were switched off, or nothing in the run could write; "
+        "`loopwright run --dry-run` says why",
+    )
+
+
+def stat_words(stat: DiffStat) -> str:
+    """`3 files (+12 −4)`."""
+    plural = "" if stat.files == 1 else "s"
+    return f"{stat.files} file{plural} (+{stat.insertions} −{stat.deletions})"
+
+
+def change_words(snapshot: Snapshot, *, of_run: bool = False, named: int = 3) -> str:
+    """`3 files changed (+12 −4): src/a.py, src/b.py …`."""
+    stat = snapshot.total if of_run else snapshot.changed
+    if not stat.files:
+        return "no files changed"
+    words = stat_words(stat).replace(" (", " changed (", 1)
+    if of_run or not snapshot.paths:
+        return words
+    more = " …" if stat.files > named else ""
+    return f"{words}: {', '.join(snapshot.paths[:named])}{more}"
+
+
+def stat_json(stat: DiffStat) -> dict[str, JsonValue]:
+    return {"files": stat.files, "insertions": stat.insertions, "deletions": stat.deletions}
+
+
+def snapshot_json(snapshot: Snapshot) -> dict[str, JsonValue]:
+    """What a gate shows of the workspace."""
+    return {
+        "tree": snapshot.tree,
+        "changed": stat_json(snapshot.changed),
+        "total": stat_json(snapshot.total),
+        "paths": list(snapshot.paths),
+        "protected": list(snapshot.protected),
+    }
+
+
+def _entry(number: int, path: str, snapshot: Snapshot, before: str) -> TreeOfIteration:
+    return TreeOfIteration(
+        number=number,
+        path=path,
+        tree=snapshot.tree,
+        before=before,
+        changed=snapshot.changed,
+        paths=snapshot.paths,
+    )
+
+
+def _hint(history: WorkspaceHistory) -> str:
+    numbers = [one.number for one in history.entries]
+    if not numbers:
+        return "it has only the snapshot before the first iteration, 0"
+    return f"there are {numbers[0]} to {numbers[-1]}; 0 is before the first one"

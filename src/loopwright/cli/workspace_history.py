@@ -1,0 +1,290 @@
+"""`diff`, `restore` and `bisect`: the snapshots of a run."""
+
+import asyncio
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+import click
+
+from loopwright.cli.completing import complete_runs
+from loopwright.cli.looking import looking
+from loopwright.cli.texts import cleaned
+from loopwright.cli.verb import Verb, door_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from loopwright.app.snapshot_operations import Bisection, RunSnapshots
+    from loopwright.app.wiring import Local
+    from loopwright.cli.door import Door
+    from loopwright.kernel.facts import GateOpened
+    from loopwright.model.record import JsonValue
+
+_LETTERS = {
+    "added": "A",
+    "modified": "M",
+    "deleted": "D",
+    "renamed": "R",
+    "type_changed": "T",
+}
+
+
+@click.command(
+    cls=Verb,
+    remote=True,
+    examples=[
+        ("loopwright diff run_01", "what the whole run changed"),
+        ("loopwright diff run_01 2", "what iteration 2 changed"),
+        ("loopwright diff run_01 1 3 --stat", "from the end of iteration 1 to that of 3"),
+        ("loopwright diff run_01 2 -- src 'tests/**'", "these files alone"),
+    ],
+)
+@click.argument("run", metavar="RUN", shell_complete=complete_runs)
+@click.argument("words", metavar="[A [B]] [-- PATH…]", nargs=-1)
+@click.option("--stat", is_flag=True, help="List the files and how many lines changed in each.")
+@click.pass_context
+def diff(ctx: click.Context, /, *, run: str, words: tuple[str, ...], stat: bool) -> None:
+    """Show what a run changed in its workspace: in all, in iteration A, or between A and B.
+
+    Iterations count from 1; 0 is the workspace before the first one. Files that no snapshot has,
+    such as ignored ones, are not shown.
+    """
+    door = door_of(ctx)
+    numbers, paths = _split(ctx, words)
+    start, end = (*numbers, None, None)[:2]
+    if door.remote is not None:
+        _diff_at_server(door, run, (start, end), stat=stat, paths=paths)
+        return
+    with looking(door) as service:
+        snapshots = _snapshots(door, service.find(run), service)
+        color = door.has_color(sys.stdout) and not (stat or door.as_json)
+        if stat or door.as_json:
+            made = asyncio.run(snapshots.changes(start, end)).as_dict()
+            if door.as_json and not stat:
+                text = asyncio.run(snapshots.diff(start, end, paths=paths))
+                made = {**made, "diff": text}
+            _put_comparison(door, made)
+            return
+        _put_diff(door, asyncio.run(snapshots.diff(start, end, paths=paths, color=color)))
+
+
+def _split(ctx: click.Context, words: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The numbers in front, and the paths behind them."""
+    count = 0
+    while count < min(len(words), 2) and words[count].isdecimal():
+        count += 1
+    paths = words[count:]
+    if paths and "--" not in sys.argv and not any("/" in one or "." in one for one in paths):
+        raise click.UsageError(f"{paths[0]!r} is not a number; paths come after --", ctx)
+    return words[:count], paths
+
+
+def _diff_at_server(
+    door: "Door",
+    run: str,
+    numbers: tuple[str | None, str | None],
+    *,
+    stat: bool,
+    paths: tuple[str, ...],
+) -> None:
+    assert door.remote is not None
+    found: dict[str, JsonValue] = door.remote.get(
+        f"/api/v1/runs/{quote(door.remote.run(run))}/diff",
+        **{
+            name: value
+            for name, value in (("from", numbers[0]), ("to", numbers[1]))
+            if value is not None
+        },
+        **({"stat": "true"} if stat else {}),
+        **({"paths": "\n".join(paths)} if paths else {}),
+    )
+    if stat or door.as_json:
+        _put_comparison(door, found)
+    else:
+        _put_diff(door, str(found["diff"]))
+
+
+def _snapshots(door: "Door", run: str, service: object) -> "RunSnapshots":
+    from loopwright.app.service import Service  # noqa: PLC0415 - help stays quick
+    from loopwright.app.snapshot_operations import RunSnapshots  # noqa: PLC0415 - quick help
+    from loopwright.app.wiring import workspaces_of  # noqa: PLC0415 - help stays quick
+
+    assert isinstance(service, Service)
+    return RunSnapshots(service, workspaces_of(door.settings), run)
+
+
+def _put_comparison(door: "Door", made: "dict[str, JsonValue]") -> None:
+    if door.as_json:
+        door.put_json(made)
+        return
+    for line in comparison_lines(made):
+        door.put(line)
+
+
+def comparison_lines(made: "dict[str, JsonValue]") -> "Iterator[str]":
+    """The files with their lines, and a sum."""
+    files = made["changes"]
+    assert isinstance(files, list)
+    for one in files:
+        assert isinstance(one, dict)
+        letter = _LETTERS.get(str(one["status"]), "M")
+        name = cleaned(str(one["path"]))
+        old = f"{cleaned(str(one['old_path']))} → " if one["old_path"] else ""
+        lines = "binary" if one["binary"] else f"+{one['insertions']} −{one['deletions']}"
+        yield f"{letter} {old}{name}  {lines}"
+    plural = "" if made["files"] == 1 else "s"
+    sums = f"(+{made['insertions']} −{made['deletions']})"
+    yield f"{made['files']} file{plural} changed {sums}" if made["files"] else "no files changed"
+
+
+def _put_diff(door: "Door", text: str) -> None:
+    if not text.strip():
+        door.say("no files changed")
+        return
+    show_paged(door, text)
+
+
+_CONTROLS = re.compile(r"\x1b(?!\[[0-9;]*m)|[\x00-\x08\x0b-\x1a\x1c-\x1f\x7f-\x9f]")
+
+
+def show_paged(door: "Door", text: str) -> None:
+    """A long text through the pager of a person at a terminal, else on stdout as it is. What would
+    control the terminal is taken out there, apart from colours.
+    """
+    if sys.stdout.isatty():
+        text = _CONTROLS.sub("\N{REPLACEMENT CHARACTER}", text)
+    pager = os.environ.get("LOOPWRIGHT_PAGER") or os.environ.get("PAGER") or "less"
+    program = shutil.which(pager.split()[0]) if pager.strip() else None
+    height = shutil.get_terminal_size().lines
+    if not sys.stdout.isatty() or program is None or text.count("\n") < height:
+        door.put(text.rstrip("\n"))
+        return
+    environment = {"LESS": "FRX", **os.environ}
+    subprocess.run(
+        [program, *pager.split()[1:]],
+        input=text.encode(errors="replace"),
+        env=environment,
+        check=False,
+    )
+
+
+async def show_gate_diff(door: "Door", here: "Local", run: str, gate: "GateOpened") -> None:
+    """What was changed in the iteration that a gate asks about, else in the whole run."""
+    from loopwright.app.snapshot_operations import RunSnapshots  # noqa: PLC0415 - quick help
+    from loopwright.errors import LoopwrightError  # noqa: PLC0415 - help stays quick
+
+    try:
+        snapshots = RunSnapshots(here.service, here.workspaces, run)
+        text = await snapshots.gate_diff(gate.path, color=door.has_color(sys.stdout))
+    except LoopwrightError as error:
+        door.tell(str(error), tone="warn")
+        return
+    if text.strip():
+        show_paged(door, text)
+    else:
+        door.tell("no files changed")
+
+
+@click.command(
+    cls=Verb,
+    examples=[
+        ("loopwright restore run_01 2", "the workspace as it was after iteration 2"),
+        ("loopwright restore run_01 0 --to before", "as it was before the run, in a new folder"),
+    ],
+)
+@click.argument("run", metavar="RUN", shell_complete=complete_runs)
+@click.argument("iteration", metavar="ITERATION")
+@click.option(
+    "--to",
+    metavar="DIR",
+    type=click.Path(path_type=Path),
+    help="Write the files into this new folder instead of the workspace.",
+)
+@click.option("--force", is_flag=True, help="Overwrite changes that no snapshot has.")
+@click.pass_context
+def restore(
+    ctx: click.Context, /, *, run: str, iteration: str, to: Path | None, force: bool
+) -> None:
+    """Put the files of the workspace back as they were after ITERATION; 0 is before the first one.
+
+    The files as they are now are recorded first, so that it can be undone. Changes that no
+    snapshot of the run has are not overwritten without --force. Files that no snapshot has stay.
+    """
+    door = door_of(ctx)
+    with looking(door) as service:
+        snapshots = _snapshots(door, service.find(run), service)
+        if to is not None:
+            done = asyncio.run(snapshots.export(iteration, to))
+        else:
+            done = asyncio.run(snapshots.restore(iteration, force=force))
+    undo = f"loopwright restore {snapshots.run} {done.before}" if done.before else None
+    if door.as_json:
+        door.put_json(
+            {
+                "run": snapshots.run,
+                "tree": done.tree,
+                "folder": str(done.folder),
+                "files": done.files,
+                "undo": undo,
+            }
+        )
+        return
+    if done.files is None:
+        door.put(f"wrote the files into {done.folder}")
+        return
+    plural = "" if done.files == 1 else "s"
+    door.put(f"restored {done.folder}: {done.files} file{plural} changed")
+    door.say(f"undo it with: {undo}")
+
+
+@click.command(
+    cls=Verb,
+    examples=[
+        ("loopwright bisect run_01", "with the run's own check commands"),
+        ("loopwright bisect run_01 -- pytest -q tests/test_api.py", "with another command"),
+    ],
+)
+@click.argument("run", metavar="RUN", shell_complete=complete_runs)
+@click.argument("command", metavar="[-- COMMAND…]", nargs=-1, type=click.UNPROCESSED)
+@click.pass_context
+def bisect(ctx: click.Context, /, *, run: str, command: tuple[str, ...]) -> int:
+    """Find the iteration that broke a check.
+
+    The snapshots are written into temporary folders and tested there, by binary search. The
+    workspace is not touched. Exit code 0: found, or nothing is broken; 3: the check never passed.
+    """
+    door = door_of(ctx)
+    with looking(door) as service:
+        snapshots = _snapshots(door, service.find(run), service)
+        found = asyncio.run(snapshots.bisect(command, lambda line: door.say(line)))
+    if door.as_json:
+        door.put_json(found.as_dict())
+    else:
+        for line in _found_lines(found):
+            door.put(line)
+    return 3 if found.verdict == "never_passed" else 0
+
+
+def _found_lines(found: "Bisection") -> "Iterator[str]":
+    from loopwright.app.views.workspace_history import stat_words  # noqa: PLC0415 - quick help
+
+    what = " and ".join(f"`{one}`" for one in found.checks)
+    last = max(found.tested)
+    if found.verdict == "passes":
+        yield f"{what} passes on the last snapshot (iteration {last}); nothing is broken"
+    elif found.verdict == "never_passed":
+        yield f"{what} never passed: it fails on every snapshot, also before the first iteration"
+    else:
+        yield f"iteration {found.broken_by} broke {what}: {stat_words(found.changed)}"
+        for path in found.paths[:20]:
+            yield f"  {cleaned(path)}"
+        yield f"see it with: loopwright diff {found.run} {found.broken_by}"
+
+
+VERBS = {"diff": diff, "restore": restore, "bisect": bisect}

@@ -1,0 +1,275 @@
+"""Snapshots of the workspace: when one is due, what its answer changes, and protected files.
+
+A snapshot is an effect. One is requested before anything else of a run, one after the body of each
+iteration and before its checks, and one after each step in which something may have written. A
+snapshot whose answer was recorded is never taken again. Where snapshots are off, nothing here
+adds an event.
+
+Protected files are compared with the baseline: the first snapshot, or the tree that a person last
+accepted at a gate. Where protected files are named and a snapshot fails, nothing completes.
+"""
+
+import msgspec
+
+from loopwright.kernel.calls import AgentCall, CommandCall, SnapshotCall, ToolCall
+from loopwright.kernel.facts import (
+    AnyFact,
+    CheckVerdict,
+    EffectDone,
+    EffectFailed,
+    EffectRequested,
+    Failure,
+    Snapshot,
+)
+from loopwright.kernel.frames import (
+    GateState,
+    LeafBody,
+    Owner,
+    PassOwner,
+    Result,
+    RunOwner,
+    StepOwner,
+)
+from loopwright.kernel.state import Pending, State, enclosing_pass
+from loopwright.kernel.trying import request
+from loopwright.model.actions import AskPerson, Stop, Wait
+from loopwright.model.checks import leaves
+
+PURPOSE = "snapshot"
+PROTECT = "protect"
+"""The name of the check that protected files are unchanged."""
+
+PROTECTED = "protected"
+"""Why a run or a step failed that changed protected files."""
+
+NAMED = 5
+"""So many files are named in a sentence; the event has more of them."""
+
+SHOWN_PATHS = 20
+"""So many changed files are kept with a gate."""
+
+
+# -- when one is due -------------------------------------------------------------------------------
+
+
+def before_run(state: State, owner: RunOwner) -> list[AnyFact] | None:
+    """The snapshot before anything else of a run; None when it is there."""
+    if state.snapshots.taken:
+        return None
+    if owner.inside in state.snapshots.asked or state.paused:
+        return []
+    return [_asked(state, owner, state.snapshots.last)]
+
+
+def after_run(state: State, owner: RunOwner) -> list[AnyFact] | None:
+    """The last snapshot of a run, where something may have written since the one before."""
+    if not state.snapshots.taken or not state.snapshots.written:
+        return None
+    return [_asked(state, owner, state.snapshots.last)]
+
+
+def after_step(state: State, owner: StepOwner) -> list[AnyFact] | None:
+    """The snapshot after a step; None when none is needed, or when it is there."""
+    if owner.inside in state.snapshots.asked:
+        return []
+    if not state.snapshots.written:
+        return None
+    return [_asked(state, owner, state.snapshots.last)]
+
+
+def after_body(state: State, owner: PassOwner) -> list[AnyFact] | None:
+    """The snapshot after the body of an iteration, before its checks; None when none is needed, or
+    when it is there. A turn of a conversation inside a step is not an iteration.
+    """
+    known = state.snapshots
+    if owner.inside in known.asked:
+        return []
+    if owner.number < 0 or owner.parent.call is not None or owner.path in known.iterations:
+        return None
+    if owner.notes or owner.check_pending or owner.check_answer or owner.gate:
+        return None
+    before, count = known.before.get(owner.path, (known.last, known.count))
+    if not known.written and count == known.count:
+        return None
+    return [_asked(state, owner, before)]
+
+
+def _asked(state: State, owner: Owner, previous: str) -> EffectRequested:
+    known, policy = state.snapshots, state.plan.workspace
+    call = SnapshotCall(
+        previous=previous,
+        first=known.first,
+        baseline=known.baseline,
+        protect=policy.protect,
+        watch=known.watch,
+    )
+    return request(state, owner, PURPOSE, known.count + 1, call)
+
+
+# -- folding ---------------------------------------------------------------------------------------
+
+
+def snapshot_requested(state: State, pending: Pending) -> None:
+    known = state.snapshots
+    known.asked[pending.owner.inside] = pending.effect
+    known.count = pending.attempt
+    known.written = False
+
+
+def snapshot_answered(state: State, pending: Pending, fact: EffectDone | EffectFailed) -> None:
+    known, owner = state.snapshots, pending.owner
+    known.asked.pop(pending.effect.rpartition("/")[0], None)
+    if isinstance(fact, EffectFailed) and fact.error.type == "cancelled":
+        known.written = True  # nobody waited for it any more; the next one covers it
+        return
+    snapshot = fact.snapshot if isinstance(fact, EffectDone) else None
+    if snapshot is None:
+        known.problem = fact.error.detail if isinstance(fact, EffectFailed) else "it has no tree"
+    else:
+        known.problem = ""
+        known.latest, known.last = snapshot, snapshot.tree
+        known.first = known.first or snapshot.tree
+        known.baseline = known.baseline or snapshot.tree
+    if isinstance(owner, RunOwner):
+        known.taken = True
+        for waiting in list(state.owners.values()):
+            state.touch(waiting)
+    elif isinstance(owner, PassOwner):
+        known.iterations[owner.path] = snapshot
+
+
+def note_writer(state: State, pending: Pending) -> None:
+    """An effect has ended that may have written to the workspace. Checks count where files are
+    protected: then the last snapshot comes after them.
+    """
+    call = pending.call
+    if isinstance(call, AgentCall):
+        worked = call.role not in ("judge", "goal", "coordinator")
+    else:
+        worked = isinstance(call, ToolCall | CommandCall)
+    is_check = pending.purpose.startswith("check")
+    if worked and (not is_check or state.plan.workspace.protect):
+        state.snapshots.written = True
+
+
+def iteration_begun(state: State, owner: PassOwner) -> None:
+    state.snapshots.before[owner.path] = (state.snapshots.last, state.snapshots.count)
+
+
+def iteration_ended(state: State, owner: PassOwner) -> None:
+    state.snapshots.before.pop(owner.path, None)
+    state.snapshots.iterations.pop(owner.path, None)
+
+
+def begin_again(state: State) -> None:
+    """A run is reopened or forked: its workspace may have changed meanwhile. Where nothing was
+    wrong with protected files, the next snapshot is their new baseline.
+    """
+    known = state.snapshots
+    if known.on:
+        known.taken = known.written = False
+        known.asked.clear()
+        if not violation(state):
+            known.baseline = ""
+
+
+def accept(state: State, gate: GateState) -> None:
+    """A person has approved: changes of protected files that the gate named are accepted."""
+    known = state.snapshots
+    if gate.call is not None or gate.effect or known.latest is None or not known.latest.protected:
+        return
+    known.baseline = known.latest.tree
+    known.latest = msgspec.structs.replace(known.latest, protected=(), protected_count=0)
+
+
+# -- protected files -------------------------------------------------------------------------------
+
+
+def violation(state: State) -> str:
+    """Why protected files do not let anything complete now, in words; empty where they do."""
+    known = state.snapshots
+    if not known.on or not state.plan.workspace.protect:
+        return ""
+    if known.problem:
+        return f"protected files could not be verified: {known.problem}"
+    latest = known.latest
+    if latest is None or not latest.protected:
+        return ""
+    return f"protected files changed: {name_files(latest.protected, latest.protected_count)}"
+
+
+def name_files(paths: tuple[str, ...], count: int) -> str:
+    """The first files of a list, and how many others there are."""
+    named = ", ".join(paths[:NAMED])
+    others = max(count, len(paths)) - min(len(paths), NAMED)
+    return f"{named} and {others} more" if others > 0 else named
+
+
+def protect_verdict(state: State, owner: PassOwner) -> list[AnyFact]:
+    """The verdict about protected files, once in each iteration that changed them."""
+    words = violation(state)
+    if not words or owner.number < 0 or any(note.check == PROTECT for note in owner.notes):
+        return []
+    return [
+        CheckVerdict(
+            at=state.now,
+            path=owner.path,
+            iteration=owner.iteration,
+            index=len(leaves(owner.parent.action.until)),
+            check=PROTECT,
+            verdict="fail",
+            evidence=words,
+            tree=state.snapshots.last,
+        )
+    ]
+
+
+def protected_result(state: State, owner: StepOwner, ended: Result) -> Result:
+    """A step outside of loops has no checks: it fails itself when protected files have changed,
+    unless a person is asked right after it.
+    """
+    if ended.status != "completed" or enclosing_pass(owner) is not None:
+        return ended
+    body = owner.body
+    if isinstance(body, LeafBody) and isinstance(body.action, AskPerson | Wait | Stop):
+        return ended
+    index = owner.parent.index
+    following = (index.action.steps[n] for n in index.dependents[index.at[owner.step.id]])
+    if any(isinstance(step.action, AskPerson) for step in following):
+        return ended
+    return run_verdict(state, ended)
+
+
+def run_verdict(state: State, ended: Result) -> Result:
+    """How a run or a step ended, once protected files are taken into account."""
+    words = violation(state) if ended.status == "completed" else ""
+    if not words:
+        return ended
+    error = Failure(PROTECTED, words)
+    return msgspec.structs.replace(ended, status="failed", reason=PROTECTED, error=error)
+
+
+def unverifiable(state: State) -> Result | None:
+    """A run that names protected files and has no first snapshot does not begin."""
+    known = state.snapshots
+    if not state.plan.workspace.protect or not known.taken or known.first or not known.problem:
+        return None
+    return run_verdict(state, Result("completed"))
+
+
+# -- what events and gates carry -------------------------------------------------------------------
+
+
+def iteration_snapshot(state: State, owner: PassOwner) -> Snapshot | None:
+    """The snapshot after the body of an iteration, as far as there is one."""
+    return state.snapshots.iterations.get(owner.path)
+
+
+def gate_snapshot(state: State, owner: Owner) -> Snapshot | None:
+    """What a person at a gate is shown of the changes: those of the iteration, else of the run."""
+    shown = state.snapshots.latest
+    if isinstance(owner, PassOwner):
+        shown = state.snapshots.iterations.get(owner.path) or shown
+    if shown is None:
+        return None
+    return msgspec.structs.replace(shown, paths=shown.paths[:SHOWN_PATHS], omitted=())

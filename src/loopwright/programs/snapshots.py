@@ -1,0 +1,139 @@
+"""Performing snapshot effects: the tree of the workspace, and which files of interest changed."""
+
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from loopwright.errors import LoopwrightError
+from loopwright.kernel.calls import SnapshotCall
+from loopwright.kernel.facts import Failure, Snapshot
+from loopwright.model.file_patterns import matches_any
+from loopwright.ports import (
+    ActivityEntry,
+    Answer,
+    Done,
+    Failed,
+    FileChange,
+    Job,
+    Workspaces,
+)
+
+FAILED = "snapshot"
+"""The type of a failure to take a snapshot."""
+
+NAMED = 100
+
+
+async def take_snapshot(workspaces: Workspaces | None, job: Job, call: SnapshotCall) -> Answer:
+    """The answer of a snapshot effect. It fails where protected files cannot be recorded."""
+    if workspaces is None:
+        return Failed(error=Failure(FAILED, "this process cannot take snapshots"))
+    words = watched_words(Path(job.workspace), call.watch)
+    files = [word for word in words if _is_file(job.workspace, word)]
+
+    def progress(line: str) -> None:
+        job.activity.record(ActivityEntry(kind="status", text=line))
+
+    try:
+        snapshot = await workspaces.snapshot(
+            job.run,
+            job.workspace,
+            previous=call.previous,
+            first=call.first,
+            include=(*call.protect, *files),
+            progress=progress,
+        )
+        unseen = [one for one in snapshot.omitted if _is_protected(call.protect, one)]
+        if unseen and not call.baseline:
+            detail = f"protected files cannot be recorded: {', '.join(unseen[:5])}"
+            return Failed(error=Failure(FAILED, f"{detail} (too large, or not readable)"))
+        compared = _Compared(workspaces, job.run, snapshot.tree)
+        protected = await _protected(compared, call, unseen)
+        watched = await _watched(compared, call, words)
+    except LoopwrightError as error:
+        hint = f"; {error.hint}" if error.hint else ""
+        return Failed(error=Failure(FAILED, f"{error.message}{hint}"))
+    except OSError as error:
+        return Failed(error=Failure(FAILED, f"{error.strerror or error}: {error.filename or ''}"))
+    return Done(snapshot=_with_files(snapshot, protected, watched))
+
+
+def watched_words(workspace: Path, words: Iterable[str]) -> list[str]:
+    """Words of commands as paths relative to the workspace; those that cannot be are left out."""
+    found: dict[str, None] = {}
+    root = str(workspace)
+    for word in words:
+        if not word or word.startswith("-") or "\0" in word or len(word) > 1_000:
+            continue
+        path = os.path.relpath(os.path.join(root, word), root)
+        if path != "." and not path.startswith(".."):
+            found[path] = None
+    return list(found)
+
+
+def _is_file(workspace: str, word: str) -> bool:
+    """Whether a word names a file, or a link to one; a folder is not stored for its name alone."""
+    path = os.path.join(workspace, word)
+    return os.path.lexists(path) and not os.path.isdir(path)
+
+
+class _Compared:
+    """What differs between other trees and this one; each is compared once."""
+
+    def __init__(self, workspaces: Workspaces, run: str, tree: str) -> None:
+        self._workspaces, self._run, self._tree = workspaces, run, tree
+        self._known: dict[str, Sequence[FileChange]] = {tree: ()}
+
+    async def since(self, tree: str) -> Sequence[FileChange]:
+        if tree not in self._known:
+            self._known[tree] = await self._workspaces.changes(self._run, tree, self._tree)
+        return self._known[tree]
+
+
+async def _protected(compared: _Compared, call: SnapshotCall, unseen: Sequence[str]) -> list[str]:
+    if not call.protect or not call.baseline:
+        return []
+    names = _names(await compared.since(call.baseline))
+    return sorted({*unseen, *(one for one in names if matches_any(call.protect, one))})
+
+
+async def _watched(compared: _Compared, call: SnapshotCall, words: Sequence[str]) -> list[str]:
+    """Files that a check names and that changed now. What the run itself has added is its work,
+    and nothing that a check depended on before.
+    """
+    if not words or not call.previous:
+        return []
+    names = _names(await compared.since(call.previous))
+    found = {one for one in names if _is_named(words, one)}
+    if not found:
+        return []
+    changed = await compared.since(call.first or call.previous)
+    return sorted(found & _names([one for one in changed if one.status != "added"]))
+
+
+def _names(changes: Sequence[FileChange]) -> set[str]:
+    return {name for one in changes for name in (one.path, one.old_path) if name}
+
+
+def _is_named(words: Sequence[str], path: str) -> bool:
+    return any(path == word or path.startswith(f"{word}/") for word in words)
+
+
+def _is_protected(patterns: Sequence[str], omitted: str) -> bool:
+    """A folder that is not readable ends with a slash; whatever is in it may be protected."""
+    if omitted.endswith("/"):
+        return matches_any(patterns, omitted[:-1]) or matches_any(patterns, f"{omitted}file")
+    return matches_any(patterns, omitted)
+
+
+def _with_files(snapshot: Snapshot, protected: list[str], watched: list[str]) -> Snapshot:
+    if not protected and not watched:
+        return snapshot
+    return replace(
+        snapshot,
+        protected=tuple(protected[:NAMED]),
+        protected_count=len(protected),
+        watched=tuple(watched[:NAMED]),
+    )

@@ -1,0 +1,57 @@
+"""Patterns of protected files: the same meaning here and for Git."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from loopwright.model.file_patterns import matches_any, pathspecs
+
+FILES = [
+    "a.py",
+    "test.sh",
+    "lib/test.sh",
+    "tests/a.py",
+    "tests/deep/b.py",
+    "src/tests/c.py",
+    "src/x[1].py",
+    "tests-old/a.py",
+]
+
+CASES = [
+    ("tests/**", ["tests/a.py", "tests/deep/b.py"]),
+    ("tests", ["src/tests/c.py", "tests/a.py", "tests/deep/b.py"]),
+    ("tests/", ["src/tests/c.py", "tests/a.py", "tests/deep/b.py"]),
+    ("./tests/a.py", ["tests/a.py"]),
+    ("test.sh", ["lib/test.sh", "test.sh"]),
+    ("*.py", ["a.py", "src/tests/c.py", "src/x[1].py", "tests-old/a.py", "tests/a.py",
+              "tests/deep/b.py"]),
+    ("tests/*", ["tests/a.py", "tests/deep/b.py"]),
+    ("**/tests/**", ["src/tests/c.py", "tests/a.py", "tests/deep/b.py"]),
+    ("src/x[1].py", ["src/x[1].py"]),
+    ("?.py", ["a.py", "src/tests/c.py", "tests-old/a.py", "tests/a.py", "tests/deep/b.py"]),
+    ("tests/**/b.py", ["tests/deep/b.py"]),
+    ("nothing/**", []),
+]  # fmt: skip
+
+
+@pytest.mark.item("rec-41")
+@pytest.mark.parametrize(("pattern", "expected"), CASES, ids=[one for one, _ in CASES])
+def test_patterns_name_files(pattern: str, expected: list[str]) -> None:
+    """What a pattern matches."""
+    assert sorted(one for one in FILES if matches_any([pattern], one)) == expected
+
+
+def test_git_understands_the_same(tmp_path: Path) -> None:
+    """The pathspecs of a pattern match the same files."""
+    subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
+    for name in FILES:
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("x")
+    for pattern, expected in CASES:
+        command = ["git", "-C", str(tmp_path), "ls-files", "--others", "--", *pathspecs(pattern)]
+        listed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        assert sorted(listed.split()) == expected, pattern
