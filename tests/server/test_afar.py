@@ -293,6 +293,8 @@ def test_tools_are_taken_there(both: Both) -> None:
     assert (refused.code, "start the run on that machine" in refused.err) == (6, True)
     told = both("run", file, "--allow", "fs.read", "--json")
     assert told.json["type"] == "urn:loopwright:problem:widens"
+    for words in (("--permission", "all"), ("--permission", "edit"), ("--tools", "+fs.write")):
+        assert both("run", file, *words, "--json").json["type"].endswith(":widens")
     assert both("ls", "--json").json == runs
 
 

@@ -316,3 +316,41 @@ def test_the_program_refuses_a_bad_script(tmp_path: Path) -> None:
     )
     assert done.returncode == 2
     assert "none" in done.stderr
+
+
+@pytest.mark.parametrize("method", ["generateContent", "streamGenerateContent"])
+def test_the_gemini_wire(method: str) -> None:
+    """Text, calls, results and usage in the shapes of that wire; the model is in the path."""
+    contents = [
+        {"role": "user", "parts": [{"text": "hello"}]},
+        {"role": "model", "parts": [{"functionCall": {"id": "call_0001", "name": "list"}}]},
+        {"role": "user", "parts": [{"functionResponse": {"id": "call_0001", "name": "list"}}]},
+    ]
+    body = {
+        "contents": contents,
+        "systemInstruction": {"parts": [{"text": "Be brief."}]},
+        "tools": [{"functionDeclarations": [{"name": "read"}, {"name": "list"}]}],
+    }
+    with WireServer(Script(turns=(TURN,))) as wires:
+        url = f"{wires.url}/v1beta/models/gemini-x:{method}"
+        answer = httpx2.post(url, json=body, headers={"x-goog-api-key": "k"})
+        refused = httpx2.post(url, json=body)
+    assert (answer.status_code, refused.status_code) == (200, 401)
+    assert refused.json()["error"]["status"] == "UNAUTHENTICATED"
+    events = [
+        json.loads(line[6:]) for line in answer.text.splitlines() if line.startswith("data: ")
+    ]
+    events = events or [answer.json()]
+    parts = [part for one in events for part in one["candidates"][0]["content"]["parts"]]
+    assert "".join(part.get("text", "") for part in parts) == TURN.text
+    calls = [part["functionCall"] for part in parts if "functionCall" in part]
+    assert [(call["name"], call["args"]) for call in calls] == [
+        ("read", {"path": "a"}),
+        ("list", {"path": "b"}),
+    ]
+    assert events[-1]["usageMetadata"]["promptTokenCount"] == 100
+    assert events[-1]["candidates"][0]["finishReason"] == "STOP"
+    asked = wires.requests[0]
+    assert (asked.wire, asked.model, asked.tools) == ("gemini", "gemini-x", ("read", "list"))
+    assert (asked.user_text, asked.system_text, asked.results) == ("hello", "Be brief.", 1)
+    assert wires.refused == []

@@ -104,7 +104,7 @@ def _check_signed_in(named: Iterable[_Named], start: Start, base: Mapping[str, s
         if asked[key]:
             raise LoopwrightError(
                 f"{one.what}: {cli.title} is not signed in",
-                code="not-signed-in",
+                code="agent-not-signed-in",
                 hint=cli.sign_in,
             )
 

@@ -1,0 +1,77 @@
+"""`--permission` and `--tools` in a plan: which agents get what, and what is refused."""
+
+import pytest
+
+from loopwright.app.permissions import told_only, with_permission
+from loopwright.errors import LoopwrightError, NotAllowed
+from loopwright.model.plan import Agent, Plan
+
+pytestmark = pytest.mark.item("rec-31")
+
+
+def plan(**agents: Agent) -> Plan:
+    return Plan(name="p", steps=(), agents=agents)
+
+
+def test_every_agent_gets_the_permission_in_its_own_words() -> None:
+    """Coding agents know the words as they are; a chat model has other names for them."""
+    before = plan(
+        a=Agent(spec="claude", permission="plan"),
+        b=Agent(spec="model:openai/x"),
+        c=Agent(spec="acp:x"),
+    )
+    after = with_permission(before, "edit", ()).agents
+    assert [after[name].permission for name in "abc"] == ["edit", "acceptEdits", "edit"]
+    assert with_permission(before, None, ()) is before
+
+
+@pytest.mark.parametrize(
+    ("before", "tools", "after"),
+    [
+        (None, ("Read",), ("Read",)),
+        (("Edit",), ("Read",), ("Read",)),
+        (None, ("+Bash",), ("+Bash",)),
+        (("Edit",), ("+Bash",), ("Edit", "+Bash")),
+    ],
+    ids=["only", "replaced", "added", "added-to-only"],
+)
+def test_tools_replace_or_add(
+    before: tuple[str, ...] | None, tools: tuple[str, ...], after: tuple[str, ...]
+) -> None:
+    """A list replaces that of the definition; names with a plus sign are added to it."""
+    changed = with_permission(plan(a=Agent(spec="claude", tools=before)), None, tools)
+    assert changed.agents["a"].tools == after
+
+
+@pytest.mark.parametrize(
+    ("spec", "permission", "tools", "words"),
+    [
+        ("claude", "yes", (), "--permission 'yes' is not known"),
+        ("codex", None, ("Read",), "agent a: codex cannot be confined"),
+        ("acp:x", None, ("+Bash",), "agent a: an acp agent cannot be confined"),
+        ("model:openai/x", None, ("+shell.exec",), "leave the plus sign out"),
+    ],
+    ids=["word", "codex", "acp", "chat"],
+)
+def test_what_an_agent_cannot_be_held_to_is_refused(
+    spec: str, permission: str | None, tools: tuple[str, ...], words: str
+) -> None:
+    """Nothing is accepted and then ignored."""
+    with pytest.raises(LoopwrightError, match=words):
+        with_permission(plan(a=Agent(spec=spec)), permission, tools)
+
+
+@pytest.mark.parametrize(("permission", "tools"), [("edit", ()), ("all", ()), (None, ("+Bash",))])
+def test_a_request_may_only_take_away(permission: str | None, tools: tuple[str, ...]) -> None:
+    """From elsewhere, nothing is allowed that the definition denies."""
+    with pytest.raises(NotAllowed):
+        with_permission(plan(a=Agent(spec="claude")), permission, tools, strict=True)
+    narrowed = with_permission(plan(a=Agent(spec="claude")), "ask", ("Read",), strict=True)
+    assert narrowed.agents["a"].tools == ("Read",)
+
+
+def test_programs_that_are_only_told() -> None:
+    """A plain program learns its permission from variables; people are warned about it."""
+    given = with_permission(plan(a=Agent(spec="jsonl:x"), b=Agent(spec="claude")), "edit", ())
+    (warning,) = told_only(given)
+    assert warning.startswith("agent a is told its permission")
