@@ -39,7 +39,7 @@ def completed(lw: Place, line: str) -> list[str]:
 def test_what_is_completed(lw: Place) -> None:
     """Commands, options, runs, gates, statuses and dialects."""
     run = lw("run", lw.loop(lw.script("x"), until={"person": True}), "--json").json
-    assert completed(lw, "loopwright res") == ["resume"]
+    assert completed(lw, "loopwright res") == ["resume", "restore"]
     assert "--budget" in completed(lw, "loopwright run --b")
     assert completed(lw, "loopwright show run_") == [run["run"]]
     assert completed(lw, "loopwright approve gate_") == [run["gates"][0]["id"]]

@@ -101,7 +101,7 @@ def test_a_client_starts_a_loop_and_sees_it_through(stages: Place) -> None:
 
     async def work(client: Client) -> None:
         assert await client.tools() == {
-            *("loop_start", "loop_list", "loop_status", "loop_activity"),
+            *("loop_start", "loop_list", "loop_status", "loop_activity", "loop_diff"),
             *("loop_control", "loop_tell", "loop_definitions"),
         }
         assert "harness" in await client.text("loop_definitions")

@@ -305,3 +305,34 @@ def _contents(folder: Path) -> dict[str, bytes]:
         for one in sorted(folder.rglob("*"))
         if one.is_file()
     }
+
+
+@pytest.mark.deep
+@pytest.mark.item("rec-17")
+@pytest.mark.parametrize("after_ms", range(100, 3_100, 100))
+def test_a_killed_run_continues_with_its_snapshots(ws: Place, after_ms: int) -> None:
+    """Real processes and kill -9 at many moments: each iteration is made once, and every snapshot
+    that was recorded stays.
+    """
+    base = ("loop", "Do it", "--agent", agent(ws, "sleep 0.1"), "--until-command", "./check.sh")
+    started = ws.start(*base, "--max", "4", "--json")
+    try:
+        started.wait(after_ms / 1_000)
+    except subprocess.TimeoutExpired:
+        started.kill()
+    started.communicate()
+    runs = ws("ls", "--all", "--json").json["runs"]
+    if not runs:
+        return
+    run = runs[0]["run"]
+    before = [one for one in ws.facts(run) if one.get("snapshot")]
+    if runs[0]["status"] == "running":
+        assert ws("resume", run, "--json").json["status"] == "completed"
+    facts = ws.facts(run)
+    requested = [one["effect"] for one in facts if one["kind"] == "effect.requested"]
+    assert len(requested) == len(set(requested))
+    assert [one for one in facts if one.get("snapshot")][: len(before)] == before
+    done = [one["iteration"] for one in facts if one["kind"] == "iteration.finished"]
+    assert done == [*range(1, len(done) + 1)]
+    assert ws("doctor", "--deep", "--json").json["ok"] is True
+    assert ws("diff", run).code == 0

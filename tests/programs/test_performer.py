@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from loopwright.kernel.calls import CommandCall, SnapshotCall
+from loopwright.kernel.calls import CommandCall, SleepCall, SnapshotCall
 from loopwright.ports import Answer, Done, Failed, Job
 from loopwright.programs.given import SYSTEM_BYTES
 from tests.programs.calls import Stage, agent, job
@@ -226,9 +226,16 @@ def test_a_reserved_variable_is_never_set(tmp_path: Path, name: str) -> None:
 
 def test_an_unknown_call_is_refused(tmp_path: Path) -> None:
     """A call that this performer has no hands for fails and says which."""
-    answer = failed(Stage().perform(job(tmp_path, SnapshotCall())))
+    answer = failed(Stage().perform(job(tmp_path, SleepCall(until=0))))
     assert answer.error.type == "internal"
-    assert "SnapshotCall" in answer.error.detail
+    assert "SleepCall" in answer.error.detail
+
+
+def test_a_snapshot_fails_where_none_can_be_stored(tmp_path: Path) -> None:
+    """A performer that was given no place for snapshots says so."""
+    answer = failed(Stage().perform(job(tmp_path, SnapshotCall())))
+    assert answer.error.type == "snapshot"
+    assert "cannot take snapshots" in answer.error.detail
 
 
 # -- commands --------------------------------------------------------------------------------------

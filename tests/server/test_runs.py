@@ -15,7 +15,7 @@ def fits(value: Any, kind: Any) -> None:
     """An answer has every field of its shape, and no other."""
     fields = set(kind.__struct_fields__)
     given = set(value) if isinstance(value, dict) else set()
-    optional = {"call", "marks", "shown"} if "digest" in fields else set()
+    optional = {"call", "marks", "shown", "snapshot"} if "digest" in fields else set()
     assert given | optional == fields | optional
     msgspec.convert(value, kind)
 

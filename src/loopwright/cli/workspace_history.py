@@ -159,7 +159,7 @@ def show_paged(door: "Door", text: str) -> None:
     """
     if sys.stdout.isatty():
         text = _CONTROLS.sub("\N{REPLACEMENT CHARACTER}", text)
-    pager = os.environ.get("LOOPWRIGHT_PAGER") or os.environ.get("PAGER") or "less"
+    pager = os.environ.get("PAGER") or "less"
     program = shutil.which(pager.split()[0]) if pager.strip() else None
     height = shutil.get_terminal_size().lines
     if not sys.stdout.isatty() or program is None or text.count("\n") < height:

@@ -1,0 +1,154 @@
+"""The snapshot effect as it is performed: which files are of interest, and what fails closed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from loopwright.errors import LoopwrightError
+from loopwright.kernel.calls import SnapshotCall
+from loopwright.kernel.facts import Snapshot
+from loopwright.ports import Done, Failed, FileChange, Job
+from loopwright.programs.snapshots import take_snapshot, watched_words
+
+
+class Trees:
+    """Workspaces in memory: what differs from each older tree."""
+
+    def __init__(self, changes: dict[str, list[FileChange]], **more: object) -> None:
+        self.known = changes
+        self.more = more
+        self.included: Sequence[str] = ()
+        self.compared: list[str] = []
+        self.problem: Exception | None = None
+
+    async def snapshot(self, run: str, workspace: str, **options: object) -> Snapshot:
+        if self.problem is not None:
+            raise self.problem
+        self.included = options["include"]  # type: ignore[assignment]
+        return Snapshot(tree="new", **self.more)  # type: ignore[arg-type]
+
+    async def changes(self, run: str, old: str, new: str) -> Sequence[FileChange]:
+        self.compared.append(old)
+        return self.known[old]
+
+
+def taken(trees: Trees, folder: Path, call: SnapshotCall) -> Done | Failed:
+    job = Job(
+        run="r",
+        effect="/snapshot#1",
+        path="",
+        iteration=1,
+        attempt=1,
+        call=call,
+        workspace=str(folder),
+        token="t",
+    )
+    return asyncio.run(take_snapshot(trees, job, call))  # type: ignore[arg-type]
+
+
+def change(path: str, status: str = "modified", old_path: str = "") -> FileChange:
+    return FileChange(path=path, status=status, old_path=old_path)  # type: ignore[arg-type]
+
+
+@pytest.mark.item("rec-41")
+@pytest.mark.parametrize(
+    ("changed", "expected"),
+    [
+        ([change("src/a.py")], ()),
+        ([change("tests/a.py")], ("tests/a.py",)),
+        ([change("x.py", "renamed", "tests/a.py")], ("tests/a.py",)),
+        ([change("tests/b.py", "added"), change("tests/a.py", "deleted")],
+         ("tests/a.py", "tests/b.py")),
+    ],
+    ids=["other", "edited", "moved away", "added and deleted"],
+)  # fmt: skip
+def test_protected_files_are_compared_with_the_baseline(
+    tmp_path: Path, changed: list[FileChange], expected: tuple[str, ...]
+) -> None:
+    """Whatever happened since the tree before does not matter."""
+    trees = Trees({"base": changed})
+    call = SnapshotCall(previous="prev", first="base", baseline="base", protect=("tests/**",))
+    done = taken(trees, tmp_path, call)
+    assert isinstance(done, Done)
+    assert done.snapshot is not None
+    assert (done.snapshot.protected, done.snapshot.protected_count) == (expected, len(expected))
+    assert trees.included == ("tests/**",)
+
+
+def test_files_of_checks_are_watched_but_not_what_the_run_has_added(tmp_path: Path) -> None:
+    """A file that the run itself made is its work."""
+    (tmp_path / "test.sh").write_text("")
+    (tmp_path / "tests").mkdir()
+    trees = Trees(
+        {
+            "prev": [change("test.sh"), change("out.txt"), change("tests/t.py")],
+            "first": [change("test.sh"), change("out.txt", "added"), change("tests/t.py")],
+        }
+    )
+    watch = ("./test.sh", "tests", "out.txt", "-q", "/etc/passwd", "..", "")
+    done = taken(trees, tmp_path, SnapshotCall(previous="prev", first="first", watch=watch))
+    assert isinstance(done, Done)
+    assert done.snapshot is not None
+    assert done.snapshot.watched == ("test.sh", "tests/t.py")
+    assert trees.included == ("test.sh",)
+
+
+def test_the_first_snapshot_compares_nothing(tmp_path: Path) -> None:
+    """There is nothing to compare it with."""
+    trees = Trees({})
+    done = taken(trees, tmp_path, SnapshotCall(protect=("tests/**",), watch=("a",)))
+    assert isinstance(done, Done)
+    assert trees.compared == []
+
+
+@pytest.mark.parametrize(
+    ("omitted", "baseline", "outcome"),
+    [
+        (("tests/big.bin",), "", "failed"),
+        (("tests/",), "", "failed"),
+        (("other.bin",), "", "done"),
+        (("tests/big.bin",), "base", "changed"),
+    ],
+    ids=["too large", "folder", "not protected", "later"],
+)
+def test_protected_files_that_are_left_out_are_never_overlooked(
+    tmp_path: Path, omitted: tuple[str, ...], baseline: str, outcome: str
+) -> None:
+    """At first the snapshot fails; later they count as changed."""
+    trees = Trees({"base": []}, omitted=omitted, omitted_count=1)
+    call = SnapshotCall(previous=baseline, baseline=baseline, protect=("tests/**",))
+    done = taken(trees, tmp_path, call)
+    if outcome == "failed":
+        assert isinstance(done, Failed)
+        assert "protected files cannot be recorded" in done.error.detail
+    else:
+        assert isinstance(done, Done)
+        assert done.snapshot is not None
+        assert bool(done.snapshot.protected) == (outcome == "changed")
+
+
+@pytest.mark.parametrize(
+    ("problem", "words"),
+    [
+        (LoopwrightError("no Git", code="git-missing", hint="install it"), "no Git; install it"),
+        (OSError(28, "No space left on device", "index"), "No space left on device: index"),
+    ],
+    ids=["git", "disk"],
+)
+def test_a_problem_is_a_failed_snapshot(tmp_path: Path, problem: Exception, words: str) -> None:
+    """It says what happened and what to do."""
+    trees = Trees({})
+    trees.problem = problem
+    failed = taken(trees, tmp_path, SnapshotCall())
+    assert isinstance(failed, Failed)
+    assert (failed.error.type, failed.error.detail) == ("snapshot", words)
+
+
+def test_words_become_paths_inside_the_workspace(tmp_path: Path) -> None:
+    """Absolute words count where they lead into it."""
+    words = [str(tmp_path / "a" / "b"), "./c", "-x", "../d", "e\0f", "x" * 2_000, "."]
+    assert watched_words(tmp_path, words) == ["a/b", "c"]
