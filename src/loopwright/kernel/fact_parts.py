@@ -68,6 +68,16 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc
     watched: tuple[str, ...] = ()  # files that a check names, changed since the previous snapshot
 
 
+class Worktree(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """The Git worktree that a run works in, and where it came from."""
+
+    repository: str  # the folder of the user's checkout
+    folder: str  # the root of the worktree
+    branch: str
+    base: str  # the commit that the branch started from
+    uncommitted: int = 0  # files of the checkout that differed from that commit and are not in it
+
+
 class ActivityNote(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """One thing that an agent did during a call, as the log stores it. `number` counts from 1
     within the call. Secrets are masked; long arguments and results are stored by content.

@@ -17,6 +17,7 @@ from loopwright.kernel.fact_parts import PlaceFact as PlaceFact
 from loopwright.kernel.fact_parts import Snapshot as Snapshot
 from loopwright.kernel.fact_parts import ToolUse as ToolUse
 from loopwright.kernel.fact_parts import Usage as Usage
+from loopwright.kernel.fact_parts import Worktree as Worktree
 from loopwright.kernel.reasons import DropReason, Intent
 from loopwright.model.actions import Decision
 from loopwright.model.plan import Agent
@@ -46,6 +47,7 @@ class RunStarted(Fact, frozen=True, kw_only=True, tag="run.started"):
     project: str = ""  # the id of the project that it belongs to
     labels: tuple[str, ...] = ()
     depth: int = 0  # of runs around it, each of which has started the next; `parent` is the nearest
+    worktree: Worktree | None = None  # where it does not work in the user's own checkout
 
 
 class RunPaused(Fact, frozen=True, kw_only=True, tag="run.paused"):

@@ -50,6 +50,7 @@ from loopwright.ports.runs import (
     UsageRow,
 )
 from loopwright.ports.workspaces import ChangeStatus, FileChange, Progress, Workspaces
+from loopwright.ports.worktrees import Applied, Worktrees
 
 __all__ = [
     "IGNORED_ACTIVITY",
@@ -66,6 +67,7 @@ __all__ = [
     "ActivitySink",
     "Answer",
     "Append",
+    "Applied",
     "Ask",
     "AuditRow",
     "Bus",
@@ -102,4 +104,5 @@ __all__ = [
     "UnlimitedMeter",
     "UsageRow",
     "Workspaces",
+    "Worktrees",
 ]

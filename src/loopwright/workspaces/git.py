@@ -6,7 +6,7 @@ import shutil
 import signal
 from collections.abc import AsyncIterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from loopwright.errors import LoopwrightError
@@ -15,6 +15,7 @@ _TAIL = 2000  # of an error output that a message repeats
 
 # Nothing of the user's configuration counts, and nothing asks anybody anything.
 _ENVIRONMENT = {
+    "HOME": os.devnull,
     "GIT_CONFIG_NOSYSTEM": "1",
     "GIT_CONFIG_GLOBAL": os.devnull,
     "GIT_CONFIG_SYSTEM": os.devnull,
@@ -52,7 +53,7 @@ class GitFailed(LoopwrightError):
 
     code = "git-failed"
 
-    def __init__(self, arguments: Sequence[str | bytes], status: int, errors: bytes) -> None:
+    def __init__(self, arguments: Sequence[str | bytes | Path], status: int, errors: bytes) -> None:
         self.errors = errors
         self.status = status
         words = " ".join(os.fsdecode(word) for word in arguments[:3])
@@ -79,10 +80,14 @@ class Git:
     variables: Mapping[str, str] = field(default_factory=dict)
     settings: Mapping[str, str] = field(default_factory=dict)
     fds: tuple[int, ...] = ()
+    as_user: bool = False  # with the user's own settings, for commands that they asked for
+
+    def with_variables(self, **variables: str) -> "Git":
+        return replace(self, variables={**self.variables, **variables})
 
     async def run(
         self,
-        *arguments: str | bytes,
+        *arguments: str | bytes | Path,
         feed: bytes | AsyncIterable[bytes] = b"",
         accept: Sequence[int] = (0,),
     ) -> GitResult:
@@ -91,8 +96,8 @@ class Git:
         options = [
             word for name, value in self.settings.items() for word in ("-c", f"{name}={value}")
         ]
-        environment = {"PATH": os.environ.get("PATH", os.defpath), "HOME": os.devnull}
-        environment |= {**_ENVIRONMENT, **self.variables}
+        environment = {**(_user_environment() if self.as_user else _ENVIRONMENT), **self.variables}
+        environment["PATH"] = os.environ.get("PATH", os.defpath)
         try:
             process = await asyncio.create_subprocess_exec(
                 program,
@@ -116,6 +121,16 @@ class Git:
         if status not in accept:
             raise GitFailed(arguments, status, errors)
         return GitResult(status, out, errors)
+
+
+def _user_environment() -> dict[str, str]:
+    """What a command for the user is given: their home, and nothing that asks or points
+    elsewhere.
+    """
+    names = ("HOME", "USER", "LANG", "TMPDIR", "XDG_CONFIG_HOME")
+    given = {name: os.environ[name] for name in names if name in os.environ}
+    quiet = {"GIT_TERMINAL_PROMPT": "0", "GIT_ASKPASS": "", "GIT_EDITOR": "false", "LC_ALL": "C"}
+    return {**given, **quiet}
 
 
 def git_program() -> str:

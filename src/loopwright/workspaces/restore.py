@@ -49,7 +49,7 @@ class Restorer:
             if blocked:
                 raise unrecorded(blocked)
         for path in gone:
-            await asyncio.to_thread(_remove, root, path)
+            await asyncio.to_thread(remove_file, root, path)
         if wanted:
             own = _with_index(self.index.git(fds=self.fds), self.index.path / "restore-index")
             (self.index.path / "restore-index").unlink(missing_ok=True)
@@ -129,7 +129,7 @@ def _blocked(root: Path, wanted: list[bytes], gone: set[bytes]) -> list[bytes]:
     return found
 
 
-def _remove(root: Path, path: bytes) -> None:
+def remove_file(root: Path, path: bytes) -> None:
     """Delete a file and the folders that it leaves empty, without following a link."""
     *folders, name = path.split(b"/")
     descriptors = [os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)]

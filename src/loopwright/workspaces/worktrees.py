@@ -1,0 +1,280 @@
+"""Git worktrees for runs: made on a branch of their own, merged back, removed.
+
+These commands write to the user's repository, because a person asked for it, and use its own
+settings (filters, line ends); hooks and prompts are off.
+"""
+
+import asyncio
+import os
+import shutil
+import stat
+import tempfile
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from loopwright.errors import Conflict, LoopwrightError
+from loopwright.kernel.fact_parts import Worktree
+from loopwright.ports import Applied
+from loopwright.workspaces.git import Git, GitFailed, shown_path
+from loopwright.workspaces.restore import remove_file
+from loopwright.workspaces.user_repository import UserRepository, find_user_repository
+
+BRANCHES = "loopwright/"
+_NAMED = 10
+_IDENTITY = {
+    f"GIT_{who}_{what}": value
+    for who in ("AUTHOR", "COMMITTER")
+    for what, value in (("NAME", "Loopwright"), ("EMAIL", "loopwright@localhost"))
+}
+_QUIET = {
+    "core.hooksPath": os.devnull,
+    "core.fsmonitor": "false",
+    "gc.auto": "0",
+    "maintenance.auto": "false",
+    "advice.detachedHead": "false",
+}
+
+
+class GitWorktrees:
+    """Worktrees in one folder, each named after its run."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    async def create(self, run: str, folder: Path) -> tuple[Path, Worktree]:
+        """Make a worktree of the repository that a folder lies in."""
+        folder = await asyncio.to_thread(folder.resolve)
+        repository = await asyncio.to_thread(find_user_repository, folder)
+        if repository is None:
+            raise LoopwrightError(
+                f"{folder} is not in a Git repository, so it cannot have a worktree",
+                code="not-a-repository",
+                hint="run `git init` and commit there, or run without a worktree",
+            )
+        git = _git(repository, repository.root)
+        base = await _head(git, repository)
+        target = self._folder / run
+        await asyncio.to_thread(_make_private, self._folder)
+        branch = BRANCHES + run
+        await git.run("worktree", "add", "--quiet", "--no-track", "-b", branch, target, base)
+        status = await git.run("status", "--porcelain=v1", "-z", "-uall", "--no-renames")
+        inside = target / folder.relative_to(repository.root)
+        await asyncio.to_thread(inside.mkdir, parents=True, exist_ok=True)
+        made = Worktree(
+            repository=str(repository.root),
+            folder=str(target),
+            branch=branch,
+            base=base,
+            uncommitted=status.out.count(b"\0"),
+        )
+        return inside, made
+
+    async def apply(self, worktree: Worktree) -> Applied:
+        """Merge the files of a worktree into the checkout it came from."""
+        root, source = Path(worktree.repository), Path(worktree.folder)
+        repository = await asyncio.to_thread(find_user_repository, root)
+        if repository is None or repository.root != root:
+            raise _gone(f"the checkout {root} is not a Git repository any more")
+        own = await asyncio.to_thread(find_user_repository, source)
+        if own is None or own.root != source or own.common_dir != repository.common_dir:
+            raise _gone(f"the worktree {source} is gone")
+        async with _scratch() as scratch:
+            result = await _result(own, worktree, scratch / "result")
+            return await _Merge(_git(repository, root), scratch).apply(repository, result)
+
+    async def discard(self, worktree: Worktree) -> None:
+        """Remove a worktree and its branch."""
+        folder = Path(worktree.folder)
+        if folder.parent != self._folder or not worktree.branch.startswith(BRANCHES):
+            raise LoopwrightError(
+                f"{folder} was not made in this data directory", code="foreign-worktree"
+            )
+        repository = await asyncio.to_thread(find_user_repository, Path(worktree.repository))
+        if repository is not None:
+            git = _git(repository, repository.root)
+            with suppress(GitFailed):  # removed by hand before
+                await git.run("worktree", "remove", "--force", "--force", folder)
+        await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+        if repository is not None:
+            await git.run("worktree", "prune")
+            with suppress(GitFailed):  # deleted by hand before
+                await git.run("branch", "--quiet", "-D", worktree.branch)
+
+
+@dataclass(frozen=True)
+class _Merge:
+    """The result of a worktree on its way into a checkout."""
+
+    git: Git
+    scratch: Path
+
+    async def apply(self, repository: UserRepository, result: str) -> Applied:
+        head = await _head(self.git, repository)
+        merged = await self._merged(head, result)
+        touched = await self._differing(head, merged)
+        waiting = await self._not_there_yet(merged, list(touched))
+        if not waiting:
+            return Applied()
+        await self._check_clean(waiting, {path for path in waiting if touched[path] == b"A"})
+        gone = [path for path in waiting if touched[path] == b"D"]
+        written = [path for path in waiting if touched[path] != b"D"]
+        try:
+            await self._write(merged, written, gone)
+        except BaseException:
+            await asyncio.shield(self._put_back(head, waiting, touched))
+            raise
+        return Applied(files=tuple(sorted(shown_path(path) for path in waiting)))
+
+    async def _merged(self, head: str, result: str) -> str:
+        """The tree that both sides come to."""
+        options = ("--write-tree", "-z", "--name-only", "--no-messages")
+        done = await self.git.run("merge-tree", *options, head, result, accept=(0, 1, 128, 129))
+        if done.status > 1:
+            raise LoopwrightError(
+                "this version of Git cannot merge without a checkout",
+                code="git-too-old",
+                hint="`apply` needs Git 2.38 or newer; the branch of the run can be merged by hand",
+            )
+        tree, *conflicts = (one for one in done.out.split(b"\0") if one)
+        if done.status:
+            raise Conflict(
+                f"the result and your branch change the same lines: {_listed(conflicts)}",
+                code="merge-conflict",
+                hint="nothing was changed; merge the branch of the run with Git to resolve them",
+            )
+        return tree.decode().strip()
+
+    async def _differing(self, head: str, merged: str) -> dict[bytes, bytes]:
+        """The paths that the merge changes, each with A, D, M or T."""
+        options = ("-r", "-z", "--no-renames", "--name-status")
+        done = await self.git.run("diff-tree", *options, head, merged)
+        fields = done.out.split(b"\0")
+        return dict(zip(fields[1::2], fields[::2], strict=False))
+
+    async def _not_there_yet(self, merged: str, touched: Sequence[bytes]) -> list[bytes]:
+        """Those of the paths whose files are not already as they should be."""
+        git = self._with_index("merged")
+        await git.run("read-tree", merged)
+        await git.run("update-index", "-q", "--refresh", accept=(0, 1))
+        done = await git.run("diff-files", "--name-only", "-z", "--no-renames")
+        differs = set(done.out.split(b"\0"))
+        known = set((await git.run("ls-files", "-z")).out.split(b"\0"))
+        there = await asyncio.to_thread(_existing, self.git.folder, touched)
+        return [path for path in touched if path in (differs if path in known else there)]
+
+    async def _check_clean(self, paths: Sequence[bytes], added: set[bytes]) -> None:
+        found = await asyncio.to_thread(_existing, self.git.folder, added)
+        found |= await asyncio.to_thread(_in_the_way, self.git.folder, paths)
+        command = ("status", "--porcelain=v1", "-z", "-uall", "--no-renames")
+        done = await self.git.run(*command)
+        changed = {record[3:] for record in done.out.split(b"\0") if record}
+        found |= {path for path in paths if path in changed}
+        if found:
+            raise Conflict(
+                f"files that would be written have uncommitted changes: {_listed(sorted(found))}",
+                code="uncommitted-changes",
+                hint="nothing was changed; commit or stash them and apply again",
+            )
+
+    async def _write(self, tree: str, written: Sequence[bytes], gone: Sequence[bytes]) -> None:
+        for path in gone:
+            await asyncio.to_thread(remove_file, self.git.folder, path)
+        if written:
+            git = self._with_index("written")
+            await git.run("read-tree", tree)
+            feed = b"".join(path + b"\0" for path in written)
+            await git.run("checkout-index", "-z", "-f", "-q", "--stdin", feed=feed)
+
+    async def _put_back(
+        self, head: str, paths: Sequence[bytes], touched: dict[bytes, bytes]
+    ) -> None:
+        """After a failure in the middle: the files were as in HEAD, which has been checked."""
+        added = [path for path in paths if touched[path] == b"A"]
+        await self._write(head, [path for path in paths if touched[path] != b"A"], added)
+
+    def _with_index(self, name: str) -> Git:
+        return self.git.with_variables(GIT_INDEX_FILE=str(self.scratch / name))
+
+
+async def _result(own: UserRepository, worktree: Worktree, index: Path) -> str:
+    """A commit of the worktree as it is, above what was committed on its branch."""
+    git = _git(own, own.root).with_variables(GIT_INDEX_FILE=str(index), **_IDENTITY)
+    tip = await _head(git, own)
+    await git.run("read-tree", tip)
+    await git.run("add", "--all", "--", ".")
+    tree = (await git.run("write-tree")).out.decode().strip()
+    message = f"Result of {worktree.branch.removeprefix(BRANCHES)}"
+    done = await git.run("commit-tree", tree, "-p", tip, "-m", message)
+    return done.out.decode().strip()
+
+
+async def _head(git: Git, repository: UserRepository) -> str:
+    try:
+        done = await git.run("rev-parse", "--verify", "--quiet", "HEAD^{commit}")
+    except GitFailed as error:
+        raise LoopwrightError(
+            f"the repository {repository.root} has no commit yet",
+            code="no-commits",
+            hint="commit something first: a worktree starts from a commit",
+        ) from error
+    return done.out.decode().strip()
+
+
+def _git(repository: UserRepository, folder: Path) -> Git:
+    """Git with the settings of the user, without hooks and prompts."""
+    return Git(
+        folder=folder,
+        variables={
+            "GIT_DIR": str(repository.git_dir),
+            "GIT_WORK_TREE": str(repository.root),
+            "GIT_OPTIONAL_LOCKS": "0",
+        },
+        settings=_QUIET,
+        as_user=True,
+    )
+
+
+@asynccontextmanager
+async def _scratch() -> AsyncIterator[Path]:
+    folder = Path(await asyncio.to_thread(tempfile.mkdtemp, prefix="loopwright-apply-"))
+    try:
+        yield folder
+    finally:
+        await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+
+
+def _existing(root: Path, paths: Iterable[bytes]) -> set[bytes]:
+    """Those of the paths at which there is anything."""
+    return {path for path in paths if os.path.lexists(os.path.join(os.fsencode(root), path))}
+
+
+def _in_the_way(root: Path, paths: Sequence[bytes]) -> set[bytes]:
+    """Files and links where one of the paths needs a folder; those that go anyway do not count."""
+    parents = {parent for path in paths for parent in _parents(path)} - set(paths)
+    return {
+        parent
+        for parent in _existing(root, parents)
+        if not stat.S_ISDIR(os.lstat(os.path.join(os.fsencode(root), parent)).st_mode)
+    }
+
+
+def _parents(path: bytes) -> Iterator[bytes]:
+    while path := os.path.dirname(path):
+        yield path
+
+
+def _make_private(folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+
+
+def _listed(paths: Sequence[bytes]) -> str:
+    names = ", ".join(shown_path(one) for one in paths[:_NAMED])
+    return names + (f" and {len(paths) - _NAMED} more" if len(paths) > _NAMED else "")
+
+
+def _gone(message: str) -> LoopwrightError:
+    return LoopwrightError(
+        message, code="worktree-gone", hint="the branch of the run may still have its commits"
+    )

@@ -1,0 +1,228 @@
+"""Worktrees: made on a branch, merged back three-way or not at all, removed without a trace."""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from loopwright.errors import LoopwrightError
+from loopwright.kernel.fact_parts import Worktree
+from loopwright.workspaces import GitWorktrees
+from loopwright.workspaces.worktrees import _Merge
+from tests.workspaces.folders import commit, fingerprint, git, put, repository
+
+RUN = "run_a"
+
+
+@pytest.fixture
+def user(tmp_path: Path) -> Path:
+    """The checkout of a user: a.txt with ten lines, src/b.py."""
+    folder = repository(tmp_path / "user")
+    put(folder, a__txt="".join(f"{n}\n" for n in range(10)))
+    commit(folder, "ten lines")
+    return folder
+
+
+@pytest.fixture
+def worktrees(tmp_path: Path) -> GitWorktrees:
+    return GitWorktrees(tmp_path / "data" / "worktrees")
+
+
+def made(worktrees: GitWorktrees, user: Path) -> tuple[Path, Worktree]:
+    return asyncio.run(worktrees.create(RUN, user))
+
+
+def refused(coroutine: object) -> LoopwrightError:
+    with pytest.raises(LoopwrightError) as caught:
+        asyncio.run(coroutine)  # type: ignore[arg-type]
+    return caught.value
+
+
+def everything(user: Path) -> dict[str, str]:
+    """All files of a checkout and its refs; objects may be added."""
+    return {name: text for name, text in fingerprint(user).items() if "/.git/objects" not in name}
+
+
+@pytest.mark.item("rec-18")
+def test_worktree_has_its_own_branch_and_leaves_the_checkout_alone(
+    user: Path, worktrees: GitWorktrees
+) -> None:
+    """HEAD, index and files of the user stay; uncommitted changes are counted, not taken along."""
+    put(user, a__txt="not committed\n", new__txt="new\n")
+    before = {k: v for k, v in everything(user).items() if "/.git" not in k}
+    folder, found = made(worktrees, user)
+    assert git(folder, "symbolic-ref", "--short", "HEAD").strip() == "loopwright/run_a"
+    assert (folder / "a.txt").read_text().startswith("0\n")
+    assert not (folder / "new.txt").exists()
+    assert (found.uncommitted, found.branch) == (2, "loopwright/run_a")
+    assert {k: v for k, v in everything(user).items() if "/.git" not in k} == before
+    assert git(user, "symbolic-ref", "--short", "HEAD").strip() == "main"
+
+
+def test_worktree_of_a_subfolder_works_in_that_subfolder(
+    user: Path, worktrees: GitWorktrees
+) -> None:
+    """A run that is started in a folder of the repository works in the same folder there."""
+    folder, found = asyncio.run(worktrees.create(RUN, user / "src"))
+    assert folder == Path(found.folder) / "src"
+    assert (folder / "b.py").exists()
+
+
+@pytest.mark.parametrize("kind", ["no-repository", "no-commits"])
+def test_worktree_without_a_commit_is_refused(
+    kind: str, tmp_path: Path, worktrees: GitWorktrees
+) -> None:
+    """Without a repository, or without a commit in it, the reason is said."""
+    folder = tmp_path / "plain"
+    folder.mkdir()
+    if kind == "no-commits":
+        git(folder, "init", "-q")
+    error = refused(worktrees.create(RUN, folder))
+    assert error.code == {"no-repository": "not-a-repository"}.get(kind, kind)
+    assert error.hint
+
+
+def edit(folder: Path) -> None:
+    """What an agent does: change, add, delete, make executable, link; some of it committed."""
+    lines = (folder / "a.txt").read_text().splitlines(keepends=True)
+    put(folder, **{"a.txt": "".join(["zero\n", *lines[1:]]), "deep/new.txt": "new\n"})
+    commit(folder, "by the agent")
+    (folder / "src" / "b.py").unlink()
+    (folder / "link").symlink_to("a.txt")
+    put(folder, run__sh="#!/bin/sh\n")
+    (folder / "run.sh").chmod(0o755)
+
+
+@pytest.mark.item("rec-19")
+def test_apply_merges_committed_and_uncommitted_work(user: Path, worktrees: GitWorktrees) -> None:
+    """The result arrives beside changes that the user committed and others they did not."""
+    folder, found = made(worktrees, user)
+    edit(folder)
+    put(user, a__txt=(user / "a.txt").read_text().replace("9\n", "nine\n"))
+    commit(user, "meanwhile")
+    put(user, mine__txt="not committed\n")
+    head, index = git(user, "rev-parse", "HEAD"), (user / ".git" / "index").read_bytes()
+    applied = asyncio.run(worktrees.apply(found))
+    assert applied.files == ("a.txt", "deep/new.txt", "link", "run.sh", "src/b.py")
+    text = (user / "a.txt").read_text()
+    assert text.startswith("zero\n1\n")
+    assert text.endswith("8\nnine\n")
+    assert not (user / "src").exists()
+    assert (user / "link").is_symlink()
+    assert (user / "run.sh").stat().st_mode & 0o100
+    assert (user / "mine.txt").exists()
+    assert git(user, "rev-parse", "HEAD") == head
+    assert (user / ".git" / "index").read_bytes() == index
+    assert asyncio.run(worktrees.apply(found)).files == ()
+
+
+def conflicting(user: Path) -> None:
+    put(user, a__txt=(user / "a.txt").read_text().replace("0\n", "null\n", 1))
+    commit(user, "conflict")
+
+
+def uncommitted(user: Path) -> None:
+    put(user, a__txt="mine\n")
+
+
+def staged(user: Path) -> None:
+    uncommitted(user)
+    git(user, "add", "a.txt")
+
+
+def untracked(user: Path) -> None:
+    put(user, **{"deep/new.txt": "mine\n"})
+
+
+def ignored(user: Path) -> None:
+    put(user, **{".gitignore": "run.sh\n", "run.sh": "mine\n"})
+
+
+def in_the_way(user: Path) -> None:
+    put(user, deep="mine: a file where a folder is needed\n")
+
+
+def deleted(user: Path) -> None:
+    put(user, **{"src/b.py": "mine: the agent deleted it\n"})
+
+
+REFUSALS: dict[str, tuple[Callable[[Path], None], str, str]] = {
+    "conflict": (conflicting, "merge-conflict", "a.txt"),
+    "uncommitted": (uncommitted, "uncommitted-changes", "a.txt"),
+    "staged": (staged, "uncommitted-changes", "a.txt"),
+    "untracked": (untracked, "uncommitted-changes", "deep/new.txt"),
+    "ignored": (ignored, "uncommitted-changes", "run.sh"),
+    "file-in-the-way": (in_the_way, "uncommitted-changes", "deep"),
+    "changed-and-deleted": (deleted, "uncommitted-changes", "src/b.py"),
+}
+
+
+@pytest.mark.item("rec-19")
+@pytest.mark.parametrize("name", REFUSALS)
+def test_apply_refuses_by_name_and_changes_nothing(
+    name: str, user: Path, worktrees: GitWorktrees
+) -> None:
+    """A conflict or a file of the user in the way is named; every byte of the checkout stays."""
+    folder, found = made(worktrees, user)
+    edit(folder)
+    prepare, code, path = REFUSALS[name]
+    prepare(user)
+    before = everything(user)
+    error = refused(worktrees.apply(found))
+    assert error.code == code
+    assert error.message.endswith(f": {path}")
+    assert everything(user) == before
+
+
+def test_apply_that_fails_in_the_middle_is_undone(
+    user: Path, worktrees: GitWorktrees, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When writing fails, the files are as they were."""
+    folder, found = made(worktrees, user)
+    edit(folder)
+    before = {k: v for k, v in everything(user).items() if "/.git" not in k}
+    write = _Merge._write
+    calls: list[str] = []
+
+    async def fail_after_writing(self: _Merge, tree: str, *paths: object) -> None:
+        await write(self, tree, *paths)  # type: ignore[arg-type]
+        calls.append(tree)
+        if len(calls) == 1:
+            raise OSError("the disk is full")
+
+    monkeypatch.setattr(_Merge, "_write", fail_after_writing)
+    with pytest.raises(OSError, match="disk is full"):
+        asyncio.run(worktrees.apply(found))
+    after = {k: v for k, v in everything(user).items() if "/.git" not in k}
+    assert after == before
+
+
+@pytest.mark.item("rec-20")
+def test_discard_removes_worktree_and_branch(user: Path, worktrees: GitWorktrees) -> None:
+    """Nothing is left in the repository or in the data directory; a second time is no error."""
+    branches, files = git(user, "branch", "--list"), sorted(p.name for p in user.iterdir())
+    folder, found = made(worktrees, user)
+    edit(folder)
+    asyncio.run(worktrees.discard(found))
+    assert not folder.exists()
+    assert git(user, "branch", "--list") == branches
+    assert git(user, "worktree", "list").count("\n") == 1
+    assert sorted(p.name for p in user.iterdir()) == files
+    asyncio.run(worktrees.discard(found))
+
+
+def test_only_worktrees_of_this_data_directory_are_discarded(
+    user: Path, worktrees: GitWorktrees, tmp_path: Path
+) -> None:
+    """A record that names another folder or branch does not lead to its removal."""
+    wrong = Worktree(repository=str(user), folder=str(user), branch="main", base="")
+    assert refused(worktrees.discard(wrong)).code == "foreign-worktree"
+    assert (user / "a.txt").exists()
+
+
+def test_apply_of_a_worktree_that_is_gone_says_so(user: Path, worktrees: GitWorktrees) -> None:
+    """A worktree that was removed by hand has nothing to apply."""
+    _, found = made(worktrees, user)
+    git(user, "worktree", "remove", "--force", found.folder)
+    assert refused(worktrees.apply(found)).code == "worktree-gone"
