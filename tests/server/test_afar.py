@@ -561,6 +561,8 @@ CHANGING = [
     ["skip", "DONE"],
     ["edit", "DONE", "--goal", "x"],
     ["fork", "DONE", "--at", "main.0"],
+    ["apply", "DONE"],
+    ["discard", "DONE", "--yes"],
     ["hook", "ls"],
     ["hook", "add", "x", "--run", "y"],
     ["hook", "rm", "x"],

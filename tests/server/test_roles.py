@@ -90,6 +90,8 @@ ROWS = {
     "POST /api/v1/runs/{run}/stop": EDITOR,
     "POST /api/v1/runs/{run}/fork": EDITOR,
     "POST /api/v1/runs/{run}/messages": EDITOR,
+    "POST /api/v1/runs/{run}/apply": EDITOR,
+    "POST /api/v1/runs/{run}/discard": EDITOR,
     "GET /api/v1/loops": VIEWER,
     "POST /api/v1/loops": EDITOR,
     "GET /api/v1/loops/active/count": VIEWER,

@@ -16,6 +16,7 @@ from loopwright.app.service import Start
 from loopwright.app.settings import Settings
 from loopwright.app.views.summary import summary
 from loopwright.app.wiring import near
+from loopwright.app.worktree_runs import start_notes
 from loopwright.errors import StorageError
 from loopwright.model.record import JsonValue
 from loopwright.ports import OPEN_STATUSES, EventLog, Owner
@@ -32,6 +33,7 @@ class Detached:
     pid: int
     served: bool  # by the server of this home
     summary: dict[str, JsonValue]
+    notes: tuple[str, ...] = ()  # about the folder it works in
 
 
 def start_in_background(settings: Settings, start: Start, *, alone: bool = False) -> Detached:
@@ -50,10 +52,11 @@ def start_in_background(settings: Settings, start: Start, *, alone: bool = False
     with closing(service.log), held:
         run = asyncio.run(service.start(replace(start, owner=ours)))
         seen = summary(service.state(run), service.read_text)
+        notes = tuple(start_notes(service, run))
         process = _driving(settings, run, alone=alone, heir_of=ours)
         if ours is not None:
             _wait_until_taken(service.log, run, process, ours)
-    return Detached(run=run, pid=process.pid, served=False, summary=seen)
+    return Detached(run=run, pid=process.pid, served=False, summary=seen, notes=notes)
 
 
 def _wait_until_taken(
@@ -83,9 +86,11 @@ async def _start_at_server(settings: Settings, start: Start) -> Detached | None:
             return None
         run = await here.service.start(start)
         seen = summary(here.service.state(run), here.service.read_text)
+        notes = tuple(start_notes(here.service, run))
         pid = await driver.taken_up(run)
     driver_pid = pid or drive_in_background(settings, run)
-    return Detached(run=run, pid=driver_pid, served=pid is not None, summary=seen)
+    served = pid is not None
+    return Detached(run=run, pid=driver_pid, served=served, summary=seen, notes=notes)
 
 
 def drive_in_background(settings: Settings, run: str, *, alone: bool = False) -> int:

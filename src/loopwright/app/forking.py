@@ -173,6 +173,7 @@ def _begins(first: RunStarted, wish: Fork, *, run: str, plan: Plan, by: str) -> 
         by=by,
         workspace=str(folder.resolve()),
         key=key_of(plan, folder, own_key),
+        worktree=None,  # it belongs to the other run, which may discard it
     )
 
 

@@ -79,6 +79,10 @@ class LoopTools:
                         definition=text("Name of a definition; loop_definitions lists them"),
                         goal=text("What shall be reached"),
                         max_iterations={"type": "integer", "description": "Most rounds"},
+                        worktree={
+                            "type": "boolean",
+                            "description": "Work in a Git worktree on a branch of its own",
+                        },
                         parameters={
                             "type": ["string", "object"],
                             "description": "Parameters of the definition, as a JSON object",
@@ -210,6 +214,7 @@ class LoopTools:
             goal=_said(given, "goal"),
             parameters=_parameters(given.get("parameters")),
             max_iterations=most if isinstance(most, int) else None,
+            worktree=given.get("worktree") is True,
             project_id=_said(given, "project_id"),
             project_slug=_said(given, "project_slug"),
             session=self.session,

@@ -13,6 +13,7 @@ from loopwright.ports import Owner
 from loopwright.programs.presence import Presence, owner_mark
 from loopwright.runtime.clock import SystemClock
 from loopwright.stores import SqliteLog, open_sqlite_log
+from loopwright.workspaces import GitWorktrees
 
 HANDED = "LOOPWRIGHT_HANDED_OWNER"
 """Where a process finds the token of the one that hands its run over to it."""
@@ -52,4 +53,5 @@ def open_reader(settings: Settings) -> Service:
         four_eyes=settings.four_eyes == "on",
     )
     service.costs = CostRules(book=PriceBook(settings.prices), purse=settings.budget)
+    service.worktrees = GitWorktrees(settings.worktrees)
     return service

@@ -56,6 +56,7 @@ class Wish:
     budget: str | None = None
     parallel: int | None = None
     base_branch: str | None = None
+    worktree: bool = False  # in a worktree, whatever the definition says
     name: str | None = None
     default_agent: str | None = None
     rights: Rights = field(default_factory=Rights)
@@ -158,6 +159,9 @@ def _prepare(definition: Definition, wish: Wish, *, base: Path) -> Start:
         plan = msgspec.structs.replace(plan, limits=tightened(plan.limits, wish.budget))
     if wish.parallel is not None:
         plan = _side_by_side(plan, wish.parallel)
+    if wish.worktree:
+        policy = msgspec.structs.replace(plan.workspace, worktree=True)
+        plan = msgspec.structs.replace(plan, workspace=policy)
     if wish.name is not None:
         if not wish.name.strip() or len(wish.name) > MAX_NAME:
             hint = f"a name has 1 to {MAX_NAME} characters"

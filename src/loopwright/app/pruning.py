@@ -1,9 +1,13 @@
 """Pruning: forgetting runs that ended long ago, with everything that was kept for them."""
 
+import asyncio
 import shutil
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
+from threading import Thread
 
 from loopwright.app.access import Access
 from loopwright.app.service import Service
@@ -12,6 +16,7 @@ from loopwright.app.uploads import Uploads
 from loopwright.dialects.native.fields import duration_ms
 from loopwright.errors import Conflict, LoopwrightError, NotFound
 from loopwright.ports import OPEN_STATUSES, RunRow
+from loopwright.workspaces import GitWorkspaces
 
 RUN_PREFIX = "run_"
 AT_ONCE = 50  # runs in one transaction: others write in between
@@ -33,7 +38,15 @@ def prunable(service: Service, *, older_ms: int, keep: int) -> list[RunRow]:
         for row in reversed(service.rows()[keep:])
         if row.headline.status not in OPEN_STATUSES
         and (row.headline.finished_at or row.headline.updated_at) <= limit
+        and not _has_worktree(row)
     ]
+
+
+def _has_worktree(row: RunRow) -> bool:
+    """Whether work of a run may be in a worktree: that is removed by `discard` alone."""
+    return (
+        f"/worktrees/{row.run}" in row.headline.workspace and Path(row.headline.workspace).is_dir()
+    )
 
 
 def prune(
@@ -57,6 +70,7 @@ def prune(
             contents += more
         for run in done:
             _remove_files(settings, run)
+        _remove_snapshots(settings, done)
         gone += done
         told(start + len(several))
     return Pruned(runs=tuple(gone), contents=contents)
@@ -111,6 +125,20 @@ def _one_by_one(service: Service, runs: Sequence[str], by: str) -> tuple[list[st
             continue
         done.append(run)
     return done, contents
+
+
+def _remove_snapshots(settings: Settings, runs: Sequence[str]) -> None:
+    """In a thread: whoever prunes may have an event loop of their own."""
+
+    async def forget() -> None:
+        workspaces = GitWorkspaces(settings.home)
+        for run in runs:
+            with suppress(LoopwrightError):  # without Git there are none
+                await workspaces.forget(run)
+
+    thread = Thread(target=lambda: asyncio.run(forget()))
+    thread.start()
+    thread.join()
 
 
 def _remove_files(settings: Settings, run: str) -> None:

@@ -45,6 +45,7 @@ class LoopWish:
     goal: str
     parameters: Mapping[str, JsonValue] = field(default_factory=dict)
     max_iterations: int | None = None
+    worktree: bool = False  # in a Git worktree on a branch of its own
     project_id: str = ""
     project_slug: str = ""
     session: str = ""
@@ -86,6 +87,7 @@ class Loops:
                 default_agent=self.settings.agent,
                 home=self.settings.home,
                 max=wish.max_iterations,
+                worktree=wish.worktree,
             ),
             cwd=self.cwd,
         )

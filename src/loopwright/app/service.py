@@ -35,6 +35,7 @@ from loopwright.kernel.facts import (
     RunPaused,
     RunResumed,
     RunStarted,
+    Worktree,
 )
 from loopwright.kernel.fold import fold
 from loopwright.kernel.state import State
@@ -53,6 +54,7 @@ from loopwright.ports import (
     Owner,
     RunRow,
     RunStatus,
+    Worktrees,
 )
 from loopwright.runtime.driver import LocalDriver
 from loopwright.runtime.senses import content_hash, stored_content, stored_plan, stored_text
@@ -105,6 +107,7 @@ class Service:
         self.log = log
         self.clock = clock
         self.driver = driver
+        self.worktrees: Worktrees | None = None  # where runs can have a checkout of their own
 
     # -- starting ------------------------------------------------------------------------------
 
@@ -124,8 +127,9 @@ class Service:
         plan = encode_plan(bound)
         message, blobs = stored_text(start.message)
         blobs[content_hash(plan)] = plan
-        workspace = str(start.workspace.resolve())  # a link may be swapped while a person decides
-        key = key_of(start.plan, start.workspace, start.key)
+        folder, worktree = await self._checkout(start, run)
+        workspace = str(folder.resolve())  # a link may be swapped while a person decides
+        key = key_of(start.plan, folder, start.key)
         first = RunStarted(
             at=now,
             run=run,
@@ -142,6 +146,7 @@ class Service:
             parent=nest.parent,
             depth=nest.depth,
             labels=start.labels,
+            worktree=worktree,
         )
         headline = Headline(
             name=start.plan.name,
@@ -168,11 +173,23 @@ class Service:
         )
         try:
             await self.log.append(append)
-        except Conflict as refusal:
-            raise taken(self.log, key or "", refusal) from refusal
+        except BaseException as problem:
+            if worktree is not None and self.worktrees is not None:
+                await self.worktrees.discard(worktree)
+            if not isinstance(problem, Conflict):
+                raise
+            raise taken(self.log, key or "", problem) from problem
         if driver is not None:
             driver.adopt(first, bound, headline)
         return run
+
+    async def _checkout(self, start: Start, run: str) -> tuple[Path, Worktree | None]:
+        """The folder that a run works in: the given one, or a worktree of its repository."""
+        if not start.plan.workspace.worktree:
+            return start.workspace, None
+        if self.worktrees is None:
+            raise LoopwrightError("worktrees are not available here", code="no-worktrees")
+        return await self.worktrees.create(run, start.workspace)
 
     # -- looking -------------------------------------------------------------------------------
 

@@ -112,6 +112,11 @@ class Settings:
         return self.home / "artifacts"
 
     @property
+    def worktrees(self) -> Path:
+        """Checkouts of runs that work in one of their own."""
+        return self.home / "worktrees"
+
+    @property
     def logs(self) -> Path:
         return self.home / "logs"
 

@@ -32,7 +32,7 @@ from loopwright.runtime.clock import SystemClock
 from loopwright.runtime.collecting import collect_seldom
 from loopwright.runtime.driver import LocalDriver
 from loopwright.stores import SqliteLog, SqliteTrackers
-from loopwright.workspaces import GitWorkspaces
+from loopwright.workspaces import GitWorkspaces, GitWorktrees
 
 __all__ = [
     "Local",
@@ -133,6 +133,7 @@ async def local(
                 four_eyes=settings.four_eyes == "on",
             )
             service.costs = CostRules(book=book, purse=settings.budget)
+            service.worktrees = GitWorktrees(settings.worktrees)
             async with serve_live_text(bus, settings.home, owner.token):
                 with traced(service, driver, os.environ):
                     yield Local(

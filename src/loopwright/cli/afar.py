@@ -220,7 +220,10 @@ def _wanted(options: dict[str, object]) -> "dict[str, JsonValue]":
     given: dict[str, object] = {
         **{name: options[name] for name in plain},
         **{name: list(names_in(_texts(options[name]))) for name in tools},
-        **{name: options[name] for name in ("sandbox", "promoted", "allow_unknown_cost")},
+        **{
+            name: options[name]
+            for name in ("sandbox", "promoted", "allow_unknown_cost", "worktree")
+        },
         "labels": list(_texts(options["labels"])),
         "tools": list(tools_in(_texts(options["tools"]))),
         "protect": list(_texts(options["protect"])),

@@ -103,8 +103,13 @@ def _row(item: "dict[str, JsonValue]", *, signs: bool) -> list[str]:
         f"{item['iterations']}{most}",
         bill(usage),
         duration(int((time.time() - started) * 1_000)),
-        one_line(str(item["name"])),
+        one_line(str(item["name"])) + _mark(item.get("worktree")),
     ]
+
+
+def _mark(worktree: "JsonValue") -> str:
+    """That a run has a worktree, as long as it has."""
+    return " [worktree]" if isinstance(worktree, dict) and worktree["exists"] else ""
 
 
 VERBS = {"ls": ls}

@@ -61,6 +61,8 @@ COMMANDS: dict[str, Entry] = {
     "fork": Entry("fork", _DECIDING, "a new run from a finished place of another"),
     "restore": Entry("workspace_history", _DECIDING, "put files back as an iteration left them"),
     "stop": Entry("control", _DECIDING, "end a run now"),
+    "apply": Entry("worktree", _DECIDING, "merge the result of a worktree into your files"),
+    "discard": Entry("worktree", _DECIDING, "remove a worktree and its branch"),
     "definitions": Entry("definitions", _WRITING, "what can be run by its name"),
     "stored": Entry("stored", _WRITING, "definitions kept by name, for runs and hooks"),
     "validate": Entry("validate", _WRITING, "find what is wrong with definitions"),

@@ -166,9 +166,13 @@ async def _inbox(session: Session, _: str) -> None:
 
 async def _start(session: Session, rest: str) -> None:
     name, _, message = rest.partition(" ")
+    worktree = name == "--worktree"
+    if worktree:
+        name, _, message = message.strip().partition(" ")
     if not name:
         raise Misused
     wish = Wish(
+        worktree=worktree,
         message=message.strip() or None,
         agents=session.agents,
         default_agent=session.door.settings.agent,
@@ -329,7 +333,9 @@ def _count(session: Session, word: str, changed: list[str], runs: list[str]) -> 
 COMMANDS = (
     Command("/help", "/help [COMMAND]", "what can be written here", _help),
     Command("/loops", "/loops", "every loop with its status and progress", _loops),
-    Command("/loops start", "/loops start FILE|NAME GOAL", "start a loop here", _start),
+    Command(
+        "/loops start", "/loops start [--worktree] FILE|NAME GOAL", "start a loop here", _start
+    ),
     Command("/loops status", "/loops status RUN", "one loop in detail", _status, "run"),
     Command(
         "/loops definitions", "/loops definitions", "what can be run by its name", _definitions
@@ -357,7 +363,12 @@ COMMANDS = (
     Command("/loops stop", "/loops stop RUN|all", "end it now", _stop, "open"),
     Command("/inbox", "/inbox", "what waits for a person", _inbox),
     Command("/workflow list", "/workflow list", "the newest runs", _loops),
-    Command("/workflow run", "/workflow run FILE [MESSAGE]", "start a workflow here", _start),
+    Command(
+        "/workflow run",
+        "/workflow run [--worktree] FILE [MESSAGE]",
+        "start a workflow here",
+        _start,
+    ),
     Command("/workflow status", "/workflow status [RUN]", "all, or one in detail", _status, "run"),
     Command(
         "/workflow approve",

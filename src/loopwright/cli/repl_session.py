@@ -11,6 +11,7 @@ from loopwright.app.views.final_line import final_line
 from loopwright.app.views.progress import Progress
 from loopwright.app.views.words import answering
 from loopwright.app.wiring import Local
+from loopwright.app.worktree_runs import start_notes
 from loopwright.cli.door import Door, Tone
 from loopwright.cli.texts import last_lines, one_line
 from loopwright.cli.watching import Careful, Plain, View
@@ -118,6 +119,8 @@ class Session:
     async def start(self, start: Start) -> str:
         """Start a run here, and show it from its first fact."""
         run = await self.here.service.start(start)
+        for note in start_notes(self.here.service, run):
+            self.door.tell(note, tone="warn" if note.startswith("warning") else "plain")
         self.show(run)
         return run
 

@@ -167,6 +167,7 @@ class _Sheet:
             "run": str(detail["run"]),
             "goal": str(detail["goal"]),
             "workspace": str(detail["workspace"]),
+            "worktree": _worktree(detail.get("worktree")),
             "dialect": str(detail["dialect"]),
             "spent": f"{bill(usage)}, {tokens(used)} tokens",
             "unlimited": _uncovered(detail.get("uncovered")),
@@ -292,6 +293,14 @@ def _uncovered(agents: "JsonValue") -> str:
     """The agents that limits in USD do not cover."""
     names = ", ".join(str(one) for one in _list(agents or []))
     return f"{names}: not covered by limits in USD (unknown cost)" if names else ""
+
+
+def _worktree(found: "JsonValue") -> str:
+    """The branch of a worktree, and what can be done with it."""
+    if not isinstance(found, dict):
+        return ""
+    here = f"branch {found['branch']} of {found['repository']}"
+    return f"{here} (`apply` merges it back)" if found["exists"] else f"{here} (discarded)"
 
 
 def _origin(forked: "JsonValue") -> str:

@@ -36,6 +36,7 @@ class _Given(TypedDict):
     allow_unknown_cost: bool
     labels: tuple[str, ...]
     permission: str | None
+    worktree: bool
 
 
 _OPTIONS = [
@@ -49,6 +50,12 @@ _OPTIONS = [
         "one: NAME=SPEC. May be given more than once.",
     ),
     click.option("--workspace", metavar="DIR", help="Where agents work. Default: here."),
+    click.option(
+        "--worktree",
+        is_flag=True,
+        help="Work in a Git worktree of the workspace, on the branch loopwright/RUN. `apply RUN` "
+        "merges the result back, `discard RUN` removes it.",
+    ),
     click.option(
         "--budget", metavar="LIMITS", help="What the run may use: usd=5,tokens=2M,time=2h."
     ),
@@ -247,10 +254,14 @@ def _rehearse(door: Door, start: "Start") -> int:
 
 def _start_here(door: Door, start: "Start", manner: "Manner") -> int:
     """Start a run and drive it until it rests."""
+    from loopwright.app.worktree_runs import start_notes  # noqa: PLC0415 - help stays quick
     from loopwright.cli.driving import Taken, drive  # noqa: PLC0415 - help stays quick
 
     async def begin(here: "Local") -> list[Taken]:
-        return [Taken(await here.service.start(start), seen=0)]
+        run = await here.service.start(start)
+        for note in start_notes(here.service, run):
+            door.say(note, tone="warn" if note.startswith("warning") else "plain")
+        return [Taken(run, seen=0)]
 
     return drive(door, begin, manner)
 
@@ -260,6 +271,8 @@ def _start_detached(door: Door, start: "Start") -> int:
     from loopwright.app.detaching import start_in_background  # noqa: PLC0415 - help stays quick
 
     started = start_in_background(door.settings, start, alone=door.wanted.here)
+    for note in started.notes:
+        door.say(note, tone="warn" if note.startswith("warning") else "plain")
     if door.as_json:
         door.put_json(started.summary)
     else:

@@ -58,6 +58,15 @@ class InboxGate(Gate):
     opened_at: str = ""
 
 
+class WorktreeView(msgspec.Struct):
+    """The Git worktree that a run works in; `exists` is false after it was discarded."""
+
+    branch: str
+    folder: str
+    repository: str
+    exists: bool
+
+
 class RunItem(msgspec.Struct):
     """A run as a line of a list."""
 
@@ -74,6 +83,7 @@ class RunItem(msgspec.Struct):
     left_behind: bool
     dialect: str
     workspace: str
+    worktree: WorktreeView | None
     started_at: str
     updated_at: str
     finished_at: str | None
@@ -175,6 +185,7 @@ class Snapshot(msgspec.Struct):
     left_behind: bool
     dialect: str
     workspace: str
+    worktree: WorktreeView | None
     started_at: str
     updated_at: str
     finished_at: str | None

@@ -41,7 +41,7 @@ class GitWorktrees:
     """Worktrees in one folder, each named after its run."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
+        self._folder = folder.resolve()
 
     async def create(self, run: str, folder: Path) -> tuple[Path, Worktree]:
         """Make a worktree of the repository that a folder lies in."""

@@ -9,7 +9,7 @@ from loopwright.model.actions import CallAgent, Repeat, Step, Steps
 from loopwright.model.checks import AnyOf, Cap, Expr, Judge
 from loopwright.model.expr import Cel
 from loopwright.model.memory import NoMemory, PreviousOutput
-from loopwright.model.policy import NO_LIMITS, RETRYABLE, Limits, Retry
+from loopwright.model.policy import NO_LIMITS, RETRYABLE, Limits, Retry, WorkspacePolicy
 from loopwright.model.template import Items, ItemsExpr, literal
 from tests.dialects.zenflow.cases import plan_of
 
@@ -181,10 +181,17 @@ ASK = {"tools": "ask"}
         pytest.param("{timeout: 1h}", {"limits": Limits(wall_ms=3_600_000)}, id="timeout"),
         pytest.param("{timeout: 0s}", {"limits": NO_LIMITS}, id="no-timeout"),
         pytest.param(
-            "{scheduler: least-busy, isolation: vm, maxConcurrency: 1}",
-            {"settings": {**ASK, "scheduler": "least-busy", "isolation": "vm"}},
+            "{scheduler: least-busy, maxConcurrency: 1}",
+            {"settings": {**ASK, "scheduler": "least-busy"}},
             id="kept",
         ),
+        pytest.param(
+            "{isolation: worktree}",
+            {"workspace": WorkspacePolicy(worktree=True)},
+            id="worktree",
+            marks=pytest.mark.item("rec-22"),
+        ),
+        pytest.param("{isolation: none}", {"workspace": WorkspacePolicy()}, id="no-isolation"),
         pytest.param(
             "{scheduler: dependency-first, maxConcurrency: 1}", {"settings": ASK}, id="usual-order"
         ),

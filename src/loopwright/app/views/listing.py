@@ -1,6 +1,7 @@
 """Lists: runs, gates and one run in detail, as plain values that every door can show."""
 
 from collections.abc import Iterable
+from pathlib import Path
 
 from loopwright.app.moments import timestamp
 from loopwright.app.service import Service
@@ -60,9 +61,23 @@ def item(
         "left_behind": is_left_behind(log, row),
         "dialect": head.dialect,
         "workspace": head.workspace,
+        "worktree": _worktree(state) if state else None,
         "started_at": timestamp(head.started_at),
         "updated_at": timestamp(head.updated_at),
         "finished_at": timestamp(head.finished_at) if head.finished_at else None,
+    }
+
+
+def _worktree(state: State) -> dict[str, JsonValue] | None:
+    """The worktree of a run as a plain value; `exists` is false after `discard`."""
+    found = state.started.worktree if state.started else None
+    if found is None:
+        return None
+    return {
+        "branch": found.branch,
+        "folder": found.folder,
+        "repository": found.repository,
+        "exists": Path(found.folder).is_dir(),
     }
 
 
@@ -137,6 +152,7 @@ def detail(service: Service, picture: Picture) -> dict[str, JsonValue]:
         "left_behind": is_left_behind(service.log, row),
         "dialect": row.headline.dialect,
         "workspace": row.headline.workspace,
+        "worktree": _worktree(state),
         "started_at": timestamp(row.headline.started_at),
         "updated_at": timestamp(row.headline.updated_at),
         "finished_at": timestamp(row.headline.finished_at) if row.headline.finished_at else None,
@@ -158,7 +174,10 @@ def _next(state: State, row: RunRow, *, left_behind: bool) -> list[JsonValue]:
     """A run that nobody drives any more has to be taken up before anything else."""
     if left_behind:
         return [f"loopwright resume {row.run}", f"loopwright stop {row.run}"]
-    return list(next_commands(state))
+    found = _worktree(state)
+    ended = row.headline.finished_at is not None
+    merge = found is not None and found["exists"] and ended
+    return [*([f"loopwright apply {row.run}"] if merge else ()), *next_commands(state)]
 
 
 def _decision_item(answered: GateAnswered) -> dict[str, JsonValue]:

@@ -59,10 +59,6 @@ class _Finding(NamedTuple):
 
 def unused(document: Document, made: Outline) -> Iterator[Diagnostic]:
     """Every key without a use."""
-    if "worktree" in made.top:
-        hint = "the run works in the folder it is started in; say --workspace for another"
-        found = _Finding("ignored-here", "worktree has no effect here", hint)
-        yield _warned(document, ("worktree",), found)
     if "sandbox" in made.top:
         yield _refused(document, ("sandbox",), _cannot_enforce("sandbox", None))
     for node in made.nodes:

@@ -17,10 +17,13 @@ from loopwright.dialects.archon.rules import structure
 from loopwright.dialects.archon.surface import InputSpec, Workflow
 from loopwright.dialects.archon.units import Unit, Units
 from loopwright.model.plan import Input, Plan
+from loopwright.model.policy import NO_WORKSPACE_POLICY as SHARED
+from loopwright.model.policy import WorkspacePolicy
 from loopwright.syntax import Diagnostic, Document
 from loopwright.syntax.diagnostic import MAX_PROBLEMS
 
 _NO_FILES: Files = MappingProxyType({})
+WORKTREE = WorkspacePolicy(worktree=True)
 _SETTINGS = {"artifacts": "", "base_branch": "", "docs_dir": "docs/"}
 _CONTEXT = Input(description="Text of the issue or pull request", required=False, default="")
 
@@ -97,8 +100,14 @@ def _plan(flow: Workflow, root: Unit, files: Files) -> Plan:
         missing="fail",
         exclusive="workspace" if any(map(_mutates, (root, *root.all_below()))) else None,
         settings={name: _SETTINGS[name] for name in sorted(lowering.uses.settings)},
+        workspace=WORKTREE if any(map(_isolates, (root, *root.all_below()))) else SHARED,
         dialect=NAME,
     )
+
+
+def _isolates(unit: Unit) -> bool:
+    worktree = unit.flow.worktree if unit.flow is not None else None
+    return worktree is not None and worktree.enabled
 
 
 def _mutates(unit: Unit) -> bool:

@@ -34,6 +34,14 @@ MAX_ITERATIONS = 1_000
 MAX_ITEMS = 1_000
 
 
+class WorktreeSpec(Surface):
+    """Where a workflow works."""
+
+    enabled: bool = Field(
+        default=True, description="In a Git worktree on a branch of its own; false: in the folder."
+    )
+
+
 class RetrySpec(Surface):
     """Further tries of a node that failed."""
 
@@ -257,7 +265,9 @@ class Workflow(AgentKeys):
     additional_directories: Maybe[list[Line]] = Field(
         default=None, alias="additionalDirectories", description="Further folders for agents."
     )
-    worktree: Maybe[JsonObject] = Field(default=None, description="Has no effect here.")
+    worktree: Maybe[WorktreeSpec] = Field(
+        default=None, description="Whether it works in a Git worktree on a branch of its own."
+    )
     mutates_checkout: bool = Field(
         default=True,
         description="While a run is open no other starts in its folder; false: others may.",

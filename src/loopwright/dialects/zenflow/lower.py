@@ -8,14 +8,14 @@ from loopwright.dialects.zenflow.checking import Checked, check
 from loopwright.dialects.zenflow.files import FileProblem, Path, Wanted
 from loopwright.dialects.zenflow.loops import lower_loop
 from loopwright.dialects.zenflow.parts import DEFAULT_PARALLEL, Agents, at_most, lower_retry
-from loopwright.dialects.zenflow.surface import LoopSpec, Options, StepSpec, Workflow
+from loopwright.dialects.zenflow.surface import WORKTREE, LoopSpec, Options, StepSpec, Workflow
 from loopwright.dialects.zenflow.tree import Tree
 from loopwright.dialects.zenflow.units import Loader, Unit
 from loopwright.model.actions import Action, CallAgent, Step, Steps
 from loopwright.model.checks import Judge
 from loopwright.model.expr import Cel
 from loopwright.model.plan import Coordinator, Plan
-from loopwright.model.policy import OnFailure
+from loopwright.model.policy import NO_WORKSPACE_POLICY, OnFailure, WorkspacePolicy
 from loopwright.model.record import JsonValue
 from loopwright.model.template import literal
 from loopwright.syntax import Diagnostic, Document
@@ -90,8 +90,6 @@ class _Lowering:
         settings = {"tools": "ask"}  # a person is asked about every tool, and nobody is a no
         if not options.max_concurrency:
             settings["parallel"] = "default"
-        if options.isolation:
-            settings["isolation"] = options.isolation
         if options.scheduler not in (None, "dependency-first"):
             settings["scheduler"] = str(options.scheduler)
         steps = self._steps(scope, flow.steps or [], ("steps",))
@@ -107,8 +105,16 @@ class _Lowering:
             outcome="partial",
             coordinator=_coordinator(flow, scope.unit.tree),
             settings=settings,
+            workspace=self._workspace(),
             dialect=NAME,
         )
+
+    def _workspace(self) -> WorkspacePolicy:
+        """A worktree for the whole run, where any workflow of it wants one."""
+        flows = [one.flow for one in self.checked.values() if one.flow and one.flow.options]
+        if any(flow.options and flow.options.isolation == WORKTREE for flow in flows):
+            return WorkspacePolicy(worktree=True)
+        return NO_WORKSPACE_POLICY
 
     def _scope(self, unit: Unit, *, prefix: str = "", step_ms: int = 0) -> _Scope:
         found = self.checked[unit]

@@ -6,11 +6,11 @@ from typing import NamedTuple
 
 from loopwright.dialects.zenflow.fields import ID_HINT, MAX_TEXT, STRICT_ID, milliseconds
 from loopwright.dialects.zenflow.files import is_reference
-from loopwright.dialects.zenflow.surface import LoopSpec, Workflow
+from loopwright.dialects.zenflow.surface import ISOLATIONS, LoopSpec, Workflow
 from loopwright.dialects.zenflow.tree import LoopAt, StepAt, Tree
 from loopwright.syntax import Diagnostic, Document, check_text
 from loopwright.syntax.fields import keys_of
-from loopwright.syntax.words import misspelt
+from loopwright.syntax.words import clip, misspelt
 
 MAX_STEPS = 100
 MAX_ITEMS = 1_000
@@ -48,6 +48,7 @@ _SCRIPTS = ("LATIN", "CYRILLIC", "GREEK", "ARMENIAN", "CHEROKEE")
 def structure(document: Document, tree: Tree) -> Iterator[Diagnostic]:
     """All that breaks a rule between keys."""
     yield from _root(document, tree)
+    yield from _isolation(document, tree)
     for step in tree.graphs[0].steps:
         yield from _top_step(document, step)
     for step in tree.steps:
@@ -78,6 +79,16 @@ def _root(document: Document, tree: Tree) -> Iterator[Diagnostic]:
         message = f"{len(steps)} steps; at most {MAX_STEPS} are allowed"
         hint = "put some of them into a workflow of their own and include it"
         yield document.error("too-many-steps", message, at=("steps",), hint=hint)
+
+
+def _isolation(document: Document, tree: Tree) -> Iterator[Diagnostic]:
+    """A kind of isolation that nobody would provide is refused."""
+    options = tree.top.get("options")
+    wanted = options.get("isolation") if isinstance(options, dict) else None
+    if isinstance(wanted, str) and wanted not in ISOLATIONS:
+        message = f"isolation {clip(wanted)!r} is not available here"
+        hint = "worktree: work on a branch of its own; none: work in the folder itself"
+        yield document.error("unsupported-here", message, at=("options", "isolation"), hint=hint)
 
 
 def _scripts(name: str) -> list[str]:

@@ -143,6 +143,10 @@ class StepSpec(Surface):
     loop: LoopSpec | None = Field(default=None, description="Do it in a loop.")
 
 
+WORKTREE = "worktree"
+ISOLATIONS = (WORKTREE, "none", "")
+
+
 class Options(Surface):
     """What holds for the whole workflow."""
 
@@ -156,7 +160,9 @@ class Options(Surface):
     step_timeout: Duration | None = Field(
         default=None, alias="stepTimeout", description="Longest time of a step that says none."
     )
-    isolation: Name | None = Field(default=None, description="Kind of isolation; kept as written.")
+    isolation: Name | None = Field(
+        default=None, description="worktree: a Git worktree on a branch of its own; or none."
+    )
     scheduler: Scheduler | None = Field(default=None, description="Default dependency-first.")
     max_retries: NotNegative | None = Field(
         default=None, alias="maxRetries", description="Further tries of a single model call."

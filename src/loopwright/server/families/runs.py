@@ -70,6 +70,7 @@ class StartBody(Body):
     name: str | None = None
     max: Annotated[int, msgspec.Meta(ge=1, le=MAX_PASSES)] | None = None
     base_branch: str | None = None
+    worktree: bool = False  # in a Git worktree on the branch loopwright/RUN
     promoted: bool = False  # only if it was promoted as it is now
     deny: tuple[str, ...] = ()  # tools that chat models may not use
     ask: tuple[str, ...] = ()  # tools of which every call waits for a person
@@ -181,6 +182,7 @@ def _prepared(asked: Asked, *, unbound: bool = False) -> Start:
         rights=rights,
         max=body.max,
         base_branch=body.base_branch,
+        worktree=body.worktree,
         unbound=unbound,
         allow_unknown_cost=body.allow_unknown_cost,
         labels=body.labels,

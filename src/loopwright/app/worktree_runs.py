@@ -1,0 +1,106 @@
+"""Runs that work in a worktree: what to say at the start, how to apply and discard the result."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from loopwright.app.given import access_in
+from loopwright.app.service import Service, row_ended
+from loopwright.errors import Conflict, LoopwrightError
+from loopwright.kernel.facts import RunStarted, Worktree
+from loopwright.model.record import JsonValue
+from loopwright.ports import OPEN_STATUSES, Worktrees
+
+
+def start_notes(service: Service, run: str) -> list[str]:
+    """What a person should know about the folder of a run that has just been started."""
+    first = _first(service, run)
+    if first.worktree is not None:
+        made = first.worktree
+        notes = [f"worktree {made.folder} on the branch {made.branch}"]
+        if made.uncommitted:
+            files = "1 file has" if made.uncommitted == 1 else f"{made.uncommitted} files have"
+            notes.append(
+                f"warning: {files} uncommitted changes in {made.repository}, which are not in the "
+                "worktree; commit them before the start to include them"
+            )
+        return notes
+    others = [
+        row
+        for row in service.log.rows(statuses=OPEN_STATUSES)
+        if row.run != run and row.headline.workspace == first.workspace and first.parent != row.run
+    ]
+    if not others:
+        return []
+    other = others[0]
+    more = f" and {len(others) - 1} more runs are" if len(others) > 1 else " is"
+    return [
+        f"warning: {other.run} ({other.headline.name}){more} open in the same folder, and all "
+        "change the same files; start with --worktree to keep runs apart"
+    ]
+
+
+async def apply_run(service: Service, run: str, *, by: str) -> dict[str, JsonValue]:
+    """Merge the result of a run into the checkout that it was started in."""
+    worktree, worktrees = _worktree(service, run)
+    if service.log.row(run).headline.status == "running":
+        raise Conflict(
+            f"{run} is still running",
+            code="run-open",
+            hint=f"wait for it, or pause it: `loopwright pause {run}`",
+        )
+    applied = await worktrees.apply(worktree)
+    _audit(service, run, "run.applied", f"{len(applied.files)} files", by)
+    return {"run": run, "repository": worktree.repository, "files": list(applied.files)}
+
+
+async def discard_run(service: Service, run: str, *, by: str) -> dict[str, JsonValue]:
+    """Remove the worktree of a run that has ended, and its branch."""
+    worktree, worktrees = _worktree(service, run)
+    if not row_ended(service.log.row(run)):
+        raise Conflict(
+            f"{run} has not ended", code="run-open", hint=f"end it: `loopwright stop {run}`"
+        )
+    users = [
+        row.run
+        for row in service.log.rows(statuses=OPEN_STATUSES)
+        if Path(row.headline.workspace).is_relative_to(worktree.folder)
+    ]
+    if users:
+        raise Conflict(
+            f"{users[0]} works in the worktree of {run}",
+            code="run-open",
+            hint=f"end it: `loopwright stop {users[0]}`",
+        )
+    await worktrees.discard(worktree)
+    _audit(service, run, "run.discarded", worktree.branch, by)
+    return {"run": run, "branch": worktree.branch, "folder": worktree.folder}
+
+
+def require_worktree(service: Service, run: str) -> Worktree:
+    """The worktree of a run; one without is refused."""
+    found = _first(service, run).worktree
+    if found is None:
+        raise LoopwrightError(
+            f"{run} has no worktree: it worked in the folder itself",
+            code="no-worktree",
+            hint="start a run with --worktree to keep its changes apart",
+        )
+    return found
+
+
+def _worktree(service: Service, run: str) -> tuple[Worktree, Worktrees]:
+    found = require_worktree(service, run)
+    if service.worktrees is None:
+        raise LoopwrightError("worktrees are not available here", code="no-worktrees")
+    return found, service.worktrees
+
+
+def _first(service: Service, run: str) -> RunStarted:
+    first = service.facts(run)[0].fact
+    assert isinstance(first, RunStarted)
+    return first
+
+
+def _audit(service: Service, run: str, action: str, detail: str, by: str) -> None:
+    access = access_in(service)
+    access.cards.change(audit=[replace(access.row(by, action, run, detail), via=service.via)])

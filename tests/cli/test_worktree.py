@@ -1,0 +1,189 @@
+"""`--worktree`, `apply` and `discard` as a person uses them."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Place, until
+from tests.workspaces.folders import commit, git, put
+
+AGENT = """
+import pathlib, sys
+file = pathlib.Path("a.txt")
+file.write_text(file.read_text() + "by the agent\\n")
+pathlib.Path("new.txt").write_text("new\\n")
+"""
+
+
+@pytest.fixture
+def project(lw: Place) -> Place:
+    """A repository with one commit, and an agent that changes a file and adds one."""
+    put(lw.folder, __gitignore="agent.py\nhome/\n*.yaml\ncalls*\n", a__txt="a\n", agent__py=AGENT)
+    git(lw.folder, "init", "-q", "-b", "main", "--template=")
+    commit(lw.folder, "first")
+    return lw
+
+
+def agent(lw: Place) -> str:
+    return f"command:{sys.executable} -I {lw.folder / 'agent.py'}"
+
+
+def started(lw: Place, *more: str) -> str:
+    told = lw("loop", "go", "--agent", agent(lw), "--max", "1", "--worktree", "--json", *more)
+    assert told.code in (0, 4), told.err
+    run: str = told.json["run"]
+    return run
+
+
+@pytest.mark.item("rec-18", "rec-19", "rec-20")
+def test_a_run_in_a_worktree_is_applied_and_discarded(project: Place) -> None:
+    """Nothing of the checkout changes before `apply`; `discard` leaves no trace of the branch."""
+    run = started(project)
+    assert (project.folder / "a.txt").read_text() == "a\n"
+    assert git(project.folder, "status", "--porcelain") == ""
+    shown = project("show", run, "--json").json
+    branch = f"loopwright/{run}"
+    assert shown["worktree"]["branch"] == branch
+    assert shown["worktree"]["exists"] is True
+    assert Path(shown["workspace"]).name == run
+    assert f"branch {branch} of {project.folder}" in project("show", run).out
+    assert f"loopwright apply {run}" in project("show", run).out
+    assert "[worktree]" in project("ls").out
+    told = project("apply", run)
+    assert (told.code, told.out) == (0, "a.txt\nnew.txt\n")
+    assert "changed 2 files" in told.err
+    assert (project.folder / "a.txt").read_text() == "a\nby the agent\n"
+    assert "has the result already" in project("apply", run).err
+    assert project("discard", run).code == 2
+    assert branch in git(project.folder, "branch", "--list", branch)
+    gone = project("discard", run, "--yes", "--json").json
+    assert gone["branch"] == branch
+    assert git(project.folder, "branch", "--list", branch) == ""
+    assert project("show", run, "--json").json["worktree"]["exists"] is False
+    assert "[worktree]" not in project("ls").out
+
+
+@pytest.mark.item("rec-20")
+def test_discard_asks_at_a_terminal(project: Place) -> None:
+    """A no keeps everything; a yes removes it."""
+    run = started(project)
+    folder = Path(project("show", run, "--json").json["worktree"]["folder"])
+    with project.terminal("discard", run) as terminal:
+        terminal.wait_for("Remove the worktree")
+        terminal.type("n\n")
+        assert terminal.leave() != 0
+    assert folder.is_dir()
+    with project.terminal("discard", run) as terminal:
+        terminal.wait_for("Remove the worktree")
+        terminal.type("y\n")
+        assert terminal.leave() == 0
+    assert not folder.exists()
+
+
+@pytest.mark.item("rec-19")
+def test_apply_names_conflicts_and_changes_nothing(project: Place) -> None:
+    """A conflict is exit code 8 with the names of the files."""
+    run = started(project)
+    put(project.folder, a__txt="mine\n")
+    commit(project.folder, "mine")
+    told = project("apply", run, "--json")
+    assert (told.code, told.json["type"]) == (8, "urn:loopwright:problem:merge-conflict")
+    assert "a.txt" in told.json["detail"]
+    assert (project.folder / "a.txt").read_text() == "mine\n"
+    assert not (project.folder / "new.txt").exists()
+
+
+def test_uncommitted_changes_are_mentioned_at_the_start(project: Place) -> None:
+    """A worktree starts from the last commit, and the start says what is not in it."""
+    put(project.folder, a__txt="not committed\n")
+    told = project("loop", "go", "--agent", agent(project), "--max", "1", "--worktree")
+    assert "on the branch loopwright/run_" in told.err
+    assert "1 file has uncommitted changes" in told.err
+
+
+@pytest.mark.parametrize("kind", ["flag", "definition"])
+def test_a_folder_without_git_is_refused(lw: Place, kind: str) -> None:
+    """Exit code 2 with the reason; no run is left behind."""
+    top = {"workspace": {"worktree": True}} if kind == "definition" else {}
+    file = lw.loop(lw.script("x"), top=top)
+    told = lw("run", file, "--json", *(["--worktree"] if kind == "flag" else []))
+    assert (told.code, told.json["type"]) == (2, "urn:loopwright:problem:not-a-repository")
+    assert lw("ls", "--json").json["runs"] == []
+
+
+@pytest.mark.item("rec-22")
+@pytest.mark.parametrize(
+    "definition",
+    [
+        {"name": "n", "workspace": {"worktree": True}, "agents": {"a": {}}, "goal": "g"},
+        {"name": "z", "options": {"isolation": "worktree"}, "steps": [{"id": "a"}]},
+        {
+            "name": "r",
+            "description": "d",
+            "worktree": {"enabled": True},
+            "nodes": [{"id": "a", "prompt": "Go"}],
+        },
+    ],
+    ids=["native", "options", "nodes"],
+)
+def test_settings_of_dialects_make_a_worktree(
+    project: Place, definition: dict[str, object]
+) -> None:
+    """The same setting in each dialect that has one."""
+    if "workspace" in definition:
+        definition = {**definition, "agent": "a"}
+    file = project.write("definition.yaml", json.dumps(definition))
+    told = project("run", str(file), "go", "--agent", agent(project), "--json")
+    worktree = project("show", told.json["run"], "--json").json["worktree"]
+    assert worktree["branch"] == f"loopwright/{told.json['run']}"
+    assert (project.folder / "a.txt").read_text() == "a\n"
+
+
+@pytest.mark.item("rec-21")
+def test_a_second_run_in_the_same_folder_is_warned_about(project: Place) -> None:
+    """The open run is named, with the flag that keeps them apart; not after it has ended."""
+    file = project.loop(project.script("x", "x"), until={"person": True})
+    first = project("run", file, "--no-wait", "--json").json["run"]
+    told = project("run", file, "--no-wait")
+    assert f"warning: {first} (work) is open in the same folder" in told.err
+    assert "--worktree" in told.err
+    apart = project("run", file, "--no-wait", "--worktree")
+    assert "same folder" not in apart.err
+    project("stop", "all")
+    assert "same folder" not in project("run", file, "--no-wait").err
+
+
+def test_a_run_that_is_open_keeps_its_worktree(project: Place) -> None:
+    """`discard` refuses while the run waits; `prune` never removes a worktree."""
+    file = project.loop(project.script("x"), until={"person": True})
+    run = project("run", file, "--worktree", "--no-wait", "--json").json["run"]
+    told = project("discard", run, "--yes", "--json")
+    assert (told.code, told.json["type"]) == (8, "urn:loopwright:problem:run-open")
+    project("stop", run)
+    assert project("prune", "--older", "1ms", "--json").json["count"] == 0
+    assert project("discard", run, "--yes").code == 0
+    assert project("prune", "--older", "1ms", "--json").json["count"] == 1
+
+
+def test_a_run_without_a_worktree_has_nothing_to_apply(project: Place) -> None:
+    """The reason is said for both commands."""
+    file = project.loop(project.script("x", "x", "x"))
+    run = project("run", file, "--json").json["run"]
+    for words in (["apply", run], ["discard", run, "--yes"]):
+        told = project(*words, "--json")
+        assert (told.code, told.json["type"]) == (2, "urn:loopwright:problem:no-worktree")
+
+
+def test_a_detached_run_and_its_resumption_stay_in_the_worktree(project: Place) -> None:
+    """Started in the background and resumed later: the same folder."""
+    file = project.loop(agent(project), max=1, until={"contains": "never"}, at_cap="exhaust")
+    told = project.real("run", file, "--worktree", "--detach", "--json")
+    run = told.json["run"]
+    until(lambda: project("show", run, "--json").json["finished_at"] is not None)
+    folder = Path(project("show", run, "--json").json["workspace"])
+    assert (folder / "a.txt").read_text() == "a\nby the agent\n"
+    project("resume", run, "--max", "2")
+    assert (folder / "a.txt").read_text() == "a\nby the agent\nby the agent\n"
+    assert (project.folder / "a.txt").read_text() == "a\n"
