@@ -81,6 +81,10 @@ BY_NAME: dict[str, st.SearchStrategy[object]] = {
     "labels": st.lists(TEXTS, max_size=2).map(tuple),
     "uncovered": st.none() | st.lists(TEXTS, max_size=2).map(tuple),
     "snapshot": st.none() | SNAPSHOT,
+    "worktree": st.none()
+    | st.builds(
+        facts.Worktree, repository=TEXTS, folder=TEXTS, branch=IDS, base=IDS, uncommitted=COUNT
+    ),
     "changed": st.none() | st.builds(facts.DiffStat, files=COUNT, insertions=COUNT),
     "protect": st.lists(TEXTS, max_size=2).map(tuple),
     "watch": st.lists(TEXTS, max_size=2).map(tuple),
