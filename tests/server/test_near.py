@@ -236,7 +236,7 @@ def test_detached_without_a_process_of_its_own(lw: Place, server: Served) -> Non
 
 def test_answers_pauses_and_stops(lw: Place, server: Served) -> None:
     """A gate that a run waits at is answered, and the run goes on at the server; what is paused is
-    resumed there, one by one or all; what is stopped has ended.
+    resumed there, one by one or all; what is stopped has ended, and can be resumed there too.
     """
     file = lw.loop(lw.script(*["work"] * 9), until={"person": True})
     waiting = lw("run", file, "--json")
@@ -255,7 +255,8 @@ def test_answers_pauses_and_stops(lw: Place, server: Served) -> None:
     other = lw("run", file, "--json").json["run"]
     assert lw("stop", other).code == 0
     assert lw("show", other, "--json").json["status"] == "cancelled"
-    assert lw("resume", other).code == 8
+    asked = lw("resume", other, "--json")
+    assert (asked.code, asked.json["status"], asked.json["iterations"]) == (5, "waiting", 1)
 
 
 def test_forks_and_reopened_runs(lw: Place, server: Served) -> None:
