@@ -417,7 +417,7 @@ def test_a_command_that_is_told_to_leave(lw: Place, tmp_path: Path) -> None:
         process.terminate()
         _, err = process.communicate(timeout=SECONDS)
         assert process.returncode == 128 + signal.SIGTERM
-        assert b"it goes on at the server" in err
+        assert b"it continues on the local server" in err
         (lw.folder / "go").touch()
         until(lambda: lw("ls", "--json").json["runs"][0]["status"] == "completed")
 
