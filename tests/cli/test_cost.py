@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from tests.cli.conftest import Place
+from tests.cli.conftest import Place, until
 
 SPENDS = """
 import json, sys, time
@@ -133,3 +133,62 @@ def test_price_of_the_settings_makes_a_limit_enforceable(lw: Place) -> None:
     lw.write("loopwright.toml", f"[prices.{agent!r}]\ncall = 0.4\n")
     told = lw("loop", "go", "--agent", agent, "--max", "5", "--budget", "usd=1", "--json")
     assert (told.json["reason"], told.json["usage"]["usd"]) == ("budget", pytest.approx(1.2))
+
+
+@pytest.mark.item("rec-27")
+@pytest.mark.item("rec-28")
+def test_spend_and_ls_agree_with_the_runs(lw: Place) -> None:
+    """Two runs, one with a label: `spend` groups them, `ls` filters them and shows the total."""
+    replies = [{"text": "ok", "usage": {"usd": 0.25, "input_tokens": 100}}, {"text": "ok"}]
+    for name, label in (("first", "nightly"), ("second", "")):
+        words = ["--name", name, *(["--label", label] if label else [])]
+        agent = lw.script(*replies, name=f"{name}.yaml")
+        assert lw("loop", "go", "--agent", agent, "--max", "2", *words, "--quiet").code == 0
+    told = lw("spend", "--by", "label", "--since", "1d", "--json").json
+    by_label = {one["name"]: one["usd"] for one in told["lines"]}
+    assert by_label == {"nightly": 0.25, "(no label)": 0.25}
+    assert (told["total"]["usd"], told["total"]["runs"]) == (0.5, 2)
+    assert "total" in lw("spend").out
+    listed = lw("ls", "--label", "nightly", "--json").json
+    assert [one["name"] for one in listed["runs"]] == ["first"]
+    assert listed["total"]["usage"]["usd"] == 0.25
+    assert "2 runs · $0.50 · 200 tokens" in lw("ls").err
+    assert lw("ls", "--chats", "--json").json["runs"] == []
+
+
+@pytest.mark.item("rec-26")
+def test_dry_run_says_which_limits_are_enforced(lw: Place) -> None:
+    """Each limit with how it is enforced, or that it is not."""
+    words = ["--budget", "usd=5,tokens=2M", "--dry-run"]
+    shown = lw("loop", "go", "--agent", "claude", *words).out
+    assert "the budget usd=5: enforced live (worker reports its cost)" in shown
+    assert "tokens=2000000: enforced live" in shown
+    unknown = lw("loop", "go", "--agent", "command:true", *words).out
+    assert "the budget usd=5: not enforced (the cost of worker is unknown)" in unknown
+
+
+@pytest.mark.item("rec-27")
+def test_doctor_shows_how_much_of_the_daily_budget_is_used(lw: Place) -> None:
+    """The same amount as `spend`, and a warning when it is used up."""
+    lw.write("loopwright.toml", "[budget]\nusd_per_day = 0.2\n")
+    agent = lw.script({"text": "ok", "usage": {"usd": 0.25}})
+    lw("loop", "go", "--agent", agent, "--max", "1", "--quiet")
+    [found] = [one for one in lw("doctor", "--json").json["checks"] if one["check"] == "budget"]
+    assert (found["state"], found["why"]) == ("warn", "usd_per_day: $0.25 of $0.20")
+    assert "usd_per_day: $0.25 of $0.20" in lw("spend").out
+
+
+@pytest.mark.item("rec-27")
+def test_spend_survives_kill_and_resume(lw: Place) -> None:
+    """After `kill -9` and `resume`, `spend` is what the events of the run add up to."""
+    words = ["--agent", spender(lw, 0.01, 3), "--max", "4", "--budget", "usd=5"]
+    process = lw.start("loop", "go", *words, "--here")
+    until(lambda: bool(lw("spend", "--json").json["lines"]))
+    process.kill()
+    process.communicate()
+    run = lw("ls", "--json").json["runs"][0]["run"]
+    assert lw("resume", run, "--json", "--here").json["status"] == "completed"
+    answers = [fact for fact in lw.facts(run) if fact["kind"] in ("effect.done", "effect.failed")]
+    used = [fact["usage"]["usd"] for fact in answers if "usage" in fact]
+    assert len(used) == 4
+    assert lw("spend", "--json").json["total"]["usd"] == pytest.approx(sum(used))

@@ -1,6 +1,6 @@
 """Cost limits before a run starts: a limit in USD is enforced for every agent, or refused."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 import msgspec
@@ -10,7 +10,7 @@ from loopwright.app.purse import Purse
 from loopwright.errors import LoopwrightError
 from loopwright.model.actions import Action, AskPerson, CallAgent, Cycle, Repeat, Rework, Steps
 from loopwright.model.checks import Goal, Judge, leaves
-from loopwright.model.plan import Plan
+from loopwright.model.plan import Agent, Plan
 from loopwright.model.prices import CostSource
 from loopwright.programs.specs import Spec, parse_spec
 
@@ -87,6 +87,22 @@ class CostRules:
         if plan.limits.wall_ms is not None:
             lines.append("time: enforced live; calls under way are ended")
         return lines
+
+
+def with_specs(plan: Plan, default: str | None, named: Mapping[str, str], *, force: bool) -> Plan:
+    """A plan that is not started, with the backends that its agents would have."""
+    agents = {name: plan.agents.get(name, Agent()) for name in {*plan.agents, *agents_of(plan)}}
+    chosen = {
+        name: named.get(name) or (default if force or not agent.spec else agent.spec)
+        for name, agent in agents.items()
+    }
+    return msgspec.structs.replace(
+        plan,
+        agents={
+            name: msgspec.structs.replace(agent, spec=chosen[name])
+            for name, agent in agents.items()
+        },
+    )
 
 
 def _usd_lines(rules: CostRules, plan: Plan) -> Iterator[str]:

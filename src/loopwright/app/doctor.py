@@ -18,6 +18,7 @@ from loopwright.app.opening import open_log
 from loopwright.app.places import LOCAL, REMOTE, disk_kind, nearest, owned_by
 from loopwright.app.plugins import plugins
 from loopwright.app.settings import Place, Resolved
+from loopwright.app.spend import limit_text, limits_used
 from loopwright.app.surroundings import (
     CLOCK_FIX,
     can_adopt_orphans,
@@ -321,6 +322,19 @@ def _left_behind(patient: Patient) -> Iterator[Finding]:
         yield Finding("left behind", "ok", "no run is left behind")
 
 
+def _spending(patient: Patient) -> Iterator[Finding]:
+    purse = patient.resolved.settings.budget
+    if patient.log is None or not purse.has_limits:
+        return
+    used = limits_used(patient.log, purse, wall_ms())
+    reached = purse.hard_stop and any(
+        isinstance(one, dict) and float(str(one["used"])) >= float(str(one["of"])) for one in used
+    )
+    why = "; ".join(limit_text(one) for one in used)
+    fix = "raise it in the settings ([budget]), or wait for the next day (UTC)" if reached else ""
+    yield Finding("budget", "warn" if reached else "ok", why, fix)
+
+
 def _leftovers(patient: Patient) -> Iterator[Finding]:
     if patient.log is None:
         return
@@ -379,6 +393,7 @@ LOOKS: tuple[Look, ...] = (
     _times,
     _server,
     _left_behind,
+    _spending,
     _leftovers,
     _waiting,
     _invariants,

@@ -83,6 +83,7 @@ class Rehearsal:
     endings: tuple[Ending, ...]
     worst: Ending
     assumed: tuple[str, ...]
+    limits: tuple[str, ...] = ()  # which are enforced, and how
 
     def as_dict(self) -> dict[str, JsonValue]:
         most = ceilings(self.plan)
@@ -104,6 +105,7 @@ class Rehearsal:
                 "protect": list(self.plan.workspace.protect),
             },
             "assumed": list(self.assumed),
+            "limits": list(self.limits),
         }
 
 

@@ -73,7 +73,7 @@ def control_afar(door: Door, reference: str, verb: str, word: str) -> int:
         verb, ("running", "waiting", "paused")
     )
     if reference == ALL:
-        runs = [str(item["run"]) for item in remote.runs(wanted)]
+        runs = [str(item["run"]) for item in remote.runs(wanted)[0]]
     else:
         runs = [remote.run(reference)]
         _check_open(remote, runs[0], verb)

@@ -3,12 +3,20 @@
 import sys
 import time
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict, Unpack
 
 import click
 from click.shell_completion import CompletionItem
 
-from loopwright.cli.cells import STATUS_SIGNS, STATUS_TONES, bill, duration, status_cell, table
+from loopwright.cli.cells import (
+    STATUS_SIGNS,
+    STATUS_TONES,
+    bill,
+    duration,
+    status_cell,
+    table,
+    tokens,
+)
 from loopwright.cli.door import Door
 from loopwright.cli.looking import looking, terminal_width
 from loopwright.cli.texts import one_line
@@ -19,6 +27,16 @@ if TYPE_CHECKING:
     from loopwright.ports import RunStatus
 
 STATUSES = tuple(STATUS_SIGNS)
+
+
+class _Given(TypedDict):
+    """Which runs are listed."""
+
+    statuses: "tuple[RunStatus, ...]"
+    since: str | None
+    name: str | None
+    labels: tuple[str, ...]
+    chats: bool
 
 
 def _complete(
@@ -33,6 +51,7 @@ def _complete(
     examples=[
         ("loopwright ls", "the newest runs"),
         ("loopwright ls --status waiting", "those that wait for a person"),
+        ("loopwright ls --since 7d --label nightly", "the last seven days, with a label"),
     ],
 )
 @click.option(
@@ -48,30 +67,88 @@ def _complete(
     "--limit", type=click.IntRange(1, 1_000_000), default=20, show_default=True, help="At most."
 )
 @click.option("--all", "everything", is_flag=True, help="No limit.")
+@click.option(
+    "--since", metavar="WHEN", help="Started since then: a duration (7d) or a date (2026-11-01)."
+)
+@click.option("--name", metavar="NAME", help="A part of the name, or a pattern with `*`.")
+@click.option(
+    "--label",
+    "labels",
+    multiple=True,
+    metavar="LABEL",
+    help="Only runs with this label. May be given more than once.",
+)
+@click.option("--chats", is_flag=True, help="List chats instead of runs.")
 @click.pass_context
-def ls(
-    ctx: click.Context, /, *, statuses: "tuple[RunStatus, ...]", limit: int, everything: bool
-) -> None:
-    """List runs, newest first."""
+def ls(ctx: click.Context, /, *, limit: int, everything: bool, **given: Unpack[_Given]) -> None:
+    """List runs, newest first, with a total of all that fit. Chats are listed with --chats."""
     door = door_of(ctx)
     most = None if everything else limit
-    if door.remote is not None:
-        items = door.remote.runs(statuses, most and most + 1)
-    else:
-        with looking(door) as service:
-            from loopwright.app.views.listing import run_item  # noqa: PLC0415 - help stays quick
-
-            rows = service.rows(statuses, most and most + 1)
-            items = [run_item(service, row) for row in rows]
+    items, total = _found(door, given, most and most + 1)
     more, items = len(items) > (most or len(items)), items[:most]
     if door.as_json:
-        door.put_json({"runs": items})
-    elif items:
+        door.put_json({"runs": items, "total": total})
+        return
+    if items:
         put_runs(door, items)
         if more:
             door.say("there are more: --all shows them, or --limit N")
+        if total is not None:
+            door.say(_total_line(total, chats=given["chats"]))
+    elif given["chats"]:
+        door.say("no chats; `loopwright chat` begins one")
+    elif given["statuses"] or given["since"] or given["name"] or given["labels"]:
+        door.say("no run fits")
     else:
         door.say("no runs yet; `loopwright init` writes a definition to begin with")
+
+
+def _found(
+    door: Door, given: _Given, most: int | None
+) -> "tuple[list[dict[str, JsonValue]], dict[str, JsonValue] | None]":
+    """The runs that fit, and the total of all that do."""
+    if door.remote is not None:
+        wanted: dict[str, object] = {
+            "since": given["since"],
+            "name": given["name"],
+            "label": list(given["labels"]) or None,
+            "chats": str(given["chats"]).lower(),
+        }
+        return door.remote.runs(given["statuses"], most, wanted)
+    from loopwright.app.spend import (  # noqa: PLC0415 - help stays quick
+        RunFilter,
+        filtered_runs,
+        since_ms,
+        total_of,
+    )
+    from loopwright.app.views.listing import run_item  # noqa: PLC0415 - help stays quick
+
+    now = int(time.time() * 1_000)
+    with looking(door) as service:
+        fits = RunFilter(
+            statuses=given["statuses"],
+            since=None if given["since"] is None else since_ms(given["since"], now),
+            name=given["name"] or "",
+            labels=given["labels"],
+            chats=given["chats"],
+        )
+        rows = filtered_runs(service.log, fits)
+        return [run_item(service, row) for row in rows[:most]], total_of(service.log, rows)
+
+
+def _total_line(total: "dict[str, JsonValue]", *, chats: bool) -> str:
+    usage = total["usage"]
+    assert isinstance(usage, dict)
+    count, what = int(str(total["runs"])), "chat" if chats else "run"
+    used = int(str(usage["input_tokens"])) + int(str(usage["output_tokens"]))
+    cost = bill(usage)
+    parts = [
+        f"{count} {what}{'' if count == 1 else 's'}",
+        f"{total['running']} running" if total["running"] else "",
+        "cost unknown" if cost == "unknown" else cost,
+        f"{tokens(used)} tokens",
+    ]
+    return " · ".join(part for part in parts if part)
 
 
 def put_runs(door: Door, items: "list[dict[str, JsonValue]]") -> None:

@@ -45,6 +45,7 @@ COMMANDS: dict[str, Entry] = {
     "logs": Entry("logs", _LOOKING, "what agents and checks said"),
     "diff": Entry("workspace_history", _LOOKING, "what a run changed in its workspace"),
     "bisect": Entry("workspace_history", _LOOKING, "find the iteration that broke a check"),
+    "spend": Entry("spend", _LOOKING, "what runs have cost"),
     "artifact": Entry("artifact", _LOOKING, "files of runs and sessions, made or given"),
     "notifications": Entry("notifications", _LOOKING, "what happened while you were away"),
     "eval": Entry("evaluate", _LOOKING, "whether runs came to what was expected"),

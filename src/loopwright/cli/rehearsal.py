@@ -37,6 +37,8 @@ def put_rehearsal(door: Door, told: "dict[str, JsonValue]") -> None:
     for text in _worst(_dict(told["worst"])):
         door.put(cut(text, cells))
     door.put(cut(f"snapshots  {_snapshots(told.get('snapshots'))}", cells))
+    for limit in _list(told.get("limits") or []):
+        door.put(f"limit      {one_line(str(limit))}")
     for assumed in _list(told["assumed"]):
         door.put(cut(f"assumed    {one_line(str(assumed))}", cells))
 

@@ -226,19 +226,26 @@ class Remote:
         return str(self.get("/api/v1/runs", match=reference)["runs"][0]["run"])
 
     def runs(
-        self, statuses: tuple[str, ...] = (), limit: int | None = None
-    ) -> "list[dict[str, JsonValue]]":
-        """Runs, newest first, page by page."""
+        self,
+        statuses: tuple[str, ...] = (),
+        limit: int | None = None,
+        wanted: "dict[str, object] | None" = None,
+    ) -> "tuple[list[dict[str, JsonValue]], dict[str, JsonValue] | None]":
+        """Runs, newest first, page by page, and what all that fit have used together."""
+        total: dict[str, JsonValue] | None = None
         found: list[dict[str, JsonValue]] = []
         cursor: str | None = None
         while limit is None or len(found) < limit:
             most = PAGE if limit is None else min(PAGE, limit - len(found))
-            page = self.get("/api/v1/runs", status=list(statuses), limit=most, cursor=cursor)
+            page = self.get(
+                "/api/v1/runs", status=list(statuses), limit=most, cursor=cursor, **(wanted or {})
+            )
             found += page["runs"]
+            total = total or page.get("total")  # a server of an older version has none
             cursor = page["next"]
             if cursor is None:
                 break
-        return found
+        return found, total
 
     def gates(self) -> "list[dict[str, Any]]":
         """Everything that waits for a person."""

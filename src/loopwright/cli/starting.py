@@ -1,6 +1,6 @@
 """Options that `run` and `loop` share, and how a run is started with them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypedDict, TypeVar, cast
 
 import click
@@ -231,7 +231,7 @@ def launch(
         door.say(f"warning: {told}", tone="warn")
     start, note = decide_snapshots(start, choice)
     if dry:
-        return _rehearse(door, start)
+        return _rehearse(door, start, wish.agents)
     if note:
         door.say(f"note: {note}")
     for missing in preflight(start, checks=checks):
@@ -243,12 +243,19 @@ def launch(
         return _start_here(door, named, Manner(no_wait=no_wait, jsonl=jsonl, codes=codes))
 
 
-def _rehearse(door: Door, start: "Start") -> int:
+def _rehearse(door: Door, start: "Start", agents: "Sequence[str]") -> int:
     """Tell what a run could come to."""
+    from loopwright.app.cost_limits import CostRules, with_specs  # noqa: PLC0415 - help stays quick
+    from loopwright.app.preparing import agent_choices  # noqa: PLC0415 - help stays quick
+    from loopwright.app.prices import PriceBook  # noqa: PLC0415 - help stays quick
     from loopwright.app.rehearsing import rehearse  # noqa: PLC0415 - help stays quick
     from loopwright.cli.rehearsal import put_rehearsal  # noqa: PLC0415 - help stays quick
 
-    put_rehearsal(door, rehearse(start.plan).as_dict())
+    rules = CostRules(book=PriceBook(door.settings.prices), purse=door.settings.budget)
+    default, named = agent_choices(agents)
+    plan = with_specs(start.plan, default or door.settings.agent, named, force=bool(default))
+    told = rehearse(start.plan).as_dict()
+    put_rehearsal(door, {**told, "limits": [*rules.enforcement(plan)]})
     return 0
 
 

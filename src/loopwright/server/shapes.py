@@ -94,6 +94,45 @@ class RunPage(msgspec.Struct):
 
     runs: list[RunItem]
     next: str | None
+    total: dict[str, JsonValue] | None  # of all runs that fit, with the first page
+
+
+class SpendAmount(msgspec.Struct):
+    """What calls have used. `usd` is null when nothing of the cost is known."""
+
+    runs: int
+    calls: int
+    input_tokens: int
+    output_tokens: int
+    usd: float | None
+    unpriced_calls: int
+    cost: str
+
+
+class SpendLine(SpendAmount):
+    """The same for an agent, a definition, a label or a day."""
+
+    name: str
+
+
+class LimitUsed(msgspec.Struct):
+    """How much of a limit of all runs together is used."""
+
+    limit: str
+    of: float
+    used: float
+    unpriced_calls: int
+
+
+class Spend(msgspec.Struct):
+    """What runs have cost."""
+
+    by: str
+    since: str | None
+    lines: list[SpendLine]
+    total: SpendAmount
+    limits: list[LimitUsed]
+    left_out: list[str]  # damaged runs, which are not counted
 
 
 class StepSummary(msgspec.Struct):

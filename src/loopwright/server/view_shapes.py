@@ -15,6 +15,7 @@ class Rehearsal(msgspec.Struct):
     worst: dict[str, JsonValue]
     assumed: list[str]
     snapshots: dict[str, JsonValue]
+    limits: list[str]  # which are enforced, and how
 
 
 class RunFigures(msgspec.Struct):

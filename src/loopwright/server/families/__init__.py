@@ -27,6 +27,7 @@ from loopwright.server.families import (
     sessions,
     setup,
     sockets,
+    spend,
     told,
     webhooks,
 )
@@ -42,6 +43,7 @@ FAMILIES: tuple[Family, ...] = (
     runs.FAMILY,
     events.FAMILY,
     run_views.FAMILY,
+    spend.FAMILY,
     run_forks.FAMILY,
     run_messages.FAMILY,
     run_worktrees.FAMILY,

@@ -19,6 +19,7 @@ from loopwright.app.reopening import Changes
 from loopwright.app.rights import Rights
 from loopwright.app.service import Start
 from loopwright.app.snapshot_policy import SnapshotChoice, decide_snapshots
+from loopwright.app.spend import RunFilter, filtered_runs, since_ms, total_of
 from loopwright.app.views.listing import run_item
 from loopwright.app.views.summary import summary
 from loopwright.errors import Conflict, StorageError
@@ -46,6 +47,10 @@ class RunsQuery(Query):
     limit: Annotated[int, msgspec.Meta(ge=1, le=200)] = 50
     cursor: str | None = None
     match: str | None = None  # an id, the beginning or end of one, or `last`
+    since: str | None = None  # started since then: `7d`, `2026-11-01`
+    name: str | None = None  # a part of the name, or a pattern with `*`
+    label: tuple[str, ...] = ()  # runs that have all of them
+    chats: bool | None = None  # true: chats only, false: no chats
 
 
 class StartBody(Body):
@@ -116,14 +121,26 @@ async def listed(asked: Asked) -> Answer:
     context, query = asked.context, asked.query(RunsQuery)
     if query.match is not None:
         row = context.service.log.row(context.service.find(query.match))
-        return {"runs": [await _item(asked, row)], "next": None}
+        return {"runs": [await _item(asked, row)], "next": None, "total": None}
     before = None
     if query.cursor is not None:
         before = context.cursors.place("runs", query.cursor)
-    rows = context.here.log.rows(statuses=query.status, limit=query.limit + 1, before=before)
+    wanted = RunFilter(
+        statuses=query.status,
+        since=None if query.since is None else since_ms(query.since, context.clock.now_ms()),
+        name=query.name or "",
+        labels=query.label,
+        chats=query.chats,
+    )
+    log = context.here.log
+    if wanted == RunFilter(statuses=query.status):
+        rows = log.rows(statuses=query.status, limit=query.limit + 1, before=before)
+    else:
+        rows = filtered_runs(log, wanted, limit=query.limit + 1, before=before)
     page = rows[: query.limit]
     more = context.cursors.after("runs", page[-1].run) if len(rows) > query.limit else None
-    return {"runs": [await _item(asked, row) for row in page], "next": more}
+    total = total_of(log, filtered_runs(log, wanted)) if query.cursor is None else None
+    return {"runs": [await _item(asked, row) for row in page], "next": more, "total": total}
 
 
 async def _item(asked: Asked, row: RunRow) -> dict[str, JsonValue]:
@@ -154,7 +171,9 @@ async def rehearsed(asked: Asked) -> Answer:
     for story in all_stories(plan):  # one by one: a server that is to stop does not wait for all
         check_open(asked)
         endings.append(await asyncio.to_thread(played, plan, story))
-    return told_rehearsal(plan, endings).as_dict()
+    costs = asked.context.service.costs
+    limits: list[JsonValue] = [*costs.enforcement(plan)] if costs is not None else []
+    return {**told_rehearsal(plan, endings).as_dict(), "limits": limits}
 
 
 def _prepared(asked: Asked, *, unbound: bool = False) -> Start:
