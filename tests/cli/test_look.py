@@ -41,9 +41,10 @@ def test_columns_keep_whatever_a_name_holds(lw: Place) -> None:
     with lw.terminal("ls", size=(24, 80)) as screen:
         assert screen.leave() == 0
     lines = re.sub(r"\x1b\[[0-9;]*m", "", screen.seen).replace("\r", "").splitlines()
-    assert len(lines) == len(names) + 1
+    assert len(lines) == len(names) + 2
+    assert lines[-1].startswith("6 runs · ")
     start = lines[0].index("NAME")
-    for line in lines[1:]:
+    for line in lines[1:-1]:
         assert width(line) <= 80
         assert line[:start].endswith("  ")
         assert line[start] != " "

@@ -75,8 +75,8 @@ class CostRules:
     def enforcement(self, plan: Plan) -> list[str]:
         """Which limits of a plan are enforced, and how; a line for each."""
         lines = [*_usd_lines(self, plan)]
-        if plan.limits.tokens is not None:
-            kinds = {_kind(plan, name) for name in agents_of(plan)}
+        kinds = {_kind(plan, name) for name in agents_of(plan)} - {""}
+        if plan.limits.tokens is not None and kinds:
             silent = sorted({"acp", "codex", "command", "gemini"} & kinds)
             how = "enforced live and after each call"
             if silent:
@@ -84,7 +84,7 @@ class CostRules:
             if "command" in kinds:
                 how = "not enforced for command: agents, which report no tokens"
             lines.append(f"tokens={plan.limits.tokens}: {how}")
-        if plan.limits.wall_ms is not None:
+        if plan.limits.wall_ms is not None and kinds:
             lines.append("time: enforced live; calls under way are ended")
         return lines
 
@@ -109,6 +109,8 @@ def _usd_lines(rules: CostRules, plan: Plan) -> Iterator[str]:
     for one in usd_limits(plan, rules.purse):
         source = rules.source(plan, one.agent)
         kind = _kind(plan, one.agent)
+        if not kind:
+            continue  # no backend is named yet
         how = _HOW[source].format(agent=one.agent)
         if source == "unknown":
             yield f"{one.limit}: not enforced ({how}); {REMEDIES}"
