@@ -8,7 +8,8 @@ from unittest.mock import patch
 
 import pytest
 
-from loopwright.app.agents_found import look
+from loopwright.agents.clis.table import CLIS
+from loopwright.app.agents_found import is_signed_out, look
 from loopwright.ports import Done, Failed
 from loopwright.testing.wires import Call, Fault, Script, Turn, WireRequest, read_script
 from tests.real_clis.conftest import Lab, Labs, needs
@@ -140,6 +141,18 @@ def test_the_doctor_reads_the_real_programs(labs: Labs) -> None:
     assert found["claude"].signed_in == found["codex"].signed_in == "no"
     assert {one.signed_in for one in look(lab.env) if one.cli.name == "claude"} == {"yes"}
     assert lab.wires.asked == []
+
+
+@pytest.mark.item("rec-33")
+@pytest.mark.parametrize("cli", ["claude", "codex", "gemini"])
+def test_a_program_that_is_not_signed_in_is_known(labs: Labs, cli: str) -> None:
+    """Without a request to any model; a key in the environment counts as signed in."""
+    needs(cli)
+    lab = labs(talking("x"))
+    plain = {name: lab.env[name] for name in ("PATH", "HOME", "LANG")}
+    assert is_signed_out(CLIS[cli], plain)
+    assert not is_signed_out(CLIS[cli], {**plain, CLIS[cli].credentials[0]: "k"})
+    assert lab.wires.requests == []
 
 
 def test_the_demo_with_the_real_claude(labs: Labs) -> None:

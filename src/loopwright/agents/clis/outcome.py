@@ -90,7 +90,7 @@ def _said_so(cli: Cli, heard: Heard) -> Refusal:
             detail = f"{cli.title} was interrupted ({said})"
             return Refusal(Failure(type="crashed", detail=detail))
     if heard.denied and said.startswith("permission denied"):
-        detail = f"{said}; allow it with `tools:` or another `permission:`"
+        detail = f"{said}; allow it with --permission or --tools"
         return Refusal(Failure(type="permission_denied", detail=detail))
     return _by_words(cli, heard, said, otherwise="agent")
 
