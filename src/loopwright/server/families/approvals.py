@@ -189,7 +189,8 @@ async def _taken_up(asked: Asked, checkpoint: str | None, wish: Fork) -> Answer:
     check_open(asked)
     context, run = asked.context, asked.params["run"]
     place = place_before(context.service, run, checkpoint)
-    new, _ = await fork(context.service, run, replace(wish, at=place), by=asked.who.name)
+    wish = replace(wish, at=place, workspaces=context.here.workspaces)
+    new, _ = await fork(context.service, run, wish, by=asked.who.name)
     return Taken(runId=run, newRunId=new, place=place)
 
 

@@ -43,6 +43,7 @@ async def forked(asked: Asked) -> Answer:
         agents=choices(body.agent, body.agents),
         workspace=Path(body.workspace) if body.workspace else None,
         beside=beside(asked, body.on_disconnect),
+        workspaces=context.here.workspaces,
     )
     run = context.here.log.row(asked.params["run"]).run
     made, _ = await fork(context.service, run, wish, by=asked.who.name)
