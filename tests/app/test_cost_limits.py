@@ -2,7 +2,7 @@
 
 import pytest
 
-from loopwright.app.cost_limits import CODE, CostRules
+from loopwright.app.cost_limits import CostRules
 from loopwright.app.prices import PriceBook
 from loopwright.app.purse import Purse
 from loopwright.errors import LoopwrightError
@@ -122,7 +122,7 @@ def test_usd_limit_anywhere_is_refused_for_an_unknown_cost(where: str) -> None:
         return
     with pytest.raises(LoopwrightError) as refused:
         rules.covered(plan)
-    assert refused.value.code == CODE
+    assert refused.value.code == "unknown-cost"
     assert "agent 'a'" in refused.value.message
     assert rules.covered(plan, allow=True).uncovered == ("a",)
     priced = CostRules(book=PriceBook({"command:./a": Price(call=0.1)}, HERE), purse=purse)

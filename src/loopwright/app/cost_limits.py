@@ -14,7 +14,6 @@ from loopwright.model.plan import Agent, Plan
 from loopwright.model.prices import CostSource
 from loopwright.programs.specs import Spec, parse_spec
 
-CODE = "unknown-cost"
 REMEDIES = (
     "limit tokens instead (`--budget tokens=2M`), set a price in the settings "
     '(`[prices."PROVIDER/NAME"]`), or give --allow-unknown-cost'
@@ -62,7 +61,7 @@ class CostRules:
                 spec = plan.agents[name].spec or ""
                 raise LoopwrightError(
                     f"{limit} cannot be enforced: the cost of agent {name!r} ({spec}) is unknown",
-                    code=CODE,
+                    code="unknown-cost",
                     hint=f"{_own_remedy(spec)}{REMEDIES}",
                 )
         return msgspec.structs.replace(plan, uncovered=tuple(sorted(found)))
