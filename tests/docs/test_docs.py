@@ -230,6 +230,7 @@ def slugs(nodes: Sequence[ast.AST]) -> Iterator[str]:
 
 def all_codes() -> set[str]:
     rooms = ("syntax", "dialects", "app", "stores", "cli", "runtime", "server", "errors.py")
+    rooms = (*rooms, "workspaces")
     rooms = (*rooms, "programs/files.py")
     files = [f for r in rooms for f in ([SOURCE / r] if "." in r else (SOURCE / r).rglob("*.py"))]
     trees = (ast.parse(file.read_text(encoding="utf-8")) for file in files)

@@ -74,6 +74,9 @@ ROWS = {
     "GET /api/v1/runs/{run}/picture": VIEWER,
     "GET /api/v1/runs/{run}/output": VIEWER,
     "GET /api/v1/runs/{run}/activity": VIEWER,
+    "GET /api/v1/runs/{run}/diff": VIEWER,
+    "GET /api/v1/runs/{run}/certificate": VIEWER,
+    "GET /api/v1/spend": VIEWER,
     "GET /api/v1/runs/{run}/logs": VIEWER,
     "GET /api/v1/runs/{run}/artifacts": VIEWER,
     "POST /api/v1/runs/{run}/artifacts": EDITOR,
@@ -274,6 +277,7 @@ EVENTS = {
     "loop:stop": EDITOR,
     "loop:approve": EDITOR,
     "subscribe": VIEWER,
+    "run:resume": EDITOR,
     "run:tell": EDITOR,
     "unsubscribe": VIEWER,
 }
