@@ -1,5 +1,6 @@
 """The prompt says when the work is done, and which checks failed after the iteration before."""
 
+import msgspec
 import pytest
 
 from loopwright.agents.criteria import ALL_EVIDENCE_CHARS, EVIDENCE_CHARS
@@ -30,6 +31,7 @@ from loopwright.model.checks import (
     ToolResult,
 )
 from loopwright.model.memory import PreviousOutput, StageOutputs
+from loopwright.model.policy import WorkspacePolicy
 from loopwright.model.template import literal
 from tests.kernel.driving import Driver, Reply, plan_of
 
@@ -319,3 +321,19 @@ def test_a_judge_is_quoted_once() -> None:
     driver.answer("main.0/check0#1", Reply("no", result='{"done": false, "reason": "too long"}'))
     text = shown(driver).text
     assert text.count("too long") == 1
+
+
+@pytest.mark.parametrize(
+    ("until", "words"),
+    [
+        pytest.param(PYTEST, "The work is done when `pytest -q` exits with 0.\n\n", id="command"),
+        pytest.param(Cap(), "", id="no check"),
+    ],
+)
+def test_protected_files_are_named_with_the_criteria(until: Check, words: str) -> None:
+    """Also in a loop that ends after a number of iterations only."""
+    policy = WorkspacePolicy(protect=("tests/**", "pyproject.toml"))
+    plan = msgspec.structs.replace(plan_of(loop(until)), workspace=policy)
+    told = shown(Driver(plan, message=MESSAGE).start()).text
+    heading = "## When the work is done\n\n"
+    assert told == f"{MESSAGE}\n\n{heading}{words}Do not change: `tests/**`, `pyproject.toml`"

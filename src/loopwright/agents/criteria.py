@@ -59,15 +59,18 @@ def criteria_sections(state: State, inside: PassOwner, senses: Senses) -> list[s
 
 
 def done_when(state: State, inside: PassOwner, senses: Senses) -> list[str]:
-    """Every check of the loop in words; nothing if only the number of iterations ends it."""
+    """Every check of the loop in words, and the protected files; nothing if only the number of
+    iterations ends the loop and no file is protected.
+    """
     loop = inside.parent.action
     lines = list(_lines(loop.until, _Wording(state, inside, senses)))
     if loop.gate is not None:
         person = "a person reviews the iteration and approves it"
         lines = ["one of these holds:", *_bullets(lines), f"- {person}"] if lines else [person]
-    if not lines:
-        return []
-    return [f"{DONE}\n\nThe work is done when {_sentence(lines)}"]
+    parts = [f"The work is done when {_sentence(lines)}"] if lines else []
+    if protect := state.plan.workspace.protect:
+        parts.append(f"Do not change: {', '.join(f'`{one}`' for one in protect)}")
+    return ["\n\n".join([DONE, *parts])] if parts else []
 
 
 def _bullets(lines: list[str]) -> list[str]:

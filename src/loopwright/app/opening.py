@@ -53,5 +53,6 @@ def open_reader(settings: Settings) -> Service:
         four_eyes=settings.four_eyes == "on",
     )
     service.costs = CostRules(book=PriceBook(settings.prices), purse=settings.budget)
+    service.takes_snapshots = settings.snapshots == "on"
     service.worktrees = GitWorktrees(settings.worktrees)
     return service

@@ -25,6 +25,7 @@ from loopwright.app.keeping import CANDIDATES, Beside, alone, ambiguous, key_of,
 from loopwright.app.moments import sortable_id
 from loopwright.app.nesting import Runs, adoptable, check_wall, nested
 from loopwright.app.repository import with_artifacts
+from loopwright.app.snapshot_policy import NO_CHOICE, SnapshotChoice, decide_snapshots
 from loopwright.errors import Conflict, LoopwrightError, NotFound, StorageError, VersionConflict
 from loopwright.kernel.facts import (
     AgentChanged,
@@ -84,6 +85,7 @@ class Start:
     variables: Mapping[str, str] = field(default_factory=dict, repr=False)  # never in the log
     allow_unknown_cost: bool = False  # limits in USD need not cover agents of unknown cost
     labels: tuple[str, ...] = ()
+    snapshots: SnapshotChoice = NO_CHOICE
     beside: Beside = alone  # what is kept beside it, written with its first fact
 
 
@@ -107,6 +109,7 @@ class Service:
         self.log = log
         self.clock = clock
         self.driver = driver
+        self.takes_snapshots = False  # where neither the definition nor the start says so
         self.worktrees: Worktrees | None = None  # where runs can have a checkout of their own
 
     # -- starting ------------------------------------------------------------------------------
@@ -117,10 +120,11 @@ class Service:
             raise LoopwrightError(
                 f"no folder {start.workspace}", code="no-workspace", hint="give --workspace DIR"
             )
+        decided, _ = self.decide_snapshots(start)
         nest = nested(Runs(self.log, self.state), start.plan.limits, os.environ)
         now = self.clock.now_ms()
         run = start.run or f"run_{sortable_id(now)}"
-        limited = msgspec.structs.replace(start.plan, limits=nest.limits)
+        limited = msgspec.structs.replace(decided, limits=nest.limits)
         if self.costs is not None:
             limited = self.costs.covered(limited, allow=start.allow_unknown_cost)
         bound = with_artifacts(limited, self.artifacts, run)
@@ -182,6 +186,12 @@ class Service:
         if driver is not None:
             driver.adopt(first, bound, headline)
         return run
+
+    def decide_snapshots(self, start: Start) -> tuple[Plan, str]:
+        """The plan of a run with the decision about snapshots, and a note about it for people."""
+        return decide_snapshots(
+            start.plan, start.workspace, start.snapshots, default=self.takes_snapshots
+        )
 
     async def _checkout(self, start: Start, run: str) -> tuple[Path, Worktree | None]:
         """The folder that a run works in: the given one, or a worktree of its repository."""

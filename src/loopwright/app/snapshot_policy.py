@@ -2,12 +2,11 @@
 
 import shutil
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
-from loopwright.app.service import Start
 from loopwright.errors import LoopwrightError
 from loopwright.model.actions import Action, CallAgent, Cycle, Repeat, RunCommand, RunScript, Steps
 from loopwright.model.plan import Agent, Plan
@@ -18,20 +17,25 @@ READ_ONLY = ("readonly", "minimal")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotChoice:
-    """What whoever starts a run says about snapshots. `off` wins over the definition; `default`
-    counts where the definition says nothing.
+    """What the person or program that starts a run says about snapshots. `off` wins over the
+    definition; `protect` is added to its protected files.
     """
 
-    default: bool = False
     off: bool = False
     protect: Sequence[str] = ()
 
 
-def decide_snapshots(start: Start, choice: SnapshotChoice) -> tuple[Start, str]:
-    """The run with its decision, and a note for people where snapshots are not taken although
+NO_CHOICE = SnapshotChoice()
+
+
+def decide_snapshots(
+    plan: Plan, workspace: Path, choice: SnapshotChoice, *, default: bool
+) -> tuple[Plan, str]:
+    """The plan with its decision, and a note for people where snapshots are not taken although
     they would be by default. Protected files need snapshots: without them the run is refused.
+    `default` counts where neither the definition nor the choice says anything.
     """
-    policy = start.plan.workspace
+    policy = plan.workspace
     protect = tuple(dict.fromkeys((*policy.protect, *map(_pattern, choice.protect))))
     wanted = False if choice.off else policy.snapshots
     if wanted is False and protect:
@@ -42,20 +46,26 @@ def decide_snapshots(start: Start, choice: SnapshotChoice) -> tuple[Start, str]:
         )
     needed = wanted or bool(protect)
     if wanted is None:
-        wanted = bool(protect) or (choice.default and _can_write(start.plan))
-    problem = _problem(start.workspace) if wanted else ""
+        wanted = bool(protect) or (default and _can_write(plan))
+    problem = _problem(workspace) if wanted else ""
     if problem and needed:
-        raise LoopwrightError(
-            f"snapshots cannot be taken: {problem}", code="no-snapshots-here", hint=_hint(problem)
-        )
+        raise _refused(problem, protected=bool(protect))
     taken = wanted and not problem
     note = f"no snapshots are taken: {problem}" if problem else ""
     if taken == bool(policy.snapshots) and protect == policy.protect:
-        return start, note
+        return plan, note
     changed = msgspec.structs.replace(policy, snapshots=taken or None, protect=protect)
     if changed == NO_WORKSPACE_POLICY:
         changed = NO_WORKSPACE_POLICY  # this very record is left out of an encoded plan
-    return replace(start, plan=msgspec.structs.replace(start.plan, workspace=changed)), note
+    return msgspec.structs.replace(plan, workspace=changed), note
+
+
+def _refused(problem: str, *, protected: bool) -> LoopwrightError:
+    if protected:
+        message = f"protected files need snapshots, which cannot be taken: {problem}"
+        return LoopwrightError(message, code="protect-needs-snapshots", hint=_hint(problem))
+    message = f"snapshots cannot be taken: {problem}"
+    return LoopwrightError(message, code="no-snapshots-here", hint=_hint(problem))
 
 
 def _pattern(text: str) -> str:
@@ -100,7 +110,9 @@ def _can_write(plan: Plan) -> bool:
 def _writes(agent: Agent | None) -> bool:
     if agent is None:
         return True
-    return agent.access not in READ_ONLY and not (agent.spec or "").startswith("script:")
+    if agent.access in READ_ONLY or (agent.spec or "").startswith("script:"):
+        return False
+    return not (agent.is_chat and agent.tools == ())  # such a model only answers
 
 
 def _actions(action: Action) -> Iterator[Action]:

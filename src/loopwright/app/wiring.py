@@ -133,6 +133,7 @@ async def local(
                 four_eyes=settings.four_eyes == "on",
             )
             service.costs = CostRules(book=book, purse=settings.budget)
+            service.takes_snapshots = settings.snapshots == "on"
             service.worktrees = GitWorktrees(settings.worktrees)
             async with serve_live_text(bus, settings.home, owner.token):
                 with traced(service, driver, os.environ):

@@ -1,6 +1,7 @@
 """Options that `run` and `loop` share, and how a run is started with them."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypedDict, TypeVar, cast
 
 import click
@@ -211,7 +212,6 @@ def launch(
     )
     tools = tools_in(cast("tuple[str, ...]", options.pop("tools")))
     choice = SnapshotChoice(
-        default=door.settings.snapshots == "on",
         off=bool(options.pop("no_snapshots")),
         protect=cast("tuple[str, ...]", options.pop("protect")),
     )
@@ -229,9 +229,11 @@ def launch(
         door.say(warning.render(), tone="warn")
     for told in told_only(start.plan):
         door.say(f"warning: {told}", tone="warn")
-    start, note = decide_snapshots(start, choice)
+    start = replace(start, snapshots=choice)
+    default = door.settings.snapshots == "on"
+    plan, note = decide_snapshots(start.plan, start.workspace, choice, default=default)
     if dry:
-        return _rehearse(door, start, wish.agents)
+        return _rehearse(door, replace(start, plan=plan), wish.agents)
     if note:
         door.say(f"note: {note}")
     for missing in preflight(start, checks=checks):

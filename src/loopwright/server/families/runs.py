@@ -18,7 +18,7 @@ from loopwright.app.rehearsing import rehearsed as told_rehearsal
 from loopwright.app.reopening import Changes
 from loopwright.app.rights import Rights
 from loopwright.app.service import Start
-from loopwright.app.snapshot_policy import SnapshotChoice, decide_snapshots
+from loopwright.app.snapshot_policy import SnapshotChoice
 from loopwright.app.spend import RunFilter, filtered_runs, since_ms, total_of
 from loopwright.app.views.listing import run_item
 from loopwright.app.views.summary import summary
@@ -167,7 +167,8 @@ async def started(asked: Asked) -> Answer:
 
 async def rehearsed(asked: Asked) -> Answer:
     """What a run could come to; nothing is called, and nothing kept."""
-    plan, endings = _prepared(asked, unbound=True).plan, []
+    plan, _ = asked.context.service.decide_snapshots(_prepared(asked, unbound=True))
+    endings = []
     for story in all_stories(plan):  # one by one: a server that is to stop does not wait for all
         check_open(asked)
         endings.append(await asyncio.to_thread(played, plan, story))
@@ -212,10 +213,8 @@ def _prepared(asked: Asked, *, unbound: bool = False) -> Start:
     start, definition = prepare_file(file, wish, data=data, dialect=dialect, files=files)
     if body.promoted:
         check_promoted(context.cards, definition, is_stored=body.stored is not None)
-    choice = SnapshotChoice(
-        default=context.settings.snapshots == "on", off=not body.snapshots, protect=body.protect
-    )
-    return decide_snapshots(start, choice)[0]
+    choice = SnapshotChoice(off=not body.snapshots, protect=body.protect)
+    return replace(start, snapshots=choice)
 
 
 def check_open(asked: Asked) -> None:
