@@ -2,10 +2,11 @@
 
 import json
 import sys
+from collections.abc import Callable
 
 import pytest
 
-from tests.cli.conftest import Place, until
+from tests.cli.conftest import Place, Told, until
 
 SPENDS = """
 import json, sys, time
@@ -91,6 +92,105 @@ def test_usd_limit_for_unknown_cost_is_refused_at_the_start(lw: Place, words: li
     assert "cannot be enforced: the cost of agent 'worker'" in told.err
     assert all(word in told.err for word in ("tokens=", "prices", "--allow-unknown-cost"))
     assert lw("ls", "--json").json["runs"] == []
+
+
+def at_the_prompt(lw: Place, *allow: str) -> Told:
+    file = lw.loop("command:true", max=1)
+    line = " ".join(["/loops start", *allow, str(file), "go"])
+    return lw.real("repl", stdin=f"{line}\n".encode())
+
+
+def in_a_chat(lw: Place, *allow: str) -> Told:
+    lw.env["OPENROUTER_API_KEY"] = "x"
+    lw.env["LOOPWRIGHT_MODEL_BASE_URL"] = ""
+    agent = "model:openrouter/nobody/unlisted"
+    return lw.real("chat", "--agent", agent, *allow, stdin=b"/quit\n")
+
+
+def in_an_evaluation(lw: Place, *allow: str) -> Told:
+    lw.loop("command:true", max=1)
+    case = {"input": "go", "evaluators": [{"not_contains": "x"}]}
+    lw.write("eval.yaml", json.dumps({"definition": "loop.yaml", "cases": [case]}))
+    return lw("eval", "eval.yaml", *allow)
+
+
+def when_resumed(lw: Place, *allow: str) -> Told:
+    lw("loop", "go", "--agent", lw.script({"fail": "no"}), "--max", "1", "--quiet")
+    return lw("resume", "last", "--agent", "command:true", *allow)
+
+
+def resumed_at_the_prompt(lw: Place, *allow: str) -> Told:
+    lw("loop", "go", "--agent", lw.script({"fail": "no"}), "--max", "1", "--quiet")
+    words = " ".join(["/loops resume last --agent command:true", *allow])
+    return lw.real("repl", stdin=f"{words}\n".encode())
+
+
+def when_retried(lw: Place, *allow: str) -> Told:
+    lw("run", "harness", "go", "--agent", lw.script({"fail": "no"}), "--quiet")
+    return lw("retry", "last", "--agent", "command:true", *allow)
+
+
+@pytest.mark.item("rec-24")
+@pytest.mark.parametrize(
+    "attempt",
+    [
+        *(at_the_prompt, in_a_chat, in_an_evaluation),
+        *(when_resumed, resumed_at_the_prompt, when_retried),
+    ],
+)
+def test_unknown_cost_is_refused_or_allowed_by_every_command(
+    lw: Place, attempt: Callable[..., Told]
+) -> None:
+    """A limit for all runs refuses an unknown cost; the option of the command allows it."""
+    lw.write("loopwright.toml", "[budget]\nusd_per_day = 5\n")
+    words = "the setting usd_per_day=5 cannot be enforced"
+    assert words in attempt(lw).err
+    assert words not in attempt(lw, "--allow-unknown-cost").err
+
+
+@pytest.mark.item("rec-24")
+def test_fork_with_an_agent_of_unknown_cost_is_refused(lw: Place) -> None:
+    """A fork is held to the limits of the run that it continues."""
+    agent = lw.script("one", "two")
+    run = lw("loop", "go", "--agent", agent, "--max", "2", "--budget", "usd=1", "--json").json[
+        "run"
+    ]
+    refused = lw("fork", run, "--at", "1", "--agent", "command:true", "--json")
+    assert (refused.code, "unknown-cost" in refused.out) == (2, True)
+
+
+@pytest.mark.item("rec-24")
+@pytest.mark.parametrize("allowed", [True, False], ids=["allowed", "refused"])
+def test_child_run_inherits_budget_and_permission(
+    lw: Place, monkeypatch: pytest.MonkeyPatch, allowed: bool
+) -> None:
+    """A run that an agent starts has the limit of its parent, and its permission."""
+    agent = lw.probe({"say": "ok"}) if allowed else lw.script("ok")
+    words = ["--max", "1", "--budget", "usd=1", "--json"]
+    more = ["--allow-unknown-cost"] if allowed else []
+    parent = lw("loop", "go", "--agent", agent, *words, *more).json["run"]
+    monkeypatch.setenv("LOOPWRIGHT_RUN", parent)
+    child = lw("loop", "go", "--agent", "command:true", "--max", "1", "--json")
+    if allowed:
+        assert child.json["uncovered"] == ["worker"]
+    else:
+        assert (child.code, "unknown-cost" in child.out) == (2, True)
+
+
+@pytest.mark.item("rec-25")
+@pytest.mark.parametrize("limit", ["usd_per_day = 1", "tokens_per_day = 60", "usd_total = 1"])
+def test_call_that_exceeds_the_budget_of_all_runs_is_ended_while_it_runs(
+    lw: Place, limit: str
+) -> None:
+    """One call cannot exceed it unnoticed; the reason is that of the budget of all runs."""
+    lw.write("loopwright.toml", f"[budget]\n{limit}\n")
+    told = lw.real("loop", "go", "--agent", spender(lw, 0.3, 400), "--max", "3", "--json")
+    assert (told.code, told.json["reason"]) == (4, "home_budget"), told.err
+    assert 0 < told.json["usage"]["usd"] <= 4.5
+    assert not (lw.folder / "ended").exists()
+    [failed] = [one for one in lw.facts(told.json["run"]) if one["kind"] == "effect.failed"]
+    assert failed["error"]["type"] == "home_budget"
+    assert "by all runs here" in failed["error"]["detail"]
 
 
 @pytest.mark.item("rec-24")

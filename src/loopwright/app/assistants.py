@@ -13,6 +13,7 @@ from loopwright.app.binding import bind_agents
 from loopwright.app.dialects import ASSISTANTS, Definition, assistant_key, parse_definition
 from loopwright.app.keeping import Beside, alone
 from loopwright.app.moments import sortable_id
+from loopwright.app.preflight import check_sign_in
 from loopwright.app.preparing import Wish, prepare_file
 from loopwright.app.rights import Rights
 from loopwright.app.service import Service, row_ended
@@ -179,7 +180,15 @@ class Assistants:
         except NotFound:
             return None
 
-    async def start(self, agent_id: str, message: str, *, by: str, beside: Beside = alone) -> str:
+    async def start(
+        self,
+        agent_id: str,
+        message: str,
+        *,
+        by: str,
+        beside: Beside = alone,
+        allow_unknown_cost: bool = False,
+    ) -> str:
         """Start the loop of an assistant; the run. `beside` is what is kept with it."""
         assistant = self.get(agent_id)
         if not assistant.loops:
@@ -194,12 +203,14 @@ class Assistants:
             workspace=assistant.workspace or str(self._workspace),
             default_agent=self._agent,
             rights=Rights(attended=True),
+            allow_unknown_cost=allow_unknown_cost,
         )
         data = msgspec.json.encode({**assistant.document, "id": agent_id})
         try:
             start, _ = prepare_file(REQUEST, wish, data=data, dialect=ASSISTANTS)
         except DefinitionError as error:
             raise _unfit(error) from error
+        await check_sign_in(start)
         try:
             return await self._service.start(replace(start, by=by, beside=beside))
         except Conflict as conflict:

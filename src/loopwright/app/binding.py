@@ -23,7 +23,7 @@ from loopwright.model.checks import Goal, Judge, leaves
 from loopwright.model.memory import StageOutputs
 from loopwright.model.plan import Agent, Coordinator, Plan
 from loopwright.model.record import JsonValue
-from loopwright.programs.specs import BadSpec, Spec, parse_spec, unfit_agent
+from loopwright.programs.specs import CHAT_WORDS, BadSpec, Spec, parse_spec, unfit_agent
 from loopwright.syntax import suggest
 
 COORDINATOR = "coordinator"
@@ -94,6 +94,8 @@ def _fit(name: str, agent: Agent) -> Agent:
     """The agent, if what stands behind it can be held to all that it is given."""
     spec = parse_spec(agent.spec or "")
     assert isinstance(spec, Spec), "it was checked"
+    if agent.is_chat and agent.permission in CHAT_WORDS:
+        agent = msgspec.structs.replace(agent, permission=CHAT_WORDS[agent.permission])
     problem = unfit_agent(spec, agent)
     if problem is not None:
         raise LoopwrightError(f"agent {name!r}: {problem}", code="bad-agent")

@@ -47,6 +47,7 @@ class ChatWish:
     agent: str | None
     workspace: Path
     budget: str | None = None
+    allow_unknown_cost: bool = False
     file: Plan | None = None
 
 
@@ -69,7 +70,13 @@ def chat_start(wish: ChatWish) -> Start:
     )
     here = Path.cwd()
     bound = bind_agents(plan, default=wish.agent, named={}, base=here, cwd=here)
-    return Start(plan=bound, workspace=wish.workspace, message=wish.message, by=current_user())
+    return Start(
+        plan=bound,
+        workspace=wish.workspace,
+        message=wish.message,
+        by=current_user(),
+        allow_unknown_cost=wish.allow_unknown_cost,
+    )
 
 
 def _check_model(spec: str | None) -> None:

@@ -177,6 +177,7 @@ class Jury:
     judge: str | None = None
     base: Path = field(default_factory=Path.cwd)
     workspace: Path = field(default_factory=Path.cwd)
+    allow_unknown_cost: bool = False
 
     async def about(self, found: Evaluated, wanted: Sequence[Evaluator], asked: Asked) -> Evaluated:
         """The same with what every evaluator says of it."""
@@ -206,7 +207,13 @@ class Jury:
         )
         assert self.here is not None, "somebody has seen to it that there is a judge"
         run = await self.here.service.start(
-            Start(plan=self._plan(), workspace=self.workspace, message=prompt, by=current_user())
+            Start(
+                plan=self._plan(),
+                workspace=self.workspace,
+                message=prompt,
+                by=current_user(),
+                allow_unknown_cost=self.allow_unknown_cost,
+            )
         )
         await settled(self.here, run)
         answer = look_at(self.here.service, run)
@@ -319,6 +326,12 @@ async def run_case(here: Local, cases: Cases, name: str, case: Case) -> Evaluate
         return Evaluated(
             case=name, run=run, status=status, came=Came(), terminated_by="", problem=problem
         )
-    jury = Jury(here=here, judge=cases.judge, base=cases.base, workspace=start.workspace)
+    jury = Jury(
+        here=here,
+        judge=cases.judge,
+        base=cases.base,
+        workspace=start.workspace,
+        allow_unknown_cost=wish.allow_unknown_cost,
+    )
     asked = Asked(input=case.input, expected=case.expected)
     return await jury.about(look_at(here.service, run, name), case.evaluators, asked)

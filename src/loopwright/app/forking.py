@@ -18,7 +18,7 @@ from loopwright.app.service import Service
 from loopwright.app.snapshot_operations import RunSnapshots, tree_at
 from loopwright.errors import Conflict, LoopwrightError, NotFound
 from loopwright.kernel.decide import settle
-from loopwright.kernel.facts import AnyFact, RunForked, RunStarted
+from loopwright.kernel.facts import AgentChanged, AnyFact, RunForked, RunStarted
 from loopwright.kernel.fold import fold
 from loopwright.kernel.forking import Standing, copied, end_of, places
 from loopwright.kernel.frames import RepeatBody
@@ -68,7 +68,9 @@ async def fork(service: Service, run: str, wish: Fork, *, by: str = "") -> tuple
     new: list[AnyFact] = [
         RunForked(at=now, parent=run, place=place, text=edit, by=by, passes=wish.passes)
     ]
-    new += _agents(fold(plan, known), wish, at=now, by=by)
+    agents = _agents(fold(plan, known), wish, at=now, by=by)
+    _check_cost(service, before, agents)
+    new += agents
     _check_goes_on(service, plan, [*known, *new], place)
     bound = _with_artifacts(service, plan, begins.run)
     text = encode_plan(bound)
@@ -211,6 +213,15 @@ def _check_passes(state: State, place: str, wanted: int | None) -> None:
             code="bad-max",
             hint=f"give more than that: --max {made + 1}",
         )
+
+
+def _check_cost(service: Service, before: State, facts: Sequence[AnyFact]) -> None:
+    """Another agent must have a known cost where USD are limited, as at a start."""
+    if service.costs is None or not facts:
+        return
+    changed = {one.agent: one.becomes for one in facts if isinstance(one, AgentChanged)}
+    agents = {**before.plan.agents, **changed}
+    service.costs.covered(msgspec.structs.replace(before.plan, agents=agents))
 
 
 def _agents(state: State, wish: Fork, *, at: int, by: str) -> list[AnyFact]:

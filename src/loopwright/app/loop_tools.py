@@ -27,6 +27,11 @@ DECISIONS: dict[str, Decision] = {one: one for one in get_args(Decision)}
 DIFF_CHARS = 100_000
 _NUMBER: JsonValue = {"type": "integer", "minimum": 0}
 Work = Callable[[Arguments], Awaitable[str]]
+ALLOW_UNKNOWN_COST: JsonValue = {
+    "type": "boolean",
+    "description": "Continue although a limit in USD cannot be enforced for an agent whose cost is "
+    "unknown; only if the user asked for it",
+}
 RESUME_OPTIONS: dict[str, JsonValue] = {
     "max": {
         "type": "integer",
@@ -38,6 +43,7 @@ RESUME_OPTIONS: dict[str, JsonValue] = {
     "time": text("For resume: time limit from now on, e.g. 2h"),
     "agent": text("For resume: agent backend from now on, or NAME=SPEC"),
     "restart": {"type": "boolean", "description": "For resume: begin with iteration 1"},
+    "allow_unknown_cost": ALLOW_UNKNOWN_COST,
 }
 
 
@@ -83,6 +89,7 @@ class LoopTools:
                             "type": "boolean",
                             "description": "Work in a Git worktree on a branch of its own",
                         },
+                        allow_unknown_cost=ALLOW_UNKNOWN_COST,
                         parameters={
                             "type": ["string", "object"],
                             "description": "Parameters of the definition, as a JSON object",
@@ -215,6 +222,7 @@ class LoopTools:
             parameters=_parameters(given.get("parameters")),
             max_iterations=most if isinstance(most, int) else None,
             worktree=given.get("worktree") is True,
+            allow_unknown_cost=given.get("allow_unknown_cost") is True,
             project_id=_said(given, "project_id"),
             project_slug=_said(given, "project_slug"),
             session=self.session,
@@ -301,6 +309,7 @@ def _changes(given: Arguments) -> Changes:
         passes=most if isinstance(most, int) else None,
         time=_said(given, "time") or None,
         restart=given.get("restart") is True,
+        allow_unknown_cost=given.get("allow_unknown_cost") is True,
     )
 
 

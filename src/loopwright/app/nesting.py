@@ -36,6 +36,7 @@ class Nest:
     limits: Limits
     parent: str | None = None
     depth: int = 0
+    allow_unknown_cost: bool = False  # its parent has agents that limits in USD do not cover
 
 
 def nested(runs: Runs, limits: Limits, env: Mapping[str, str]) -> Nest:
@@ -55,8 +56,9 @@ def nested(runs: Runs, limits: Limits, env: Mapping[str, str]) -> Nest:
         )
     if parent is None:  # of another data directory: what it has left is not known here
         return Nest(limits, above, depth)
-    around = runs.state(above).plan.limits
-    return Nest(_within(limits, around, _used(runs, parent)), above, depth)
+    plan = runs.state(above).plan
+    left = _within(limits, plan.limits, _used(runs, parent))
+    return Nest(left, above, depth, allow_unknown_cost=bool(plan.uncovered))
 
 
 def superseded(log: EventLog, rows: Iterable[RunRow]) -> set[str]:

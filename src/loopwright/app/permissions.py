@@ -6,6 +6,7 @@ from typing import Literal, TypeAlias, get_args
 from msgspec.structs import replace
 
 from loopwright.agents.clis.check_rules import ADDS
+from loopwright.app.granting import asking
 from loopwright.errors import LoopwrightError, NotAllowed
 from loopwright.model.plan import Agent, Plan
 from loopwright.programs.specs import CHAT_WORDS, Spec, parse_spec, unfit_agent
@@ -62,6 +63,7 @@ def _with_permission(agent: Agent, permission: str | None, tools: tuple[str, ...
     if permission is not None:
         word = CHAT_WORDS[permission] if agent.is_chat else permission
         agent = replace(agent, permission=word)
+        agent = asking(agent) if agent.is_chat else agent
     if not tools:
         return agent
     only = any(not tool.startswith(ADDS) for tool in tools)

@@ -5,9 +5,10 @@ run itself may still bring is let through with a warning: a file of the workspac
 else is done before, and whatever stands behind a condition.
 """
 
+import asyncio
 import os
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from loopwright.agents.clis.arguments import own_variables
@@ -73,37 +74,65 @@ def preflight_checks(start: Start, environment: Mapping[str, str] | None = None)
     _looked_for(named, start.workspace, env)
 
 
-def preflight_agents(agents: Mapping[str, Agent], workspace: Path) -> None:
-    """Refuse agents that take the place of others in a run, if their programs are not here."""
-    found = (one for name in agents for one in _of_agent(name, agents, later=False, maybe=False))
+def preflight_agents(agents: Mapping[str, Agent], workspace: Path, passed: Sequence[str]) -> None:
+    """Refuse agents that take the place of others in a run, if their programs are not here or not
+    signed in. `passed` names the variables that the run hands on.
+    """
+    found = [one for name in agents for one in _of_agent(name, agents, later=False, maybe=False)]
     _looked_for(found, workspace, os.environ)
+    _SignIn(agents, workspace.absolute(), os.environ, _picked(passed, os.environ)).check(found)
+
+
+async def check_sign_in(start: Start) -> None:
+    """Refuse a run with a coding CLI that is known not to be signed in. The program is asked in a
+    thread, so that a server answers others meanwhile.
+    """
+    named = [one for one in _programs(start.plan) if one.agent]
+    if named:
+        await asyncio.to_thread(_check_signed_in, named, start, os.environ)
 
 
 def _check_signed_in(named: Iterable[_Named], start: Start, base: Mapping[str, str]) -> None:
+    passed = _picked(start.plan.pass_env, {**base, **start.variables})
+    _SignIn(start.plan.agents, start.workspace.absolute(), base, passed).check(named)
+
+
+def _picked(names: Iterable[str], known: Mapping[str, str]) -> dict[str, str]:
+    return {name: known[name] for name in names if name in known}
+
+
+@dataclass(frozen=True, slots=True)
+class _SignIn:
     """Refuse a coding CLI that is known not to be signed in, before the first iteration fails. Each
     is asked once, in the environment that it will have.
     """
-    agents, workspace = start.plan.agents, start.workspace.absolute()
-    known = {**base, **start.variables}
-    passed = {name: known[name] for name in start.plan.pass_env if name in known}
-    asked: dict[tuple[object, ...], bool] = {}
-    for one in named:
-        if not one.agent or one.maybe:
-            continue
-        agent = agents[one.agent]
+
+    agents: Mapping[str, Agent]
+    workspace: Path
+    base: Mapping[str, str]
+    passed: Mapping[str, str]
+    asked: dict[tuple[object, ...], bool] = field(default_factory=dict)
+
+    def check(self, named: Iterable[_Named]) -> None:
+        for one in named:
+            if one.agent and not one.maybe:
+                self._check(one, self.agents[one.agent])
+
+    def _check(self, named: _Named, agent: Agent) -> None:
         spec = parse_spec(agent.spec or "")
         # Arguments of the author may name a provider or settings that need no sign-in.
-        if not isinstance(spec, Spec) or spec.argv or _has_variables(workspace):
-            continue
+        if not isinstance(spec, Spec) or spec.argv or _has_variables(self.workspace):
+            return
         cli = CLIS[spec.kind]
-        own = {**own_variables(cli.name, base), **passed, **handed_on(base, agent), **agent.env}
-        env = agent_environment(base, {**cli.fixed, **own}, {})
+        handed = handed_on(self.base, agent)
+        own = {**own_variables(cli.name, self.base), **self.passed, **handed, **agent.env}
+        env = agent_environment(self.base, {**cli.fixed, **own}, {})
         key = (cli.name, *sorted(own.items()))
-        if key not in asked:
-            asked[key] = is_signed_out(cli, env)
-        if asked[key]:
+        if key not in self.asked:
+            self.asked[key] = is_signed_out(cli, env)
+        if self.asked[key]:
             raise LoopwrightError(
-                f"{one.what}: {cli.title} is not signed in",
+                f"{named.what}: {cli.title} is not signed in",
                 code="agent-not-signed-in",
                 hint=cli.sign_in,
             )

@@ -279,7 +279,7 @@ def changed_agents(state: State, given: Sequence[str], *, at: int, by: str) -> l
         name: agent for name, agent in bound.agents.items() if agent != plan.agents.get(name)
     }
     if state.started is not None:
-        preflight_agents(changed, Path(state.started.workspace))
+        preflight_agents(changed, Path(state.started.workspace), plan.pass_env)
     return [
         AgentChanged(at=at, agent=name, becomes=agent, by=by) for name, agent in changed.items()
     ]

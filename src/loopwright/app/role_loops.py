@@ -9,6 +9,7 @@ from loopwright.app.keeping import Beside, alone
 from loopwright.app.library import Library
 from loopwright.app.loop_live import live
 from loopwright.app.loop_steering import LoopEdit, edit, retry, skip
+from loopwright.app.preflight import check_sign_in
 from loopwright.app.preparing import Wish, prepare_named
 from loopwright.app.projects import ProjectWish, project_for
 from loopwright.app.readiness import check_worker
@@ -46,6 +47,7 @@ class LoopWish:
     parameters: Mapping[str, JsonValue] = field(default_factory=dict)
     max_iterations: int | None = None
     worktree: bool = False  # in a Git worktree on a branch of its own
+    allow_unknown_cost: bool = False
     project_id: str = ""
     project_slug: str = ""
     session: str = ""
@@ -88,9 +90,11 @@ class Loops:
                 home=self.settings.home,
                 max=wish.max_iterations,
                 worktree=wish.worktree,
+                allow_unknown_cost=wish.allow_unknown_cost,
             ),
             cwd=self.cwd,
         )
+        await check_sign_in(start)
         project = project_for(
             self.here.trackers,
             ProjectWish(

@@ -114,6 +114,13 @@ class Service:
 
     # -- starting ------------------------------------------------------------------------------
 
+    def check_cost(self, start: Start) -> None:
+        """Refuse a start whose limits in USD could not be enforced, before anything is created."""
+        self._covered(start.plan, allow=start.allow_unknown_cost)
+
+    def _covered(self, plan: Plan, *, allow: bool = False) -> Plan:
+        return plan if self.costs is None else self.costs.covered(plan, allow=allow)
+
     async def start(self, start: Start) -> str:
         """Create a run; with `drive`, it begins at once in this process."""
         if not start.workspace.is_dir():
@@ -125,8 +132,7 @@ class Service:
         now = self.clock.now_ms()
         run = start.run or f"run_{sortable_id(now)}"
         limited = msgspec.structs.replace(decided, limits=nest.limits)
-        if self.costs is not None:
-            limited = self.costs.covered(limited, allow=start.allow_unknown_cost)
+        limited = self._covered(limited, allow=start.allow_unknown_cost or nest.allow_unknown_cost)
         bound = with_artifacts(limited, self.artifacts, run)
         plan = encode_plan(bound)
         message, blobs = stored_text(start.message)
@@ -318,8 +324,10 @@ class Service:
         loop ends stays as it was when the run started.
         """
         self._open(run)
-        if name not in self.state(run).plan.agents:
+        plan = self.state(run).plan
+        if name not in plan.agents:
             raise NotFound(f"{run} has no agent {name!r}", code="unknown-agent")
+        self._covered(msgspec.structs.replace(plan, agents={**plan.agents, name: agent}))
         fact = AgentChanged(at=self.clock.now_ms(), agent=name, becomes=agent, by=by)
         await self._control(run, fact, "unchanged")
 

@@ -22,6 +22,7 @@ class _Given(TypedDict):
     resume: str | None
     workspace: Path | None
     budget: str | None
+    allow_unknown_cost: bool
 
 
 @click.command(
@@ -48,6 +49,12 @@ class _Given(TypedDict):
     help="Where it works. Default: here.",
 )
 @click.option("--budget", metavar="LIMITS", help="What the chat may use: usd=5,tokens=2M,time=2h.")
+@click.option(
+    "--allow-unknown-cost",
+    is_flag=True,
+    help="Start although a limit in USD cannot be enforced, since the cost of the model is "
+    "unknown.",
+)
 @click.pass_context
 def chat(ctx: click.Context, /, *, file: str | None, **given: Unpack[_Given]) -> int:
     """Talk with a chat model that works in the workspace.
@@ -68,6 +75,7 @@ def chat(ctx: click.Context, /, *, file: str | None, **given: Unpack[_Given]) ->
         resume=given["resume"],
         workspace=given["workspace"] or Path.cwd(),
         budget=given["budget"],
+        allow_unknown_cost=given["allow_unknown_cost"],
     )
     return asyncio.run(_chat(door, options))
 

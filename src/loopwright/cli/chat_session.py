@@ -54,6 +54,7 @@ class ChatOptions:
     resume: str | None
     workspace: Path
     budget: str | None
+    allow_unknown_cost: bool = False
 
 
 class ChatSession:
@@ -74,7 +75,7 @@ class ChatSession:
         agent can be used before the person writes the first message.
         """
         if self._options.resume is None:
-            self._start_of("")
+            self._here.service.check_cost(self._start_of(""))
             return
         service = self._here.service
         run = service.find(self._options.resume)
@@ -196,6 +197,7 @@ class ChatSession:
             agent=options.agent,
             workspace=options.workspace,
             budget=options.budget,
+            allow_unknown_cost=options.allow_unknown_cost,
             file=plan,
         )
         return chat_start(wish)

@@ -43,6 +43,11 @@ TEXT_LINES = 10
 )
 @click.option("--workspace", metavar="DIR", help="Where agents work. Default: here.")
 @click.option("--budget", metavar="LIMITS", help="What each case may use: usd=5,tokens=2M,time=2h.")
+@click.option(
+    "--allow-unknown-cost",
+    is_flag=True,
+    help="Start although a limit in USD cannot be enforced for an agent whose cost is unknown.",
+)
 @click.pass_context
 def evaluate(  # noqa: PLR0913 - one for each option
     ctx: click.Context,
@@ -54,6 +59,7 @@ def evaluate(  # noqa: PLR0913 - one for each option
     agents: tuple[str, ...],
     workspace: str | None,
     budget: str | None,
+    allow_unknown_cost: bool,
 ) -> int:
     """Evaluate a run that has ended, or run and evaluate every case of a file.
 
@@ -66,13 +72,14 @@ def evaluate(  # noqa: PLR0913 - one for each option
     if not _is_file(target):
         if agents or workspace or budget:
             raise click.UsageError("a run has its agents already: leave out the options", ctx)
-        return _put_run(door, _evaluate_run(door, target, expect, judge))
+        return _put_run(door, _evaluate_run(door, target, expect, judge, allow=allow_unknown_cost))
     if expect is not None:
         raise click.UsageError("--expect goes with a run; a file has its own evaluators", ctx)
     wish = Wish(
         agents=agents,
         workspace=workspace,
         budget=budget,
+        allow_unknown_cost=allow_unknown_cost,
         default_agent=door.settings.agent,
         home=door.settings.home,
     )
@@ -86,7 +93,9 @@ def _is_file(target: str) -> bool:
 # -- a run ---------------------------------------------------------------------------------------
 
 
-def _evaluate_run(door: Door, run: str, expect: str | None, judge: str | None) -> "Evaluated":
+def _evaluate_run(
+    door: Door, run: str, expect: str | None, judge: str | None, *, allow: bool
+) -> "Evaluated":
     from loopwright.app.evaluating import (  # noqa: PLC0415 - help stays quick
         Asked,
         Jury,
@@ -115,7 +124,8 @@ def _evaluate_run(door: Door, run: str, expect: str | None, judge: str | None) -
         if not asks:
             return await Jury().about(found, wanted.evaluators, asked)
         async with near(door.settings, say=door.say, alone=door.wanted.here) as here:
-            return await Jury(here=here, judge=judge).about(found, wanted.evaluators, asked)
+            jury = Jury(here=here, judge=judge, allow_unknown_cost=allow)
+            return await jury.about(found, wanted.evaluators, asked)
 
     return asyncio.run(judging())
 

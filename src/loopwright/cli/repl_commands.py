@@ -19,6 +19,7 @@ from loopwright.app.library import Library
 from loopwright.app.loop_steering import edit, edit_of, retry, skip
 from loopwright.app.loop_tools import described
 from loopwright.app.messaging import tell
+from loopwright.app.preflight import check_sign_in
 from loopwright.app.preparing import Wish, prepare_file
 from loopwright.app.problems import known_problem
 from loopwright.app.reopening import Changes
@@ -38,7 +39,11 @@ NEWEST = 20
 MISUSED = 2
 _EDITS = {"goal": "goal", "max": "max_iterations", "labels": "labels"}
 ALL = "all"
-_RESUME = "resume RUN|all [--max N] [--budget LIMITS] [--time DURATION] [--agent SPEC] [--restart]"
+_FLAGS = "[--worktree] [--allow-unknown-cost]"
+_RESUME = (
+    "resume RUN|all [--max N] [--budget LIMITS] [--time DURATION] [--agent SPEC] [--restart] "
+    "[--allow-unknown-cost]"
+)
 Act = Callable[[Session, str], Awaitable[None]]
 
 
@@ -164,15 +169,20 @@ async def _inbox(session: Session, _: str) -> None:
 # -- starting --------------------------------------------------------------------------------------
 
 
+_START_FLAGS = ("--worktree", "--allow-unknown-cost")
+
+
 async def _start(session: Session, rest: str) -> None:
     name, _, message = rest.partition(" ")
-    worktree = name == "--worktree"
-    if worktree:
+    flags = set()
+    while name in _START_FLAGS:
+        flags.add(name)
         name, _, message = message.strip().partition(" ")
-    if not name:
+    if not name or name.startswith("--"):
         raise Misused
     wish = Wish(
-        worktree=worktree,
+        worktree="--worktree" in flags,
+        allow_unknown_cost="--allow-unknown-cost" in flags,
         message=message.strip() or None,
         agents=session.agents,
         default_agent=session.door.settings.agent,
@@ -182,6 +192,7 @@ async def _start(session: Session, rest: str) -> None:
     start, definition = prepare_file(name, wish)
     for warning in definition.warnings:
         session.door.tell(warning.render(), tone="warn")
+    await check_sign_in(start)
     run = await session.start(start)
     session.door.put(run)
 
@@ -234,7 +245,7 @@ async def _resume(session: Session, rest: str) -> None:
 
 def _resume_options(rest: str) -> tuple[str, Changes]:
     """The run and the options of `resume RUN --max N --budget LIMITS --time T --agent SPEC
-    --restart`.
+    --restart --allow-unknown-cost`.
     """
     parser = argparse.ArgumentParser(prog="resume", add_help=False, exit_on_error=False)
     parser.add_argument("run")
@@ -243,6 +254,7 @@ def _resume_options(rest: str) -> tuple[str, Changes]:
     parser.add_argument("--max", type=int)
     parser.add_argument("--time")
     parser.add_argument("--restart", action="store_true")
+    parser.add_argument("--allow-unknown-cost", action="store_true")
     try:
         given, unknown = parser.parse_known_args(shlex.split(rest))
     except (argparse.ArgumentError, ValueError, SystemExit) as error:
@@ -255,6 +267,7 @@ def _resume_options(rest: str) -> tuple[str, Changes]:
         passes=given.max,
         time=given.time,
         restart=given.restart,
+        allow_unknown_cost=given.allow_unknown_cost,
     )
     return given.run, changes
 
@@ -333,9 +346,7 @@ def _count(session: Session, word: str, changed: list[str], runs: list[str]) -> 
 COMMANDS = (
     Command("/help", "/help [COMMAND]", "what can be written here", _help),
     Command("/loops", "/loops", "every loop with its status and progress", _loops),
-    Command(
-        "/loops start", "/loops start [--worktree] FILE|NAME GOAL", "start a loop here", _start
-    ),
+    Command("/loops start", f"/loops start {_FLAGS} FILE|NAME GOAL", "start a loop here", _start),
     Command("/loops status", "/loops status RUN", "one loop in detail", _status, "run"),
     Command(
         "/loops definitions", "/loops definitions", "what can be run by its name", _definitions

@@ -46,9 +46,21 @@ _UNLIMITED = "none"
     metavar="LIMITS",
     help="For a loop that a limit ended: its limits from now on. What was spent before counts.",
 )
+@click.option(
+    "--allow-unknown-cost",
+    is_flag=True,
+    help="Continue although a limit in USD cannot be enforced for an agent whose cost is unknown.",
+)
 @click.pass_context
 def retry(
-    ctx: click.Context, /, run: str, note: str, agents: tuple[str, ...], budget: str | None
+    ctx: click.Context,
+    /,
+    run: str,
+    note: str,
+    agents: tuple[str, ...],
+    budget: str | None,
+    *,
+    allow_unknown_cost: bool,
 ) -> int:
     """Try again what a loop of roles stopped at, and drive it here until it rests; with --server it
     is driven there, and watched.
@@ -66,8 +78,10 @@ def retry(
         from loopwright.cli.afar import agents_afar, steer_afar  # noqa: PLC0415 - when asked for
 
         limits: dict[str, JsonValue] = {"budget": budget} if budget is not None else {}
+        if allow_unknown_cost:
+            limits["allow_unknown_cost"] = True
         return steer_afar(door, run, "retry", {"note": note, **limits, **agents_afar(agents)})
-    changes = Changes(agents=agents, budget=budget)
+    changes = Changes(agents=agents, budget=budget, allow_unknown_cost=allow_unknown_cost)
 
     async def act(here: "Local") -> str:
         return await again(here.service, run, note=note, by=current_user(), changes=changes)

@@ -57,6 +57,7 @@ class StartBody(Body):
 
     message: Annotated[str, msgspec.Meta(min_length=1)]
     onDisconnect: Literal["keep", "teardown"] | None = None
+    allowUnknownCost: bool = False  # limits in USD need not cover agents of unknown cost
 
 
 class ApproveBody(Body):

@@ -38,6 +38,7 @@ class StartBody(Body):
     max_iterations: Most | None = None
     agent: str | None = None
     agents: dict[str, str] = {}
+    allow_unknown_cost: bool = False  # limits in USD need not cover agents of unknown cost
     on_disconnect: Parting | None = None
 
 
@@ -64,6 +65,7 @@ class RetryBody(NoteBody):
     agent: str | None = None
     agents: dict[str, str] = {}
     budget: str | None = None
+    allow_unknown_cost: bool = False
 
 
 class DefinitionBody(Body):

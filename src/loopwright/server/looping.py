@@ -29,7 +29,13 @@ class Looping:
         self._kept: OrderedDict[str, LoopStory] = OrderedDict()
 
     async def start(
-        self, agent_id: str, message: str, *, by: str, parting: Parting | None = None
+        self,
+        agent_id: str,
+        message: str,
+        *,
+        by: str,
+        parting: Parting | None = None,
+        allow_unknown_cost: bool = False,
     ) -> str:
         """Start a loop, and remember whose it is."""
         assistant = self.assistants.get(agent_id)
@@ -39,7 +45,9 @@ class Looping:
             parting=parting or assistant.parting,
             agent_id=agent_id,
         )
-        return await self.assistants.start(agent_id, message, by=by, beside=beside)
+        return await self.assistants.start(
+            agent_id, message, by=by, beside=beside, allow_unknown_cost=allow_unknown_cost
+        )
 
     def beside(
         self, by: str, start: Start | None = None, *, parting: Parting | None, name: str = ""

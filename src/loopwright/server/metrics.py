@@ -2,6 +2,7 @@
 
 from collections import Counter
 
+from loopwright.app.purse import Ledger
 from loopwright.app.service import Service
 from loopwright.ports import RunRow
 
@@ -29,6 +30,7 @@ class Metrics:
         total = sum(self._requests.values())
         runs = Counter(row.headline.status for row in open_rows)
         assert service.driver is not None
+        used = Ledger(service.log).used(since_day=0)
         lines = [
             "# HELP loopwright_requests_total Requests that were answered.",
             "# TYPE loopwright_requests_total counter",
@@ -55,6 +57,12 @@ class Metrics:
             "# HELP loopwright_gates Questions that wait for a person.",
             "# TYPE loopwright_gates gauge",
             f"loopwright_gates {len(service.gates())}",
+            "# HELP loopwright_cost_usd_total Known cost of the calls of all runs, in USD.",
+            "# TYPE loopwright_cost_usd_total counter",
+            f"loopwright_cost_usd_total {used.usd:.9g}",
+            "# HELP loopwright_calls_unknown_cost_total Calls whose cost is unknown.",
+            "# TYPE loopwright_calls_unknown_cost_total counter",
+            f"loopwright_calls_unknown_cost_total {used.unpriced}",
             "# HELP loopwright_streams Clients that wait for facts.",
             "# TYPE loopwright_streams gauge",
             f"loopwright_streams {listeners}",

@@ -219,13 +219,15 @@ def _round(one: Round) -> dict[str, JsonValue]:
         {"check": name.partition(":")[2], "verdict": said} for name, said in one.verdicts.items()
     ]
     told["findings"] = one.findings
+    told["spent"] = spent_item(one.spent)
     return told
 
 
 def _round_from(told: Mapping[str, JsonValue]) -> Round:
     said = _dicts(told["verdicts"])
     verdicts = {f"{n}:{one['check']}": one["verdict"] for n, one in enumerate(said)}
-    return msgspec.convert({**told, "verdicts": verdicts}, Round)
+    spent = _spent_from(msgspec.convert(told["spent"], dict[str, JsonValue]))
+    return msgspec.convert({**told, "verdicts": verdicts, "spent": asdict(spent)}, Round)
 
 
 def _part_from(told: Mapping[str, JsonValue]) -> Part:

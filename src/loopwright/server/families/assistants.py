@@ -71,7 +71,11 @@ async def started(asked: Asked) -> Answer:
     if asked.context.closing.is_set():
         raise Refusal(503, "draining", "the server is about to stop", headers={"Retry-After": "5"})
     await _looping(asked).start(
-        agent_id, body.message, by=asked.who.name, parting=body.onDisconnect
+        agent_id,
+        body.message,
+        by=asked.who.name,
+        parting=body.onDisconnect,
+        allow_unknown_cost=body.allowUnknownCost,
     )
     return _good({"agentId": agent_id, "status": "started"})
 

@@ -47,7 +47,11 @@ async def retried(asked: Asked) -> Answer:
     if wanted != names[-1]:
         raise Conflict(f"{names[-1]} is the newest iteration of {run}", code="wrong-state")
     body = asked.body(RetryBody)
-    changes = Changes(agents=choices(body.agent, body.agents), budget=body.budget)
+    changes = Changes(
+        agents=choices(body.agent, body.agents),
+        budget=body.budget,
+        allow_unknown_cost=body.allow_unknown_cost,
+    )
     await loops_for(asked).retry(run, body.note, by=asked.who.name, changes=changes)
     return _now(asked)
 

@@ -129,6 +129,7 @@ async def started(asked: Asked) -> Answer:
         goal=body.goal,
         parameters={name: _text(value) for name, value in body.parameters.items()},
         max_iterations=body.max_iterations,
+        allow_unknown_cost=body.allow_unknown_cost,
         project_id=body.project_id or "",
         project_slug=body.project_slug or "",
         session=body.session_id or "",

@@ -10,7 +10,7 @@ import msgspec
 from loopwright.app.assistants import Parting
 from loopwright.app.controlling import pause_run, resume_run
 from loopwright.app.packing import MOST_FILES
-from loopwright.app.preflight import preflight_checks
+from loopwright.app.preflight import check_sign_in, preflight_checks
 from loopwright.app.preparing import Wish, choices, prepare_file
 from loopwright.app.promoting import check_promoted
 from loopwright.app.rehearsing import all_stories, played
@@ -154,6 +154,7 @@ async def started(asked: Asked) -> Answer:
     check_open(asked)
     context, start, by = asked.context, _prepared(asked), asked.who.name
     preflight_checks(start)
+    await check_sign_in(start)
     parting = asked.body(StartBody).on_disconnect
     beside = context.part(Looping).beside(by, start, parting=parting)
     try:

@@ -50,6 +50,7 @@ class StartLoop(Said):
     agentId: Id
     message: Annotated[str, msgspec.Meta(min_length=1)]
     onDisconnect: Literal["keep", "teardown"] | None = None
+    allowUnknownCost: bool = False  # limits in USD need not cover agents of unknown cost
 
 
 class StopLoop(Said):
@@ -68,6 +69,7 @@ class ResumeRun(Said):
     max: Annotated[int, msgspec.Meta(ge=1, le=MAX_PASSES)] | None = None
     time: str | None = None
     restart: bool = False
+    allow_unknown_cost: bool = False
 
 
 class ApproveLoop(Said):
@@ -154,7 +156,11 @@ class Commands:
         if self._context.closing.is_set():
             raise Refusal(503, "draining", "the server is about to stop")
         run = await self._looping.start(
-            said.agentId, said.message, by=client.who.name, parting=said.onDisconnect
+            said.agentId,
+            said.message,
+            by=client.who.name,
+            parting=said.onDisconnect,
+            allow_unknown_cost=said.allowUnknownCost,
         )
         return {"agentId": said.agentId, "status": "started", "run": run}
 
@@ -188,6 +194,7 @@ class Commands:
             passes=said.max,
             time=said.time,
             restart=said.restart,
+            allow_unknown_cost=said.allow_unknown_cost,
         )
         one = await resume_run(self._context.here, said.run, changes, by=client.who.name)
         return {"run": one.run, "status": "resumed", "message": one.words}
