@@ -147,6 +147,8 @@ KEYS = [
     "iterations",
     "steps",
     "usage",
+    "uncovered",
+    "labels",
     "gates",
     "error",
 ]
@@ -201,7 +203,13 @@ def test_a_summary_has_the_same_keys_in_every_state(status: str) -> None:
     assert list(told) == KEYS
     assert (told["status"], told["reason"]) == (status, reason)
     assert (told["output"], told["iterations"]) == (output, iterations)
-    assert told["usage"] == {"input_tokens": 0, "output_tokens": 0, "usd": 0.0, "unpriced_calls": 0}
+    assert told["usage"] == {
+        "input_tokens": 0,
+        "output_tokens": 0,
+        "usd": 0.0,
+        "unpriced_calls": 0,
+        "cost": "$0.00",
+    }
     steps = told["steps"]
     assert isinstance(steps, dict)
     assert list(steps) == ["main"]
@@ -255,6 +263,7 @@ def test_usage_is_the_sum_of_all_calls() -> None:
         "output_tokens": 4,
         "usd": 0.5,
         "unpriced_calls": 0,
+        "cost": "$0.50",
     }
 
 

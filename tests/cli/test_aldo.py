@@ -203,6 +203,7 @@ How it can end
 
 at worst   4 passes, 4 calls of agents, every retry counted (coder 4)
 spending   $0.75 at most
+snapshots  none are taken of the workspace
 """
 
 

@@ -23,7 +23,7 @@ def users(server: Any, number: int = -1) -> list[str]:
 
 
 def only_run(lw: Place) -> str:
-    [row] = lw("ls", "--json").json["runs"]
+    [row] = lw("ls", "--chats", "--json").json["runs"]
     run: str = row["run"]
     return run
 
@@ -190,7 +190,7 @@ def test_what_is_no_chat_model(lw: Place) -> None:
     told = chat(lw, "Hi", args=("--agent", "command:echo x"))
     assert told.code == 2
     assert "`chat` needs a model (`--agent model:openai/gpt-5`); `command` only runs" in told.err
-    assert lw("ls", "--json").json["runs"] == []
+    assert lw("ls", "--chats", "--json").json["runs"] == []
 
 
 @pytest.mark.item("rec-40")

@@ -81,7 +81,13 @@ def test_what_was_used_adds_up(lw: Place, serve: Serve) -> None:
         Turn(text="Done.", usage=Usage(input=130, output=20)),
     )
     told = lw.real("run", native(lw), "--json").json
-    used = {"input_tokens": 230, "output_tokens": 30, "usd": 0.0, "unpriced_calls": 2}
+    used = {
+        "input_tokens": 230,
+        "output_tokens": 30,
+        "usd": 0.0,
+        "unpriced_calls": 0,
+        "cost": "$0.00",
+    }
     assert told["usage"] == used
     facts = lw("events", told["run"]).lines
     calls = [f["usage"] for f in facts if f["kind"] == "effect.done" and "usage" in f]

@@ -61,7 +61,7 @@ def test_the_harness_runs_until_the_reviewer_approves(lw: Place) -> None:
     assert started == ["main"] + [
         f"main.{n}.{stage}" for n in (0, 1) for stage in ("plan", "implement", "evaluate")
     ]
-    assert "the reviewer approved" in lw("show", "last").out
+    assert "· reviewer approved" in lw("show", "last").out
 
 
 @pytest.mark.item("coqui-34")

@@ -16,6 +16,7 @@ import pytest
 from loopwright.kernel.facts import Usage
 from loopwright.model.record import JsonValue
 from loopwright.ports import Answer, Done, Failed
+from loopwright.programs.cost import UNKNOWN_COST
 from tests.programs.calls import Stage, agent, job
 
 PYTHON = f"{sys.executable} -I -S"
@@ -152,9 +153,12 @@ def test_a_failing_agent_has_used_something_too(tmp_path: Path, kind: Kind) -> N
 
 @every_kind
 def test_no_report_is_told_as_none(tmp_path: Path, kind: Kind) -> None:
-    """Without a report neither usage nor session is made up."""
+    """Without a report no tokens and no session are made up. The cost of a program is unknown then;
+    a script costs what it says.
+    """
     answer = ask(tmp_path, kind, Words(text="x"))
-    assert (answer.usage, answer.session) == (None, None)
+    cost = None if kind.name == "script" else UNKNOWN_COST
+    assert (answer.usage, answer.session) == (cost, None)
 
 
 @reporting("session")
@@ -409,5 +413,5 @@ def test_a_usage_that_is_no_amount_is_noted(tmp_path: Path) -> None:
     lines.write_text('{"type":"usage","input_tokens":-5}\n{"type":"text","text":"x"}\n')
     answer = Stage().perform(job(tmp_path, agent=agent(f"jsonl:cat {lines}")))
     assert isinstance(answer, Done)
-    assert answer.usage is None
+    assert answer.usage == UNKNOWN_COST
     assert "not counted" in answer.note

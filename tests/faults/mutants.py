@@ -248,7 +248,7 @@ IN_SIMULATION: dict[str, Mutant] = {
     ),
     "a judge is asked until it answers": Mutant(
         passes._asks_again,
-        "owner.check_tries - owner.check_parks >= JUDGE_TRIES",
+        "tries >= JUDGE_TRIES",
         "owner.check_tries >= 10",
     ),
     "work after the last rejection": Mutant(

@@ -28,6 +28,20 @@ def test_prices(model: str, pricing: Pricing, usd: float | None, price: str) -> 
     assert asked == (None if usd is None else pytest.approx(usd))
 
 
+@pytest.mark.parametrize(
+    ("pricing", "usd", "price"),
+    [
+        pytest.param(Pricing(), 0.0, "local", id="without a price"),
+        pytest.param(ASSUMED, 0.3, "assumed", id="with a price in the definition"),
+    ],
+)
+def test_price_of_a_local_model(pricing: Pricing, usd: float, price: str) -> None:
+    """A model on this machine costs nothing unless the definition gives it a price."""
+    catalogue = Catalogue(env={"LOOPWRIGHT_MODEL_BASE_URL": "http://127.0.0.1:11434/v1"})
+    priced = catalogue.priced("local/x", MILLION, pricing)
+    assert (priced.usd, priced.price) == (pytest.approx(usd), price)
+
+
 @pytest.mark.item("W27")
 def test_cached_tokens_are_paid_once() -> None:
     """Tokens from a cache are a part of the input: cheaper than others, not on top of them."""

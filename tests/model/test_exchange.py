@@ -9,7 +9,6 @@ from loopwright.model.exchange import (
     Attempt,
     ModelEvent,
     ModelUsage,
-    PriceSource,
     TextDelta,
     total_usage,
 )
@@ -23,6 +22,7 @@ from loopwright.model.messages import (
     ToolResult,
     UserMessage,
 )
+from loopwright.model.prices import CostSource
 
 TURN = AssistantMessage(
     parts=(
@@ -60,7 +60,7 @@ def test_events_survive_the_wire() -> None:
     assert msgspec.json.decode(msgspec.json.encode(events), type=list[ModelEvent]) == events
 
 
-def used(usd: float | None, price: PriceSource = "listed", *, measured: bool = True) -> Attempt:
+def used(usd: float | None, price: CostSource = "listed", *, measured: bool = True) -> Attempt:
     usage = ModelUsage(input_tokens=10, output_tokens=2, usd=usd, price=price, measured=measured)
     return Attempt(number=1, model="m", usage=usage)
 
@@ -74,11 +74,16 @@ def used(usd: float | None, price: PriceSource = "listed", *, measured: bool = T
         pytest.param(
             (used(1.0), used(None, "unknown", measured=False)), None, "unknown", False, id="untold"
         ),
+        pytest.param(
+            (used(1.0), used(2.0, "configured")), 3.0, "configured", True, id="configured"
+        ),
+        pytest.param((used(1.0), used(0.0, "local")), 1.0, "listed", True, id="partly local"),
+        pytest.param((used(0.0, "local"),), 0.0, "local", True, id="local"),
         pytest.param((), 0, "listed", True, id="nothing"),
     ],
 )
 def test_what_attempts_cost_together(
-    attempts: tuple[Attempt, ...], usd: float | None, price: PriceSource, measured: bool
+    attempts: tuple[Attempt, ...], usd: float | None, price: CostSource, measured: bool
 ) -> None:
     """Known costs add up; one that is not known makes the sum unknown, not smaller."""
     total = total_usage(attempts)

@@ -63,6 +63,7 @@ _OTHER_VARIABLES = (
     "MODEL_BASE_URL",
     "OPTIONS",
     "PATH",
+    "PERMISSION",
     "RESULT_SCHEMA",
     "RUN",
     "RUN_TOOLS",

@@ -67,14 +67,16 @@ class Catalogue:
             return msgspec.structs.replace(usage, usd=None, price="unknown")
         provider, name = _in_list(model)
         tokens = counts(usage)
+        # A price in the definition is the author's, also for a model on the author's machine.
+        is_assumed = pricing.unknown == "assume"
         usd, source = cost_of_call(
             None,
             tokens,
             configured=self._configured.get(model),
-            local=self.is_local(model),
+            local=not is_assumed and self.is_local(model),
             listed=lambda: _prices().cost(provider, name, usage) if provider else None,
         )
-        if usd is None and pricing.unknown == "assume":
+        if usd is None and is_assumed:
             price = Price(input=pricing.input_usd, output=pricing.output_usd)
             usd, source = cost_at(price, tokens), "assumed"
         return msgspec.structs.replace(usage, usd=usd, price=source)
