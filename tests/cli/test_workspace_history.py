@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -44,6 +45,20 @@ def loop(lw: Place, *more: str, actions: str = "") -> str:
     base = ("loop", "Do it", "--agent", agent(lw, actions), "--until-command", "./check.sh")
     run: str = lw(*base, "--max", "4", "--json", *more).json["run"]
     return run
+
+
+def test_running_protected_tests_is_not_a_change_of_them(ws: Place) -> None:
+    """Neither the check nor the agent changes a protected file by writing bytecode."""
+    ws.write("tests/helper.py", "X = 1\n")
+    ws.write("tests/check.py", 'import helper\nassert open("work.txt").read().count("line") > 1\n')
+    run_tests = f"{sys.executable} tests/check.py || true"
+    check = ("--until-command", f"{sys.executable} tests/check.py")
+    base = ("loop", "Do it", "--agent", agent(ws, run_tests), *check, "--max", "3", "--json")
+    told = ws(*base, "--protect", "tests/**")
+    assert list((ws.folder / "tests").glob("__pycache__/helper.*"))
+    assert (told.code, told.json["status"]) == (0, "completed")
+    notes = [one.get("note", "") for one in ws.facts(told.json["run"])]
+    assert any("caches of Python are not counted" in one for one in notes)
 
 
 @pytest.mark.item("rec-12", "rec-10")

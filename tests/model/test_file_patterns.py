@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from loopwright.model.file_patterns import matches_any, pathspecs
+from loopwright.model.file_patterns import is_protected, matches_any, pathspecs
 
 FILES = [
     "a.py",
@@ -55,3 +55,27 @@ def test_git_understands_the_same(tmp_path: Path) -> None:
         command = ["git", "-C", str(tmp_path), "ls-files", "--others", "--", *pathspecs(pattern)]
         listed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
         assert sorted(listed.split()) == expected, pattern
+
+
+@pytest.mark.parametrize(
+    ("pattern", "path", "expected"),
+    [
+        ("tests/**", "tests/__pycache__/a.cpython-312.pyc", False),
+        ("tests", "tests/sub/__pycache__/a.pyc.1234", False),
+        ("tests/**", "tests/.pytest_cache/v/cache/lastfailed", False),
+        ("tests/**", "tests/.mypy_cache/3.12/a.data.json", False),
+        ("tests/**", "tests/.ruff_cache/0.6.1/123", False),
+        ("tests/**", "tests/a.pyc", True),
+        ("tests/**", "tests/__pycache__", True),
+        ("tests/**", "tests/__pycache__/a.py", True),
+        ("tests/**", "tests/.pytest_cache/conftest.py", True),
+        ("tests/**/__pycache__/**", "tests/__pycache__/a.pyc", True),
+        (".mypy_cache/**", ".mypy_cache/3.12/a.data.json", True),
+        ("*.pyc", "tests/__pycache__/a.pyc", True),
+    ],
+)
+def test_caches_of_python_are_protected_only_where_a_pattern_names_them(
+    pattern: str, path: str, expected: bool
+) -> None:
+    """Anything in a cache folder that is not a cache is protected like other files."""
+    assert is_protected([pattern], path) is expected

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import subprocess
 import sys
 from collections.abc import Awaitable
 from pathlib import Path
@@ -359,3 +360,22 @@ def test_a_large_value_comes_as_a_file(tmp_path: Path, size: int) -> None:
     assert (answer.code, int(counted)) == (0, size)
     assert (place == "none") == (size < 100)
     assert not Path(place).exists()
+
+
+@pytest.mark.parametrize("fresh", [True, False])
+def test_checks_read_no_bytecode_of_the_workspace_where_files_are_protected(
+    tmp_path: Path, fresh: bool
+) -> None:
+    """Poisoned bytecode is not read, and none is written."""
+    (tmp_path / "helper.py").write_text("print('evil!')")
+    info = (tmp_path / "helper.py").stat()
+    subprocess.run([sys.executable, "-c", "import helper"], cwd=tmp_path, env={}, check=True)
+    (tmp_path / "helper.py").write_text("print('plain')")
+    os.utime(tmp_path / "helper.py", ns=(info.st_atime_ns, info.st_mtime_ns))
+    (tmp_path / "other.py").write_text("")
+    call = command(sys.executable, "-c", "import helper, other")
+    what = job(tmp_path, call, effect="dev.1/check0#1", fresh_bytecode=fresh)
+    answer = Stage(os.environ).perform(what)
+    assert isinstance(answer, Done)
+    assert answer.output == ("plain" if fresh else "evil!")
+    assert bool([*tmp_path.glob("__pycache__/other.*")]) is not fresh

@@ -79,6 +79,17 @@ def test_protected_files_are_compared_with_the_baseline(
     assert trees.included == ("tests/**",)
 
 
+def test_caches_of_python_are_named_but_not_counted_as_protected(tmp_path: Path) -> None:
+    """Running the tests is not a change of the tests."""
+    changed = [change("tests/__pycache__/a.pyc", "added"), change("tests/a.pyc", "added")]
+    call = SnapshotCall(previous="base", baseline="base", protect=("tests/**",))
+    done = taken(Trees({"base": changed}), tmp_path, call)
+    assert isinstance(done, Done)
+    assert done.snapshot is not None
+    assert done.snapshot.protected == ("tests/a.pyc",)
+    assert done.note.endswith(": tests/__pycache__/a.pyc")
+
+
 def test_files_of_checks_are_watched_but_not_what_the_run_has_added(tmp_path: Path) -> None:
     """A file that the run itself made is its work."""
     (tmp_path / "test.sh").write_text("")

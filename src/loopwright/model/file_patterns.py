@@ -2,6 +2,9 @@
 
 `*` and `?` match within a name, `**` any number of folders. A pattern with a slash counts from the
 workspace on, one without matches at any depth. A pattern that names a folder matches all in it.
+
+Caches that Python and its tools write next to sources are not protected, unless a pattern names
+them: running the tests would count as a change of the tests.
 """
 
 import re
@@ -10,6 +13,20 @@ from functools import lru_cache
 
 _PARTS = re.compile(r"\*\*/|/\*\*$|\*\*|\*|\?|[^*?]+")
 _WRITTEN = {"**/": "(?:.*/)?", "/**": "/.*", "**": ".*", "*": "[^/]*", "?": "[^/]"}
+_CACHES = re.compile(
+    r"(?:.*/)?(?:__pycache__/[^/]+\.pyc(?:\.\d+)?"
+    r"|\.(?:pytest|ruff|mypy)_cache/(?:.*/)?"
+    r"(?:README\.md|CACHEDIR\.TAG|\.gitignore|[^/.]+|[^/]+\.(?:json|ff|db)))",
+    re.DOTALL,
+)
+_CACHE_NAMES = ("__pycache__", ".pyc", ".pytest_cache", ".ruff_cache", ".mypy_cache")
+
+
+def is_protected(patterns: Iterable[str], path: str) -> bool:
+    """Whether one of the patterns protects a file. A cache counts only where it is named."""
+    if _CACHES.fullmatch(path):
+        patterns = [one for one in patterns if any(name in one for name in _CACHE_NAMES)]
+    return matches_any(patterns, path)
 
 
 def matches_any(patterns: Iterable[str], path: str) -> bool:

@@ -295,6 +295,7 @@ class Job(msgspec.Struct, kw_only=True, gc=False):
     pass_env: tuple[str, ...] = ()  # names of variables that the run was given
     checks: tuple[tuple[str, ...], ...] = ()  # command checks of the loops around the call
     files: tuple[str, ...] = ()  # of the workspace, to be shown below the prompt
+    fresh_bytecode: bool = False  # a check: Python reads no bytecode that somebody left behind
     hidden: str | None = None  # a signal whose tags those who look on do not see
     used: AbstractSet[int] = frozenset()  # bookmarks that this agent has already used up
     talk: Talk | None = None

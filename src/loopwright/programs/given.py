@@ -93,6 +93,18 @@ def as_variables(values: Mapping[str, str]) -> Iterator[dict[str, str]]:
             file.unlink(missing_ok=True)
 
 
+@contextmanager
+def python_variables(job: Job) -> Iterator[dict[str, str]]:
+    """What keeps Python from reading bytecode that an agent left behind, and from writing any into
+    the workspace: an empty folder in place of every `__pycache__`.
+    """
+    if not job.fresh_bytecode:
+        yield {}
+        return
+    with tempfile.TemporaryDirectory(prefix="loopwright-check-", ignore_cleanup_errors=True) as at:
+        yield {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONPYCACHEPREFIX": at}
+
+
 def reading_files(argv: tuple[str, ...], variables: Mapping[str, str]) -> tuple[str, ...]:
     """The command, of which a shell script first reads the values that are in files."""
     large = [name for name, value in variables.items() if not value and f"{name}_FILE" in variables]

@@ -42,6 +42,7 @@ from loopwright.programs.given import (
     handed_on,
     handed_over,
     job_variables,
+    python_variables,
     reading_files,
     seconds,
 )
@@ -290,13 +291,15 @@ class LocalPerformer:
     # -- commands of the author
 
     async def _command(self, job: Job, call: CommandCall) -> Answer:
-        with as_variables(job.env) as values:
+        with as_variables(job.env) as values, python_variables(job) as python:
             end = await run_program(
                 Program(
                     argv=reading_files(call.argv, values),
                     cwd=job.workspace,
                     stdin=call.stdin.encode(errors="replace"),
-                    env=agent_environment(self._base, {**call.env, **values}, job_variables(job)),
+                    env=agent_environment(
+                        self._base, {**python, **call.env, **values}, job_variables(job)
+                    ),
                     wall_s=call.timeout_ms / 1_000,
                     stdout_cap=CHECK_OUTPUT_BYTES,
                 ),

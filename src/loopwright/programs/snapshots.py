@@ -9,7 +9,8 @@ from msgspec.structs import replace
 from loopwright.errors import LoopwrightError
 from loopwright.kernel.calls import SnapshotCall
 from loopwright.kernel.facts import Failure, Snapshot
-from loopwright.model.file_patterns import matches_any
+from loopwright.kernel.snapshots import name_files
+from loopwright.model.file_patterns import is_protected, matches_any
 from loopwright.ports import (
     ActivityEntry,
     Answer,
@@ -45,19 +46,21 @@ async def take_snapshot(workspaces: Workspaces | None, job: Job, call: SnapshotC
             include=(*call.protect, *files),
             progress=progress,
         )
-        unseen = [one for one in snapshot.omitted if _is_protected(call.protect, one)]
+        unseen = [one for one in snapshot.omitted if _may_be_protected(call.protect, one)]
         if unseen and not call.baseline:
             detail = f"protected files cannot be recorded: {', '.join(unseen[:5])}"
             return Failed(error=Failure(FAILED, f"{detail} (too large, or not readable)"))
         compared = _Compared(workspaces, job.run, snapshot.tree)
-        protected = await _protected(compared, call, unseen)
+        protected, caches = await _protected(compared, call, unseen)
         watched = await _watched(compared, call, words)
     except LoopwrightError as error:
         hint = f"; {error.hint}" if error.hint else ""
         return Failed(error=Failure(FAILED, f"{error.message}{hint}"))
     except OSError as error:
         return Failed(error=Failure(FAILED, f"{error.strerror or error}: {error.filename or ''}"))
-    return Done(snapshot=_with_files(snapshot, protected, watched))
+    named = name_files(caches, len(caches))
+    note = f"caches of Python are not counted as protected files: {named}" if caches else ""
+    return Done(snapshot=_with_files(snapshot, protected, watched), note=note)
 
 
 def watched_words(workspace: Path, words: Iterable[str]) -> list[str]:
@@ -92,11 +95,16 @@ class _Compared:
         return self._known[tree]
 
 
-async def _protected(compared: _Compared, call: SnapshotCall, unseen: Sequence[str]) -> list[str]:
+async def _protected(
+    compared: _Compared, call: SnapshotCall, unseen: Sequence[str]
+) -> tuple[list[str], tuple[str, ...]]:
+    """The protected files that changed, and caches that changed among them and do not count."""
     if not call.protect or not call.baseline:
-        return []
+        return [], ()
     names = _names(await compared.since(call.baseline))
-    return sorted({*unseen, *(one for one in names if matches_any(call.protect, one))})
+    matching = {one for one in names if matches_any(call.protect, one)}
+    changed = {one for one in matching if is_protected(call.protect, one)}
+    return sorted(changed.union(unseen)), tuple(sorted(matching - changed))
 
 
 async def _watched(compared: _Compared, call: SnapshotCall, words: Sequence[str]) -> list[str]:
@@ -121,11 +129,11 @@ def _is_named(words: Sequence[str], path: str) -> bool:
     return any(path == word or path.startswith(f"{word}/") for word in words)
 
 
-def _is_protected(patterns: Sequence[str], omitted: str) -> bool:
+def _may_be_protected(patterns: Sequence[str], omitted: str) -> bool:
     """A folder that is not readable ends with a slash; whatever is in it may be protected."""
     if omitted.endswith("/"):
         return matches_any(patterns, omitted[:-1]) or matches_any(patterns, f"{omitted}file")
-    return matches_any(patterns, omitted)
+    return is_protected(patterns, omitted)
 
 
 def _with_files(snapshot: Snapshot, protected: list[str], watched: list[str]) -> Snapshot:
