@@ -57,6 +57,12 @@ def test_git_understands_the_same(tmp_path: Path) -> None:
         assert sorted(listed.split()) == expected, pattern
 
 
+def test_question_mark_matches_a_byte_that_is_not_utf8() -> None:
+    """Such a byte is shown as four characters, and is one."""
+    assert matches_any(["tests/?.py"], "tests/\\xff.py")
+    assert not matches_any(["tests/?.py"], "tests/xff.py")
+
+
 @pytest.mark.parametrize(
     ("pattern", "path", "expected"),
     [

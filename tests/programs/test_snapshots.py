@@ -28,7 +28,7 @@ class Trees:
     async def snapshot(self, run: str, workspace: str, **options: object) -> Snapshot:
         if self.problem is not None:
             raise self.problem
-        self.included = options["include"]  # type: ignore[assignment]
+        self.included = options["files"].include  # type: ignore[attr-defined]
         return Snapshot(tree="new", **self.more)  # type: ignore[arg-type]
 
     async def changes(self, run: str, old: str, new: str) -> Sequence[FileChange]:

@@ -1,5 +1,6 @@
 """Folders and repositories for tests of workspaces."""
 
+import concurrent.futures.thread  # noqa: F401 - cannot be imported without privileges later
 import hashlib
 import os
 import shutil

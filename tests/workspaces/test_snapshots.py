@@ -11,8 +11,10 @@ from pathlib import Path
 import pytest
 
 from loopwright.errors import LoopwrightError
+from loopwright.ports import FilesOfInterest
 from loopwright.workspaces import GitWorkspaces
-from loopwright.workspaces.scan import Scanner
+from loopwright.workspaces.scan import Scanner, SnapshotLimits
+from loopwright.workspaces.store import WorkspaceIndex
 from tests.workspaces.folders import fingerprint, git, put, repository, unprivileged
 
 RUN = "run_a"
@@ -155,6 +157,45 @@ def test_damaged_index_is_built_again(tmp_path: Path, damage: str) -> None:
     put(work, b="changed")
     second = asyncio.run(workspaces.snapshot(RUN, str(work), previous=first.tree))
     assert second.paths == ("b",)
+
+
+@pytest.mark.parametrize("watched", ["include", "verify", "neither"])
+def test_change_with_the_times_set_back_is_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, watched: str
+) -> None:
+    """Git sees no difference when size, times in seconds and inode are the same."""
+    work = tmp_path / "w"
+    put(work, **{"t/a": "old", "t/link": "x"})
+    os.utime(work / "t/a", ns=(10**18, 10**18))
+    workspaces = GitWorkspaces(tmp_path / "data")
+    first = asyncio.run(workspaces.snapshot(RUN, str(work)))
+    if watched != "neither":  # as if the inode had not been changed since the last scan
+        monkeypatch.setattr(WorkspaceIndex, "scanned", lambda _: 2**62)
+    with (work / "t/a").open("r+") as file:
+        file.write("new")
+    os.utime(work / "t/a", ns=(10**18, 10**18))
+    (cache,) = (tmp_path / "data" / "snapshots").glob("*.git/worktrees/*")
+    with (cache.parent.parent / "config").open("a") as config:  # the same second, for certain
+        config.write("[core]\n\ttrustctime = false\n")
+    patterns = {watched: ("t/**",)} if watched != "neither" else {}
+    second = asyncio.run(
+        workspaces.snapshot(RUN, str(work), previous=first.tree, files=FilesOfInterest(**patterns))
+    )
+    assert second.paths == ("t/a",)
+    third = asyncio.run(workspaces.snapshot(RUN, str(work), previous=second.tree))
+    assert third.tree == second.tree
+
+
+def test_files_of_interest_come_first_among_those_left_out(tmp_path: Path) -> None:
+    """The event names 100 files; a protected one is never beyond them."""
+    work = tmp_path / "w"
+    put(
+        work, **{"z/protected": "too large"}, **{f"a{number}": "too large" for number in range(110)}
+    )
+    workspaces = GitWorkspaces(tmp_path / "data", SnapshotLimits(file_bytes=2))
+    files = FilesOfInterest(include=("z/**",))
+    taken = asyncio.run(workspaces.snapshot(RUN, str(work), files=files))
+    assert (taken.omitted[0], len(taken.omitted), taken.omitted_count) == ("z/protected", 100, 111)
 
 
 _KILLED = """

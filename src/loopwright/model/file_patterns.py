@@ -8,11 +8,18 @@ them: running the tests would count as a change of the tests.
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
 _PARTS = re.compile(r"\*\*/|/\*\*$|\*\*|\*|\?|[^*?]+")
-_WRITTEN = {"**/": "(?:.*/)?", "/**": "/.*", "**": ".*", "*": "[^/]*", "?": "[^/]"}
+_WRITTEN = {
+    "**/": "(?:.*/)?",
+    "/**": "/.*",
+    "**": ".*",
+    "*": "[^/]*",
+    "?": r"(?:\\x[0-9a-f]{2}|[^/])",
+}
+# A byte of a name that is not UTF-8 is written as `\xNN`: `?` matches it as one character.
 _CACHES = re.compile(
     r"(?:.*/)?(?:__pycache__/[^/]+\.pyc(?:\.\d+)?"
     r"|\.(?:pytest|ruff|mypy)_cache/(?:.*/)?"
@@ -32,6 +39,13 @@ def is_protected(patterns: Iterable[str], path: str) -> bool:
 def matches_any(patterns: Iterable[str], path: str) -> bool:
     """Whether a path is a file that one of the patterns names."""
     return any(_compiled(pattern).fullmatch(path) for pattern in patterns)
+
+
+def may_match(patterns: Sequence[str], path: str) -> bool:
+    """Whether a pattern matches a file, or files of a folder, which ends with a slash."""
+    if path.endswith("/"):
+        return matches_any(patterns, path[:-1]) or matches_any(patterns, f"{path}file")
+    return matches_any(patterns, path)
 
 
 def pathspecs(pattern: str) -> tuple[str, str]:

@@ -49,7 +49,14 @@ from loopwright.ports.runs import (
     Tools,
     UsageRow,
 )
-from loopwright.ports.workspaces import ChangeStatus, FileChange, Progress, Workspaces
+from loopwright.ports.workspaces import (
+    NO_FILES,
+    ChangeStatus,
+    FileChange,
+    FilesOfInterest,
+    Progress,
+    Workspaces,
+)
 from loopwright.ports.worktrees import Applied, Worktrees
 
 __all__ = [
@@ -57,6 +64,7 @@ __all__ = [
     "NOTICE",
     "NOTICE_HEAD",
     "NO_BLOBS",
+    "NO_FILES",
     "NO_VALUES",
     "OF_A_RUN",
     "OPEN_STATUSES",
@@ -80,6 +88,7 @@ __all__ = [
     "EventLog",
     "Failed",
     "FileChange",
+    "FilesOfInterest",
     "Headline",
     "IgnoredActivity",
     "Job",

@@ -24,6 +24,19 @@ class FileChange(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     old_path: str = ""  # of a renamed file
 
 
+class FilesOfInterest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """Patterns (see `model.file_patterns`) of files that a snapshot takes special care of. Files
+    that match `include` are stored although they are ignored, and come first among those that are
+    left out. Files that match either are compared by content, whatever their times say.
+    """
+
+    include: tuple[str, ...] = ()
+    verify: tuple[str, ...] = ()
+
+
+NO_FILES = FilesOfInterest()
+
+
 class Workspaces(Protocol):
     """Snapshots of workspaces, outside of the workspaces themselves. The user's repository is
     never written to. Errors are `LoopwrightError` with a code and a hint: `git-missing`,
@@ -37,12 +50,11 @@ class Workspaces(Protocol):
         *,
         previous: str = "",
         first: str = "",
-        include: Sequence[str] = (),
+        files: FilesOfInterest = NO_FILES,
         progress: Progress | None = None,
     ) -> Snapshot:
         """Store the files of a workspace as a tree. `previous` and `first` are trees of earlier
-        snapshots of the run; the counts of the answer are relative to them. Files that match
-        `include` (see `model.file_patterns`) are stored although they are ignored.
+        snapshots of the run; the counts of the answer are relative to them.
         """
 
     async def changes(self, run: str, old: str, new: str) -> Sequence[FileChange]:

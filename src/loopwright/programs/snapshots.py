@@ -10,13 +10,14 @@ from loopwright.errors import LoopwrightError
 from loopwright.kernel.calls import SnapshotCall
 from loopwright.kernel.facts import Failure, Snapshot
 from loopwright.kernel.snapshots import name_files
-from loopwright.model.file_patterns import is_protected, matches_any
+from loopwright.model.file_patterns import is_protected, matches_any, may_match
 from loopwright.ports import (
     ActivityEntry,
     Answer,
     Done,
     Failed,
     FileChange,
+    FilesOfInterest,
     Job,
     Workspaces,
 )
@@ -43,7 +44,10 @@ async def take_snapshot(workspaces: Workspaces | None, job: Job, call: SnapshotC
             job.workspace,
             previous=call.previous,
             first=call.first,
-            include=(*call.protect, *files),
+            files=FilesOfInterest(
+                include=(*call.protect, *files),
+                verify=tuple(f"{word}/**" for word in words if word not in files),
+            ),
             progress=progress,
         )
         unseen = [one for one in snapshot.omitted if _may_be_protected(call.protect, one)]
@@ -131,9 +135,8 @@ def _is_named(words: Sequence[str], path: str) -> bool:
 
 def _may_be_protected(patterns: Sequence[str], omitted: str) -> bool:
     """A folder that is not readable ends with a slash; whatever is in it may be protected."""
-    if omitted.endswith("/"):
-        return matches_any(patterns, omitted[:-1]) or matches_any(patterns, f"{omitted}file")
-    return is_protected(patterns, omitted)
+    is_folder = omitted.endswith("/")
+    return may_match(patterns, omitted) if is_folder else is_protected(patterns, omitted)
 
 
 def _with_files(snapshot: Snapshot, protected: list[str], watched: list[str]) -> Snapshot:

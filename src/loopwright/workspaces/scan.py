@@ -1,6 +1,8 @@
 """Find what changed in a workspace since its index was written, and what is to be left out."""
 
+import asyncio
 import errno
+import hashlib
 import os
 import re
 import stat
@@ -75,6 +77,42 @@ class Scanner:
             changes.omitted.add(folder + b"/")
             changes.remove += await self._indexed(folder)
         return changes
+
+    async def unnoticed(self, since: int, pathspecs: Sequence[str]) -> list[bytes]:
+        """Files of the index whose content differs from it. Git compares times in whole seconds,
+        so a file can change behind its back: looked at are those whose inode changed at `since`
+        (in nanoseconds) or later, and all that match `pathspecs`.
+        """
+        done = await self.git.run("ls-files", "-s", "-z")
+        entries = [one.partition(b"\t") for one in done.out.split(b"\0") if one]
+        indexed = {path: head.split(b" ")[1].decode() for head, _, path in entries}
+        always: set[bytes] = set()
+        if pathspecs and indexed:
+            matching = await self.git.run("ls-files", "-z", "--", *pathspecs)
+            always = set(matching.out.split(b"\0"))
+        return await asyncio.to_thread(self._differing, indexed, always, since)
+
+    def enter(self, paths: Iterable[bytes], changes: Changes, skip: frozenset[bytes]) -> None:
+        """Have files read again although Git sees no difference: their old entries are removed."""
+        known = {*changes.update, *changes.remove}
+        for path in paths:
+            if path not in known:
+                changes.remove.append(path)
+                self._classify("?", path, changes, skip)
+
+    def _differing(self, indexed: dict[bytes, str], always: set[bytes], since: int) -> list[bytes]:
+        found: list[bytes] = []
+        for path, blob in indexed.items():
+            full = self._full(path)
+            try:
+                info = os.lstat(full)
+                if (info.st_ctime_ns >= since or path in always) and _blob(full, info) != blob:
+                    found.append(path)
+            except FileNotFoundError:
+                continue  # Git notices that
+            except OSError:
+                found.append(path)
+        return found
 
     async def specials(self, folders: Iterable[bytes], *, deep: bool) -> set[bytes]:
         """Pipes, sockets and devices, which Git passes over without a word."""
@@ -176,3 +214,19 @@ def _entries(out: bytes) -> Iterator[tuple[str, bytes]]:
         code = record[1:2].decode()
         if record and code != " ":
             yield code, record[3:]
+
+
+def _blob(path: bytes, info: os.stat_result) -> str:
+    """The id that Git gives to the content of a file; empty for what it does not store."""
+    if stat.S_ISLNK(info.st_mode):
+        data = os.readlink(path)
+        return hashlib.sha1(b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest()
+    if not stat.S_ISREG(info.st_mode):
+        return ""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    with open(descriptor, "rb") as file:
+        size = os.fstat(descriptor).st_size
+        digest = hashlib.sha1(b"blob %d\0" % size, usedforsecurity=False)
+        while chunk := file.read(1 << 20):
+            digest.update(chunk)
+    return digest.hexdigest()

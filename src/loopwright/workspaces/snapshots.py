@@ -5,14 +5,15 @@ import fcntl
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from loopwright.errors import LoopwrightError
 from loopwright.kernel.fact_parts import NO_DIFF, Snapshot
-from loopwright.model.file_patterns import pathspecs
-from loopwright.ports import FileChange, Progress
+from loopwright.model.file_patterns import may_match, pathspecs
+from loopwright.ports import NO_FILES, FileChange, FilesOfInterest, Progress
 from loopwright.workspaces.git import Git, GitFailed, shown_path, workspace_gone
 from loopwright.workspaces.restore import Restorer, checkout_all, require_empty
 from loopwright.workspaces.scan import Changes, Scanner, SnapshotLimits
@@ -38,6 +39,7 @@ _CHUNK = 500  # paths that are given to Git at a time
 _PROGRESS_FROM = 2_000  # files
 _MANY = 500  # files that are put into one pack instead of one file each
 _BATCH = 8_000  # files in one pack; Git compares each new one with all others of the pack
+_CLOCK_STEP_NS = 50_000_000  # a file system may be so much behind the clock
 _FAILED_PATH = b"Unable to process path "
 
 
@@ -56,12 +58,13 @@ class GitWorkspaces:
         *,
         previous: str = "",
         first: str = "",
-        include: Sequence[str] = (),
+        files: FilesOfInterest = NO_FILES,
         progress: Progress | None = None,
     ) -> Snapshot:
         """Store the files of a workspace as a tree."""
         recording = self._recording(run, workspace, is_first=not previous, progress=progress)
-        recording.include = tuple(spec for one in include for spec in pathspecs(one))
+        recording.include = tuple(spec for one in files.include for spec in pathspecs(one))
+        recording.verify = tuple(spec for one in files.verify for spec in pathspecs(one))
         store = recording.index.store
         async with recording.index.locked() as fds:
             tree, omitted = await recording.record(fds)
@@ -69,7 +72,10 @@ class GitWorkspaces:
             write_file(store.ref(run), commit.encode() + b"\n")
             recording.index.record_tree(tree, commit)
         changed, total = await self._compare(store, tree, previous, first or previous)
-        names = sorted(_shortened(shown_path(one)) for one in omitted)
+        left_out = sorted(
+            (not may_match(files.include, shown_path(one)), shown_path(one)) for one in omitted
+        )
+        names = [_shortened(one) for _, one in left_out]
         return Snapshot(
             tree=tree,
             changed=count_changes(changed),
@@ -187,6 +193,7 @@ class _Recording:
     progress: Callable[[str], None]
     omitted: set[bytes] = field(default_factory=set)
     include: tuple[str, ...] = ()  # pathspecs of files that are stored although they are ignored
+    verify: tuple[str, ...] = ()  # pathspecs of files whose content is compared every time
 
     async def record(self, fds: tuple[int, ...]) -> tuple[str, set[bytes]]:
         """The tree of the workspace, and what is not in it."""
@@ -208,6 +215,7 @@ class _Recording:
 
     async def _attempt(self, git: Git, skip: frozenset[bytes]) -> tuple[str, set[bytes]]:
         scanner = Scanner(git, self.limits, self._hidden())
+        started = time.time_ns()
         extra = await self._tracked_but_ignored(git.fds)
         stale: list[bytes] = []
         if self.is_first and (self.index.path / "index").exists():
@@ -216,6 +224,9 @@ class _Recording:
         included = await scanner.ignored_matching(self.include)
         changes = await scanner.scan([*extra, *included], skip)
         changes.remove += stale
+        scanner.enter(
+            await scanner.unnoticed(self.index.scanned(), self.include + self.verify), changes, skip
+        )
         folders = {b""} if self.is_first else {os.path.dirname(one) for one in changes.update}
         changes.omitted |= await scanner.specials(folders, deep=self.is_first)
         tree = self.index.recorded_tree()
@@ -224,6 +235,7 @@ class _Recording:
             await self._write_index(git, changes)
             tree = (await git.run("write-tree")).out.decode().strip()
         self._remember_user_index()
+        self.index.record_scan(started - _CLOCK_STEP_NS)
         return tree, changes.omitted
 
     async def _write_index(self, git: Git, changes: Changes) -> None:
@@ -286,7 +298,7 @@ class _Recording:
     def _start_over(self) -> None:
         """Drop an index that Git cannot use; the next attempt reads all files again."""
         self.index.forget_tree()
-        for name in ("index", "index.lock", "user-index"):
+        for name in ("index", "index.lock", "user-index", "scanned"):
             (self.index.path / name).unlink(missing_ok=True)
         write_file(self.index.path / "HEAD", b"ref: refs/heads/none\n")
 

@@ -147,6 +147,15 @@ class WorkspaceIndex:
             return (self.path / "tree").read_text(encoding="utf-8").strip()
         return ""
 
+    def scanned(self) -> int:
+        """When the last scan that succeeded began, in nanoseconds; 0 when nobody knows."""
+        with suppress(FileNotFoundError, ValueError):
+            return int((self.path / "scanned").read_text(encoding="utf-8"))
+        return 0
+
+    def record_scan(self, at: int) -> None:
+        write_file(self.path / "scanned", str(at).encode())
+
     def forget_tree(self) -> None:
         (self.path / "tree").unlink(missing_ok=True)
 
