@@ -8,7 +8,14 @@ import pytest
 
 from loopwright.app.views.final_line import cost, elapsed, final_line
 from loopwright.app.views.signs import without_signs
-from loopwright.kernel.facts import CancelRequested, DiffStat, Snapshot, Usage
+from loopwright.kernel.facts import (
+    CancelRequested,
+    DiffStat,
+    RunForked,
+    RunReopened,
+    Snapshot,
+    Usage,
+)
 from loopwright.kernel.fold import fold
 from loopwright.kernel.state import State
 from loopwright.model.actions import CallAgent, Gate, Repeat, RunCommand, Step
@@ -36,8 +43,11 @@ def loop(until: Check = TESTS, most: int = 5, **more: object) -> Repeat:
     return Repeat(body=CALL, max=most, until=until, **more)  # type: ignore[arg-type]
 
 
-def stopped(by: str) -> Driver:
+def stopped(by: str, after: int = 0) -> Driver:
     driver = Driver(plan_of(loop())).start()
+    for number in range(after):
+        driver.answer(f"main.{number}/agent#1", "x")
+        driver.answer(f"main.{number}/check0#1", Reply("no", code=1))
     driver.append(CancelRequested(at=driver.clock, by=by))
     return driver
 
@@ -92,6 +102,16 @@ ENDINGS: dict[str, tuple[Callable[[], Driver], str]] = {
         ),
         "■ Stopped by the budget in iteration 1 of 5 · 0.0 s · $0.45 · pytest -q failed",
     ),
+    "stopped later": (
+        lambda: stopped("root", after=1),
+        "■ Stopped by root in iteration 2 of 5 · 0.0 s · "
+        "not checked in iteration 2 (iteration 1: pytest -q failed)",
+    ),
+    "failed later": (
+        lambda: drive(plan_of(loop()), by_pass("a", Fail("exit", "code 3"), commands=(1,))),
+        "✗ Failed in iteration 2 of 5: code 3 · 0.0 s · "
+        "not checked in iteration 2 (iteration 1: pytest -q failed)",
+    ),
     "failed": (
         lambda: drive(plan_of(loop()), lambda _: Fail("exit", "code 3\nand more")),
         "✗ Failed in iteration 1 of 5: code 3 · 0.0 s",
@@ -127,6 +147,22 @@ def test_every_outcome_has_the_same_format(ending: str) -> None:
     assert final_line(make().state).startswith(expected)
 
 
+def test_the_time_of_a_run_excludes_the_time_between_its_end_and_a_resume() -> None:
+    """Ended after a minute, resumed a day later, ended again after a second."""
+    driver = stopped("root")
+    driver.append(RunReopened(at=driver.clock + 86_400_000, mode="continue"))
+    driver.append(CancelRequested(at=driver.clock + 86_401_000, by="root"))
+    assert " · 1.0 s" in final_line(driver.state)
+
+
+def test_the_time_of_a_fork_begins_with_the_fork() -> None:
+    """What its parent took is not counted."""
+    driver = stopped("root", after=1)
+    facts = [fact for fact in driver.facts if fact.at <= driver.clock][:-4]
+    state = fold(driver.plan, [*facts, RunForked(at=60_000_000, parent="run_a", place="main.0")])
+    assert "0.0 s" in final_line(state)
+
+
 def ended() -> State:
     return drive(plan_of(loop(Signal(word="D"))), by_pass("D")).state
 
@@ -153,7 +189,8 @@ def test_changed_files_come_from_the_newest_snapshot(total: DiffStat | None, exp
     ("usage", "expected"),
     [
         pytest.param(Usage(usd=0.89), "$0.89", id="known"),
-        pytest.param(Usage(usd=0.0123), "$0.0123", id="small"),
+        pytest.param(Usage(usd=0.0123), "$0.01", id="cents"),
+        pytest.param(Usage(usd=0.0023), "$0.0023", id="below one cent"),
         pytest.param(Usage(unpriced=2), "cost unknown", id="unknown"),
         pytest.param(Usage(usd=0.4, unpriced=1), "$0.40 + unknown", id="partly unknown"),
         pytest.param(Usage(input_tokens=5), "$0.00", id="free"),

@@ -299,6 +299,28 @@ def test_the_certificate_names_checks_trees_and_the_head_of_the_log(ws: Place) -
     assert told["protected"]["status"] is None
 
 
+@pytest.mark.item("rec-42")
+def test_the_certificate_of_a_run_that_did_not_complete_has_the_last_verdicts(ws: Place) -> None:
+    """Iteration 2 fails before its check: the verdict of iteration 1 is named as such."""
+    run = loop(ws, actions='[ "$n" = 2 ] && exit 3')
+    told = ws("show", run, "--certificate", "--json").json
+    [check] = told["checks"]
+    assert (check["iteration"], check["verdict"], check["exit_code"]) == (1, "fail", 1)
+    lines = ws("show", run, "--certificate").out
+    assert "the run did not complete; the last verdict of each check was:" in lines
+    assert f"`./check.sh` failed, exit code 1 (iteration 1, tree {check['tree']})" in lines
+    assert "not checked in iteration 2 (iteration 1: ./check.sh failed)" in ws("show", run).out
+
+
+@pytest.mark.item("rec-15")
+@pytest.mark.parametrize("program", ["nosuchprog", "./nosuch.sh"])
+def test_bisect_refuses_a_program_that_does_not_exist(ws: Place, program: str) -> None:
+    """Nothing was tested, so nothing is said about the iterations."""
+    told = ws("bisect", loop(ws), "--", program)
+    assert (told.code, f"the program '{program}' was not found" in told.err) == (2, True)
+    assert "never passed" not in told.out
+
+
 @pytest.mark.item("rec-10")
 def test_the_users_repository_is_untouched(ws: Place) -> None:
     """HEAD, index, refs and objects are byte-identical after a run, a restore and a bisect."""

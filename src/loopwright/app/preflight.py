@@ -7,6 +7,7 @@ else is done before, and whatever stands behind a condition.
 
 import asyncio
 import os
+import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -235,7 +236,7 @@ def _of_checks(loop: Repeat, agents: Mapping[str, Agent], *, maybe: bool) -> Ite
     for leaf in leaves(loop.until):
         match leaf:
             case Command(argv=(program, *_)):
-                yield _Named(program, f"check `{' '.join(leaf.argv)}`", later, maybe)
+                yield _Named(program, f"check `{shlex.join(leaf.argv)}`", later, maybe)
             case Script(interpreter=program):
                 yield _Named(program, "check script", later, maybe)
             case Judge(agent=name) | Goal(agent=name):

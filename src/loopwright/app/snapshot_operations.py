@@ -1,6 +1,7 @@
 """What can be done with the snapshots of a run: compare, restore, find what broke a check."""
 
 import os
+import shlex
 import shutil
 import tempfile
 from collections.abc import Awaitable, Callable, Sequence
@@ -117,6 +118,7 @@ class RunSnapshots:
                 code="no-check",
                 hint=f"name one: loopwright bisect {self.run} -- pytest -q",
             )
+        _require_programs(checks)
         folder = Path(tempfile.mkdtemp(prefix="loopwright-bisect-"))
         try:
             return await _Bisecting(self, checks, folder, say).find()
@@ -137,11 +139,28 @@ class RunSnapshots:
                         wall_s=check.seconds,
                     )
                 )
+                check.started = check.started or end.how != "not_started"
                 if end.how != "exited" or end.code not in check.codes:
                     return False
             return True
         finally:
             shutil.rmtree(where, ignore_errors=True)
+
+
+def _require_programs(checks: "Sequence[_Check]") -> None:
+    """Refuse a program that is not on the PATH; one with a folder may be a file of a snapshot."""
+    for check in checks:
+        program = check.argv[0]
+        if os.sep not in program and shutil.which(program) is None:
+            raise _no_program(program)
+
+
+def _no_program(name: str) -> NotFound:
+    return NotFound(
+        f"the program {name!r} was not found, so no snapshot can be tested",
+        code="no-such-program",
+        hint="name a program on the PATH, or a file of the workspace as ./check.sh",
+    )
 
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
@@ -190,13 +209,14 @@ class Restored:
     folder: Path
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Check:
     """A command that decides whether a snapshot is good."""
 
     argv: tuple[str, ...]
     codes: tuple[int, ...] = (0,)
     seconds: float = BISECT_SECONDS
+    started: bool = False  # on any snapshot so far
 
 
 def check_commands(plan: Plan) -> "list[_Check]":
@@ -260,6 +280,9 @@ class _Bisecting:
         if await self._passes(numbers[-1]):
             return self._made("passes")
         good = await self._last_good(numbers)
+        missing = next((one for one in self._checks if not one.started), None)
+        if good is None and missing is not None:
+            raise _no_program(missing.argv[0])
         if good is None:
             return self._made("never_passed")
         bad = len(numbers) - 1
@@ -289,7 +312,7 @@ class _Bisecting:
         return self._tested[number]
 
     def _made(self, verdict: str, broken: TreeOfIteration | None = None) -> Bisection:
-        checks = tuple(" ".join(one.argv) for one in self._checks)
+        checks = tuple(shlex.join(one.argv) for one in self._checks)
         run = self._snapshots.run
         made = Bisection(run=run, checks=checks, tested=dict(self._tested), verdict=verdict)
         if broken is None:

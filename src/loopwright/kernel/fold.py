@@ -119,6 +119,7 @@ def apply(state: State, fact: AnyFact) -> None:
 
 def _run_started(state: State, fact: RunStarted) -> None:
     state.started = fact
+    state.working_since = fact.at
     state.labels = fact.labels
     root = state.root
     root.body = steps_body(state, root, _root_steps(state.plan))
@@ -172,6 +173,7 @@ def _leave_marks(state: State, name: str, spec: str | None) -> None:
 
 def _run_finished(state: State, fact: RunFinished) -> None:
     state.finished = fact
+    state.worked_ms += max(0, fact.at - state.working_since)
     state.root.closed = True
     state.agenda.clear()
 
@@ -296,6 +298,7 @@ def _iteration_started(state: State, fact: IterationStarted) -> None:
     parent.checked_first = parent.checked_first or number < 0
     parent.active[number] = owner
     state.owners[fact.path] = owner
+    _note_newest(state, owner)
     if state.snapshots.on:
         snapshots.iteration_begun(state, owner)
     state.touch(owner)
@@ -311,7 +314,13 @@ def _iteration_resumed(
     parent.active[number] = owner
     if number in parent.again:
         parent.again.remove(number)
+    _note_newest(state, owner)
     resume_iteration(state, owner, fact.at)
+
+
+def _note_newest(state: State, owner: PassOwner) -> None:
+    if owner.parent.call is None and owner.parent.owner.parent is state.root.body:
+        state.newest = owner
 
 
 def _iteration_finished(state: State, fact: IterationFinished) -> None:
@@ -364,7 +373,7 @@ def _check_verdict(state: State, fact: CheckVerdict) -> None:
         CheckNote(fact.index, fact.check, fact.verdict, fact.evidence, code=code, by=by)
     )
     if owner.parent.call is None and owner.parent.owner.parent is state.root.body:
-        state.judged = owner.notes
+        state.judged, state.judged_in = owner.notes, owner
     owner.check_answer = None
     if fact.verdict == "error":  # asked again if the run is resumed, under the next number
         owner.check_numbers[fact.index] = owner.check_tries

@@ -100,6 +100,7 @@ def _asked(fact: GateOpened, run: str) -> Iterator[GateOpened]:
 def run_forked(state: State, fact: RunForked) -> None:
     """From here on the run is its own."""
     state.paused = False
+    state.worked_ms, state.working_since = 0, fact.at
     state.remembered.clear()
     state.mail.sessions.clear()
     begin_again(state)

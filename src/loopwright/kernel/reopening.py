@@ -58,6 +58,7 @@ def run_reopened(state: State, fact: RunReopened) -> None:
         state.ignored += 1
         return
     state.finished = state.cancel = None
+    state.working_since = fact.at
     state.paused = False
     state.reopened += 1
     state.slots.clear()

@@ -154,7 +154,11 @@ class State:
     usage: Usage = field(default_factory=Usage)
     ignored: int = 0
     now: int = 0
-    judged: list[CheckNote] = field(default_factory=list)  # of the newest iteration of a step
+    judged: list[CheckNote] = field(default_factory=list)  # the newest verdicts of a step
+    judged_in: PassOwner | None = None  # the iteration that they are about
+    newest: PassOwner | None = None  # the iteration of a step that began last
+    worked_ms: int = 0  # from each start to each end, up to the last one of them
+    working_since: int = 0
     snapshot: Snapshot | None = None  # the newest one of the workspace
     mail: Mail = field(default_factory=Mail)
     snapshots: Snapshots = field(default_factory=Snapshots)
@@ -185,6 +189,11 @@ class State:
         self.has_wall = any(
             one.wall_ms is not None or one.pass_wall_ms is not None for one in limits
         )
+
+    @property
+    def elapsed_ms(self) -> int:
+        """How long the run was under way: what passed between an end and a resume is no part."""
+        return self.worked_ms if self.finished else self.worked_ms + self.now - self.working_since
 
     @property
     def run(self) -> str:

@@ -2,6 +2,7 @@
 unchanged. It is derived from the events alone, so it cannot say anything else than they do.
 """
 
+import shlex
 from collections.abc import Callable, Iterable
 
 import msgspec
@@ -18,6 +19,7 @@ from loopwright.kernel.facts import (
     GateAnswered,
     IterationFinished,
     RunFinished,
+    RunReopened,
     RunStarted,
 )
 from loopwright.kernel.fold import apply
@@ -33,7 +35,7 @@ ReadText = Callable[[Text | None], str]
 
 
 class CertifiedCheck(msgspec.Struct, frozen=True, kw_only=True):
-    """One check of the last iteration of a loop."""
+    """One check: in the iteration that completed a loop, else the last time that it was made."""
 
     check: str
     verdict: str
@@ -56,6 +58,7 @@ class Certificate(msgspec.Struct, frozen=True, kw_only=True):
     protected: str  # unchanged, changed, unverified, accepted; empty where nothing is protected
     violation: str
     accepted_by: tuple[str, ...]
+    accepted_files: tuple[str, ...]  # in words
     dependencies: tuple[tuple[str, int | None], ...]  # files of checks that changed, with where
     first_tree: str
     final_tree: str
@@ -85,6 +88,7 @@ class Certificate(msgspec.Struct, frozen=True, kw_only=True):
                 "status": self.protected or None,
                 "detail": self.violation,
                 "accepted_by": list(self.accepted_by),
+                "accepted_files": list(self.accepted_files),
             },
             "changed_dependencies": [
                 {"path": path, "iteration": iteration} for path, iteration in self.dependencies
@@ -107,7 +111,9 @@ class Certifier:
         self._codes: dict[str, tuple[tuple[str, ...], int | None]] = {}
         self._verdicts: dict[str, list[CertifiedCheck]] = {}
         self._last: dict[str, tuple[CertifiedCheck, ...]] = {}
+        self._newest: dict[tuple[str, int], CertifiedCheck] = {}
         self._accepted: list[str] = []
+        self._accepted_files: dict[str, None] = {}
         self._events = 0
         self._run = self._outcome = self._reason = ""
 
@@ -128,12 +134,17 @@ class Certifier:
                 if check.startswith("check"):
                     self._codes[f"{fact.path}:{check[5:]}"] = (call.argv, fact.code)
             case CheckVerdict():
-                self._verdicts.setdefault(fact.path, []).append(self._certified(fact))
+                made = self._certified(fact)
+                self._verdicts.setdefault(fact.path, []).append(made)
+                self._newest[_loop_of(fact.path), fact.index] = made
             case IterationFinished():
                 found = self._verdicts.pop(fact.path, [])
-                self._last[parent_path(fact.path).partition("~")[0]] = tuple(found)
+                self._last[_loop_of(fact.path)] = tuple(found)
+            case RunReopened(mode="restart"):
+                self._newest.clear()
             case GateAnswered() if before and not violation(self._state):
                 self._accepted.append(fact.by)
+                self._accepted_files[before.removeprefix("protected files changed: ")] = None
             case RunFinished():
                 self._outcome, self._reason = fact.outcome, fact.reason
             case _:
@@ -163,22 +174,30 @@ class Certifier:
             status = "changed"
         else:
             status = "accepted" if self._accepted else "unchanged"
+        checks = [one for found in self._last.values() for one in found]
+        if self._outcome != "completed":
+            checks = list(self._newest.values())
         watched = dict.fromkeys((path, where) for where, path in self._history.watched)
         return Certificate(
             run=self._run,
             outcome=self._outcome,
             reason=self._reason,
-            checks=tuple(one for found in self._last.values() for one in found if _counts(one)),
+            checks=tuple(one for one in checks if _counts(one)),
             protect=protect,
             protected=status,
             violation=words,
             accepted_by=tuple(self._accepted),
+            accepted_files=tuple(self._accepted_files),
             dependencies=tuple(watched),
             first_tree=self._history.first,
             final_tree=self._history.last,
             events=self._events,
             head=head,
         )
+
+
+def _loop_of(path: str) -> str:
+    return parent_path(path).partition("~")[0]
 
 
 def _counts(check: CertifiedCheck) -> bool:
@@ -206,6 +225,9 @@ def certificate_lines(made: dict[str, JsonValue]) -> list[str]:
     """A certificate, as JSON has it, for people."""
     lines = [f"certificate of {made['run']}: {made['outcome'] or 'not finished'}"]
     checks = _dicts(made["checks"])
+    if made["outcome"] != "completed":
+        last = "; the last verdict of each check was:" if checks else ""
+        lines.append(f"  the run did not complete{last}")
     lines += [f"  {_check_line(one)}" for one in checks] or ["  no check was run"]
     lines += [f"  {line}" for line in _file_lines(made)]
     if made["final_tree"]:
@@ -223,7 +245,7 @@ def _texts(value: JsonValue) -> list[str]:
 
 def _check_line(one: dict[str, JsonValue]) -> str:
     command = _texts(one["command"])
-    what = f"`{' '.join(command)}`" if command else str(one["check"])
+    what = f"`{shlex.join(command)}`" if command else str(one["check"])
     code = f", exit code {one['exit_code']}" if one["exit_code"] is not None else ""
     verdict = _VERDICTS.get(str(one["verdict"]), str(one["verdict"]))
     where = f"iteration {one['iteration']}" if one["iteration"] else str(one["path"])
@@ -243,7 +265,8 @@ def _file_lines(made: dict[str, JsonValue]) -> list[str]:
         case "unchanged":
             lines.append(f"protected files are unchanged: {named}")
         case "accepted":
-            lines.append(f"protected files changed, accepted by {who}: {named}")
+            files = ", ".join(_texts(protected.get("accepted_files"))) or named
+            lines.append(f"protected files changed, accepted by {who}: {files}")
         case _:
             lines.append(str(protected["detail"]) or f"protected files are not verified: {named}")
     for one in _dicts(made["changed_dependencies"]):

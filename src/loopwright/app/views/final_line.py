@@ -8,6 +8,7 @@ A part that is not known is left out. A cost that is not known is shown as unkno
 from loopwright.app.views.check_words import check_phrase
 from loopwright.app.views.iterations import iterations, most_passes
 from loopwright.app.views.signs import SIGNS, without_signs
+from loopwright.app.views.usage import money
 from loopwright.errors import StorageError
 from loopwright.kernel.facts import RunFinished, RunStarted, Usage
 from loopwright.kernel.fold import fold
@@ -170,8 +171,7 @@ def _short(text: str) -> str:
 def _elapsed(state: State) -> str:
     if state.started is None:
         return ""
-    end = state.finished.at if state.finished is not None else state.now
-    return elapsed(end - state.started.at)
+    return elapsed(state.elapsed_ms)
 
 
 def elapsed(ms: int) -> str:
@@ -191,8 +191,7 @@ def elapsed(ms: int) -> str:
 
 def cost(usage: Usage) -> str:
     """What was spent: `$0.89`, `$0.40 + unknown` or `cost unknown`; nothing for no usage."""
-    cents = usage.usd >= 0.1 or round(usage.usd, 2) == round(usage.usd, 4)
-    spent = f"${usage.usd:.2f}" if cents else f"${usage.usd:.4f}"
+    spent = money(usage.usd)
     if usage.unpriced:
         return f"{spent} + unknown" if usage.usd else "cost unknown"
     used = usage.usd or usage.input_tokens or usage.output_tokens
@@ -213,19 +212,38 @@ def _changes(state: State) -> str:
 
 
 def _checks(state: State, status: str) -> list[str]:
-    """The newest verdicts: of a completed run those that passed, else those that did not."""
+    """The newest verdicts: of a completed run those that passed, else those that did not. Verdicts
+    about an earlier iteration than the last one are named as such: the files have changed since.
+    """
     loop = _loop(state)
     if loop is None:
         return []
     judged = [one for one in state.judged if one.verdict != "rejected"]  # the outcome says so
     notes = [one for one in judged if (one.verdict == "pass") == (status == "completed")] or judged
     found = leaves(loop.until)
-    phrases = dict.fromkeys(_phrase(found, note) for note in notes)
+    earlier = _earlier(state)
+    phrases = dict.fromkeys(_phrase(found, note, code=not earlier) for note in notes)
     shown = list(phrases)[:MOST_CHECKS]
     more = len(phrases) - len(shown)
-    return [*shown, f"{more} more check{'' if more == 1 else 's'}"] if more else shown
+    shown += [f"{more} more check{'' if more == 1 else 's'}"] if more else []
+    return [earlier.format(", ".join(shown))] if earlier and shown else shown
 
 
-def _phrase(found: tuple[object, ...], note: CheckNote) -> str:
+def _earlier(state: State) -> str:
+    """How verdicts are introduced that are not about the last iteration; empty where they are."""
+    judged, newest = state.judged_in, state.newest
+    if judged is None or newest is None or judged is newest:
+        return ""
+    where = f"iteration {judged.iteration}" if judged.number >= 0 else "before the first iteration"
+    if judged.parent is not newest.parent and judged.number >= 0:
+        where = "before the restart"
+    words = f"{where}: {{}}"
+    if state.finished is None:
+        return words
+    return f"not checked in iteration {newest.iteration} ({words})"
+
+
+def _phrase(found: tuple[object, ...], note: CheckNote, *, code: bool) -> str:
     leaf = found[note.index] if note.index < len(found) and note.check != "person" else None
-    return check_phrase(leaf, note.check, note.verdict, code=note.code, by=note.by)
+    exit_code = note.code if code else None
+    return check_phrase(leaf, note.check, note.verdict, code=exit_code, by=note.by)

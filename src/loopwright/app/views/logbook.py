@@ -1,5 +1,6 @@
 """What was said in a run, in order: agents, checks, people."""
 
+import shlex
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -135,6 +136,6 @@ class Logbook:
             case ToolCall(tool=tool, arguments=arguments):
                 return "tool", f"{tool} {self._read(arguments)[:ARGUMENT_CHARS]}{failed}", output
             case CommandCall(argv=argv) if "/check" not in fact.effect:
-                return "command", f"{' '.join(argv)}{failed}", output
+                return "command", f"{shlex.join(argv)}{failed}", output
             case _:
                 return None

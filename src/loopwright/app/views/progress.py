@@ -4,6 +4,7 @@ One `Progress` follows one run. `take` folds a fact and answers with the line th
 nothing when it is not worth one.
 """
 
+import shlex
 from dataclasses import dataclass, field
 
 from loopwright.app.views.activity import ActivityCounts, notable_words, note_line
@@ -349,7 +350,7 @@ class Progress:
             case ToolCall(tool=tool):
                 self._calls[fact.effect] = tool
             case CommandCall(argv=argv):
-                self._calls[fact.effect] = " ".join(argv)
+                self._calls[fact.effect] = shlex.join(argv)
         return None
 
     @property

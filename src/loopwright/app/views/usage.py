@@ -24,8 +24,8 @@ def cost_text(usd: float, unpriced: int) -> str:
 
 
 def money(usd: float) -> str:
-    """USD with as many digits as the amount deserves."""
-    return f"${usd:.2f}" if usd >= 0.1 or usd == 0 else f"${usd:.4f}"
+    """USD in cents; an amount below one cent has more digits."""
+    return f"${usd:.2f}" if usd >= 0.01 or usd == 0 else f"${usd:.4f}"
 
 
 def usage_item(usage: "Usage") -> dict[str, JsonValue]:

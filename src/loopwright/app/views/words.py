@@ -1,5 +1,7 @@
 """A run in words: how it stands, why it ended, what can be done next."""
 
+import shlex
+
 from loopwright.app.dialects import OF_LOOPS
 from loopwright.app.views.check_words import check_phrase
 from loopwright.app.views.iterations import most_passes as most_passes
@@ -88,7 +90,7 @@ def _label(loop: Repeat, index: int) -> str:
     name = str(type(leaf).__struct_config__.tag)
     argv = getattr(leaf, "argv", None)
     if argv:
-        return f"{name}: {' '.join(argv)}"
+        return f"{name}: {shlex.join(argv)}"
     what = leaf.text if isinstance(leaf, Contains) else getattr(leaf, "pattern", "")
     detail = " ".join(str(what or getattr(leaf, "word", "")).split())
     return f"{name}: {detail}" if detail else name
