@@ -198,6 +198,20 @@ def test_files_of_interest_come_first_among_those_left_out(tmp_path: Path) -> No
     assert (taken.omitted[0], len(taken.omitted), taken.omitted_count) == ("z/protected", 100, 111)
 
 
+@pytest.mark.parametrize("rule", ["tests/helper/", "evil.py"])
+def test_ignored_files_of_a_nested_repository_are_included(tmp_path: Path, rule: str) -> None:
+    """Git does not look into a repository inside of the workspace."""
+    work = tmp_path / "w"
+    put(work, **{"tests/a.py": "a", ".gitignore": f"{rule}\n"})
+    workspaces = GitWorkspaces(tmp_path / "data")
+    files = FilesOfInterest(include=("tests/**",))
+    first = asyncio.run(workspaces.snapshot(RUN, str(work), files=files))
+    put(work, **{"tests/helper/evil.py": "e"})
+    git(work / "tests" / "helper", "init", "-q")
+    second = asyncio.run(workspaces.snapshot(RUN, str(work), previous=first.tree, files=files))
+    assert second.paths == ("tests/helper/evil.py",)
+
+
 _KILLED = """
 import asyncio, sys
 from pathlib import Path

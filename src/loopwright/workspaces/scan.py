@@ -10,7 +10,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from loopwright.workspaces.git import Git
+from loopwright.model.file_patterns import matches_any, pathspecs
+from loopwright.workspaces.git import Git, shown_path
 
 _UNREADABLE = re.compile(
     rb"^warning: could not open directory '(.*?)/': ", re.MULTILINE | re.DOTALL
@@ -51,11 +52,14 @@ class Changes:
 
 @dataclass(frozen=True)
 class Scanner:
-    """Looks at one workspace. `hidden` are folders of it that are not part of it."""
+    """Looks at one workspace. `hidden` are folders of it that are not part of it, `include` are
+    patterns of files that are part of it although they are ignored.
+    """
 
     git: Git
     limits: SnapshotLimits
     hidden: Sequence[bytes] = ()
+    include: Sequence[str] = ()
 
     async def scan(
         self, more: Iterable[bytes] = (), skip: frozenset[bytes] = frozenset()
@@ -78,17 +82,18 @@ class Scanner:
             changes.remove += await self._indexed(folder)
         return changes
 
-    async def unnoticed(self, since: int, pathspecs: Sequence[str]) -> list[bytes]:
+    async def unnoticed(self, since: int, patterns: Sequence[str]) -> list[bytes]:
         """Files of the index whose content differs from it. Git compares times in whole seconds,
         so a file can change behind its back: looked at are those whose inode changed at `since`
-        (in nanoseconds) or later, and all that match `pathspecs`.
+        (in nanoseconds) or later, and all that match `patterns`.
         """
         done = await self.git.run("ls-files", "-s", "-z")
         entries = [one.partition(b"\t") for one in done.out.split(b"\0") if one]
         indexed = {path: head.split(b" ")[1].decode() for head, _, path in entries}
         always: set[bytes] = set()
-        if pathspecs and indexed:
-            matching = await self.git.run("ls-files", "-z", "--", *pathspecs)
+        specs = [spec for one in patterns for spec in pathspecs(one)]
+        if specs and indexed:
+            matching = await self.git.run("ls-files", "-z", "--", *specs)
             always = set(matching.out.split(b"\0"))
         return await asyncio.to_thread(self._differing, indexed, always, since)
 
@@ -129,13 +134,24 @@ class Scanner:
         done = await self.git.run("ls-files", "-z", "--cached", "--ignored", "--exclude-standard")
         return [one for one in done.out.split(b"\0") if one]
 
-    async def ignored_matching(self, pathspecs: Sequence[str]) -> list[bytes]:
-        """Files that the rules of today ignore and that match one of these."""
-        if not pathspecs:
+    async def ignored_matching(self) -> list[bytes]:
+        """Files that the rules of today ignore and that are to be included."""
+        specs = [spec for one in self.include for spec in pathspecs(one)]
+        if not specs:
             return []
         options = ("-z", "--others", "--ignored", "--exclude-standard")
-        done = await self.git.run("ls-files", *options, "--", *pathspecs)
-        return [one for one in done.out.split(b"\0") if one and not self._is_hidden(one)]
+        done = await self.git.run("ls-files", *options, "--", *specs)
+        found: list[bytes] = []
+        for path in done.out.split(b"\0"):
+            if path.endswith(b"/"):  # a repository of its own, which Git does not look into
+                inside = self._walk(path[:-1], deep=True, unseen=set())
+                found += sorted(one for one, _ in inside if self._is_included(one))
+            elif path:
+                found.append(path)
+        return [one for one in found if not self._is_hidden(one)]
+
+    def _is_included(self, path: bytes) -> bool:
+        return matches_any(self.include, shown_path(path))
 
     def _classify(self, code: str, path: bytes, changes: Changes, skip: frozenset[bytes]) -> None:
         known = code != "?"
@@ -163,7 +179,7 @@ class Scanner:
             return []
         found = sorted(path for path, _ in self._walk(folder, deep=True, unseen=set()))
         ignored = await self._ignored(found)
-        return [path for path in found if path not in ignored]
+        return [one for one in found if one not in ignored or self._is_included(one)]
 
     async def _indexed(self, folder: bytes) -> list[bytes]:
         done = await self.git.run("--literal-pathspecs", "ls-files", "-z", "--", folder)

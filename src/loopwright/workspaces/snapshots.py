@@ -12,7 +12,7 @@ from pathlib import Path
 
 from loopwright.errors import LoopwrightError
 from loopwright.kernel.fact_parts import NO_DIFF, Snapshot
-from loopwright.model.file_patterns import may_match, pathspecs
+from loopwright.model.file_patterns import may_match
 from loopwright.ports import NO_FILES, FileChange, FilesOfInterest, Progress
 from loopwright.workspaces.git import Git, GitFailed, shown_path, workspace_gone
 from loopwright.workspaces.restore import Restorer, checkout_all, require_empty
@@ -63,8 +63,8 @@ class GitWorkspaces:
     ) -> Snapshot:
         """Store the files of a workspace as a tree."""
         recording = self._recording(run, workspace, is_first=not previous, progress=progress)
-        recording.include = tuple(spec for one in files.include for spec in pathspecs(one))
-        recording.verify = tuple(spec for one in files.verify for spec in pathspecs(one))
+        recording.include = files.include
+        recording.verify = (*files.include, *files.verify)
         store = recording.index.store
         async with recording.index.locked() as fds:
             tree, omitted = await recording.record(fds)
@@ -192,8 +192,8 @@ class _Recording:
     is_first: bool
     progress: Callable[[str], None]
     omitted: set[bytes] = field(default_factory=set)
-    include: tuple[str, ...] = ()  # pathspecs of files that are stored although they are ignored
-    verify: tuple[str, ...] = ()  # pathspecs of files whose content is compared every time
+    include: tuple[str, ...] = ()  # patterns of files that are stored although they are ignored
+    verify: tuple[str, ...] = ()  # patterns of files whose content is compared every time
 
     async def record(self, fds: tuple[int, ...]) -> tuple[str, set[bytes]]:
         """The tree of the workspace, and what is not in it."""
@@ -214,19 +214,17 @@ class _Recording:
         raise AssertionError("unreachable")
 
     async def _attempt(self, git: Git, skip: frozenset[bytes]) -> tuple[str, set[bytes]]:
-        scanner = Scanner(git, self.limits, self._hidden())
+        scanner = Scanner(git, self.limits, self._hidden(), self.include)
         started = time.time_ns()
         extra = await self._tracked_but_ignored(git.fds)
         stale: list[bytes] = []
         if self.is_first and (self.index.path / "index").exists():
             keep = {one for one in extra or await self._read_tracked(git.fds)}
             stale = [one for one in await scanner.ignored_in_index() if one not in keep]
-        included = await scanner.ignored_matching(self.include)
+        included = await scanner.ignored_matching()
         changes = await scanner.scan([*extra, *included], skip)
         changes.remove += stale
-        scanner.enter(
-            await scanner.unnoticed(self.index.scanned(), self.include + self.verify), changes, skip
-        )
+        scanner.enter(await scanner.unnoticed(self.index.scanned(), self.verify), changes, skip)
         folders = {b""} if self.is_first else {os.path.dirname(one) for one in changes.update}
         changes.omitted |= await scanner.specials(folders, deep=self.is_first)
         tree = self.index.recorded_tree()
