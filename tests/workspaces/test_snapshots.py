@@ -306,6 +306,39 @@ def test_restore_keeps_ignored_files_in_the_way(tmp_path: Path) -> None:
     assert (work / "x" / "y").exists()
 
 
+@pytest.mark.parametrize(
+    ("content", "how", "code"),
+    [
+        ("mine", "ignored", "unrecorded-changes"),
+        ("mine, and too large", "large", "unrecorded-changes"),
+        ("old", "ignored", ""),
+    ],
+    ids=["ignored", "too large", "the same content"],
+)
+def test_restore_does_not_overwrite_files_that_no_snapshot_has(
+    tmp_path: Path, content: str, how: str, code: str
+) -> None:
+    """They could not be brought back."""
+    work = tmp_path / "w"
+    put(repository(work), **{"x": "old", "y": "y"})
+    workspaces = GitWorkspaces(tmp_path / "data", SnapshotLimits(file_bytes=10))
+    first = asyncio.run(workspaces.snapshot(RUN, str(work)))
+    (work / "x").unlink()
+    second = asyncio.run(workspaces.snapshot(RUN, str(work), previous=first.tree))
+    if how == "ignored":
+        (work / ".git" / "info").mkdir(exist_ok=True)
+        (work / ".git" / "info" / "exclude").write_text("x\n")
+    put(work, x=content)
+    restored = workspaces.restore(RUN, first.tree, work, expected=second.tree)
+    if code:
+        assert code_of(restored) == code
+    else:
+        assert asyncio.run(restored) == 1
+    assert (work / "x").read_text() == content
+    asyncio.run(workspaces.restore(RUN, first.tree, work, expected=second.tree, force=True))
+    assert (work / "x").read_text() == "old"
+
+
 def test_forgotten_runs_leave_the_others_whole(tmp_path: Path) -> None:
     """Objects of a forgotten run are deleted, those of others stay; the last one takes it all."""
     work = tmp_path / "w"

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from loopwright.errors import Conflict, LoopwrightError
 from loopwright.workspaces.git import Git, shown_path
+from loopwright.workspaces.scan import blob_id
 from loopwright.workspaces.store import Store, WorkspaceIndex
 from loopwright.workspaces.tree_diff import read_trees
 
@@ -34,11 +35,24 @@ class Restorer:
         entries = await _names(git, actual, tree)
         wanted = [path for letter, path in entries if letter != "D"]
         gone = {path for letter, path in entries if letter == "D"}
+        if not force:
+            added = {path for letter, path in entries if letter == "A"}
+            await self._refuse_unknown(git, tree, added)
         if expected and expected != actual:
             gone &= set(await _files(git, expected))
         elif not expected:
             gone = set()
         return await self._write(git, tree, wanted, sorted(gone), force=force)
+
+    async def _refuse_unknown(self, git: Git, tree: str, added: set[bytes]) -> None:
+        """Files that would be written, but are there with other content and in no snapshot: they
+        are ignored, or too large.
+        """
+        blobs = await _blobs(git, tree) if added else {}
+        wanted = {path: blobs.get(path, "") for path in added}
+        found = await asyncio.to_thread(_differing, self.index.workspace, wanted)
+        if found:
+            raise unrecorded(found, "files that no snapshot has would be overwritten")
 
     async def _write(
         self, git: Git, tree: str, wanted: list[bytes], gone: list[bytes], *, force: bool
@@ -87,12 +101,12 @@ def require_empty(folder: Path) -> Path:
     return folder.resolve()
 
 
-def unrecorded(paths: list[bytes]) -> Conflict:
+def unrecorded(paths: list[bytes], what: str = "files changed after the last snapshot") -> Conflict:
     """The error for files that would be overwritten although no snapshot has them."""
     names = ", ".join(shown_path(one) for one in sorted(paths)[:_NAMED])
     more = f" and {len(paths) - _NAMED} more" if len(paths) > _NAMED else ""
     return Conflict(
-        f"files changed after the last snapshot: {names}{more}",
+        f"{what}: {names}{more}",
         code="unrecorded-changes",
         hint="save them first, or overwrite them with --force",
     )
@@ -111,6 +125,33 @@ async def _names(git: Git, old: str, new: str) -> list[tuple[str, bytes]]:
 async def _files(git: Git, tree: str) -> list[bytes]:
     out = await read_trees(git, "ls-tree", "-r", "-z", "--name-only", tree)
     return [one for one in out.split(b"\0") if one]
+
+
+async def _blobs(git: Git, tree: str) -> dict[bytes, str]:
+    out = await read_trees(git, "ls-tree", "-r", "-z", tree)
+    entries = (one.partition(b"\t") for one in out.split(b"\0") if one)
+    return {path: head.split(b" ")[2].decode() for head, _, path in entries}
+
+
+def _differing(root: Path, wanted: dict[bytes, str]) -> list[bytes]:
+    """Those of the files that are there with another content. Folders are looked at later, and
+    what is behind a link is elsewhere.
+    """
+    found: list[bytes] = []
+    top = os.fsencode(root)
+    for path, blob in wanted.items():
+        full = os.path.join(top, path)
+        if os.path.realpath(os.path.dirname(full)) != os.path.dirname(full):
+            continue
+        try:
+            info = os.lstat(full)
+            if not stat.S_ISDIR(info.st_mode) and blob_id(full, info) != blob:
+                found.append(path)
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except OSError:
+            found.append(path)
+    return found
 
 
 def _blocked(root: Path, wanted: list[bytes], gone: set[bytes]) -> list[bytes]:

@@ -111,7 +111,7 @@ class Scanner:
             full = self._full(path)
             try:
                 info = os.lstat(full)
-                if (info.st_ctime_ns >= since or path in always) and _blob(full, info) != blob:
+                if (info.st_ctime_ns >= since or path in always) and blob_id(full, info) != blob:
                     found.append(path)
             except FileNotFoundError:
                 continue  # Git notices that
@@ -232,7 +232,7 @@ def _entries(out: bytes) -> Iterator[tuple[str, bytes]]:
             yield code, record[3:]
 
 
-def _blob(path: bytes, info: os.stat_result) -> str:
+def blob_id(path: bytes, info: os.stat_result) -> str:
     """The id that Git gives to the content of a file; empty for what it does not store."""
     if stat.S_ISLNK(info.st_mode):
         data = os.readlink(path)
