@@ -33,7 +33,10 @@ def test_the_next_iteration_reads_the_message(lw: Place) -> None:
     go = lw.folder / "go"
     run = started(lw, {"wait_for": str(go)}, {"say": "tried"}, {"say": "DONE"})
     told = lw("tell", run, "Keep the old API", "--json")
-    assert (told.code, told.json) == (0, {"run": run, "message": "m1", "to": "*"})
+    assert (told.code, told.json) == (
+        0,
+        {"run": run, "message": "m1", "to": "*", "when": "next-call"},
+    )
     assert "(waiting): Keep the old API" in lw("show", run).out
     go.touch()
     until(lambda: lw("show", run, "--json").json["status"] == "completed")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 
+import msgspec
 import pytest
 
 from loopwright.kernel.calls import SnapshotCall
@@ -376,7 +378,7 @@ def test_a_step_outside_of_loops_fails_unless_a_person_is_asked_next() -> None:
 
 
 def test_a_run_that_is_reopened_takes_a_snapshot_first() -> None:
-    """Files may have changed meanwhile; without a violation that is their new baseline."""
+    """Files may have changed meanwhile; protected files are still compared with the first tree."""
     made = of_loop(policy=GUARDED)
 
     def broken(request: EffectRequested) -> Said:
@@ -394,7 +396,7 @@ def test_a_run_that_is_reopened_takes_a_snapshot_first() -> None:
     asked = [f.call for f in run.facts[before:] if isinstance(f, EffectRequested)]
     first = asked[0]
     assert isinstance(first, SnapshotCall)
-    assert (first.first, first.baseline, first.previous != "") == ("t1", "", True)
+    assert (first.first, first.baseline, first.previous != "") == ("t1", "t1", True)
     assert run.end.outcome == "completed"
 
 
@@ -493,3 +495,62 @@ def test_an_answer_without_a_tree_counts_as_failed() -> None:
     assert run.end.outcome == "failed"
     done = [fact for fact in run.facts if isinstance(fact, EffectDone)]
     assert [fact.effect for fact in done] == ["/snapshot#1"]
+
+
+# -- protected files and a resume ------------------------------------------------------------------
+
+
+def broken_call(request: EffectRequested) -> Said:
+    return Fail(detail="it broke") if request.iteration == 2 else Reply("worked")
+
+
+def changed_meanwhile(made: Plan) -> Driver:
+    """A run whose agent fails in iteration 2; every later snapshot has a changed protected file,
+    which is compared with whatever baseline is asked for.
+    """
+    run = drive(made, trees(agent=broken_call, passes_at=9))
+    assert run.end.outcome == "failed"
+    assert not any(getattr(f, "snapshot", None) and f.snapshot.protected for f in run.facts)
+    good = trees(passes_at=1)
+
+    def script(request: EffectRequested) -> Said:
+        if not isinstance(request.call, SnapshotCall):
+            return good(request)
+        reply = good(request)
+        differs = request.call.baseline == "t1"
+        assert isinstance(reply, Reply)
+        assert reply.snapshot is not None
+        touched = msgspec.structs.replace(reply.snapshot, protected=TOUCHED, protected_count=1)
+        return dataclasses.replace(reply, snapshot=touched) if differs else reply
+
+    run.script = script
+    return run
+
+
+@pytest.mark.item("rec-41")
+@pytest.mark.parametrize("mode", ["continue", "restart", ""])
+def test_failing_and_resuming_does_not_accept_a_changed_protected_file(mode: str) -> None:
+    """The change was made in the call that failed, before a snapshot of it: the run cannot complete
+    however often it is resumed.
+    """
+    made = of_loop(policy=GUARDED)
+    run = changed_meanwhile(made)
+    for _ in range(2):
+        run.append(RunReopened(at=run.clock + 1, mode=mode, passes=9))  # type: ignore[arg-type]
+        run.run()
+        assert run.end.outcome != "completed"
+        verdicts = [f for f in run.facts if isinstance(f, CheckVerdict) and f.check == "protect"]
+        assert "protected files changed" in str(verdicts[-1].evidence)
+    assert fact_problems(made, run.facts) == []
+
+
+@pytest.mark.item("rec-41")
+@pytest.mark.parametrize("mode", ["continue", "restart"])
+def test_a_person_accepts_changed_protected_files_when_resuming(mode: str) -> None:
+    """The files as they are now become the baseline, and the run completes."""
+    made = of_loop(policy=GUARDED)
+    run = changed_meanwhile(made)
+    run.append(RunReopened(at=run.clock + 1, mode=mode, accept_changes=True))  # type: ignore[arg-type]
+    run.run()
+    assert run.end.outcome == "completed"
+    assert picture(fold(made, run.facts)) == picture(run.state)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from loopwright.agents.prompt import compose
@@ -11,6 +13,7 @@ from loopwright.kernel.facts import (
     MessageDelivered,
     MessageDropped,
     MessageSent,
+    RunReopened,
 )
 from loopwright.kernel.mail import ANY_AGENT
 from loopwright.kernel.messages import MAILBOX_SIZE
@@ -19,7 +22,8 @@ from loopwright.model.checks import Signal
 from loopwright.model.plan import Plan
 from loopwright.model.template import literal
 from loopwright.testing.laws import fact_problems
-from tests.kernel.driving import Driver, plan_of, plan_of_steps
+from tests.kernel.driving import Driver, Fail, plan_of, plan_of_steps
+from tests.kernel.test_resumption import BODIES, good
 
 WORK = CallAgent(agent="a", prompt=literal("Work."))
 LOOP = plan_of(Repeat(body=WORK, max=3, until=Signal(word="DONE")))
@@ -149,3 +153,79 @@ def test_the_number_of_waiting_messages_is_bounded() -> None:
     run.state.mail.inboxes[ANY_AGENT] = [None] * MAILBOX_SIZE  # type: ignore[list-item]
     facts = tell(run)
     assert [f.reason for f in facts if isinstance(f, MessageDropped)] == ["mailbox-full"]
+
+
+# -- a run that is resumed -------------------------------------------------------------------------
+
+
+def fail_call(run: Driver) -> None:
+    run.answer("main.0/agent#1", Fail(detail="lost"))
+
+
+def stop_run(run: Driver) -> None:
+    run.cancel()
+
+
+@pytest.mark.item("rec-35")
+@pytest.mark.parametrize("to", [ANY_AGENT, "main"])
+@pytest.mark.parametrize("mode", ["continue", "restart"])
+@pytest.mark.parametrize("end", [fail_call, stop_run])
+def test_an_unread_message_is_read_after_a_resume(
+    end: Callable[[Driver], None], mode: str, to: str
+) -> None:
+    """It waits while the run has ended, and the first call reads it, once."""
+    run = Driver(LOOP).start()
+    tell(run, to=to)
+    end(run)
+    assert run.state.finished is not None
+    assert not [f for f in run.facts if isinstance(f, MessageDropped)]
+    run.append(RunReopened(at=run.clock + 1, mode=mode))  # type: ignore[arg-type]
+    [effect] = [name for name in run.state.pending if "/agent#" in name]
+    assert prompt(run, effect).count("Message from ann: Keep the API") == 1
+    assert delivered(run) == [(effect, ("m1",))]
+    run.run()
+    assert delivered(run) == [(effect, ("m1",))]
+    assert fact_problems(LOOP, run.facts) == []
+
+
+@pytest.mark.item("rec-35")
+def test_a_message_of_the_call_that_failed_is_in_the_repeated_call() -> None:
+    """The call read it and failed: the same iteration has it again, and no later one."""
+    run = Driver(LOOP).start()
+    tell(run)
+    run.answer("main.0/agent#1", "tried")
+    run.answer("main.1/agent#1", Fail(detail="lost"))
+    run.append(RunReopened(at=run.clock + 1, mode="continue"))
+    assert "Message from ann: Keep the API" in prompt(run, "main.1/agent#2")
+    run.answer("main.1/agent#2", "tried")
+    assert "Keep the API" not in prompt(run, "main.2/agent#1")
+    assert delivered(run) == [("main.1/agent#1", ("m1",))]
+
+
+@pytest.mark.item("rec-35")
+def test_a_message_waits_for_more_iterations() -> None:
+    """It came during the last iteration that the loop may make."""
+    run = Driver(LOOP).start()
+    for number in range(2):
+        run.answer(f"main.{number}/agent#1", "tried")
+    tell(run)
+    run.answer("main.2/agent#1", "tried")
+    assert run.end.outcome == "exhausted"
+    run.append(RunReopened(at=run.clock + 1, mode="continue", passes=5))
+    assert delivered(run) == [("main.3/agent#1", ("m1",))]
+
+
+@pytest.mark.item("rec-35")
+def test_a_chat_model_reads_a_message_between_turns_after_a_crash() -> None:
+    """Cut off anywhere after the message, the next turn has it and it is delivered once."""
+    plan = BODIES["chat"].plan
+    run = Driver(plan, script=good).start()
+    tell(run)
+    run.run()
+    expected = delivered(run)
+    assert expected == [("main.1/model#1", ("m1",))]
+    told = next(n for n, f in enumerate(run.facts) if isinstance(f, MessageSent)) + 1
+    for length in [one for one in run.ends if one >= told]:
+        again = run.cut(length).start().run()
+        assert delivered(again) == expected, length
+        assert again.end.outcome == "completed"

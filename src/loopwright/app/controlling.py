@@ -53,7 +53,7 @@ async def resume_run(
         raise Conflict(
             f"{run} has not ended, so nothing about it can be changed now",
             code="not-ended",
-            hint="leave out --agent, --budget, --max, --time and --restart",
+            hint="leave out --agent, --budget, --max, --time, --restart and --accept-changes",
         )
     await here.service.resume(run, by=who)
     row = here.log.row(run)

@@ -8,7 +8,7 @@ from typing import get_args
 import msgspec
 
 from loopwright.app.library import Listed
-from loopwright.app.messaging import tell
+from loopwright.app.messaging import WHEN_WORDS, tell
 from loopwright.app.reopening import Changes
 from loopwright.app.role_loops import ACTIONS, ALL, OF_ONE, STATUSES, Loops, LoopWish
 from loopwright.app.snapshot_operations import RunSnapshots
@@ -44,6 +44,10 @@ RESUME_OPTIONS: dict[str, JsonValue] = {
     "agent": text("For resume: agent backend from now on, or NAME=SPEC"),
     "restart": {"type": "boolean", "description": "For resume: begin with iteration 1"},
     "allow_unknown_cost": ALLOW_UNKNOWN_COST,
+    "accept_changes": {
+        "type": "boolean",
+        "description": "For resume: accept protected files as they are now",
+    },
 }
 
 
@@ -256,6 +260,12 @@ class LoopTools:
                 hint="`loopwright mcp --allow-answers` lets agents decide",
             )
         changes = _changes(given)
+        if changes.accept_changes and not self.answers:
+            raise LoopwrightError(
+                "only a person may accept changes of protected files",
+                code="not-allowed",
+                hint="`loopwright mcp --allow-answers` lets agents decide",
+            )
         if action == "resume" and loop.casefold() != ALL:
             return (await self.loops.resume(loop, changes, by="mcp")).words
         if changes:
@@ -268,7 +278,7 @@ class LoopTools:
     async def _tell(self, given: Arguments) -> str:
         loop, words, to = (_said(given, name) for name in ("id", "text", "to"))
         sent = await tell(self.loops.here.service, loop, words, to=to, by="mcp")
-        return f"{sent.run}: message {sent.message} recorded"
+        return f"{sent.run}: message {sent.message} recorded: {WHEN_WORDS[sent.when]}"
 
     def _waits(self, loop: str) -> bool:
         """Whether a person is asked about a loop now, or has ended it."""
@@ -310,6 +320,7 @@ def _changes(given: Arguments) -> Changes:
         time=_said(given, "time") or None,
         restart=given.get("restart") is True,
         allow_unknown_cost=given.get("allow_unknown_cost") is True,
+        accept_changes=given.get("accept_changes") is True,
     )
 
 

@@ -2,20 +2,34 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from loopwright.app.auditing import audit_rows
 from loopwright.app.service import CAS_TRIES, Service, row_ended
 from loopwright.errors import Conflict, LoopwrightError, VersionConflict
 from loopwright.kernel.addresses import Over, Refusal, directory, locate, resolve_address
+from loopwright.kernel.calls import AgentCall
 from loopwright.kernel.facts import MessageSent
+from loopwright.kernel.frames import CycleBody
 from loopwright.kernel.mail import ANY_AGENT, COORDINATOR, PERSON
 from loopwright.kernel.masking import mask_tokens
+from loopwright.kernel.messages import REOPENED
 from loopwright.kernel.reasons import Intent
-from loopwright.kernel.reopening import REOPENED
+from loopwright.kernel.state import State
 from loopwright.kernel.tools import MAX_TEXT_BYTES
+from loopwright.model.ids import logical_path
 from loopwright.ports import Append
 from loopwright.runtime.senses import stored_text
+
+INBOX_AGENTS = ("jsonl:",)  # programs that may read their inbox while they work
+When = Literal["now", "next-turn", "next-call"]
+"""When an agent reads a message: a program that reads its inbox now, a chat model before its next
+turn, every other agent at its next call."""
+WHEN_WORDS: Mapping[When, str] = {
+    "now": "delivered now if the agent reads its inbox, otherwise at its next call",
+    "next-turn": "will be read before the model's next turn",
+    "next-call": "will be read at the next iteration or agent call",
+}
 
 
 class Sent(NamedTuple):
@@ -24,6 +38,7 @@ class Sent(NamedTuple):
     run: str
     message: str
     to: str
+    when: When = "next-call"
 
 
 async def tell(service: Service, run: str, text: str, *, to: str = "", by: str = "") -> Sent:
@@ -38,7 +53,21 @@ async def tell(service: Service, run: str, text: str, *, to: str = "", by: str =
     if address == ANY_AGENT and "agent" not in directory(state).kinds.values():
         raise LoopwrightError(f"{run} has no agent that reads messages", code="not-an-agent")
     name = await send_message(service, run, address, text, by=by, intent="tell")
-    return Sent(run, name, address)
+    return Sent(run, name, address, _read_when(state, address))
+
+
+def _read_when(state: State, to: str) -> When:
+    """When the agent that is called now reads a message; without one, the next call does."""
+    for pending in state.pending.values():
+        call, owner = pending.call, pending.owner
+        if to != ANY_AGENT and logical_path(owner.path) != to:
+            continue
+        if isinstance(owner.body, CycleBody):
+            return "next-turn"
+        agent = state.plan.agents.get(call.agent) if isinstance(call, AgentCall) else None
+        if agent is not None and (agent.spec or "").startswith(INBOX_AGENTS):
+            return "now"
+    return "next-call"
 
 
 def _ended(service: Service, run: str) -> Conflict:

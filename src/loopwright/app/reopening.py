@@ -42,7 +42,8 @@ from loopwright.ports import Append, RunRow
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Changes:
     """What is different when a run is resumed: other agents, another budget, another time limit,
-    other numbers of iterations; `restart` begins with the first one. With `stage`, a loop of roles
+    other numbers of iterations; `restart` begins with the first one. `accept_changes` accepts
+    protected files as they are now. With `stage`, a loop of roles
     continues at the stage at which it stopped, and `note` is what that stage is told.
     """
 
@@ -54,6 +55,7 @@ class Changes:
     stage: Literal["retry", "skip"] | None = None
     note: str = ""
     allow_unknown_cost: bool = False
+    accept_changes: bool = False
 
     def __bool__(self) -> bool:
         return self != NO_CHANGES
@@ -135,6 +137,12 @@ def _check(row: RunRow, changes: Changes) -> None:
 
 def _check_work(state: State, changes: Changes) -> None:
     """Refuse what would end again at once."""
+    if changes.accept_changes and not state.plan.workspace.protect:
+        raise LoopwrightError(
+            f"--accept-changes is for runs with protected files, and {state.run} has none",
+            code="nothing-protected",
+            hint=f"leave out --accept-changes: loopwright resume {state.run}",
+        )
     if changes.stage is not None:
         _check_budget(state, changes)
         return
@@ -243,6 +251,7 @@ def _facts(
         stage=changes.stage,
         note=changes.note,
         time_ms=limits.wall_ms if limits is not None and timed else None,
+        accept_changes=changes.accept_changes,
     )
     return [opened, *agents]
 

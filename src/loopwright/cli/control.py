@@ -29,6 +29,7 @@ class _Given(TypedDict):
     time: str | None
     restart: bool
     allow_unknown_cost: bool
+    accept_changes: bool
 
 
 @click.command(
@@ -123,6 +124,11 @@ def stop(ctx: click.Context, /, *, run: str) -> None:
     help="For a run that has ended: begin with the first step and iteration 1.",
 )
 @click.option(
+    "--accept-changes",
+    is_flag=True,
+    help="For a run that has ended: accept protected files as they are now.",
+)
+@click.option(
     "--allow-unknown-cost",
     is_flag=True,
     help="Resume although a limit in USD cannot be enforced for an agent whose cost is unknown.",
@@ -153,7 +159,7 @@ def resume(
         raise click.UsageError("--jsonl is for one run and excludes --json", ctx)
     changes = Changes(**given)
     if changes and run == ALL:
-        message = "--agent, --budget, --max, --time and --restart are for one run"
+        message = "--agent, --budget, --max, --time, --restart and --accept-changes are for one run"
         raise click.UsageError(message, ctx)
     if door.remote is not None and run != ALL:
         return _resume_afar(door, run, given, jsonl=jsonl)
@@ -186,8 +192,9 @@ def _resume_afar(door: Door, run: str, given: _Given, *, jsonl: bool) -> int:
         body["time"] = given["time"]
     if given["restart"]:
         body["restart"] = True
-    if given["allow_unknown_cost"]:
-        body["allow_unknown_cost"] = True
+    for name in ("allow_unknown_cost", "accept_changes"):
+        if given[name]:
+            body[name] = True
     return resume_afar(door, run, body, jsonl=jsonl)
 
 

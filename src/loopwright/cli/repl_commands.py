@@ -18,7 +18,7 @@ from loopwright.app.controlling import (
 from loopwright.app.library import Library
 from loopwright.app.loop_steering import edit, edit_of, retry, skip
 from loopwright.app.loop_tools import described
-from loopwright.app.messaging import tell
+from loopwright.app.messaging import WHEN_WORDS, tell
 from loopwright.app.preflight import check_sign_in
 from loopwright.app.preparing import Wish, prepare_file
 from loopwright.app.problems import known_problem
@@ -42,7 +42,7 @@ ALL = "all"
 _FLAGS = "[--worktree] [--allow-unknown-cost]"
 _RESUME = (
     "resume RUN|all [--max N] [--budget LIMITS] [--time DURATION] [--agent SPEC] [--restart] "
-    "[--allow-unknown-cost]"
+    "[--accept-changes] [--allow-unknown-cost]"
 )
 Act = Callable[[Session, str], Awaitable[None]]
 
@@ -245,7 +245,7 @@ async def _resume(session: Session, rest: str) -> None:
 
 def _resume_options(rest: str) -> tuple[str, Changes]:
     """The run and the options of `resume RUN --max N --budget LIMITS --time T --agent SPEC
-    --restart --allow-unknown-cost`.
+    --restart --accept-changes --allow-unknown-cost`.
     """
     parser = argparse.ArgumentParser(prog="resume", add_help=False, exit_on_error=False)
     parser.add_argument("run")
@@ -255,6 +255,7 @@ def _resume_options(rest: str) -> tuple[str, Changes]:
     parser.add_argument("--time")
     parser.add_argument("--restart", action="store_true")
     parser.add_argument("--allow-unknown-cost", action="store_true")
+    parser.add_argument("--accept-changes", action="store_true")
     try:
         given, unknown = parser.parse_known_args(shlex.split(rest))
     except (argparse.ArgumentError, ValueError, SystemExit) as error:
@@ -268,6 +269,7 @@ def _resume_options(rest: str) -> tuple[str, Changes]:
         time=given.time,
         restart=given.restart,
         allow_unknown_cost=given.allow_unknown_cost,
+        accept_changes=given.accept_changes,
     )
     return given.run, changes
 
@@ -302,7 +304,7 @@ async def _message(session: Session, rest: str) -> None:
     if not text.strip():
         raise Misused
     sent = await tell(session.here.service, reference, text.strip(), by=current_user())
-    session.door.put(f"{sent.run}: message {sent.message}")
+    session.door.put(f"{sent.run}: message {sent.message}: {WHEN_WORDS[sent.when]}")
 
 
 async def _edit(session: Session, rest: str) -> None:

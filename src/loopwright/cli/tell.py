@@ -35,8 +35,10 @@ STDIN = "-"
 def tell(ctx: click.Context, /, *, run: str, text: str, to: str) -> None:
     """Send a message to the agents of a run that has not ended.
 
-    The next agent call of the run reads the message, once. An agent that accepts messages while it
-    works gets it at once: a chat model between two turns, and a program that reads its inbox.
+    The next agent call of the run reads the message, once. A chat model reads it before its next
+    turn, and a program that reads its inbox at once; claude, codex, opencode, gemini and ACP agents
+    read it at the next call. A message that was not read when the run failed or was stopped is read
+    after `resume`.
     """
     door = door_of(ctx)
     words = sys.stdin.read() if text == STDIN else text
@@ -44,8 +46,12 @@ def tell(ctx: click.Context, /, *, run: str, text: str, to: str) -> None:
         sent = _tell_remote(door.remote, run, words, to)
     else:
         sent = _tell_here(door, run, words, to)
-    where = "the next agent call" if sent["to"] == "*" else sent["to"]
-    door.done(f"{sent['run']}: message {sent['message']} for {where}", sent)
+    from loopwright.app.messaging import WHEN_WORDS  # noqa: PLC0415 - help stays quick
+
+    where = "" if sent["to"] == "*" else f" for {sent['to']}"
+    words = {str(name): one for name, one in WHEN_WORDS.items()}
+    when = words.get(str(sent.get("when")), "recorded")  # an older server does not say when
+    door.done(f"{sent['run']}: message {sent['message']}{where}: {when}", sent)
 
 
 def _tell_here(door: "Door", run: str, text: str, to: str) -> "dict[str, JsonValue]":

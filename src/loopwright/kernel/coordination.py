@@ -295,8 +295,12 @@ def _is_talking(state: State) -> bool:
     return bool(mail.asleep)
 
 
-def close_mail(state: State, why: str, reason: DropReason) -> list[AnyFact]:
-    """End everything about messages: calls are withdrawn, and what nobody read is dropped."""
+def close_mail(
+    state: State, why: str, reason: DropReason, *, resumable: bool = False
+) -> list[AnyFact]:
+    """End everything about messages: calls are withdrawn, and what nobody read is dropped. In a run
+    that can be resumed, what people wrote to its agents waits for that.
+    """
     mail = state.mail
     if not mail.active:
         return []
@@ -304,6 +308,8 @@ def close_mail(state: State, why: str, reason: DropReason) -> list[AnyFact]:
     facts = [fact for effect in effects for fact in withdraw(state, state.root, effect, why)]
     told = {one.message.id: one for one in mail.undeliverable.values()}
     for message in _unread(state):
+        if resumable and message.intent == "tell" and message.id in mail.boxes:
+            continue
         told.setdefault(message.id, Undeliverable(message, reason, f"the run has ended ({why})"))
     facts += [dropped(state, one) for one in told.values()]
     return facts

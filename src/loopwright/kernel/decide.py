@@ -14,10 +14,11 @@ from loopwright.kernel.facts import AnyFact, RunFinished, StepFinished, StepRetr
 from loopwright.kernel.fold import apply
 from loopwright.kernel.frames import LeafBody, Owner, PassOwner, Result, RunOwner, StepOwner
 from loopwright.kernel.graph_outcome import run_result
-from loopwright.kernel.messages import stop_delivered, stopped
+from loopwright.kernel.messages import REOPENED, stop_delivered, stopped
 from loopwright.kernel.outcome import outcome
 from loopwright.kernel.passes import decide_pass
 from loopwright.kernel.proceed import proceed
+from loopwright.kernel.reasons import DropReason
 from loopwright.kernel.retry import is_retried
 from loopwright.kernel.slots import free_slot
 from loopwright.kernel.snapshots import (
@@ -97,7 +98,7 @@ def _cancelled(state: State) -> list[AnyFact]:
     assert state.cancel is not None
     why = state.cancel.reason
     facts = close_inside(state, state.root, why)
-    facts += close_mail(state, why, "workflow-cancelled")
+    facts += close_mail(state, why, "workflow-cancelled", resumable=True)
     facts.append(RunFinished(at=state.now, outcome="cancelled", reason=why))
     return facts
 
@@ -123,7 +124,8 @@ def _decide_run(state: State, owner: RunOwner, senses: Senses) -> list[AnyFact]:
     waits = None if owner.deadline_hit else last_words(state)
     if waits is not None:
         return [*facts, *talk, *waits]
-    facts += close_mail(state, ended.reason, "hold-timeout" if state.mail.held else "run-ended")
+    unread: DropReason = "hold-timeout" if state.mail.held else "run-ended"
+    facts += close_mail(state, ended.reason, unread, resumable=ended.status in REOPENED)
     facts.append(
         RunFinished(
             at=state.now,

@@ -91,7 +91,8 @@ class RunReopened(Fact, frozen=True, kw_only=True, tag="run.reopened"):
     that had reached theirs. `passes` is the most iterations that loops of the plan may make; in the
     empty mode, only of those that ended at their cap. With `stage`, a loop whose iteration stopped
     half-way continues there: the step that did not complete is tried again or left out, and `note`
-    is what a person says to it.
+    is what a person says to it. With `accept_changes`, protected files as they are now are the new
+    baseline.
     """
 
     by: str = ""
@@ -102,6 +103,7 @@ class RunReopened(Fact, frozen=True, kw_only=True, tag="run.reopened"):
     note: str = ""
     time_ms: int | None = None
     uncovered: tuple[str, ...] | None = None  # agents that limits in USD do not cover from now on
+    accept_changes: bool = False
 
 
 class RunEdited(Fact, frozen=True, kw_only=True, tag="run.edited"):

@@ -25,6 +25,7 @@ from loopwright.kernel.facts import (
     MessageDelivered,
     MessageDropped,
     MessageSent,
+    Outcome,
     RunStarted,
     StepFinished,
     StepSkipped,
@@ -37,6 +38,8 @@ from loopwright.kernel.state import State
 from loopwright.model.ids import logical_path
 
 MAILBOX_SIZE = 10_000
+REOPENED: tuple[Outcome, ...] = ("failed", "exhausted", "cancelled")
+"""How a run, or a step of it, must have ended to be resumed."""
 MOST_NOTICES = 1_000
 KEPT_NOTICES = 400
 CANCELLED = "cancelled"
@@ -121,6 +124,11 @@ def _is_called_again(message: Message, where: Over) -> bool:
     other work, and not an answer.
     """
     return message.intent != "tell" and is_wakeable(where)
+
+
+def _is_for_resume(message: Message, where: Over) -> bool:
+    """Whether a step that did not complete reads a message of a person when the run is resumed."""
+    return message.intent == "tell" and where.status in REOPENED
 
 
 def _stop(state: State, message: Message, where: Running | Later | Over) -> None:
@@ -278,13 +286,13 @@ def note(state: State, fact: AnyFact) -> None:
         case StepFinished():
             words = f"{fact.status} ({fact.reason})" if fact.reason else fact.status
             tell(state, Notice("step.finished", fact.path, words, fact.output), wakes=True)
-            _place_ended(state, fact.path)
+            _place_ended(state, fact.path, fact.status)
         case StepSkipped():
             words = f"{fact.status} ({fact.reason})"
             tell(state, Notice("step.skipped", fact.path, words), wakes=True)
             _place_ended(state, fact.path)
         case IterationFinished():
-            _place_ended(state, fact.path)
+            _place_ended(state, fact.path, fact.status)
         case CheckVerdict() if fact.by:
             tell(state, Notice("check.verdict", fact.by, fact.verdict, fact.evidence))
         case EffectDone() | EffectFailed():
@@ -312,11 +320,14 @@ def tell(state: State, notice: Notice, *, wakes: bool = False) -> None:
         state.touch(state.root)
 
 
-def _place_ended(state: State, path: str) -> None:
-    """A place is gone: what it was told goes with it, and what waited for it may wait in vain."""
+def _place_ended(state: State, path: str, status: str = "skipped") -> None:
+    """A place is gone: what it was told goes with it, and what waited for it may wait in vain.
+    A place that did not complete may be resumed: its call is then repeated with what it was told.
+    """
     mail = state.mail
-    for place in [one for one in mail.heard if one.partition("~")[0] == path or one == path]:
-        del mail.heard[place]  # a step that began anew has another name inside
+    if status not in REOPENED:
+        for place in [one for one in mail.heard if one.partition("~")[0] == path or one == path]:
+            del mail.heard[place]  # a step that began anew has another name inside
     too_late = mail.stopped.pop(path, None)
     if too_late is not None:
         refuse(state, too_late, Refusal("target-terminal", f"{path} ended before it could be told"))
@@ -328,15 +339,23 @@ def _place_ended(state: State, path: str) -> None:
         if not isinstance(where, Over):
             continue
         waiting = mail.inboxes.pop(name)
-        kept = [message for message in waiting if _is_called_again(message, where)]
-        for message in waiting:
-            if message not in kept:
-                del mail.boxes[message.id]
-                refuse(state, message, _over(name, where))
-        if kept:
-            mail.inboxes[name] = kept
-            mail.asleep[name] = None
-            state.touch(state.root)
+        _sort_unread(state, name, waiting, where)
+
+
+def _sort_unread(state: State, name: str, waiting: list[Message], where: Over) -> None:
+    """Keep what an ended step will still read, and refuse the rest."""
+    mail = state.mail
+    woken = [message for message in waiting if _is_called_again(message, where)]
+    kept = [one for one in waiting if one in woken or _is_for_resume(one, where)]
+    for message in waiting:
+        if message not in kept:
+            del mail.boxes[message.id]
+            refuse(state, message, _over(name, where))
+    if kept:
+        mail.inboxes[name] = kept
+    if woken:
+        mail.asleep[name] = None
+        state.touch(state.root)
 
 
 def _call_ended(state: State, fact: EffectDone | EffectFailed) -> None:

@@ -33,7 +33,7 @@ from loopwright.kernel.frames import (
     StepsBody,
 )
 from loopwright.kernel.limits import cap
-from loopwright.kernel.messages import mail_reopened
+from loopwright.kernel.messages import REOPENED, mail_reopened
 from loopwright.kernel.resumption import (
     copy_value,
     loops_that_failed_at_cap,
@@ -45,8 +45,6 @@ from loopwright.kernel.state import State
 from loopwright.model.actions import Cycle
 from loopwright.model.ids import child_path
 
-REOPENED: tuple[Outcome, ...] = ("failed", "exhausted", "cancelled")
-"""How a run must have ended to be resumed."""
 _REOPENED_AS_A_WHOLE: tuple[Outcome, ...] = ("failed", "exhausted")
 """The same for the empty mode."""
 
@@ -75,7 +73,7 @@ def run_reopened(state: State, fact: RunReopened) -> None:
     if fact.uncovered is not None:
         state.plan = msgspec.structs.replace(state.plan, uncovered=fact.uncovered)
     _reset(state, fact)
-    begin_again(state)
+    begin_again(state, accept_changes=fact.accept_changes)
     mail_reopened(state)
 
 

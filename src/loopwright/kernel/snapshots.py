@@ -6,7 +6,8 @@ snapshot whose answer was recorded is never taken again. Where snapshots are off
 adds an event.
 
 Protected files are compared with the baseline: the first snapshot, or the tree that a person last
-accepted at a gate. Where protected files are named and a snapshot fails, nothing completes.
+accepted, at a gate or when the run was resumed. Where protected files are named and a snapshot
+fails, nothing completes.
 """
 
 import msgspec
@@ -161,16 +162,19 @@ def iteration_ended(state: State, owner: PassOwner) -> None:
     state.snapshots.iterations.pop(owner.path, None)
 
 
-def begin_again(state: State) -> None:
-    """A run is reopened or forked: its workspace may have changed meanwhile. Where nothing was
-    wrong with protected files, the next snapshot is their new baseline.
+def begin_again(state: State, *, accept_changes: bool = False) -> None:
+    """A run is reopened or forked: its workspace may have changed meanwhile, so a snapshot is taken
+    first. The baseline of protected files stays: an agent may have changed them in a call that no
+    snapshot followed. Only a person who accepts the changes makes that snapshot the baseline.
     """
     known = state.snapshots
     if known.on:
         known.taken = known.written = False
         known.asked.clear()
-        if not violation(state):
+        if accept_changes:
             known.baseline = ""
+            if known.latest is not None:
+                known.latest = without_violation(known.latest)
 
 
 def accept(state: State, gate: GateState) -> None:
@@ -179,7 +183,12 @@ def accept(state: State, gate: GateState) -> None:
     if gate.call is not None or gate.effect or known.latest is None or not known.latest.protected:
         return
     known.baseline = known.latest.tree
-    known.latest = msgspec.structs.replace(known.latest, protected=(), protected_count=0)
+    known.latest = without_violation(known.latest)
+
+
+def without_violation(snapshot: Snapshot) -> Snapshot:
+    """The snapshot after a person has accepted the changes of protected files."""
+    return msgspec.structs.replace(snapshot, protected=(), protected_count=0)
 
 
 # -- protected files -------------------------------------------------------------------------------

@@ -164,6 +164,12 @@ class RunSummary(msgspec.Struct):
     error: dict[str, JsonValue] | None
 
 
+class ResumedSummary(RunSummary):
+    """A run that was resumed; `message` says where: `run_01 resumed at iteration 3 of 5`."""
+
+    message: str
+
+
 class Forked(RunSummary):
     """A new run; its facts up to `seq` are those of the run that it goes on from."""
 

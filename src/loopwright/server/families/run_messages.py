@@ -4,7 +4,7 @@ from typing import Annotated
 
 import msgspec
 
-from loopwright.app.messaging import tell
+from loopwright.app.messaging import When, tell
 from loopwright.kernel.tools import MAX_TEXT_BYTES
 from loopwright.server.answers import as_response
 from loopwright.server.families.runs import BASE, check_open
@@ -21,11 +21,15 @@ class MessageBody(Body):
 
 
 class MessageSent(msgspec.Struct):
-    """A message that was recorded. `to` is `*` where any agent of the run may read it."""
+    """A message that was recorded. `to` is `*` where any agent of the run may read it. `when` says
+    when the agent reads it: a program that reads its inbox `now`, a chat model before its
+    `next-turn`, others at their `next-call`.
+    """
 
     run: str
     message: str
     to: str
+    when: When
 
 
 async def told(asked: Asked) -> Answer:

@@ -31,7 +31,7 @@ from loopwright.server.looping import Looping
 from loopwright.server.refusals import Refusal
 from loopwright.server.routes import Answer, Asked, Body, Family, OptionalBody, Query, Route
 from loopwright.server.sent_files import sent_files
-from loopwright.server.shapes import RunPage, RunSummary, Snapshot, Status
+from loopwright.server.shapes import ResumedSummary, RunPage, RunSummary, Snapshot, Status
 from loopwright.server.view_shapes import Rehearsal
 
 BASE = "/api/v1/runs"
@@ -94,7 +94,7 @@ class ResumeBody(OptionalBody):
     """For a run that has ended: the backends of its agents from now on, the budget of the whole run
     (with what it has spent), the iterations that its loop may make in total, and its time limit
     from now on. `restart` begins with the first step and iteration 1; without it the run continues
-    at the iteration that did not finish.
+    at the iteration that did not finish. `accept_changes` accepts protected files as they are now.
     """
 
     agent: str | None = None
@@ -104,6 +104,7 @@ class ResumeBody(OptionalBody):
     time: str | None = None
     restart: bool = False
     allow_unknown_cost: bool = False
+    accept_changes: bool = False
 
     def changes(self) -> Changes:
         """The same as the use case has it."""
@@ -114,6 +115,7 @@ class ResumeBody(OptionalBody):
             time=self.time,
             restart=self.restart,
             allow_unknown_cost=self.allow_unknown_cost,
+            accept_changes=self.accept_changes,
         )
 
 
@@ -258,8 +260,8 @@ async def paused(asked: Asked) -> Answer:
 
 async def resumed(asked: Asked) -> Answer:
     run, body = _run(asked), asked.body(ResumeBody)
-    await resume_run(asked.context.here, run, body.changes(), by=asked.who.name)
-    return await summary_of(asked, run)
+    one = await resume_run(asked.context.here, run, body.changes(), by=asked.who.name)
+    return {**await summary_of(asked, run), "message": one.words}
 
 
 async def stopped(asked: Asked) -> Answer:
@@ -350,7 +352,7 @@ FAMILY = Family(
             need="editor",
             say="Resume a run; one that has ended continues at the iteration that did not finish",
             body=ResumeBody,
-            answer=RunSummary,
+            answer=ResumedSummary,
         ),
         Route(
             method="POST",

@@ -70,6 +70,7 @@ class ResumeRun(Said):
     time: str | None = None
     restart: bool = False
     allow_unknown_cost: bool = False
+    accept_changes: bool = False
 
 
 class ApproveLoop(Said):
@@ -195,6 +196,7 @@ class Commands:
             time=said.time,
             restart=said.restart,
             allow_unknown_cost=said.allow_unknown_cost,
+            accept_changes=said.accept_changes,
         )
         one = await resume_run(self._context.here, said.run, changes, by=client.who.name)
         return {"run": one.run, "status": "resumed", "message": one.words}
