@@ -16,6 +16,7 @@ from loopwright.app.readiness import check_worker
 from loopwright.app.registry import is_loop
 from loopwright.app.reopening import NO_CHANGES, Changes
 from loopwright.app.settings import Settings
+from loopwright.app.views.listing import driver_pid
 from loopwright.app.views.loops import GOAL_CHARS, Seen, loop_status, seen, shown_time
 from loopwright.app.views.resume_words import RESUMABLE
 from loopwright.app.views.words import goal as goal_of
@@ -215,15 +216,17 @@ class Loops:
     async def resume(
         self, reference: str, changes: Changes = NO_CHANGES, *, by: str = ""
     ) -> ResumedRun:
-        """Resume a loop that is paused or has ended."""
+        """Resume a loop that is paused, has ended, or was left behind by a process that is gone."""
         run = self.here.service.find(reference)
         self._check_fits("resume", run)
         return await resume_run(self.here, run, changes, by=by or self.by)
 
     def _check_fits(self, action: str, run: str) -> None:
         row = self.here.log.row(run)
-        ended = action == "resume" and row.headline.status in RESUMABLE
-        if row.headline.status not in _FITS[action] and not ended:
+        status = row.headline.status
+        is_left = status == "running" and driver_pid(self.here.log, row) is None  # by a crash
+        resumable = action == "resume" and (status in RESUMABLE or is_left)
+        if status not in _FITS[action] and not resumable:
             raise Conflict(
                 f"{run} is {loop_status(row)}, so it cannot be {_DONE[action]}", code="wrong-state"
             )
