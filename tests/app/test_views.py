@@ -24,7 +24,7 @@ from loopwright.kernel.facts import (
     Usage,
 )
 from loopwright.model.actions import AskPerson, CallAgent, Gate, Repeat, Step
-from loopwright.model.checks import Contains, Judge
+from loopwright.model.checks import Contains, Judge, Regex
 from loopwright.model.plan import Plan
 from loopwright.model.record import Blob
 from loopwright.model.template import literal
@@ -150,6 +150,7 @@ KEYS = [
     "uncovered",
     "labels",
     "gates",
+    "checks",
     "error",
 ]
 STEP_KEYS = ["status", "reason", "output", "result", "iterations", "error"]
@@ -223,6 +224,19 @@ def test_a_gate_is_shown_with_what_it_asks() -> None:
     (gate,) = summary(driver.state, driver.texts.read)["gates"]
     assert (gate["path"], gate["message"]) == ("main.0", "Good?")
     assert gate["id"] in driver.state.gates
+
+
+def test_checks_of_the_newest_iteration_are_shown() -> None:
+    """Each check has its kind, verdict and evidence; those of earlier iterations are gone."""
+    until = Regex(pattern=r"DONE \d")
+    driver = Driver(plan_of(Repeat(body=CALL, max=3, until=until))).start()
+    assert summary(driver.state, driver.texts.read)["checks"] == []
+    driver.answer("main.0/agent#1", "not yet")
+    [first] = summary(driver.state, driver.texts.read)["checks"]
+    assert (first["check"], first["verdict"]) == ("regex", "fail")
+    driver.answer("main.1/agent#1", "it is DONE 2")
+    [last] = summary(driver.state, driver.texts.read)["checks"]
+    assert last == {"check": "regex", "verdict": "pass", "evidence": "DONE 2"}
 
 
 def test_an_error_has_its_type_and_words() -> None:

@@ -25,6 +25,7 @@ KEYS = {
     "uncovered",
     "labels",
     "gates",
+    "checks",
     "error",
 }
 

@@ -146,6 +146,14 @@ class StepSummary(msgspec.Struct):
     error: dict[str, JsonValue] | None
 
 
+class CheckView(msgspec.Struct):
+    """A check and what it found."""
+
+    check: str
+    verdict: str
+    evidence: str
+
+
 class RunSummary(msgspec.Struct):
     """A run as one object, the same as `run --json` prints."""
 
@@ -161,6 +169,7 @@ class RunSummary(msgspec.Struct):
     uncovered: list[str]  # agents that limits in USD do not cover
     labels: list[str]
     gates: list[Gate]
+    checks: list[CheckView]  # of the newest iteration
     error: dict[str, JsonValue] | None
 
 
@@ -224,6 +233,7 @@ class Snapshot(msgspec.Struct):
     uncovered: list[str]  # agents that limits in USD do not cover
     labels: list[str]
     gates: list[Gate]
+    checks: list[CheckView]  # of the newest iteration
     error: dict[str, JsonValue] | None
     forked: dict[str, JsonValue] | None
     driver: int | None

@@ -10,7 +10,7 @@ from loopwright.app.views.iterations import current_loop as current_loop
 from loopwright.app.views.iterations import iterations as iterations
 from loopwright.app.views.usage import usage_item
 from loopwright.kernel.facts import Failure
-from loopwright.kernel.frames import Owner, RepeatBody, Result, StepOwner
+from loopwright.kernel.frames import CheckNote, Owner, RepeatBody, Result, StepOwner
 from loopwright.kernel.scopes import hidden_word
 from loopwright.kernel.signal import without_signal
 from loopwright.kernel.state import State, enclosing_pass
@@ -18,6 +18,7 @@ from loopwright.model.record import JsonValue, Text
 from loopwright.runtime.headline import status_of
 
 ReadText = Callable[[Text | None], str]
+EVIDENCE_CHARS = 2_000
 
 
 def summary(state: State, read: ReadText) -> dict[str, JsonValue]:
@@ -39,8 +40,15 @@ def summary(state: State, read: ReadText) -> dict[str, JsonValue]:
         "uncovered": list(state.plan.uncovered),
         "labels": list(state.labels),
         "gates": [gate_view(gate, read) for gate in state.gates.values()],
+        "checks": [_check(note, read) for note in state.judged],
         "error": _error(finished.error if finished else None),
     }
+
+
+def _check(note: CheckNote, read: ReadText) -> dict[str, JsonValue]:
+    """A check of the newest iteration: its kind, its verdict, and the end of its evidence."""
+    evidence = read(note.evidence)[-EVIDENCE_CHARS:]
+    return {"check": note.check, "verdict": note.verdict, "evidence": evidence}
 
 
 def _step(state: State, name: str, read: ReadText) -> dict[str, JsonValue]:
