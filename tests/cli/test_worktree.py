@@ -54,6 +54,10 @@ def test_a_run_in_a_worktree_is_applied_and_discarded(project: Place) -> None:
     told = project("apply", run)
     assert (told.code, told.out) == (0, "a.txt\nnew.txt\n")
     assert "changed 2 files" in told.err
+    shown = project("show", run)
+    assert "(applied; `discard` removes it)" in shown.out
+    assert f"loopwright discard {run}" in shown.out
+    assert "[worktree, applied]" in project("ls").out
     assert (project.folder / "a.txt").read_text() == "a\nby the agent\n"
     assert "has the result already" in project("apply", run).err
     assert project("discard", run).code == 2
@@ -62,6 +66,10 @@ def test_a_run_in_a_worktree_is_applied_and_discarded(project: Place) -> None:
     assert gone["branch"] == branch
     assert git(project.folder, "branch", "--list", branch) == ""
     assert project("show", run, "--json").json["worktree"]["exists"] is False
+    for words in (["discard", run, "--yes"], ["apply", run]):
+        again = project(*words, "--json")
+        assert (again.code, again.json["type"]) == (2, "urn:loopwright:problem:worktree-gone")
+    assert "applied, then discarded" in project("show", run).out
     assert "[worktree]" not in project("ls").out
 
 
@@ -71,9 +79,11 @@ def test_discard_asks_at_a_terminal(project: Place) -> None:
     run = started(project)
     folder = Path(project("show", run, "--json").json["worktree"]["folder"])
     with project.terminal("discard", run) as terminal:
-        terminal.wait_for("Remove the worktree")
+        terminal.wait_for("2 files of the result were never applied")
+        terminal.wait_for("and lose 2 files?")
         terminal.type("n\n")
-        assert terminal.leave() != 0
+        terminal.wait_for("nothing was removed")
+        assert terminal.leave() == 1
     assert folder.is_dir()
     with project.terminal("discard", run) as terminal:
         terminal.wait_for("Remove the worktree")
@@ -93,6 +103,56 @@ def test_apply_names_conflicts_and_changes_nothing(project: Place) -> None:
     assert "a.txt" in told.json["detail"]
     assert (project.folder / "a.txt").read_text() == "mine\n"
     assert not (project.folder / "new.txt").exists()
+    assert f"git merge loopwright/{run}" in project("apply", run).err
+    git(project.folder, "merge", "-q", "-X", "theirs", f"loopwright/{run}")
+    assert (project.folder / "a.txt").read_text() == "a\nby the agent\n"
+    assert (project.folder / "new.txt").exists()
+
+
+@pytest.mark.item("rec-18")
+def test_the_result_is_on_the_branch_when_the_run_has_ended(project: Place) -> None:
+    """`git merge` works without `apply`; the commit is not made with the name of the user."""
+    run = started(project)
+    git(project.folder, "merge", "-q", f"loopwright/{run}")
+    assert (project.folder / "new.txt").exists()
+    assert git(project.folder, "log", "-1", "--format=%an").strip() == "Loopwright"
+
+
+@pytest.mark.item("rec-18", "rec-20")
+@pytest.mark.parametrize("kind", ["as-it-is", "restore", "parent-discarded"])
+def test_a_fork_has_a_worktree_of_its_own(project: Place, kind: str) -> None:
+    """It is applied and outlives its parent; `--restore` begins with the files of then."""
+    top = {"workspace": {"snapshots": True, "worktree": True}}
+    rules = {"max": 2, "until": {"contains": "never"}, "at_cap": "exhaust"}
+    file = project.loop(agent(project), top=top, **rules)
+    parent = project("run", file, "--json").json["run"]
+    if kind == "parent-discarded":
+        project("discard", parent, "--yes")
+        gone = project("fork", parent, "--at", "1", "--json")
+        assert (gone.code, gone.json["type"]) == (2, "urn:loopwright:problem:worktree-gone")
+    restore = [] if kind == "as-it-is" else ["--restore"]
+    told = project("fork", parent, "--at", "1", *restore)
+    assert told.code == 4, told.err
+    fork = project("ls", "--json").json["runs"][0]["run"]
+    assert f"on the branch loopwright/{fork}" in told.err
+    if kind != "parent-discarded":
+        assert project("discard", parent, "--yes").code == 0
+    assert project("apply", fork).code == 0
+    lines = 2 if restore else 3
+    assert (project.folder / "a.txt").read_text() == "a\n" + "by the agent\n" * lines
+    assert project("discard", fork, "--yes").code == 0
+
+
+def test_resume_without_the_worktree_is_refused(project: Place) -> None:
+    """Before anything is recorded: the outcome and the events stay."""
+    file = project.loop(agent(project), max=1, until={"contains": "never"}, at_cap="exhaust")
+    run = project("run", file, "--worktree", "--json").json["run"]
+    project("discard", run, "--yes")
+    before = project.facts(run)
+    told = project("resume", run, "--max", "3", "--json")
+    assert (told.code, told.json["type"]) == (8, "urn:loopwright:problem:worktree-gone")
+    assert "its worktree was discarded" in told.json["detail"]
+    assert project.facts(run) == before
 
 
 def test_uncommitted_changes_are_mentioned_at_the_start(project: Place) -> None:

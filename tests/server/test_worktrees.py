@@ -46,7 +46,12 @@ def test_start_apply_and_discard_over_http(server: Served, project: Path) -> Non
     page = server("GET", f"/api/v1/runs/{run}/snapshot").json
     put(Path(page["workspace"]), a__txt="a\nb\n")
     applied = server("POST", f"/api/v1/runs/{run}/apply")
-    assert applied.json == {"run": run, "repository": str(project), "files": ["a.txt"]}
+    assert applied.json == {
+        "run": run,
+        "repository": str(project),
+        "files": ["a.txt"],
+        "outside": [],
+    }
     assert (project / "a.txt").read_text() == "a\nb\n"
     path = f"/api/v1/runs/{run}/discard"
     assert server("POST", path, {"confirm": False}).code == "not-confirmed"

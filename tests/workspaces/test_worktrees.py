@@ -103,7 +103,7 @@ def test_apply_merges_committed_and_uncommitted_work(user: Path, worktrees: GitW
     commit(user, "meanwhile")
     put(user, mine__txt="not committed\n")
     head, index = git(user, "rev-parse", "HEAD"), (user / ".git" / "index").read_bytes()
-    applied = asyncio.run(worktrees.apply(found))
+    applied = asyncio.run(worktrees.apply(found, Path(found.folder)))
     assert applied.files == ("a.txt", "deep/new.txt", "link", "run.sh", "src/b.py")
     text = (user / "a.txt").read_text()
     assert text.startswith("zero\n1\n")
@@ -114,7 +114,7 @@ def test_apply_merges_committed_and_uncommitted_work(user: Path, worktrees: GitW
     assert (user / "mine.txt").exists()
     assert git(user, "rev-parse", "HEAD") == head
     assert (user / ".git" / "index").read_bytes() == index
-    assert asyncio.run(worktrees.apply(found)).files == ()
+    assert asyncio.run(worktrees.apply(found, Path(found.folder))).files == ()
 
 
 def conflicting(user: Path) -> None:
@@ -168,8 +168,9 @@ def test_apply_refuses_by_name_and_changes_nothing(
     edit(folder)
     prepare, code, path = REFUSALS[name]
     prepare(user)
+    asyncio.run(worktrees.save(found))
     before = everything(user)
-    error = refused(worktrees.apply(found))
+    error = refused(worktrees.apply(found, Path(found.folder)))
     assert error.code == code
     assert error.message.endswith(f": {path}")
     assert everything(user) == before
@@ -193,14 +194,14 @@ def test_apply_that_fails_in_the_middle_is_undone(
 
     monkeypatch.setattr(_Merge, "_write", fail_after_writing)
     with pytest.raises(OSError, match="disk is full"):
-        asyncio.run(worktrees.apply(found))
+        asyncio.run(worktrees.apply(found, Path(found.folder)))
     after = {k: v for k, v in everything(user).items() if "/.git" not in k}
     assert after == before
 
 
 @pytest.mark.item("rec-20")
 def test_discard_removes_worktree_and_branch(user: Path, worktrees: GitWorktrees) -> None:
-    """Nothing is left in the repository or in the data directory; a second time is no error."""
+    """Nothing is left in the repository or in the data directory; a second time says so."""
     branches, files = git(user, "branch", "--list"), sorted(p.name for p in user.iterdir())
     folder, found = made(worktrees, user)
     edit(folder)
@@ -209,7 +210,7 @@ def test_discard_removes_worktree_and_branch(user: Path, worktrees: GitWorktrees
     assert git(user, "branch", "--list") == branches
     assert git(user, "worktree", "list").count("\n") == 1
     assert sorted(p.name for p in user.iterdir()) == files
-    asyncio.run(worktrees.discard(found))
+    assert refused(worktrees.discard(found)).code == "worktree-gone"
 
 
 def test_only_worktrees_of_this_data_directory_are_discarded(
@@ -225,4 +226,102 @@ def test_apply_of_a_worktree_that_is_gone_says_so(user: Path, worktrees: GitWork
     """A worktree that was removed by hand has nothing to apply."""
     _, found = made(worktrees, user)
     git(user, "worktree", "remove", "--force", found.folder)
-    assert refused(worktrees.apply(found)).code == "worktree-gone"
+    assert refused(worktrees.apply(found, Path(found.folder))).code == "worktree-gone"
+
+
+def test_save_commits_on_the_branch_without_hooks(user: Path, worktrees: GitWorktrees) -> None:
+    """Git can merge the branch; the author is Loopwright; a second time adds no commit."""
+    folder, found = made(worktrees, user)
+    edit(folder)
+    for hook in ("pre-commit", "post-commit", "reference-transaction", "post-index-change"):
+        file = user / ".git" / "hooks" / hook
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(f"#!/bin/sh\ntouch {user}/ran-{hook}\nexit 1\n")
+        file.chmod(0o755)
+    asyncio.run(worktrees.save(found))
+    tip = git(user, "rev-parse", found.branch)
+    assert git(user, "log", "-1", "--format=%an", found.branch).strip() == "Loopwright"
+    asyncio.run(worktrees.save(found))
+    assert git(user, "rev-parse", found.branch) == tip
+    assert list(user.glob("ran-*")) == []
+    assert git(folder, "status", "--porcelain") == ""
+    git(user, "-c", "core.hooksPath=/dev/null", "merge", "-q", found.branch)
+    assert (user / "link").is_symlink()
+    assert not (user / "src" / "b.py").exists()
+
+
+def test_save_keeps_work_on_another_branch(user: Path, worktrees: GitWorktrees) -> None:
+    """An agent that switched branches: the branch of the run has both, the other one stays."""
+    folder, found = made(worktrees, user)
+    put(folder, one__txt="1\n")
+    commit(folder, "on the branch of the run")
+    git(folder, "checkout", "-q", "-b", "own", "main")
+    put(folder, two__txt="2\n")
+    own = git(user, "rev-parse", "own")
+    asyncio.run(worktrees.save(found))
+    assert git(user, "rev-parse", "own") == own
+    assert "two.txt" in git(user, "ls-tree", "--name-only", found.branch)
+    assert git(user, "log", "--format=%s", found.branch).count("on the branch of the run") == 1
+
+
+@pytest.mark.parametrize("is_committed", [False, True], ids=["files", "commits"])
+def test_apply_leaves_out_what_is_outside_of_the_workspace(
+    user: Path, worktrees: GitWorktrees, *, is_committed: bool
+) -> None:
+    """The run worked in `src`: a.txt is named, not changed; commits of the user stay."""
+    folder, found = asyncio.run(worktrees.create(RUN, user / "src"))
+    put(Path(found.folder), **{"a.txt": "top\n", "src/b.py": "new\n", "src/c.py": "c\n"})
+    if is_committed:
+        commit(Path(found.folder), "by the agent")
+    put(user, other__txt="other\n")
+    commit(user, "meanwhile")
+    before = (user / "a.txt").read_text()
+    done = asyncio.run(worktrees.apply(found, folder))
+    assert (done.files, done.outside) == (("src/b.py", "src/c.py"), ("a.txt",))
+    assert (user / "a.txt").read_text() == before
+    assert (user / "other.txt").exists()
+    assert asyncio.run(worktrees.unapplied(found, folder)) == ("a.txt",)
+
+
+def test_unapplied_names_what_would_be_lost(user: Path, worktrees: GitWorktrees) -> None:
+    """Everything before `apply`; nothing after it, also when the files are edited later; what the
+    run changes afterwards is named again."""
+    folder, found = made(worktrees, user)
+    assert asyncio.run(worktrees.unapplied(found, folder)) == ()
+    edit(folder)
+    names = ("a.txt", "deep/new.txt", "link", "run.sh", "src/b.py")
+    assert asyncio.run(worktrees.unapplied(found, folder)) == names
+    asyncio.run(worktrees.apply(found, folder))
+    put(user, run__sh="edited\n")
+    assert asyncio.run(worktrees.unapplied(found, folder)) == ()
+    put(folder, late__txt="late\n")
+    assert "late.txt" in asyncio.run(worktrees.unapplied(found, folder))
+
+
+def test_unapplied_of_a_merged_branch_is_empty(user: Path, worktrees: GitWorktrees) -> None:
+    """What `git merge` brought is not lost."""
+    folder, found = made(worktrees, user)
+    edit(folder)
+    asyncio.run(worktrees.save(found))
+    git(user, "merge", "-q", found.branch)
+    assert asyncio.run(worktrees.unapplied(found, folder)) == ()
+
+
+@pytest.mark.parametrize("kind", ["as-it-is", "fresh", "parent-discarded"])
+def test_copy_makes_a_worktree_of_its_own(user: Path, worktrees: GitWorktrees, kind: str) -> None:
+    """A fork has the files of its parent, or those of the start; it outlives its parent."""
+    folder, found = asyncio.run(worktrees.create(RUN, user / "src"))
+    put(folder, b__py="by the parent\n")
+    if kind == "parent-discarded":
+        asyncio.run(worktrees.discard(found))
+        assert refused(worktrees.copy("run_b", found, folder, fresh=False)).code == "worktree-gone"
+    is_fresh = kind != "as-it-is"
+    inside, copied = asyncio.run(worktrees.copy("run_b", found, folder, fresh=is_fresh))
+    assert (copied.branch, inside.name) == ("loopwright/run_b", "src")
+    if kind == "as-it-is":
+        asyncio.run(worktrees.discard(found))
+    text = (inside / "b.py").read_text()
+    assert (text == "by the parent\n") is not is_fresh
+    put(inside, b__py="by the fork\n")
+    assert asyncio.run(worktrees.apply(copied, inside)).files == ("src/b.py",)
+    assert (user / "src" / "b.py").read_text() == "by the fork\n"

@@ -3,7 +3,7 @@
 import asyncio
 from typing import NamedTuple
 
-from loopwright.app.reopening import NO_CHANGES, Changes, has_ended, reopen
+from loopwright.app.reopening import NO_CHANGES, Changes, check_folder, has_ended, reopen
 from loopwright.app.service import Service, current_user
 from loopwright.app.views.listing import driver_pid
 from loopwright.app.wiring import Local
@@ -55,6 +55,7 @@ async def resume_run(
             code="not-ended",
             hint="leave out --agent, --budget, --max, --time, --restart and --accept-changes",
         )
+    check_folder(here.service.state(run))
     await here.service.resume(run, by=who)
     row = here.log.row(run)
     if row.headline.status == "waiting" and row.headline.wake_at is not None:

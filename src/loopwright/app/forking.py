@@ -1,7 +1,7 @@
 """Forking: a new run that goes on from a finished place of another, which stays as it is."""
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -48,6 +48,8 @@ class Fork:
     beside: Beside = alone  # what is kept beside the new run
     workspaces: Workspaces | None = None  # where the snapshots are that the new run takes over
     restore: bool = False  # put the files back as they were at the place
+    force: bool = False  # also over changes that no snapshot has
+    say: Callable[[str], None] = lambda words: None  # who is shown what was restored
 
 
 async def fork(service: Service, run: str, wish: Fork, *, by: str = "") -> tuple[str, int]:
@@ -57,8 +59,7 @@ async def fork(service: Service, run: str, wish: Fork, *, by: str = "") -> tuple
     assert isinstance(first, RunStarted)
     place = _place(run, facts, wish.at)
     prefix = facts[: end_of(facts, place)]
-    if wish.restore:
-        await _restore(service, wish, run, place)
+    tree = _tree(service, wish, run, place) if wish.restore else ""
     now = service.clock.now_ms()
     begins = _begins(first, wish, run=f"run_{sortable_id(now)}", plan=plan, by=by)
     known = copied(prefix, begins, now)
@@ -74,24 +75,66 @@ async def fork(service: Service, run: str, wish: Fork, *, by: str = "") -> tuple
     _check_goes_on(service, plan, [*known, *new], place)
     bound = _with_artifacts(service, plan, begins.run)
     text = encode_plan(bound)
-    known[0] = replaced = msgspec.structs.replace(begins, plan=content_hash(text))
+    begins = msgspec.structs.replace(begins, plan=content_hash(text))
     if wish.workspaces is not None:
         await wish.workspaces.adopt(begins.run, run)
-    await _create(service, bound, [*known, *new], {replaced.plan: text}, wish.beside)
+    begins = await _with_folder(service, wish, first, begins, tree)
+    known[0] = begins
+    try:
+        await _create(service, bound, [*known, *new], {begins.plan: text}, wish.beside)
+    except BaseException:
+        if begins.worktree is not None and service.worktrees is not None:
+            await service.worktrees.discard(begins.worktree)
+        raise
     return begins.run, len(known)
 
 
-async def _restore(service: Service, wish: Fork, run: str, place: str) -> None:
-    """Put the files back as they were at a place: into a new folder where one is named, else into
-    the workspace of the run, by the rules of `restore`.
-    """
+def _tree(service: Service, wish: Fork, run: str, place: str) -> str:
     assert wish.workspaces is not None, "whoever restores files knows where they are"
-    snapshots = RunSnapshots(service, wish.workspaces, run)
-    tree = tree_at(snapshots.history, run, place)
-    if wish.workspace is not None:
-        await snapshots.export(tree, wish.workspace)
-    else:
-        await snapshots.restore(tree)
+    return tree_at(RunSnapshots(service, wish.workspaces, run).history, run, place)
+
+
+async def _with_folder(
+    service: Service, wish: Fork, first: RunStarted, begins: RunStarted, tree: str
+) -> RunStarted:
+    """The folder of the new run with its files. A fork of a run with a worktree has a worktree of
+    its own: what `discard` removes for one run is never the result of another.
+    """
+    if first.worktree is not None and wish.workspace is None:
+        return await _own_worktree(service, wish, first, begins, tree)
+    if tree:
+        assert wish.workspaces is not None
+        snapshots = RunSnapshots(service, wish.workspaces, first.run)
+        if wish.workspace is not None:
+            await snapshots.export(tree, wish.workspace)
+            wish.say(f"wrote the files of then into {wish.workspace}")
+        else:
+            done = await snapshots.restore(tree, force=wish.force)
+            plural = "" if done.files == 1 else "s"
+            wish.say(f"restored {done.folder}: {done.files} file{plural} changed")
+            wish.say(f"undo it with: loopwright restore {first.run} {done.before}")
+    return begins
+
+
+async def _own_worktree(
+    service: Service, wish: Fork, first: RunStarted, begins: RunStarted, tree: str
+) -> RunStarted:
+    assert first.worktree is not None
+    if service.worktrees is None:
+        raise LoopwrightError("worktrees are not available here", code="no-worktrees")
+    folder, made = await service.worktrees.copy(
+        begins.run, first.worktree, Path(first.workspace), fresh=bool(tree)
+    )
+    wish.say(f"worktree {made.folder} on the branch {made.branch}")
+    if tree:
+        assert wish.workspaces is not None
+        try:
+            now = await wish.workspaces.snapshot(begins.run, str(folder))
+            await wish.workspaces.restore(begins.run, tree, folder, expected=now.tree, force=True)
+        except BaseException:
+            await service.worktrees.discard(made)
+            raise
+    return msgspec.structs.replace(begins, workspace=str(folder), worktree=made)
 
 
 # -- where -----------------------------------------------------------------------------------------
@@ -163,7 +206,8 @@ def _begins(first: RunStarted, wish: Fork, *, run: str, plan: Plan, by: str) -> 
     before the fork was done then.
     """
     folder = wish.workspace or Path(first.workspace)
-    if not folder.is_dir():
+    is_made = wish.restore if wish.workspace is not None else first.worktree is not None
+    if not is_made and not folder.is_dir():
         raise LoopwrightError(
             f"no folder {folder}", code="no-workspace", hint="give --workspace DIR"
         )
@@ -175,7 +219,7 @@ def _begins(first: RunStarted, wish: Fork, *, run: str, plan: Plan, by: str) -> 
         by=by,
         workspace=str(folder.resolve()),
         key=key_of(plan, folder, own_key),
-        worktree=None,  # it belongs to the other run, which may discard it
+        worktree=None,  # that of the other run belongs to it
     )
 
 

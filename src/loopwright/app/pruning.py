@@ -10,12 +10,13 @@ from pathlib import Path
 from threading import Thread
 
 from loopwright.app.access import Access
+from loopwright.app.run_variables import RunVariables
 from loopwright.app.service import Service
 from loopwright.app.settings import Settings
 from loopwright.app.uploads import Uploads
 from loopwright.dialects.native.fields import duration_ms
 from loopwright.errors import Conflict, LoopwrightError, NotFound
-from loopwright.ports import OPEN_STATUSES, RunRow
+from loopwright.ports import APPLIED, OPEN_STATUSES, RunRow
 from loopwright.workspaces import GitWorkspaces
 
 RUN_PREFIX = "run_"
@@ -143,6 +144,8 @@ def _remove_snapshots(settings: Settings, runs: Sequence[str]) -> None:
 
 def _remove_files(settings: Settings, run: str) -> None:
     (settings.logs / f"{run}.log").unlink(missing_ok=True)
+    (settings.worktrees / f"{run}{APPLIED}").unlink(missing_ok=True)
+    RunVariables(settings.home).remove(run)
     for place in (settings.artifacts, settings.results):
         shutil.rmtree(place / run, ignore_errors=True)
 

@@ -76,9 +76,10 @@ async def reopen(service: Service, run: str, *, by: str = "", changes: Changes =
         row = service.log.row(run)
         _check(row, changes)
         check_wall(service.log, run, os.environ)
+        state = service.state(run)
+        check_folder(state)
         if service.driver is not None:
             service.driver.take(run)
-        state = service.state(run)
         _check_work(state, changes)
         facts = _facts(
             state, at=service.clock.now_ms(), by=by, changes=changes, costs=service.costs
@@ -109,6 +110,19 @@ async def reopen(service: Service, run: str, *, by: str = "", changes: Changes =
             service.look(run)
         return words
     raise Conflict("the run changes too fast; try again", code="busy")
+
+
+def check_folder(state: State) -> None:
+    """Refuse to resume a run whose worktree was removed, before anything is recorded."""
+    found = state.started.worktree if state.started is not None else None
+    if found is None or Path(found.folder).is_dir():
+        return
+    raise Conflict(
+        f"{state.run} cannot be resumed: its worktree was discarded",
+        code="worktree-gone",
+        hint=f"`loopwright fork {state.run} --at N --restore` continues from an iteration in a new "
+        "worktree, or start again",
+    )
 
 
 def _words(state: State, fact: AnyFact) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Literal, Protocol, TypeAlias
 
 import msgspec
 
@@ -89,6 +89,16 @@ class Start:
     beside: Beside = alone  # what is kept beside it, written with its first fact
 
 
+class StoredVariables(Protocol):
+    """The values of variables that runs were given with `--env`."""
+
+    def read(self, run: str) -> dict[str, str]:
+        """The values of a run; empty if it has none any more."""
+
+    def write(self, run: str, values: Mapping[str, str]) -> None:
+        """Store the values of a run."""
+
+
 class Service:
     """Runs as people and programs use them. With a driver it drives too; without, it looks."""
 
@@ -111,6 +121,7 @@ class Service:
         self.driver = driver
         self.takes_snapshots = False  # where neither the definition nor the start says so
         self.worktrees: Worktrees | None = None  # where runs can have a checkout of their own
+        self.variables: StoredVariables | None = None  # values that were given with --env
 
     # -- starting ------------------------------------------------------------------------------
 

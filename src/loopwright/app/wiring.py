@@ -3,8 +3,9 @@
 import os
 from collections import ChainMap
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, closing
+from contextlib import asynccontextmanager, closing, suppress
 from dataclasses import dataclass
+from functools import partial
 
 from loopwright.app.chatting import Chats
 from loopwright.app.cost_limits import CostRules
@@ -23,7 +24,8 @@ from loopwright.app.service import Service
 from loopwright.app.settings import Settings
 from loopwright.app.stage_servers import StageServers
 from loopwright.app.tracing import traced
-from loopwright.errors import NotFound
+from loopwright.errors import LoopwrightError, NotFound
+from loopwright.kernel.fact_parts import Worktree
 from loopwright.ports import OPEN_STATUSES, Workspaces
 from loopwright.programs.performer import LocalPerformer
 from loopwright.programs.sweep import sweep
@@ -116,10 +118,10 @@ async def local(
         performer.ask_through(driver.ask)
         performer.serve_stages(StageServers(desks, chats.workshop, settings.results).serve)
         performer.look_through(desks.look)
-        variables = RunVariables(settings.home)
+        variables, worktrees = RunVariables(settings.home), GitWorktrees(settings.worktrees)
         variables.remove_expired(lambda run: _is_open(log, run))
         performer.read_variables_through(variables.read)
-        driver.ended_through(variables.remove)
+        driver.end_through(variables.remove, partial(_save_worktree, worktrees))
         workspaces = workspaces_of(settings)
         performer.snapshot_through(workspaces)
         driver.open()
@@ -134,7 +136,7 @@ async def local(
             )
             service.costs = CostRules(book=book, purse=settings.budget)
             service.takes_snapshots = settings.snapshots == "on"
-            service.worktrees = GitWorktrees(settings.worktrees)
+            service.worktrees, service.variables = worktrees, variables
             async with serve_live_text(bus, settings.home, owner.token):
                 with traced(service, driver, os.environ):
                     yield Local(
@@ -150,6 +152,12 @@ async def local(
         finally:
             await driver.close()
             await chats.close()
+
+
+async def _save_worktree(worktrees: GitWorktrees, worktree: Worktree) -> None:
+    """Commit the result of a run. A failure here fails nothing: `apply` commits it too."""
+    with suppress(LoopwrightError, OSError):
+        await worktrees.save(worktree)
 
 
 def _is_open(log: SqliteLog, run: str) -> bool:

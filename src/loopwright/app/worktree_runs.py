@@ -48,14 +48,34 @@ async def apply_run(service: Service, run: str, *, by: str) -> dict[str, JsonVal
             code="run-open",
             hint=f"wait for it, or pause it: `loopwright pause {run}`",
         )
-    applied = await worktrees.apply(worktree)
+    applied = await worktrees.apply(worktree, Path(_first(service, run).workspace))
     _audit(service, run, "run.applied", f"{len(applied.files)} files", by)
-    return {"run": run, "repository": worktree.repository, "files": list(applied.files)}
+    return {
+        "run": run,
+        "repository": worktree.repository,
+        "files": list(applied.files),
+        "outside": list(applied.outside),
+    }
+
+
+async def unapplied_files(service: Service, run: str) -> list[str]:
+    """The files that would be lost with the worktree of a run."""
+    worktree, worktrees = _worktree(service, run)
+    return list(await worktrees.unapplied(worktree, Path(_first(service, run).workspace)))
 
 
 async def discard_run(service: Service, run: str, *, by: str) -> dict[str, JsonValue]:
     """Remove the worktree of a run that has ended, and its branch."""
     worktree, worktrees = _worktree(service, run)
+    check_discard(service, run)
+    await worktrees.discard(worktree)
+    _audit(service, run, "run.discarded", worktree.branch, by)
+    return {"run": run, "branch": worktree.branch, "folder": worktree.folder}
+
+
+def check_discard(service: Service, run: str) -> None:
+    """Refuse to remove a worktree that a run still works in."""
+    worktree = require_worktree(service, run)
     if not row_ended(service.log.row(run)):
         raise Conflict(
             f"{run} has not ended", code="run-open", hint=f"end it: `loopwright stop {run}`"
@@ -71,9 +91,6 @@ async def discard_run(service: Service, run: str, *, by: str) -> dict[str, JsonV
             code="run-open",
             hint=f"end it: `loopwright stop {users[0]}`",
         )
-    await worktrees.discard(worktree)
-    _audit(service, run, "run.discarded", worktree.branch, by)
-    return {"run": run, "branch": worktree.branch, "folder": worktree.folder}
 
 
 def require_worktree(service: Service, run: str) -> Worktree:

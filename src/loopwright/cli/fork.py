@@ -26,6 +26,7 @@ class _Given(TypedDict):
     agents: tuple[str, ...]
     workspace: Path | None
     restore: bool
+    force: bool
 
 
 @click.command(
@@ -77,6 +78,9 @@ class _Given(TypedDict):
     help="Put the files back as they were then: into the new folder of --workspace, else into the "
     "workspace of RUN.",
 )
+@click.option(
+    "--force", is_flag=True, help="With --restore: overwrite changes that no snapshot has."
+)
 @click.option("--no-wait", is_flag=True, help="Leave with exit code 5 at a gate, do not ask here.")
 @click.option("--jsonl", is_flag=True, help="Facts on stdout as they come, one JSON per line.")
 @click.pass_context
@@ -94,7 +98,8 @@ def fork(
 
     Passes, tokens and money up to there count in the new run too. What was under way elsewhere at
     that point is asked for anew; nothing that has an answer is repeated. The workspace stays as it
-    is now; --restore puts its files back as they were.
+    is now; --restore puts its files back as they were. A fork of a run with a worktree gets a
+    worktree of its own.
     """
     from loopwright.app.forking import Fork  # noqa: PLC0415 - help stays quick
     from loopwright.app.forking import fork as make  # noqa: PLC0415 - help stays quick
@@ -109,7 +114,7 @@ def fork(
 
     async def begin(here: "Local") -> "list[Taken]":
         service = here.service
-        wish = Fork(**given, workspaces=here.workspaces)
+        wish = Fork(**given, workspaces=here.workspaces, say=door.say)
         return [Taken(*await make(service, service.find(run), wish, by=current_user()))]
 
     return drive(door, begin, Manner(no_wait=no_wait, jsonl=jsonl))
@@ -121,6 +126,8 @@ def _fork_afar(door: "Door", run: str, given: _Given, *, jsonl: bool) -> int:
 
     if given["restore"]:
         raise click.UsageError("--restore puts files back on this machine; it excludes --server")
+    if given["force"]:
+        raise click.UsageError("--force is for --restore, which excludes --server")
     folder = given["workspace"]
     body: dict[str, JsonValue] = {
         "at": given["at"],

@@ -186,7 +186,9 @@ def _row(item: "dict[str, JsonValue]", *, signs: bool) -> list[str]:
 
 def _mark(worktree: "JsonValue") -> str:
     """That a run has a worktree, as long as it has."""
-    return " [worktree]" if isinstance(worktree, dict) and worktree["exists"] else ""
+    if not isinstance(worktree, dict) or not worktree["exists"]:
+        return ""
+    return " [worktree, applied]" if worktree["applied"] else " [worktree]"
 
 
 VERBS = {"ls": ls}

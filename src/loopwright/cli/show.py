@@ -300,7 +300,10 @@ def _worktree(found: "JsonValue") -> str:
     if not isinstance(found, dict):
         return ""
     here = f"branch {found['branch']} of {found['repository']}"
-    return f"{here} (`apply` merges it back)" if found["exists"] else f"{here} (discarded)"
+    if not found["exists"]:
+        return f"{here} ({'applied, then ' if found['applied'] else ''}discarded)"
+    what = "applied; `discard` removes it" if found["applied"] else "`apply` merges it back"
+    return f"{here} ({what})"
 
 
 def _origin(forked: "JsonValue") -> str:

@@ -7,6 +7,7 @@ import click
 
 from loopwright.cli.completing import complete_runs
 from loopwright.cli.looking import looking
+from loopwright.cli.texts import cleaned
 from loopwright.cli.verb import Verb, door_of
 
 if TYPE_CHECKING:
@@ -46,6 +47,16 @@ def apply(ctx: click.Context, /, *, run: str) -> None:
         door.say(f"changed {count} in {done['repository']}{more}; look at them with `git diff`")
     else:
         door.say(f"nothing to apply: {done['repository']} has the result already")
+    outside = done["outside"]
+    assert isinstance(outside, list)
+    if outside:
+        names = ", ".join(str(one) for one in outside[:_NAMED])
+        more = f" and {len(outside) - _NAMED} more" if len(outside) > _NAMED else ""
+        door.say(
+            f"warning: not applied, because the run changed it outside of its workspace: {names}"
+            f"{more}; the branch has it: `git merge loopwright/{done['run']}`",
+            tone="warn",
+        )
 
 
 @click.command(
@@ -56,22 +67,29 @@ def apply(ctx: click.Context, /, *, run: str) -> None:
 @click.argument("run", metavar="RUN", shell_complete=complete_runs)
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @click.pass_context
-def discard(ctx: click.Context, /, *, run: str, yes: bool) -> None:
+def discard(ctx: click.Context, /, *, run: str, yes: bool) -> int:
     """Remove the worktree of a run that has ended, and its branch, with everything in them that
     was not applied. The record of the run and its snapshots stay.
+
+    The question says how many files would be lost. Exit code 1: the answer was no, and nothing was
+    removed.
     """
     door = door_of(ctx)
     if not yes and not door.can_ask:
         raise click.UsageError("nobody can be asked here: confirm with --yes", ctx)
     if door.remote is not None:
-        _confirm(run, yes=yes)
-        done = _post(door, run, "discard", {"confirm": True})
+        sure = yes or _confirm(f"Remove the worktree of {run} and its branch?")
+        done = _post(door, run, "discard", {"confirm": True}) if sure else None
     else:
         done = _discard_here(door, run, yes=yes)
+    if done is None:
+        door.say("nothing was removed")
+        return 1
     if door.as_json:
         door.put_json(done)
     else:
         door.say(f"removed {done['folder']} and the branch {done['branch']}")
+    return 0
 
 
 def _apply_here(door: "Door", reference: str) -> "dict[str, JsonValue]":
@@ -82,22 +100,34 @@ def _apply_here(door: "Door", reference: str) -> "dict[str, JsonValue]":
         return asyncio.run(apply_run(service, service.find(reference), by=current_user()))
 
 
-def _discard_here(door: "Door", reference: str, *, yes: bool) -> "dict[str, JsonValue]":
+def _discard_here(door: "Door", reference: str, *, yes: bool) -> "dict[str, JsonValue] | None":
     from loopwright.app.service import current_user  # noqa: PLC0415 - help stays quick
     from loopwright.app.worktree_runs import (  # noqa: PLC0415 - help stays quick
+        check_discard,
         discard_run,
         require_worktree,
+        unapplied_files,
     )
 
     with looking(door) as service:
         run = service.find(reference)
-        _confirm(require_worktree(service, run).folder, yes=yes)
+        worktree = require_worktree(service, run)
+        check_discard(service, run)
+        lost = asyncio.run(unapplied_files(service, run))
+        for file in lost[:_NAMED]:
+            door.say(f"  {cleaned(file)}")
+        count = "1 file" if len(lost) == 1 else f"{len(lost)} files"
+        if lost:
+            never = "was" if len(lost) == 1 else "were"
+            door.say(f"{count} of the result {never} never applied to {worktree.repository}")
+        what = f"Remove the worktree {worktree.folder} and its branch"
+        if not yes and not _confirm(f"{what}, and lose {count}?" if lost else f"{what}?"):
+            return None
         return asyncio.run(discard_run(service, run, by=current_user()))
 
 
-def _confirm(what: str, *, yes: bool) -> None:
-    if not yes:
-        click.confirm(f"Remove the worktree {what} and its branch?", abort=True, err=True)
+def _confirm(question: str) -> bool:
+    return click.confirm(question, err=True)
 
 
 def _post(

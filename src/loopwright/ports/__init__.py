@@ -57,9 +57,10 @@ from loopwright.ports.workspaces import (
     Progress,
     Workspaces,
 )
-from loopwright.ports.worktrees import Applied, Worktrees
+from loopwright.ports.worktrees import APPLIED, Applied, Worktrees
 
 __all__ = [
+    "APPLIED",
     "IGNORED_ACTIVITY",
     "NOTICE",
     "NOTICE_HEAD",

@@ -5,10 +5,10 @@ The driver learns of what other processes have written (answers, pauses, stops) 
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 
 from loopwright.errors import Conflict, StorageError
-from loopwright.kernel.facts import AnyFact, Outcome, RunStarted
+from loopwright.kernel.facts import AnyFact, Outcome, RunStarted, Worktree
 from loopwright.kernel.vanishing import vanished
 from loopwright.model.plan import Plan
 from loopwright.ports import Clock, EventLog, Headline, Job, Owner, Performer, Question, RunRow
@@ -51,6 +51,8 @@ class LocalDriver:
         self._poll: Callable[[], None] | None = None
         self._missed = False
         self._ended: Callable[[str], None] = lambda run: None
+        self._save: Callable[[Worktree], Awaitable[None]] | None = None
+        self._saving: set[asyncio.Future[None]] = set()
         self._closed = False
         self._mine: set[str] = set()
         self.looked_at = clock.now_ms()  # when it last went round
@@ -182,17 +184,29 @@ class LocalDriver:
             self._mine.discard(actor.run)
             if actor.state.finished is not None and actor.state.plan.pass_env:
                 self._note_end(actor.run, actor.state.finished.outcome)
+            self._save_worktree(actor.state.started)
         elif actor.state.timers:
             self._park(actor)
         self._tell(actor.run)
 
-    def ended_through(self, ended: Callable[[str], None]) -> None:
-        """Who is called with each run that was given variables and can not be resumed any more."""
-        self._ended = ended
+    def end_through(
+        self, ended: Callable[[str], None], save: Callable[[Worktree], Awaitable[None]]
+    ) -> None:
+        """Who is called with each run that was given variables and can not be resumed any more,
+        and who commits the files of a worktree when its run has ended.
+        """
+        self._ended, self._save = ended, save
 
     def _note_end(self, run: str, outcome: Outcome) -> None:
-        if outcome in ("completed", "cancelled"):
+        if outcome == "completed":
             self._ended(run)
+
+    def _save_worktree(self, started: RunStarted | None) -> None:
+        if self._save is None or started is None or started.worktree is None:
+            return
+        task = asyncio.ensure_future(self._save(started.worktree))
+        self._saving.add(task)
+        task.add_done_callback(self._saving.discard)
 
     def asks(self, actor: Actor) -> None:
         """A run whose agent waits for a person rests, though it is kept."""
@@ -290,7 +304,7 @@ class LocalDriver:
         for actor in actors:
             actor.flush()
             actor.leave()
-        ending = [task for actor in actors for task in actor.ending]
+        ending = [*self._saving, *(task for actor in actors for task in actor.ending)]
         if ending:
             await asyncio.wait(ending)
         for actor in actors:

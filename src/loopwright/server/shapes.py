@@ -59,12 +59,15 @@ class InboxGate(Gate):
 
 
 class WorktreeView(msgspec.Struct):
-    """The Git worktree that a run works in; `exists` is false after it was discarded."""
+    """The Git worktree that a run works in; `exists` is false after it was discarded, `applied`
+    is true after its result was merged into the checkout.
+    """
 
     branch: str
     folder: str
     repository: str
     exists: bool
+    applied: bool
 
 
 class RunItem(msgspec.Struct):

@@ -13,16 +13,22 @@ from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
+
+import msgspec
 
 from loopwright.errors import Conflict, LoopwrightError
 from loopwright.kernel.fact_parts import Worktree
-from loopwright.ports import Applied
+from loopwright.ports import APPLIED, Applied
 from loopwright.workspaces.git import Git, GitFailed, shown_path
 from loopwright.workspaces.restore import remove_file
 from loopwright.workspaces.user_repository import UserRepository, find_user_repository
 
 BRANCHES = "loopwright/"
+Copied: TypeAlias = tuple[Path, Worktree]
 _NAMED = 10
+_TRIES = 5
+_NOTHING = "0" * 40  # as the old value of a ref that does not exist
 _IDENTITY = {
     f"GIT_{who}_{what}": value
     for who in ("AUTHOR", "COMMITTER")
@@ -71,18 +77,73 @@ class GitWorktrees:
         )
         return inside, made
 
-    async def apply(self, worktree: Worktree) -> Applied:
-        """Merge the files of a worktree into the checkout it came from."""
-        root, source = Path(worktree.repository), Path(worktree.folder)
-        repository = await asyncio.to_thread(find_user_repository, root)
-        if repository is None or repository.root != root:
-            raise _gone(f"the checkout {root} is not a Git repository any more")
-        own = await asyncio.to_thread(find_user_repository, source)
-        if own is None or own.root != source or own.common_dir != repository.common_dir:
-            raise _gone(f"the worktree {source} is gone")
+    async def copy(self, run: str, worktree: Worktree, workspace: Path, *, fresh: bool) -> Copied:
+        """Make a worktree for a fork of a run: from the commit that the run started from if it
+        shall be `fresh`, else from the files of its worktree as they are now.
+        """
+        repository, source = await self._both(worktree)
+        git = _git(repository, repository.root)
+        if fresh:
+            start = worktree.base
+        elif source is not None:
+            async with _scratch() as scratch:
+                start = await _commit(source, worktree, scratch / "result")
+        else:
+            start = await _branch_tip(git, worktree)
+        if not start:
+            raise _discarded(worktree)
+        target, branch = self._folder / run, BRANCHES + run
+        await git.run("worktree", "add", "--quiet", "--no-track", "-b", branch, target, start)
+        inside = target / _prefix(worktree, workspace)
+        await asyncio.to_thread(inside.mkdir, parents=True, exist_ok=True)
+        made = msgspec.structs.replace(worktree, folder=str(target), branch=branch, uncommitted=0)
+        return inside, made
+
+    async def save(self, worktree: Worktree) -> None:
+        """Commit the files of a worktree on its branch, as far as they are not committed."""
+        _, source = await self._both(worktree)
+        if source is None:
+            raise _discarded(worktree)
         async with _scratch() as scratch:
-            result = await _result(own, worktree, scratch / "result")
-            return await _Merge(_git(repository, root), scratch).apply(repository, result)
+            await _save(source, worktree, scratch / "result")
+
+    async def apply(self, worktree: Worktree, workspace: Path) -> Applied:
+        """Merge the files of a worktree into the checkout it came from."""
+        repository, source = await self._both(worktree)
+        git = _git(repository, repository.root)
+        if source is None:
+            raise _discarded(worktree, branch=bool(await _branch_tip(git, worktree)))
+        async with _scratch() as scratch:
+            commit = await _save(source, worktree, scratch / "result")
+            merge = _Merge(git, scratch, worktree.branch)
+            prefix = os.fsencode(_prefix(worktree, workspace))
+            inside, outside = await merge.limit(commit, worktree.base, prefix)
+            applied = await merge.apply(repository, inside)
+            tree = await _tree(git, commit)
+        await asyncio.to_thread(_applied_file(worktree).write_text, tree)
+        return msgspec.structs.replace(applied, outside=tuple(shown_path(one) for one in outside))
+
+    async def unapplied(self, worktree: Worktree, workspace: Path) -> Sequence[str]:
+        """The files of a worktree that its checkout does not have, and never had by `apply`."""
+        try:
+            repository, source = await self._both(worktree)
+        except LoopwrightError:
+            return ()  # there is no checkout any more
+        git = _git(repository, repository.root)
+        async with _scratch() as scratch:
+            if source is not None:
+                commit = await _commit(source, worktree, scratch / "result")
+            else:
+                commit = await _branch_tip(git, worktree)
+            if not commit:
+                return ()
+            merge = _Merge(git, scratch, worktree.branch)
+            changed = await merge.changed(commit, worktree.base)
+            if await asyncio.to_thread(_read, _applied_file(worktree)) == await _tree(git, commit):
+                prefix = os.fsencode(_prefix(worktree, workspace))
+                changed = [path for path in changed if not _is_in(path, prefix)]
+            missing = await merge.missing(commit, changed)
+        return tuple(sorted(shown_path(path) for path in missing))
 
     async def discard(self, worktree: Worktree) -> None:
         """Remove a worktree and its branch."""
@@ -92,15 +153,36 @@ class GitWorktrees:
                 f"{folder} was not made in this data directory", code="foreign-worktree"
             )
         repository = await asyncio.to_thread(find_user_repository, Path(worktree.repository))
-        if repository is not None:
-            git = _git(repository, repository.root)
+        git = None if repository is None else _git(repository, repository.root)
+        branch = await _branch_tip(git, worktree) if git is not None else ""
+        if not branch and not await asyncio.to_thread(folder.exists):
+            raise LoopwrightError(
+                f"the worktree {folder} and the branch {worktree.branch} were removed already",
+                code="worktree-gone",
+            )
+        if git is not None:
             with suppress(GitFailed):  # removed by hand before
                 await git.run("worktree", "remove", "--force", "--force", folder)
         await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
-        if repository is not None:
+        if git is not None:
             await git.run("worktree", "prune")
             with suppress(GitFailed):  # deleted by hand before
                 await git.run("branch", "--quiet", "-D", worktree.branch)
+
+    async def _both(self, worktree: Worktree) -> tuple[UserRepository, UserRepository | None]:
+        """The checkout of the user, and the worktree if it still exists."""
+        root, source = Path(worktree.repository), Path(worktree.folder)
+        repository = await asyncio.to_thread(find_user_repository, root)
+        if repository is None or repository.root != root:
+            raise LoopwrightError(
+                f"the checkout {root} is not a Git repository any more",
+                code="worktree-gone",
+                hint=f"the files of the run are in {source}",
+            )
+        own = await asyncio.to_thread(find_user_repository, source)
+        if own is None or own.root != source or own.common_dir != repository.common_dir:
+            return repository, None
+        return repository, own
 
 
 @dataclass(frozen=True)
@@ -109,6 +191,40 @@ class _Merge:
 
     git: Git
     scratch: Path
+    branch: str = ""
+
+    async def limit(self, commit: str, base: str, prefix: bytes) -> tuple[str, Sequence[bytes]]:
+        """A commit with the changes of the workspace alone, and the files that were changed
+        outside of it: snapshots and `diff` do not show those, so they are not applied.
+        """
+        if prefix in (b"", b"."):
+            return commit, ()
+        outside = [path for path in await self.changed(commit, base) if not _is_in(path, prefix)]
+        if not outside:
+            return commit, ()
+        git = self._with_index("inside").with_variables(**_IDENTITY)
+        await git.run("read-tree", await self._merge_base(commit, base))
+        known = await git.run("--literal-pathspecs", "ls-files", "-z", "--", prefix)
+        if known.out:
+            await git.run("update-index", "-z", "--force-remove", "--stdin", feed=known.out)
+        inside = commit.encode() + b":" + prefix
+        if (await git.run("rev-parse", "--verify", "-q", inside, accept=(0, 1, 128))).status == 0:
+            await git.run("read-tree", b"--prefix=" + prefix + b"/", inside)
+        tree = (await git.run("write-tree")).out.decode().strip()
+        done = await git.run("commit-tree", tree, "-p", commit, "-m", "The workspace alone")
+        return done.out.decode().strip(), outside
+
+    async def changed(self, commit: str, base: str) -> list[bytes]:
+        """The paths that differ between a result and what it was made from."""
+        return list(await self._differing(await self._merge_base(commit, base), commit))
+
+    async def missing(self, commit: str, paths: Sequence[bytes]) -> list[bytes]:
+        """Those of the paths that are not in the checkout as they are in a commit."""
+        return await self._not_there_yet(commit, paths)
+
+    async def _merge_base(self, commit: str, base: str) -> str:
+        done = await self.git.run("merge-base", "HEAD", commit, accept=(0, 1, 128))
+        return done.out.decode().strip() or base
 
     async def apply(self, repository: UserRepository, result: str) -> Applied:
         head = await _head(self.git, repository)
@@ -135,14 +251,14 @@ class _Merge:
             raise LoopwrightError(
                 "this version of Git cannot merge without a checkout",
                 code="git-too-old",
-                hint="`apply` needs Git 2.38 or newer; the branch of the run can be merged by hand",
+                hint=f"`apply` needs Git 2.38 or newer; else merge it: `git merge {self.branch}`",
             )
         tree, *conflicts = (one for one in done.out.split(b"\0") if one)
         if done.status:
             raise Conflict(
                 f"the result and your branch change the same lines: {_listed(conflicts)}",
                 code="merge-conflict",
-                hint="nothing was changed; merge the branch of the run with Git to resolve them",
+                hint=f"nothing was changed; resolve them with Git: `git merge {self.branch}`",
             )
         return tree.decode().strip()
 
@@ -198,16 +314,83 @@ class _Merge:
         return self.git.with_variables(GIT_INDEX_FILE=str(self.scratch / name))
 
 
-async def _result(own: UserRepository, worktree: Worktree, index: Path) -> str:
-    """A commit of the worktree as it is, above what was committed on its branch."""
+async def _commit(own: UserRepository, worktree: Worktree, index: Path) -> str:
+    """A commit of the worktree as it is, above what was committed in it; its tip if that has
+    everything.
+    """
     git = _git(own, own.root).with_variables(GIT_INDEX_FILE=str(index), **_IDENTITY)
     tip = await _head(git, own)
     await git.run("read-tree", tip)
     await git.run("add", "--all", "--", ".")
     tree = (await git.run("write-tree")).out.decode().strip()
+    branch = await _branch_tip(git, worktree)
+    parents = [tip]
+    if branch and not await _contains(git, tip, branch):  # the agent works on another branch
+        parents.append(branch)
+    if len(parents) == 1 and tree == await _tree(git, tip):
+        return tip
     message = f"Result of {worktree.branch.removeprefix(BRANCHES)}"
-    done = await git.run("commit-tree", tree, "-p", tip, "-m", message)
+    words = [word for parent in parents for word in ("-p", parent)]
+    done = await git.run("commit-tree", tree, *words, "-m", message)
     return done.out.decode().strip()
+
+
+async def _save(own: UserRepository, worktree: Worktree, index: Path) -> str:
+    """The same, and the branch of the run has it."""
+    git = _git(own, own.root)
+    for _ in range(_TRIES):
+        commit, old = await _commit(own, worktree, index), await _branch_tip(git, worktree)
+        if commit == old:
+            return commit
+        try:
+            ref = f"refs/heads/{worktree.branch}"
+            await git.run("update-ref", "-m", "result of the run", ref, commit, old or _NOTHING)
+        except GitFailed:  # another process was faster
+            continue
+        on = await git.run("symbolic-ref", "-q", "HEAD", accept=(0, 1))
+        if on.out.decode().strip() == ref:
+            with suppress(GitFailed):  # the index is in use; the files are committed anyway
+                await git.run("read-tree", commit)
+        return commit
+    raise Conflict(f"{worktree.branch} changes too fast; try again", code="busy")
+
+
+async def _branch_tip(git: Git, worktree: Worktree) -> str:
+    """The commit of the branch of a run; empty where it was deleted."""
+    ref = f"refs/heads/{worktree.branch}^{{commit}}"
+    done = await git.run("rev-parse", "--verify", "--quiet", ref, accept=(0, 1, 128))
+    return done.out.decode().strip()
+
+
+async def _contains(git: Git, tip: str, commit: str) -> bool:
+    done = await git.run("merge-base", "--is-ancestor", commit, tip, accept=(0, 1))
+    return done.status == 0
+
+
+async def _tree(git: Git, commit: str) -> str:
+    return (await git.run("rev-parse", f"{commit}^{{tree}}")).out.decode().strip()
+
+
+def _prefix(worktree: Worktree, workspace: Path) -> Path:
+    """Where the workspace lies in its worktree."""
+    root = Path(worktree.folder)
+    return workspace.relative_to(root) if workspace.is_relative_to(root) else Path()
+
+
+def _is_in(path: bytes, prefix: bytes) -> bool:
+    return prefix in (b"", b".") or path == prefix or path.startswith(prefix + b"/")
+
+
+def _applied_file(worktree: Worktree) -> Path:
+    """Where it is noted which tree was applied."""
+    return Path(worktree.folder + APPLIED)
+
+
+def _read(file: Path) -> str:
+    try:
+        return file.read_text()
+    except OSError:
+        return ""
 
 
 async def _head(git: Git, repository: UserRepository) -> str:
@@ -274,7 +457,10 @@ def _listed(paths: Sequence[bytes]) -> str:
     return names + (f" and {len(paths) - _NAMED} more" if len(paths) > _NAMED else "")
 
 
-def _gone(message: str) -> LoopwrightError:
-    return LoopwrightError(
-        message, code="worktree-gone", hint="the branch of the run may still have its commits"
-    )
+def _discarded(worktree: Worktree, *, branch: bool = False) -> LoopwrightError:
+    run = worktree.branch.removeprefix(BRANCHES)
+    if branch:
+        hint = f"its branch has its last result: `git merge {worktree.branch}`"
+    else:
+        hint = f"write its files into a new folder: `loopwright restore {run} ITERATION --to DIR`"
+    return LoopwrightError(f"the worktree of {run} was discarded", code="worktree-gone", hint=hint)

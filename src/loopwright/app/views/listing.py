@@ -18,7 +18,7 @@ from loopwright.errors import StorageError
 from loopwright.kernel.facts import GateAnswered, Usage
 from loopwright.kernel.state import State
 from loopwright.model.record import JsonValue
-from loopwright.ports import EventLog, OpenGate, RunRow
+from loopwright.ports import APPLIED, EventLog, OpenGate, RunRow
 
 
 def driver_pid(log: EventLog, row: RunRow) -> int | None:
@@ -61,14 +61,14 @@ def item(
         "left_behind": is_left_behind(log, row),
         "dialect": head.dialect,
         "workspace": head.workspace,
-        "worktree": _worktree(state) if state else None,
+        "worktree": _worktree(state, row) if state else None,
         "started_at": timestamp(head.started_at),
         "updated_at": timestamp(head.updated_at),
         "finished_at": timestamp(head.finished_at) if head.finished_at else None,
     }
 
 
-def _worktree(state: State) -> dict[str, JsonValue] | None:
+def _worktree(state: State, row: RunRow) -> dict[str, JsonValue] | None:
     """The worktree of a run as a plain value; `exists` is false after `discard`."""
     found = state.started.worktree if state.started else None
     if found is None:
@@ -78,7 +78,17 @@ def _worktree(state: State) -> dict[str, JsonValue] | None:
         "folder": found.folder,
         "repository": found.repository,
         "exists": Path(found.folder).is_dir(),
+        "applied": _is_applied(found.folder, row),
     }
+
+
+def _is_applied(folder: str, row: RunRow) -> bool:
+    """Whether a result was applied after the last thing that happened in its run."""
+    try:
+        at = Path(folder + APPLIED).stat().st_mtime_ns // 1_000_000
+    except OSError:
+        return False
+    return at >= row.headline.updated_at
 
 
 def inbox_items(
@@ -152,7 +162,7 @@ def detail(service: Service, picture: Picture) -> dict[str, JsonValue]:
         "left_behind": is_left_behind(service.log, row),
         "dialect": row.headline.dialect,
         "workspace": row.headline.workspace,
-        "worktree": _worktree(state),
+        "worktree": _worktree(state, row),
         "started_at": timestamp(row.headline.started_at),
         "updated_at": timestamp(row.headline.updated_at),
         "finished_at": timestamp(row.headline.finished_at) if row.headline.finished_at else None,
@@ -174,10 +184,13 @@ def _next(state: State, row: RunRow, *, left_behind: bool) -> list[JsonValue]:
     """A run that nobody drives any more has to be taken up before anything else."""
     if left_behind:
         return [f"loopwright resume {row.run}", f"loopwright stop {row.run}"]
-    found = _worktree(state)
-    ended = row.headline.finished_at is not None
-    merge = found is not None and found["exists"] and ended
-    return [*([f"loopwright apply {row.run}"] if merge else ()), *next_commands(state)]
+    found = _worktree(state, row)
+    if found is None or row.headline.finished_at is None:
+        return [*next_commands(state)]
+    if not found["exists"]:  # nothing of it can be resumed
+        return [f"loopwright logs {row.run}"]
+    verb = "discard" if found["applied"] else "apply"
+    return [f"loopwright {verb} {row.run}", *next_commands(state)]
 
 
 def _decision_item(answered: GateAnswered) -> dict[str, JsonValue]:

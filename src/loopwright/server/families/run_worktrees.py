@@ -19,11 +19,14 @@ class DiscardBody(Body):
 
 
 class AppliedResult(msgspec.Struct):
-    """The files that were changed in the checkout; none where it had the result already."""
+    """The files that were changed in the checkout; none where it had the result already. `outside`
+    are files that the run changed outside of its workspace, which are not applied.
+    """
 
     run: str
     repository: str
     files: list[str]
+    outside: list[str]
 
 
 class DiscardedResult(msgspec.Struct):
