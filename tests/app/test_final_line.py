@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import msgspec
 import pytest
 
 from loopwright.app.views.final_line import cost, elapsed, final_line
 from loopwright.app.views.signs import without_signs
+from loopwright.app.views.workspace_history import history_of
 from loopwright.kernel.facts import (
     CancelRequested,
     DiffStat,
@@ -20,7 +22,7 @@ from loopwright.kernel.fold import fold
 from loopwright.kernel.state import State
 from loopwright.model.actions import CallAgent, Gate, Repeat, RunCommand, Step
 from loopwright.model.checks import AllOf, AnyOf, Check, Command, Contains, Person, Signal
-from loopwright.model.policy import Limits
+from loopwright.model.policy import Limits, WorkspacePolicy
 from loopwright.model.template import literal
 from tests.kernel.driving import (
     Driver,
@@ -244,3 +246,24 @@ def test_a_log_folds_to_the_same_line() -> None:
     """The line is derived from the events alone."""
     driver = drive(plan_of(loop()), by_pass("x", commands=(1,)))
     assert final_line(fold(driver.plan, driver.facts)) == final_line(driver.state)
+
+
+@pytest.mark.parametrize(
+    ("total", "expected"),
+    [
+        (DiffStat(), "changes of iteration 1 were not recorded"),
+        (DiffStat(1, 2, 3), "1 file changed (+2 −3), changes of iteration 1 were not recorded"),
+    ],
+    ids=["nothing recorded", "something recorded"],
+)
+def test_changes_of_a_call_that_was_stopped_are_not_denied(total: DiffStat, expected: str) -> None:
+    """No snapshot is taken after a stop: what the agent changed until then is not known."""
+    plan = msgspec.structs.replace(plan_of(loop()), workspace=WorkspacePolicy(snapshots=True))
+    driver = Driver(plan).start()
+    driver.answer("/snapshot#1", Reply(snapshot=Snapshot(tree="t1", total=total)))
+    assert "no files changed" not in final_line(driver.state)
+    driver.append(CancelRequested(at=driver.clock, by="root"))
+    line = f"■ Stopped by root in iteration 1 of 5 · 0.0 s · {expected}"
+    assert final_line(driver.state) == line
+    history = history_of(driver.facts)
+    assert history.is_incomplete

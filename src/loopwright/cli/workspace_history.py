@@ -64,6 +64,8 @@ def diff(ctx: click.Context, /, *, run: str, words: tuple[str, ...], stat: bool)
     with looking(door) as service:
         snapshots = _snapshots(door, service.find(run), service)
         color = door.has_color(sys.stdout) and not (stat or door.as_json)
+        if start is None and snapshots.history.is_incomplete:
+            door.tell("changes after the last snapshot were not recorded", tone="warn")
         if stat or door.as_json:
             made = asyncio.run(snapshots.changes(start, end)).as_dict()
             if door.as_json and not stat:

@@ -143,14 +143,26 @@ def note_writer(state: State, pending: Pending) -> None:
     """An effect has ended that may have written to the workspace. Checks count where files are
     protected: then the last snapshot comes after them.
     """
+    is_check = pending.purpose.startswith("check")
+    if _may_write(pending) and (not is_check or state.plan.workspace.protect):
+        state.snapshots.written = True
+
+
+def _may_write(pending: Pending) -> bool:
     call = pending.call
     if isinstance(call, AgentCall):
-        worked = call.role not in ("judge", "goal", "coordinator")
-    else:
-        worked = isinstance(call, ToolCall | CommandCall)
-    is_check = pending.purpose.startswith("check")
-    if worked and (not is_check or state.plan.workspace.protect):
-        state.snapshots.written = True
+        return call.role not in ("judge", "goal", "coordinator")
+    return isinstance(call, ToolCall | CommandCall)
+
+
+def has_unrecorded(state: State) -> bool:
+    """Whether something may have written since the last snapshot: a call that was ended early, or
+    one that is running.
+    """
+    known = state.snapshots
+    if not known.on or known.latest is None:
+        return False
+    return known.written or any(_may_write(one) for one in state.pending.values())
 
 
 def iteration_begun(state: State, owner: PassOwner) -> None:

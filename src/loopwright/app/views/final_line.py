@@ -13,6 +13,7 @@ from loopwright.errors import StorageError
 from loopwright.kernel.facts import RunFinished, RunStarted, Usage
 from loopwright.kernel.fold import fold
 from loopwright.kernel.frames import CheckNote
+from loopwright.kernel.snapshots import has_unrecorded
 from loopwright.kernel.state import State
 from loopwright.model.actions import Repeat
 from loopwright.model.checks import leaves
@@ -202,13 +203,17 @@ def _changes(state: State) -> str:
     """The files that differ between the first and the newest snapshot of the workspace."""
     if state.snapshot is None:
         return ""
-    total = state.snapshot.total
-    if not total.files:
-        return "no files changed"
-    return (
-        f"{_count(total.files, 'file')} changed (+{total.insertions:,} \N{MINUS SIGN}"
-        f"{total.deletions:,})"
-    )
+    total, unknown = state.snapshot.total, has_unrecorded(state)
+    words = "" if unknown else "no files changed"
+    if total.files:
+        words = (
+            f"{_count(total.files, 'file')} changed (+{total.insertions:,} \N{MINUS SIGN}"
+            f"{total.deletions:,})"
+        )
+    if not unknown or state.finished is None:
+        return words
+    where = f"changes of iteration {state.newest.iteration}" if state.newest else "later changes"
+    return f"{words}, {where} were not recorded" if words else f"{where} were not recorded"
 
 
 def _checks(state: State, status: str) -> list[str]:

@@ -16,6 +16,7 @@ from loopwright.app.views.words import goal, most_passes, next_commands
 from loopwright.app.views.workspace_history import snapshot_json, stat_json
 from loopwright.errors import StorageError
 from loopwright.kernel.facts import GateAnswered, Usage
+from loopwright.kernel.snapshots import has_unrecorded
 from loopwright.kernel.state import State
 from loopwright.model.record import JsonValue
 from loopwright.ports import APPLIED, EventLog, OpenGate, RunRow
@@ -177,7 +178,9 @@ def detail(service: Service, picture: Picture) -> dict[str, JsonValue]:
 def _changed(state: State) -> dict[str, JsonValue] | None:
     """What the whole run changed, as far as its snapshots tell."""
     latest = state.snapshots.latest
-    return None if latest is None else {"tree": latest.tree, **stat_json(latest.total)}
+    if latest is None or (not latest.total.files and has_unrecorded(state)):
+        return None  # that nothing changed is not known
+    return {"tree": latest.tree, **stat_json(latest.total)}
 
 
 def _next(state: State, row: RunRow, *, left_behind: bool) -> list[JsonValue]:

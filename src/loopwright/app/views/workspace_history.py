@@ -9,12 +9,14 @@ from collections.abc import Iterable
 import msgspec
 
 from loopwright.errors import LoopwrightError, NotFound
-from loopwright.kernel.calls import SnapshotCall
+from loopwright.kernel.calls import AgentCall, SnapshotCall, ToolCall
 from loopwright.kernel.facts import (
     AnyFact,
     DiffStat,
     EffectDone,
+    EffectFailed,
     EffectRequested,
+    Failure,
     IterationFinished,
     IterationStarted,
     Snapshot,
@@ -45,8 +47,10 @@ class WorkspaceHistory:
         self.trees: set[str] = set()
         self.total = DiffStat()
         self.watched: list[tuple[int | None, str]] = []
+        self.is_incomplete = False  # a call that may have written was ended before a snapshot
         self.omitted: tuple[str, ...] = ()
         self._asked: dict[str, SnapshotCall] = {}
+        self._working: set[str] = set()
         self._began: dict[str, int] = {}
         self._iterations: dict[str, TreeOfIteration] = {}
         self._steps: list[TreeOfIteration] = []
@@ -55,6 +59,10 @@ class WorkspaceHistory:
         match fact:
             case EffectRequested(call=SnapshotCall() as call):
                 self._asked[fact.effect] = call
+            case EffectFailed(error=Failure(type="cancelled")) if fact.effect in self._working:
+                self.is_incomplete = True
+            case EffectRequested(call=AgentCall() | ToolCall()):
+                self._working.add(fact.effect)
             case IterationStarted():
                 self._began[fact.path] = fact.iteration or 0
             case EffectDone(snapshot=Snapshot() as snapshot):
@@ -66,6 +74,7 @@ class WorkspaceHistory:
 
     def _taken(self, fact: EffectDone, snapshot: Snapshot, call: SnapshotCall) -> None:
         self.first = self.first or snapshot.tree
+        self.is_incomplete = False
         self.last, self.total = snapshot.tree, snapshot.total
         self.omitted = snapshot.omitted
         self.trees.add(snapshot.tree)
