@@ -1,6 +1,7 @@
 """Messages to the agents of a run over HTTP, sockets, MCP and a remote command line."""
 
 import asyncio
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,6 +15,9 @@ from tests.server.talking import tab, talk
 
 __all__ = ["lw"]
 
+SENT = {"message": "m1", "to": "*", "when": "next-call"}
+LATER = "will be read at the next iteration or agent call"
+
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
@@ -24,7 +28,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 def by_http(server: Served, run: str, lw: Place) -> None:
     reply = server("POST", f"/api/v1/runs/{run}/messages", {"text": "Keep it"})
-    assert (reply.status, reply.json) == (201, {"run": run, "message": "m1", "to": "*"})
+    assert (reply.status, reply.json) == (201, SENT | {"run": run})
 
 
 def by_socket(server: Served, run: str, lw: Place) -> None:
@@ -35,7 +39,7 @@ def by_socket(server: Served, run: str, lw: Place) -> None:
             answers.append(await one.say("run:tell", {"run": run, "text": "Keep it"}))
 
     talk(go())
-    assert answers == [{"ok": True, "run": run, "message": "m1", "to": "*"}]
+    assert answers == [{"ok": True, "run": run} | SENT]
 
 
 def by_mcp(server: Served, run: str, lw: Place) -> None:
@@ -43,25 +47,34 @@ def by_mcp(server: Served, run: str, lw: Place) -> None:
     loops = Loops(here=context.here, settings=context.settings, cwd=server.folder, agents=[])
     work = LoopTools(loops=loops).answer("loop_tell", {"id": run, "text": "Keep it"})
     done = asyncio.run_coroutine_threadsafe(work, server.loop).result(SECONDS)
-    assert (done.error, done.text) == (False, f"{run}: message m1 recorded")
+    assert (done.error, done.text) == (False, f"{run}: message m1 recorded: {LATER}")
 
 
 def by_remote_command(server: Served, run: str, lw: Place) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("LOOPWRIGHT_TOKEN", server.token)
         told = lw("tell", run, "Keep it", "--server", f"http://127.0.0.1:{server.port}")
-    assert (told.code, told.err.strip()) == (0, f"{run}: message m1 for the next agent call")
+    assert (told.code, told.err.strip()) == (0, f"{run}: message m1: {LATER}")
+
+
+def by_prompt(server: Served, run: str, lw: Place) -> None:
+    lines = lw.write("lines", f"/loops tell {run} Keep it\n")
+    with pytest.MonkeyPatch.context() as patch, lines.open() as stdin:
+        patch.setattr(sys, "stdin", stdin)
+        patch.setenv("LOOPWRIGHT_HOME", str(server.context.settings.home))
+        told = lw("repl")
+    assert (told.code, f"{run}: message m1: {LATER}" in told.out) == (0, True), told
 
 
 @pytest.mark.item("rec-35")
-@pytest.mark.parametrize("way", [by_http, by_socket, by_mcp, by_remote_command])
+@pytest.mark.parametrize("way", [by_http, by_socket, by_mcp, by_remote_command, by_prompt])
 def test_every_interface_records_a_message(shared: Served, lw: Place, way: Any) -> None:
     """With who sent it; the next iteration reads it, after a person has answered the gate."""
     run, gate = shared.gated()
     way(shared, run, lw)
     [told] = shared("GET", f"/api/v1/runs/{run}/snapshot").json["messages"]
     assert (told["text"], told["state"]) == ("Keep it", "waiting")
-    assert told["by"] == ("mcp" if way is by_mcp else "first-start")
+    assert told["by"] == {by_mcp: "mcp", by_prompt: "tester"}.get(way, "first-start")
     shared("POST", f"/api/v1/gates/{gate}/continue", {"text": "again"})
     shared.until(run, "waiting")
     [told] = shared("GET", f"/api/v1/runs/{run}/snapshot").json["messages"]
