@@ -1,7 +1,10 @@
 """`--permission` and `--tools` in a plan: which agents get what, and what is refused."""
 
+from pathlib import Path
+
 import pytest
 
+from loopwright.app.binding import bind_agents
 from loopwright.app.permissions import told_only, with_permission
 from loopwright.errors import LoopwrightError, NotAllowed
 from loopwright.model.plan import Agent, Plan
@@ -23,6 +26,21 @@ def test_every_agent_gets_the_permission_in_its_own_words() -> None:
     after = with_permission(before, "edit", ()).agents
     assert [after[name].permission for name in "abc"] == ["edit", "acceptEdits", "edit"]
     assert with_permission(before, None, ()) is before
+
+
+@pytest.mark.parametrize(
+    ("word", "known"),
+    [("ask", "default"), ("edit", "acceptEdits"), ("all", "bypassPermissions")],
+)
+def test_chat_model_has_the_words_of_the_flag_in_a_definition(word: str, known: str) -> None:
+    """`ask` asks a person about every change, however it was given; the others ask nobody."""
+    here = Path.cwd()
+    agent = Agent(spec="model:ollama/llama3", permission=word)
+    bound = bind_agents(plan(a=agent), default=None, named={}, base=here, cwd=here)
+    flagged = with_permission(plan(a=Agent(spec="model:ollama/llama3")), word, ())
+    for one in (bound.agents["a"], flagged.agents["a"]):
+        assert one.permission == known
+        assert ("always" in one.approvals.values()) is (word == "ask")
 
 
 @pytest.mark.parametrize(

@@ -233,6 +233,8 @@ def test_price_of_the_settings_makes_a_limit_enforceable(lw: Place) -> None:
     lw.write("loopwright.toml", f"[prices.{agent!r}]\ncall = 0.4\n")
     told = lw("loop", "go", "--agent", agent, "--max", "5", "--budget", "usd=1", "--json")
     assert (told.json["reason"], told.json["usage"]["usd"]) == ("budget", pytest.approx(1.2))
+    assert lw("config", "--json").json["prices"] == {agent: {"call": 0.4}}
+    assert "call = 0.4" in lw("config").out
 
 
 @pytest.mark.item("rec-27")

@@ -1,7 +1,8 @@
 """A small agent that speaks the Agent Client Protocol: writes a file if it may.
 
 Words of the prompt steer it: `twice` asks twice, `hang` says nothing, `die` ends in the middle,
-`refuse` answers with an error, `stay` does not leave when its input ends.
+`refuse` answers with an error, `spend` reports a cost and works on, `stay` does not leave when its
+input ends.
 """
 
 import json
@@ -40,6 +41,9 @@ def prompt(number: object, text: str) -> None:
         time.sleep(60)
     if "die" in text:
         sys.exit("boom")
+    if "spend" in text:
+        tell("usage_update", cost={"amount": 1.5, "currency": "USD"})
+        time.sleep(60)
     if "refuse" in text:
         send(id=number, error={"code": -32603, "message": "Internal", "data": {"details": "429"}})
         return

@@ -9,7 +9,7 @@ from loopwright.cli.texts import one_line
 from loopwright.cli.verb import CONTEXT, Verb, common_options, door_of
 
 if TYPE_CHECKING:
-    from loopwright.app.settings import Name, Resolved
+    from loopwright.app.settings import Name, Resolved, Settings
 
 
 def _resolved(door: Door) -> "Resolved":
@@ -79,7 +79,12 @@ def _put(door: Door, resolved: "Resolved", *, origin: bool) -> None:
     }
     told = {name: list(one.kinds) for name, one in settings.notify.items()}
     if door.as_json:
-        shown: dict[str, object] = {"settings": values, "budget": limits, "notify": told}
+        shown: dict[str, object] = {
+            "settings": values,
+            "budget": limits,
+            "prices": _prices(settings),
+            "notify": told,
+        }
         if origin:
             shown["origins"] = dict(resolved.origins)
         door.put_json(shown)
@@ -90,8 +95,23 @@ def _put(door: Door, resolved: "Resolved", *, origin: bool) -> None:
     for limit, amount in limits.items():
         if amount is not None and (settings.budget.has_limits or limit != "hard_stop"):
             door.put(f"budget.{limit} = {str(amount).lower()}")
+    for subject, price in _prices(settings).items():
+        amounts = ", ".join(f"{part} = {usd:g}" for part, usd in price.items())
+        door.put(f"prices.{one_line(subject)}: {amounts}")
     for notifier, kinds in told.items():
         door.put(f"notify.{one_line(notifier)} is told of {', '.join(kinds)}")
+
+
+def _prices(settings: "Settings") -> dict[str, dict[str, float]]:
+    """The configured prices in USD, by model or agent; a part without a price is left out."""
+    return {
+        subject: {
+            part: usd
+            for part in ("input", "output", "cache_read", "call")
+            if (usd := getattr(price, part))
+        }
+        for subject, price in settings.prices.items()
+    }
 
 
 VERBS = {"config": config}
