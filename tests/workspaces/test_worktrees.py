@@ -147,9 +147,21 @@ def deleted(user: Path) -> None:
     put(user, **{"src/b.py": "mine: the agent deleted it\n"})
 
 
+def assumed_unchanged(user: Path) -> None:
+    uncommitted(user)
+    git(user, "update-index", "--assume-unchanged", "a.txt")
+
+
+def skipped(user: Path) -> None:
+    uncommitted(user)
+    git(user, "update-index", "--skip-worktree", "a.txt")
+
+
 REFUSALS: dict[str, tuple[Callable[[Path], None], str, str]] = {
     "conflict": (conflicting, "merge-conflict", "a.txt"),
     "uncommitted": (uncommitted, "uncommitted-changes", "a.txt"),
+    "assume-unchanged": (assumed_unchanged, "uncommitted-changes", "a.txt"),
+    "skip-worktree": (skipped, "uncommitted-changes", "a.txt"),
     "staged": (staged, "uncommitted-changes", "a.txt"),
     "untracked": (untracked, "uncommitted-changes", "deep/new.txt"),
     "ignored": (ignored, "uncommitted-changes", "run.sh"),
@@ -325,3 +337,14 @@ def test_copy_makes_a_worktree_of_its_own(user: Path, worktrees: GitWorktrees, k
     put(inside, b__py="by the fork\n")
     assert asyncio.run(worktrees.apply(copied, inside)).files == ("src/b.py",)
     assert (user / "src" / "b.py").read_text() == "by the fork\n"
+
+
+def test_branch_that_leaves_no_room_for_others_is_named(
+    user: Path, worktrees: GitWorktrees
+) -> None:
+    """The error says which branch it is and how to rename it."""
+    git(user, "branch", "loopwright")
+    error = refused(worktrees.create(RUN, user))
+    assert error.code == "branch-in-the-way"
+    assert "has a branch 'loopwright'" in error.message
+    assert error.hint.startswith("rename it (`git branch -m loopwright NAME`)")

@@ -56,8 +56,10 @@ def picture(state: State) -> dict[str, object]:
     drawn: dict[str, object] = {
         name: getattr(state, name)
         for name in _names(state)
-        if name not in _INDEXES and name not in ("gates", "kept")
+        if name not in _INDEXES and name not in ("gates", "kept", "newest", "judged_in")
     }
+    drawn["newest"] = state.newest.path if state.newest else None
+    drawn["judged_in"] = state.judged_in.path if state.judged_in else None
     drawn["judged"] = _value(state.judged)
     drawn["gates"] = {name: (gate.digest, gate.path) for name, gate in state.gates.items()}
     drawn["pending"] = {

@@ -64,6 +64,7 @@ class GitWorktrees:
         target = self._folder / run
         await asyncio.to_thread(_make_private, self._folder)
         branch = BRANCHES + run
+        await _require_free_name(git)
         await git.run("worktree", "add", "--quiet", "--no-track", "-b", branch, target, base)
         status = await git.run("status", "--porcelain=v1", "-z", "-uall", "--no-renames")
         inside = target / folder.relative_to(repository.root)
@@ -287,12 +288,25 @@ class _Merge:
         done = await self.git.run(*command)
         changed = {record[3:] for record in done.out.split(b"\0") if record}
         found |= {path for path in paths if path in changed}
+        found |= await self._edited(paths)
         if found:
             raise Conflict(
                 f"files that would be written have uncommitted changes: {_listed(sorted(found))}",
                 code="uncommitted-changes",
                 hint="nothing was changed; commit or stash them and apply again",
             )
+
+    async def _edited(self, paths: Sequence[bytes]) -> set[bytes]:
+        """Those of the files that differ from HEAD, also where the user's index has them marked
+        `assume-unchanged` or `skip-worktree`, which hides changes from `git status`.
+        """
+        git = self._with_index("head")
+        await git.run("read-tree", "HEAD")
+        await git.run("update-index", "-q", "--refresh", accept=(0, 1))
+        done = await git.run("diff-files", "--name-only", "-z", "--no-renames")
+        differs = set(done.out.split(b"\0"))
+        wanted = [path for path in paths if path in differs]
+        return await asyncio.to_thread(_existing, self.git.folder, wanted)
 
     async def _write(self, tree: str, written: Sequence[bytes], gone: Sequence[bytes]) -> None:
         for path in gone:
@@ -391,6 +405,18 @@ def _read(file: Path) -> str:
         return file.read_text()
     except OSError:
         return ""
+
+
+async def _require_free_name(git: Git) -> None:
+    """A branch `loopwright` leaves no room for branches `loopwright/…`."""
+    name = BRANCHES.rstrip("/")
+    done = await git.run("rev-parse", "--verify", "--quiet", f"refs/heads/{name}", accept=(0, 1))
+    if done.out:
+        raise Conflict(
+            f"the repository has a branch '{name}', so it cannot have branches '{BRANCHES}RUN'",
+            code="branch-in-the-way",
+            hint=f"rename it (`git branch -m {name} NAME`), or run without a worktree",
+        )
 
 
 async def _head(git: Git, repository: UserRepository) -> str:
