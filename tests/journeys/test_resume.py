@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.conftest import Place, until
+from tests.cli.conftest import Place, Told, until
 
 AGENT = """
 import os, pathlib, sys, time
@@ -178,13 +178,21 @@ def test_each_way_of_ending_is_resumed_from_the_command_line(lw: Place, ending: 
     assert iterations(lw, run) == [1, 2, 3]
 
 
+def at_prompt(lw: Place, line: str) -> Told:
+    """A line at the prompt of `repl`, in this process."""
+    lines = lw.write("lines", line)
+    with pytest.MonkeyPatch.context() as patch, lines.open() as stdin:
+        patch.setattr(sys, "stdin", stdin)
+        return lw("repl")
+
+
 @pytest.mark.item("rec-5")
 @pytest.mark.parametrize("ending", ["failure", "cap"])
 def test_the_prompt_takes_the_same_options(lw: Place, ending: str) -> None:
     """And says where the run continues."""
     run, options, point = ended_run(lw, ending)
     line = f"/loops resume {run} {' '.join(options)}\n"
-    told = lw.real("repl", stdin=line.encode())
+    told = at_prompt(lw, line)
     assert told.code == 0, told
     assert f"{run} resumed at {point}" in told.out + told.err
     assert iterations(lw, run) == [1, 2, 3]
@@ -193,7 +201,7 @@ def test_the_prompt_takes_the_same_options(lw: Place, ending: str) -> None:
 def test_wrong_options_at_the_prompt_are_named(lw: Place) -> None:
     """The usage is shown, and the run is left alone."""
     run, _, _ = ended_run(lw, "failure")
-    told = lw.real("repl", stdin=f"/loops resume {run} --more\n".encode())
+    told = at_prompt(lw, f"/loops resume {run} --more\n")
     assert "--restart" in told.out + told.err
     assert iterations(lw, run) == [1]
 
@@ -242,3 +250,12 @@ def test_another_agent_continues_with_what_was_learned(lw: Place) -> None:
     assert told.code == 0, told.err
     assert other.calls == [2, 3]
     assert "one" in other.prompt(1)
+
+
+@pytest.mark.item("rec-41")
+def test_changes_are_accepted_only_where_files_are_protected(lw: Place) -> None:
+    """The refusal says so, and the run is left alone."""
+    run, _, _ = ended_run(lw, "failure")
+    told = lw("resume", run, "--accept-changes")
+    assert (told.code, "has none" in told.err) == (2, True), told.err
+    assert iterations(lw, run) == [1]
