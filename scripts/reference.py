@@ -21,7 +21,7 @@ import click
 import msgspec
 
 from loopwright.app.dialects import dialect
-from loopwright.app.settings import NAMES, PREFIX
+from loopwright.app.settings import COUNTS, NAMES, PREFIX, SIZES
 from loopwright.cli.main import COMMANDS, cli
 from loopwright.cli.verb import PROGRAM, common_options
 from loopwright.kernel import calls
@@ -341,7 +341,8 @@ def settings_table() -> str:
     """Every setting with its variable and the words it may be."""
     rows = ["| setting | variable | may be |", "|---|---|---|"]
     for name, words in NAMES.items():
-        shown = ", ".join(f"`{word}`" for word in words) or "any text"
+        kind = "a size" if name in SIZES else "a whole number" if name in COUNTS else "any text"
+        shown = ", ".join(f"`{word}`" for word in words) or kind
         rows.append(f"| `{name}` | `{PREFIX}{name.upper()}` | {shown} |")
     return "\n".join([*rows, ""])
 

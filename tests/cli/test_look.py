@@ -20,7 +20,7 @@ def test_ls(lw: Place) -> None:
     lw("run", lw.loop(lw.script("x"), until={"person": True}))
     told = lw("ls")
     head, first, second = told.out.splitlines()
-    assert head.split() == ["STATUS", "RUN", "PASSES", "SPENT", "AGE", "NAME"]
+    assert head.split() == ["STATUS", "RUN", "ITERATIONS", "SPENT", "AGE", "NAME"]
     assert re.match(r"\? waiting \(1\)\s+run_\w+\s+1/3\s+\$0\.00\s+\ds\s+work", first)
     assert re.match(r"✓ completed\s+run_\w+\s+1/3\s+\$0\.50\s+\ds\s+work", second)
     only = lw("ls", "--status", "waiting", "--json").json["runs"]

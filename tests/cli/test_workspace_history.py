@@ -373,3 +373,75 @@ def test_a_killed_run_continues_with_its_snapshots(ws: Place, after_ms: int) -> 
     assert done == [*range(1, len(done) + 1)]
     assert ws("doctor", "--deep", "--json").json["ok"] is True
     assert ws("diff", run).code == 0
+
+
+def test_ls_counts_the_changed_files(ws: Place) -> None:
+    """The column is there when a run of the list has snapshots; others have a dash."""
+    loop(ws)
+    ws("loop", "Do it", "--agent", ws.script("x"), "--max", "1", "--no-snapshots")
+    head, second, first = ws("ls").out.splitlines()
+    assert head.split()[2:5] == ["ITERATIONS", "CHANGED", "SPENT"]
+    assert "1 (+3 −0)" in first
+    assert " – " in second
+    found = ws("ls", "--json").json["runs"]
+    assert [one["changed"] and one["changed"]["insertions"] for one in found] == [None, 3]
+
+
+def test_limits_of_snapshots_are_settings(ws: Place) -> None:
+    """A file above the limit is left out and named; a value that is not a size is refused."""
+    ws.write("large.bin", "x" * 2_001)
+    ws.write("loopwright.toml", 'snapshot_max_file = "2KB"\nsnapshot_max_files = 100\n')
+    run = loop(ws)
+    taken = [one["snapshot"] for one in ws.facts(run) if "snapshot" in one]
+    assert taken[-1]["omitted"] == ["large.bin"]
+    assert "snapshot_max_file = 2000" in ws("config").out
+
+
+@pytest.mark.parametrize("value", ["2 apples", "-1", "0", "1.5MB", "", "٣MB"])
+def test_a_limit_that_is_not_a_size_is_refused(ws: Place, value: str) -> None:
+    """The message names the place and the form; an empty variable is not set."""
+    ws.write("loopwright.toml", f'snapshot_max_total = "{value}"\n')
+    told = ws("config")
+    assert told.code == 2
+    assert "snapshot_max_total is" in told.err
+    assert "as in 2GB" in told.err or not value
+
+
+def test_doctor_names_worktrees_of_no_run(ws: Place) -> None:
+    """With the command that removes the worktree and its branch, and it works."""
+    identity = ("-c", "user.name=a", "-c", "user.email=a@b")
+    git = ("git", *identity)
+    subprocess.run([*git, "commit", "-q", "--allow-empty", "-m", "x"], check=True, cwd=ws.folder)
+    kept = ws("loop", "x", "--agent", ws.script("x"), "--max", "1", "--worktree", "--json").json
+    folder = Path(ws.env["LOOPWRIGHT_HOME"]) / "worktrees" / "run_lost"
+    add = [*git, "worktree", "add", "-q", "-b", "loopwright/run_lost", str(folder)]
+    subprocess.run(add, check=True, cwd=ws.folder)
+    os.utime(folder, (1, 1))
+    os.utime(folder.parent / kept["run"], (1, 1))
+    [found] = [one for one in ws("doctor", "--json").json["checks"] if one["check"] == "worktree"]
+    assert (found["state"], found["why"]) == ("warn", f"{folder} belongs to no run")
+    subprocess.run(["sh", "-c", found["fix"]], check=True)
+    assert not folder.exists()
+    left = subprocess.run([*git, "branch"], check=True, cwd=ws.folder, stdout=subprocess.PIPE)
+    assert b"run_lost" not in left.stdout
+    assert not [one for one in ws("doctor", "--json").json["checks"] if one["check"] == "worktree"]
+
+
+def test_the_first_snapshot_of_a_large_folder_shows_its_progress(ws: Place) -> None:
+    """In the output of a run without a live view."""
+    many = ws.folder / "many"
+    many.mkdir()
+    for number in range(2_100):
+        (many / f"{number}.txt").touch()
+    told = ws("loop", "Do it", "--agent", agent(ws), "--max", "1")
+    assert "Snapshot: 2,102 of 2,102 files" in told.err
+
+
+def test_prune_removes_the_snapshots_of_a_run(ws: Place) -> None:
+    """With the last run of a project, its store."""
+    loop(ws)
+    store = Path(ws.env["LOOPWRIGHT_HOME"]) / "snapshots"
+    assert [one for one in store.iterdir() if one.is_dir()]
+    assert ws("prune", "--older", "1ms").code == 0
+    assert ws("ls", "--json").json["runs"] == []
+    assert not list(store.rglob("objects"))

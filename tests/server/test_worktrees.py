@@ -75,3 +75,13 @@ def test_a_conflict_and_a_folder_without_git_are_problems(server: Served, projec
     body = {"definition": server.definition(server.script("x")), "worktree": True}
     refused = server("POST", "/api/v1/runs", body)
     assert (refused.status, refused.code) == (400, "not-a-repository")
+
+
+def test_a_second_run_in_the_same_folder_is_warned_about(server: Served) -> None:
+    """In the answer to the start; the first run has no warning."""
+    body = {"definition": server.definition(server.script("x", "x", "x"), until={"person": True})}
+    first = server("POST", "/api/v1/runs", body).json
+    server.until(first["run"], "waiting")
+    [warning] = server("POST", "/api/v1/runs", body).json["warnings"]
+    assert first["warnings"] == []
+    assert warning.startswith(f"{first['run']} (work) is open in the same folder")

@@ -1,6 +1,7 @@
 """The doctor: what could keep runs from working here, each with the reason and the cure."""
 
 import os
+import shlex
 import shutil
 import sqlite3
 import sys
@@ -42,6 +43,7 @@ PROBLEMS: tuple[State, ...] = ("warn", "fail")
 
 MIN_PYTHON = (3, 11)
 MIN_SQLITE = (3, 37, 0)
+NEW_SECONDS = 60
 LITTLE_SPACE = 1 << 30
 NO_SPACE = 64 << 20
 # The product did not exist before this, so a clock that says so is wrong.
@@ -322,6 +324,37 @@ def _left_behind(patient: Patient) -> Iterator[Finding]:
         yield Finding("left behind", "ok", "no run is left behind")
 
 
+def _worktrees(patient: Patient) -> Iterator[Finding]:
+    """Worktrees whose run does not exist: a process ended between the two."""
+    folder = patient.resolved.settings.worktrees
+    if patient.log is None or not folder.is_dir():
+        return
+    orphans = [one for one in sorted(folder.iterdir()) if _is_orphan(patient.log, one)]
+    for one in orphans:
+        yield Finding("worktree", "warn", f"{one} belongs to no run", _removal(one))
+    if not orphans:
+        yield Finding("worktrees", "ok", "each one belongs to a run")
+
+
+def _is_orphan(log: SqliteLog, folder: Path) -> bool:
+    """One that was just made may get its run in a moment."""
+    if not folder.is_dir() or time.time() - folder.stat().st_mtime < NEW_SECONDS:
+        return False
+    return not log.rows(prefix=folder.name, limit=1)
+
+
+def _removal(folder: Path) -> str:
+    """The commands that remove a worktree and its branch from its repository."""
+    link = folder / ".git"
+    text = link.read_text(encoding="utf-8").strip() if link.is_file() else ""
+    common = Path(text.removeprefix("gitdir: ")).parent.parent
+    if not text.startswith("gitdir: ") or not common.is_dir():
+        return f"rm -r {shlex.quote(str(folder))}"
+    git = f"git --git-dir={shlex.quote(str(common))}"
+    remove = f"{git} worktree remove --force {shlex.quote(str(folder))}"
+    return f"{remove} && {git} branch -D loopwright/{folder.name}"
+
+
 def _spending(patient: Patient) -> Iterator[Finding]:
     purse = patient.resolved.settings.budget
     if patient.log is None or not purse.has_limits:
@@ -393,6 +426,7 @@ LOOKS: tuple[Look, ...] = (
     _times,
     _server,
     _left_behind,
+    _worktrees,
     _spending,
     _leftovers,
     _waiting,

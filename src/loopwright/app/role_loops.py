@@ -21,6 +21,7 @@ from loopwright.app.views.loops import GOAL_CHARS, Seen, loop_status, seen, show
 from loopwright.app.views.resume_words import RESUMABLE
 from loopwright.app.views.words import goal as goal_of
 from loopwright.app.wiring import Local
+from loopwright.app.worktree_runs import start_warnings
 from loopwright.errors import Conflict, LoopwrightError
 from loopwright.kernel.state import State
 from loopwright.model.actions import MAX_PASSES
@@ -126,6 +127,7 @@ class Loops:
             "roles": [one.role for one in rounds.stages],
             "termination": listed.termination,
             "project_id": project.id,
+            "warnings": [*start_warnings(self.here.service, run)],
             "message": f"The loop has started. loop_status with id {run} tells how it goes.",
         }
 

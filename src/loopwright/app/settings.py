@@ -5,6 +5,7 @@ project, `[tool.loopwright]` in its `pyproject.toml`, the user's own file, the d
 """
 
 import os
+import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -33,7 +34,16 @@ Durability: TypeAlias = Literal["full", "normal"]
 Color: TypeAlias = Literal["auto", "always", "never"]
 Switch: TypeAlias = Literal["off", "on"]
 Name: TypeAlias = Literal[
-    "home", "durability", "agent", "color", "four_eyes", "webhooks_to_loopback", "snapshots"
+    "home",
+    "durability",
+    "agent",
+    "color",
+    "four_eyes",
+    "webhooks_to_loopback",
+    "snapshots",
+    "snapshot_max_file",
+    "snapshot_max_total",
+    "snapshot_max_files",
 ]
 
 NAMES: dict[Name, tuple[str, ...]] = {
@@ -44,8 +54,18 @@ NAMES: dict[Name, tuple[str, ...]] = {
     "four_eyes": ("off", "on"),
     "webhooks_to_loopback": ("off", "on"),
     "snapshots": ("off", "on"),
+    "snapshot_max_file": (),
+    "snapshot_max_total": (),
+    "snapshot_max_files": (),
 }
 """Every setting, with the words it may be; none means any text."""
+
+SIZES: dict[Name, str] = {"snapshot_max_file": "50MB", "snapshot_max_total": "2GB"}
+"""Settings that are sizes, with their defaults."""
+COUNTS: dict[Name, str] = {"snapshot_max_files": "200000"}
+"""Settings that are whole numbers, with their defaults."""
+_UNITS = {"": 1, "B": 1, "KB": 1_000, "MB": 1_000_000, "GB": 1_000_000_000}
+_SIZE = re.compile(r"([0-9]{1,12})\s*([KMG]?B)?", re.IGNORECASE | re.ASCII)
 
 # Other variables with our prefix: for finding faults, and those that agents are started with.
 _OTHER_VARIABLES = (
@@ -94,6 +114,9 @@ class Settings:
     four_eyes: Switch = "off"  # on: who started a run approves nothing in it
     webhooks_to_loopback: Switch = "off"  # on: webhooks may go to this machine itself
     snapshots: Switch = "off"  # on where nothing else is said; see `_settings`
+    snapshot_max_file: int = 50_000_000  # bytes of one file that a snapshot takes in
+    snapshot_max_total: int = 2_000_000_000  # bytes of all new and changed files
+    snapshot_max_files: int = 200_000  # new and changed files
     mcp: Mapping[str, Mapping[str, JsonValue]] = field(default_factory=dict)  # servers by name
     budget: Purse = field(default_factory=Purse)  # of all runs of the home together
     notify: Mapping[str, Notifier] = field(default_factory=dict)  # whom a server tells
@@ -210,11 +233,27 @@ def _settings(found: Mapping[Name, Found]) -> Settings:
         four_eyes=_switch(found, "four_eyes"),
         webhooks_to_loopback=_switch(found, "webhooks_to_loopback"),
         snapshots=_switch(found, "snapshots", "on"),
+        snapshot_max_file=_amount(found, "snapshot_max_file"),
+        snapshot_max_total=_amount(found, "snapshot_max_total"),
+        snapshot_max_files=_amount(found, "snapshot_max_files"),
     )
 
 
 def _switch(found: Mapping[Name, Found], name: Name, default: Switch = "off") -> Switch:
     return cast("Switch", found[name].value) if name in found else default
+
+
+def _amount(found: Mapping[Name, Found], name: Name) -> int:
+    text = found[name].value if name in found else {**SIZES, **COUNTS}[name]
+    return read_size(text)
+
+
+def read_size(text: str) -> int:
+    """`50MB` in bytes; a number without a unit is itself."""
+    fits = _SIZE.fullmatch(text.strip())
+    if fits is None:
+        raise ValueError(text)
+    return int(fits[1]) * _UNITS[(fits[2] or "").upper()]
 
 
 def _folder(found: Found) -> Path:
@@ -323,6 +362,8 @@ def _values(table: Mapping[str, object], file: Path, origin: str) -> _Values:
             known = ", ".join([*NAMES, MCP, BUDGET, NOTIFY, PRICES])
             hint = _near(key, NAMES).removeprefix(": ") or f"settings are {known}"
             raise _refused(f"{origin}: unknown setting {key!r}", hint)
+        if key in (*SIZES, *COUNTS) and isinstance(value, int) and not isinstance(value, bool):
+            value = str(value)
         if not isinstance(value, str):
             raise _refused(f"{origin}: {key} must be text, not {value!r}", f'write {key} = "…"')
         values[key] = Found(_checked(key, value, f"{origin}: {key}"), origin, file.parent)
@@ -392,7 +433,19 @@ def _checked(name: Name, value: str, where: str) -> str:
         raise _refused(f"{where} is {value!r}", near or f"it may be {' or '.join(allowed)}")
     if not value.strip():
         raise _refused(f"{where} is empty", "give it a value, or remove it")
+    if name in COUNTS and not (value.isdecimal() and 0 < int(value) < 10**12):
+        raise _refused(f"{where} is {value!r}", f"it must be a whole number, as in {COUNTS[name]}")
+    if name in SIZES and not _is_size(value):
+        hint = f"it must be a size above 0 in B, KB, MB or GB, as in {SIZES[name]}"
+        raise _refused(f"{where} is {value!r}", hint)
     return value
+
+
+def _is_size(text: str) -> bool:
+    try:
+        return read_size(text) > 0
+    except ValueError:
+        return False
 
 
 def _near(word: str, known: "Mapping[Name, object] | list[str] | tuple[str, ...]") -> str:

@@ -34,7 +34,7 @@ from loopwright.runtime.clock import SystemClock
 from loopwright.runtime.collecting import collect_seldom
 from loopwright.runtime.driver import LocalDriver
 from loopwright.stores import SqliteLog, SqliteTrackers
-from loopwright.workspaces import GitWorkspaces, GitWorktrees
+from loopwright.workspaces import GitWorkspaces, GitWorktrees, SnapshotLimits
 
 __all__ = [
     "Local",
@@ -169,7 +169,12 @@ def _is_open(log: SqliteLog, run: str) -> bool:
 
 def workspaces_of(settings: Settings) -> Workspaces:
     """Where snapshots of workspaces are stored."""
-    return GitWorkspaces(settings.home)
+    limits = SnapshotLimits(
+        file_bytes=settings.snapshot_max_file,
+        total_bytes=settings.snapshot_max_total,
+        files=settings.snapshot_max_files,
+    )
+    return GitWorkspaces(settings.home, limits)
 
 
 def sweep_leftovers(log: SqliteLog) -> int:

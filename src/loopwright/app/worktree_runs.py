@@ -10,6 +10,8 @@ from loopwright.kernel.facts import RunStarted, Worktree
 from loopwright.model.record import JsonValue
 from loopwright.ports import OPEN_STATUSES, Worktrees
 
+_WARNING = "warning: "
+
 
 def start_notes(service: Service, run: str) -> list[str]:
     """What a person should know about the folder of a run that has just been started."""
@@ -37,6 +39,12 @@ def start_notes(service: Service, run: str) -> list[str]:
         f"warning: {other.run} ({other.headline.name}){more} open in the same folder, and all "
         "change the same files; start with --worktree to keep runs apart"
     ]
+
+
+def start_warnings(service: Service, run: str) -> list[str]:
+    """Those of the notes about a new run that warn, without the word."""
+    notes = start_notes(service, run)
+    return [one.removeprefix(_WARNING) for one in notes if one.startswith(_WARNING)]
 
 
 async def apply_run(service: Service, run: str, *, by: str) -> dict[str, JsonValue]:

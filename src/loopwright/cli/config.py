@@ -72,6 +72,10 @@ def _put(door: Door, resolved: "Resolved", *, origin: bool) -> None:
         "color": settings.color,
         "four_eyes": settings.four_eyes,
         "webhooks_to_loopback": settings.webhooks_to_loopback,
+        "snapshots": settings.snapshots,
+        "snapshot_max_file": str(settings.snapshot_max_file),
+        "snapshot_max_total": str(settings.snapshot_max_total),
+        "snapshot_max_files": str(settings.snapshot_max_files),
     }
     limits = {
         limit: getattr(settings.budget, limit)

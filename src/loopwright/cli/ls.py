@@ -154,8 +154,10 @@ def _total_line(total: "dict[str, JsonValue]", *, chats: bool) -> str:
 def put_runs(door: Door, items: "list[dict[str, JsonValue]]") -> None:
     """Runs as a table."""
     signs = door.has_signs(sys.stdout)
-    rows = [["STATUS", "RUN", "PASSES", "SPENT", "AGE", "NAME"]]
-    rows += [_row(item, signs=signs) for item in items]
+    head = ["STATUS", "RUN", "ITERATIONS", "CHANGED", "SPENT", "AGE", "NAME"]
+    rows = [head, *(_row(item, signs=signs) for item in items)]
+    if not any(item.get("changed") for item in items):  # none of them has snapshots
+        rows = [[*row[:3], *row[4:]] for row in rows]
     lines = table(rows, terminal_width())
     door.put(door.painted(lines[0], "dim", sys.stdout))
     for line, item in zip(lines[1:], items, strict=True):
@@ -178,10 +180,19 @@ def _row(item: "dict[str, JsonValue]", *, signs: bool) -> list[str]:
         status,
         str(item["run"]),
         f"{item['iterations']}{most}",
+        _changed(item.get("changed")),
         bill(usage),
         duration(int((time.time() - started) * 1_000)),
         one_line(str(item["name"])) + _mark(item.get("worktree")),
     ]
+
+
+def _changed(stat: "JsonValue") -> str:
+    """The number of changed files and lines: `3 (+12 −4)`; a dash for a run without snapshots."""
+    if not isinstance(stat, dict):
+        return "–"
+    lines = f" (+{stat['insertions']} −{stat['deletions']})" if stat["files"] else ""
+    return f"{stat['files']}{lines}"
 
 
 def _mark(worktree: "JsonValue") -> str:

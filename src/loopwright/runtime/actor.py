@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Protocol, TypeAlias
 
 from loopwright.errors import Conflict, StorageError, VersionConflict
-from loopwright.kernel.calls import AgentCall, SleepCall, ToolCall
+from loopwright.kernel.calls import AgentCall, SleepCall, SnapshotCall, ToolCall
 from loopwright.kernel.decide import settle
 from loopwright.kernel.facts import (
     AnyFact,
@@ -368,6 +368,7 @@ class Actor:
             job.again = again
             if isinstance(pending.call, _TALKING):
                 job.talk = self.talks.open(pending)
+            if isinstance(pending.call, (*_TALKING, SnapshotCall)):
                 job.activity = self.activity.open(pending)
             self.live.watch(pending, job)
         answer = answering.begun(self.around.performer, job)

@@ -95,7 +95,7 @@ class Gallery:
             return item(self._service.log, row, (await self.picture(row.run)).state)
         gates = found["gates"]
         assert isinstance(gates, list)
-        known = {name: found[name] for name in ("iterations", "max", "usage")}
+        known = {name: found[name] for name in ("iterations", "max", "usage", "changed")}
         return {**item(self._service.log, row, None), **known, "gates": len(gates)}
 
     # -- long runs -----------------------------------------------------------------------------

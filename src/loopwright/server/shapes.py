@@ -87,6 +87,7 @@ class RunItem(msgspec.Struct):
     dialect: str
     workspace: str
     worktree: WorktreeView | None
+    changed: dict[str, JsonValue] | None  # by the whole run, as its snapshots tell
     started_at: str
     updated_at: str
     finished_at: str | None
@@ -180,6 +181,12 @@ class ResumedSummary(RunSummary):
     """A run that was resumed; `message` says where: `run_01 resumed at iteration 3 of 5`."""
 
     message: str
+
+
+class StartedRun(RunSummary):
+    """A run that was just started, and what people should know about the folder it works in."""
+
+    warnings: list[str]
 
 
 class Forked(RunSummary):

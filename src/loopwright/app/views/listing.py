@@ -63,6 +63,7 @@ def item(
         "dialect": head.dialect,
         "workspace": head.workspace,
         "worktree": _worktree(state, row) if state else None,
+        "changed": _changed(state) if state else None,
         "started_at": timestamp(head.started_at),
         "updated_at": timestamp(head.updated_at),
         "finished_at": timestamp(head.finished_at) if head.finished_at else None,

@@ -21,7 +21,14 @@ from loopwright.app.views.words import (
     seen_output,
 )
 from loopwright.app.views.workspace_history import stat_words
-from loopwright.kernel.calls import AgentCall, CommandCall, ModelCall, SleepCall, ToolCall
+from loopwright.kernel.calls import (
+    AgentCall,
+    CommandCall,
+    ModelCall,
+    SleepCall,
+    SnapshotCall,
+    ToolCall,
+)
 from loopwright.kernel.facts import (
     AnyFact,
     CancelRequested,
@@ -112,6 +119,7 @@ class Progress:
         self._read = read
         self._words = words  # whether anybody wants the lines, a third of the work
         self._calls: dict[str, str] = {}
+        self._snapshots: set[str] = set()  # effects that take one
         self._open: dict[str, PassSeen] = {}
         self._turns_told: set[str] = set()
         self._doing: dict[str, str] = {}
@@ -167,6 +175,7 @@ class Progress:
 
     def _answered(self, fact: EffectDone | EffectFailed) -> Line | None:
         if isinstance(fact, EffectDone) and fact.snapshot is not None:
+            self._calls.pop(fact.effect, None)
             return self._snapshot(fact, fact.snapshot)
         what = self._calls.pop(fact.effect, "")
         self._doing.pop(fact.effect, None)
@@ -257,6 +266,10 @@ class Progress:
             seen = self._open.get(place)
         if seen is not None:
             seen.activity.take(fact)
+        if fact.entries and fact.effect in self._snapshots:
+            words = fact.entries[-1].text
+            self._calls[fact.effect] = words.lower()
+            return Line(words)
         if fact.entries and fact.effect in self._calls:
             self._doing[fact.effect] = note_line(fact.entries[-1])
         first, *more = notable_words(fact) or ("",)
@@ -347,6 +360,8 @@ class Progress:
             case AgentCall(agent=agent) | ModelCall(agent=agent):
                 self._calls[fact.effect] = f"agent {agent}"
                 self.said = ""
+            case SnapshotCall():
+                self._snapshots.add(fact.effect)
             case ToolCall(tool=tool):
                 self._calls[fact.effect] = tool
             case CommandCall(argv=argv):

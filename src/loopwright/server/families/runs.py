@@ -22,6 +22,7 @@ from loopwright.app.snapshot_policy import SnapshotChoice
 from loopwright.app.spend import RunFilter, filtered_runs, since_ms, total_of
 from loopwright.app.views.listing import run_item
 from loopwright.app.views.summary import summary
+from loopwright.app.worktree_runs import start_warnings
 from loopwright.errors import Conflict, StorageError
 from loopwright.model.actions import MAX_PASSES
 from loopwright.model.record import JsonValue
@@ -31,7 +32,14 @@ from loopwright.server.looping import Looping
 from loopwright.server.refusals import Refusal
 from loopwright.server.routes import Answer, Asked, Body, Family, OptionalBody, Query, Route
 from loopwright.server.sent_files import sent_files
-from loopwright.server.shapes import ResumedSummary, RunPage, RunSummary, Snapshot, Status
+from loopwright.server.shapes import (
+    ResumedSummary,
+    RunPage,
+    RunSummary,
+    Snapshot,
+    StartedRun,
+    Status,
+)
 from loopwright.server.view_shapes import Rehearsal
 
 BASE = "/api/v1/runs"
@@ -228,7 +236,8 @@ def check_open(asked: Asked) -> None:
 
 async def told_made(asked: Asked, run: str) -> Answer:
     """A run that was just started, and where it is."""
-    response = as_response(await summary_of(asked, run), 201)
+    warnings: list[JsonValue] = [*start_warnings(asked.context.service, run)]
+    response = as_response({**await summary_of(asked, run), "warnings": warnings}, 201)
     response.headers["Location"] = f"{BASE}/{run}"
     return response
 
@@ -308,7 +317,7 @@ FAMILY = Family(
             need="editor",
             say="Start a run",
             body=StartBody,
-            answer=RunSummary,
+            answer=StartedRun,
             status=201,
             again=told_made,
         ),
