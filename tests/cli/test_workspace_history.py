@@ -47,6 +47,16 @@ def loop(lw: Place, *more: str, actions: str = "") -> str:
     return run
 
 
+def test_a_pattern_that_matches_nothing_is_not_certified(ws: Place) -> None:
+    """The start warns, and the certificate does not say that the files are unchanged."""
+    base = ("loop", "Do it", "--agent", agent(ws), "--until-command", "./check.sh", "--max", "4")
+    told = ws(*base, "--protect", "test/**")
+    assert "no file matches test/**" in told.err
+    shown = ws("show", "last", "--certificate").out
+    assert "no file matches test/**" in shown
+    assert "unchanged" not in shown
+
+
 def test_running_protected_tests_is_not_a_change_of_them(ws: Place) -> None:
     """Neither the check nor the agent changes a protected file by writing bytecode."""
     ws.write("tests/helper.py", "X = 1\n")

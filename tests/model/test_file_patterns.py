@@ -25,6 +25,7 @@ CASES = [
     ("tests", ["src/tests/c.py", "tests/a.py", "tests/deep/b.py"]),
     ("tests/", ["src/tests/c.py", "tests/a.py", "tests/deep/b.py"]),
     ("./tests/a.py", ["tests/a.py"]),
+    ("./test.sh", ["test.sh"]),
     ("test.sh", ["lib/test.sh", "test.sh"]),
     ("*.py", ["a.py", "src/tests/c.py", "src/x[1].py", "tests-old/a.py", "tests/a.py",
               "tests/deep/b.py"]),

@@ -12,6 +12,7 @@ from loopwright.errors import LoopwrightError
 from loopwright.kernel.calls import SnapshotCall
 from loopwright.kernel.facts import Snapshot
 from loopwright.ports import Done, Failed, FileChange, Job
+from loopwright.programs.protected_paths import with_link_targets
 from loopwright.programs.snapshots import take_snapshot, watched_words
 
 
@@ -163,3 +164,40 @@ def test_words_become_paths_inside_the_workspace(tmp_path: Path) -> None:
     """Absolute words count where they lead into it."""
     words = [str(tmp_path / "a" / "b"), "./c", "-x", "../d", "e\0f", "x" * 2_000, "."]
     assert watched_words(tmp_path, words) == ["a/b", "c"]
+
+
+def test_modules_and_links_lead_to_files_of_the_workspace(tmp_path: Path) -> None:
+    """`python -m tests.check` depends on a file, and so does a path through a link."""
+    work = tmp_path / "work"
+    (work / "tests").mkdir(parents=True)
+    (work / "tests" / "check.py").touch()
+    (tmp_path / "way").symlink_to(work)
+    (work / "latest").symlink_to("tests/check.py")
+    assert "tests/check.py" in watched_words(work, ["python3", "-m", "tests.check"])
+    assert watched_words(work, [str(tmp_path / "way" / "tests" / "check.py")]) == ["tests/check.py"]
+    assert watched_words(work, ["latest"]) == ["latest", "tests/check.py"]
+
+
+def test_protected_links_protect_what_they_lead_to(tmp_path: Path) -> None:
+    """A link out of the workspace is refused by name."""
+    work = tmp_path / "work"
+    (work / "real" / "deep").mkdir(parents=True)
+    (work / "real" / "a.py").touch()
+    (work / "tests").symlink_to("real")
+    (work / "real" / "b.py").symlink_to("deep")
+    assert with_link_targets(work, ["tests/**"]) == ("tests/**", "real/**", "real/deep")
+    assert with_link_targets(work, ["real/a.py"]) == ("real/a.py",)
+    (tmp_path / "shared").mkdir()
+    (work / "outside").symlink_to("../shared")
+    with pytest.raises(LoopwrightError, match=r"outside is a link to ../shared, outside the work"):
+        with_link_targets(work, ["outside/**"])
+
+
+def test_patterns_that_match_nothing_are_named(tmp_path: Path) -> None:
+    """A mistyped pattern protects nothing."""
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "a.py").touch()
+    call = SnapshotCall(protect=("tests/**", "test/**"))
+    done = taken(Trees({}), tmp_path, call)
+    assert isinstance(done, Done)
+    assert done.note == "no file matches test/**"

@@ -11,6 +11,7 @@ from loopwright.errors import LoopwrightError
 from loopwright.model.actions import Action, CallAgent, Cycle, Repeat, RunCommand, RunScript, Steps
 from loopwright.model.plan import Agent, Plan
 from loopwright.model.policy import NO_WORKSPACE_POLICY
+from loopwright.programs.protected_paths import unmatched_note, with_link_targets
 
 READ_ONLY = ("readonly", "minimal")
 
@@ -36,7 +37,8 @@ def decide_snapshots(
     `default` counts where neither the definition nor the choice says anything.
     """
     policy = plan.workspace
-    protect = tuple(dict.fromkeys((*policy.protect, *map(_pattern, choice.protect))))
+    patterns = tuple(dict.fromkeys((*policy.protect, *map(_pattern, choice.protect))))
+    protect = with_link_targets(workspace, patterns)
     wanted = False if choice.off else policy.snapshots
     if wanted is False and protect:
         raise LoopwrightError(
@@ -51,7 +53,7 @@ def decide_snapshots(
     if problem and needed:
         raise _refused(problem, protected=bool(protect))
     taken = wanted and not problem
-    note = f"no snapshots are taken: {problem}" if problem else ""
+    note = f"no snapshots are taken: {problem}" if problem else unmatched_note(workspace, protect)
     if taken == bool(policy.snapshots) and protect == policy.protect:
         return plan, note
     changed = msgspec.structs.replace(policy, snapshots=taken or None, protect=protect)

@@ -51,8 +51,12 @@ def may_match(patterns: Sequence[str], path: str) -> bool:
 def pathspecs(pattern: str) -> tuple[str, str]:
     """The same pattern for Git."""
     plain = _plain(pattern).replace("[", "\\[")
-    anywhere = "" if "/" in plain else "**/"
+    anywhere = "" if _has_slash(pattern) else "**/"
     return f":(glob){anywhere}{plain}", f":(glob){anywhere}{plain}/**"
+
+
+def _has_slash(pattern: str) -> bool:
+    return "/" in pattern.rstrip("/")
 
 
 def _plain(pattern: str) -> str:
@@ -63,5 +67,5 @@ def _plain(pattern: str) -> str:
 def _compiled(pattern: str) -> "re.Pattern[str]":
     plain = _plain(pattern)
     text = "".join(_WRITTEN.get(part) or re.escape(part) for part in _PARTS.findall(plain))
-    anywhere = "" if "/" in plain else "(?:.*/)?"
+    anywhere = "" if _has_slash(pattern) else "(?:.*/)?"
     return re.compile(f"{anywhere}{text}(?:/.*)?", re.DOTALL)

@@ -1,6 +1,8 @@
 """Performing snapshot effects: the tree of the workspace, and which files of interest changed."""
 
+import asyncio
 import os
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -21,7 +23,9 @@ from loopwright.ports import (
     Job,
     Workspaces,
 )
+from loopwright.programs.protected_paths import unmatched_note
 
+_MODULE = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+")
 FAILED = "snapshot"
 """The type of a failure to take a snapshot."""
 
@@ -64,6 +68,8 @@ async def take_snapshot(workspaces: Workspaces | None, job: Job, call: SnapshotC
         return Failed(error=Failure(FAILED, f"{error.strerror or error}: {error.filename or ''}"))
     named = name_files(caches, len(caches))
     note = f"caches of Python are not counted as protected files: {named}" if caches else ""
+    if call.protect and not call.baseline:
+        note = await asyncio.to_thread(unmatched_note, Path(job.workspace), call.protect)
     return Done(snapshot=_with_files(snapshot, protected, watched), note=note)
 
 
@@ -74,10 +80,24 @@ def watched_words(workspace: Path, words: Iterable[str]) -> list[str]:
     for word in words:
         if not word or word.startswith("-") or "\0" in word or len(word) > 1_000:
             continue
-        path = os.path.relpath(os.path.join(root, word), root)
-        if path != "." and not path.startswith(".."):
-            found[path] = None
+        for place in _places(root, word):
+            path = os.path.relpath(place, root)
+            if path != "." and not path.startswith(".."):
+                found[path] = None
     return list(found)
+
+
+def _places(root: str, word: str) -> list[str]:
+    """Where a word may lead: to a path, to what a link there leads to, or to a Python module."""
+    plain = os.path.join(root, word)
+    places = [plain]
+    if _MODULE.fullmatch(word):
+        module = os.path.join(root, word.replace(".", "/"))
+        files = (f"{module}.py", f"{module}/__init__.py", f"{module}/__main__.py")
+        places += [one for one in files if os.path.isfile(one)]
+    real_root = os.path.realpath(root)
+    real = os.path.relpath(os.path.realpath(plain), real_root)
+    return [*places, os.path.join(root, real)]
 
 
 def _is_file(workspace: str, word: str) -> bool:

@@ -28,6 +28,7 @@ from loopwright.kernel.state import State
 from loopwright.model.ids import parent_path
 from loopwright.model.plan import Plan
 from loopwright.model.record import JsonValue, Text
+from loopwright.programs.protected_paths import NO_MATCH
 
 EVIDENCE_CHARS = 600
 _VERDICTS = {"pass": "passed", "fail": "failed", "timed_out": "timed out"}
@@ -55,7 +56,7 @@ class Certificate(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
     checks: tuple[CertifiedCheck, ...]
     protect: tuple[str, ...]
-    protected: str  # unchanged, changed, unverified, accepted; empty where nothing is protected
+    protected: str  # unchanged, changed, unverified, accepted, unmatched; empty: none protected
     violation: str
     accepted_by: tuple[str, ...]
     accepted_files: tuple[str, ...]  # in words
@@ -115,11 +116,13 @@ class Certifier:
         self._accepted: list[str] = []
         self._accepted_files: dict[str, None] = {}
         self._events = 0
+        self._unmatched = ""  # patterns of protected files that matched none at the start
         self._run = self._outcome = self._reason = ""
 
     def take(self, fact: AnyFact) -> None:
         before = violation(self._state)
         self._history.take(fact)
+        self._unmatched = self._unmatched or _unmatched(fact)
         apply(self._state, fact)
         self._state.agenda.clear()
         self._events += 1
@@ -174,6 +177,8 @@ class Certifier:
             status = "changed"
         else:
             status = "accepted" if self._accepted else "unchanged"
+            if self._unmatched:
+                status, words = "unmatched", self._unmatched
         checks = [one for found in self._last.values() for one in found]
         if self._outcome != "completed":
             checks = list(self._newest.values())
@@ -198,6 +203,13 @@ class Certifier:
 
 def _loop_of(path: str) -> str:
     return parent_path(path).partition("~")[0]
+
+
+def _unmatched(fact: AnyFact) -> str:
+    """The patterns of protected files that match none, as the first snapshot says it."""
+    if isinstance(fact, EffectDone) and fact.snapshot and fact.note.startswith(NO_MATCH):
+        return fact.note
+    return ""
 
 
 def _counts(check: CertifiedCheck) -> bool:
