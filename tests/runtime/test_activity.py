@@ -12,12 +12,14 @@ from loopwright.kernel.facts import (
     EffectDone,
     EffectFailed,
     RunFinished,
+    Usage,
 )
 from loopwright.model.checks import Cap
 from loopwright.model.plan import Plan
 from loopwright.model.record import Blob
 from loopwright.ports import ActivityEntry, ActivitySink, Done, Job
 from loopwright.runtime import activity
+from loopwright.runtime.headline import usage_rows
 from loopwright.testing import fact_problems, never
 from loopwright.testing.performer import failed
 from loopwright.testing.plans import loop
@@ -438,5 +440,55 @@ def test_the_output_stream_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         (answer,) = [fact for fact in process.facts(name) if isinstance(fact, EffectDone)]
         kept = unpacked(process, answer.stream)
         assert kept == b"x" * 599 + b"\n" + b"x" * 400 + b"\n[cut: 800 of 1,800 bytes]\n"
+
+    run(body())
+
+
+HANGS = Usage(input_tokens=10, usd=0.9)
+
+
+def used_by(process: Process, name: str) -> tuple[Usage, Usage, Usage]:
+    """What a run has used: by its answers, by its state, and by the table of usage."""
+    facts = process.facts(name)
+    answers = [fact.usage for fact in facts if isinstance(fact, EffectDone | EffectFailed)]
+    rows = [row.usage for row in process.log.usage() if row.run == name]
+    total = sum((one for one in answers if one is not None), Usage())
+    return total, process.state(name).usage, sum(rows, Usage())
+
+
+@pytest.mark.item("rec-25")
+@pytest.mark.parametrize("reported", [HANGS, Usage(unpriced=1)], ids=["cost", "unknown"])
+def test_usage_of_a_call_that_is_stopped_counts(reported: Usage) -> None:
+    """What a call has reported is counted when it is cancelled, everywhere the same."""
+
+    async def body() -> None:
+        process = World().process(never())
+        name = await begun(process)
+        process.scripted.jobs[-1].meter.report(reported)
+        await process.service.stop(name)
+        await quiet()
+        assert used_by(process, name) == (reported, reported, reported)
+
+    run(body())
+
+
+@pytest.mark.item("rec-25")
+def test_usage_of_a_lost_attempt_counts_in_addition_to_the_next() -> None:
+    """A call that is repeated after a crash has used what both attempts have used."""
+
+    async def body() -> None:
+        world = World()
+        first = world.process(never())
+        name = await begun(first)
+        first.scripted.jobs[-1].meter.report(HANGS)
+        await first.tick(activity.FLUSH_MS)
+        assert first.state(name).usage == HANGS
+        world.kill(first)
+        second = world.process(lambda job: Done(output="ok", usage=Usage(input_tokens=5, usd=0.2)))
+        second.driver.recover(second.log.rows())
+        await quiet()
+        both = Usage(input_tokens=15, usd=1.1)
+        assert used_by(second, name) == (both, both, both)
+        assert usage_rows(name, second.facts(name)) == second.log.usage()
 
     run(body())

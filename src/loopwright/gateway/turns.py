@@ -287,6 +287,7 @@ class _Watch:
             case AttemptStarted(model=model):
                 self._model, self._chars, self._text = model, 0, []
                 self._next_look = LOOK_EVERY_CHARS
+                self._report(self._before)
             case AttemptFailed(attempt=attempt):
                 self._before = self._before + usage_of((attempt,))
                 self._look(self._before)
@@ -310,8 +311,12 @@ class _Watch:
             usd = self._catalogue.price(self._model, 0, tokens, self._pricing)
         return Usage(output_tokens=tokens, usd=usd or 0.0, unpriced=int(usd is None))
 
+    def _report(self, usage: Usage) -> str | None:
+        """Record the usage so far. What the attempt under way costs is not known before its end."""
+        return self._job.meter.report(msgspec.structs.replace(usage, unpriced=usage.unpriced or 1))
+
     def _look(self, usage: Usage) -> None:
-        words = self._job.meter.report(usage)
+        words = self._report(usage)
         if words is not None:
             raise _OverBudget(words, usage, "".join(self._text))
 

@@ -10,6 +10,7 @@ from loopwright.kernel import coordination, snapshots, turns
 from loopwright.kernel.calls import CALLED
 from loopwright.kernel.facts import (
     NO_USAGE,
+    EffectActivity,
     EffectDone,
     EffectFailed,
     EffectRequested,
@@ -117,6 +118,15 @@ def effect_answered(state: State, fact: _Answer) -> None:
     state.touch(pending.owner)
 
 
+def effect_activity(state: State, fact: EffectActivity) -> None:
+    """Count what a call under way has used so far: it may never get an answer of its own."""
+    pending = state.pending.get(fact.effect)
+    if pending is None or fact.usage is None or not isinstance(pending.call, CALLED):
+        return
+    _spend(state, pending.owner, fact.usage - (pending.used or NO_USAGE))
+    pending.used = fact.usage
+
+
 def _agent_answered(state: State, pending: Pending, fact: EffectDone | EffectFailed) -> None:
     assert isinstance(pending.call, CALLED)
     if pending.call.role != "coordinator":
@@ -124,8 +134,8 @@ def _agent_answered(state: State, pending: Pending, fact: EffectDone | EffectFai
     free_slot(state)
     if fact.mark is not None:
         state.marks.setdefault(pending.call.agent, set()).add(fact.mark)
-    if fact.usage is not None:
-        _spend(state, pending.owner, fact.usage)
+    if fact.usage is not None or pending.used is not None:
+        _spend(state, pending.owner, (fact.usage or NO_USAGE) - (pending.used or NO_USAGE))
     if fact.session and pending.call.role == "worker":
         _remember(pending, fact.session, fact.usage or NO_USAGE)
 

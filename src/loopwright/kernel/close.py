@@ -141,6 +141,7 @@ def withdraw(state: State, owner: Owner, effect: str | None, why: str) -> list[A
             iteration=owner.iteration,
             effect=effect,
             error=Failure(type="cancelled", detail=why),
+            usage=state.pending[effect].used,
         ),
     ]
 

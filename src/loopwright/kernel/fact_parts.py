@@ -30,6 +30,17 @@ class Usage(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
             cache_write_tokens=self.cache_write_tokens + other.cache_write_tokens,
         )
 
+    def __sub__(self, other: "Usage") -> "Usage":
+        """The difference, to replace one amount by another: parts of it may be negative."""
+        return Usage(
+            input_tokens=self.input_tokens - other.input_tokens,
+            output_tokens=self.output_tokens - other.output_tokens,
+            usd=round(self.usd - other.usd, 9),
+            unpriced=self.unpriced - other.unpriced,
+            cache_read_tokens=self.cache_read_tokens - other.cache_read_tokens,
+            cache_write_tokens=self.cache_write_tokens - other.cache_write_tokens,
+        )
+
 
 NO_USAGE = Usage()
 

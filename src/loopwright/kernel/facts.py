@@ -259,13 +259,15 @@ class EffectFailed(PlaceFact, frozen=True, kw_only=True, tag="effect.failed"):
 
 class EffectActivity(PlaceFact, frozen=True, kw_only=True, tag="effect.activity"):
     """What an agent did during a call, recorded in batches while the call runs. `dropped` counts
-    entries beyond the limit of one call.
+    entries beyond the limit of one call. `usage` is what the call has used so far, with attempts
+    that were lost; the answer of the call replaces it.
     """
 
     effect: str
     agent: str = ""
     entries: tuple[ActivityNote, ...] = ()
     dropped: int = 0
+    usage: Usage | None = None
 
 
 class EffectRepeated(PlaceFact, frozen=True, kw_only=True, tag="effect.repeated"):

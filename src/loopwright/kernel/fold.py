@@ -11,6 +11,7 @@ import msgspec
 
 from loopwright.kernel import snapshots, turns
 from loopwright.kernel.answers import (
+    effect_activity,
     effect_answered,
     effect_requested,
     gate_answered,
@@ -408,7 +409,7 @@ _APPLY: dict[type[Fact], Callable[..., None]] = {
     EffectRequested: effect_requested,
     EffectDone: effect_answered,
     EffectFailed: effect_answered,
-    EffectActivity: _recorded,
+    EffectActivity: effect_activity,
     EffectRepeated: effect_repeated,
     GateOpened: gate_opened,
     GateAnswered: gate_answered,

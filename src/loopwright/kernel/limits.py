@@ -80,12 +80,12 @@ def exceeded(state: State, owner: Owner, live: Mapping[str, Usage]) -> str | Non
 
 
 def _live_at(state: State, place: Owner | RepeatBody, live: Mapping[str, Usage]) -> Usage:
-    """What calls under way inside a place have used so far."""
+    """What calls under way inside a place have used beyond what is counted already."""
     total = NO_USAGE
     for effect, usage in live.items():
         pending = state.pending.get(effect)
         if pending is not None and any(one is place for one in chain(pending.owner)):
-            total = total + usage
+            total = total + usage - (pending.used or NO_USAGE)
     return total
 
 

@@ -98,6 +98,7 @@ class Pending(msgspec.Struct, eq=False):
     spec: str = ""  # what stood behind the agent when it was called
     repeats: int = 0  # how often it was begun again, since its process was gone
     gates: dict[str, GateState] | None = None  # asked while it was under way
+    used: Usage | None = None  # so far, counted in the usage of the run
 
 
 @dataclass(slots=True)

@@ -47,6 +47,7 @@ def close_lost(state: State) -> list[AnyFact]:
             iteration=pending.owner.iteration,
             effect=effect,
             error=Failure("vanished", _words(pending)),
+            usage=pending.used,
         )
         for effect, pending in state.lost.items()
     ]

@@ -160,6 +160,7 @@ class _Call:
 
     def begin(self, running: Running) -> None:
         self._running = running
+        live_failure(self._job, self._agent, UNKNOWN_COST)  # until the agent reports it
         self._make(self._talk.begin())
 
     def take(self, chunk: bytes) -> None:

@@ -165,8 +165,7 @@ class CodingAgents:
         heard = talk.heard
         usage = _usage(heard, job)
         if usage is None and (heard.turns or heard.tools or heard.parts):
-            live = self._live(job, job.agent or Agent(), heard)
-            usage = live if live != Usage() else UNKNOWN_COST
+            usage = self._live(job, job.agent or Agent(), heard)
         model = heard.model or self._named_model(cli, job, heard.session)
         failure = self._failure(job, cli, talk, end)
         if failure is not None:
@@ -196,7 +195,8 @@ class CodingAgents:
         if heard.turns:
             turns = (self._price(agent, model, used) for model, used in heard.turns.values())
             return sum(turns, Usage())
-        return self._price(agent, heard.model, _usage(heard, job) or Usage())
+        used = _usage(heard, job) or Usage()
+        return self._price(agent, heard.model, used) if used != Usage() else UNKNOWN_COST
 
     def _named_model(self, cli: Cli, job: Job, session: str | None) -> str:
         """The model that the agent was started with, for programs that do not report it."""
@@ -270,6 +270,7 @@ class _Talk:
     def begin(self, running: Running) -> None:
         self._running = running
         running.end_input()
+        self._over(self.heard)
 
     def take(self, chunk: bytes) -> None:
         self._report.keep_stream(chunk)

@@ -8,6 +8,7 @@ from loopwright.agents.clis.heard import tool_line
 from loopwright.kernel.facts import Failure, Usage
 from loopwright.kernel.masking import mask_text
 from loopwright.ports import Bus, Delta, Job
+from loopwright.programs.cost import UNKNOWN_COST
 from loopwright.programs.jsonl import Spoken, tool_of
 from loopwright.programs.process import Running
 from loopwright.programs.reported_tools import entry_of
@@ -30,6 +31,7 @@ class LiveCost:
     def begin(self, running: Running) -> None:
         self._running = running
         running.end_input()
+        self._over(UNKNOWN_COST)  # until the program reports it
 
     def take(self, raw: bytes) -> None:
         """Take a usage line in."""

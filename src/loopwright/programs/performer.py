@@ -226,7 +226,7 @@ class LocalPerformer:
                 ),
                 hold_below(agent, *own.values(), heard.get("LOOPWRIGHT_INBOX", "")),
                 on_stdout=live,
-                on_running=cost.begin if lines else None,
+                on_running=cost.begin,
             )
             live.end()
             if talk is not None:

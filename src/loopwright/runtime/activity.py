@@ -2,7 +2,8 @@
 
 Entries wait in memory until there are enough of them or the first one has waited long enough, and
 then share the next append of their run. The answer of a call never overtakes its entries. The
-kernel ignores these events, so recording cannot change what a run does.
+kernel ignores the entries, so recording them cannot change what a run does. What a call has used
+so far is recorded with them: it counts also when the call is stopped or its process is killed.
 """
 
 import asyncio
@@ -14,17 +15,20 @@ from msgspec.structs import replace
 
 from loopwright.kernel.calls import AgentCall, ToolCall
 from loopwright.kernel.facts import (
+    NO_USAGE,
     ActivityNote,
     AnyFact,
     EffectActivity,
     EffectDone,
     EffectFailed,
     ToolUse,
+    Usage,
 )
 from loopwright.kernel.fold import apply
 from loopwright.kernel.state import Pending, State
 from loopwright.model.record import Text
-from loopwright.ports import ActivityEntry, Answer, Clock
+from loopwright.ports import ActivityEntry, Answer, Clock, UsageRow
+from loopwright.runtime.headline import usage_row
 from loopwright.runtime.output_stream import OutputStream
 from loopwright.runtime.redaction import Redaction
 from loopwright.runtime.senses import Texts
@@ -93,6 +97,8 @@ class RunActivity:
         if call is None:
             return answer
         call.closed = True
+        if call.before is not None:  # attempts that were lost have cost something too
+            answer = replace(answer, usage=call.before + (answer.usage or NO_USAGE))
         return replace(answer, tools=call.redacted(answer.tools)) if answer.tools else answer
 
     def discard(self, effect: str) -> None:
@@ -124,6 +130,11 @@ class RunActivity:
         elif self._timer is None and not self.due:
             self._timer = self._clock.call_after(self._delay, self._flush)
 
+    def usage_arrived(self) -> None:
+        """The usage of a call waits to be stored."""
+        if self._timer is None and not self.due:
+            self._timer = self._clock.call_after(self._delay, self._flush)
+
     def now_ms(self) -> int:
         return self._clock.now_ms()
 
@@ -149,13 +160,17 @@ class RunActivity:
         """Whether entries wait to be stored."""
         return any(call.waits for call in self._calls.values())
 
-    def take(self, batch: list[AnyFact]) -> None:
-        """Put everything that waits into an append, before the answers of its calls."""
+    def take(self, batch: list[AnyFact]) -> list[UsageRow]:
+        """Put everything that waits into an append, before the answers of its calls. Returns what
+        it adds to the usage of the run.
+        """
         state, taken = self._run.state, 0
+        rows: list[UsageRow | None] = []
         for effect, call in self._calls.items():
             if effect in state.pending:
                 fact = call.take(self._run.texts)
                 if fact is not None:
+                    rows.append(usage_row(state, state.pending[effect], fact))
                     apply(state, fact)
                     batch.append(fact)
                     taken = max(taken, len(fact.entries))
@@ -165,6 +180,7 @@ class RunActivity:
         self._cancel_timer()
         self._waiting = self._waiting_bytes = 0
         self.due = False
+        return [row for row in rows if row is not None]
 
     def attach_streams(self, batch: list[AnyFact]) -> None:
         """Let the answers of an append name the output of their agents."""
@@ -210,11 +226,22 @@ class CallActivity:
         self._dropped = 0
         self._stream: OutputStream | None = None
         self._redaction = Redaction()
+        self._used: Usage | None = None
+        self._used_taken: Usage | None = None
+        self.before = pending.used  # by attempts that were lost
         self.unsaved: EffectActivity | None = None
         self.closed = False
 
     def hide(self, values: Callable[[], Mapping[str, str]]) -> None:
         self._redaction = Redaction(values)
+
+    def use(self, usage: Usage) -> Usage:
+        """Record what this attempt has used so far; returns it with the attempts before."""
+        total = usage if self.before is None else self.before + usage
+        if not self.closed:
+            self._used = total
+            self._run.usage_arrived()
+        return total
 
     def record(self, entry: ActivityEntry) -> None:
         if self.closed:
@@ -277,11 +304,17 @@ class CallActivity:
 
     @property
     def waits(self) -> bool:
-        return bool(self._entries)
+        return bool(self._entries) or self._new_usage is not None
+
+    @property
+    def _new_usage(self) -> Usage | None:
+        """What is not stored yet; the answer of a call brings its own."""
+        return None if self.closed or self._used == self._used_taken else self._used
 
     def take(self, texts: Texts) -> EffectActivity | None:
         """Everything that waits, as an event; kept until it is known to be durable."""
-        if not self._entries and not self._dropped:
+        usage = self._new_usage
+        if not self._entries and not self._dropped and usage is None:
             return None
         entries = tuple(self._stored(note, texts) for note in self._entries)
         owner, effect = self._pending.owner, self._pending.effect
@@ -294,8 +327,10 @@ class CallActivity:
             agent=call.agent if isinstance(call, AgentCall | ToolCall) else "",
             entries=entries,
             dropped=self._dropped,
+            usage=usage,
         )
         self._entries, self._dropped = [], 0
+        self._used_taken = usage or self._used_taken
         self._values.clear()
         self.unsaved = fact
         return fact
@@ -309,6 +344,7 @@ class CallActivity:
     def give_back(self) -> None:
         fact, self.unsaved = self.unsaved, None
         if fact is not None:
+            self._used_taken = None
             self._entries[:0] = fact.entries
             self._dropped += fact.dropped
 

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Protocol, TypeAlias
 
 from loopwright.errors import Conflict, StorageError, VersionConflict
-from loopwright.kernel.calls import AgentCall, SleepCall, SnapshotCall, ToolCall
+from loopwright.kernel.calls import AgentCall, ModelCall, SleepCall, SnapshotCall, ToolCall
 from loopwright.kernel.decide import settle
 from loopwright.kernel.facts import (
     AnyFact,
@@ -58,6 +58,7 @@ RETRY_STORAGE_MS = (1_000, 2_000, 5_000, 10_000, 30_000)
 UNSTORABLE = frozenset({"bad-append", "bad-fact", "bad-number", "bad-text", "too-large"})
 
 _TALKING, _ANSWERS = (AgentCall, ToolCall), (Done, Failed)
+_ACTIVE = (AgentCall, ModelCall, SnapshotCall, ToolCall)
 Incoming: TypeAlias = EffectDone | EffectFailed | EffectRepeated | GateOpened
 Shown: TypeAlias = tuple[RunStatus, int | None, tuple[str, ...]]
 
@@ -171,11 +172,12 @@ class Actor:
             return
         state, batch = self.state, self._batch
         version = state.version
+        self._usage = []
         try:
             if self.talks.asked:
                 self.talks.take(batch)
             if self.activity.has_calls:
-                self.activity.take(batch)
+                self._usage += self.activity.take(batch)
             self._take_answers(batch)
             batch += settle(state, self.texts, self.around.clock.now_ms())
             if self.activity.has_calls:
@@ -209,7 +211,6 @@ class Actor:
 
     def _take_answers(self, batch: list[AnyFact]) -> None:
         self._unsaved, self.inbox = self.inbox, []
-        self._usage = []
         for fact in self._unsaved:
             if not isinstance(fact, GateOpened):
                 self.under_way.pop(fact.effect, None)
@@ -222,7 +223,7 @@ class Actor:
                 batch.append(fact)
 
     def _count_usage(self, fact: Incoming) -> None:
-        if isinstance(fact, EffectDone | EffectFailed) and fact.usage is not None:
+        if isinstance(fact, EffectDone | EffectFailed):
             row = usage_row(self.state, self.state.pending[fact.effect], fact)
             self._usage += [] if row is None else [row]
 
@@ -368,9 +369,10 @@ class Actor:
             job.again = again
             if isinstance(pending.call, _TALKING):
                 job.talk = self.talks.open(pending)
-            if isinstance(pending.call, (*_TALKING, SnapshotCall)):
-                job.activity = self.activity.open(pending)
-            self.live.watch(pending, job)
+            if isinstance(pending.call, _ACTIVE):
+                sink = self.activity.open(pending)
+                job.activity = sink
+                self.live.watch(pending, job, sink.use)
         answer = answering.begun(self.around.performer, job)
         if not isinstance(answer, _ANSWERS):
             task = asyncio.ensure_future(self._wait_for(pending, answer))

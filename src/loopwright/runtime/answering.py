@@ -3,11 +3,15 @@
 import asyncio
 from collections.abc import Awaitable
 
+import msgspec
+
 from loopwright.errors import StorageError
-from loopwright.kernel.facts import EffectDone, EffectFailed, Failure
+from loopwright.kernel.facts import EffectDone, EffectFailed, Failure, Usage
 from loopwright.kernel.state import Pending
 from loopwright.ports import Answer, Done, Failed, Job, Performer
 from loopwright.runtime.senses import Texts
+
+MOST_AMOUNT = 10**15  # of tokens or USD
 
 
 def answer_fact(
@@ -56,7 +60,14 @@ def refused_answer(fact: EffectDone | EffectFailed, error: StorageError) -> Effe
         iteration=fact.iteration,
         effect=fact.effect,
         error=Failure(type="internal", detail=f"the answer cannot be kept ({error.code})"),
+        usage=None if fact.usage is None else _storable_usage(fact.usage),
     )
+
+
+def _storable_usage(usage: Usage) -> Usage:
+    """The usage of an answer that is refused; amounts that cannot be stored are unknown."""
+    storable = all(0 <= amount <= MOST_AMOUNT for amount in msgspec.structs.astuple(usage))
+    return usage if storable else Usage(unpriced=1)
 
 
 def defect(error: Exception) -> Answer:

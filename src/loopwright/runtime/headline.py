@@ -2,10 +2,13 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from typing import TypeAlias
 
 from loopwright.kernel.calls import CALLED
 from loopwright.kernel.facts import (
+    NO_USAGE,
     AnyFact,
+    EffectActivity,
     EffectDone,
     EffectFailed,
     EffectRequested,
@@ -13,6 +16,7 @@ from loopwright.kernel.facts import (
     GateClosed,
     GateOpened,
     RunForked,
+    Usage,
 )
 from loopwright.kernel.state import Pending, State
 from loopwright.ports import Headline, OpenGate, RunStatus, UsageRow
@@ -60,33 +64,50 @@ def headline_of(state: State) -> Headline:
     )
 
 
-def usage_row(state: State, pending: Pending, fact: EffectDone | EffectFailed) -> UsageRow | None:
-    """What the call that an event ends has used, as lists add it up."""
+UsageEvent: TypeAlias = EffectActivity | EffectDone | EffectFailed
+
+
+def usage_row(state: State, pending: Pending, fact: UsageEvent) -> UsageRow | None:
+    """What an event adds to the usage of its call, as lists add it up; asked before the event is
+    applied.
+    """
     call = pending.call
-    if fact.usage is None or not isinstance(call, CALLED):
+    if not isinstance(call, CALLED):
         return None
-    return UsageRow(
-        run=state.run, agent=call.agent, day=fact.at // DAY_MS, calls=1, usage=fact.usage
-    )
+    return _added(UsageRow(run=state.run, agent=call.agent, day=0), fact, pending.used)
+
+
+def _added(row: UsageRow, fact: UsageEvent, before: Usage | None) -> UsageRow | None:
+    """The answer of a call replaces what was recorded while the call ran, also with nothing."""
+    if fact.usage is None and (before is None or isinstance(fact, EffectActivity)):
+        return None
+    added = (fact.usage or NO_USAGE) - (before or NO_USAGE)
+    if before is not None and added == NO_USAGE:
+        return None
+    return replace(row, day=fact.at // DAY_MS, calls=int(before is None), usage=added)
 
 
 def usage_rows(run: str, facts: Iterable[AnyFact]) -> list[UsageRow]:
     """What a run has used, from all its events. What was copied from another run counts there."""
     agents: dict[str, str] = {}
+    used: dict[str, Usage] = {}
     found: dict[tuple[str, int], UsageRow] = {}
     for fact in facts:
         if isinstance(fact, RunForked):
             found.clear()
         elif isinstance(fact, EffectRequested) and isinstance(fact.call, CALLED):
             agents[fact.effect] = fact.call.agent
-        elif isinstance(fact, EffectDone | EffectFailed) and fact.usage is not None:
-            agent = agents.get(fact.effect)
-            if agent is None:
+        elif isinstance(fact, UsageEvent) and fact.effect in agents:
+            row = UsageRow(run=run, agent=agents[fact.effect], day=0)
+            added = _added(row, fact, used.get(fact.effect))
+            if fact.usage is not None:
+                used[fact.effect] = fact.usage
+            if added is None:
                 continue
-            day = fact.at // DAY_MS
-            before = found.get((agent, day), UsageRow(run=run, agent=agent, day=day))
-            found[agent, day] = replace(
-                before, calls=before.calls + 1, usage=before.usage + fact.usage
+            key = added.agent, added.day
+            before = found.get(key, replace(added, calls=0, usage=NO_USAGE))
+            found[key] = replace(
+                before, calls=before.calls + added.calls, usage=before.usage + added.usage
             )
     return list(found.values())
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from loopwright.kernel.calls import CALLED
 from loopwright.kernel.facts import Usage
 from loopwright.kernel.limits import exceeded, remaining
 from loopwright.kernel.state import Pending, State
@@ -16,15 +17,18 @@ class LiveUsage:
     state: Callable[[], State]
     used: dict[str, Usage] = field(default_factory=dict)
 
-    def watch(self, pending: Pending, job: Job) -> None:
-        """Give a call that begins what is left when the calls under way are counted."""
+    def watch(self, pending: Pending, job: Job, record: Callable[[Usage], Usage]) -> None:
+        """Give a call that begins what is left when the calls under way are counted. `record`
+        makes what the call has used durable and returns it with the attempts before this one.
+        """
         state = self.state()
-        if not state.has_budget:
+        if not isinstance(pending.call, CALLED):
             return
-        left = remaining(state, pending.owner, self.used)
-        job.remaining_usd = left.usd if job.covered else None
-        job.remaining_tokens = left.tokens
-        job.meter = CallMeter(self, pending.effect)
+        job.meter = CallMeter(self, pending.effect, record)
+        if state.has_budget:
+            left = remaining(state, pending.owner, self.used)
+            job.remaining_usd = left.usd if job.covered else None
+            job.remaining_tokens = left.tokens
 
     def forget(self, effect: str) -> None:
         """The call has ended; its usage is part of the log from now on."""
@@ -37,11 +41,12 @@ class CallMeter(Meter):
 
     live: LiveUsage
     effect: str
+    record: Callable[[Usage], Usage]
 
     def report(self, usage: Usage) -> str | None:
         state = self.live.state()
         pending = state.pending.get(self.effect)
         if pending is None:
             return None
-        self.live.used[self.effect] = usage
+        self.live.used[self.effect] = self.record(usage)
         return exceeded(state, pending.owner, self.live.used)
