@@ -105,6 +105,56 @@ def test_a_run_that_waits_keeps_its_variables(lw: Place) -> None:
     assert not file.exists()
 
 
+def failing(lw: Place) -> str:
+    """A run that was stopped at a gate, with a variable."""
+    words = ["--agent", lw.probe({"say": "x"}), "--manual", "--env", f"MY_KEY={SECRET}", "--json"]
+    run: str = lw("loop", "Go", *words).json["run"]
+    assert lw("stop", run).code == 0
+    return run
+
+
+def test_a_run_that_was_stopped_keeps_its_variables(lw: Place) -> None:
+    """It is resumed with them; `prune` removes them."""
+    run = failing(lw)
+    file = home(lw) / "env" / f"{run}.json"
+    assert file.exists()
+    assert lw("resume", run, "--no-wait").code == 5
+    assert lw("continue", run, "again").code == 5
+    assert lw.calls()[-1]["env"]["MY_KEY"] == SECRET
+    lw("stop", run)
+    assert lw("prune", "--older", "1ms", "--json").json["count"] == 1
+    assert not file.exists()
+
+
+def test_resume_without_the_values_is_refused(lw: Place) -> None:
+    """Nothing is recorded; the message has the flag, and with it the run continues."""
+    run = failing(lw)
+    (home(lw) / "env" / f"{run}.json").unlink()
+    before = lw.facts(run)
+    told = lw("resume", run, "--no-wait", "--json")
+    assert (told.code, told.json["type"]) == (2, "urn:loopwright:problem:missing-env")
+    assert "--env MY_KEY=VALUE" in lw("resume", run, "--no-wait").err
+    assert "started without OTHER" in lw("resume", run, "--env", "OTHER=1").err
+    assert lw.facts(run) == before
+    assert lw("resume", run, "--no-wait", "--env", "MY_KEY=another").code == 5
+    assert lw("continue", run, "again").code == 5
+    assert lw.calls()[-1]["env"]["MY_KEY"] == "another"
+    assert b"another" not in everything_stored(lw)
+
+
+@pytest.mark.parametrize("is_stored", [True, False], ids=["stored", "gone"])
+def test_a_fork_gets_the_variables_of_its_run(lw: Place, *, is_stored: bool) -> None:
+    """Those that are stored are handed on; others are named."""
+    agent = lw.probe({"say": "x"}, {"say": "x"}, {"say": "x"})
+    file = lw.loop(agent, max=2, until={"contains": "never"}, at_cap="exhaust")
+    run = lw("run", file, "--env", f"MY_KEY={SECRET}", "--json").json["run"]
+    if not is_stored:
+        (home(lw) / "env" / f"{run}.json").unlink()
+    told = lw("fork", run, "--at", "1")
+    assert ("MY_KEY" in lw.calls()[-1]["env"]) is is_stored
+    assert ("not stored: MY_KEY" in told.err) is not is_stored
+
+
 def test_variables_of_old_runs_are_removed(tmp_path: Path) -> None:
     """A week after a run has ended nobody will resume it; one that is open keeps them."""
     variables = RunVariables(tmp_path)

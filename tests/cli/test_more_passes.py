@@ -68,3 +68,22 @@ def test_a_fork_beyond_the_cap(lw: Place) -> None:
     made = lw("fork", run, "--at", "main.1", "--max", "3", "--json")
     assert (made.code, made.json["iterations"]) == (4, 3)
     assert lw("fork", run, "--at", "main.1", "--max", "2").code == 2
+
+
+def test_more_iterations_of_a_completed_loop_are_a_fork(lw: Place) -> None:
+    """A loop without checks completes at its limit; the hint has a command that works."""
+    file = lw.loop(lw.probe(), max=2, memory="progress-log")
+    run = lw("run", file, "--json").json["run"]
+    told = lw("resume", run, "--max", "3")
+    command = f"loopwright fork {run} --at 2 --max 3"
+    assert told.code == 8
+    assert command in told.err
+    assert lw(*command.split()[1:], "--json").json["iterations"] == 3
+
+
+def test_options_for_a_paused_run_say_what_to_do(lw: Place) -> None:
+    """Stop it, then resume it with the options."""
+    run = lw("run", lw.loop(lw.probe(), until={"person": True}), "--json").json["run"]
+    told = lw("resume", run, "--max", "9")
+    assert told.code == 8
+    assert f"`loopwright stop {run}`" in told.err

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -455,3 +456,23 @@ def test_prune_removes_the_snapshots_of_a_run(ws: Place) -> None:
     assert ws("prune", "--older", "1ms").code == 0
     assert ws("ls", "--json").json["runs"] == []
     assert not list(store.rglob("objects"))
+
+
+def test_restore_of_a_folder_that_is_gone_names_its_option(ws: Place) -> None:
+    """The hint has the option that `restore` has."""
+    run = ws("run", ws.loop(ws.probe({"say": "x"}), max=1), "--workspace", "other", "--json")
+    assert run.code == 2
+    (ws.folder / "other").mkdir()
+    told = ws("run", ws.loop(ws.probe({"say": "x"}), max=1), "--workspace", "other", "--json")
+    shutil.rmtree(ws.folder / "other")
+    assert "--to DIR" in ws("restore", told.json["run"], "0").err
+
+
+@pytest.mark.parametrize(("pattern", "is_named"), [("tests/**", True), ("*.keep", False)])
+def test_a_pattern_that_matches_nothing_is_warned_about(
+    lw: Place, pattern: str, *, is_named: bool
+) -> None:
+    """At the start, with the pattern."""
+    lw.write("a.keep", "")
+    words = ["--agent", lw.probe({"say": "x"}), "--max", "1", "--protect", pattern]
+    assert (f"--protect {pattern} matches no file" in lw("loop", "Go", *words).err) is is_named

@@ -53,7 +53,8 @@ async def resume_run(
         raise Conflict(
             f"{run} has not ended, so nothing about it can be changed now",
             code="not-ended",
-            hint="leave out --agent, --budget, --max, --time, --restart and --accept-changes",
+            hint=f"`loopwright stop {run}` ends it, and then `loopwright resume {run}` takes these "
+            "options",
         )
     check_folder(here.service.state(run))
     await here.service.resume(run, by=who)

@@ -13,6 +13,7 @@ from loopwright.app.moments import sortable_id
 from loopwright.app.preparing import agent_choices
 from loopwright.app.reopening import changed_agents
 from loopwright.app.repository import ARTIFACTS, with_artifacts
+from loopwright.app.run_variables import missing_variables
 from loopwright.app.schemas import schema_problem
 from loopwright.app.service import Service
 from loopwright.app.snapshot_operations import RunSnapshots, tree_at
@@ -80,6 +81,7 @@ async def fork(service: Service, run: str, wish: Fork, *, by: str = "") -> tuple
         await wish.workspaces.adopt(begins.run, run)
     begins = await _with_folder(service, wish, first, begins, tree)
     known[0] = begins
+    _copy_variables(service, wish, run, begins.run, plan)
     try:
         await _create(service, bound, [*known, *new], {begins.plan: text}, wish.beside)
     except BaseException:
@@ -87,6 +89,16 @@ async def fork(service: Service, run: str, wish: Fork, *, by: str = "") -> tuple
             await service.worktrees.discard(begins.worktree)
         raise
     return begins.run, len(known)
+
+
+def _copy_variables(service: Service, wish: Fork, run: str, new: str, plan: Plan) -> None:
+    """Hand on the variables that the other run was given with `--env`."""
+    stored = service.variables.read(run) if service.variables is not None else {}
+    if stored and service.variables is not None:
+        service.variables.write(new, stored)
+    missing = missing_variables(plan, stored)
+    if missing:
+        wish.say(f"warning: given to {run} with --env, and not stored: {', '.join(missing)}")
 
 
 def _tree(service: Service, wish: Fork, run: str, place: str) -> str:

@@ -16,7 +16,9 @@ from loopwright.app.nesting import check_wall
 from loopwright.app.preflight import preflight_agents
 from loopwright.app.preparing import agent_choices, tightened
 from loopwright.app.rights import rights_of, with_rights
+from loopwright.app.run_variables import renewed_variables
 from loopwright.app.service import CAS_TRIES, Service, row_ended
+from loopwright.app.views.iterations import iterations
 from loopwright.app.views.resume_words import (
     RESUMABLE,
     capped_loops,
@@ -56,6 +58,7 @@ class Changes:
     note: str = ""
     allow_unknown_cost: bool = False
     accept_changes: bool = False
+    env: Sequence[str] = ()  # NAME=VALUE or NAME, for variables that the run was started with
 
     def __bool__(self) -> bool:
         return self != NO_CHANGES
@@ -74,9 +77,9 @@ async def reopen(service: Service, run: str, *, by: str = "", changes: Changes =
     """
     for _ in range(CAS_TRIES):
         row = service.log.row(run)
-        _check(row, changes)
-        check_wall(service.log, run, os.environ)
         state = service.state(run)
+        _check(row, changes, state)
+        check_wall(service.log, run, os.environ)
         check_folder(state)
         if service.driver is not None:
             service.driver.take(run)
@@ -84,6 +87,7 @@ async def reopen(service: Service, run: str, *, by: str = "", changes: Changes =
         facts = _facts(
             state, at=service.clock.now_ms(), by=by, changes=changes, costs=service.costs
         )
+        _keep_variables(service, state, changes.env)
         words = _words(state, facts[0])
         headline = replace(
             row.headline,
@@ -112,6 +116,16 @@ async def reopen(service: Service, run: str, *, by: str = "", changes: Changes =
     raise Conflict("the run changes too fast; try again", code="busy")
 
 
+def _keep_variables(service: Service, state: State, given: Sequence[str]) -> None:
+    """Store the values of variables that are given again."""
+    if service.variables is None:
+        return
+    stored = service.variables.read(state.run)
+    values = renewed_variables(state.plan, state.run, given, stored)
+    if values != stored:
+        service.variables.write(state.run, values)
+
+
 def check_folder(state: State) -> None:
     """Refuse to resume a run whose worktree was removed, before anything is recorded."""
     found = state.started.worktree if state.started is not None else None
@@ -131,7 +145,7 @@ def _words(state: State, fact: AnyFact) -> str:
     return resumed_words(state, msgspec.structs.replace(fact, by=""))
 
 
-def _check(row: RunRow, changes: Changes) -> None:
+def _check(row: RunRow, changes: Changes, state: State) -> None:
     status, reason = row.headline.status, row.headline.reason
     if not row_ended(row):
         raise Conflict(f"{row.run} has not ended: it is {status}", code="not-ended")
@@ -139,7 +153,7 @@ def _check(row: RunRow, changes: Changes) -> None:
         raise Conflict(
             f"{row.run} has ended: {status} ({reason}), there is nothing left to do",
             code="ended",
-            hint="start a new run",
+            hint=_fork_hint(state, changes) or "start a new run",
         )
     if changes.stage is not None and status == "cancelled":
         raise Conflict(
@@ -147,6 +161,15 @@ def _check(row: RunRow, changes: Changes) -> None:
             code="ended",
             hint=f"loopwright resume {row.run} continues it",
         )
+
+
+def _fork_hint(state: State, changes: Changes) -> str:
+    """How a loop that completed at its limit makes more iterations."""
+    made = iterations(state)
+    if not made or changes.passes is None or changes.passes <= made:
+        return ""
+    words = f"loopwright fork {state.run} --at {made} --max {changes.passes}"
+    return f"more iterations are a new run that continues it: `{words}`"
 
 
 def _check_work(state: State, changes: Changes) -> None:

@@ -2,8 +2,8 @@
 
 The plan and the log hold only their names. The values are in a file of their own in the data
 directory, readable by its owner alone, so that the local server, a process in the background or a
-later `resume` can hand them on. The file is removed when the run completes or is cancelled; the
-file of a run that may still be resumed is removed after a week.
+later `resume` can hand them on. The file is removed when the run completes or is pruned; the file
+of a run that may still be resumed is removed after a week.
 """
 
 import json
@@ -24,6 +24,7 @@ from loopwright.model.plan import Plan
 from loopwright.runtime.clock import SystemClock
 
 KEPT_SECONDS = 7 * 86_400
+GIVEN = "env"  # the setting of a plan with the names that were given, for a later `resume`
 
 
 def read_variables(given: Sequence[str], base: Mapping[str, str]) -> dict[str, str]:
@@ -69,7 +70,42 @@ def with_variables(plan: Plan, given: Sequence[str], values: Mapping[str, str]) 
         for name, agent in plan.agents.items()
     }
     names = tuple(dict.fromkeys((*plan.pass_env, *values)))
-    return msgspec.structs.replace(plan, agents=agents, pass_env=names)
+    settings = {**plan.settings, GIVEN: ",".join(values)}
+    return msgspec.structs.replace(plan, agents=agents, pass_env=names, settings=settings)
+
+
+def missing_variables(plan: Plan, values: Mapping[str, str]) -> list[str]:
+    """The names that a run was given with `--env` and that have no value."""
+    names = [name for name in plan.settings.get(GIVEN, "").split(",") if name]
+    return [name for name in names if name not in values and name not in os.environ]
+
+
+def renewed_variables(
+    plan: Plan, run: str, given: Sequence[str], stored: Mapping[str, str]
+) -> dict[str, str]:
+    """The values for a run that is resumed: those that are stored, and what is given now. Refused
+    where one of the names that the run was started with has no value any more.
+    """
+    names = [name for name in plan.settings.get(GIVEN, "").split(",") if name]
+    new = read_variables(given, os.environ)
+    unknown = [name for name in new if name not in names]
+    if unknown:
+        raise LoopwrightError(
+            f"--env: {run} was started without {unknown[0]}",
+            code="unknown-env",
+            hint=f"it was started with {', '.join(names)}" if names else "leave out --env",
+        )
+    values = {**stored, **new}
+    missing = missing_variables(plan, values)
+    if missing:
+        flags = " ".join(f"--env {name}=VALUE" for name in missing)
+        raise LoopwrightError(
+            f"{run} was started with --env, and these variables have no value any more: "
+            f"{', '.join(missing)}",
+            code="missing-env",
+            hint=f"give them again: loopwright resume {run} {flags}",
+        )
+    return values
 
 
 @contextmanager
@@ -95,9 +131,10 @@ class RunVariables:
         self._folder = home / "env"
 
     def write(self, run: str, values: Mapping[str, str]) -> None:
-        """Keep the values of a run that is about to start."""
+        """Keep the values of a run that is about to start or to continue."""
         try:
             self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self._file(run).unlink(missing_ok=True)
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
             with os.fdopen(os.open(self._file(run), flags, 0o600), "w") as stream:
                 json.dump(dict(values), stream)

@@ -80,6 +80,13 @@ class RunSnapshots:
         recorded first; where nobody had recorded them before, that needs `force`.
         """
         tree = self.history.tree(self.run, wanted)
+        if not self.workspace.is_dir():
+            raise LoopwrightError(
+                f"the workspace {self.workspace} does not exist any more",
+                code="workspace-gone",
+                hint=f"write the files into a new folder: loopwright restore {self.run} {wanted} "
+                "--to DIR",
+            )
         if self.status == "running":
             raise Conflict(
                 f"{self.run} is running in {self.workspace}",

@@ -1,5 +1,6 @@
 """Whether a run takes snapshots of its workspace, decided when it is started."""
 
+import os
 import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -9,10 +10,12 @@ import msgspec
 
 from loopwright.errors import LoopwrightError
 from loopwright.model.actions import Action, CallAgent, Cycle, Repeat, RunCommand, RunScript, Steps
+from loopwright.model.file_patterns import matches_any
 from loopwright.model.plan import Agent, Plan
 from loopwright.model.policy import NO_WORKSPACE_POLICY
 from loopwright.programs.protected_paths import unmatched_note, with_link_targets
 
+MOST_FILES = 100_000
 READ_ONLY = ("readonly", "minimal")
 
 
@@ -68,6 +71,25 @@ def _refused(problem: str, *, protected: bool) -> LoopwrightError:
         return LoopwrightError(message, code="protect-needs-snapshots", hint=_hint(problem))
     message = f"snapshots cannot be taken: {problem}"
     return LoopwrightError(message, code="no-snapshots-here", hint=_hint(problem))
+
+
+def unmatched_patterns(patterns: Sequence[str], workspace: Path) -> list[str]:
+    """Patterns that match no file of a workspace. In a folder with very many files none is named,
+    because not all of them are looked at.
+    """
+    left, seen = list(patterns), 0
+    for folder, folders, files in os.walk(workspace):
+        if not left:
+            break
+        folders[:] = [name for name in folders if name != ".git"]
+        inside = Path(folder).relative_to(workspace)
+        for name in files:
+            path = (inside / name).as_posix()
+            left = [one for one in left if not matches_any((one,), path)]
+        seen += len(files)
+        if seen > MOST_FILES:
+            return []
+    return left
 
 
 def _pattern(text: str) -> str:

@@ -30,6 +30,7 @@ class _Given(TypedDict):
     restart: bool
     allow_unknown_cost: bool
     accept_changes: bool
+    env: tuple[str, ...]
 
 
 @click.command(
@@ -133,6 +134,13 @@ def stop(ctx: click.Context, /, *, run: str) -> None:
     is_flag=True,
     help="Resume although a limit in USD cannot be enforced for an agent whose cost is unknown.",
 )
+@click.option(
+    "--env",
+    multiple=True,
+    metavar="NAME[=VALUE]",
+    help="For a run that has ended: a variable that it was started with, whose value is not "
+    "stored any more or is another one.",
+)
 @click.pass_context
 def resume(
     ctx: click.Context,
@@ -159,7 +167,7 @@ def resume(
         raise click.UsageError("--jsonl is for one run and excludes --json", ctx)
     changes = Changes(**given)
     if changes and run == ALL:
-        message = "--agent, --budget, --max, --time, --restart and --accept-changes are for one run"
+        message = "options that change a run, such as --agent, --max or --env, are for one run"
         raise click.UsageError(message, ctx)
     if door.remote is not None and run != ALL:
         return _resume_afar(door, run, given, jsonl=jsonl)
@@ -183,6 +191,8 @@ def _resume_afar(door: Door, run: str, given: _Given, *, jsonl: bool) -> int:
     """At the server that was named, which drives; no question is asked here, so nobody waits."""
     from loopwright.cli.afar import agents_afar, resume_afar  # noqa: PLC0415 - only when asked for
 
+    if given["env"]:
+        raise click.UsageError("--env is not sent to a server: set the variables there")
     body: dict[str, JsonValue] = agents_afar(given["agents"]) if given["agents"] else {}
     if given["budget"] is not None:
         body["budget"] = given["budget"]

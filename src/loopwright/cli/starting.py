@@ -11,11 +11,14 @@ from loopwright.cli.texts import names_in, tools_in
 from loopwright.cli.verb import door_of
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from loopwright.app.dialects import Definition
     from loopwright.app.preparing import Wish
     from loopwright.app.service import Start
     from loopwright.app.wiring import Local
     from loopwright.cli.driving import Manner
+    from loopwright.model.plan import Plan
 
 _Function = TypeVar("_Function", bound=Callable[..., object])
 
@@ -236,13 +239,21 @@ def launch(
         return _rehearse(door, replace(start, plan=plan), wish.agents)
     if note:
         door.say(f"note: {note}")
-    for missing in preflight(start, checks=checks):
+    for missing in (*_unmatched(plan, start.workspace), *preflight(start, checks=checks)):
         door.say(f"warning: {missing}", tone="warn")
     codes = exit_codes(definition.dialect) if foreign else {}
     with keep_variables(door.settings.home, start) as named:
         if detach:
             return _start_detached(door, named)
         return _start_here(door, named, Manner(no_wait=no_wait, jsonl=jsonl, codes=codes))
+
+
+def _unmatched(plan: "Plan", workspace: "Path") -> "list[str]":
+    """Patterns of protected files that match nothing, as warnings."""
+    from loopwright.app.snapshot_policy import unmatched_patterns  # noqa: PLC0415 - quick help
+
+    found = unmatched_patterns(plan.workspace.protect, workspace)
+    return [f"--protect {one} matches no file in {workspace}" for one in found]
 
 
 def _rehearse(door: Door, start: "Start", agents: "Sequence[str]") -> int:

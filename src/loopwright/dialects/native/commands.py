@@ -4,7 +4,9 @@ import re
 import shlex
 from typing import NamedTuple
 
-USE_A_SCRIPT = "put it into a script file and name that file here, or use script:"
+USE_A_SCRIPT = (
+    "put it into a script file and name that file here; a definition may have `script:` instead"
+)
 
 # One group per way of quoting: outside of all quotes, inside double quotes, and what is safe.
 _PIECE = re.compile(
