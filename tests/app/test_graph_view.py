@@ -75,7 +75,7 @@ def test_before_anything_has_happened() -> None:
     """Loops say how long they may be."""
     assert standing() == {
         "a": ("", ""),
-        "dev": ("", "up to 4 passes"),
+        "dev": ("", "up to 4 iterations"),
         "dev.code": ("", ""),
         "dev.review": ("", ""),
         "each": ("", "up to 1000 items"),
@@ -139,7 +139,7 @@ def test_a_reopened_run_begins_what_did_not_complete() -> None:
     found = standing(*facts)
     assert (found["a"][0], found["dev"], found["dev.code"][0]) == (
         "completed",
-        ("", "up to 4 passes"),
+        ("", "up to 4 iterations"),
         "",
     )
     found = standing(*facts, began("dev"), a_pass("dev~2.0", 1), began("dev~2.0.code"))

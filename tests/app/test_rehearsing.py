@@ -20,6 +20,7 @@ from loopwright.model.checks import (
     AnyOf,
     Command,
     Judge,
+    Person,
     Regex,
     Signal,
     Spend,
@@ -56,7 +57,7 @@ def test_every_way_a_checked_loop_can_end() -> None:
     assert {name: told(ending) for name, ending in found.items()} == {
         "everything works": ("completed", "command", 1),
         "no check ever passes": ("exhausted", "max_iterations", 4),
-        "no check can be asked": ("failed", "check_broken", 3),
+        "no check can be run": ("failed", "check_broken", 3),
         "main fails": ("failed", "error", 1),
     }
 
@@ -107,7 +108,7 @@ def test_every_way_a_checked_loop_can_end() -> None:
         ),
         pytest.param(
             plan_of(Step(id="main", action=Repeat(body=CALL, max=2, until=Judge(agent="j")))),
-            "no check can be asked",
+            "no check can be run",
             ("exhausted", "max_iterations", 2),
             id="judge that never answers",
         ),
@@ -294,3 +295,21 @@ def test_the_most_that_may_be_spent(plan: Plan, usd: float | None) -> None:
     worst = rehearse(plan).as_dict()["worst"]
     assert isinstance(worst, dict)
     assert worst["usd"] == usd
+
+
+def test_a_person_rejects_what_has_passed_the_other_checks() -> None:
+    """Asked together with a command, the person is asked when the command has passed."""
+    until = AllOf(parts=(Command(argv=("pytest",)), Person()))
+    found = endings(plan_of(Step(id="main", action=Repeat(body=CALL, max=3, until=until))))
+    assert told(found["a person rejects"]) == ("failed", "rejected", 1)
+
+
+def test_a_budget_that_ends_nothing_is_no_ending() -> None:
+    """A loop of one iteration ends at its limit of iterations, whatever it spent."""
+    loop = Repeat(body=CALL, max=1, until=Command(argv=("pytest",)))
+    plan = plan_of(Step(id="main", action=loop), limits=Limits(usd=1.0))
+    assert not any(
+        told(one)[1] == "max_iterations"
+        for name, one in endings(plan).items()
+        if name == "the budget runs out"
+    )

@@ -191,17 +191,17 @@ def test_validate_gathers_the_files(lw: Place) -> None:
 DRAWN = """\
 coder (aldo): a dry run, nothing is called
 
-· main                                        up to 4 passes, agent coder, until contains <task-com…
+· main                                        up to 4 iterations, agent coder, until contains <task…
 
 How it can end
-  if everything works        ✓ completed  contains        1 pass, 1 call
-  if no check ever passes    ◼ exhausted  max_iterations  4 passes, 4 calls
-  if a person rejects        ◼ exhausted  max_iterations  4 passes, 4 calls
-  if a person asks for more  ✓ completed  contains        1 pass, 1 call
-  if main fails              ✗ failed     error           1 pass, 1 call
-  if the budget runs out     ◼ exhausted  budget          1 pass, 1 call
+  if everything works        ✓ completed  contains        1 iteration, 1 call
+  if no check ever passes    ◼ exhausted  max_iterations  4 iterations, 4 calls
+  if a person rejects        ◼ exhausted  max_iterations  4 iterations, 4 calls
+  if a person asks for more  ✓ completed  contains        1 iteration, 1 call
+  if main fails              ✗ failed     error           1 iteration, 1 call
+  if the budget runs out     ◼ exhausted  budget          1 iteration, 1 call
 
-at worst   4 passes, 4 calls of agents, every retry counted (coder 4)
+at worst   4 iterations, 4 calls of agents, every retry counted (coder 4)
 spending   $0.75 at most
 snapshots  none are taken of the workspace
 """

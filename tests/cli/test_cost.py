@@ -90,8 +90,18 @@ def test_usd_limit_for_unknown_cost_is_refused_at_the_start(lw: Place, words: li
     told = lw(*(file if word == "file" else word for word in words))
     assert told.code == 2, told.err
     assert "cannot be enforced: the cost of agent 'worker'" in told.err
-    assert all(word in told.err for word in ("tokens=", "prices", "--allow-unknown-cost"))
+    instead = "tokens=" if "acp:true" in words else "--max 5"  # a command reports no tokens
+    assert all(word in told.err for word in (instead, "prices", "--allow-unknown-cost"))
     assert lw("ls", "--json").json["runs"] == []
+
+
+def test_a_limit_of_tokens_that_an_agent_does_not_report_is_warned_about(lw: Place) -> None:
+    """The run starts, and says at its start that nothing enforces the limit."""
+    told = lw("loop", "go", "--agent", "command:true", "--max", "1", "--budget", "tokens=10k")
+    assert told.code == 0
+    assert "the budget tokens=10000 is not enforced for worker" in told.err
+    dry = ("loop", "go", "--agent", "command:true", "--max", "1", "--budget", "tokens=10k")
+    assert "spending   10k tokens (not enforced)" in lw(*dry, "--dry-run").out
 
 
 def at_the_prompt(lw: Place, *allow: str) -> Told:

@@ -21,7 +21,7 @@ journey (zenflow): a dry run, nothing is called
 
 · plan                                        agent w
 │
-· dev                                         up to 3 passes, until expr steps.review.content.conta…
+· dev                                         up to 3 iterations, until expr steps.review.content.c…
 │   · code                                    agent w
 │   │
 │   · review                                  agent w
@@ -29,15 +29,15 @@ journey (zenflow): a dry run, nothing is called
 · ship                                        agent w
 
 How it can end
-  if everything works       ✓ completed  done     1 pass, 4 calls
-  if no check ever passes   ✗ failed     partial  3 passes, 7 calls
-  if no check can be asked  ✗ failed     partial  3 passes, 7 calls
-  if plan fails             ✗ failed     error    0 passes, 1 call
-  if code fails             ✗ failed     partial  1 pass, 2 calls
-  if review fails           ✗ failed     partial  1 pass, 3 calls
-  if ship fails             ✗ failed     partial  1 pass, 4 calls
+  if everything works      ✓ completed  done     1 iteration, 4 calls
+  if no check ever passes  ✗ failed     partial  3 iterations, 7 calls
+  if no check can be run   ✗ failed     partial  3 iterations, 7 calls
+  if plan fails            ✗ failed     error    0 iterations, 1 call
+  if code fails            ✗ failed     partial  1 iteration, 2 calls
+  if review fails          ✗ failed     partial  1 iteration, 3 calls
+  if ship fails            ✗ failed     partial  1 iteration, 4 calls
 
-at worst   3 passes, 24 calls of agents, every retry counted (w 24)
+at worst   3 iterations, 24 calls of agents, every retry counted (w 24)
 spending   $5.00 at most
 snapshots  none are taken of the workspace
 """

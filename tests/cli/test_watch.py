@@ -5,9 +5,19 @@ import os
 import signal
 import sys
 import threading
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
+from loopwright.app.opening import open_reader
+from loopwright.app.settings import load_settings
+from loopwright.app.views.progress import Line
+from loopwright.app.wiring import Local
+from loopwright.cli.driving import Attendance, Taken
+from loopwright.cli.leaving import Leaving
+from loopwright.cli.watching import Silent
+from loopwright.ports import Delta, Numbered
 from tests.cli.conftest import Place, until
 from tests.cli.terminal import PATIENCE_S
 
@@ -143,3 +153,29 @@ def test_a_run_whose_process_was_killed_is_interrupted(
     assert "Interrupted in iteration 1 of 3" in told.err
     assert f"loopwright resume {run}" in told.err
     (lw.folder / "go").touch()
+
+
+def test_text_is_shown_between_the_events_of_its_call(lw: Place) -> None:
+    """Text that arrives together with events comes after the start and before the end of its
+    call, whatever was read first.
+    """
+    run = lw("loop", "go", "--agent", "command:true", "--max", "1", "--json").json["run"]
+    shown: list[str] = []
+
+    class Recorder(Silent):
+        def fact(self, numbered: Numbered, line: Line | None) -> None:
+            shown.append(str(type(numbered.fact).__struct_config__.tag))
+
+        def said(self, delta: Delta) -> None:
+            shown.append(delta.text)
+
+    service = open_reader(load_settings().settings)
+    try:
+        here = cast("Local", SimpleNamespace(service=service, log=service.log))
+        one = Attendance(here, Taken(run, 0), Recorder(), cast("Leaving", None))
+        one._begun = True
+        one.pull([Delta(run=run, effect="main.0/agent#1", kind="text", text="hello")])
+    finally:
+        service.log.close()
+    start = shown.index("iteration.started")
+    assert start < shown.index("hello") == shown.index("effect.done") - 1

@@ -18,6 +18,7 @@ REMEDIES = (
     "limit tokens instead (`--budget tokens=2M`), set a price in the settings "
     '(`[prices."PROVIDER/NAME"]`), or give --allow-unknown-cost'
 )
+_NO_TOKENS = "limit iterations (`--max 5`) or time (`--budget time=30m`)"
 
 _HOW: dict[CostSource, str] = {
     "reported": "{agent} reports its cost",
@@ -62,7 +63,7 @@ class CostRules:
                 raise LoopwrightError(
                     f"{limit} cannot be enforced: the cost of agent {name!r} ({spec}) is unknown",
                     code="unknown-cost",
-                    hint=f"{_own_remedy(spec)}{REMEDIES}",
+                    hint=f"{_own_remedy(spec)}{_remedies(spec)}",
                 )
         return msgspec.structs.replace(plan, uncovered=tuple(sorted(found)))
 
@@ -81,11 +82,23 @@ class CostRules:
             if silent:
                 how = f"enforced after each call ({', '.join(silent)} reports nothing before)"
             if "command" in kinds:
-                how = "not enforced for command: agents, which report no tokens"
+                how = f"not enforced for command: agents, which report no tokens; {_NO_TOKENS}"
             lines.append(f"tokens={plan.limits.tokens}: {how}")
         if plan.limits.wall_ms is not None and kinds:
             lines.append("time: enforced live; calls under way are ended")
         return lines
+
+
+def token_warnings(plan: Plan) -> Iterator[str]:
+    """Limits of tokens that nothing enforces, since an agent reports none."""
+    silent = sorted(name for name in agents_of(plan) if _kind(plan, name) == "command")
+    if plan.limits.tokens is None or not silent:
+        return
+    named = ", ".join(silent)
+    yield (
+        f"the budget tokens={plan.limits.tokens} is not enforced for {named}: a `command:` agent "
+        f"reports no tokens; {_NO_TOKENS} instead"
+    )
 
 
 def with_specs(plan: Plan, default: str | None, named: Mapping[str, str], *, force: bool) -> Plan:
@@ -112,7 +125,8 @@ def _usd_lines(rules: CostRules, plan: Plan) -> Iterator[str]:
             continue  # no backend is named yet
         how = _HOW[source].format(agent=one.agent)
         if source == "unknown":
-            yield f"{one.limit}: not enforced ({how}); {REMEDIES}"
+            spec = plan.agents[one.agent].spec or ""
+            yield f"{one.limit}: not enforced ({how}); {_remedies(spec)}"
         elif source in ("local", "script"):
             yield f"{one.limit}: enforced after each call ({how})"
         else:
@@ -124,6 +138,14 @@ def _kind(plan: Plan, agent: str) -> str:
     found = plan.agents.get(agent)
     spec = parse_spec(found.spec or "") if found is not None else None
     return spec.kind if isinstance(spec, Spec) else ""
+
+
+def _remedies(spec: str) -> str:
+    """What helps against a limit in USD that cannot be enforced."""
+    if spec.partition(":")[0] != "command":
+        return REMEDIES
+    price = f'set a price for each call in the settings (`[prices."{spec}"]`, `call = 0.05`)'
+    return f"{price}, {_NO_TOKENS}, or give --allow-unknown-cost"
 
 
 def _own_remedy(spec: str) -> str:

@@ -14,7 +14,7 @@ import msgspec
 
 from loopwright.app.ceilings import ceilings
 from loopwright.app.schemas import schema_problem
-from loopwright.app.stories import WORST, Story, assumed, stories
+from loopwright.app.stories import BUDGET_STORY, WORST, Story, assumed, stories
 from loopwright.app.stubs import STUB, Stubs, sample, stub_turn
 from loopwright.app.views.graph import graph
 from loopwright.kernel.calls import AgentCall, CommandCall, ModelCall, SleepCall, ToolCall
@@ -122,7 +122,12 @@ def all_stories(plan: Plan) -> list[Story]:
 def rehearsed(plan: Plan, endings: Sequence[Ending]) -> Rehearsal:
     """What all stories led to, in their order."""
     worst = max(endings[: len(WORST)], key=lambda ending: ending.size)
-    others = tuple(endings[len(WORST) :])
+    # In a loop of one iteration a budget ends nothing that the limit of iterations does not end.
+    others = tuple(
+        one
+        for one in endings[len(WORST) :]
+        if one.story != BUDGET_STORY or one.reason != "max_iterations"
+    )
     return Rehearsal(plan=plan, endings=others, worst=worst, assumed=tuple(assumed(plan)))
 
 

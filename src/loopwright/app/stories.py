@@ -13,7 +13,7 @@ from loopwright.model.actions import (
     Step,
     Steps,
 )
-from loopwright.model.checks import Cap, Person, leaves
+from loopwright.model.checks import AnyOf, Cap, Person, leaves
 from loopwright.model.memory import History
 from loopwright.model.plan import Plan, all_limits
 from loopwright.model.template import Items
@@ -26,7 +26,7 @@ class Story:
     name: str
     checks: bool = True  # whether checks pass
     at_last: bool = False  # checks pass in the last pass that is allowed, and not before
-    broken: bool = False  # checks cannot be asked
+    broken: bool = False  # checks cannot be run
     fails: str | None = None  # the step whose agent or program fails
     tries: bool = False  # every call works with its last try only
     person: tuple[Decision, ...] = ("approve",)  # the first of these that a gate takes
@@ -36,6 +36,7 @@ class Story:
     dear: bool = False  # calls use up every budget
 
 
+BUDGET_STORY = "the budget runs out"
 _GO_ON: tuple[Decision, ...] = ("continue", "approve")
 WORST = (
     Story(name="at worst", checks=False, tries=True, person=_GO_ON, long_lists=True),
@@ -53,9 +54,11 @@ def stories(plan: Plan) -> Iterator[Story]:
     if checked:
         yield Story(name="no check ever passes", checks=False, person=_GO_ON)
     if any(can_break(loop.until) for loop in checked):
-        yield Story(name="no check can be asked", broken=True, person=_GO_ON)
+        yield Story(name="no check can be run", broken=True, person=_GO_ON)
     if _asks(actions) or _has_approvals(plan, actions):
-        yield Story(name="a person rejects", person=("reject",), checks=False)
+        # A person who decides together with other checks is asked when those have passed.
+        together = any(_asks_after_checks(loop) for loop in loops)
+        yield Story(name="a person rejects", person=("reject",), checks=together)
         yield Story(name="a person asks for more", person=("continue", "approve"))
     for step in steps:
         if not any(isinstance(one, Steps | AskPerson) for one in _actions(step.action)):
@@ -66,7 +69,7 @@ def stories(plan: Plan) -> Iterator[Story]:
     if any(one.wall_ms is not None or one.pass_wall_ms is not None for one in limits):
         yield Story(name="the time runs out", late=True)
     if any(one.usd is not None or one.tokens is not None for one in limits):
-        yield Story(name="the budget runs out", dear=True, checks=False, person=_GO_ON)
+        yield Story(name=BUDGET_STORY, dear=True, checks=False, person=_GO_ON)
 
 
 def _all_steps(steps: tuple[Step, ...]) -> Iterator[Step]:
@@ -97,6 +100,11 @@ def _asks(actions: list[Action]) -> bool:
         )
         for one in actions
     )
+
+
+def _asks_after_checks(loop: Repeat) -> bool:
+    people = any(isinstance(leaf, Person) for leaf in leaves(loop.until))
+    return people and not isinstance(loop.until, AnyOf)
 
 
 def _has_approvals(plan: Plan, actions: list[Action]) -> bool:

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import signal
 import sys
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -24,6 +24,7 @@ from loopwright.cli.showing import choose_view
 from loopwright.cli.watching import View
 from loopwright.cli.workspace_history import show_gate_diff
 from loopwright.errors import Conflict, LoopwrightError, NotAllowed, StorageError
+from loopwright.kernel.facts import EffectDone, EffectFailed
 from loopwright.model.record import JsonValue
 from loopwright.ports import OPEN_STATUSES, Delta
 from loopwright.runtime.headline import status_of
@@ -80,13 +81,27 @@ class Attendance:
         self._begun = True
         self.pull()
 
-    def pull(self) -> None:
-        """Take in what is new in the log, whoever wrote it; what comes early waits for `begin`."""
+    def pull(self, heard: Sequence[Delta] = ()) -> None:
+        """Take in what is new in the log, whoever wrote it; what comes early waits for `begin`.
+
+        `heard` is text that was read before: it is shown after the events that led to it, and
+        before the end of the call that wrote it.
+        """
         if not self._begun:
             return
+        waiting = list(heard)
         for numbered in self._here.service.facts(self.run, after=self.progress.seen):
+            if isinstance(numbered.fact, EffectDone | EffectFailed):
+                effect = numbered.fact.effect
+                self._hear_all(one for one in waiting if one.effect == effect)
+                waiting = [one for one in waiting if one.effect != effect]
             self.view.fact(numbered, self.progress.take(numbered))
             self._moved.set()
+        self._hear_all(waiting)
+
+    def _hear_all(self, deltas: Iterable[Delta]) -> None:
+        for delta in deltas:
+            self.hear(delta)
 
     def hear(self, delta: Delta) -> None:
         self.progress.hear(delta)

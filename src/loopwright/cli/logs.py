@@ -74,17 +74,22 @@ class _Written:
         self._door = door
         self._effect = ""
         self._text = ""
+        self._at_start = True  # of a line
 
     def take(self, effect: str, kind: str, text: str) -> None:
-        if kind != "text":
-            return
         if effect != self._effect:
             self._close()
-            self._effect, self._text = effect, ""
+            self._effect, self._text, self._at_start = effect, "", True
             place, _, what = effect.partition("/")
             _put_title(self._door, f"{one_line(place)} {what.partition('#')[0]}")
-        self._text += text
-        sys.stdout.write(cleaned(text))
+        if kind != "text":
+            line = "" if self._at_start else "\n"
+            sys.stdout.write(f"{line}[{one_line(text)}]\n")
+            self._at_start = True
+        else:
+            self._text += text
+            sys.stdout.write(cleaned(text))
+            self._at_start = text.endswith("\n")
         sys.stdout.flush()
 
     def ends_with(self, entry: "dict[str, JsonValue]") -> bool:
@@ -98,7 +103,7 @@ class _Written:
 
     def _close(self) -> None:
         if self._effect:
-            door_end = "" if self._text.endswith("\n") else "\n"
+            door_end = "" if self._at_start else "\n"
             sys.stdout.write(f"{door_end}\n")
             sys.stdout.flush()
         self._effect = ""

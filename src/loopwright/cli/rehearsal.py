@@ -34,11 +34,12 @@ def put_rehearsal(door: Door, told: "dict[str, JsonValue]") -> None:
         tone = STATUS_TONES.get(str(one["outcome"]), "plain")
         door.put(door.painted(text, tone, sys.stdout))
     door.put("")
-    for text in _worst(_dict(told["worst"])):
+    limits = [str(one) for one in _list(told.get("limits") or [])]
+    for text in _worst(_dict(told["worst"]), limits):
         door.put(cut(text, cells))
     door.put(cut(f"snapshots  {_snapshots(told.get('snapshots'))}", cells))
-    for limit in _list(told.get("limits") or []):
-        door.put(f"limit      {one_line(str(limit))}")
+    for limit in limits:
+        door.put(f"limit      {one_line(limit)}")
     for assumed in _list(told["assumed"]):
         door.put(cut(f"assumed    {one_line(str(assumed))}", cells))
 
@@ -55,28 +56,41 @@ def _snapshots(told: "JsonValue") -> str:
 def _row(one: "dict[str, JsonValue]", *, signs: bool) -> list[str]:
     outcome = status_cell(str(one["outcome"]), signs=signs)
     passes, calls = int(str(one["iterations"])), _total(one["calls"])
-    made = f"{passes} pass{'' if passes == 1 else 'es'}, {calls} call{'' if calls == 1 else 's'}"
+    made = f"{_count(passes, 'iteration')}, {_count(calls, 'call')}"
     return [f"  if {one_line(str(one['story']), 36)}", outcome, str(one["reason"]), made]
 
 
-def _worst(worst: "dict[str, JsonValue]") -> list[str]:
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+def _worst(worst: "dict[str, JsonValue]", limits: list[str]) -> list[str]:
     calls = _dict(worst["calls"])
     more = "" if worst["complete"] else "more than "
     each = ", ".join(f"{one_line(name)} {count}" for name, count in sorted(calls.items()))
-    counted = f"{more}{_total(calls)} calls of agents, every retry counted"
-    total = f"{more}{worst['iterations']} passes, {counted}"
-    return [f"at worst   {total}{f' ({each})' if each else ''}", f"spending   {_spending(worst)}"]
+    counted = f"{more}{_count(_total(calls), 'call')} of agents, every retry counted"
+    total = f"{more}{_count(int(str(worst['iterations'])), 'iteration')}, {counted}"
+    spending = _spending(worst, limits)
+    return [f"at worst   {total}{f' ({each})' if each else ''}", f"spending   {spending}"]
 
 
-def _spending(worst: "dict[str, JsonValue]") -> str:
+def _spending(worst: "dict[str, JsonValue]", limits: list[str]) -> str:
+    """What the limits allow; one that is not enforced promises nothing."""
+    loose = [one for one in limits if "not enforced" in one]
+    no_usd = any("usd=" in one or "usd_" in one for one in loose)
+    no_tokens = any(one.startswith("tokens=") for one in loose)
     usd, count, wall = worst["usd"], worst["tokens"], worst["wall_ms"]
     parts = [
-        f"{money(float(str(usd)))} at most" if usd is not None else "",
-        f"{tokens(int(str(count)))} tokens at most" if count is not None else "",
+        f"{money(float(str(usd)))}{_bound(loose=no_usd)}" if usd is not None else "",
+        f"{tokens(int(str(count)))} tokens{_bound(loose=no_tokens)}" if count is not None else "",
         f"{duration(int(str(wall)))} at most" if wall is not None else "",
     ]
     said = ", ".join(part for part in parts if part)
     return said or "not limited; --budget usd=5,tokens=2M,time=2h limits it"
+
+
+def _bound(*, loose: bool) -> str:
+    return " (not enforced)" if loose else " at most"
 
 
 def _total(calls: "JsonValue") -> int:

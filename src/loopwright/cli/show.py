@@ -48,7 +48,7 @@ DRAWN_CELLS = 100  # wider is not easier to read, also where nobody looks at col
 @click.option(
     "--output",
     metavar="PATH",
-    help="All that one step or pass said, by its path (main.0.plan), and nothing else.",
+    help="Print only the output of one step or iteration, by its path (main.0.plan).",
 )
 @click.option(
     "--certificate",
@@ -66,7 +66,7 @@ def show(
     output: str | None,
     certificate: bool,
 ) -> None:
-    """One run: how it stands, what each pass brought, what it cost, what to do next."""
+    """Show one run: its status, its iterations, what it cost, and what to do next."""
     door = door_of(ctx)
     with source(door, run) as seen:
         if certificate:
@@ -197,8 +197,9 @@ class _Sheet:
     def _passes(self, passes: "JsonValue", *, before: int) -> None:
         rows = [one for one in _list(passes) if isinstance(one, dict)]
         if before:
-            plural = "" if before == 1 else "es"
-            self._line(f"{before:,} earlier pass{plural}: `loopwright events` has them", "dim")
+            plural = "" if before == 1 else "s"
+            words = f"{before:,} earlier iteration{plural}: `loopwright events` has them"
+            self._line(words, "dim")
         many = len({_loop_of(str(one["path"])) for one in rows}) > 1
         for one in rows:
             mark = _mark(one)

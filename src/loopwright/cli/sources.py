@@ -1,6 +1,5 @@
 """Where a run is looked at: in the log here, or at a server elsewhere. Both tell the same."""
 
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +15,7 @@ if TYPE_CHECKING:
     from loopwright.app.service import Service
     from loopwright.cli.remote import Remote
     from loopwright.model.record import JsonValue
+    from loopwright.ports import Delta, Numbered
 
     TakeText = Callable[[str, str, str], None]
     """Takes text as it is written: the effect, the kind, the text."""
@@ -104,22 +104,44 @@ class _Here:
 
         service, run = self._service, self.run
         book = Logbook(service.plan(service.facts(run)[0].fact), service.read_text)
-        sleep = time.sleep if text is None else self._listen(text)
-        facts = following(service, run, sleep=sleep) if follow else iter(service.facts(run))
+        if follow and text is not None:
+            facts = self._listening(text)
+        else:
+            facts = following(service, run) if follow else iter(service.facts(run))
         return (entry.as_dict() for entry in map(book.take, facts) if entry is not None)
 
-    def _listen(self, text: "TakeText") -> "Callable[[float], None]":
-        """Wait and meanwhile hand on what agents write."""
+    def _listening(self, text: "TakeText") -> "Iterator[Numbered]":
+        """The events as they are written. What agents write meanwhile is handed on after the event
+        that began their call and before the one that ends it.
+        """
+        from loopwright.app.following import follow as following  # noqa: PLC0415 - quick help
         from loopwright.app.live_text import LiveReader  # noqa: PLC0415 - help stays quick
+        from loopwright.kernel.facts import (  # noqa: PLC0415 - help stays quick
+            EffectDone,
+            EffectFailed,
+            EffectRequested,
+        )
 
         reader = LiveReader(self._home, self.run)
+        held: list[Delta] = []
+        open_calls: set[str] = set()
 
         def listen(seconds: float) -> None:
             owner = self._service.log.row(self.run).owner
-            for delta in reader.read(owner.token if owner is not None else "", seconds):
+            held.extend(reader.read(owner.token if owner is not None else "", seconds))
+            ready = [one for one in held if one.effect in open_calls]
+            held[:] = [one for one in held if one.effect not in open_calls]
+            for delta in ready:
                 text(delta.effect, delta.kind, delta.text)
 
-        return listen
+        for numbered in following(self._service, self.run, sleep=listen):
+            fact = numbered.fact
+            if isinstance(fact, EffectRequested):
+                open_calls.add(fact.effect)
+            elif isinstance(fact, EffectDone | EffectFailed):
+                listen(0)
+                open_calls.discard(fact.effect)
+            yield numbered
 
     def activity(
         self, *, iteration: int | None, follow: bool, full: bool

@@ -186,6 +186,7 @@ def launch(
     """Start a run as the options say, and answer with the exit code. `checks` is the option that
     check commands are given with, if there is one.
     """
+    from loopwright.app.cost_limits import token_warnings  # noqa: PLC0415 - help stays quick
     from loopwright.app.dialects import exit_codes  # noqa: PLC0415 - help stays quick
     from loopwright.app.permissions import told_only  # noqa: PLC0415 - help stays quick
     from loopwright.app.preflight import preflight  # noqa: PLC0415 - help stays quick
@@ -239,6 +240,8 @@ def launch(
         return _rehearse(door, replace(start, plan=plan), wish.agents)
     if note:
         door.say(f"note: {note}")
+    for words in token_warnings(start.plan):
+        door.say(f"warning: {words}", tone="warn")
     for missing in (*_unmatched(plan, start.workspace), *preflight(start, checks=checks)):
         door.say(f"warning: {missing}", tone="warn")
     codes = exit_codes(definition.dialect) if foreign else {}
@@ -259,6 +262,7 @@ def _unmatched(plan: "Plan", workspace: "Path") -> "list[str]":
 def _rehearse(door: Door, start: "Start", agents: "Sequence[str]") -> int:
     """Tell what a run could come to."""
     from loopwright.app.cost_limits import CostRules, with_specs  # noqa: PLC0415 - help stays quick
+    from loopwright.app.permissions import told_only  # noqa: PLC0415 - help stays quick
     from loopwright.app.preparing import agent_choices  # noqa: PLC0415 - help stays quick
     from loopwright.app.prices import PriceBook  # noqa: PLC0415 - help stays quick
     from loopwright.app.rehearsing import rehearse  # noqa: PLC0415 - help stays quick
@@ -267,6 +271,8 @@ def _rehearse(door: Door, start: "Start", agents: "Sequence[str]") -> int:
     rules = CostRules(book=PriceBook(door.settings.prices), purse=door.settings.budget)
     default, named = agent_choices(agents)
     plan = with_specs(start.plan, default or door.settings.agent, named, force=bool(default))
+    for limited in told_only(plan):
+        door.say(f"warning: {limited}", tone="warn")
     told = rehearse(start.plan).as_dict()
     put_rehearsal(door, {**told, "limits": [*rules.enforcement(plan)]})
     return 0

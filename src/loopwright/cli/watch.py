@@ -102,9 +102,7 @@ async def _until_rest(
     while True:
         row = service.log.row(one.run)
         token = row.owner.token if row.owner is not None else ""
-        for delta in reader.read(token):
-            one.hear(delta)
-        one.pull()
+        one.pull(reader.read(token))
         one.view.tick()
         status = status_of(one.progress.state)
         if status == "waiting":

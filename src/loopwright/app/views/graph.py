@@ -221,7 +221,8 @@ def _passes(action: Action, path: str, standing: Standing) -> str:
     if action.each is None:
         made, most = standing.passes.get(path, 0), action.max
         if not made:
-            return f"up to {most} passes" if most is not None else "passes"
+            plural = "" if most == 1 else "s"
+            return f"up to {most} iteration{plural}" if most is not None else "iterations"
         return f"pass {made}/{most}" if most is not None else f"pass {made}"
     values = action.each.items
     known = len(values.values) if isinstance(values, Items) else standing.passes.get(path)
