@@ -189,17 +189,3 @@ def test_since_is_a_duration_or_a_date() -> None:
     with pytest.raises(LoopwrightError) as refused:
         since_ms("soon", NOW)
     assert refused.value.code == "bad-since"
-
-
-def test_a_call_that_was_stopped_is_counted() -> None:
-    """It has no usage, and was a call nevertheless."""
-    facts = facts_of("run_0", [("writer", 0, False, Usage(usd=0.5))])
-    call = AgentCall(agent="writer")
-    facts += [
-        EffectRequested(at=NOW, path="main", effect="main/agent#9", call=call),
-        EffectFailed(
-            at=NOW, path="main", effect="main/agent#9", error=Failure("cancelled", "stopped")
-        ),
-    ]
-    [row] = usage_rows("run_0", facts)
-    assert (row.calls, row.usage.usd) == (2, 0.5)
