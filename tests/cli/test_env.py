@@ -210,3 +210,23 @@ def test_a_key_that_was_passed_is_not_named(lw: Place) -> None:
     agent = lw.probe({"say": "", "exit": 3})
     words = ["--agent", agent, "--max", "1", "--env", "ANTHROPIC_API_KEY=x", "--json"]
     assert "--env" not in lw("loop", "Go", *words).json["error"]["detail"]
+
+
+LEAKS = """#!/bin/sh
+cat > /dev/null
+echo "the key is $MY_KEY"
+echo "stderr has $MY_KEY" >&2
+exit $1
+"""
+
+
+@pytest.mark.parametrize("code", [0, 3], ids=["output", "failure"])
+def test_values_that_agents_and_checks_print_are_not_recorded(lw: Place, code: int) -> None:
+    """Output, error detail and the output of a check name the variable instead of its value."""
+    file = lw.write("leaks.sh", LEAKS)
+    file.chmod(0o755)
+    words = ["--agent", f"command:./leaks.sh {code}", "--until-command", "./leaks.sh 1"]
+    lw("loop", "Go", *words, "--max", "1", "--env", f"MY_KEY={SECRET}", "--json")
+    stored = everything_stored(lw)
+    assert SECRET.encode() not in stored
+    assert b"[MY_KEY]" in stored

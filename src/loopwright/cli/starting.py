@@ -107,7 +107,8 @@ _OPTIONS = [
         multiple=True,
         metavar="NAME[=VALUE]",
         help="Pass an environment variable to the agents and check commands: your own by its NAME, "
-        "or NAME=VALUE. Values are never recorded. May be given more than once.",
+        "or NAME=VALUE. Values are not stored in the log: where an agent or a check prints one of "
+        "at least 6 characters that is not a path, [NAME] is recorded. Can be repeated.",
     ),
     click.option(
         "--permission",

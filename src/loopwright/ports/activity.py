@@ -44,6 +44,9 @@ class ActivitySink(Protocol):
         stored. They are asked for when something is recorded.
         """
 
+    def redact(self, text: str) -> str:
+        """A text without the secrets that the agent was given."""
+
     def record(self, entry: ActivityEntry) -> None:
         """Record an entry that is complete. Entries beyond the cap of a call are counted only."""
 
@@ -56,6 +59,10 @@ class IgnoredActivity:
 
     def hide(self, values: Callable[[], Mapping[str, str]]) -> None:
         """Nothing is stored, so nothing has to be hidden."""
+
+    def redact(self, text: str) -> str:
+        """Nothing is hidden."""
+        return text
 
     def record(self, entry: ActivityEntry) -> None:
         """Drop the entry."""

@@ -4,6 +4,7 @@ Every agent's live words pass through here, whatever kind it is. Tags of a signa
 also when they come in pieces.
 """
 
+import dataclasses
 import re
 from collections.abc import Awaitable, Callable
 
@@ -43,9 +44,12 @@ class Discreet:
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
         self._hiding: dict[tuple[str, str], Hiding] = {}
+        self._redact: dict[tuple[str, str], Callable[[str], str]] = {}
 
     def publish(self, delta: Delta) -> None:
         hiding = self._hiding.get((delta.run, delta.effect)) if delta.kind == "text" else None
+        redact = self._redact.get((delta.run, delta.effect), str)
+        delta = dataclasses.replace(delta, text=redact(delta.text))
         text = delta.text if hiding is None else hiding.take(delta.text)
         if text == delta.text:
             self._bus.publish(delta)
@@ -55,10 +59,12 @@ class Discreet:
     def around(
         self, job: Job, perform: Callable[[Job], Answer | Awaitable[Answer]]
     ) -> Answer | Awaitable[Answer]:
-        """Perform a job, and see to it that its signal is not shown while it lasts."""
-        if job.hidden is None:
-            return perform(job)
-        self._hiding[job.run, job.effect] = Hiding(job.hidden)
+        """Perform a job, and see to it that neither its signal nor the secrets that its agent was
+        given are shown while it lasts.
+        """
+        if job.hidden is not None:
+            self._hiding[job.run, job.effect] = Hiding(job.hidden)
+        self._redact[job.run, job.effect] = job.activity.redact
         answer = perform(job)
         if isinstance(answer, Awaitable):
             return self._later(job, answer)
@@ -72,9 +78,11 @@ class Discreet:
             self._end(job)
 
     def _end(self, job: Job) -> None:
-        rest = self._hiding.pop((job.run, job.effect)).rest()
+        hiding = self._hiding.pop((job.run, job.effect), None)
+        rest = hiding.rest() if hiding is not None else ""
         if rest:
             self._bus.publish(_saying(job.run, job.effect, rest))
+        self._redact.pop((job.run, job.effect), None)
 
 
 def _saying(run: str, effect: str, text: str) -> Delta:

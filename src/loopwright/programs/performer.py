@@ -118,7 +118,7 @@ class LocalPerformer:
         if job.pass_env:
             job = with_variables(job, self._base, self._variables(job.run))
         agent = job.agent or Agent()
-        job.activity.hide(lambda: given_secrets(self._base, agent))
+        job.activity.hide(lambda: given_secrets(self._base, agent, job))
         match job.call:
             case AgentCall():
                 answer = self._agent(job, agent)

@@ -8,7 +8,7 @@ from loopwright.agents.activity_targets import tool_target
 from loopwright.kernel.masking import is_secret_name
 from loopwright.model.plan import Agent
 from loopwright.model.record import JsonValue
-from loopwright.ports import ActivityEntry, ActivityKind
+from loopwright.ports import ActivityEntry, ActivityKind, Job
 
 KINDS: Mapping[str, ActivityKind] = {
     "tool": "tool",
@@ -63,14 +63,14 @@ def plain_text(value: JsonValue) -> str:
     return msgspec.json.encode(value).decode()
 
 
-def given_secrets(base: Mapping[str, str], agent: Agent) -> dict[str, str]:
+def given_secrets(base: Mapping[str, str], agent: Agent, job: Job) -> dict[str, str]:
     """Variables whose values are not stored: those whose names say that they are secret, and those
-    that the definition passes on without a value, unless they are paths.
+    that the definition or `--env` passes on, unless they are paths.
     """
-    named = {**base, **agent.env}
+    named = {**base, **job.env, **agent.env}
     passed = {
         name: named[name]
-        for name in agent.pass_env
+        for name in (*agent.pass_env, *job.pass_env)
         if name in named and not named[name].startswith(_PATH_STARTS)
     }
     return {**passed, **{name: named[name] for name in named if is_secret_name(name)}}

@@ -21,13 +21,12 @@ from loopwright.kernel.facts import (
     EffectActivity,
     EffectDone,
     EffectFailed,
-    ToolUse,
     Usage,
 )
 from loopwright.kernel.fold import apply
 from loopwright.kernel.state import Pending, State
 from loopwright.model.record import Text
-from loopwright.ports import ActivityEntry, Answer, Clock, UsageRow
+from loopwright.ports import ActivityEntry, Answer, Clock, Failed, UsageRow
 from loopwright.runtime.headline import usage_row
 from loopwright.runtime.output_stream import OutputStream
 from loopwright.runtime.redaction import Redaction
@@ -91,7 +90,7 @@ class RunActivity:
 
     def close(self, effect: str, answer: Answer) -> Answer:
         """A call has its answer: what it reports from now on is dropped. The answer comes back
-        without the secrets that the agent was given in the arguments of its tools.
+        without the secrets that the agent was given.
         """
         call = self._calls.get(effect)
         if call is None:
@@ -99,7 +98,7 @@ class RunActivity:
         call.closed = True
         if call.before is not None:  # attempts that were lost have cost something too
             answer = replace(answer, usage=call.before + (answer.usage or NO_USAGE))
-        return replace(answer, tools=call.redacted(answer.tools)) if answer.tools else answer
+        return call.redacted(answer)
 
     def discard(self, effect: str) -> None:
         """A call was ended, and whatever it reported is stored or not wanted."""
@@ -283,9 +282,20 @@ class CallActivity:
         self._bytes += len(kept)
         return kept
 
-    def redacted(self, tools: tuple[ToolUse, ...]) -> tuple[ToolUse, ...]:
-        """Tools of an answer, as far as they may be stored."""
-        return tuple(replace(tool, input=self._redaction.known(tool.input)) for tool in tools)
+    def redact(self, text: str) -> str:
+        return self._redaction.known(text) if text else text
+
+    def redacted(self, answer: Answer) -> Answer:
+        """An answer as far as it may be stored."""
+        if not self._redaction.forms:
+            return answer
+        tools = tuple(replace(tool, input=self.redact(tool.input)) for tool in answer.tools)
+        answer = replace(answer, output=self.redact(answer.output), tools=tools)
+        if isinstance(answer, Failed):
+            error = replace(answer.error, detail=self.redact(answer.error.detail))
+            return replace(answer, error=error)
+        result = answer.result and self._redaction.known_in_result(answer.result)
+        return replace(answer, note=self.redact(answer.note), result=result)
 
     def _line(self, text: str, most: int) -> str:
         return self._redaction.line(text, most) if text else ""

@@ -10,7 +10,14 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Protocol, TypeAlias
 
 from loopwright.errors import Conflict, StorageError, VersionConflict
-from loopwright.kernel.calls import AgentCall, ModelCall, SleepCall, SnapshotCall, ToolCall
+from loopwright.kernel.calls import (
+    AgentCall,
+    CommandCall,
+    ModelCall,
+    SleepCall,
+    SnapshotCall,
+    ToolCall,
+)
 from loopwright.kernel.decide import settle
 from loopwright.kernel.facts import (
     AnyFact,
@@ -58,7 +65,7 @@ RETRY_STORAGE_MS = (1_000, 2_000, 5_000, 10_000, 30_000)
 UNSTORABLE = frozenset({"bad-append", "bad-fact", "bad-number", "bad-text", "too-large"})
 
 _TALKING, _ANSWERS = (AgentCall, ToolCall), (Done, Failed)
-_ACTIVE = (AgentCall, ModelCall, SnapshotCall, ToolCall)
+_ACTIVE = (AgentCall, CommandCall, ModelCall, SnapshotCall, ToolCall)
 Incoming: TypeAlias = EffectDone | EffectFailed | EffectRepeated | GateOpened
 Shown: TypeAlias = tuple[RunStatus, int | None, tuple[str, ...]]
 

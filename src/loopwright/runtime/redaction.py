@@ -74,6 +74,28 @@ class Redaction:
         redacted = self.known(plain)
         return text if redacted == plain else redacted
 
+    def known_in_result(self, text: str) -> str:
+        """The same for JSON that must stay JSON: a number that is a secret becomes a text."""
+        redacted = self._known_in_json(text)
+        if redacted == text:
+            return text
+        try:
+            msgspec.json.decode(redacted)
+        except msgspec.DecodeError:
+            return msgspec.json.encode(self._known_in_value(msgspec.json.decode(text))).decode()
+        return redacted
+
+    def _known_in_value(self, value: JsonValue) -> JsonValue:
+        if isinstance(value, dict):
+            return {self.known(name): self._known_in_value(one) for name, one in value.items()}
+        if isinstance(value, list):
+            return [self._known_in_value(one) for one in value]
+        if isinstance(value, str):
+            return self.known(value)
+        plain = msgspec.json.encode(value).decode()
+        redacted = self.known(plain)
+        return value if redacted == plain else redacted
+
     def line(self, text: str, most: int) -> str:
         """A text as one line of at most so many characters."""
         text = " ".join(_masked(self.known(_storable(text[:LONGEST_LINE]))).split())
