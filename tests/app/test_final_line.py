@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from loopwright.app.views.final_line import cost, elapsed, final_line
+from loopwright.app.views.resume_words import resumed_words
 from loopwright.app.views.signs import without_signs
 from loopwright.app.views.workspace_history import history_of
 from loopwright.kernel.facts import (
@@ -267,3 +268,19 @@ def test_changes_of_a_call_that_was_stopped_are_not_denied(total: DiffStat, expe
     assert final_line(driver.state) == line
     history = history_of(driver.facts)
     assert history.is_incomplete
+
+
+@pytest.mark.parametrize(
+    ("usage", "expected"),
+    [
+        pytest.param(Usage(unpriced=1), "(spent an unknown amount; limit $2.00)", id="unknown"),
+        pytest.param(Usage(usd=0.4), "(spent $0.40 of $2.00)", id="known"),
+    ],
+)
+def test_a_resumed_run_says_what_it_spent(usage: Usage, expected: str) -> None:
+    """An unknown cost is not shown as zero."""
+    plan = plan_of(loop(), limits=Limits(usd=2.0))
+    driver = drive(plan, lambda _: Fail("exit", "code 3", usage=usage))
+    reopened = RunReopened(at=driver.clock, mode="continue")
+    driver.append(reopened)
+    assert expected in resumed_words(driver.state, reopened)

@@ -88,7 +88,11 @@ class _Worded(TypedDict):
     help="Done when an agent says that this holds. It is the same agent in a session of its own, "
     "or another: --agent judge=SPEC.",
 )
-@click.option("--manual", is_flag=True, help="A person looks at each pass.")
+@click.option(
+    "--manual",
+    is_flag=True,
+    help="A person reviews each iteration that has passed the other checks.",
+)
 @click.option(
     "--max", "most", type=int, default=10, show_default=True, help="The most passes, 1 to 1000."
 )

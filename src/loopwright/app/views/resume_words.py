@@ -1,5 +1,6 @@
 """Where a run continues when it is resumed, and the commands that resume it, in words."""
 
+from loopwright.app.views.usage import cost_text, money
 from loopwright.kernel.facts import RunReopened
 from loopwright.kernel.frames import RepeatBody, StepOwner
 from loopwright.kernel.limits import cap, used_up
@@ -78,10 +79,13 @@ def resumed_words(state: State, fact: RunReopened) -> str:
 
 def _spent(state: State) -> str:
     """` (spent $0.40 of $5.00)`, where money was spent or is limited."""
-    limit, spent = state.plan.limits.usd, state.usage.usd
-    if limit is None and not spent:
+    limit, used = state.plan.limits.usd, state.usage
+    if limit is None and not used.usd:
         return ""
-    return f" (spent ${spent:.2f}{f' of ${limit:.2f}' if limit is not None else ''})"
+    if used.unpriced and not used.usd:
+        return f" (spent an unknown amount; limit {money(limit or 0)})"
+    spent = cost_text(used.usd, used.unpriced)
+    return f" (spent {spent}{f' of {money(limit)}' if limit is not None else ''})"
 
 
 def spent_budget(state: State) -> str:
