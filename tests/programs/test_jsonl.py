@@ -89,7 +89,7 @@ def test_usage_adds_up() -> None:
         '{"type":"usage","input_tokens":5}',
         '{"type":"usage","usd":0.2,"output_tokens":null}',
     )
-    assert said.usage == Usage(input_tokens=15, output_tokens=2, usd=0.3)
+    assert said.usage == Usage(input_tokens=15, output_tokens=2, usd=0.3, unpriced=1)
     assert said.warnings == []
 
 
@@ -130,3 +130,19 @@ def test_tools_are_answered_and_not_said() -> None:
     assert line is not None
     assert (line.type, line.name, line.args, line.result) == ("tool", "grep", {"x": 1}, "y")
     assert said.output == ""
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ['{"type":"usage","usd":0}', '{"type":"usage","input_tokens":9}'],
+        ['{"type":"usage","usd":1}', '{"type":"usage","usd":-1}'],
+        ['{"type":"usage","input_tokens":-5}'],
+    ],
+    ids=["no cost after zero", "negative cost", "negative tokens"],
+)
+def test_usage_without_a_valid_cost_is_unknown(lines: list[str]) -> None:
+    """A report that has no cost or no valid amount makes the cost of the call unknown."""
+    said = spoken(*lines)
+    assert said.usage is not None
+    assert said.usage.unpriced == 1

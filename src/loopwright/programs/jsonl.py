@@ -90,6 +90,7 @@ class Spoken:
     tools: list[ToolUse] = field(default_factory=list)
     _reported: float | None = None
     _priced: Usage = NO_USAGE
+    _unknown: int = 0  # 1: a report was no amount
 
     def take(self, raw: bytes) -> Line | None:
         """Take one line in; answers the protocol line that it was, if it was one."""
@@ -118,6 +119,8 @@ class Spoken:
         usd, cached = _amount(line.usd), _amount(line.cache_read_tokens)
         if read is None or written is None or usd is None or cached is None:
             self.warnings.append("the agent reported a usage that is no amount; it was not counted")
+            self._unknown = 1
+            self.usage = replace(self.usage or Usage(), unpriced=1)
             return
         used = Usage(int(read), int(written), usd, cache_read_tokens=int(cached))
         if line.usd is not None:
@@ -125,11 +128,9 @@ class Spoken:
         elif used.tokens:
             self._priced = self._priced + self.price(line.model or "", replace(used, unpriced=1))
         total = (self.usage or Usage()) + used
-        if self._reported is not None:  # a program that reports its cost reports all of it
-            self.usage = replace(total, usd=self._reported, unpriced=0)
-        else:
-            unknown = min(self._priced.unpriced, 1)
-            self.usage = replace(total, usd=self._priced.usd, unpriced=unknown)
+        usd = round((self._reported or 0.0) + self._priced.usd, 9)
+        unknown = min(self._priced.unpriced + self._unknown, 1)
+        self.usage = replace(total, usd=usd, unpriced=unknown)
 
     @property
     def output(self) -> str:
