@@ -226,6 +226,15 @@ def test_agent_that_reports_no_cost_under_a_usd_limit_fails(lw: Place) -> None:
 
 
 @pytest.mark.item("rec-24")
+def test_agent_that_reports_no_cost_runs_when_that_was_allowed(lw: Place) -> None:
+    """`--allow-unknown-cost` also applies to a `jsonl:` agent, which only turns out to be silent."""
+    words = ["--agent", "jsonl:echo ok", "--max", "1", "--budget", "usd=1", "--json"]
+    told = lw("loop", "go", *words, "--allow-unknown-cost")
+    assert told.json["iterations"] == 1, told.err
+    assert told.json["usage"]["usd"] is None
+
+
+@pytest.mark.item("rec-24")
 def test_allowed_unknown_cost_is_recorded(lw: Place) -> None:
     """With --allow-unknown-cost the run starts and names the agent that is not covered."""
     words = ["--agent", lw.probe({"say": "ok"}), "--max", "1", "--budget", "usd=1"]

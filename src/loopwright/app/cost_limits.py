@@ -53,9 +53,13 @@ class CostRules:
         they do not cover; otherwise such an agent is refused.
         """
         found: dict[str, str] = {}
+        silent: set[str] = set()  # may turn out to report no cost, which was allowed
         for one in usd_limits(plan, self.purse):
-            if one.agent not in found and self.source(plan, one.agent) == "unknown":
+            source = self.source(plan, one.agent)
+            if one.agent not in found and source == "unknown":
                 found[one.agent] = one.limit
+            elif source == "reported" and _kind(plan, one.agent) == "jsonl":
+                silent.add(one.agent)
         allowed = {*plan.uncovered} if not allow else {*found}
         for name, limit in found.items():
             if name not in allowed:
@@ -65,7 +69,8 @@ class CostRules:
                     code="unknown-cost",
                     hint=f"{_own_remedy(spec)}{_remedies(spec)}",
                 )
-        return msgspec.structs.replace(plan, uncovered=tuple(sorted(found)))
+        silent &= silent if allow else {*plan.uncovered}
+        return msgspec.structs.replace(plan, uncovered=tuple(sorted({*found, *silent})))
 
     def source(self, plan: Plan, agent: str) -> CostSource:
         """How the cost of an agent of a plan will be known."""
