@@ -48,6 +48,18 @@ def test_call_that_exceeds_the_budget_is_ended_while_it_runs(
 
 
 @pytest.mark.item("rec-25")
+def test_items_that_the_budget_ends_are_not_ignored_errors(lw: Place) -> None:
+    """With `on_item_error: continue`, a loop whose items the budget ended is exhausted."""
+    items = {"items": ["a", "b"], "parallel": 2, "on_item_error": "continue"}
+    agent = {"a": {"use": spender(lw, 0.6, 60)}}
+    repeat = {"for_each": items, "agent": "a", "prompt": "go {{ item }}"}
+    top = {"name": "two", "agents": agent, "repeat": repeat, "budget": {"usd": 1}}
+    told = lw.real("run", str(lw.write("two.json", json.dumps(top))), "--json")
+    assert told.code == 4, told.out + told.err
+    assert (told.json["status"], told.json["reason"]) == ("exhausted", "budget")
+
+
+@pytest.mark.item("rec-25")
 def test_concurrent_calls_share_what_is_left(lw: Place) -> None:
     """Two calls at once that each stay below the budget are ended when their sum exceeds it."""
     agent = spender(lw, 0.1, 60)
@@ -227,7 +239,7 @@ def test_agent_that_reports_no_cost_under_a_usd_limit_fails(lw: Place) -> None:
 
 @pytest.mark.item("rec-24")
 def test_agent_that_reports_no_cost_runs_when_that_was_allowed(lw: Place) -> None:
-    """`--allow-unknown-cost` also applies to a `jsonl:` agent, which only turns out to be silent."""
+    """`--allow-unknown-cost` also applies to a `jsonl:` agent that reports no cost."""
     words = ["--agent", "jsonl:echo ok", "--max", "1", "--budget", "usd=1", "--json"]
     told = lw("loop", "go", *words, "--allow-unknown-cost")
     assert told.json["iterations"] == 1, told.err

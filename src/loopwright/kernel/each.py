@@ -23,14 +23,15 @@ def each_outcome(state: State, body: RepeatBody, senses: Senses) -> Result | Non
         return None
     if body.spoiled is not None and each.on_item_error == "stop":
         return _each_result(body, items, senses, body.spoiled)
-    if body.finished >= len(items):
-        failed = body.spoiled if each.on_item_error == "fail" else None
-        return _each_result(body, items, senses, failed or Result("completed", "items"))
-    spent = loop_over_budget(state, body)
-    if spent is not None:
-        error = Failure("budget", spent)
-        return _each_result(body, items, senses, Result("exhausted", "budget", error=error))
-    return None
+    over = loop_over_budget(state, body)
+    spent = Result("exhausted", "budget", error=Failure("budget", over)) if over else None
+    if body.finished < len(items):
+        return None if spent is None else _each_result(body, items, senses, spent)
+    failed = body.spoiled if each.on_item_error == "fail" else None
+    # An item that a budget around the loop has ended is not an item error that may be ignored.
+    ended = (one.status for one in body.item_results if one is not None)
+    cut_off = spent if "exhausted" in ended else None
+    return _each_result(body, items, senses, failed or cut_off or Result("completed", "items"))
 
 
 def _each_result(body: RepeatBody, items: list[JsonValue], senses: Senses, ended: Result) -> Result:
