@@ -18,7 +18,7 @@ from loopwright.agents.pairing import is_paired
 from loopwright.kernel.facts import AgentChanged, HistoryCompressed, MessageSent
 from loopwright.kernel.frames import CycleBody, Entry, PassOwner, ToolSaid
 from loopwright.model.actions import Action, CallAgent, Cycle, Repeat, Step
-from loopwright.model.checks import Cap, Contains
+from loopwright.model.checks import AllOf, Cap, Command, Contains, NoCalls
 from loopwright.model.memory import History, Memory, NoMemory, ProgressLog, SameSession
 from loopwright.model.messages import AssistantMessage, CallPart, TextPart, ToolMessage, UserMessage
 from loopwright.model.plan import Agent, Coordinator, Plan
@@ -271,3 +271,25 @@ def test_what_a_summary_is_made_of() -> None:
     assert told.text == (
         "[user]\nCareful.\n\n[agent]\nI look.\n(calls fs.read {})\n\n[result of fs.read]\nprint(1)"
     )
+
+
+@pytest.mark.item("rec-29")
+def test_a_cycle_knows_its_completion_criteria() -> None:
+    """The criteria stand in the system prompt; a check that failed is told with the next turn."""
+    until = AllOf(parts=(NoCalls(), Command(argv=("pytest", "-q"))))
+    memory = History(window=8_000)
+    cycle = Cycle(agent="coder", prompt=ASK)
+    run = begun(Repeat(body=cycle, max=5, until=until, memory=memory, criteria=True))
+    first = converse(run.state, place(run), CHAT, run.texts)
+    assert first.system == (
+        "You are brief.\n\n## When the work is done\n\nThe work is done when all of these hold:\n"
+        "- you reply without calling a tool\n- `pytest -q` exits with 0"
+    )
+    assert texts(run) == ["Mend it."]
+    run.answer("main.0/model#1", turn("I look.", "c1"))
+    run.answer("main.0/tool1#1", "one")
+    run.answer("main.0/check1#1", Reply("1 failed", code=1))
+    assert texts(run, "main.1") == [
+        "Mend it.",
+        "## Checks that failed after iteration 1\n\n- `pytest -q` exited with 1:\n\n    1 failed",
+    ]

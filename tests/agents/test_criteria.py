@@ -158,6 +158,7 @@ def test_each_check_is_stated_in_words(until: Check, words: str) -> None:
     [
         pytest.param(Cap(), {}, id="cap"),
         pytest.param(Spend(usd=3), {}, id="spend"),
+        pytest.param(AnyOf(parts=(Spend(usd=3), Cap())), {}, id="limits"),
         pytest.param(PYTEST, {"criteria": False}, id="switched-off"),
     ],
 )
@@ -260,6 +261,13 @@ def test_a_broken_check_is_named_as_that() -> None:
     """A check that could not be run is not shown as one that failed."""
     text = after_checks(PYTEST, (127, "sh: pytest: not found"))
     assert "- `pytest -q` could not be checked:\n\n    sh: pytest: not found" in text
+
+
+def test_a_limit_is_no_failure() -> None:
+    """An amount that is not spent yet is not listed among the failed checks."""
+    text = after_checks(AnyOf(parts=(Spend(usd=3), PYTEST)), (1, "boom"))
+    assert "exited with 1:" in text
+    assert "spend" not in text
 
 
 def test_the_end_of_long_outputs_is_shown() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from loopwright.app.run_variables import KEPT_SECONDS, RunVariables
-from tests.cli.conftest import Place
+from tests.cli.conftest import Place, until
 
 SECRET = "s3cret-value-of-a-key"
 pytestmark = pytest.mark.item("rec-37")
@@ -230,3 +230,46 @@ def test_values_that_agents_and_checks_print_are_not_recorded(lw: Place, code: i
     stored = everything_stored(lw)
     assert SECRET.encode() not in stored
     assert b"[MY_KEY]" in stored
+
+
+def test_a_failed_run_is_resumed_with_its_variables(lw: Place) -> None:
+    """The values of a run that can be resumed are kept."""
+    agent = lw.probe({"say": "x", "exit": 3})
+    told = lw("loop", "Go", "--agent", agent, "--max", "2", "--env", f"MY_KEY={SECRET}", "--json")
+    assert told.code == 3
+    assert SECRET.encode() not in everything_stored(lw)
+    lw("resume", told.json["run"])
+    assert [call["env"].get("MY_KEY") for call in lw.calls()] == [SECRET, SECRET]
+
+
+def test_a_run_in_the_background_has_its_variables(lw: Place) -> None:
+    """`--detach` hands the values to the process that drives the run, by the file."""
+    agent = lw.probe({"say": "x"})
+    words = ["--agent", agent, "--max", "1", "--env", f"MY_KEY={SECRET}", "--detach", "--json"]
+    run = lw.real("loop", "Go", *words).json["run"]
+    until(lambda: lw("show", run, "--json").json["status"] == "completed")
+    assert lw.calls()[0]["env"]["MY_KEY"] == SECRET
+    until(lambda: list((home(lw) / "env").iterdir()) == [])
+
+
+def test_a_definition_names_variables_for_all_its_programs(
+    lw: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`pass_env` at the top of a definition is for agents and checks."""
+    monkeypatch.setenv("MY_KEY", SECRET)
+    file = lw.loop(
+        lw.probe({"say": "x"}), top={"pass_env": ["MY_KEY"]}, until={"command": check(lw, "MY_KEY")}
+    )
+    assert lw("run", file, "--json").json["reason"] == "command"
+    assert lw.calls()[0]["env"]["MY_KEY"] == SECRET
+
+
+def test_a_server_elsewhere_is_not_sent_any_value(
+    lw: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`--env` is refused there before anything is sent."""
+    monkeypatch.setenv("LOOPWRIGHT_TOKEN", "x")
+    words = ["--agent", "command:echo x", "--env", f"MY_KEY={SECRET}"]
+    told = lw("loop", "Go", *words, "--server", "http://127.0.0.1:9")
+    assert told.code == 2
+    assert "--env is not sent to a server" in told.err

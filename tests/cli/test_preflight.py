@@ -92,3 +92,61 @@ def test_another_agent_that_is_not_here(lw: Place, verb: str) -> None:
     assert (told.code, "nope" in told.err) == (2, True), told
     assert lw.kinds(run) == before
     assert len(lw("ls", "--json").json["runs"]) == 1
+
+
+@pytest.mark.item("rec-39")
+def test_the_option_of_a_check_is_named(lw: Place) -> None:
+    """`loop` says which option names the program that is not there."""
+    words = ["--agent", ECHO, "--until-command", "true && nope-nope --all"]
+    told = lw("loop", "Go", *words)
+    assert told.code == 2
+    assert "--until-command `nope-nope --all`: nope-nope is not on PATH" in told.err
+    assert lw("ls", "--json").json["runs"] == []
+
+
+@pytest.mark.item("rec-39")
+def test_a_check_that_is_removed_during_the_run(lw: Place) -> None:
+    """A check whose program is gone is broken; it is never counted as "not yet"."""
+    check = lw.write("check.sh", "#!/bin/sh\nexit 1\n")
+    check.chmod(0o755)
+    remover = lw.write("agent.sh", "#!/bin/sh\nrm -f check.sh\necho ok\n")
+    remover.chmod(0o755)
+    words = ["--agent", "command:./agent.sh", "--until-command", "./check.sh", "--json"]
+    told = lw("loop", "Go", *words)
+    assert (told.code, told.json["reason"], told.json["iterations"]) == (3, "check_broken", 3)
+    verdicts = [
+        one["verdict"] for one in lw.facts(told.json["run"]) if one["kind"] == "check.verdict"
+    ]
+    assert verdicts == ["error"] * 3
+
+
+@pytest.mark.item("rec-38")
+@pytest.mark.parametrize(
+    ("words", "ran"),
+    [
+        pytest.param(["./first && ./second"], "12", id="in-order"),
+        pytest.param(["./fail && ./second"], "", id="stops-at-a-failure"),
+        pytest.param(["./first", "./second"], "12", id="given-twice"),
+        pytest.param(["./fail", "./second"], "2", id="all-are-run"),
+    ],
+)
+def test_several_check_commands(lw: Place, words: list[str], ran: str) -> None:
+    """`a && b` runs in order until one fails; of several options all are run, and all must pass."""
+    for name, code in (("first", "printf 1"), ("second", "printf 2"), ("fail", "exit 1")):
+        lw.write(name, f"#!/bin/sh\n{code} >> ran\n" if "printf" in code else "#!/bin/sh\nexit 1\n")
+        (lw.folder / name).chmod(0o755)
+    given = [word for command in words for word in ("--until-command", command)]
+    told = lw("loop", "Go", "--agent", ECHO, *given, "--max", "1")
+    assert told.code == (4 if "fail" in " ".join(words) else 0), told
+    file = lw.folder / "ran"
+    assert (file.read_text() if file.exists() else "") == ran
+
+
+@pytest.mark.item("rec-38")
+@pytest.mark.parametrize("line", ["a | b", "a ; b", "a > b", "a || b", "a &", "a && ", "&& b"])
+def test_other_shell_syntax_is_refused(lw: Place, line: str) -> None:
+    """No shell is used, and the message says what to do instead."""
+    told = lw("loop", "Go", "--agent", ECHO, "--until-command", line)
+    assert told.code == 2
+    assert "--until-command: " in told.err
+    assert "script" in told.err or "&& needs a command" in told.err

@@ -103,6 +103,18 @@ def test_what_the_server_lacks_is_told(
     assert " (it has" not in lw("run", "loop.yaml").err
 
 
+@pytest.mark.item("rec-37")
+def test_the_server_has_the_variables_of_a_run(lw: Place, server: Served) -> None:
+    """`--env` reaches agents that the server starts, and its value is not kept afterwards."""
+    agent = lw.probe({"say": "x"})
+    words = ["--agent", agent, "--max", "1", "--env", "MY_KEY=given-here", "--json"]
+    told = lw("loop", "Go", *words)
+    assert (told.code, told.json["status"]) == (0, "completed")
+    assert WORDS in told.err
+    assert lw.calls()[0]["env"]["MY_KEY"] == "given-here"
+    until(lambda: list((Path(lw.env["LOOPWRIGHT_HOME"]) / "env").iterdir()) == [])
+
+
 def test_the_doctor_names_the_server(lw: Place, server: Served) -> None:
     """Whether commands have a server here, and which."""
     found = {one["check"]: one["why"] for one in lw("doctor", "--json").json["checks"]}

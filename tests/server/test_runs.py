@@ -86,6 +86,16 @@ def test_a_start_that_cannot_be(shared: Served, body: Any, status: int, code: st
     assert shared("GET", RUNS).json["runs"] == before
 
 
+@pytest.mark.item("rec-39")
+def test_a_check_whose_program_is_not_there(own: Served) -> None:
+    """The start is refused with the program, and no run is created."""
+    text = own.definition(own.script("x"), until={"command": ["nope-nope", "-q"]})
+    reply = own("POST", RUNS, {"definition": text, "message": "Do it."})
+    assert (reply.status, reply.code) == (400, "no-program")
+    assert "check `nope-nope -q`: nope-nope is not on PATH" in reply.json["detail"]
+    assert own("GET", RUNS).json["runs"] == []
+
+
 def test_problems_of_a_definition_have_lines(shared: Served) -> None:
     """Each problem of a definition has its place, code and fix."""
     reply = shared("POST", RUNS, {"definition": "name: a\ngoal: b\nagnet: c\n"})

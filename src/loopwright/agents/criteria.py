@@ -152,7 +152,8 @@ def _opinion_words(
             what, how = f"another agent (`{agent}`) judges that the goal is reached", INSTRUCTIONS
         case Approval(stage=stage, criteria=words):
             what, how = f"the review{f' in `{stage}`' if stage else ''} approves", ", which means:"
-        case Person(message=words):
+        case _:
+            words = leaf.message
             what, how = "a person approves the iteration", ", who is asked:"
     asked = "" if brief else wording.text(words)
     return f"{what}{how}\n\n{_quoted(asked)}" if asked else what
@@ -174,10 +175,9 @@ def _result_words(leaf: Leaf, wording: _Wording) -> str:
             asked = [f"with exit code {leaf.exit_code}"] if leaf.exit_code is not None else []
             asked += [f"with a text that contains `{leaf.contains}`"] if leaf.contains else []
             return " ".join([f"the tool `{tool}` answers", " and ".join(asked)]).strip()
-        case NoCalls():
-            return "you reply without calling a tool"
         case _:
-            return f"the check `{leaf.__struct_config__.tag}` passes"
+            assert isinstance(leaf, NoCalls), f"no words for {leaf.__struct_config__.tag}"
+            return "you reply without calling a tool"
 
 
 # -- the checks of the iteration before ------------------------------------------------------------
@@ -201,9 +201,10 @@ def failed_checks(
 
 
 def _is_shown(note: CheckNote, repeat: RepeatBody, *, of_turn: bool) -> bool:
-    if note.verdict == "pass" or note.check == "person":
+    leaf = _leaf_of(note, repeat)
+    if note.verdict == "pass" or isinstance(leaf, Person | Spend):
         return False
-    if of_turn and isinstance(_leaf_of(note, repeat), _SILENT):
+    if of_turn and isinstance(leaf, _SILENT):
         return False
     judged = note.check in ("judge", "goal")
     return not (judged and repeat.action.memory == PreviousOutput(by_step=True))
