@@ -47,9 +47,11 @@ CALLS: dict[str, tuple[str, JsonValue, str, str]] = {
     "urls": ("fetch", {"urls": ["http://a.org/x", "http://b.org"]}, "fetch", "a.org, b.org"),
     "prompt": ("web_fetch", {"prompt": "read https://a.org/x."}, "fetch", "a.org"),
     "no address": ("fetch", {"url": 7}, "fetch", ""),
-    "another tool": ("TodoWrite", {"path": "x"}, "tool", ""),
+    "another tool": ("TodoWrite", {"todos": []}, "tool", ""),
+    "what it says": ("Task", {"description": "Look around", "data": 1}, "tool", "Look around"),
+    "words with spaces": ("shell", {"command": ["echo", "a b"]}, "command", "echo 'a b'"),
     "task": ("Task", None, "tool", ""),
-    "no name": ("", {"path": "x"}, "tool", ""),
+    "no name": ("", {"path": "x"}, "tool", "x"),
     "paths of nothing": ("Read", {"paths": [1, None]}, "read", ""),
     "an odd path": ("Read", {"path": 7, "file": "a"}, "read", "a"),
 }

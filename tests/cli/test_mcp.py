@@ -98,6 +98,7 @@ def stages(lw: Place) -> Place:
 @pytest.mark.item("coqui-8", "coqui-53")
 def test_a_client_starts_a_loop_and_sees_it_through(stages: Place) -> None:
     """Two rounds of three roles, until the reviewer approves; nothing but the protocol is used."""
+    stages.write("stages.yaml", STAGES % "tools: [{name: Bash, args: {command: make}, code: 2}]")
 
     async def work(client: Client) -> None:
         assert await client.tools() == {
@@ -120,6 +121,11 @@ def test_a_client_starts_a_loop_and_sees_it_through(stages: Place) -> None:
         assert end["stages"][2]["summary"] == "APPROVED"
         assert end["elapsed_seconds"] >= 0
         assert end["metadata"]["dispatch"]["status"] == "dispatched"
+        did = (await client.json("loop_activity", id=loop, iteration=1))["entries"]
+        assert [(one["kind"], one["target"], one["code"]) for one in did] == [
+            ("command", "make", 2)
+        ]
+        assert (await client.json("loop_activity", id=loop, iteration=2))["entries"] == []
         assert loop in await client.text("loop_list", status="completed")
         assert await client.text("loop_list", status="failed") == "there are no loops"
 

@@ -103,6 +103,28 @@ def test_a_single_entry_is_stored_soon() -> None:
     run(body())
 
 
+@pytest.mark.item("rec-7")
+@pytest.mark.parametrize(("every_ms", "most"), [(1, 9), (30, 10)])
+def test_a_thousand_entries_take_few_appends_at_any_pace(every_ms: int, most: int) -> None:
+    """The more a call has reported, the longer the next entries may wait: commits stay few."""
+
+    async def body() -> None:
+        process = World().process(never())
+        name = await begun(process)
+        before = len(process.log.appends)
+        for number in range(1_000):
+            sink(process).record(entry(number))
+            process.clock.advance(every_ms)
+            if number % 5 == 0:
+                await quiet(4)
+        process.scripted.answer(name, EFFECT, "done")
+        await quiet()
+        assert len(notes(process, name)) == 1_000
+        assert len(process.log.appends) - before <= most
+
+    run(body())
+
+
 def test_an_answer_at_once_shares_its_append_with_the_entries() -> None:
     """A performer that answers at once has its entries stored before its answer, in one commit."""
 

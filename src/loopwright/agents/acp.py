@@ -13,10 +13,11 @@ from typing import Literal, TypeAlias
 import msgspec
 from msgspec.structs import replace
 
+from loopwright.agents.activity_targets import inside_shell
 from loopwright.agents.clis.check_rules import check_lines
 from loopwright.agents.clis.heard import Heard, Said, Trouble, tool_line
 from loopwright.agents.clis.loose import amount, at, items, text, whole
-from loopwright.agents.clis.tool_calls import CallKind, as_text, inside_shell
+from loopwright.agents.clis.tool_calls import CallKind, as_text
 from loopwright.kernel.facts import Usage
 from loopwright.model.plan import Agent
 from loopwright.model.record import JsonValue

@@ -5,6 +5,7 @@ listed is looked up without its server (`mcp__files__read_file`) and without cas
 """
 
 import re
+import shlex
 from collections.abc import Mapping
 from typing import Literal, NamedTuple, TypeAlias
 
@@ -36,21 +37,22 @@ _NAMES: Mapping[Kind, str] = {
         read glob grep ls list search find view cat tree notebookread
         fsread fslist fssearch readfile readfiles readmanyfiles viewfile openfile
         listdir listdirectory listfiles readfolder searchfiles searchfilecontent findfiles
-        grepsearch filesearch codebasesearch readtextfile
+        grepsearch filesearch codebasesearch readtextfile viewimage
     """,
     "fetch": """
         webfetch websearch fetch browse http httprequest get post curl download
-        googlewebsearch googlesearch searchweb browser openurl request webget webrequest
+        googlewebsearch googlesearch searchweb browser openurl request webget webrequest codesearch
     """,
 }
 _KIND_OF: Mapping[str, Kind] = {
     name: kind for kind, text in _NAMES.items() for name in text.split()
 }
-_FIELDS: Mapping[Kind, tuple[str, ...]] = {
+_FIELDS: Mapping[str, tuple[str, ...]] = {
     "command": ("command", "cmd", "argv", "script", "commandline", "code", "input"),
     "edit": (
         *("filepath", "path", "file", "filename", "notebookpath", "targetfile", "absolutepath"),
-        *("destination", "newpath", "target", "uri", "changes", "files", "edits", "patch", "input"),
+        *("destination", "newpath", "target", "uri", "changes", "files", "edits"),
+        *("patchtext", "patch", "input"),
     ),
     "read": (
         *("filepath", "path", "file", "filename", "notebookpath", "targetfile", "absolutepath"),
@@ -60,10 +62,16 @@ _FIELDS: Mapping[Kind, tuple[str, ...]] = {
     "fetch": ("url", "uri", "urls", "href", "host", "query", "prompt", "input"),
     "tool": (),
 }
+_ANY = (  # where the fields of the kind say nothing
+    *("filepath", "path", "absolutepath", "notebookpath", "dirpath"),
+    *("pattern", "query", "prompt", "description", "name", "command", "cmd", "script"),
+)
 _SEPARATORS = re.compile(r"[^a-z0-9]+")
 _PATCHED = re.compile(r"^(?:\*\*\* (?:Add|Update|Delete) File: |\+\+\+ (?:b/)?)(.+)$", re.MULTILINE)
 _URL = re.compile(r"https?://[^\s\"'<>)]+", re.IGNORECASE)
 _HOST = re.compile(r"[a-z][a-z0-9+.-]*://(?:[^/?#]*@)?(\[[^\]/?#]+\]|[^/?#:@]+)", re.IGNORECASE)
+_SHELLS = ("sh", "bash", "zsh", "dash")
+_SHELL_FLAGS = ("-c", "-lc")
 MOST_PATHS = 5
 MOST_PATCH_CHARS = 200_000
 
@@ -71,13 +79,19 @@ MOST_PATCH_CHARS = 200_000
 def tool_target(name: str, arguments: JsonValue) -> ToolTarget:
     """What a tool call was, by the tool's name and its arguments."""
     kind = tool_kind(name)
+    return ToolTarget(kind, target_of(kind, arguments))
+
+
+def target_of(kind: str, arguments: JsonValue) -> str:
+    """The command line, path or host of a call of this kind; an empty text if none is named."""
     if isinstance(arguments, str | list):
-        return ToolTarget(kind, _shown(kind, arguments))
+        return _shown(kind, arguments)
     if not isinstance(arguments, dict):
-        return ToolTarget(kind, "")
+        return ""
     given = {_SEPARATORS.sub("", key.lower()): value for key, value in arguments.items()}
-    found = (_shown(kind, given[field]) for field in _FIELDS[kind] if given.get(field))
-    return ToolTarget(kind, next(filter(None, found), ""))
+    found = [_shown(kind, given[field]) for field in _FIELDS.get(kind, ()) if given.get(field)]
+    others = (_command(given[field]) for field in _ANY if given.get(field))
+    return next(filter(None, found), "") or next(filter(None, others), "")
 
 
 def tool_kind(name: str) -> Kind:
@@ -96,7 +110,7 @@ def host_of(url: str) -> str:
     return found.group(1).lower() if found else ""
 
 
-def _shown(kind: Kind, value: JsonValue) -> str:
+def _shown(kind: str, value: JsonValue) -> str:
     if kind == "command":
         return _command(value)
     if kind == "fetch":
@@ -107,9 +121,15 @@ def _shown(kind: Kind, value: JsonValue) -> str:
 def _command(value: JsonValue) -> str:
     if isinstance(value, list):
         words = [word for word in value if isinstance(word, str)]
-        shell = len(words) == 3 and words[1] in ("-c", "-lc") and words[0].endswith("sh")
-        return words[2] if shell else " ".join(words)
+        return inside_shell(words) or shlex.join(words)
     return value if isinstance(value, str) else ""
+
+
+def inside_shell(argv: list[str]) -> str:
+    """The command that a shell is given to run; an empty text for any other command line."""
+    if len(argv) == 3 and argv[0].rpartition("/")[2] in _SHELLS and argv[1] in _SHELL_FLAGS:
+        return argv[2]
+    return ""
 
 
 def _fetched(value: JsonValue) -> str:

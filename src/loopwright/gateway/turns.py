@@ -226,7 +226,17 @@ class Turns:
     async def _tool(self, job: Job, call: ToolCall) -> Answer:
         arguments: JsonValue = msgspec.json.decode(job.arguments)
         if call.tool == SEND.name:
-            return await _sent(job, arguments)
+            told = await _sent(job, arguments)
+            job.activity.record(
+                ActivityEntry(
+                    kind="tool",
+                    tool=call.tool,
+                    ok=isinstance(told, Done),
+                    arguments=job.arguments,
+                    result=told.output,
+                )
+            )
+            return told
         tools = self._tools_of(job)
         if job.again and not tools.repeatable(call.tool):
             return Failed(error=Failure(type="interrupted", detail=INTERRUPTED))

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import msgspec
 
 from loopwright.agents.activity_targets import tool_target
+from loopwright.agents.clis.tool_calls import as_text
 from loopwright.kernel.masking import is_secret_name
 from loopwright.model.plan import Agent
 from loopwright.model.record import JsonValue
@@ -51,16 +52,9 @@ def entry_of(tool: ReportedTool) -> ActivityEntry:
         code=code,
         ms=_whole(tool.ms),
         text=tool.text if isinstance(tool.text, str) else "",
-        arguments=plain_text(tool.arguments),
-        result=plain_text(tool.result),
+        arguments=as_text(tool.arguments),
+        result=as_text(tool.result),
     )
-
-
-def plain_text(value: JsonValue) -> str:
-    """A value as it is stored: text as it is, everything else as JSON."""
-    if value is None or isinstance(value, str):
-        return value or ""
-    return msgspec.json.encode(value).decode()
 
 
 def given_secrets(base: Mapping[str, str], agent: Agent, job: Job) -> dict[str, str]:

@@ -32,11 +32,11 @@ from loopwright.runtime.output_stream import OutputStream
 from loopwright.runtime.redaction import Redaction
 from loopwright.runtime.senses import Texts
 
-FLUSH_ENTRIES = 128
+FLUSH_ENTRIES = 200
 FLUSH_BYTES = 1 << 20
 FLUSH_MS = 500
-SLOWEST_FLUSH_MS = 2_000
-BUSY_ENTRIES = 16  # in one batch: a call that does so much is flushed less often
+SLOWEST_FLUSH_MS = 5_000
+SLOWER_AFTER = 25  # entries of a call: the more it has reported, the longer the next ones may wait
 
 MOST_ENTRIES = 2_000  # of one call
 MOST_BYTES = 8 << 20  # arguments and results of one call
@@ -66,7 +66,6 @@ class RunActivity:
         self._calls: dict[str, CallActivity] = {}
         self._stored: dict[str, int] = {}  # the newest number of each effect in the log
         self._timer: Callable[[], None] | None = None
-        self._delay = FLUSH_MS
         self._waiting = 0
         self._waiting_bytes = 0
         self.due = False
@@ -116,8 +115,8 @@ class RunActivity:
 
     # -- what calls report -------------------------------------------------------------------------
 
-    def arrived(self, size: int) -> None:
-        """An entry waits to be stored; see to it that this happens soon."""
+    def arrived(self, size: int, number: int) -> None:
+        """Make sure that an entry is stored soon; `number` counts the entries of its call."""
         self._waiting += 1
         self._waiting_bytes += size
         if self._waiting >= FLUSH_ENTRIES or self._waiting_bytes >= FLUSH_BYTES:
@@ -127,12 +126,13 @@ class RunActivity:
                 with suppress(RuntimeError):  # without a loop, the next append has it
                     asyncio.get_running_loop().call_soon(self._run.step)
         elif self._timer is None and not self.due:
-            self._timer = self._clock.call_after(self._delay, self._flush)
+            delay = FLUSH_MS * (1 + (number - 1) // SLOWER_AFTER)
+            self._timer = self._clock.call_after(min(delay, SLOWEST_FLUSH_MS), self._flush)
 
     def usage_arrived(self) -> None:
         """The usage of a call waits to be stored."""
         if self._timer is None and not self.due:
-            self._timer = self._clock.call_after(self._delay, self._flush)
+            self._timer = self._clock.call_after(FLUSH_MS, self._flush)
 
     def now_ms(self) -> int:
         return self._clock.now_ms()
@@ -163,7 +163,7 @@ class RunActivity:
         """Put everything that waits into an append, before the answers of its calls. Returns what
         it adds to the usage of the run.
         """
-        state, taken = self._run.state, 0
+        state = self._run.state
         rows: list[UsageRow | None] = []
         for effect, call in self._calls.items():
             if effect in state.pending:
@@ -172,10 +172,6 @@ class RunActivity:
                     rows.append(usage_row(state, state.pending[effect], fact))
                     apply(state, fact)
                     batch.append(fact)
-                    taken = max(taken, len(fact.entries))
-        if taken:
-            busy = taken >= BUSY_ENTRIES
-            self._delay = min(self._delay * 2, SLOWEST_FLUSH_MS) if busy else FLUSH_MS
         self._cancel_timer()
         self._waiting = self._waiting_bytes = 0
         self.due = False
@@ -271,7 +267,7 @@ class CallActivity:
         self._entries.append(note)
         if arguments or result:
             self._values[note.number] = arguments, result
-        self._run.arrived(len(arguments) + len(result))
+        self._run.arrived(len(arguments) + len(result), self._taken)
 
     def _value(self, text: str) -> str:
         if not text:

@@ -6,14 +6,12 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from loopwright.agents.activity_targets import inside_shell
 from loopwright.model.record import JsonValue
 
 CallKind: TypeAlias = Literal["tool", "command", "edit", "read", "fetch", "status", "denied"]
 
 LINE_CHARS = 300
-
-_SHELLS = ("sh", "bash", "zsh", "dash")
-_SHELL_FLAGS = ("-c", "-lc")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,10 +49,3 @@ def without_shell(line: str) -> str:
     except ValueError:
         return line
     return inside_shell(argv) or line
-
-
-def inside_shell(argv: list[str]) -> str:
-    """The command that a shell is started with to run; empty if it is another program."""
-    if len(argv) == 3 and argv[0].rpartition("/")[2] in _SHELLS and argv[1] in _SHELL_FLAGS:
-        return argv[2]
-    return ""
