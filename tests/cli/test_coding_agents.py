@@ -108,7 +108,7 @@ def test_a_loop_with_a_coding_cli(lw: Place, fake: FakeCli) -> None:
         "output_tokens": 80,
         "usd": 0.0176,
         "unpriced_calls": 0,
-        "cost": "$0.0176",
+        "cost": "$0.02",
     }
 
 

@@ -44,7 +44,7 @@ def test_tools_of_one_turn_are_done_side_by_side(lw: Place, serve: Serve) -> Non
     told = lw.real("run", file, "--json")
     assert told.json["output"] == "They met.", told.err
     results = [m["content"] for m in server.requests[-1].body["messages"] if m["role"] == "tool"]
-    assert ["met" in result for result in results] == [True, True]
+    assert ["met" in result for result in results] == [True, True], results
 
 
 @pytest.mark.item("aldo-50")

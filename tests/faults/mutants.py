@@ -219,7 +219,7 @@ IN_SIMULATION: dict[str, Mutant] = {
     ),
     "failed calls cost nothing": Mutant(
         answers._agent_answered,
-        "if fact.usage is not None:",
+        "if fact.usage is not None or pending.used is not None:",
         "if fact.usage is not None and isinstance(fact, EffectDone):",
     ),
     "what is pending stays open at a stop": Mutant(

@@ -29,9 +29,12 @@ _AFTER = re.compile(
 )
 
 
+_FOLDERS = ("PWD", "OLDPWD")  # of a shell: these name the working directory, not a password
+
+
 def is_secret_name(name: str) -> bool:
     """Whether a field or variable of this name holds a secret."""
-    return _NAME.search(name) is not None
+    return name not in _FOLDERS and _NAME.search(name) is not None
 
 
 def mask_tokens(text: str) -> str:

@@ -13,7 +13,9 @@ import msgspec
 
 from loopwright.kernel.calls import AgentCall, ModelCall
 from loopwright.kernel.facts import (
+    NO_USAGE,
     AnyFact,
+    EffectActivity,
     EffectDone,
     EffectFailed,
     EffectRequested,
@@ -36,16 +38,26 @@ class Sums:
     def __init__(self) -> None:
         self._used: defaultdict[str, Usage] = defaultdict(Usage)
         self._of_steps: defaultdict[str, Usage] = defaultdict(Usage)
+        self._live: dict[str, Usage] = {}  # by call under way: what it has reported so far
 
     def take(self, fact: AnyFact) -> None:
         """Add what a call used; steps of a run that was reopened count anew."""
         if isinstance(fact, RunReopened) and fact.mode != "continue":
             self._of_steps.clear()
-        if isinstance(fact, EffectDone | EffectFailed) and fact.usage is not None:
-            for place in _around(fact.path):
-                self._used[place] = _sum(self._used[place], fact.usage)
-                step = _step(place)
-                self._of_steps[step] = _sum(self._of_steps[step], fact.usage)
+        if isinstance(fact, EffectActivity) and fact.usage is not None:
+            self._add(fact.path, fact.usage - self._live.get(fact.effect, NO_USAGE))
+            self._live[fact.effect] = fact.usage
+        if isinstance(fact, EffectDone | EffectFailed):
+            live = self._live.pop(fact.effect, NO_USAGE)
+            self._add(fact.path, (fact.usage or NO_USAGE) - live)
+
+    def _add(self, path: str, usage: Usage) -> None:
+        if usage == NO_USAGE:
+            return
+        for place in _around(path):
+            self._used[place] = _sum(self._used[place], usage)
+            step = _step(place)
+            self._of_steps[step] = _sum(self._of_steps[step], usage)
 
     def renew(self, plan: Plan) -> None:
         """A run that continues has a new budget: what places inside have used up begins anew."""
