@@ -1,7 +1,7 @@
 """Where a run is looked at: in the log here, or at a server elsewhere. Both tell the same."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 from urllib.parse import quote
@@ -125,8 +125,10 @@ class _Here:
         reader = LiveReader(self._home, self.run)
         held: list[Delta] = []
         open_calls: set[str] = set()
+        waited: set[str] = set()  # calls that were under way while we waited
 
         def listen(seconds: float) -> None:
+            waited.update(open_calls)
             owner = self._service.log.row(self.run).owner
             held.extend(reader.read(owner.token if owner is not None else "", seconds))
             ready = [one for one in held if one.effect in open_calls]
@@ -134,14 +136,16 @@ class _Here:
             for delta in ready:
                 text(delta.effect, delta.kind, delta.text)
 
-        for numbered in following(self._service, self.run, sleep=listen):
-            fact = numbered.fact
-            if isinstance(fact, EffectRequested):
-                open_calls.add(fact.effect)
-            elif isinstance(fact, EffectDone | EffectFailed):
-                listen(0)
-                open_calls.discard(fact.effect)
-            yield numbered
+        with closing(reader):
+            for numbered in following(self._service, self.run, sleep=listen):
+                fact = numbered.fact
+                if isinstance(fact, EffectRequested):
+                    open_calls.add(fact.effect)
+                elif isinstance(fact, EffectDone | EffectFailed):
+                    if fact.effect in waited:  # the text of earlier calls is in their entries
+                        listen(0)
+                    open_calls.discard(fact.effect)
+                yield numbered
 
     def activity(
         self, *, iteration: int | None, follow: bool, full: bool
