@@ -251,7 +251,7 @@ class Busy:
         self._entries = entries
         self.reports = False
 
-    async def perform(self, job: Job) -> Answer:  # type: ignore[override]
+    async def perform(self, job: Job) -> Answer:
         for number in range(self._entries):
             await asyncio.sleep(TOOL_CALL_SECONDS)
             if self.reports:

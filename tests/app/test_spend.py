@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loopwright.app.metering import meter_old_runs
 from loopwright.app.purse import Purse
 from loopwright.app.spend import BYS, By, RunFilter, filtered_runs, since_ms, spend, total_of
+from loopwright.app.usage_backfill import meter_old_runs
 from loopwright.errors import LoopwrightError
 from loopwright.kernel.calls import AgentCall
 from loopwright.kernel.facts import (

@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple, TypeAlias
 
 import msgspec
 
-from loopwright.app.metering import meter_old_runs
+from loopwright.app.usage_backfill import meter_old_runs
 from loopwright.kernel.calls import CALLED
 from loopwright.kernel.facts import NO_USAGE, Failure, Usage
 from loopwright.kernel.reasons import HOME_BUDGET

@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 from fnmatch import fnmatchcase
 from typing import Literal, TypeAlias, get_args
 
-from loopwright.app.metering import meter_old_runs
 from loopwright.app.purse import Ledger, Purse
+from loopwright.app.usage_backfill import meter_old_runs
 from loopwright.app.views.usage import cost_text, money, usage_item
 from loopwright.dialects.native.fields import duration_ms
 from loopwright.errors import LoopwrightError

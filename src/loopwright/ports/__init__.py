@@ -15,7 +15,6 @@ from loopwright.ports.activity import (
     IgnoredActivity,
 )
 from loopwright.ports.cards import NOTICE, NOTICE_HEAD, OF_A_RUN, PICTURE, AuditRow, Card, Cards
-from loopwright.ports.metering import UNLIMITED, Meter, UnlimitedMeter
 from loopwright.ports.runs import (
     NO_BLOBS,
     NO_VALUES,
@@ -49,6 +48,7 @@ from loopwright.ports.runs import (
     Tools,
     UsageRow,
 )
+from loopwright.ports.usage_meter import UNLIMITED, Meter, UnlimitedMeter
 from loopwright.ports.workspaces import (
     NO_FILES,
     ChangeStatus,

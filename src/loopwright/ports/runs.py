@@ -21,7 +21,7 @@ from loopwright.model.record import JsonValue
 from loopwright.model.turns import WantedCall
 from loopwright.ports.activity import IGNORED_ACTIVITY, ActivitySink
 from loopwright.ports.cards import AuditRow, Card
-from loopwright.ports.metering import UNLIMITED, Meter
+from loopwright.ports.usage_meter import UNLIMITED, Meter
 
 RunStatus: TypeAlias = Literal[
     "running", "paused", "waiting", "completed", "exhausted", "failed", "cancelled"

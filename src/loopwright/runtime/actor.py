@@ -56,7 +56,7 @@ from loopwright.runtime.headline import (
     wake_time,
 )
 from loopwright.runtime.jobs import prepared
-from loopwright.runtime.metering import LiveUsage
+from loopwright.runtime.live_usage import LiveUsage
 from loopwright.runtime.senses import Texts
 from loopwright.runtime.talks import Talks
 
