@@ -59,6 +59,6 @@ cat <<END
 Everything about this run is in the log, and stays there:
   project    $play/project
   data       $play/data
-  facts      LOOPWRIGHT_HOME=$play/data $(command -v loopwright) events $run
+  events     LOOPWRIGHT_HOME=$play/data $(command -v loopwright) events $run
 END
 exit "$code"

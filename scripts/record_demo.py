@@ -255,7 +255,7 @@ def _timing(number: int, begin: float, end: float, total: float, *, last: bool) 
 
 _SVG = """\
 <svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img"
-  aria-label="A loop repairs a project in three passes; its tests decide when it is done.">
+  aria-label="A loop repairs a project in three iterations; its tests decide when it is done.">
 <style>
 text{{font:20px ui-monospace,SFMono-Regular,Menlo,Consolas,"DejaVu Sans Mono",monospace;
 white-space:pre}}

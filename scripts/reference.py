@@ -222,14 +222,15 @@ def _help(command: click.Command, name: str) -> str:
 # -- facts -----------------------------------------------------------------------------------------
 
 _FACTS_HEAD = """\
-# Facts
+# Events
 
 {header}
 
-A run is a sequence of facts, numbered 1, 2, 3 … without a gap. `loopwright events RUN` prints them,
-one JSON object in a line: `run`, `seq`, `at` (RFC 3339, UTC), `kind`, and what stands in the table
-of its kind. `path` is the place in the run, empty for the run itself; a fact that belongs to a pass
-has its `iteration`, from 1. Empty fields are left out, and a structured `result` is JSON, not text.
+A run is a sequence of events, numbered 1, 2, 3 … without a gap. `loopwright events RUN` prints
+them, one JSON object on each line: `run`, `seq`, `at` (RFC 3339, UTC), `kind`, and the fields of
+its kind. `path` is the place in the run, empty for the run itself; an event that belongs to an
+iteration has its `iteration`, from 1. Empty fields are left out, and a structured `result` is
+JSON, not text.
 
 A *text* is a string; a long one is kept once by its content and stands here as
 `{{"blob": HASH, "size": BYTES, "head": "how it begins"}}`.
@@ -242,7 +243,7 @@ def facts_page() -> str:
     kinds = get_args(AnyFact)
     for kind in kinds:
         parts.append(_fact(kind))
-    parts.append("# What facts are made of\n")
+    parts.append("# Parts of events\n")
     for part in (Failure, Usage, Blob):
         parts.append(f"## {part.__name__.lower()}\n\n{_first_line(part)}\n\n{_fields(part, ())}")
     parts.append("## call\n\nWhat is asked for in `effect.requested`, by its field `do`.\n")

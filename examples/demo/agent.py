@@ -1,7 +1,7 @@
-"""A stand-in for a coding agent: one prepared edit in each pass, so the demo needs no key.
+"""A stand-in for a coding agent: one prepared edit in each iteration, so the demo needs no key.
 
 It obeys the same rules as any `command:` agent: the prompt comes on stdin, the answer goes to
-stdout, the working directory is the workspace, and LOOPWRIGHT_ITERATION says which pass it is.
+stdout, the working directory is the workspace, and LOOPWRIGHT_ITERATION says which iteration it is.
 The edits are real and the tests that judge them are real; only the thinking is prepared.
 """
 
@@ -59,7 +59,7 @@ def main() -> int:
     edit = EDITS[number - 1]
     say(f"Fixed {edit.file}: {edit.why}" if apply(edit) else f"{edit.file} is right already.")
     if failing:
-        say(f"The check before this pass named {', '.join(dict.fromkeys(failing))}.")
+        say(f"The check before this iteration named {', '.join(dict.fromkeys(failing))}.")
     say("Running the tests is not my job here: the loop does that.")
     if number == len(EDITS):
         say("Nothing else is left to fix.")

@@ -200,7 +200,7 @@ def check_text(said: Reply | Fail, memory: Memory | None = None) -> str:
         ),
         pytest.param(
             Fail("not_found", "pytest is not on PATH"),
-            "## Check: command (could not be asked)",
+            "## Check: command (could not run)",
             "    pytest is not on PATH",
             id="broken",
         ),

@@ -181,8 +181,12 @@ def test_words_reach_the_next_pass_of_another_loop() -> None:
         pytest.param(
             Fork(at="main.0", edit="x" * (MAX_EDIT_BYTES + 1)), "bad-edit", "--edit", id="many"
         ),
-        pytest.param(Fork(at="first", edit="x"), "no-next-pass", "no pass of one", id="no loop"),
-        pytest.param(Fork(at="each[0]", edit="x"), "no-next-pass", "no pass of", id="an item"),
+        pytest.param(
+            Fork(at="first", edit="x"), "no-next-pass", "is not an iteration", id="no loop"
+        ),
+        pytest.param(
+            Fork(at="each[0]", edit="x"), "no-next-pass", "is not an iteration", id="an item"
+        ),
         pytest.param(Fork(at="main.0", model="a/b"), "no-chat-model", "chat model", id="model"),
         pytest.param(
             Fork(at="main.0", workspace=Path("/nowhere-at-all")),

@@ -88,7 +88,7 @@ def test_inner_steps_are_those_of_the_newest_pass() -> None:
     first += [began("dev.0.review"), ended("dev.0.review", "failed")]
     assert standing(*first)["dev.review"] == ("failed", "")
     found = standing(*first, a_pass("dev.1", 2), began("dev.1.code"))
-    assert found["dev"] == ("running", "pass 2/4")
+    assert found["dev"] == ("running", "iteration 2/4")
     assert (found["dev.code"], found["dev.review"]) == (("running", ""), ("", ""))
 
 

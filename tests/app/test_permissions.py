@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from loopwright.app.binding import bind_agents
-from loopwright.app.permissions import told_only, with_permission
+from loopwright.app.permissions import unenforced_permissions, with_permission
 from loopwright.errors import LoopwrightError, NotAllowed
 from loopwright.model.plan import Agent, Plan
 
@@ -91,5 +91,5 @@ def test_a_request_may_only_take_away(permission: str | None, tools: tuple[str, 
 def test_programs_that_are_only_told() -> None:
     """A plain program learns its permission from variables; people are warned about it."""
     given = with_permission(plan(a=Agent(spec="jsonl:x"), b=Agent(spec="claude")), "edit", ())
-    (warning,) = told_only(given)
-    assert warning.startswith("agent a is told its permission")
+    (warning,) = unenforced_permissions(given)
+    assert warning.startswith("agent a reads its permission")

@@ -166,7 +166,7 @@ def test_a_composite_runs_its_children(lw: Place, monkeypatch: pytest.MonkeyPatc
     assert names.count("cycle.start") == 3
     drawn = lw("show", done.json["run"]).out
     assert "one" in drawn
-    assert "pass 2/4" in drawn
+    assert "iteration 2/4" in drawn
 
 
 def test_validate_gathers_the_files(lw: Place) -> None:

@@ -28,7 +28,7 @@ LOOP = [
         kind="until expr x",
         needs=("plan",),
         status="running",
-        passes="pass 2/4",
+        passes="iteration 2/4",
         inner=(
             node("code", status="completed"),
             node("review", "code", status="waiting"),
@@ -63,7 +63,7 @@ def test_a_loop_with_its_inner_steps() -> None:
         == """
 ✓ plan                             completed  agent w
 ├─╮
-│ ▶ dev                            running    pass 2/4, until expr x
+│ ▶ dev                            running    iteration 2/4, until expr x
 │ │   ✓ code                       completed  agent w
 │ │   │
 │ │   ? review                     waiting    agent w

@@ -90,7 +90,7 @@ DRAWN = """\
 
 ✓ plan                             completed  agent w
 │
-✗ dev                              failed     pass 3/3, until expr steps.review.content.contains('L…
+✗ dev                              failed     iteration 3/3, until expr steps.review.content.contai…
 │   ✓ code                         completed  agent w
 │   │
 │   ✓ review                       completed  agent w

@@ -96,8 +96,8 @@ def test_a_pass_that_is_none(lw: Place) -> None:
     """The names of those that there are come with what they mean."""
     told = lw("fork", made(lw), "--at", "9")
     assert told.code == 2
-    assert "no pass 9 that completed" in told.err
-    assert "main.0 is pass 1; there are: main.0, main.1" in told.err
+    assert "no iteration 9 that completed" in told.err
+    assert "main.0 is iteration 1; there are: main.0, main.1" in told.err
 
 
 def test_no_such_run(lw: Place) -> None:

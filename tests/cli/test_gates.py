@@ -160,7 +160,7 @@ def test_a_run_that_another_process_drives(lw: Place) -> None:
     until(lambda: bool(lw("inbox", "--json").json["gates"]))
     told = lw("approve", "run_")
     assert told.code == 0
-    assert f"goes on in process {other.pid}" in told.err
+    assert f"is running in process {other.pid}" in told.err
     go.touch()
     out, _ = other.communicate(timeout=PATIENCE_S)
     assert (other.returncode, json.loads(out)["status"]) == (0, "completed")

@@ -165,7 +165,7 @@ def test_leaving_in_the_middle(lw: Place) -> None:
         terminal.type("/loops start loop.yaml\r")
         until(lambda: bool(lw.calls()))
         terminal.type("/quit\r")
-        terminal.wait_for("takes it up again")
+        terminal.wait_for("continues it")
         assert terminal.leave() == 0
     (run,) = runs(lw)
     assert run["status"] == "running"

@@ -207,7 +207,7 @@ def test_a_second_run_in_the_same_folder_is_warned_about(project: Place) -> None
     file = project.loop(project.script("x", "x"), until={"person": True})
     first = project("run", file, "--no-wait", "--json").json["run"]
     told = project("run", file, "--no-wait")
-    assert f"warning: {first} (work) is open in the same folder" in told.err
+    assert f"warning: {first} (work) also works in this folder" in told.err
     assert "--worktree" in told.err
     apart = project("run", file, "--no-wait", "--worktree")
     assert "same folder" not in apart.err

@@ -177,7 +177,7 @@ def test_broken_check_says_why() -> None:
     verdicts = run.of(CheckVerdict)
     assert {(v.verdict, v.evidence) for v in verdicts} == {("error", "no such program")}
     assert run.end.error is not None
-    assert run.end.error.detail == "the check could not be asked 3 times in a row: no such program"
+    assert run.end.error.detail == "the check could not run 3 times in a row: no such program"
 
 
 # -- a look before the first pass ------------------------------------------------------------------

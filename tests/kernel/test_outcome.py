@@ -55,7 +55,7 @@ def test_at_the_cap(at_cap: str, ended: object) -> None:
     assert len(run.of(IterationStarted)) == 3
     if at_cap == "fail":
         assert run.end.error is not None
-        assert run.end.error.detail == "3 of 3 passes made and the check has not passed"
+        assert run.end.error.detail == "3 of 3 iterations made and the check has not passed"
 
 
 @pytest.mark.parametrize(

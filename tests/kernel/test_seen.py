@@ -269,7 +269,7 @@ def test_a_check_that_takes_too_long_may_be_broken() -> None:
         assert run.ended[0] == ended
         if ended == "failed":
             assert run.end.error == Failure(
-                "check_broken", "the check could not be asked once: after 120 s"
+                "check_broken", "the check could not run once: after 120 s"
             )
 
 

@@ -49,7 +49,7 @@ from tests.server.served import SECONDS, Served, served
 from tests.server.test_serving import Process, serving
 
 __all__ = ["lw", "serve"]
-WORDS = "driven by the server of this home"
+WORDS = "running on the local server"
 
 
 @pytest.fixture
@@ -97,7 +97,7 @@ def test_what_the_server_lacks_is_told(
     """
     lw.env |= {"PATH": f"{lw.env['PATH']}:/elsewhere", "NEW_API_KEY": "sk-secret", "OLD": "x"}
     told = lw.real("run", lw.loop(lw.script("a", "b", "c")))
-    lacks = "(it has another PATH, no NEW_API_KEY; --here drives with yours)"
+    lacks = "(it has another PATH, no NEW_API_KEY; --here runs with yours)"
     assert f"{WORDS}, process {os.getpid()} {lacks}" in told.err
     assert "sk-secret" not in told.err
     assert " (it has" not in lw("run", "loop.yaml").err
@@ -187,7 +187,7 @@ def test_another_budget_is_not_left_to_the_server(lw: Place, server: Served) -> 
     told = lw("run", lw.loop(lw.script("a", "b", "c")), "--json")
     assert told.json["status"] == "completed"
     assert WORDS not in told.err
-    assert "is left out: it has another budget, or other servers of tools" in told.err
+    assert ": it has another budget, or other servers of tools" in told.err
 
 
 def test_what_an_agent_starts_stays_with_it(
@@ -376,7 +376,7 @@ def test_the_server_is_killed(lw: Place, tmp_path: Path) -> None:
         until(lambda: lw("ls", "--json").json["runs"][0]["driver"] == process.pid)
     ended, err = finish(lw, process)
     assert (ended["status"], ended["iterations"]) == ("completed", 2)
-    assert "the server of this home has gone; this process drives on" in err
+    assert "the local server has ended; continuing in this process" in err
 
 
 def test_the_server_is_started_again(
@@ -487,7 +487,7 @@ def test_left_by_a_command_that_drove_itself(lw: Place, server: Served) -> None:
     until((lw.folder / "begun").exists)
     process.terminate()
     _, err = process.communicate(timeout=SECONDS)
-    assert b"the server of this home takes it up in a moment" in err
+    assert b"the local server continues it in a moment" in err
     (lw.folder / "go").touch()
     until(lambda: lw("ls", "--json").json["runs"][0]["status"] == "completed")
 
@@ -501,7 +501,7 @@ def test_leaving_when_the_server_has_just_gone(lw: Place, tmp_path: Path) -> Non
         process.terminate()
         _, err = process.communicate(timeout=SECONDS)
     assert b"goes on at the server" not in err
-    assert b"takes it up again" in err
+    assert b"continues it" in err
 
 
 def test_a_server_that_does_not_answer(lw: Place, tmp_path: Path) -> None:
@@ -514,7 +514,7 @@ def test_a_server_that_does_not_answer(lw: Place, tmp_path: Path) -> None:
         finally:
             place.process.send_signal(signal.SIGCONT)
     assert told.json["status"] == "completed"
-    assert f"(process {place.process.pid}) is left out: it does not answer" in told.err
+    assert f"(pid {place.process.pid}): it does not answer" in told.err
 
 
 # -- the line itself -------------------------------------------------------------------------------
@@ -560,7 +560,7 @@ def test_a_server_that_could_not_open_its_door(lw: Place, tmp_path: Path) -> Non
     with served(tmp_path, held=True):
         told = lw("run", lw.loop(lw.script("a", "b", "c")), "--json")
     assert told.json["status"] == "completed"
-    assert "is left out: it takes nothing from commands" in told.err
+    assert "): it takes nothing from commands" in told.err
 
 
 def test_a_socket_that_was_taken_away(lw: Place, server: Served, tmp_path: Path) -> None:
@@ -568,7 +568,7 @@ def test_a_socket_that_was_taken_away(lw: Place, server: Served, tmp_path: Path)
     (tmp_path / "home" / SOCKET).unlink()
     told = lw("run", lw.loop(lw.script("a", "b", "c")), "--json")
     assert told.json["status"] == "completed"
-    assert "is left out: no such file" in told.err
+    assert "): no such file" in told.err
 
 
 def test_no_more_commands_than_a_server_can_hold(
@@ -590,7 +590,7 @@ def test_one_that_is_just_starting(tmp_path: Path) -> None:
         assert held_by(tmp_path) == Held(pid=0, url="", version="")
         line, [words] = said_by(tmp_path)
     assert line is None
-    assert "is left out: no such file" in words
+    assert "): no such file" in words
 
 
 @pytest.mark.parametrize(

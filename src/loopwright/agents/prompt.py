@@ -228,7 +228,7 @@ def _is_told(note: CheckNote) -> bool:
 
 
 def _check_note(note: CheckNote, senses: Senses) -> str:
-    said = {"fail": "not passed", "timed_out": "timed out", "error": "could not be asked"}
+    said = {"fail": "not passed", "timed_out": "timed out", "error": "could not run"}
     text = clip(senses.read(note.evidence), EVIDENCE_CHARS).strip()
     quoted = "\n".join(f"    {line}" for line in text.splitlines())
     return f"## Check: {note.check} ({said.get(note.verdict, note.verdict)})\n\n{quoted}"

@@ -102,7 +102,7 @@ def _copy_variables(service: Service, wish: Fork, run: str, new: str, plan: Plan
 
 
 def _tree(service: Service, wish: Fork, run: str, place: str) -> str:
-    assert wish.workspaces is not None, "whoever restores files knows where they are"
+    assert wish.workspaces is not None, "restoring files needs the snapshots"
     return tree_at(RunSnapshots(service, wish.workspaces, run).history, run, place)
 
 
@@ -178,7 +178,7 @@ def _numbered(run: str, good: Sequence[str], number: int) -> str:
     fitting = [place for place in passes if pass_number(place) == number - 1]
     if len({parent_path(place).partition("~")[0] for place in fitting}) == 1:
         return fitting[-1]
-    what = "no pass" if not fitting else "more than one pass"
+    what = "no iteration" if not fitting else "more than one iteration"
     raise NotFound(
         f"{run} has {what} {number} that completed", code="unknown-place", hint=_named(good)
     )
@@ -206,7 +206,7 @@ def _named(good: Sequence[str]) -> str:
         return "nothing of it has completed yet: start a new run"
     more = "… " if len(good) > MOST_NAMED else ""
     first = next((place for place in good if _is_outermost_pass(place)), None)
-    count = f"{first} is pass {pass_number(first) + 1}; " if first else ""
+    count = f"{first} is iteration {pass_number(first) + 1}; " if first else ""
     return f"{count}there are: {more}{', '.join(good[-MOST_NAMED:])}"
 
 
@@ -252,9 +252,9 @@ def _loop_of(state: State, place: str, flag: str) -> RepeatBody:
     body = around.body if around is not None else None
     if not isinstance(body, RepeatBody) or body.action.each is not None:
         raise LoopwrightError(
-            f"{flag} is for the next pass of a loop, and {place} is no pass of one",
+            f"{flag} is for the next iteration of a loop, and {place} is not an iteration",
             code="no-next-pass",
-            hint="name a pass with --at, such as main.0, which is the first one",
+            hint="name an iteration with --at, such as main.0, which is the first one",
         )
     return body
 
@@ -265,7 +265,7 @@ def _check_passes(state: State, place: str, wanted: int | None) -> None:
     made = _loop_of(state, place, "--max").finished
     if wanted <= made:
         raise LoopwrightError(
-            f"--max {wanted}: {made} passes were made by then",
+            f"--max {wanted}: {made} iterations were made by then",
             code="bad-max",
             hint=f"give more than that: --max {made + 1}",
         )

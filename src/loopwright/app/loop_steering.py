@@ -259,8 +259,8 @@ def _of_roles(service: Service, reference: str) -> RunRow:
     row = loop_row(service, service.find(reference))
     if row.headline.dialect != OF_LOOPS:
         raise Conflict(
-            f"{row.run} is no loop of roles: what it was started with stays",
+            f"{row.run} is not a loop of roles: only their plans can be edited",
             code="not-editable",
-            hint=f"loopwright fork {row.run} begins anew from any pass of it with other words",
+            hint=f"loopwright fork {row.run} --at N --edit TEXT starts a new run from iteration N",
         )
     return row

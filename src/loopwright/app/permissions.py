@@ -1,4 +1,4 @@
-"""`--permission` and `--tools`: what the agents of a run may do, said by whoever starts it."""
+"""`--permission` and `--tools`: what the agents of a run may do, set when it is started."""
 
 from collections.abc import Sequence
 from typing import Literal, TypeAlias, get_args
@@ -13,8 +13,8 @@ from loopwright.programs.specs import CHAT_WORDS, Spec, parse_spec, unfit_agent
 
 PermissionMode: TypeAlias = Literal["ask", "edit", "all"]
 MODES: tuple[PermissionMode, ...] = get_args(PermissionMode)
-TOLD_KINDS = ("command", "jsonl")
-"""Programs that are told about it in variables, and that nobody can hold to it."""
+UNENFORCED_KINDS = ("command", "jsonl")
+"""Programs that get their permission in variables only: nothing enforces it."""
 
 
 def with_permission(
@@ -45,17 +45,15 @@ def with_permission(
     return replace(plan, agents=agents)
 
 
-def told_only(plan: Plan) -> list[str]:
-    """Warnings about agents that are told their permission but cannot be held to it."""
+def unenforced_permissions(plan: Plan) -> list[str]:
+    """Warnings about agents whose permission is passed to them but not enforced."""
     found = []
     for name, agent in plan.agents.items():
         spec = parse_spec(agent.spec or "")
         has_any = agent.permission in MODES or agent.tools is not None
-        if isinstance(spec, Spec) and spec.kind in TOLD_KINDS and has_any:
+        if isinstance(spec, Spec) and spec.kind in UNENFORCED_KINDS and has_any:
             variables = "LOOPWRIGHT_PERMISSION and LOOPWRIGHT_TOOLS"
-            found.append(
-                f"agent {name} is told its permission in {variables}, but cannot be held to it"
-            )
+            found.append(f"agent {name} reads its permission from {variables}; nothing enforces it")
     return found
 
 

@@ -1,8 +1,8 @@
 """Before a run starts: whether the programs that it names are here.
 
-A program that is not here is told before anything is created, not in the first pass. Only what the
-run itself may still bring is let through with a warning: a file of the workspace that something
-else is done before, and whatever stands behind a condition.
+A missing program is reported before anything is created, not in the first iteration. What the run
+itself may still create gives only a warning: a file of the workspace that an earlier step may
+write, and a program that only a step with a condition needs.
 """
 
 import asyncio
@@ -51,7 +51,7 @@ class _Named:
 def preflight(
     start: Start, environment: Mapping[str, str] | None = None, *, checks: str = "check"
 ) -> list[str]:
-    """Refuse a run whose programs are not here; what it may still bring is told in warnings.
+    """Refuse a run whose programs are missing; warn about those that the run may still create.
     `checks` is what its check commands are called, such as the option that they were given with.
     """
     env = os.environ if environment is None else environment
@@ -67,8 +67,8 @@ def _called(one: _Named, checks: str) -> _Named:
 
 
 def preflight_checks(start: Start, environment: Mapping[str, str] | None = None) -> None:
-    """Refuse a run whose check commands cannot be started. What stands behind agents is not looked
-    at: where a server runs them, a person sees why a call failed.
+    """Refuse a run whose check commands cannot be started. Agents are not
+    checked: where a server runs them, a person sees why a call failed.
     """
     env = os.environ if environment is None else environment
     named = (one for one in _programs(start.plan) if one.what.startswith("check "))

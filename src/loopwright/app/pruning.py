@@ -129,7 +129,7 @@ def _one_by_one(service: Service, runs: Sequence[str], by: str) -> tuple[list[st
 
 
 def _remove_snapshots(settings: Settings, runs: Sequence[str]) -> None:
-    """In a thread: whoever prunes may have an event loop of their own."""
+    """In a thread: the caller may run an event loop."""
 
     async def forget() -> None:
         workspaces = GitWorkspaces(settings.home)

@@ -105,5 +105,5 @@ async def _connected(home: Path, say: Say) -> Line | None:
 
 
 def _without(say: Say, pid: int, why: str) -> None:
-    who = f" (process {pid})" if pid else ""
-    say(f"warning: the server of this home{who} is left out: {why}; runs are driven here")
+    who = f" (pid {pid})" if pid else ""
+    say(f"warning: not using the local server{who}: {why}; running in this process")

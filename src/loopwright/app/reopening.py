@@ -45,8 +45,8 @@ from loopwright.ports import Append, RunRow
 class Changes:
     """What is different when a run is resumed: other agents, another budget, another time limit,
     other numbers of iterations; `restart` begins with the first one. `accept_changes` accepts
-    protected files as they are now. With `stage`, a loop of roles
-    continues at the stage at which it stopped, and `note` is what that stage is told.
+    protected files as they are now. With `stage`, a loop of roles continues at the stage at which
+    it stopped, and `note` is added to the prompt of that stage.
     """
 
     agents: Sequence[str] = ()

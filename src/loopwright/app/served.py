@@ -98,8 +98,8 @@ class ServedDriver(LocalDriver):
         lacks = [f"no {name}" for name in keys_of(os.environ) if name not in hello.keys]
         if hello.path != path_of(os.environ):
             lacks.insert(0, "another PATH")
-        more = f" (it has {', '.join(lacks)}; --here drives with yours)" if lacks else ""
-        return f"driven by the server of this home, process {self.server_pid}{more}"
+        more = f" (it has {', '.join(lacks)}; --here runs with yours)" if lacks else ""
+        return f"running on the local server, process {self.server_pid}{more}"
 
     @property
     def _alone(self) -> bool:
@@ -231,7 +231,7 @@ class ServedDriver(LocalDriver):
         now = time.monotonic()
         if self._line is not None and now - self._heard_at > SILENT_S:
             self._heard_at = now
-            self._server.say("the server of this home does not answer; still waiting for it")
+            self._server.say("the local server does not answer; still waiting for it")
 
     def is_driving(self, run: str) -> bool:
         if self._alone or run not in self._handed:
@@ -276,7 +276,7 @@ class ServedDriver(LocalDriver):
                     return line
             if time.monotonic() - silent_at > SILENT_S:
                 silent_at = time.monotonic()
-                self._server.say("the server of this home does not answer; still waiting for it")
+                self._server.say("the local server does not answer; still waiting for it")
             await asyncio.sleep(KNOCK_S)
         return None
 
@@ -286,7 +286,7 @@ class ServedDriver(LocalDriver):
         left = [run for run in self._handed if self._is_open(run)]
         mine = [run for run in left if self._taken_here(run)]
         if mine:
-            self._server.say("the server of this home has gone; this process drives on")
+            self._server.say("the local server has ended; continuing in this process")
         for handed in self._handed.values():
             handed.moved.set()
             handed.answered.set()

@@ -240,7 +240,7 @@ class Service:
     def facts(self, run: str, after: int = 0) -> list[Numbered]:
         """The facts of a run; one that has none at all is damaged."""
         if not (found := self.log.read(run, after=after)) and after <= 0:
-            raise StorageError(f"{run} has no facts", code="damaged", hint=REPLACE)
+            raise StorageError(f"{run} has no events", code="damaged", hint=REPLACE)
         return found
 
     def state(self, run: str) -> State:

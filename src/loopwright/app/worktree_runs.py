@@ -34,10 +34,12 @@ def start_notes(service: Service, run: str) -> list[str]:
     if not others:
         return []
     other = others[0]
-    more = f" and {len(others) - 1} more runs are" if len(others) > 1 else " is"
+    count = len(others) - 1
+    more = f" and {count} more run{'' if count == 1 else 's'}" if count else ""
+    work = "work" if count else "works"
     return [
-        f"warning: {other.run} ({other.headline.name}){more} open in the same folder, and all "
-        "change the same files; start with --worktree to keep runs apart"
+        f"warning: {other.run} ({other.headline.name}){more} also {work} in this folder, on the "
+        "same files; start with --worktree to give each run files of its own"
     ]
 
 

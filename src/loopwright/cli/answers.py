@@ -181,8 +181,8 @@ VERBS = {
     ),
     "continue": _verb(
         "continue",
-        "Ask for another pass and say in TEXT what should be different. Without TEXT, for a run "
-        "that failed or that a limit ended: continue it, as `resume` does.",
+        "Ask for another iteration and say in TEXT what should be different. Without TEXT, for a "
+        "run that failed or that a limit ended: continue it, as `resume` does.",
         examples=[
             ('loopwright continue gate_5f "Shorter, and name the file"', ""),
             ("loopwright continue run_01", "a run that failed: the steps that did not complete"),

@@ -41,7 +41,7 @@ class _Given(TypedDict):
 @click.argument("run", metavar="RUN|all", shell_complete=complete_runs)
 @click.pass_context
 def pause(ctx: click.Context, /, *, run: str) -> None:
-    """Let a run hold before its next pass. What is under way goes on to its end."""
+    """Pause a run before its next iteration. Calls under way are completed."""
     from loopwright.app.controlling import pause_run, runs_to_pause  # noqa: PLC0415 - quick help
 
     door = door_of(ctx)
@@ -93,8 +93,8 @@ def stop(ctx: click.Context, /, *, run: str) -> None:
     ],
 )
 @click.argument("run", metavar="RUN|all", shell_complete=complete_runs)
-@click.option("--no-wait", is_flag=True, help="Leave with exit code 5 at a gate, do not ask here.")
-@click.option("--jsonl", is_flag=True, help="Facts on stdout as they come, one JSON per line.")
+@click.option("--no-wait", is_flag=True, help="Exit with code 5 at a gate instead of asking here.")
+@click.option("--jsonl", is_flag=True, help="Print events as they occur, one JSON object per line.")
 @click.option(
     "--agent",
     "agents",

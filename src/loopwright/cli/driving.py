@@ -82,7 +82,7 @@ class Attendance:
         self.pull()
 
     def pull(self, heard: Sequence[Delta] = ()) -> None:
-        """Take in what is new in the log, whoever wrote it; what comes early waits for `begin`.
+        """Show the new events of the log, from any process; before `begin` nothing is shown.
 
         `heard` is text that was read before: it is shown after the events that led to it, and
         before the end of the call that wrote it.
@@ -211,8 +211,8 @@ async def _drive(door: Door, begin: Begin, manner: Manner) -> int:
     async def pause() -> None:
         for one in attended:
             one.view.note(
-                "pausing after this pass (Ctrl-C again leaves at once)\n"
-                f"to go on later: loopwright resume {one.run}"
+                "pausing after this iteration (Ctrl-C again exits at once)\n"
+                f"to continue later: loopwright resume {one.run}"
             )
             try:
                 await here.service.pause(one.run, by=current_user())
@@ -232,7 +232,8 @@ async def _drive(door: Door, begin: Begin, manner: Manner) -> int:
             for taken in await begin(here):
                 pid = _driver_elsewhere(here, taken.run)
                 if pid is not None:
-                    door.say(f"{taken.run} goes on in process {pid}")
+                    door.say(f"{taken.run} is running in process {pid}")
+                    door.say(f"  loopwright watch {taken.run}   shows it", tone="dim")
                     state = here.service.state(taken.run)
                     elsewhere.append(summary(state, here.service.read_text))
                     continue
@@ -243,8 +244,8 @@ async def _drive(door: Door, begin: Begin, manner: Manner) -> int:
                 await pause()
             codes = await _attend_all(door, here, attended, manner)
         results = [one.result() for one in attended]
-        goes_on = here.driver.is_served
-    _tell_results(door, attended, [*results, *elsewhere], manner, goes_on=goes_on)
+        is_served = here.driver.is_served
+    _tell_results(door, attended, [*results, *elsewhere], manner, is_served=is_served)
     return leaving.code if leaving.code is not None else worst(codes)
 
 
@@ -323,10 +324,10 @@ def _tell_results(
     results: list[dict[str, JsonValue]],
     manner: Manner,
     *,
-    goes_on: bool,
+    is_served: bool,
 ) -> None:
     for one in attended:
-        _tell_state(door, one, goes_on=goes_on, several=manner.several)
+        _tell_state(door, one, is_served=is_served, several=manner.several)
     if manner.several:
         if door.as_json:
             door.put_json({"runs": list(results)})
@@ -337,7 +338,7 @@ def _tell_results(
                 put_result(door, result)
 
 
-def _tell_state(door: Door, one: Attendance, *, goes_on: bool, several: bool) -> None:
+def _tell_state(door: Door, one: Attendance, *, is_served: bool, several: bool) -> None:
     state = one.progress.state
     status = status_of(state)
     line = final_line(state, signs=door.has_signs(sys.stderr))
@@ -345,11 +346,11 @@ def _tell_state(door: Door, one: Attendance, *, goes_on: bool, several: bool) ->
     if status == "waiting":
         for gate in state.gates.values():
             door.say(f"  {answering(gate)}")
-    elif status == "running" and not goes_on and held_by(door.settings.home) is not None:
-        door.say("  the server of this home takes it up in a moment")
-    elif status == "running" and goes_on:
+    elif status == "running" and not is_served and held_by(door.settings.home) is not None:
+        door.say("  the local server continues it in a moment")
+    elif status == "running" and is_served:
         door.say(f"  it continues on the local server; `loopwright watch {one.run}` shows it")
     elif status in ("paused", "running"):
-        door.say(f"  loopwright resume {one.run}   takes it up again")
+        door.say(f"  loopwright resume {one.run}   continues it")
     elif words := capped_words(state):
         door.say(f"  {words}")

@@ -39,7 +39,7 @@ TEXT_LINES = 10
     "agents",
     multiple=True,
     metavar="SPEC",
-    help="Of a file: what stands behind every agent, or behind one: NAME=SPEC.",
+    help="For a file: agent backend; SPEC for all agents, NAME=SPEC for one.",
 )
 @click.option("--workspace", metavar="DIR", help="Where agents work. Default: here.")
 @click.option("--budget", metavar="LIMITS", help="What each case may use: usd=5,tokens=2M,time=2h.")

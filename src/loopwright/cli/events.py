@@ -34,16 +34,16 @@ if TYPE_CHECKING:
     metavar="SEQ",
     help="Skip up to this.",
 )
-@click.option("--follow", "-f", is_flag=True, help="Go on until the run has ended.")
+@click.option("--follow", "-f", is_flag=True, help="Follow until the run has ended.")
 @click.option(
     "--dialect",
     "in_dialect",
     is_flag=True,
-    help="The events of the system that the definition was written for, in the place of facts.",
+    help="The events of the system that the definition was written for, not Loopwright's own.",
 )
 @click.pass_context
 def events(ctx: click.Context, /, *, run: str, after: int, follow: bool, in_dialect: bool) -> None:
-    """The facts of a run as JSON lines (with --json: one object that holds them all)."""
+    """The events of a run as JSON lines (with --json: one object that contains them all)."""
     door = door_of(ctx)
     if follow and door.as_json:
         raise click.UsageError("--json is one object and --follow has no end: leave one out", ctx)

@@ -35,11 +35,17 @@ class _Given(TypedDict):
     remote=True,
     watches=True,
     examples=[
-        ("loopwright fork run_01 --at main.2", "everything through the third pass is kept"),
-        ("loopwright fork run_01 --at 3", "the same: a number alone counts passes from 1"),
+        ("loopwright fork run_01 --at main.2", "everything through the third iteration is kept"),
+        (
+            "loopwright fork run_01 --at 3",
+            "the same: a number alone is an iteration, counted from 1",
+        ),
         ("loopwright fork run_01 --at 3 --restore --workspace again", "with the files of then"),
         ("loopwright fork run_01 --at main.2 --model anthropic/claude-sonnet-5", "another model"),
-        ('loopwright fork run_01 --at main.2 --edit "Use the old parser"', "told to the next pass"),
+        (
+            'loopwright fork run_01 --at main.2 --edit "Use the old parser"',
+            "a message to the next iteration",
+        ),
         ("loopwright fork run_01 --at build --agent shipper=command:./ship", "another agent"),
     ],
 )
@@ -47,24 +53,24 @@ class _Given(TypedDict):
 @click.option(
     "--at",
     metavar="PATH|N",
-    help="A step or a pass that completed: `main.2` as facts name it, where passes count from 0, "
-    "or `3`, the third pass.",
+    help="A step or an iteration that completed: `3` is the third iteration; a path as in the "
+    "events counts from 0 (`main.2` is the third iteration).",
 )
 @click.option("--model", metavar="MODEL", help="The chat model from then on: PROVIDER/NAME.")
-@click.option("--edit", metavar="TEXT", help="Said to the next pass of the loop there.")
+@click.option("--edit", metavar="TEXT", help="A message to the next iteration of the loop.")
 @click.option(
     "--max",
     "passes",
     metavar="N",
     type=click.IntRange(1, MOST_PASSES),
-    help="How many passes the loop there may make in all, those before counted.",
+    help="Iterations that the loop may make in total, including those before.",
 )
 @click.option(
     "--agent",
     "agents",
     multiple=True,
     metavar="SPEC",
-    help="What stands behind the agents from then on, or NAME=SPEC.",
+    help="Agent backend from then on: SPEC for all agents, NAME=SPEC for one.",
 )
 @click.option(
     "--workspace",
@@ -81,8 +87,8 @@ class _Given(TypedDict):
 @click.option(
     "--force", is_flag=True, help="With --restore: overwrite changes that no snapshot has."
 )
-@click.option("--no-wait", is_flag=True, help="Leave with exit code 5 at a gate, do not ask here.")
-@click.option("--jsonl", is_flag=True, help="Facts on stdout as they come, one JSON per line.")
+@click.option("--no-wait", is_flag=True, help="Exit with code 5 at a gate instead of asking here.")
+@click.option("--jsonl", is_flag=True, help="Print events as they occur, one JSON object per line.")
 @click.pass_context
 def fork(
     ctx: click.Context,

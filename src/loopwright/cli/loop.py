@@ -49,11 +49,11 @@ class _Worded(TypedDict):
         ),
         (
             'loopwright loop "Write a haiku" --agent command:./agent --manual --max 3',
-            "a person looks at each pass",
+            "a person reviews each iteration",
         ),
         (
             'loopwright loop "Write the report" --agent claude --until-judge "No claim is bare"',
-            "an agent judges each pass",
+            "an agent judges each iteration",
         ),
     ],
 )
@@ -94,7 +94,7 @@ class _Worded(TypedDict):
     help="A person reviews each iteration that has passed the other checks.",
 )
 @click.option(
-    "--max", "most", type=int, default=10, show_default=True, help="The most passes, 1 to 1000."
+    "--max", "most", type=int, default=10, show_default=True, help="The most iterations, 1 to 1000."
 )
 @click.option(
     "--memory",
@@ -102,7 +102,7 @@ class _Worded(TypedDict):
     show_default=True,
     metavar="KIND",
     shell_complete=lambda _ctx, _param, typed: [m for m in MEMORIES if m.startswith(typed)],
-    help=f"What a pass learns of those before it: {', '.join(MEMORIES)}.",
+    help=f"What an iteration knows of those before it: {', '.join(MEMORIES)}.",
 )
 @click.option(
     "--no-criteria",
@@ -114,7 +114,7 @@ class _Worded(TypedDict):
     "inputs",
     multiple=True,
     metavar="NAME=VALUE",
-    help="A value that the agent is told below the message.",
+    help="A value that the prompt states below the message. May be given more than once.",
 )
 @start_options
 @click.pass_context
@@ -122,8 +122,8 @@ def loop(ctx: click.Context, /, **options: object) -> int:
     """Repeat one agent until it is done. MESSAGE says what is to be done.
 
     Several --until options (and --manual) must all hold in the same iteration. Without any of them
-    the loop makes all its iterations. The agent is told these criteria, and after an iteration
-    which of them failed.
+    the loop makes all its iterations. The prompt states these criteria and, after an
+    iteration, which of them failed.
     """
     kinds = ("commands", "patterns", "signals", "judges", "manual")
     checks = {key: options.pop(key) for key in kinds}

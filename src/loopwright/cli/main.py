@@ -41,7 +41,7 @@ COMMANDS: dict[str, Entry] = {
     "ls": Entry("ls", _LOOKING, "list runs"),
     "show": Entry("show", _LOOKING, "one run in words"),
     "watch": Entry("watch", _LOOKING, "a run live, with text as agents write it"),
-    "events": Entry("events", _LOOKING, "the facts of a run as JSON lines"),
+    "events": Entry("events", _LOOKING, "the events of a run as JSON lines"),
     "logs": Entry("logs", _LOOKING, "what agents and checks said"),
     "diff": Entry("workspace_history", _LOOKING, "what a run changed in its workspace"),
     "bisect": Entry("workspace_history", _LOOKING, "find the iteration that broke a check"),
@@ -52,9 +52,9 @@ COMMANDS: dict[str, Entry] = {
     "inbox": Entry("inbox", _DECIDING, "what waits for a person"),
     "approve": Entry("answers", _DECIDING, "accept what a gate asks about"),
     "reject": Entry("answers", _DECIDING, "refuse it"),
-    "continue": Entry("answers", _DECIDING, "ask for another pass, with feedback"),
+    "continue": Entry("answers", _DECIDING, "ask for another iteration, with feedback"),
     "tell": Entry("tell", _DECIDING, "send a message to the agents of a run"),
-    "pause": Entry("control", _DECIDING, "let a run hold before its next pass"),
+    "pause": Entry("control", _DECIDING, "pause a run before its next iteration"),
     "resume": Entry("control", _DECIDING, "let it go on, also after a crash"),
     "retry": Entry("steer", _DECIDING, "try again the stage that a loop stopped at"),
     "skip": Entry("steer", _DECIDING, "leave that stage out"),
@@ -122,7 +122,7 @@ class Commands(click.Group):
         return super().resolve_command(ctx, args)
 
     def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        formatter.write("Runs agent loops durably: every pass is recorded, every run can be\n")
+        formatter.write("Runs agent loops durably: every iteration is recorded, every run can be\n")
         formatter.write("continued, every stop has a reason.\n")
         write_examples(EXAMPLES, formatter)
         formatter.write_paragraph()

@@ -371,7 +371,9 @@ COMMANDS = (
         "/loops tell", "/loops tell RUN TEXT", "send a message to its agents", _message, "open"
     ),
     Command("/loops edit", "/loops edit RUN goal|max|labels VALUE", "change it", _edit, "open"),
-    Command("/loops pause", "/loops pause RUN|all", "hold before the next pass", _pause, "open"),
+    Command(
+        "/loops pause", "/loops pause RUN|all", "pause before the next iteration", _pause, "open"
+    ),
     Command("/loops resume", f"/loops {_RESUME}", "continue it here", _resume, "run"),
     Command("/loops stop", "/loops stop RUN|all", "end it now", _stop, "open"),
     Command("/inbox", "/inbox", "what waits for a person", _inbox),
@@ -400,7 +402,7 @@ COMMANDS = (
     Command(
         "/workflow continue",
         "/workflow continue GATE|RUN TEXT",
-        "ask for another pass",
+        "ask for another iteration",
         _answer("continue"),
         "gate",
     ),

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     "most",
     metavar="N",
     type=click.IntRange(1, 1_000),
-    help="The most passes of its loop, instead of what the definition says.",
+    help="The most iterations of its loop, instead of what the definition says.",
 )
 @click.option("--promoted", is_flag=True, help="Only if it was promoted as it is now.")
 @start_options

@@ -49,9 +49,9 @@ _OPTIONS = [
         "agents",
         multiple=True,
         metavar="SPEC",
-        help="What stands behind every agent (claude, codex, opencode, gemini, "
-        "model:PROVIDER/NAME, acp:PROGRAM, command:PROGRAM, jsonl:PROGRAM, script:FILE), or behind "
-        "one: NAME=SPEC. May be given more than once.",
+        help="Agent backend: SPEC for all agents, NAME=SPEC for one (claude, codex, opencode, "
+        "gemini, model:PROVIDER/NAME, acp:PROGRAM, command:PROGRAM, jsonl:PROGRAM, script:FILE). "
+        "May be given more than once.",
     ),
     click.option("--workspace", metavar="DIR", help="Where agents work. Default: here."),
     click.option(
@@ -154,19 +154,20 @@ _OPTIONS = [
         type=click.Choice(["loopwright", "dialect"]),
         default="loopwright",
         metavar="WHOSE",
-        help="`dialect`: leave with the exit codes of the system that the definition was written "
-        "for.",
+        help="`dialect`: use the exit codes of the system that the definition was written for.",
     ),
     click.option(
         "--dry-run",
         is_flag=True,
         help="Run nothing: show the steps, every way in which the run can end, and the worst case.",
     ),
-    click.option("--detach", is_flag=True, help="Drive the run in the background and return."),
+    click.option("--detach", is_flag=True, help="Start the run in the background and return."),
     click.option(
-        "--no-wait", is_flag=True, help="Leave with exit code 5 at a gate, do not ask here."
+        "--no-wait", is_flag=True, help="Exit with code 5 at a gate instead of asking here."
     ),
-    click.option("--jsonl", is_flag=True, help="Facts on stdout as they come, one JSON per line."),
+    click.option(
+        "--jsonl", is_flag=True, help="Print events as they occur, one JSON object per line."
+    ),
 ]
 
 
@@ -189,7 +190,7 @@ def launch(
     """
     from loopwright.app.cost_limits import token_warnings  # noqa: PLC0415 - help stays quick
     from loopwright.app.dialects import exit_codes  # noqa: PLC0415 - help stays quick
-    from loopwright.app.permissions import told_only  # noqa: PLC0415 - help stays quick
+    from loopwright.app.permissions import unenforced_permissions  # noqa: PLC0415 - help stays quick
     from loopwright.app.preflight import preflight  # noqa: PLC0415 - help stays quick
     from loopwright.app.preparing import Wish  # noqa: PLC0415 - help stays quick
     from loopwright.app.rights import Rights  # noqa: PLC0415 - help stays quick
@@ -232,8 +233,8 @@ def launch(
     start, definition = prepare(wish)
     for warning in definition.warnings:
         door.say(warning.render(), tone="warn")
-    for told in told_only(start.plan):
-        door.say(f"warning: {told}", tone="warn")
+    for unenforced in unenforced_permissions(start.plan):
+        door.say(f"warning: {unenforced}", tone="warn")
     start = replace(start, snapshots=choice)
     default = door.settings.snapshots == "on"
     plan, note = decide_snapshots(start.plan, start.workspace, choice, default=default)
@@ -261,9 +262,9 @@ def _unmatched(plan: "Plan", workspace: "Path") -> "list[str]":
 
 
 def _rehearse(door: Door, start: "Start", agents: "Sequence[str]") -> int:
-    """Tell what a run could come to."""
+    """Show how a run could end."""
     from loopwright.app.cost_limits import CostRules, with_specs  # noqa: PLC0415 - help stays quick
-    from loopwright.app.permissions import told_only  # noqa: PLC0415 - help stays quick
+    from loopwright.app.permissions import unenforced_permissions  # noqa: PLC0415 - help stays quick
     from loopwright.app.preparing import agent_choices  # noqa: PLC0415 - help stays quick
     from loopwright.app.prices import PriceBook  # noqa: PLC0415 - help stays quick
     from loopwright.app.rehearsing import rehearse  # noqa: PLC0415 - help stays quick
@@ -272,10 +273,10 @@ def _rehearse(door: Door, start: "Start", agents: "Sequence[str]") -> int:
     rules = CostRules(book=PriceBook(door.settings.prices), purse=door.settings.budget)
     default, named = agent_choices(agents)
     plan = with_specs(start.plan, default or door.settings.agent, named, force=bool(default))
-    for limited in told_only(plan):
+    for limited in unenforced_permissions(plan):
         door.say(f"warning: {limited}", tone="warn")
-    told = rehearse(start.plan).as_dict()
-    put_rehearsal(door, {**told, "limits": [*rules.enforcement(plan)]})
+    shown = rehearse(start.plan).as_dict()
+    put_rehearsal(door, {**shown, "limits": [*rules.enforcement(plan)]})
     return 0
 
 
@@ -304,6 +305,6 @@ def _start_detached(door: Door, start: "Start") -> int:
         door.put_json(started.summary)
     else:
         door.put(started.run)
-        who = "the server of this home, process" if started.served else "process"
-        door.say(f"driven by {who} {started.pid}; `loopwright watch {started.run}` shows it")
+        who = "on the local server, process" if started.served else "in process"
+        door.say(f"running {who} {started.pid}; `loopwright watch {started.run}` shows it")
     return 0

@@ -29,7 +29,7 @@ _UNLIMITED = "none"
     examples=[
         ("loopwright retry run_01", "the stage that failed; what completed before it is kept"),
         ('loopwright retry run_01 "The key is in the vault now"', "a stage that is blocked"),
-        ("loopwright retry run_01 --agent coder=codex", "with something else behind a role"),
+        ("loopwright retry run_01 --agent coder=codex", "with another agent for one role"),
     ],
 )
 @click.argument("run", metavar="RUN", shell_complete=complete_runs)
@@ -39,7 +39,7 @@ _UNLIMITED = "none"
     "agents",
     multiple=True,
     metavar="SPEC",
-    help="For a loop that failed: what stands behind its roles from now on, or NAME=SPEC.",
+    help="For a loop that failed: agent backend from now on; SPEC for all, NAME=SPEC for one.",
 )
 @click.option(
     "--budget",

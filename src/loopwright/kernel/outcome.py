@@ -198,7 +198,7 @@ def repeat_outcome(state: State, body: RepeatBody, senses: Senses) -> Result | N
     if body.action.broken_after and body.broken >= body.action.broken_after:
         return _broken(body, senses, spent)
     if stalled(body):
-        detail = f"{body.identical} passes in a row gave the same result"
+        detail = f"{body.identical} iterations in a row gave the same result"
         return _ended(body, senses, "exhausted", "stalled", Failure("stalled", detail))
     most = cap(body)
     if most is not None and body.finished >= most:
@@ -238,11 +238,11 @@ def _broken(body: RepeatBody, senses: Senses, spent: str | None) -> Result:
 def _broken_words(body: RepeatBody, senses: Senses) -> str:
     times = "once" if body.broken == 1 else f"{body.broken} times in a row"
     said = [note.evidence for note in body.last_checks if note.verdict == "error"]
-    return f"the check could not be asked {times}: {senses.read(said[-1] if said else None)}"
+    return f"the check could not run {times}: {senses.read(said[-1] if said else None)}"
 
 
 def _at_cap(body: RepeatBody, senses: Senses) -> Result | None:
-    detail = f"{body.finished} of {cap(body)} passes made and {_unmet(body)}"
+    detail = f"{body.finished} of {cap(body)} iterations made and {_unmet(body)}"
     match body.action.at_cap:
         case "complete":
             return _ended(body, senses, "completed", "max_iterations")

@@ -267,7 +267,7 @@ def _loop_deadline(state: State, body: RepeatBody) -> list[AnyFact]:
     owner, ends_at = body.owner, limits.ends_at
     openings = 1 if isinstance(owner, RunOwner) else owner.openings
     if ends_at is not None and openings > 1 and ends_at <= state.now:
-        ends_at = None  # whoever resumes a run after that time wants it to work
+        ends_at = None  # a run resumed after that time must be able to work
     wall = None if limits.wall_ms is None else state.now + limits.wall_ms
     times = [at for at in (wall, ends_at) if at is not None]
     if not times:

@@ -168,7 +168,7 @@ class Repeat(Record, frozen=True, kw_only=True, tag="repeat", tag_field="do"):
     output: OutputMode = "last"
     delay_ms: int = 0
     limits: Limits = NO_LIMITS
-    broken_after: int = 3  # so many passes in a row whose check could not be asked; 0 is never
+    broken_after: int = 3  # so many iterations in a row whose check could not run; 0 is never
     check_first: bool = False
     on_deadline: OnDeadline = "stop"  # what happens to the work when the time of the loop is up
     criteria: bool = False  # the prompt says when the work is done and which checks failed

@@ -1,6 +1,6 @@
 """Checks: what decides that a loop is done. An algebra of frozen records, combined by any and all.
 
-A check answers with a verdict: pass, fail, error (it could not be asked), timed_out, rejected.
+A check answers with a verdict: pass, fail, error (it could not run), timed_out, rejected.
 Checks are asked in the order they are written. In `any` the first pass decides. In `all` the cheap
 ones are all asked, so that a run shows every verdict; a judge or a person is asked only when all
 before it passed. A loop with `checks: until_decided` stops at the first failure instead.

@@ -223,7 +223,7 @@ def _passes(action: Action, path: str, standing: Standing) -> str:
         if not made:
             plural = "" if most == 1 else "s"
             return f"up to {most} iteration{plural}" if most is not None else "iterations"
-        return f"pass {made}/{most}" if most is not None else f"pass {made}"
+        return f"iteration {made}/{most}" if most is not None else f"iteration {made}"
     values = action.each.items
     known = len(values.values) if isinstance(values, Items) else standing.passes.get(path)
     if path not in standing.passes:

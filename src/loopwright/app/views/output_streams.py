@@ -23,7 +23,7 @@ def output_items(
     plan: Plan, facts: Iterable[AnyFact], scope: str, *, several: bool = False
 ) -> list[Item]:
     """One item for each call whose output was kept: `iteration-2/claude.jsonl.gz`. With
-    `several`, runs are told apart by their ids.
+    `several`, names begin with the id of the run.
     """
     calls: dict[str, str] = {}
     names: Counter[str] = Counter()

@@ -42,7 +42,7 @@ class Picture:
     def __init__(self, service: Service, run: str) -> None:
         first = service.log.read(run, limit=1)
         if not first:
-            raise StorageError(f"{run} has no facts", code="damaged", hint=REPLACE)
+            raise StorageError(f"{run} has no events", code="damaged", hint=REPLACE)
         self.run = run
         self.progress = Progress(service.plan(first[0].fact), service.read_text, words=False)
         self.forked: RunForked | None = None

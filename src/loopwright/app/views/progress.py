@@ -313,7 +313,7 @@ class Progress:
             case StepStarted() | StepFinished() | StepSkipped():
                 return self._step(fact)
             case RunPaused():
-                return Line("pauses: what is under way goes on to its end")
+                return Line("pausing: calls under way are completed")
             case RunResumed():
                 return Line("resumed")
             case StepKept() | RunEdited() | RunReopened():

@@ -98,7 +98,7 @@ def _agents(value: object) -> object:
 
 
 def _agent(value: object) -> object:
-    """What stands behind an agent, in the place of the whole agent."""
+    """The backend of an agent, given in place of the whole agent."""
     if isinstance(value, str) and value.strip():
         raise _refuse("an agent", value, f"write {{use: {_written(value.strip())}}}")
     return value

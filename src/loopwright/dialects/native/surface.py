@@ -301,7 +301,7 @@ class RepeatSpec(BodySpec):
     )
     broken_after: Annotated[int, Field(ge=0, le=1000)] = Field(
         default=3,
-        description="So many passes in a row whose check could not be asked end the loop; "
+        description="So many iterations in a row whose check could not run end the loop; "
         "0 is never.",
     )
     check_first: bool = Field(default=False, description="Ask the check before the first pass.")
