@@ -12,9 +12,8 @@ import pytest
 
 from loopwright.errors import LoopwrightError
 from loopwright.ports import FilesOfInterest
-from loopwright.workspaces import GitWorkspaces
+from loopwright.workspaces import GitWorkspaces, snapshots
 from loopwright.workspaces.scan import Scanner, SnapshotLimits
-from loopwright.workspaces.store import WorkspaceIndex
 from tests.workspaces.folders import fingerprint, git, put, repository, unprivileged
 
 RUN = "run_a"
@@ -124,18 +123,18 @@ def test_file_that_changes_during_the_snapshot_is_read_again(
     """A file that becomes a folder after it was listed does not fail the snapshot."""
     work = tmp_path / "w"
     put(work, a="a", b="b")
-    scan = Scanner.scan
+    changes = Scanner.changes
     seen: list[int] = []
 
     async def scan_then_change(self: Scanner, *given: object) -> object:
-        found = await scan(self, *given)  # type: ignore[arg-type]
+        found = await changes(self, *given)  # type: ignore[arg-type]
         if not seen:
             (work / "a").unlink()
             put(work, a___inner="i")
         seen.append(1)
         return found
 
-    monkeypatch.setattr(Scanner, "scan", scan_then_change)
+    monkeypatch.setattr(Scanner, "changes", scan_then_change)
     workspaces = GitWorkspaces(tmp_path / "data")
     tree = asyncio.run(workspaces.snapshot(RUN, str(work))).tree
     assert names(workspaces, tree) == {"a/inner", "b"}
@@ -159,31 +158,66 @@ def test_damaged_index_is_built_again(tmp_path: Path, damage: str) -> None:
     assert second.paths == ("b",)
 
 
-@pytest.mark.parametrize("watched", ["include", "verify", "neither"])
-def test_change_with_the_times_set_back_is_seen(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, watched: str
+def change_behind_git(data: Path, file: Path) -> None:
+    """Write other bytes and set the time back, as if in the second of the last snapshot."""
+    file.write_text("new")
+    os.utime(file, ns=(10**18, 10**18))
+    (cache,) = (data / "snapshots").glob("*.git/worktrees/*")
+    with (cache.parent.parent / "config").open("a") as config:
+        config.write("[core]\n\ttrustctime = false\n")
+
+
+@pytest.fixture
+def old_file(tmp_path: Path) -> Path:
+    """A file of an old date in a workspace."""
+    put(tmp_path / "w", **{"t/a": "old", "t/link": "x", "other": "o"})
+    os.utime(tmp_path / "w/t/a", ns=(10**18, 10**18))
+    return tmp_path / "w/t/a"
+
+
+@pytest.mark.parametrize("watched", ["include", "verify"])
+def test_content_of_files_of_interest_is_compared_every_time(
+    tmp_path: Path, old_file: Path, monkeypatch: pytest.MonkeyPatch, watched: str
+) -> None:
+    """Whatever their times say."""
+    monkeypatch.setattr(snapshots.time, "time_ns", lambda: 2**62)  # nothing changed just before
+    workspaces = GitWorkspaces(tmp_path / "data")
+    work = str(tmp_path / "w")
+    first = asyncio.run(workspaces.snapshot(RUN, work))
+    change_behind_git(tmp_path / "data", old_file)
+    files = FilesOfInterest(**{watched: ("t/**",)})
+    second = asyncio.run(workspaces.snapshot(RUN, work, previous=first.tree, files=files))
+    assert second.paths == ("t/a",)
+    third = asyncio.run(workspaces.snapshot(RUN, work, previous=second.tree))
+    assert third.tree == second.tree
+
+
+@pytest.mark.parametrize(
+    "case", ["at once", "many", "another between", "same content between", "later run", "killed"]
+)
+def test_change_in_the_second_of_a_snapshot_is_seen(
+    tmp_path: Path, old_file: Path, monkeypatch: pytest.MonkeyPatch, case: str
 ) -> None:
     """Git sees no difference when size, times in seconds and inode are the same."""
-    work = tmp_path / "w"
-    put(work, **{"t/a": "old", "t/link": "x"})
-    os.utime(work / "t/a", ns=(10**18, 10**18))
+    monkeypatch.setattr(snapshots.time, "time_ns", lambda: 0)  # all files changed just before
     workspaces = GitWorkspaces(tmp_path / "data")
-    first = asyncio.run(workspaces.snapshot(RUN, str(work)))
-    if watched != "neither":  # as if the inode had not been changed since the last scan
-        monkeypatch.setattr(WorkspaceIndex, "scanned", lambda _: 2**62)
-    with (work / "t/a").open("r+") as file:
-        file.write("new")
-    os.utime(work / "t/a", ns=(10**18, 10**18))
-    (cache,) = (tmp_path / "data" / "snapshots").glob("*.git/worktrees/*")
-    with (cache.parent.parent / "config").open("a") as config:  # the same second, for certain
-        config.write("[core]\n\ttrustctime = false\n")
-    patterns = {watched: ("t/**",)} if watched != "neither" else {}
-    second = asyncio.run(
-        workspaces.snapshot(RUN, str(work), previous=first.tree, files=FilesOfInterest(**patterns))
-    )
-    assert second.paths == ("t/a",)
-    third = asyncio.run(workspaces.snapshot(RUN, str(work), previous=second.tree))
-    assert third.tree == second.tree
+    work = tmp_path / "w"
+    put(work, **{f"n{number}": "n" for number in range(300 if case == "many" else 0)})
+    last = asyncio.run(workspaces.snapshot(RUN, str(work)))
+    if case == "another between":
+        put(work, other="changed")
+    if case == "same content between":
+        old_file.write_text("old")
+    if case.endswith("between"):
+        last = asyncio.run(workspaces.snapshot(RUN, str(work), previous=last.tree))
+    if case == "later run":
+        last = asyncio.run(workspaces.snapshot("run_later", str(work)))
+    if case == "killed":
+        (index,) = (tmp_path / "data" / "snapshots").glob("*.git/worktrees/*/index")
+        os.utime(index)
+    change_behind_git(tmp_path / "data", old_file)
+    changed = asyncio.run(workspaces.snapshot(RUN, str(work), previous=last.tree))
+    assert changed.paths == ("t/a",)
 
 
 def test_files_of_interest_come_first_among_those_left_out(tmp_path: Path) -> None:
@@ -215,7 +249,7 @@ def test_ignored_files_of_a_nested_repository_are_included(tmp_path: Path, rule:
 _KILLED = """
 import asyncio, sys
 from pathlib import Path
-from loopwright.workspaces import GitWorkspaces
+from loopwright.workspaces import GitWorkspaces, snapshots
 
 asyncio.run(GitWorkspaces(Path(sys.argv[1])).snapshot("run_a", sys.argv[2],
     progress=lambda line: print(line, flush=True)))

@@ -11,11 +11,13 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from loopwright.model.file_patterns import matches_any, pathspecs
-from loopwright.workspaces.git import Git, shown_path
+from loopwright.workspaces.git import Git, GitResult, shown_path
+from loopwright.workspaces.store import LastScan
 
 _UNREADABLE = re.compile(
     rb"^warning: could not open directory '(.*?)/': ", re.MULTILINE | re.DOTALL
 )
+_FEW = 200  # paths that are given to Git as patterns, each of which it tries on each file
 _STATUS = ("status", "--porcelain=v1", "-z", "--untracked-files=all", "--no-renames")
 
 
@@ -61,15 +63,21 @@ class Scanner:
     hidden: Sequence[bytes] = ()
     include: Sequence[str] = ()
 
-    async def scan(
-        self, more: Iterable[bytes] = (), skip: frozenset[bytes] = frozenset()
+    async def status(self, *, refresh: bool) -> GitResult:
+        """What Git says about the workspace. With `refresh`, it may update the times in the index;
+        otherwise it leaves the index as it is (see `unnoticed`).
+        """
+        git = self.git if refresh else self.git.with_variables(GIT_OPTIONAL_LOCKS="0")
+        return await git.run(*_STATUS)
+
+    async def changes(
+        self, status: GitResult, more: Iterable[bytes] = (), skip: frozenset[bytes] = frozenset()
     ) -> Changes:
         """What differs from the index. `more` are files to look at although they are ignored;
         those in `skip` are left out.
         """
-        done = await self.git.run(*_STATUS)
         changes = Changes()
-        for code, path in _entries(done.out):
+        for code, path in _entries(status.out):
             if path.endswith(b"/"):
                 for inner in await self._nested(path[:-1]):
                     self._classify("?", inner, changes, skip)
@@ -77,25 +85,40 @@ class Scanner:
                 self._classify(code, path, changes, skip)
         for path in more:
             self._classify("?", path, changes, skip)
-        for folder in _UNREADABLE.findall(done.errors):
+        for folder in _UNREADABLE.findall(status.errors):
             changes.omitted.add(folder + b"/")
             changes.remove += await self._indexed(folder)
         return changes
 
-    async def unnoticed(self, since: int, patterns: Sequence[str]) -> list[bytes]:
-        """Files of the index whose content differs from it. Git compares times in whole seconds,
-        so a file can change behind its back: looked at are those whose inode changed at `since`
-        (in nanoseconds) or later, and all that match `patterns`.
+    async def unnoticed(self, last: LastScan, patterns: Sequence[str]) -> list[bytes]:
+        """Files of the index whose content differs from it although Git sees no difference.
+
+        Git compares times in whole seconds. A file that changed in the second of the last scan
+        can change again in that second, with the same size, and then have its old time set.
         """
-        done = await self.git.run("ls-files", "-s", "-z")
-        entries = [one.partition(b"\t") for one in done.out.split(b"\0") if one]
-        indexed = {path: head.split(b" ")[1].decode() for head, _, path in entries}
-        always: set[bytes] = set()
-        specs = [spec for one in patterns for spec in pathspecs(one)]
-        if specs and indexed:
-            matching = await self.git.run("ls-files", "-z", "--", *specs)
-            always = set(matching.out.split(b"\0"))
-        return await asyncio.to_thread(self._differing, indexed, always, since)
+        specs: list[str | bytes] = [spec for one in patterns for spec in pathspecs(one)]
+        if last.recent is not None and len(last.recent) <= _FEW:
+            specs += [b":(literal)" + one for one in last.recent]
+            return await asyncio.to_thread(self._differing, await self._ids(*specs))
+        ids = await self._ids(":/")
+        suspects = {one: ids[one] for one in last.recent or () if one in ids}
+        if last.recent is None:
+            changed = await asyncio.to_thread(self.changed_since, ids, last.at)
+            suspects = {one: ids[one] for one in changed}
+        return await asyncio.to_thread(self._differing, {**suspects, **await self._ids(*specs)})
+
+    def changed_since(self, paths: Iterable[bytes], since: int) -> list[bytes]:
+        """The files that changed at a time (in nanoseconds) or later, in content or attributes."""
+        found: list[bytes] = []
+        for path in paths:
+            with suppress(OSError):
+                if os.lstat(self._full(path)).st_ctime_ns >= since:
+                    found.append(path)
+        return found
+
+    async def indexed(self) -> list[bytes]:
+        """All files of the index."""
+        return [one for one in (await self.git.run("ls-files", "-z")).out.split(b"\0") if one]
 
     def enter(self, paths: Iterable[bytes], changes: Changes, skip: frozenset[bytes]) -> None:
         """Have files read again although Git sees no difference: their old entries are removed."""
@@ -105,13 +128,20 @@ class Scanner:
                 changes.remove.append(path)
                 self._classify("?", path, changes, skip)
 
-    def _differing(self, indexed: dict[bytes, str], always: set[bytes], since: int) -> list[bytes]:
+    async def _ids(self, *specs: str | bytes) -> dict[bytes, str]:
+        """The files of the index that match, with the ids of their contents."""
+        if not specs:
+            return {}
+        done = await self.git.run("ls-files", "-s", "-z", "--", *specs)
+        entries = (one.partition(b"\t") for one in done.out.split(b"\0") if one)
+        return {path: head.split(b" ")[1].decode() for head, _, path in entries}
+
+    def _differing(self, ids: dict[bytes, str]) -> list[bytes]:
         found: list[bytes] = []
-        for path, blob in indexed.items():
+        for path, blob in ids.items():
             full = self._full(path)
             try:
-                info = os.lstat(full)
-                if (info.st_ctime_ns >= since or path in always) and blob_id(full, info) != blob:
+                if blob_id(full, os.lstat(full)) != blob:
                     found.append(path)
             except FileNotFoundError:
                 continue  # Git notices that

@@ -6,7 +6,7 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -39,6 +39,7 @@ _CHUNK = 500  # paths that are given to Git at a time
 _PROGRESS_FROM = 2_000  # files
 _MANY = 500  # files that are put into one pack instead of one file each
 _BATCH = 8_000  # files in one pack; Git compares each new one with all others of the pack
+_SECOND_NS = 1_000_000_000
 _CLOCK_STEP_NS = 50_000_000  # a file system may be so much behind the clock
 _FAILED_PATH = b"Unable to process path "
 
@@ -216,15 +217,20 @@ class _Recording:
     async def _attempt(self, git: Git, skip: frozenset[bytes]) -> tuple[str, set[bytes]]:
         scanner = Scanner(git, self.limits, self._hidden(), self.include)
         started = time.time_ns()
-        extra = await self._tracked_but_ignored(git.fds)
-        stale: list[bytes] = []
+        last = self.index.last_scan()
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                reading = tasks.create_task(scanner.status(refresh=self.is_first))
+                comparing = tasks.create_task(scanner.unnoticed(last, self.verify))
+                matching = tasks.create_task(scanner.ignored_matching())
+                extra = await self._tracked_but_ignored(git.fds)
+        except ExceptionGroup as failed:
+            raise failed.exceptions[0] from failed
+        changes = await scanner.changes(reading.result(), [*extra, *matching.result()], skip)
         if self.is_first and (self.index.path / "index").exists():
             keep = {one for one in extra or await self._read_tracked(git.fds)}
-            stale = [one for one in await scanner.ignored_in_index() if one not in keep]
-        included = await scanner.ignored_matching()
-        changes = await scanner.scan([*extra, *included], skip)
-        changes.remove += stale
-        scanner.enter(await scanner.unnoticed(self.index.scanned(), self.verify), changes, skip)
+            changes.remove += [one for one in await scanner.ignored_in_index() if one not in keep]
+        scanner.enter(comparing.result(), changes, skip)
         folders = {b""} if self.is_first else {os.path.dirname(one) for one in changes.update}
         changes.omitted |= await scanner.specials(folders, deep=self.is_first)
         tree = self.index.recorded_tree()
@@ -233,7 +239,12 @@ class _Recording:
             await self._write_index(git, changes)
             tree = (await git.run("write-tree")).out.decode().strip()
         self._remember_user_index()
-        self.index.record_scan(started - _CLOCK_STEP_NS)
+        suspects: Iterable[bytes] = {*(last.recent or ()), *changes.update}
+        if last.recent is None or self.is_first:  # the index may have a new time for any file
+            suspects = await scanner.indexed()
+        second = (started - _CLOCK_STEP_NS) // _SECOND_NS * _SECOND_NS
+        recent = await asyncio.to_thread(scanner.changed_since, suspects, second)
+        self.index.record_scan(second, recent)
         return tree, changes.omitted
 
     async def _write_index(self, git: Git, changes: Changes) -> None:

@@ -11,7 +11,7 @@ import hashlib
 import os
 import time
 import zlib
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -111,6 +111,17 @@ class Store:
         return name
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LastScan:
+    """When the workspace was last compared with its index, in nanoseconds (0: never). `recent` are
+    the files that had changed at that time or just before; None when the index is not the one
+    that the scan has left.
+    """
+
+    at: int = 0
+    recent: tuple[bytes, ...] | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class WorkspaceIndex:
     """What is kept for one workspace: its index, and the tree that the index stands for."""
@@ -147,14 +158,19 @@ class WorkspaceIndex:
             return (self.path / "tree").read_text(encoding="utf-8").strip()
         return ""
 
-    def scanned(self) -> int:
-        """When the last scan that succeeded began, in nanoseconds; 0 when nobody knows."""
+    def last_scan(self) -> LastScan:
+        """The last scan that succeeded."""
         with suppress(FileNotFoundError, ValueError):
-            return int((self.path / "scanned").read_text(encoding="utf-8"))
-        return 0
+            head, _, recent = (self.path / "scanned").read_bytes().partition(b"\n")
+            at, _, signature = head.decode().partition(" ")
+            paths = tuple(one for one in recent.split(b"\0") if one)
+            unchanged = bool(signature) and signature == file_signature(self.path / "index")
+            return LastScan(at=int(at), recent=paths if unchanged else None)
+        return LastScan()
 
-    def record_scan(self, at: int) -> None:
-        write_file(self.path / "scanned", str(at).encode())
+    def record_scan(self, at: int, recent: Sequence[bytes]) -> None:
+        head = f"{at} {file_signature(self.path / 'index')}\n".encode()
+        write_file(self.path / "scanned", head + b"\0".join(recent))
 
     def forget_tree(self) -> None:
         (self.path / "tree").unlink(missing_ok=True)
@@ -226,6 +242,14 @@ async def lock(path: Path, kind: int) -> AsyncIterator[int]:
         yield descriptor
     finally:
         os.close(descriptor)
+
+
+def file_signature(path: Path) -> str:
+    """Changes when the file is replaced or written; empty when there is none."""
+    with suppress(OSError):
+        info = path.stat()
+        return f"{info.st_mtime_ns} {info.st_size} {info.st_ino}"
+    return ""
 
 
 def write_file(path: Path, data: bytes) -> None:

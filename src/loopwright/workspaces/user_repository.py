@@ -8,6 +8,7 @@ from pathlib import Path
 
 from loopwright.errors import LoopwrightError
 from loopwright.workspaces.git import SAFE_SETTINGS, Git
+from loopwright.workspaces.store import file_signature
 
 _IGNORE_FILE = ".gitignore"
 _LONGEST_IGNORE_FILE = 1 << 20
@@ -23,10 +24,7 @@ class UserRepository:
 
     def index_signature(self) -> str:
         """Changes when the index does."""
-        with suppress(OSError):
-            info = (self.git_dir / "index").stat()
-            return f"{info.st_mtime_ns} {info.st_size} {info.st_ino}"
-        return ""
+        return file_signature(self.git_dir / "index")
 
     def git(self, folder: Path, *, fds: tuple[int, ...] = ()) -> Git:
         """Git for reading. It takes no locks, refreshes nothing and starts no other program."""
