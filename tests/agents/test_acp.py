@@ -227,7 +227,7 @@ def test_rubbish_and_strange_answers_say_nothing() -> None:
     assert conversation.take(b"  ") == []
     assert hears(conversation, result(99, stopReason="end_turn")) == []
     assert hears(conversation, [1]) == []
-    assert (conversation.heard.ended, conversation.heard.garbage) == (None, 1)
+    assert (conversation.heard.ended, conversation.heard.garbage) == (None, 2)
 
 
 def test_a_turn_can_be_cancelled_while_it_lasts() -> None:

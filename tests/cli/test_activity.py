@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from loopwright.runtime import activity
 from loopwright.testing.wires import Call, Turn
 from tests.cli.conftest import MODEL, Place, Serve, until
 from tests.cli.terminal import PATIENCE_S
@@ -71,6 +72,60 @@ def test_a_last_line_without_an_end_is_recorded(lw: Place) -> None:
     agent = reporting(lw, then=f"print({json.dumps(json.dumps(WORK[1]))}, end='', flush=True)")
     lw("run", lw.loop(agent, max=1))
     assert [one["tool"] for one in entries(lw)] == ["Edit"]
+
+
+@pytest.mark.item("rec-6")
+@pytest.mark.parametrize(
+    "line",
+    [
+        b'{"type": "tool", "name": "Bash", "args": {"command": "cat a"}, "result": "\\ud83d"}',
+        b'{"type": "tool", "name": "Bash", "args": {"command": "cat a"}, "result": "caf\xe9"}',
+        b'{"type": "tool", "name": "Bash", "args": {"command": "cat a"}, "result": "'
+        + b"r" * 3_000_000
+        + b'"}',
+    ],
+    ids=["surrogate", "latin-1", "3-mb"],
+)
+def test_no_line_of_a_program_hides_a_tool(lw: Place, line: bytes) -> None:
+    """Broken characters are replaced, and a line may have megabytes; usage after it counts."""
+    lw.folder.joinpath("lines").write_bytes(
+        line + b'\n{"type": "usage", "usd": 0.5}\n{"type": "result", "text": "done"}\n'
+    )
+    lw("run", lw.loop(f"jsonl:cat {lw.folder / 'lines'}", max=1))
+    [found] = entries(lw)
+    assert facts_of(found) == (1, "command", "Bash", "cat a", None, None, None)
+    assert found["result"]
+    assert lw("show", "last", "--json").json["usage"]["usd"] == 0.5
+
+
+@pytest.mark.item("rec-6")
+def test_usage_in_the_middle_of_much_output_counts(lw: Place) -> None:
+    """Output beyond its limit is not stored, but the usage lines in it are counted."""
+    lines = ["x" * 6_000_000, '{"type": "usage", "usd": 0.25}', "y" * 6_000_000]
+    lw.write("lines", "\n".join(lines) + "\n")
+    lw("run", lw.loop(f"jsonl:cat {lw.folder / 'lines'}", max=1))
+    assert lw("show", "last", "--json").json["usage"]["usd"] == 0.25
+
+
+@pytest.mark.item("rec-9")
+def test_counts_are_those_of_all_entries(lw: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beyond the limit of a call, totals are true and `logs --tools` names what is missing."""
+    monkeypatch.setattr(activity, "MOST_ENTRIES", 3)
+    many = (
+        *(tool("Bash", {"command": "make"}, exit_code=number % 2) for number in range(8)),
+        *(tool("Edit", {"file_path": f"src/{number % 3}.py"}, ok=True) for number in range(6)),
+        tool("wait", text="rate limit", kind="status"),
+    )
+    lw("run", lw.loop(reporting(lw, *many), max=1))
+    totals = "14 tool calls, 3 files edited, 8 commands (4 failed)"
+    assert totals in lw("show", "last").out
+    assert totals in lw("logs", "last").out
+    *stored, last = lw("logs", "last", "--tools").out.splitlines()
+    assert len(stored) == 6  # three commands, and each edited file once
+    assert last == "main.0/agent#1: 9 more were not stored"
+    assert lw("logs", "last", "--tools", "-f").out.splitlines()[-1] == last
+    assert lw("logs", "last", "--tools", "--iteration", "2").out == ""
+    assert lw("logs", "last", "--tools", "--json").json["dropped"] == {"main.0/agent#1": 9}
 
 
 @pytest.mark.item("rec-6")

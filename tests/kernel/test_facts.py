@@ -73,6 +73,7 @@ BY_NAME: dict[str, st.SearchStrategy[object]] = {
     ).map(tuple),
     "argv": st.lists(TEXTS, max_size=3).map(tuple),
     "env": st.dictionaries(IDS, TEXTS, max_size=2),
+    "dropped_by_kind": st.dictionaries(IDS, st.integers(0, 10**6), max_size=2),
     "answers": st.just(("approve", "continue")),
     "usd": MONEY,
     "limits": st.none() | st.builds(Limits, usd=st.none() | MONEY, wall_ms=st.none() | COUNT),

@@ -282,6 +282,7 @@ def test_activity_is_bounded_per_call(monkeypatch: pytest.MonkeyPatch) -> None:
         found = notes(process, name)
         texts = [process.service.read_text(note.result) for note in found]
         assert sum(batch.dropped for batch in batches(process, name)) == 4
+        assert [batch.dropped_by_kind for batch in batches(process, name)] == [{"command": 4}]
         assert [len(text) for text in texts[:3]] == [9_000] * 3
         assert texts[3:] == [activity.NOT_STORED] * 2
 

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from loopwright.agents.activity_targets import inside_shell
 from loopwright.agents.clis.check_rules import check_lines
 from loopwright.agents.clis.heard import Heard, Said, Trouble, tool_line
-from loopwright.agents.clis.loose import amount, at, items, text, whole
+from loopwright.agents.clis.loose import amount, at, decode_object, items, text, whole
 from loopwright.agents.clis.tool_calls import CallKind, as_text
 from loopwright.kernel.facts import Usage
 from loopwright.model.plan import Agent
@@ -98,9 +98,8 @@ class Conversation:
         says nothing.
         """
         self.heard.now_ms = now_ms
-        try:
-            message: JsonValue = msgspec.json.decode(line)
-        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        message = decode_object(line)
+        if message is None:
             self.heard.garbage += bool(line.strip())
             return []
         self.heard.progress = self.heard.progress or _is_progress(message)

@@ -55,8 +55,11 @@ def logs(
         raise click.UsageError("--iteration needs --tools", ctx)
     with source(door, run) as seen:
         if tools:
-            done = seen.activity(iteration=iteration, follow=follow, full=door.as_json)
-            _put_activity(door, seen.run, done)
+            dropped: dict[str, int] = {}
+            done = seen.activity(
+                iteration=iteration, follow=follow, full=door.as_json, dropped=dropped
+            )
+            _put_activity(door, seen.run, done, dropped)
             return
         if door.as_json:
             door.put_json({"run": seen.run, "entries": list(seen.entries(follow=False))})
@@ -126,13 +129,21 @@ def _put_title(door: Door, words: str) -> None:
     door.put(door.painted(f"{rule} {words} {rule}", "bold", sys.stdout))
 
 
-def _put_activity(door: Door, run: str, entries: "Iterator[dict[str, JsonValue]]") -> None:
+def _put_activity(
+    door: Door, run: str, entries: "Iterator[dict[str, JsonValue]]", dropped: dict[str, int]
+) -> None:
+    """Print entries; `dropped` is complete when all of them were read."""
     if door.as_json:
-        door.put_json({"run": run, "entries": list(entries)})
+        listed: list[JsonValue] = [*entries]
+        counts: dict[str, JsonValue] = {**dropped}
+        door.put_json({"run": run, "entries": listed, "dropped": counts})
         return
     for entry in entries:
         tone: Tone = "warn" if entry["ok"] is False or entry["kind"] == "denied" else "plain"
         door.put(door.painted(activity_line(entry), tone, sys.stdout))
+    for effect, count in dropped.items():
+        were = "was" if count == 1 else "were"
+        door.put(f"{one_line(effect)}: {count:,} more {were} not stored")
 
 
 def activity_line(entry: "dict[str, JsonValue]") -> str:

@@ -10,7 +10,7 @@ from loopwright.cli.door import Door
 from loopwright.cli.looking import looking
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from loopwright.app.service import Service
     from loopwright.cli.remote import Remote
@@ -47,9 +47,11 @@ class Source(Protocol):
         """What agents, checks and people said. `text` gets what agents write meanwhile."""
 
     def activity(
-        self, *, iteration: int | None, follow: bool, full: bool
+        self, *, iteration: int | None, follow: bool, full: bool, dropped: dict[str, int]
     ) -> "Iterator[dict[str, JsonValue]]":
-        """What agents did; with `full`, arguments and results are not cut."""
+        """What agents did; with `full`, arguments and results are not cut. `dropped` gets how many
+        entries of each call were not stored.
+        """
 
 
 @contextmanager
@@ -148,18 +150,20 @@ class _Here:
                 yield numbered
 
     def activity(
-        self, *, iteration: int | None, follow: bool, full: bool
+        self, *, iteration: int | None, follow: bool, full: bool, dropped: dict[str, int]
     ) -> "Iterator[dict[str, JsonValue]]":
         from loopwright.app.following import follow as following  # noqa: PLC0415 - quick help
         from loopwright.app.views.activity import (  # noqa: PLC0415 - help stays quick
             ActivityFilter,
             activity_items,
+            noting_dropped,
         )
 
         service, run = self._service, self.run
         facts = following(service, run) if follow else iter(service.facts(run))
         read = service.read_text if full else None
-        return activity_items(facts, read, ActivityFilter(iteration=iteration))
+        wanted = ActivityFilter(iteration=iteration)
+        return activity_items(noting_dropped(facts, dropped, wanted), read, wanted)
 
 
 class _There:
@@ -200,11 +204,12 @@ class _There:
                 text(str(one["effect"]), str(one["said"]), str(one["text"]))
 
     def activity(
-        self, *, iteration: int | None, follow: bool, full: bool
+        self, *, iteration: int | None, follow: bool, full: bool, dropped: dict[str, int]
     ) -> "Iterator[dict[str, JsonValue]]":
         if follow:
             from loopwright.app.views.activity import (  # noqa: PLC0415 - help stays quick
                 ActivityFilter,
+                dropped_in,
                 items_of_event,
             )
 
@@ -212,6 +217,7 @@ class _There:
             for event in self._remote.follow(self.run, 0, retry=self._retry):
                 if event["kind"] == "effect.activity":
                     yield from items_of_event(event, None, wanted)
+                    _count(dropped, dropped_in(event, wanted))
             return
         after: int | None = 0
         while after is not None:
@@ -222,4 +228,10 @@ class _There:
                 full="true" if full else "false",
             )
             yield from page["entries"]
+            _count(dropped, page.get("dropped_by_call", {}))  # an older server does not say
             after = page["next"]
+
+
+def _count(counts: dict[str, int], more: "Mapping[str, int]") -> None:
+    for effect, number in more.items():
+        counts[effect] = counts.get(effect, 0) + number

@@ -259,14 +259,17 @@ class EffectFailed(PlaceFact, frozen=True, kw_only=True, tag="effect.failed"):
 
 class EffectActivity(PlaceFact, frozen=True, kw_only=True, tag="effect.activity"):
     """What an agent did during a call, recorded in batches while the call runs. `dropped` counts
-    entries beyond the limit of one call. `usage` is what the call has used so far, with attempts
-    that were lost; the answer of the call replaces it.
+    entries beyond the limit of one call, `dropped_by_kind` the same by their kinds, and
+    `dropped_failures` the failed commands among them. `usage` is what the call has used so far,
+    with attempts that were lost; the answer of the call replaces it.
     """
 
     effect: str
     agent: str = ""
     entries: tuple[ActivityNote, ...] = ()
     dropped: int = 0
+    dropped_by_kind: dict[str, int] = {}
+    dropped_failures: int = 0
     usage: Usage | None = None
 
 

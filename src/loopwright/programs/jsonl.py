@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 import msgspec
 from msgspec.structs import replace
 
+from loopwright.agents.clis.loose import decode_object
 from loopwright.kernel.facts import NO_USAGE, ToolUse, Usage
 from loopwright.kernel.masking import mask
 from loopwright.model.record import JsonValue
@@ -44,17 +45,16 @@ TOOL_CHARS = 500
 NAME_CHARS = 100
 MOST = 10**15  # of tokens or dollars; beyond that it is no report but a mistake
 KNOWN = frozenset({"text", "tool", "usage", "session", "result"})
-_DECODER = msgspec.json.Decoder(Line)
 
 
 def parse_line(raw: bytes) -> Line | None:
     """A line of the protocol, or None when it is just text."""
-    raw = raw.strip()
-    if not raw.startswith(b"{"):
+    value = decode_object(raw)
+    if value is None:
         return None
     try:
-        line = _DECODER.decode(raw)
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        line = msgspec.convert(value, Line)
+    except msgspec.ValidationError:
         return None
     return line if line.type in KNOWN else None
 

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Literal
 
 from loopwright.agents.clis.heard import tool_line
+from loopwright.agents.clis.stream import Lines
 from loopwright.kernel.facts import Failure, Usage
 from loopwright.kernel.masking import mask_text
 from loopwright.ports import Bus, Delta, Job
@@ -13,8 +14,6 @@ from loopwright.programs.jsonl import Spoken, tool_of
 from loopwright.programs.process import Running
 from loopwright.programs.reported_tools import entry_of
 from loopwright.programs.talking import Conversation
-
-LINE_BYTES = 1 << 20
 
 
 class LiveCost:
@@ -32,6 +31,11 @@ class LiveCost:
         self._running = running
         running.end_input()
         self._over(UNKNOWN_COST)  # until the program reports it
+
+    @property
+    def usage(self) -> Usage | None:
+        """What the usage lines add up to, also those that are not among the stored output."""
+        return self._spoken.usage
 
     def take(self, raw: bytes) -> None:
         """Take a usage line in."""
@@ -59,14 +63,14 @@ class Live:
         self._job = job
         self._lines = lines
         self._talk = talk
-        self._line = b""
+        self._split = Lines()
         self._decoder = getincrementaldecoder("utf-8")(errors="replace")
 
     def __call__(self, chunk: bytes) -> bool:
         """Take the next bytes; true when the program has given its result."""
         self._job.activity.keep_stream(chunk)
         if self._lines:
-            return self._by_line(chunk)
+            return self._take_lines(self._split.feed(chunk))
         text = self._decoder.decode(chunk)
         if text:
             self._tell("text", text)
@@ -74,17 +78,21 @@ class Live:
 
     def end(self) -> None:
         """The program has ended: a last line without an end is a line."""
-        if self._lines and self._line:
-            self._by_line(b"\n")
+        if self._lines:
+            self._take_lines(self._split.last())
 
-    def _by_line(self, chunk: bytes) -> bool:
-        *whole, self._line = (self._line + chunk).split(b"\n")
-        if len(self._line) > LINE_BYTES:
-            self._line = b""
+    @property
+    def notes(self) -> list[str]:
+        """What people should know about the lines of the program."""
+        cut = self._split.cut
+        lines = "1 line was" if cut == 1 else f"{cut:,} lines were"
+        return [f"{lines} too long and not read as an event"] if cut else []
+
+    def _take_lines(self, lines: list[bytes]) -> bool:
         has_result = False
-        for raw in whole:
+        for raw in lines:
             live = Spoken()
-            line = live.take(raw.rstrip(b"\r"))
+            line = live.take(raw)
             has_result = has_result or (line is not None and line.type == "result")
             if line is not None and self._talk is not None:
                 has_result = self._talk.take(line) or has_result

@@ -234,6 +234,8 @@ class LocalPerformer:
         if lines:
             for raw in end.stdout.split(b"\n"):
                 spoken.take(raw.rstrip(b"\r"))
+            spoken.usage = cost.usage
+            spoken.warnings += live.notes
         else:
             spoken.texts.append(end.stdout.decode(errors="replace"))
         if spoken.usage is None and end.how != "not_started":

@@ -39,6 +39,8 @@ SLOWEST_FLUSH_MS = 5_000
 SLOWER_AFTER = 25  # entries of a call: the more it has reported, the longer the next ones may wait
 
 MOST_ENTRIES = 2_000  # of one call
+# Beyond them, the first edit of each further file is stored, so that every edited file is named.
+MOST_FILES = 2_000
 MOST_BYTES = 8 << 20  # arguments and results of one call
 VALUE_CHARS = 64 * 1_024  # of the arguments or the result of one entry
 TARGET_CHARS = 500
@@ -218,7 +220,8 @@ class CallActivity:
         self._values: dict[int, tuple[str, str]] = {}
         self._taken = 0
         self._bytes = 0
-        self._dropped = 0
+        self._dropped = _Dropped()
+        self._edited: set[str] = set()
         self._stream: OutputStream | None = None
         self._redaction = Redaction()
         self._used: Usage | None = None
@@ -241,13 +244,18 @@ class CallActivity:
     def record(self, entry: ActivityEntry) -> None:
         if self.closed:
             return
-        if self._taken >= MOST_ENTRIES:
-            self._dropped += 1
+        if self._taken >= MOST_ENTRIES and not self._is_new_file(entry):
+            self._dropped.add(entry)
             return
         try:
             self._record(entry)
         except Exception:  # a defect of ours, or of what was reported: the call goes on
-            self._dropped += 1
+            self._dropped.add(entry)
+
+    def _is_new_file(self, entry: ActivityEntry) -> bool:
+        """Whether this is the first edit of a file in this call."""
+        is_edit = entry.kind == "edit" and bool(entry.target) and entry.ok is not False
+        return is_edit and entry.target not in self._edited and len(self._edited) < MOST_FILES
 
     def _record(self, entry: ActivityEntry) -> None:
         arguments, result = self._value(entry.arguments), self._value(entry.result)
@@ -264,6 +272,8 @@ class CallActivity:
         )
         self._number += 1
         self._taken += 1
+        if self._is_new_file(entry):
+            self._edited.add(entry.target)
         self._entries.append(note)
         if arguments or result:
             self._values[note.number] = arguments, result
@@ -320,7 +330,7 @@ class CallActivity:
     def take(self, texts: Texts) -> EffectActivity | None:
         """Everything that waits, as an event; kept until it is known to be durable."""
         usage = self._new_usage
-        if not self._entries and not self._dropped and usage is None:
+        if not self._entries and not self._dropped.count and usage is None:
             return None
         entries = tuple(self._stored(note, texts) for note in self._entries)
         owner, effect = self._pending.owner, self._pending.effect
@@ -332,10 +342,12 @@ class CallActivity:
             effect=effect,
             agent=call.agent if isinstance(call, AgentCall | ToolCall) else "",
             entries=entries,
-            dropped=self._dropped,
+            dropped=self._dropped.count,
+            dropped_by_kind=self._dropped.by_kind,
+            dropped_failures=self._dropped.failures,
             usage=usage,
         )
-        self._entries, self._dropped = [], 0
+        self._entries, self._dropped = [], _Dropped()
         self._used_taken = usage or self._used_taken
         self._values.clear()
         self.unsaved = fact
@@ -352,7 +364,7 @@ class CallActivity:
         if fact is not None:
             self._used_taken = None
             self._entries[:0] = fact.entries
-            self._dropped += fact.dropped
+            self._dropped.give_back(fact)
 
     def forget_stored(self, number: int) -> None:
         """Drop what the log holds already: an append may succeed and be reported as failed."""
@@ -360,7 +372,8 @@ class CallActivity:
 
     def refuse(self) -> bool:
         refused = bool(self._entries)
-        self._dropped += len(self._entries)
+        for note in self._entries:
+            self._dropped.add(note)
         self._entries = []
         self._values.clear()
         self._stream = None
@@ -369,6 +382,28 @@ class CallActivity:
     def stored_stream(self, texts: Texts) -> Text | None:
         data = self._stream.finish() if self._stream is not None else b""
         return texts.keep_bytes(data) if data else None
+
+
+class _Dropped:
+    """Counts entries that are not stored."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.by_kind: dict[str, int] = {}
+        self.failures = 0  # of commands
+
+    def add(self, entry: ActivityEntry | ActivityNote) -> None:
+        self.count += 1
+        kind = entry.kind if isinstance(entry.kind, str) else "tool"
+        self.by_kind[kind] = self.by_kind.get(kind, 0) + 1
+        self.failures += kind == "command" and entry.ok is False
+
+    def give_back(self, fact: EffectActivity) -> None:
+        """Count again what an append that did not work has counted."""
+        self.count += fact.dropped
+        self.failures += fact.dropped_failures
+        for kind, count in fact.dropped_by_kind.items():
+            self.by_kind[kind] = self.by_kind.get(kind, 0) + count
 
 
 def _bounded(number: int | None) -> int | None:

@@ -64,12 +64,14 @@ class ActivityItem(msgspec.Struct):
 
 class ActivityPage(msgspec.Struct):
     """What agents did in a run, in order. Ask again after `next`, which is None at the newest;
-    `dropped` counts entries beyond the limit of their calls.
+    `dropped` counts entries beyond the limit of their calls, which are not stored, and
+    `dropped_by_call` the same for each call (its effect), on this page.
     """
 
     run: str
     entries: list[ActivityItem]
     dropped: int
+    dropped_by_call: dict[str, int]
     seq: int
     next: int | None
 

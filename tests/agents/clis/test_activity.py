@@ -517,3 +517,52 @@ def test_an_acp_permission_that_is_rejected_is_a_denial(by_person: bool, words: 
 def test_what_an_acp_agent_says_about_itself_is_no_progress(update: str, progress: bool) -> None:
     """Thoughts and calls restart the idle limit, figures and lists do not."""
     assert acp({"sessionUpdate": update}).heard.progress is progress
+
+
+@pytest.mark.item("rec-6")
+@pytest.mark.parametrize(
+    "broken",
+    [b"caf\xe9", b"\\ud83d", b"\\ude00 x", b"\\ud83d\\u0041", b"\xed\xa0\x80"],
+    ids=["latin-1", "high-half", "low-half", "half-pair", "encoded-surrogate"],
+)
+@pytest.mark.parametrize(
+    ("cli", "begin", "end"),
+    [
+        (
+            "claude",
+            claude_call("t1", "Bash", command="cat BROKEN"),
+            claude_end("t1", "printed BROKEN"),
+        ),
+        (
+            "codex",
+            codex_item("i1", "command_execution", "started", command="cat BROKEN"),
+            codex_item(
+                "i1",
+                "command_execution",
+                "completed",
+                command="cat BROKEN",
+                aggregated_output="printed BROKEN",
+                exit_code=0,
+                status="completed",
+            ),
+        ),
+        (
+            "gemini",
+            gemini_call("t1", "run_shell_command", command="cat BROKEN"),
+            gemini_end("t1", "success", output="printed BROKEN"),
+        ),
+    ],
+    ids=["claude", "codex", "gemini"],
+)
+def test_text_that_is_not_unicode_does_not_hide_a_call(
+    cli: str, begin: Event, end: Event, broken: bytes
+) -> None:
+    """A program prints what it has read from any file; broken characters are replaced."""
+    reader = Stream(cli)
+    reader.feed(e.lines([begin, end]).replace(b"BROKEN", broken))
+    (act,) = reader.heard.drain()
+    assert (act.kind, act.ok) == ("command", True)
+    assert act.target.startswith("cat ")
+    assert act.result.startswith("printed ")
+    f"{act.target}{act.result}".encode()
+    assert reader.heard.garbage == 0

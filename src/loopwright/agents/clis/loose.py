@@ -1,11 +1,54 @@
 """Reading JSON that somebody else defines: what is not there, or is of another kind, is nothing."""
 
+import json
 from collections.abc import Iterator
+
+import msgspec
 
 from loopwright.kernel.facts import Usage
 from loopwright.model.record import JsonValue
 
 MOST = 10**15  # of tokens or dollars; beyond that it is no report but a mistake
+
+
+def decode_object(line: bytes) -> JsonValue:
+    """The JSON object on a line, or None. Bytes that are not UTF-8 and halves of surrogate pairs
+    are replaced: a program may print what it has read from any file.
+    """
+    if not line.lstrip().startswith(b"{"):
+        return None
+    try:
+        value: JsonValue = msgspec.json.decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return _decode_repaired(line)
+    except RecursionError:
+        return None
+    return value
+
+
+def _decode_repaired(line: bytes) -> JsonValue:
+    broken = not _is_utf8(line)
+    if not broken and b"\\u" not in line:
+        return None  # malformed for another reason
+    try:
+        value: JsonValue = json.loads(line.decode(errors="replace"), parse_constant=_refuse)
+        text = json.dumps(value, ensure_ascii=False).encode(errors="replace")
+        repaired: JsonValue = msgspec.json.decode(text)
+    except (ValueError, RecursionError):
+        return None
+    return repaired
+
+
+def _is_utf8(line: bytes) -> bool:
+    try:
+        line.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _refuse(name: str) -> JsonValue:
+    raise ValueError(f"{name} is not JSON")
 
 
 def at(value: JsonValue, *path: str) -> JsonValue:

@@ -3,10 +3,9 @@
 from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
-import msgspec
-
 from loopwright.agents.clis import claude, codex, gemini, opencode
 from loopwright.agents.clis.heard import Heard, Said
+from loopwright.agents.clis.loose import decode_object
 from loopwright.model.record import JsonValue
 
 LINE_BYTES = 32 * 1024 * 1024
@@ -95,7 +94,7 @@ class Stream:
     def _taken(self, lines: list[bytes]) -> list[Said]:
         said: list[Said] = []
         for line in lines:
-            event = _event(line)
+            event = decode_object(line)
             if event is not None:
                 said += self._take(self.heard, event)
                 self.heard.progress = self.heard.progress or self._is_progress(event)
@@ -103,14 +102,3 @@ class Stream:
                 self.heard.garbage += 1
         self.heard.cut = self._lines.cut
         return said
-
-
-def _event(line: bytes) -> JsonValue:
-    """The event on a line. Whatever else stands there (a warning, half a line) is none."""
-    if not line.lstrip().startswith(b"{"):
-        return None
-    try:
-        event: JsonValue = msgspec.json.decode(line)
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-        return None
-    return event

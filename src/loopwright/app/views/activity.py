@@ -94,6 +94,35 @@ def items_of_event(
         }
 
 
+def count_dropped(
+    counts: dict[str, int], fact: EffectActivity, wanted: ActivityFilter = ALL
+) -> None:
+    """Add the entries of an event that were not stored to the counts by call."""
+    kind = wanted.kind
+    dropped = fact.dropped if kind is None else fact.dropped_by_kind.get(kind, 0)
+    if dropped and wanted.takes_call(fact.effect, fact.path, fact.iteration):
+        counts[fact.effect] = counts.get(fact.effect, 0) + dropped
+
+
+def dropped_in(event: Mapping[str, JsonValue], wanted: ActivityFilter = ALL) -> dict[str, int]:
+    """The same of one event as it travels."""
+    effect, path, number = str(event["effect"]), str(event["path"]), event.get("iteration")
+    iteration, dropped = number if isinstance(number, int) else None, event.get("dropped")
+    if not isinstance(dropped, int) or not dropped:
+        return {}
+    return {effect: dropped} if wanted.takes_call(effect, path, iteration) else {}
+
+
+def noting_dropped(
+    facts: Iterable[Numbered], counts: dict[str, int], wanted: ActivityFilter = ALL
+) -> Iterator[Numbered]:
+    """Hand events on and count what was not stored."""
+    for numbered in facts:
+        if isinstance(numbered.fact, EffectActivity):
+            count_dropped(counts, numbered.fact, wanted)
+        yield numbered
+
+
 def _text(value: JsonValue) -> Text:
     return msgspec.convert(value, Blob) if isinstance(value, dict) else str(value or "")
 
@@ -146,7 +175,7 @@ class ActivityCounts:
 
     def take(self, fact: EffectActivity) -> None:
         """Count one more event in."""
-        self.dropped += fact.dropped
+        self._take_dropped(fact)
         for note in fact.entries:
             self.tool_calls += note.kind in TOOL_CALLS
             self.denied += note.kind == "denied"
@@ -158,6 +187,16 @@ class ActivityCounts:
                 self.denials[note.text or note_line(note)] = None
         if fact.entries:
             self.last = note_line(fact.entries[-1])
+
+    def _take_dropped(self, fact: EffectActivity) -> None:
+        """Count what was not stored; an older version did not store the kinds."""
+        kinds = fact.dropped_by_kind
+        self.dropped += fact.dropped
+        others = sum(count for kind, count in kinds.items() if kind not in TOOL_CALLS)
+        self.tool_calls += fact.dropped - others
+        self.commands += kinds.get("command", 0)
+        self.denied += kinds.get("denied", 0)
+        self.failed_commands += fact.dropped_failures
 
     def _take_command(self, note: ActivityNote) -> None:
         self.commands += 1
@@ -186,7 +225,7 @@ def counts_words(counts: Mapping[str, JsonValue]) -> str:
     """`12 tool calls, 3 files edited, 4 commands (1 failed)`; nothing for no activity."""
     files, commands = int(str(counts["files_edited"])), int(str(counts["commands"]))
     failed, denied = int(str(counts["failed_commands"])), int(str(counts["denied"]))
-    parts = [calls_words(int(str(counts["tool_calls"])) + int(str(counts["dropped"])))]
+    parts = [calls_words(int(str(counts["tool_calls"])))]
     if files:
         parts.append(f"{files:,} file{'' if files == 1 else 's'} edited")
     if commands:

@@ -6,7 +6,7 @@ import msgspec
 from starlette.responses import Response
 
 from loopwright.app.snapshot_operations import RunSnapshots
-from loopwright.app.views.activity import ActivityFilter, activity_items
+from loopwright.app.views.activity import ActivityFilter, activity_items, count_dropped
 from loopwright.app.views.certificate import run_certificate
 from loopwright.app.views.logbook import Logbook
 from loopwright.app.views.metrics import Counting, Metrics
@@ -153,7 +153,8 @@ async def activity(asked: Asked) -> Answer:
     wanted = ActivityFilter(effect=query.effect, iteration=query.iteration, kind=query.kind)
     read = context.service.read_text if query.full else None
     entries: list[dict[str, JsonValue]] = []
-    dropped, last = 0, query.after
+    dropped: dict[str, int] = {}
+    last = query.after
     async for one in facts_of(context, run, query.after):
         if one.seq > version or len(entries) >= query.limit:
             break
@@ -162,10 +163,16 @@ async def activity(asked: Asked) -> Answer:
         if not isinstance(fact, EffectActivity):
             continue
         entries += activity_items([one], read, wanted)
-        if wanted.takes_call(fact.effect, fact.path, fact.iteration):
-            dropped += fact.dropped
+        count_dropped(dropped, fact, wanted)
     more = last if last < version else None
-    return {"run": run, "entries": entries, "dropped": dropped, "seq": version, "next": more}
+    return {
+        "run": run,
+        "entries": entries,
+        "dropped": sum(dropped.values()),
+        "dropped_by_call": {**dropped},
+        "seq": version,
+        "next": more,
+    }
 
 
 FAMILY = Family(
