@@ -128,3 +128,40 @@ def test_a_crashed_run_is_taken_up(lw: Place, which: str) -> None:
     assert [f["seq"] for f in lw.facts(run)] == list(range(1, len(lw.facts(run)) + 1))
     calls = [call["env"]["LOOPWRIGHT_EFFECT"] for call in lw.calls()]
     assert calls == ["main.0/agent#1", "main.1/agent#1", "main.1/agent#1"]
+
+
+@pytest.mark.item("rec-1")
+@pytest.mark.parametrize("how", ["failed", "stopped at a gate"])
+def test_resume_in_the_background(lw: Place, how: str) -> None:
+    """`--detach` says where the run continues and returns; another process drives it."""
+    if how == "failed":
+        file = lw.loop(lw.script({"fail": "no"}, "DONE"), until={"signal": "DONE"})
+        run = lw("run", file, "--json").json["run"]
+        words = ["--agent", lw.probe({"say": "DONE"})]
+    else:
+        agent = lw.probe({"say": "DONE"}, {"say": "DONE"})
+        file = lw.loop(agent, until={"all": [{"signal": "DONE"}, {"person": True}]})
+        run = lw("run", file, "--no-wait", "--json").json["run"]
+        assert lw("stop", run).code == 0
+        words = []
+    told = lw.real("resume", run, *words, "--detach")
+    assert (told.code, told.out.strip()) == (0, run), told.err
+    assert f"{run} resumed at iteration 1" in told.err
+    assert "running in process" in told.err
+    status = "completed" if how == "failed" else "waiting"
+    until(lambda: lw("show", run, "--json").json["status"] == status)
+    if how == "failed":
+        refused = lw("resume", run, "--detach")
+        assert "there is nothing left to do" in refused.err
+
+
+def test_resume_in_the_background_of_a_run_that_is_driven(lw: Place) -> None:
+    """Refused: two processes cannot drive one run. It is for one run, and prints no events."""
+    go = lw.folder / "go"
+    process = begun(lw, {"wait_for": str(go), "say": "DONE"})
+    refused = lw("resume", "last", "--detach")
+    assert (refused.code, f"driven by process {process.pid}" in refused.err) == (8, True)
+    go.touch()
+    process.communicate(timeout=PATIENCE_S)
+    for words in (["all", "--detach"], ["last", "--detach", "--jsonl"]):
+        assert "--detach is for one run" in lw("resume", *words).err

@@ -118,8 +118,14 @@ def test_a_limit_of_tokens_that_an_agent_does_not_report_is_warned_about(lw: Pla
 
 def at_the_prompt(lw: Place, *allow: str) -> Told:
     file = lw.loop("command:true", max=1)
-    line = " ".join(["/loops start", *allow, str(file), "go"])
-    return lw.real("repl", stdin=f"{line}\n".encode())
+    return prompted(lw, " ".join(["/loops start", *allow, str(file), "go"]))
+
+
+def prompted(lw: Place, line: str) -> Told:
+    """One line at the prompt of the REPL."""
+    with pytest.MonkeyPatch.context() as patch, lw.write("line", f"{line}\n").open() as stdin:
+        patch.setattr(sys, "stdin", stdin)
+        return lw("repl")
 
 
 def in_a_chat(lw: Place, *allow: str) -> Told:
@@ -143,8 +149,27 @@ def when_resumed(lw: Place, *allow: str) -> Told:
 
 def resumed_at_the_prompt(lw: Place, *allow: str) -> Told:
     lw("loop", "go", "--agent", lw.script({"fail": "no"}), "--max", "1", "--quiet")
-    words = " ".join(["/loops resume last --agent command:true", *allow])
-    return lw.real("repl", stdin=f"{words}\n".encode())
+    return prompted(lw, " ".join(["/loops resume last --agent command:true", *allow]))
+
+
+def when_forked(lw: Place, *allow: str) -> Told:
+    lw("loop", "go", "--agent", lw.script("one", "two"), "--max", "2", "--quiet")
+    return lw("fork", "last", "--at", "1", "--agent", "command:true", *allow)
+
+
+def when_skipped(lw: Place, *allow: str) -> Told:
+    """The limit was set after the stage had failed."""
+    lw.write("loopwright.toml", "")
+    lw("run", "harness", "go", "--agent", lw.probe({"code": 1}), "--quiet")
+    lw.write("loopwright.toml", "[budget]\nusd_per_day = 5\n")
+    return lw("skip", "last", *allow)
+
+
+def skipped_at_the_prompt(lw: Place, *allow: str) -> Told:
+    lw.write("loopwright.toml", "")
+    lw("run", "harness", "go", "--agent", lw.probe({"code": 1}), "--quiet")
+    lw.write("loopwright.toml", "[budget]\nusd_per_day = 5\n")
+    return prompted(lw, " ".join(["/loops skip", *allow, "last"]))
 
 
 def when_retried(lw: Place, *allow: str) -> Told:
@@ -158,6 +183,7 @@ def when_retried(lw: Place, *allow: str) -> Told:
     [
         *(at_the_prompt, in_a_chat, in_an_evaluation),
         *(when_resumed, resumed_at_the_prompt, when_retried),
+        *(when_forked, when_skipped, skipped_at_the_prompt),
     ],
 )
 def test_unknown_cost_is_refused_or_allowed_by_every_command(
@@ -177,26 +203,54 @@ def test_fork_with_an_agent_of_unknown_cost_is_refused(lw: Place) -> None:
     run = lw("loop", "go", "--agent", agent, "--max", "2", "--budget", "usd=1", "--json").json[
         "run"
     ]
-    refused = lw("fork", run, "--at", "1", "--agent", "command:true", "--json")
+    words = ["fork", run, "--at", "1", "--agent", "command:true", "--json"]
+    refused = lw(*words)
     assert (refused.code, "unknown-cost" in refused.out) == (2, True)
+    allowed = lw(*words, "--allow-unknown-cost")
+    assert allowed.json["uncovered"] == ["worker"], allowed.err
+    again = lw("fork", allowed.json["run"], "--at", "1", "--agent", "command:true", "--json")
+    assert again.json["uncovered"] == ["worker"], again.err
 
 
 @pytest.mark.item("rec-24")
 @pytest.mark.parametrize("allowed", [True, False], ids=["allowed", "refused"])
+@pytest.mark.parametrize("known", [True, False], ids=["known", "unknown"])
+@pytest.mark.parametrize("body", ["loop", "for-each", "roles"])
 def test_child_run_inherits_budget_and_permission(
-    lw: Place, monkeypatch: pytest.MonkeyPatch, allowed: bool
+    lw: Place, monkeypatch: pytest.MonkeyPatch, body: str, *, known: bool, allowed: bool
 ) -> None:
-    """A run that an agent starts has the limit of its parent, and its permission."""
-    agent = lw.probe({"say": "ok"}) if allowed else lw.script("ok")
-    words = ["--max", "1", "--budget", "usd=1", "--json"]
+    """A run that an agent starts has the limit of its parent, and its permission, whether or not
+    the parent has an agent of unknown cost; so has a run that the child starts.
+    """
+    agent = lw.script("ok", "ok", "ok", "ok") if known else lw.probe(*[{"say": "ok"}] * 4)
     more = ["--allow-unknown-cost"] if allowed else []
-    parent = lw("loop", "go", "--agent", agent, *words, *more).json["run"]
-    monkeypatch.setenv("LOOPWRIGHT_RUN", parent)
-    child = lw("loop", "go", "--agent", "command:true", "--max", "1", "--json")
-    if allowed:
-        assert child.json["uncovered"] == ["worker"]
-    else:
-        assert (child.code, "unknown-cost" in child.out) == (2, True)
+    words = ["--agent", agent, "--budget", "usd=1", "--json", *more]
+    parent = lw("run", definition_of(lw, body), "go", *words)
+    if not known and not allowed:
+        assert (parent.code, "unknown-cost" in parent.out) == (2, True)
+        return
+    start = ("run", definition_of(lw, body), "go", "--agent", "command:true", "--json")
+    run = parent.json["run"]
+    for _ in range(2):
+        monkeypatch.setenv("LOOPWRIGHT_RUN", run)
+        child = lw(*start)
+        if not allowed:
+            assert (child.code, "unknown-cost" in child.out) == (2, True)
+            return
+        assert child.json["uncovered"], child.err
+        run = child.json["run"]
+
+
+def definition_of(lw: Place, body: str) -> str:
+    """A definition that calls its agent in a loop, for the items of a list, or as several roles."""
+    if body == "roles":
+        return "harness"
+    repeat = {"agent": "a", "prompt": "go"}
+    repeat |= {"for_each": {"items": ["x"]}} if body == "for-each" else {"max": 1}
+    inner = {"id": "inner", "repeat": repeat}
+    top = {"name": "one", "agents": {"a": {}}, "steps": [inner]}
+    lw.write("one.json", json.dumps(top))
+    return "one.json"
 
 
 @pytest.mark.item("rec-25")

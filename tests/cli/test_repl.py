@@ -110,7 +110,7 @@ def test_steering_all(lw: Place) -> None:
         ("/loops pause", "write /loops pause RUN|all"),
         ("/workflow approve", "write /workflow approve GATE|RUN [TEXT]"),
         ("/workflow approve gate_nope", "no gate 'gate_nope'"),
-        ("/workflow run", "write /workflow run [--worktree] FILE [MESSAGE]"),
+        ("/workflow run", "write /workflow run [--worktree] [--allow-unknown-cost] FILE [MESSAGE]"),
         ("/workflow run nowhere.yaml", "nowhere.yaml"),
         ("/workflow run bad.yaml", "unknown-field"),
         ("/loops stop last", "has already ended"),

@@ -6,13 +6,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from loopwright.app.loop_tools import LoopTools
 from loopwright.app.purse import Purse
 from loopwright.app.role_loops import Loops
+from loopwright.errors import LoopwrightError
 from tests.cli.test_permissions import real_looking
-from tests.server.served import SECONDS, Served, served
+from tests.server import test_hooks as hooks
+from tests.server.served import SECONDS, Served, served, wait_for
 from tests.server.talking import tab, talk
 
 RUNS = "/api/v1/runs"
@@ -113,6 +116,28 @@ def resume_by_mcp(server: Served, agent: str, *, allow: bool) -> str:
     return tool(server, "loop_control", {**given, "allow_unknown_cost": allow})
 
 
+def fork_run(server: Served, agent: str, *, allow: bool) -> str:
+    run = server.start(server.definition(server.script("one", "two"), max=2))
+    server.until(run, "completed")
+    body = {"at": "1", "agent": agent, "allow_unknown_cost": allow}
+    return refused(server("POST", f"{RUNS}/{run}/fork", body))
+
+
+def failed_loop(server: Served) -> str:
+    body = {"definition": "harness", "goal": "g", "agent": server.script({"fail": "no"})}
+    reply = server("POST", "/api/v1/loops", body)
+    assert reply.status == 201, reply.body
+    run = str(reply.json["loop"]["id"])
+    server.until(run, "failed")
+    return run
+
+
+def retry_loop(server: Served, agent: str, *, allow: bool) -> str:
+    run = failed_loop(server)
+    body = {"agent": agent, "allow_unknown_cost": allow}
+    return refused(server("POST", f"/api/v1/loops/{run}/iterations/{run}.1/retry", body))
+
+
 INTERFACES: dict[str, Callable[..., str]] = {
     "runs": start_run,
     "loops": start_loop,
@@ -122,6 +147,8 @@ INTERFACES: dict[str, Callable[..., str]] = {
     "resume over http": resume_run,
     "resume over a socket": resume_by_socket,
     "resume over mcp": resume_by_mcp,
+    "fork over http": fork_run,
+    "retry over http": retry_loop,
 }
 
 
@@ -136,6 +163,55 @@ def test_unknown_cost_is_refused_or_allowed_at_every_interface(
     assert COST in words
     assert "mcp" in interface or words.startswith("unknown-cost: ")
     assert attempt(limited, "command:true", allow=True) == ""
+
+
+@pytest.mark.item("rec-24")
+@pytest.mark.parametrize("allow", [True, False], ids=["allowed", "refused"])
+def test_hook_takes_the_remedy_that_its_problem_names(limited: Served, *, allow: bool) -> None:
+    """A message of a hook starts nothing with an unknown cost, unless the hook allows it."""
+    name = f"hook-{allow}".lower()
+    text = limited.definition("command:true", max=1)
+    place = f"/api/v1/definitions/{name}"
+    limited("PUT", place, {"text": text}, headers={"If-None-Match": "*"})
+    body = {"name": name, "stored": name, "allow_unknown_cost": allow}
+    made = limited("POST", hooks.BASE, body).json
+    assert made["allow_unknown_cost"] is allow
+    run = hooks.post(limited, hooks.headers(made["secret"]), name=name).json["run"]
+
+    def problem() -> str:
+        listed = limited("GET", hooks.BASE).json["hooks"]
+        return next(one["problem"] or "" for one in listed if one["name"] == name)
+
+    if allow:
+        limited.until(run, "completed")
+        assert problem() == ""
+    else:
+        wait_for(lambda: problem() != "")
+        assert COST in problem()
+        assert "add the hook again with --allow-unknown-cost" in problem()
+
+
+@pytest.mark.item("rec-24")
+def test_an_edited_assistant_keeps_the_permission_of_its_loop(limited: Served) -> None:
+    """An agent that is edited while its loop runs is held to the limits, with what was allowed."""
+    service = limited.context.service
+    run, _ = limited.gated()
+    [(name, agent)] = service.state(run).plan.agents.items()
+    other = msgspec.structs.replace(agent, spec="command:true")
+
+    def change(run: str) -> None:
+        work = service.change_agent(run, name, other)
+        asyncio.run_coroutine_threadsafe(work, limited.loop).result(SECONDS)
+
+    with pytest.raises(LoopwrightError) as told:
+        change(run)
+    assert told.value.code == "unknown-cost"
+    assert told.value.hint == f"stop {run}, and start it anew with allow_unknown_cost"
+    text = limited.definition(limited.script(*["some work"] * 9), until={"person": True})
+    allowed = limited.start(text, allow_unknown_cost=True)
+    limited.until(allowed, "waiting")
+    change(allowed)
+    assert service.state(allowed).plan.agents[name].spec == "command:true"
 
 
 @pytest.mark.item("rec-33")

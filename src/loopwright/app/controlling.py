@@ -44,10 +44,21 @@ async def resume_run(
     here: Local, reference: str, changes: Changes = NO_CHANGES, *, by: str | None = None
 ) -> ResumedRun:
     """Resume a run. One that has ended without completing continues where it stopped."""
-    run, who = here.service.find(reference), current_user() if by is None else by
-    seen = here.log.version(run)
-    if has_ended(here.service, run):
-        words = await reopen(here.service, run, by=who, changes=changes)
+    one = await resume_stored(here.service, reference, changes, by=by)
+    row = here.log.row(one.run)
+    if row.headline.status == "waiting" and row.headline.wake_at is not None:
+        here.service.look(one.run)
+    return one
+
+
+async def resume_stored(
+    service: Service, reference: str, changes: Changes = NO_CHANGES, *, by: str | None = None
+) -> ResumedRun:
+    """The same, also for a service that does not drive: then another process has to."""
+    run, who = service.find(reference), current_user() if by is None else by
+    seen = service.log.version(run)
+    if has_ended(service, run):
+        words = await reopen(service, run, by=who, changes=changes)
         return ResumedRun(run, seen, words)
     if changes:
         raise Conflict(
@@ -56,11 +67,8 @@ async def resume_run(
             hint=f"`loopwright stop {run}` ends it, and then `loopwright resume {run}` takes these "
             "options",
         )
-    check_folder(here.service.state(run))
-    await here.service.resume(run, by=who)
-    row = here.log.row(run)
-    if row.headline.status == "waiting" and row.headline.wake_at is not None:
-        here.service.look(run)
+    check_folder(service.state(run))
+    await service.resume(run, by=who)
     return ResumedRun(run, seen, f"{run} resumed")
 
 

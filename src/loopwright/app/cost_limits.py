@@ -48,10 +48,12 @@ class CostRules:
     book: PriceBook = field(default_factory=PriceBook)
     purse: Purse = field(default_factory=Purse)
 
-    def covered(self, plan: Plan, *, allow: bool = False) -> Plan:
+    def covered(self, plan: Plan, *, allow: bool = False, remedy: str = "") -> Plan:
         """The plan, if its limits in USD can be enforced. With `allow` it names the agents that
-        they do not cover; otherwise such an agent is refused.
+        they do not cover; otherwise such an agent is refused. `remedy` says what to do where an
+        interface takes none of the usual remedies.
         """
+        allow = allow or plan.allow_unknown_cost
         found: dict[str, str] = {}
         silent: set[str] = set()  # may turn out to report no cost, which was allowed
         for one in usd_limits(plan, self.purse):
@@ -67,10 +69,12 @@ class CostRules:
                 raise LoopwrightError(
                     f"{limit} cannot be enforced: the cost of agent {name!r} ({spec}) is unknown",
                     code="unknown-cost",
-                    hint=f"{_own_remedy(spec)}{_remedies(spec)}",
+                    hint=remedy or f"{_own_remedy(spec)}{_remedies(spec)}",
                 )
         silent &= silent if allow else {*plan.uncovered}
-        return msgspec.structs.replace(plan, uncovered=tuple(sorted({*found, *silent})))
+        return msgspec.structs.replace(
+            plan, uncovered=tuple(sorted({*found, *silent})), allow_unknown_cost=allow
+        )
 
     def source(self, plan: Plan, agent: str) -> CostSource:
         """How the cost of an agent of a plan will be known."""

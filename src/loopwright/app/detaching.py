@@ -8,18 +8,21 @@ import time
 from contextlib import closing, nullcontext
 from dataclasses import dataclass, replace
 
+from loopwright.app.controlling import resume_run, resume_stored
 from loopwright.app.home_line import held_by
 from loopwright.app.nesting import PARENT
 from loopwright.app.opening import HANDED, open_reader, presence_of, this_owner
+from loopwright.app.reopening import Changes
 from loopwright.app.served import ServedDriver
 from loopwright.app.service import Start
 from loopwright.app.settings import Settings
 from loopwright.app.views.summary import summary
 from loopwright.app.wiring import near
 from loopwright.app.worktree_runs import start_notes
-from loopwright.errors import StorageError
+from loopwright.errors import LoopwrightError, StorageError
 from loopwright.model.record import JsonValue
 from loopwright.ports import OPEN_STATUSES, EventLog, Owner
+from loopwright.runtime.driver import already_driven
 
 TAKEN_SECONDS = 60.0  # until the other process is there; it has to start an interpreter
 POLL_SECONDS = 0.02
@@ -33,7 +36,7 @@ class Detached:
     pid: int
     served: bool  # by the server of this home
     summary: dict[str, JsonValue]
-    notes: tuple[str, ...] = ()  # about the folder it works in
+    notes: tuple[str, ...] = ()  # about the folder it works in, and where it continues
 
 
 def start_in_background(settings: Settings, start: Start, *, alone: bool = False) -> Detached:
@@ -59,6 +62,49 @@ def start_in_background(settings: Settings, start: Start, *, alone: bool = False
     return Detached(run=run, pid=process.pid, served=False, summary=seen, notes=notes)
 
 
+def resume_in_background(
+    settings: Settings, reference: str, changes: Changes, *, alone: bool = False
+) -> Detached:
+    """Resume a run that the server of this home drives; where there is none, start a process that
+    drives it until it rests.
+    """
+    if not alone and held_by(settings.home) is not None:
+        served = asyncio.run(_resume_at_server(settings, reference, changes))
+        if served is not None:
+            return served
+    ours, service = this_owner(), open_reader(settings)
+    with closing(service.log), presence_of(settings).held(ours.token):
+        run = service.find(reference)
+        other = service.log.claim([run], ours)[run]  # until the other process is there
+        if other is not None:
+            raise already_driven(run, other)
+        try:
+            one = asyncio.run(resume_stored(service, run, changes))
+        except LoopwrightError:
+            service.log.release([run], ours)
+            raise
+        seen = summary(service.state(run), service.read_text)
+        process = _driving(settings, run, alone=alone, heir_of=ours)
+        _wait_until_taken(service.log, run, process, ours)
+    return Detached(run=run, pid=process.pid, served=False, summary=seen, notes=(one.words,))
+
+
+async def _resume_at_server(
+    settings: Settings, reference: str, changes: Changes
+) -> Detached | None:
+    """None where there is no server that takes it."""
+    async with near(settings) as here:
+        driver = here.driver
+        if not isinstance(driver, ServedDriver):
+            return None
+        one = await resume_run(here, reference, changes)
+        seen = summary(here.service.state(one.run), here.service.read_text)
+        pid = await driver.taken_up(one.run)
+    driver_pid = pid or drive_in_background(settings, one.run)
+    served = pid is not None
+    return Detached(run=one.run, pid=driver_pid, served=served, summary=seen, notes=(one.words,))
+
+
 def _wait_until_taken(
     log: EventLog, run: str, process: subprocess.Popen[bytes], ours: Owner
 ) -> None:
@@ -71,7 +117,7 @@ def _wait_until_taken(
         if code is not None or time.monotonic() > until:
             did = "has not taken it up" if code is None else f"ended with {code}"
             raise StorageError(
-                f"{run} was created, but the process that should drive it {did}",
+                f"{run} is recorded, but the process that should drive it {did}",
                 code="cannot-detach",
                 hint=f"its words are in logs/{run}.log; `loopwright resume {run}` drives it here",
             )
@@ -119,7 +165,7 @@ def _driving(
             )
     except OSError as error:
         raise StorageError(
-            f"{run} was created, but no process could be started for it: {error}",
+            f"{run} is recorded, but no process could be started for it: {error}",
             code="cannot-detach",
             hint=f"`loopwright resume {run}` drives it here",
         ) from error

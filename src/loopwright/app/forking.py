@@ -11,15 +11,15 @@ from loopwright.app.auditing import audit_rows
 from loopwright.app.keeping import Beside, alone, key_of, taken
 from loopwright.app.moments import sortable_id
 from loopwright.app.preparing import agent_choices
-from loopwright.app.reopening import changed_agents
+from loopwright.app.reopening import changed_agents, uncovered_agents
 from loopwright.app.repository import ARTIFACTS, with_artifacts
-from loopwright.app.run_variables import missing_variables
+from loopwright.app.run_variables import given_again, missing_variables
 from loopwright.app.schemas import schema_problem
 from loopwright.app.service import Service
 from loopwright.app.snapshot_operations import RunSnapshots, tree_at
 from loopwright.errors import Conflict, LoopwrightError, NotFound
 from loopwright.kernel.decide import settle
-from loopwright.kernel.facts import AgentChanged, AnyFact, RunForked, RunStarted
+from loopwright.kernel.facts import AnyFact, RunForked, RunStarted
 from loopwright.kernel.fold import fold
 from loopwright.kernel.forking import Standing, copied, end_of, places
 from loopwright.kernel.frames import RepeatBody
@@ -50,6 +50,8 @@ class Fork:
     workspaces: Workspaces | None = None  # where the snapshots are that the new run takes over
     restore: bool = False  # put the files back as they were at the place
     force: bool = False  # also over changes that no snapshot has
+    allow_unknown_cost: bool = False
+    env: Sequence[str] = ()  # NAME=VALUE or NAME, for variables that the other run was started with
     say: Callable[[str], None] = lambda words: None  # who is shown what was restored
 
 
@@ -67,12 +69,21 @@ async def fork(service: Service, run: str, wish: Fork, *, by: str = "") -> tuple
     before = fold(plan, known)
     edit = _edit(before, place, wish.edit)
     _check_passes(before, place, wish.passes)
-    new: list[AnyFact] = [
-        RunForked(at=now, parent=run, place=place, text=edit, by=by, passes=wish.passes)
-    ]
     agents = _agents(fold(plan, known), wish, at=now, by=by)
-    _check_cost(service, before, agents)
-    new += agents
+    # The permission may have been given after the place, when the other run was resumed.
+    allow = wish.allow_unknown_cost or fold(plan, facts).plan.allow_unknown_cost
+    forked = RunForked(
+        at=now,
+        parent=run,
+        place=place,
+        text=edit,
+        by=by,
+        passes=wish.passes,
+        uncovered=uncovered_agents(service.costs, before.plan, None, agents, allow=allow),
+        allow_unknown_cost=allow,
+    )
+    new: list[AnyFact] = [forked, *agents]
+    variables = _variables(service, wish, run, plan)
     _check_goes_on(service, plan, [*known, *new], place)
     bound = _with_artifacts(service, plan, begins.run)
     text = encode_plan(bound)
@@ -81,7 +92,8 @@ async def fork(service: Service, run: str, wish: Fork, *, by: str = "") -> tuple
         await wish.workspaces.adopt(begins.run, run)
     begins = await _with_folder(service, wish, first, begins, tree)
     known[0] = begins
-    _copy_variables(service, wish, run, begins.run, plan)
+    if variables and service.variables is not None:
+        service.variables.write(begins.run, variables)
     try:
         await _create(service, bound, [*known, *new], {begins.plan: text}, wish.beside)
     except BaseException:
@@ -91,14 +103,18 @@ async def fork(service: Service, run: str, wish: Fork, *, by: str = "") -> tuple
     return begins.run, len(known)
 
 
-def _copy_variables(service: Service, wish: Fork, run: str, new: str, plan: Plan) -> None:
-    """Hand on the variables that the other run was given with `--env`."""
+def _variables(service: Service, wish: Fork, run: str, plan: Plan) -> dict[str, str]:
+    """The variables that the other run was given with `--env`, with the values given now."""
     stored = service.variables.read(run) if service.variables is not None else {}
-    if stored and service.variables is not None:
-        service.variables.write(new, stored)
-    missing = missing_variables(plan, stored)
+    values = {**stored, **given_again(plan, run, wish.env)}
+    missing = missing_variables(plan, values)
     if missing:
-        wish.say(f"warning: given to {run} with --env, and not stored: {', '.join(missing)}")
+        flags = " ".join(f"--env {name}=VALUE" for name in missing)
+        wish.say(
+            f"warning: given to {run} with --env, and not stored any more: {', '.join(missing)}; "
+            f"fork it with {flags}"
+        )
+    return values
 
 
 def _tree(service: Service, wish: Fork, run: str, place: str) -> str:
@@ -269,15 +285,6 @@ def _check_passes(state: State, place: str, wanted: int | None) -> None:
             code="bad-max",
             hint=f"give more than that: --max {made + 1}",
         )
-
-
-def _check_cost(service: Service, before: State, facts: Sequence[AnyFact]) -> None:
-    """Another agent must have a known cost where USD are limited, as at a start."""
-    if service.costs is None or not facts:
-        return
-    changed = {one.agent: one.becomes for one in facts if isinstance(one, AgentChanged)}
-    agents = {**before.plan.agents, **changed}
-    service.costs.covered(msgspec.structs.replace(before.plan, agents=agents))
 
 
 def _agents(state: State, wish: Fork, *, at: int, by: str) -> list[AnyFact]:

@@ -33,6 +33,7 @@ class Incoming(msgspec.Struct, frozen=True, kw_only=True):
     secret: str
     message: str = ""  # what is said before the words of whoever sends
     at_once: int = 4  # runs of it at the same time; the others wait
+    allow_unknown_cost: bool = False
     by: str = ""
     created_at: int = 0
     problem: str = ""
@@ -67,7 +68,14 @@ class Hooks:
         return None if card is None else msgspec.json.decode(card.body, type=Incoming)
 
     def add(
-        self, name: str, definition: str, *, by: str, message: str = "", at_once: int = 4
+        self,
+        name: str,
+        definition: str,
+        *,
+        by: str,
+        message: str = "",
+        at_once: int = 4,
+        allow_unknown_cost: bool = False,
     ) -> Incoming:
         """Make a hook; this is the only time that its secret is told."""
         if _NAME.fullmatch(name) is None:
@@ -87,6 +95,7 @@ class Hooks:
             secret=new_secret(),
             message=message,
             at_once=at_once,
+            allow_unknown_cost=allow_unknown_cost,
             by=by,
             created_at=self._clock.now_ms(),
         )

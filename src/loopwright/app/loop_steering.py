@@ -184,9 +184,11 @@ async def retry(
     return await _go_on(service, reference, replace(changes, stage="retry", note=note), by=by)
 
 
-async def skip(service: Service, reference: str, *, note: str = "", by: str = "") -> str:
+async def skip(
+    service: Service, reference: str, *, note: str = "", by: str = "", changes: Changes = NO_CHANGES
+) -> str:
     """Leave out the stage that a loop stopped at; the one after it goes on, and is told so."""
-    return await _go_on(service, reference, Changes(stage="skip", note=note), by=by)
+    return await _go_on(service, reference, replace(changes, stage="skip", note=note), by=by)
 
 
 async def _go_on(service: Service, reference: str, changes: Changes, *, by: str) -> str:

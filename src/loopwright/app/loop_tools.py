@@ -11,6 +11,7 @@ from loopwright.app.library import Listed
 from loopwright.app.messaging import WHEN_WORDS, tell
 from loopwright.app.reopening import Changes
 from loopwright.app.role_loops import ACTIONS, ALL, OF_ONE, STATUSES, Loops, LoopWish
+from loopwright.app.run_variables import names_only
 from loopwright.app.snapshot_operations import RunSnapshots
 from loopwright.app.views.activity import ActivityFilter, activity_items
 from loopwright.app.views.listing import inbox_items
@@ -47,6 +48,12 @@ RESUME_OPTIONS: dict[str, JsonValue] = {
     "accept_changes": {
         "type": "boolean",
         "description": "For resume: accept protected files as they are now",
+    },
+    "env": {
+        "type": "array",
+        "items": {"type": "string"},
+        "description": "For resume: names of variables that the loop was started with; their "
+        "values are those of the environment of this server",
     },
 }
 
@@ -268,12 +275,14 @@ class LoopTools:
             )
         if action == "resume" and loop.casefold() != ALL:
             return (await self.loops.resume(loop, changes, by="mcp")).words
-        if changes:
+        allowed = Changes(allow_unknown_cost=changes.allow_unknown_cost and action in OF_ONE)
+        if changes != allowed:
             raise LoopwrightError(
-                f"{', '.join(RESUME_OPTIONS)} are for the action resume of one loop",
+                f"{', '.join(RESUME_OPTIONS)} are for the action resume of one loop; "
+                "allow_unknown_cost also for retry and skip",
                 code="bad-option",
             )
-        return await self.loops.control(action, loop, note=note, by="mcp")
+        return await self.loops.control(action, loop, note=note, by="mcp", changes=allowed)
 
     async def _tell(self, given: Arguments) -> str:
         loop, words, to = (_said(given, name) for name in ("id", "text", "to"))
@@ -312,7 +321,7 @@ class LoopTools:
 
 def _changes(given: Arguments) -> Changes:
     """What is different when a loop is resumed."""
-    most, agent = given.get("max"), _said(given, "agent")
+    most, agent, names = given.get("max"), _said(given, "agent"), given.get("env")
     return Changes(
         agents=(agent,) if agent else (),
         budget=_said(given, "budget") or None,
@@ -321,6 +330,7 @@ def _changes(given: Arguments) -> Changes:
         restart=given.get("restart") is True,
         allow_unknown_cost=given.get("allow_unknown_cost") is True,
         accept_changes=given.get("accept_changes") is True,
+        env=names_only([*map(str, names)] if isinstance(names, list) else [], "a tool call"),
     )
 
 

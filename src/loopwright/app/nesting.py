@@ -36,7 +36,7 @@ class Nest:
     limits: Limits
     parent: str | None = None
     depth: int = 0
-    allow_unknown_cost: bool = False  # its parent has agents that limits in USD do not cover
+    allow_unknown_cost: bool = False  # as its parent
 
 
 def nested(runs: Runs, limits: Limits, env: Mapping[str, str]) -> Nest:
@@ -58,7 +58,9 @@ def nested(runs: Runs, limits: Limits, env: Mapping[str, str]) -> Nest:
         return Nest(limits, above, depth)
     plan = runs.state(above).plan
     left = _within(limits, plan.limits, _used(runs, parent))
-    return Nest(left, above, depth, allow_unknown_cost=bool(plan.uncovered))
+    # A plan of an older version names only the agents that this was needed for.
+    allow = plan.allow_unknown_cost or bool(plan.uncovered)
+    return Nest(left, above, depth, allow_unknown_cost=allow)
 
 
 def superseded(log: EventLog, rows: Iterable[RunRow]) -> set[str]:

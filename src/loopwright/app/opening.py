@@ -7,6 +7,7 @@ import secrets
 from loopwright.app.cost_limits import CostRules
 from loopwright.app.places import refuse_remote, unusable
 from loopwright.app.prices import PriceBook
+from loopwright.app.run_variables import RunVariables
 from loopwright.app.service import Service
 from loopwright.app.settings import Settings
 from loopwright.ports import Owner
@@ -55,4 +56,5 @@ def open_reader(settings: Settings) -> Service:
     service.costs = CostRules(book=PriceBook(settings.prices), purse=settings.budget)
     service.takes_snapshots = settings.snapshots == "on"
     service.worktrees = GitWorktrees(settings.worktrees)
+    service.variables = RunVariables(settings.home)
     return service

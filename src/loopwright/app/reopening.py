@@ -277,13 +277,16 @@ def _facts(
     mode: Literal["", "continue", "restart"] = "restart" if changes.restart else "continue"
     timed = changes.time or "time" in (changes.budget or "")
     agents = changed_agents(state, changes.agents, at=at, by=by)
-    uncovered = _uncovered(costs, state.plan, limits, agents, allow=changes.allow_unknown_cost)
+    uncovered = uncovered_agents(
+        costs, state.plan, limits, agents, allow=changes.allow_unknown_cost
+    )
     opened = RunReopened(
         at=at,
         by=by,
         mode="" if changes.stage is not None else mode,
         limits=limits,
         uncovered=uncovered,
+        allow_unknown_cost=changes.allow_unknown_cost,
         passes=changes.passes,
         stage=changes.stage,
         note=changes.note,
@@ -293,7 +296,7 @@ def _facts(
     return [opened, *agents]
 
 
-def _uncovered(
+def uncovered_agents(
     costs: CostRules | None,
     plan: Plan,
     limits: Limits | None,

@@ -211,9 +211,11 @@ class Loops:
         """Try again what a loop stopped at, with a note for it; its id."""
         return await retry(self.here.service, reference, note=note, by=by, changes=changes)
 
-    async def skip(self, reference: str, note: str = "", *, by: str = "") -> str:
+    async def skip(
+        self, reference: str, note: str = "", *, by: str = "", changes: Changes = NO_CHANGES
+    ) -> str:
         """Leave out the stage that a loop stopped at; its id."""
-        return await skip(self.here.service, reference, note=note, by=by)
+        return await skip(self.here.service, reference, note=note, by=by, changes=changes)
 
     async def resume(
         self, reference: str, changes: Changes = NO_CHANGES, *, by: str = ""
@@ -233,9 +235,17 @@ class Loops:
                 f"{run} is {loop_status(row)}, so it cannot be {_DONE[action]}", code="wrong-state"
             )
 
-    async def control(self, action: str, reference: str, *, note: str = "", by: str = "") -> str:
+    async def control(
+        self,
+        action: str,
+        reference: str,
+        *,
+        note: str = "",
+        by: str = "",
+        changes: Changes = NO_CHANGES,
+    ) -> str:
         """Pause, resume or stop one loop, or every one that it can be done to; try again or leave
-        out what one stopped at.
+        out what one stopped at, with `changes`.
         """
         if action not in ACTIONS:
             raise LoopwrightError(
@@ -245,7 +255,8 @@ class Loops:
             )
         if action in OF_ONE:
             do = self.retry if action == "retry" else self.skip
-            return f"{await do(_one(action, reference), note, by=by)}: {OF_ONE[action]}"
+            run = await do(_one(action, reference), note, by=by, changes=changes)
+            return f"{run}: {OF_ONE[action]}"
         if reference.casefold() == ALL:
             return await self._control_all(action)
         run = self.here.service.find(reference)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Annotated, TypeAlias
 
 import msgspec
 
@@ -24,6 +25,9 @@ from loopwright.model.plan import Plan
 from loopwright.runtime.clock import SystemClock
 
 KEPT_SECONDS = 7 * 86_400
+MOST_VARIABLES = 100
+RunEnv: TypeAlias = Annotated[dict[str, str], msgspec.Meta(max_length=MOST_VARIABLES)]
+"""Variables of a request, with their values."""
 GIVEN = "env"  # the setting of a plan with the names that were given, for a later `resume`
 
 
@@ -49,6 +53,23 @@ def read_variables(given: Sequence[str], base: Mapping[str, str]) -> dict[str, s
             )
         values[name] = value if equals else base[name]
     return values
+
+
+def env_choices(values: Mapping[str, str]) -> tuple[str, ...]:
+    """Variables of a request as they are given one by one."""
+    return tuple(f"{name}={value}" for name, value in values.items())
+
+
+def names_only(given: Sequence[str], where: str) -> tuple[str, ...]:
+    """Variables where a value would be recorded: their names, and the values of the environment."""
+    for one in given:
+        if "=" in one:
+            raise LoopwrightError(
+                f"--env: {where} would record the value of {one.partition('=')[0][:60]}",
+                code="bad-env",
+                hint="set the variable in the environment of this process and give its name alone",
+            )
+    return tuple(given)
 
 
 def with_variables(plan: Plan, given: Sequence[str], values: Mapping[str, str]) -> Plan:
@@ -80,12 +101,8 @@ def missing_variables(plan: Plan, values: Mapping[str, str]) -> list[str]:
     return [name for name in names if name not in values and name not in os.environ]
 
 
-def renewed_variables(
-    plan: Plan, run: str, given: Sequence[str], stored: Mapping[str, str]
-) -> dict[str, str]:
-    """The values for a run that is resumed: those that are stored, and what is given now. Refused
-    where one of the names that the run was started with has no value any more.
-    """
+def given_again(plan: Plan, run: str, given: Sequence[str]) -> dict[str, str]:
+    """Values for variables that a run was started with; a name that it did not have is refused."""
     names = [name for name in plan.settings.get(GIVEN, "").split(",") if name]
     new = read_variables(given, os.environ)
     unknown = [name for name in new if name not in names]
@@ -95,7 +112,16 @@ def renewed_variables(
             code="unknown-env",
             hint=f"it was started with {', '.join(names)}" if names else "leave out --env",
         )
-    values = {**stored, **new}
+    return new
+
+
+def renewed_variables(
+    plan: Plan, run: str, given: Sequence[str], stored: Mapping[str, str]
+) -> dict[str, str]:
+    """The values for a run that is resumed: those that are stored, and what is given now. Refused
+    where one of the names that the run was started with has no value any more.
+    """
+    values = {**stored, **given_again(plan, run, given)}
     missing = missing_variables(plan, values)
     if missing:
         flags = " ".join(f"--env {name}=VALUE" for name in missing)

@@ -129,8 +129,10 @@ class Service:
         """Refuse a start whose limits in USD could not be enforced, before anything is created."""
         self._covered(start.plan, allow=start.allow_unknown_cost)
 
-    def _covered(self, plan: Plan, *, allow: bool = False) -> Plan:
-        return plan if self.costs is None else self.costs.covered(plan, allow=allow)
+    def _covered(self, plan: Plan, *, allow: bool = False, remedy: str = "") -> Plan:
+        if self.costs is None:
+            return plan
+        return self.costs.covered(plan, allow=allow, remedy=remedy)
 
     async def start(self, start: Start) -> str:
         """Create a run; with `drive`, it begins at once in this process."""
@@ -338,7 +340,8 @@ class Service:
         plan = self.state(run).plan
         if name not in plan.agents:
             raise NotFound(f"{run} has no agent {name!r}", code="unknown-agent")
-        self._covered(msgspec.structs.replace(plan, agents={**plan.agents, name: agent}))
+        becomes = msgspec.structs.replace(plan, agents={**plan.agents, name: agent})
+        self._covered(becomes, remedy=f"stop {run}, and start it anew with allow_unknown_cost")
         fact = AgentChanged(at=self.clock.now_ms(), agent=name, becomes=agent, by=by)
         await self._control(run, fact, "unchanged")
 

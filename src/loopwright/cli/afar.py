@@ -1,6 +1,7 @@
 """Commands at a server elsewhere: the same words and results as here."""
 
 import contextlib
+import os
 import sys
 from dataclasses import replace
 from functools import cache
@@ -336,13 +337,27 @@ def edit_afar(remote: Remote, reference: str, body: "dict[str, JsonValue]") -> s
     return run
 
 
-def resume_afar(door: Door, reference: str, body: "dict[str, JsonValue]", *, jsonl: bool) -> int:
-    """Let one run there go on, and see it through."""
+def resume_afar(
+    door: Door,
+    reference: str,
+    body: "dict[str, JsonValue]",
+    *,
+    jsonl: bool = False,
+    detach: bool = False,
+) -> int:
+    """Resume one run there and see it through, unless it is left to the server."""
     remote = door.remote
     assert remote is not None
     run = remote.run(reference)
     seen = int(remote.get(f"{RUNS}/{quote(run)}/snapshot")["seq"])
     now = remote.post(f"{RUNS}/{quote(run)}/resume", body)
+    if detach:
+        if door.as_json:
+            door.put_json(now)
+        else:
+            door.put(run)
+            door.say(str(now["message"]))
+        return 0
     rests = now["status"] in ("waiting", "paused")  # nothing comes that could be waited for
     return see_through(door, run, seen, jsonl=jsonl, watch="nothing" if rests else "events")
 
@@ -361,6 +376,13 @@ def agents_afar(given: "Sequence[str]") -> "dict[str, JsonValue]":
 
     default, named = agent_choices(given)
     return {**({"agent": default} if default else {}), "agents": dict(named)}
+
+
+def env_afar(given: "Sequence[str]") -> "dict[str, JsonValue]":
+    """Variables with their values, as a request has them."""
+    from loopwright.app.run_variables import read_variables  # noqa: PLC0415 - help stays quick
+
+    return {"env": {**read_variables(given, os.environ)}} if given else {}
 
 
 # -- facts in words --------------------------------------------------------------------------------

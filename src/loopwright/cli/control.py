@@ -12,6 +12,7 @@ from loopwright.cli.looking import looking
 from loopwright.cli.verb import Verb, door_of
 
 if TYPE_CHECKING:
+    from loopwright.app.reopening import Changes
     from loopwright.app.wiring import Local
     from loopwright.cli.driving import Taken
     from loopwright.model.record import JsonValue
@@ -89,12 +90,14 @@ def stop(ctx: click.Context, /, *, run: str) -> None:
         ("loopwright resume run_01 --budget usd=10", "its budget was used up; 10 is the new total"),
         ("loopwright resume run_01 --max 6", "it has made all its iterations; 6 is the new total"),
         ("loopwright resume run_01 --restart", "begin with iteration 1"),
+        ("loopwright resume run_01 --detach", "in the background"),
         ("loopwright resume all", "every run that is paused or that a crash left behind"),
     ],
 )
 @click.argument("run", metavar="RUN|all", shell_complete=complete_runs)
 @click.option("--no-wait", is_flag=True, help="Exit with code 5 at a gate instead of asking here.")
 @click.option("--jsonl", is_flag=True, help="Print events as they occur, one JSON object per line.")
+@click.option("--detach", is_flag=True, help="Resume the run in the background and return.")
 @click.option(
     "--agent",
     "agents",
@@ -149,6 +152,7 @@ def resume(
     run: str,
     no_wait: bool,
     jsonl: bool,
+    detach: bool,
     **given: Unpack[_Given],
 ) -> int:
     """Resume a run and follow it until it finishes or needs input.
@@ -165,14 +169,18 @@ def resume(
     door = door_of(ctx)
     if jsonl and (door.as_json or run == ALL):
         raise click.UsageError("--jsonl is for one run and excludes --json", ctx)
+    if detach and (jsonl or no_wait or run == ALL):
+        raise click.UsageError("--detach is for one run and excludes --jsonl and --no-wait", ctx)
     changes = Changes(**given)
     if changes and run == ALL:
         message = "options that change a run, such as --agent, --max or --env, are for one run"
         raise click.UsageError(message, ctx)
     if door.remote is not None and run != ALL:
-        return _resume_afar(door, run, given, jsonl=jsonl)
+        return _resume_afar(door, run, given, jsonl=jsonl, detach=detach)
     if _afar(door, run, "resume", "resumed"):
         return 0
+    if detach:
+        return _resume_detached(door, run, changes)
 
     async def begin(here: "Local") -> "list[Taken]":
         if run != ALL:
@@ -187,13 +195,25 @@ def resume(
     return drive(door, begin, Manner(no_wait=no_wait, jsonl=jsonl, several=run == ALL))
 
 
-def _resume_afar(door: Door, run: str, given: _Given, *, jsonl: bool) -> int:
-    """At the server that was named, which drives; no question is asked here, so nobody waits."""
-    from loopwright.cli.afar import agents_afar, resume_afar  # noqa: PLC0415 - only when asked for
+def _resume_detached(door: Door, run: str, changes: "Changes") -> int:
+    """Resume a run and let a process in the background drive it."""
+    from loopwright.app.detaching import resume_in_background  # noqa: PLC0415 - help stays quick
+    from loopwright.cli.starting import put_detached  # noqa: PLC0415 - help stays quick
 
-    if given["env"]:
-        raise click.UsageError("--env is not sent to a server: set the variables there")
+    put_detached(door, resume_in_background(door.settings, run, changes, alone=door.wanted.here))
+    return 0
+
+
+def _resume_afar(door: Door, run: str, given: _Given, *, jsonl: bool, detach: bool) -> int:
+    """At the server that was named, which drives; no question is asked here, so nobody waits."""
+    from loopwright.cli.afar import (  # noqa: PLC0415 - only when asked for
+        agents_afar,
+        env_afar,
+        resume_afar,
+    )
+
     body: dict[str, JsonValue] = agents_afar(given["agents"]) if given["agents"] else {}
+    body |= env_afar(given["env"])
     if given["budget"] is not None:
         body["budget"] = given["budget"]
     if given["passes"] is not None:
@@ -205,7 +225,7 @@ def _resume_afar(door: Door, run: str, given: _Given, *, jsonl: bool) -> int:
     for name in ("allow_unknown_cost", "accept_changes"):
         if given[name]:
             body[name] = True
-    return resume_afar(door, run, body, jsonl=jsonl)
+    return resume_afar(door, run, body, jsonl=jsonl, detach=detach)
 
 
 async def _with_local(door: Door, work: "Callable[[Local], Awaitable[list[str]]]") -> list[str]:

@@ -27,6 +27,8 @@ class _Given(TypedDict):
     workspace: Path | None
     restore: bool
     force: bool
+    allow_unknown_cost: bool
+    env: tuple[str, ...]
 
 
 @click.command(
@@ -87,6 +89,18 @@ class _Given(TypedDict):
 @click.option(
     "--force", is_flag=True, help="With --restore: overwrite changes that no snapshot has."
 )
+@click.option(
+    "--allow-unknown-cost",
+    is_flag=True,
+    help="Fork although a limit in USD cannot be enforced for an agent whose cost is unknown.",
+)
+@click.option(
+    "--env",
+    multiple=True,
+    metavar="NAME[=VALUE]",
+    help="A variable that RUN was started with, whose value is not stored any more or is another "
+    "one.",
+)
 @click.option("--no-wait", is_flag=True, help="Exit with code 5 at a gate instead of asking here.")
 @click.option("--jsonl", is_flag=True, help="Print events as they occur, one JSON object per line.")
 @click.pass_context
@@ -128,7 +142,7 @@ def fork(
 
 def _fork_afar(door: "Door", run: str, given: _Given, *, jsonl: bool) -> int:
     """The same at the server that was named; a gate is answered by `approve` there."""
-    from loopwright.cli.afar import agents_afar, fork_afar  # noqa: PLC0415 - only when asked for
+    from loopwright.cli.afar import agents_afar, env_afar, fork_afar  # noqa: PLC0415 - only when asked for
 
     if given["restore"]:
         raise click.UsageError("--restore puts files back on this machine; it excludes --server")
@@ -142,6 +156,8 @@ def _fork_afar(door: "Door", run: str, given: _Given, *, jsonl: bool) -> int:
         "max": given["passes"],
         "workspace": None if folder is None else str(folder),
         **agents_afar(given["agents"]),
+        **({"allow_unknown_cost": True} if given["allow_unknown_cost"] else {}),
+        **env_afar(given["env"]),
     }
     return fork_afar(door, run, body, jsonl=jsonl)
 

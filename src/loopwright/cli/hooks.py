@@ -27,7 +27,7 @@ class _Desk(Protocol):
 
     def listed(self) -> "list[dict[str, JsonValue]]": ...
 
-    def add(self, name: str, stored: str, *, message: str, at_once: int) -> str:
+    def add(self, name: str, stored: str, *, message: str, at_once: int, allow: bool) -> str:
         """Make one; its secret."""
 
     def remove(self, name: str) -> None: ...
@@ -61,8 +61,15 @@ class _Here:
 
         return hook_items(self._hooks)
 
-    def add(self, name: str, stored: str, *, message: str, at_once: int) -> str:
-        made = self._hooks.add(name, stored, by=self._me, message=message, at_once=at_once)
+    def add(self, name: str, stored: str, *, message: str, at_once: int, allow: bool) -> str:
+        made = self._hooks.add(
+            name,
+            stored,
+            by=self._me,
+            message=message,
+            at_once=at_once,
+            allow_unknown_cost=allow,
+        )
         return made.secret
 
     def remove(self, name: str) -> None:
@@ -79,8 +86,9 @@ class _There:
         found: list[dict[str, JsonValue]] = self._remote.get(HOOKS)["hooks"]
         return found
 
-    def add(self, name: str, stored: str, *, message: str, at_once: int) -> str:
+    def add(self, name: str, stored: str, *, message: str, at_once: int, allow: bool) -> str:
         wanted: dict[str, JsonValue] = {"name": name, "stored": stored, "message": message}
+        wanted |= {"allow_unknown_cost": True} if allow else {}
         return str(self._remote.post(HOOKS, {**wanted, "at_once": at_once})["secret"])
 
     def remove(self, name: str) -> None:
@@ -126,15 +134,24 @@ def hook_ls(ctx: click.Context, /) -> None:
     show_default=True,
     help="Runs of it at the same time; other messages wait.",
 )
+@click.option(
+    "--allow-unknown-cost",
+    "allow",
+    is_flag=True,
+    help="Start runs although a limit in USD cannot be enforced for an agent whose cost is "
+    "unknown.",
+)
 @click.pass_context
-def hook_add(ctx: click.Context, /, *, name: str, stored: str, message: str, at_once: int) -> None:
+def hook_add(
+    ctx: click.Context, /, *, name: str, stored: str, message: str, at_once: int, allow: bool
+) -> None:
     """Let messages that are posted to /api/v1/hooks/NAME start runs of a stored definition.
 
     Senders sign by the rules of Standard Webhooks, with the secret that is printed now.
     """
     door = door_of(ctx)
     with _desk(door) as desk:
-        secret = desk.add(name, stored, message=message, at_once=at_once)
+        secret = desk.add(name, stored, message=message, at_once=at_once, allow=allow)
     if door.as_json:
         path = f"{HOOKS}/{name}"
         door.put_json({"name": name, "stored": stored, "secret": secret, "path": path})

@@ -24,6 +24,7 @@ from loopwright.app.preparing import Wish, prepare_file
 from loopwright.app.problems import known_problem
 from loopwright.app.reopening import Changes
 from loopwright.app.rights import Rights
+from loopwright.app.run_variables import names_only
 from loopwright.app.service import current_user
 from loopwright.app.views.listing import inbox_items, run_detail, run_item
 from loopwright.cli.inbox import put_inbox
@@ -42,7 +43,7 @@ ALL = "all"
 _FLAGS = "[--worktree] [--allow-unknown-cost]"
 _RESUME = (
     "resume RUN|all [--max N] [--budget LIMITS] [--time DURATION] [--agent SPEC] [--restart] "
-    "[--accept-changes] [--allow-unknown-cost]"
+    "[--accept-changes] [--allow-unknown-cost] [--env NAME]"
 )
 Act = Callable[[Session, str], Awaitable[None]]
 
@@ -245,7 +246,7 @@ async def _resume(session: Session, rest: str) -> None:
 
 def _resume_options(rest: str) -> tuple[str, Changes]:
     """The run and the options of `resume RUN --max N --budget LIMITS --time T --agent SPEC
-    --restart --accept-changes --allow-unknown-cost`.
+    --restart --accept-changes --allow-unknown-cost --env NAME`.
     """
     parser = argparse.ArgumentParser(prog="resume", add_help=False, exit_on_error=False)
     parser.add_argument("run")
@@ -256,6 +257,7 @@ def _resume_options(rest: str) -> tuple[str, Changes]:
     parser.add_argument("--restart", action="store_true")
     parser.add_argument("--allow-unknown-cost", action="store_true")
     parser.add_argument("--accept-changes", action="store_true")
+    parser.add_argument("--env", action="append", default=[])
     try:
         given, unknown = parser.parse_known_args(shlex.split(rest))
     except (argparse.ArgumentError, ValueError, SystemExit) as error:
@@ -270,6 +272,7 @@ def _resume_options(rest: str) -> tuple[str, Changes]:
         restart=given.restart,
         allow_unknown_cost=given.allow_unknown_cost,
         accept_changes=given.accept_changes,
+        env=names_only(given.env, "the history of this prompt"),
     )
     return given.run, changes
 
@@ -288,11 +291,16 @@ def _what_it_stopped_at(word: str) -> Act:
 
     async def act(session: Session, rest: str) -> None:
         reference, _, note = rest.partition(" ")
+        allow = reference == "--allow-unknown-cost"
+        if allow:
+            reference, _, note = note.strip().partition(" ")
         if not reference:
             raise Misused
-        service = session.here.service
+        service, changes = session.here.service, Changes(allow_unknown_cost=allow)
         seen = session.here.log.version(service.find(reference))
-        run = await act_on(service, reference, note=note.strip(), by=current_user())
+        run = await act_on(
+            service, reference, note=note.strip(), by=current_user(), changes=changes
+        )
         session.show(run, seen=seen)
         session.door.put(f"{run}: {word}")
 
@@ -355,14 +363,14 @@ COMMANDS = (
     ),
     Command(
         "/loops retry",
-        "/loops retry RUN [NOTE]",
+        "/loops retry [--allow-unknown-cost] RUN [NOTE]",
         "try again the stage that it stopped at",
         _what_it_stopped_at("retry"),
         "run",
     ),
     Command(
         "/loops skip",
-        "/loops skip RUN [NOTE]",
+        "/loops skip [--allow-unknown-cost] RUN [NOTE]",
         "leave that stage out",
         _what_it_stopped_at("skip"),
         "run",
@@ -380,7 +388,7 @@ COMMANDS = (
     Command("/workflow list", "/workflow list", "the newest runs", _loops),
     Command(
         "/workflow run",
-        "/workflow run [--worktree] FILE [MESSAGE]",
+        f"/workflow run {_FLAGS} FILE [MESSAGE]",
         "start a workflow here",
         _start,
     ),

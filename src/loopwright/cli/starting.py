@@ -13,6 +13,7 @@ from loopwright.cli.verb import door_of
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from loopwright.app.detaching import Detached
     from loopwright.app.dialects import Definition
     from loopwright.app.preparing import Wish
     from loopwright.app.service import Start
@@ -298,7 +299,12 @@ def _start_detached(door: Door, start: "Start") -> int:
     """Create a run and let a process in the background drive it."""
     from loopwright.app.detaching import start_in_background  # noqa: PLC0415 - help stays quick
 
-    started = start_in_background(door.settings, start, alone=door.wanted.here)
+    put_detached(door, start_in_background(door.settings, start, alone=door.wanted.here))
+    return 0
+
+
+def put_detached(door: Door, started: "Detached") -> None:
+    """A run that another process drives."""
     for note in started.notes:
         door.say(note, tone="warn" if note.startswith("warning") else "plain")
     if door.as_json:
@@ -307,4 +313,3 @@ def _start_detached(door: Door, start: "Start") -> int:
         door.put(started.run)
         who = "on the local server, process" if started.served else "in process"
         door.say(f"running {who} {started.pid}; `loopwright watch {started.run}` shows it")
-    return 0

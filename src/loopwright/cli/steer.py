@@ -98,22 +98,30 @@ def retry(
 )
 @click.argument("run", metavar="RUN", shell_complete=complete_runs)
 @click.argument("note", metavar="[NOTE]", required=False, default="")
+@click.option(
+    "--allow-unknown-cost",
+    is_flag=True,
+    help="Continue although a limit in USD cannot be enforced for an agent whose cost is unknown.",
+)
 @click.pass_context
-def skip(ctx: click.Context, /, run: str, note: str) -> int:
+def skip(ctx: click.Context, /, run: str, note: str, *, allow_unknown_cost: bool) -> int:
     """Leave out the stage that a loop of roles stopped at, and drive it here until it rests; with
     --server it is driven there, and watched.
     """
     from loopwright.app.loop_steering import skip as leave  # noqa: PLC0415 - help stays quick
+    from loopwright.app.reopening import Changes  # noqa: PLC0415 - help stays quick
     from loopwright.app.service import current_user  # noqa: PLC0415 - help stays quick
 
     door = door_of(ctx)
     if door.remote is not None:
         from loopwright.cli.afar import steer_afar  # noqa: PLC0415 - only when asked for
 
-        return steer_afar(door, run, "skip", {"note": note})
+        allow: dict[str, JsonValue] = {"allow_unknown_cost": True} if allow_unknown_cost else {}
+        return steer_afar(door, run, "skip", {"note": note, **allow})
+    changes = Changes(allow_unknown_cost=allow_unknown_cost)
 
     async def act(here: "Local") -> str:
-        return await leave(here.service, run, note=note, by=current_user())
+        return await leave(here.service, run, note=note, by=current_user(), changes=changes)
 
     return _driven(door, run, act)
 

@@ -103,6 +103,7 @@ class RunReopened(Fact, frozen=True, kw_only=True, tag="run.reopened"):
     note: str = ""
     time_ms: int | None = None
     uncovered: tuple[str, ...] | None = None  # agents that limits in USD do not cover from now on
+    allow_unknown_cost: bool = False
     accept_changes: bool = False
 
 
@@ -131,6 +132,8 @@ class RunForked(Fact, frozen=True, kw_only=True, tag="run.forked"):
     text: str = ""
     by: str = ""
     passes: int | None = None
+    uncovered: tuple[str, ...] | None = None  # agents that limits in USD do not cover from now on
+    allow_unknown_cost: bool = False
 
 
 class AgentChanged(Fact, frozen=True, kw_only=True, tag="agent.changed"):

@@ -32,6 +32,7 @@ from loopwright.kernel.facts import (
 )
 from loopwright.kernel.frames import Entry, RepeatBody
 from loopwright.kernel.gates import call_gate
+from loopwright.kernel.reopening import note_coverage
 from loopwright.kernel.snapshots import begin_again
 from loopwright.kernel.state import State
 from loopwright.model.actions import Cycle
@@ -104,6 +105,7 @@ def run_forked(state: State, fact: RunForked) -> None:
     state.remembered.clear()
     state.mail.sessions.clear()
     begin_again(state)
+    note_coverage(state, fact)
     for owner in list(state.owners.values()):
         if isinstance(owner.body, RepeatBody):
             owner.body.sessions.clear()

@@ -20,7 +20,7 @@ or left out.
 import msgspec
 
 from loopwright.kernel.editing import set_cap
-from loopwright.kernel.facts import IterationFinished, Outcome, RunReopened, StepFinished
+from loopwright.kernel.facts import IterationFinished, Outcome, RunForked, RunReopened, StepFinished
 from loopwright.kernel.frames import (
     Carried,
     KeptLoop,
@@ -70,11 +70,20 @@ def run_reopened(state: State, fact: RunReopened) -> None:
     if fact.limits is not None:
         state.plan = msgspec.structs.replace(state.plan, limits=fact.limits)
         state.note_limits()
-    if fact.uncovered is not None:
-        state.plan = msgspec.structs.replace(state.plan, uncovered=fact.uncovered)
+    note_coverage(state, fact)
     _reset(state, fact)
     begin_again(state, accept_changes=fact.accept_changes)
     mail_reopened(state)
+
+
+def note_coverage(state: State, fact: RunReopened | RunForked) -> None:
+    """Which agents limits in USD do not cover from now on, and whether a person allowed that."""
+    plan = state.plan
+    if fact.uncovered is not None:
+        plan = msgspec.structs.replace(plan, uncovered=fact.uncovered)
+    if fact.allow_unknown_cost:
+        plan = msgspec.structs.replace(plan, allow_unknown_cost=True)
+    state.plan = plan
 
 
 def _is_wanted(kept: KeptLoop, fact: RunReopened) -> bool:

@@ -90,6 +90,7 @@ class Plan(Record, frozen=True, kw_only=True):
     missing: Literal["empty", "fail"] = "empty"  # what a text without one of its values is
     coordinator: Coordinator | None = None
     uncovered: tuple[str, ...] = ()  # agents of unknown cost: limits in USD do not cover them
+    allow_unknown_cost: bool = False  # also for runs that its agents start
     settings: dict[str, str] = {}
     pass_env: tuple[str, ...] = ()  # names of variables that every agent and command is given
     exclusive: Literal["workspace"] | None = None  # of what an open run keeps others away

@@ -104,7 +104,7 @@ class Arrivals:
                 raise
             except LoopwrightError as error:
                 _LOG.warning("hook %s: %s", hook.name, error)
-                self.hooks.move(one, "done", error.message)
+                self.hooks.move(one, "done", _problem(error))
             except Exception as error:
                 self._put_off(one, error, now)
             else:
@@ -142,7 +142,15 @@ class Arrivals:
             default_agent=context.settings.agent,
             home=context.settings.home,
             rights=Rights(attended=True),
+            allow_unknown_cost=hook.allow_unknown_cost,
         )
         text = stored.text.encode(errors="surrogatepass")
         start, _ = prepare_file(stored.name, wish, data=text, dialect=stored.dialect)
         await context.service.start(replace(start, by=f"hook:{hook.name}", run=arrival.run))
+
+
+def _problem(error: LoopwrightError) -> str:
+    """Why a message started nothing; a hook has an option of its own against an unknown cost."""
+    if error.code != "unknown-cost":
+        return error.message
+    return f"{error.message} (add the hook again with --allow-unknown-cost, or {error.hint})"

@@ -43,6 +43,7 @@ class HookItem(msgspec.Struct):
     stored: str
     message: str
     at_once: int
+    allow_unknown_cost: bool
     waiting: int  # messages that wait for their turn
     problem: str | None
     created_at: str

@@ -55,6 +55,7 @@ class NoteBody(OptionalBody):
     """Something that the next stage is told, once."""
 
     note: str = ""
+    allow_unknown_cost: bool = False
 
 
 class RetryBody(NoteBody):
@@ -65,7 +66,6 @@ class RetryBody(NoteBody):
     agent: str | None = None
     agents: dict[str, str] = {}
     budget: str | None = None
-    allow_unknown_cost: bool = False
 
 
 class DefinitionBody(Body):

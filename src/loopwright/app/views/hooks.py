@@ -12,6 +12,7 @@ def hook_item(hooks: Hooks, hook: Incoming) -> dict[str, JsonValue]:
         "stored": hook.definition,
         "message": hook.message,
         "at_once": hook.at_once,
+        "allow_unknown_cost": hook.allow_unknown_cost,
         "waiting": len(hooks.at("waiting", hook.name)),
         "problem": hook.problem or None,
         "created_at": timestamp(hook.created_at),

@@ -46,6 +46,7 @@ class EditBody(Body):
 
     newText: Annotated[str, msgspec.Meta(min_length=1)]
     checkpointId: str | None = None
+    allowUnknownCost: bool = False
     onDisconnect: Parting | None = None
 
 
@@ -54,6 +55,7 @@ class SwapBody(Body):
 
     model: Annotated[str, msgspec.Meta(min_length=1)]
     checkpointId: str | None = None
+    allowUnknownCost: bool = False
     onDisconnect: Parting | None = None
 
 
@@ -175,13 +177,23 @@ async def _decide(asked: Asked, call_id: str, decision: Decision, reason: str) -
 
 async def edited(asked: Asked) -> Answer:
     body = asked.body(EditBody)
-    wish = Fork(at=None, edit=body.newText, beside=beside(asked, body.onDisconnect))
+    wish = Fork(
+        at=None,
+        edit=body.newText,
+        beside=beside(asked, body.onDisconnect),
+        allow_unknown_cost=body.allowUnknownCost,
+    )
     return await _taken_up(asked, body.checkpointId, wish)
 
 
 async def swapped(asked: Asked) -> Answer:
     body = asked.body(SwapBody)
-    wish = Fork(at=None, model=body.model, beside=beside(asked, body.onDisconnect))
+    wish = Fork(
+        at=None,
+        model=body.model,
+        beside=beside(asked, body.onDisconnect),
+        allow_unknown_cost=body.allowUnknownCost,
+    )
     return await _taken_up(asked, body.checkpointId, wish)
 
 

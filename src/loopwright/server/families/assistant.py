@@ -10,7 +10,9 @@ import msgspec
 from starlette.responses import StreamingResponse
 
 from loopwright.app.assistant import Said, assistant_start, model_of
+from loopwright.app.service import Start
 from loopwright.app.views.usage import known_usd
+from loopwright.errors import LoopwrightError
 from loopwright.kernel.calls import ToolCall
 from loopwright.kernel.facts import (
     AnyFact,
@@ -60,10 +62,22 @@ async def streamed(asked: Asked) -> Answer:
     said = [Said(one.role, one.content) for one in body.messages]
     workspace = context.serving.workspace
     start = assistant_start(said, model=model, workspace=workspace, by=asked.who.name)
-    run = await context.service.start(start)
+    run = await _started(context, start)
     answer = _Answer(context, run, body.threadId, context.clock.now_ms())
     headers = {"X-Accel-Buffering": "no", "Cache-Control": "no-store"}
     return StreamingResponse(answer.frames(), media_type=STREAM, headers=headers)
+
+
+async def _started(context: Context, start: Start) -> str:
+    try:
+        return await context.service.start(start)
+    except LoopwrightError as error:
+        if error.code == "unknown-cost":  # a page has no option that would allow it
+            error.hint = (
+                "set a price for its model in the settings of the server "
+                '(`[prices."PROVIDER/NAME"]`), or choose a model with a listed price'
+            )
+        raise
 
 
 @dataclass(slots=True)

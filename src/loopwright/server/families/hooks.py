@@ -29,6 +29,7 @@ class HookBody(Body):
     stored: str
     message: Annotated[str, msgspec.Meta(max_length=10_000)] = ""
     at_once: Annotated[int, msgspec.Meta(ge=1, le=MOST_AT_ONCE)] = 4
+    allow_unknown_cost: bool = False  # limits in USD need not cover agents of unknown cost
 
 
 async def listed(asked: Asked) -> Answer:
@@ -40,7 +41,12 @@ async def listed(asked: Asked) -> Answer:
 async def added(asked: Asked) -> Answer:
     body, hooks = asked.body(HookBody), asked.context.part(Arrivals).hooks
     hook = hooks.add(
-        body.name, body.stored, by=asked.who.name, message=body.message, at_once=body.at_once
+        body.name,
+        body.stored,
+        by=asked.who.name,
+        message=body.message,
+        at_once=body.at_once,
+        allow_unknown_cost=body.allow_unknown_cost,
     )
     return {**hook_item(hooks, hook), "secret": hook.secret}
 

@@ -32,8 +32,9 @@ async def edited(asked: Asked) -> Answer:
 
 
 async def skipped(asked: Asked) -> Answer:
-    run = row_of(asked).run
-    await loops_for(asked).skip(run, asked.body(NoteBody).note, by=asked.who.name)
+    run, body = row_of(asked).run, asked.body(NoteBody)
+    changes = Changes(allow_unknown_cost=body.allow_unknown_cost)
+    await loops_for(asked).skip(run, body.note, by=asked.who.name, changes=changes)
     return _now(asked)
 
 

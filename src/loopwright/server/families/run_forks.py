@@ -9,6 +9,7 @@ from loopwright.app.assistants import Parting
 from loopwright.app.forking import Fork, fork
 from loopwright.app.keeping import Beside
 from loopwright.app.preparing import choices
+from loopwright.app.run_variables import RunEnv, env_choices
 from loopwright.kernel.facts import RunForked
 from loopwright.model.actions import MAX_PASSES
 from loopwright.server.answers import as_response
@@ -29,6 +30,8 @@ class ForkBody(Body):
     agent: str | None = None
     agents: dict[str, str] = {}
     workspace: str | None = None
+    allow_unknown_cost: bool = False  # limits in USD need not cover agents of unknown cost
+    env: RunEnv = {}  # values of variables that the run was started with; never in the log
     on_disconnect: Parting | None = None
 
 
@@ -44,6 +47,8 @@ async def forked(asked: Asked) -> Answer:
         workspace=Path(body.workspace) if body.workspace else None,
         beside=beside(asked, body.on_disconnect),
         workspaces=context.here.workspaces,
+        allow_unknown_cost=body.allow_unknown_cost,
+        env=env_choices(body.env),
     )
     run = context.here.log.row(asked.params["run"]).run
     made, _ = await fork(context.service, run, wish, by=asked.who.name)

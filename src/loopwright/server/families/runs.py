@@ -17,6 +17,7 @@ from loopwright.app.rehearsing import all_stories, played
 from loopwright.app.rehearsing import rehearsed as told_rehearsal
 from loopwright.app.reopening import Changes
 from loopwright.app.rights import Rights
+from loopwright.app.run_variables import RunEnv, env_choices
 from loopwright.app.service import Start
 from loopwright.app.snapshot_policy import SnapshotChoice
 from loopwright.app.spend import RunFilter, filtered_runs, since_ms, total_of
@@ -113,6 +114,7 @@ class ResumeBody(OptionalBody):
     restart: bool = False
     allow_unknown_cost: bool = False
     accept_changes: bool = False
+    env: RunEnv = {}  # values of variables that the run was started with; never in the log
 
     def changes(self) -> Changes:
         """The same as the use case has it."""
@@ -124,6 +126,7 @@ class ResumeBody(OptionalBody):
             restart=self.restart,
             allow_unknown_cost=self.allow_unknown_cost,
             accept_changes=self.accept_changes,
+            env=env_choices(self.env),
         )
 
 

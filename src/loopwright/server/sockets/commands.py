@@ -16,6 +16,7 @@ from loopwright.app.messaging import tell as tell_agents
 from loopwright.app.preparing import choices
 from loopwright.app.problems import Problem
 from loopwright.app.reopening import Changes
+from loopwright.app.run_variables import RunEnv, env_choices
 from loopwright.errors import LoopwrightError
 from loopwright.kernel.tools import MAX_TEXT_BYTES
 from loopwright.model.actions import MAX_PASSES
@@ -71,6 +72,7 @@ class ResumeRun(Said):
     restart: bool = False
     allow_unknown_cost: bool = False
     accept_changes: bool = False
+    env: RunEnv = {}
 
 
 class ApproveLoop(Said):
@@ -197,6 +199,7 @@ class Commands:
             restart=said.restart,
             allow_unknown_cost=said.allow_unknown_cost,
             accept_changes=said.accept_changes,
+            env=env_choices(said.env),
         )
         one = await resume_run(self._context.here, said.run, changes, by=client.who.name)
         return {"run": one.run, "status": "resumed", "message": one.words}
