@@ -20,7 +20,8 @@ files = {{word: pathlib.Path(word).read_text() for word in argv if word.endswith
 part = folder / f"call-{{number}}.part"
 part.write_text(json.dumps({{
     "argv": argv, "env": dict(os.environ), "cwd": os.getcwd(),
-    "stdin": sys.stdin.read(), "files": files}}))
+    "stdin": sys.stdin.readline() if "--input-format" in argv else sys.stdin.read(),
+    "files": files}}))
 part.rename(part.with_suffix(".json"))
 turns = json.loads((folder / "turns.json").read_text())
 turn = turns[min(number, len(turns)) - 1]

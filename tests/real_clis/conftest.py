@@ -4,6 +4,7 @@ The programs come from npm (`make test-agents` installs them from the lock file 
 LOOPWRIGHT_TEST_CLIS names). Without them every test here says what is missing and is skipped.
 """
 
+import asyncio
 import json
 import os
 import shutil
@@ -14,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from loopwright.model.record import JsonValue
-from loopwright.ports import Answer
+from loopwright.ports import Answer, Told
 from loopwright.testing.wires import Chooser, Script, WireServer
 from tests.programs.calls import Stage, agent, job
 
@@ -25,6 +26,13 @@ def needs(name: str) -> None:
     """Skip, with the way to get it, where a program is missing."""
     if not CLIS or not (Path(CLIS) / name).exists():
         pytest.skip(f"{name} is not installed; `make test-agents` installs it from npm")
+
+
+class NoMessages:
+    """The inbox of a call that gets no message."""
+
+    async def use(self, tool: str, arguments: JsonValue) -> Told:
+        return await asyncio.get_running_loop().create_future()
 
 
 @dataclass
@@ -129,7 +137,7 @@ class Lab:
             self.work,
             agent=agent(self.spec(cli), **given),
             prompt=prompt,
-            **{"wall_ms": 240_000, **more},
+            **{"wall_ms": 240_000, "talk": NoMessages(), **more},
         )
         return here.perform(call), here
 

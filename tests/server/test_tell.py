@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
+from loopwright.agents.letters import said_by
 from loopwright.app.loop_tools import LoopTools
 from loopwright.app.role_loops import Loops
+from loopwright.kernel.tools import MAX_TEXT_BYTES
 from tests.cli.conftest import Place, lw
 from tests.server.served import SECONDS, Served, served
 from tests.server.talking import tab, talk
@@ -88,4 +90,81 @@ def test_a_run_that_has_ended_is_a_conflict(shared: Served) -> None:
     shared.until(run, "completed", "exhausted")
     reply = shared("POST", f"/api/v1/runs/{run}/messages", {"text": "late"})
     assert (reply.status, reply.code) == (409, "ended")
-    assert shared("POST", f"/api/v1/runs/{run}/messages", {"text": ""}).status == 422
+    reply = shared("POST", f"/api/v1/runs/{run}/messages", {"text": ""})
+    assert (reply.status, reply.code) == (400, "bad-message")
+
+
+TOO_LONG = "the message has 262,146 bytes; at most 262,144 are accepted"
+
+
+def answer_by_http(server: Served, run: str, text: str, lw: Place) -> str:
+    return str(server("POST", f"/api/v1/runs/{run}/messages", {"text": text}).json)
+
+
+def answer_by_socket(server: Served, run: str, text: str, lw: Place) -> str:
+    answers: list[Any] = []
+
+    async def go() -> None:
+        async with tab(server) as one:
+            answers.append(await one.say("run:tell", {"run": run, "text": text}))
+
+    talk(go())
+    return str(answers)
+
+
+def answer_by_mcp(server: Served, run: str, text: str, lw: Place) -> str:
+    context = server.context
+    loops = Loops(here=context.here, settings=context.settings, cwd=server.folder, agents=[])
+    work = LoopTools(loops=loops).answer("loop_tell", {"id": run, "text": text})
+    done = asyncio.run_coroutine_threadsafe(work, server.loop).result(SECONDS)
+    return done.text
+
+
+def answer_by_remote_command(server: Served, run: str, text: str, lw: Place) -> str:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LOOPWRIGHT_TOKEN", server.token)
+        told = lw("tell", run, text, "--server", f"http://127.0.0.1:{server.port}")
+    return told.err + told.out
+
+
+def answer_by_command(server: Served, run: str, text: str, lw: Place) -> str:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LOOPWRIGHT_HOME", str(server.context.settings.home))
+        told = lw("tell", run, text)
+    return told.err + told.out
+
+
+def answer_by_prompt(server: Served, run: str, text: str, lw: Place) -> str:
+    lines = lw.write("lines", f"/loops tell {run} {text}\n")
+    with pytest.MonkeyPatch.context() as patch, lines.open() as stdin:
+        patch.setattr(sys, "stdin", stdin)
+        patch.setenv("LOOPWRIGHT_HOME", str(server.context.settings.home))
+        told = lw("repl")
+    return told.err + told.out
+
+
+@pytest.mark.item("rec-35")
+@pytest.mark.parametrize(
+    "way",
+    [
+        answer_by_http,
+        answer_by_socket,
+        answer_by_mcp,
+        answer_by_remote_command,
+        answer_by_command,
+        answer_by_prompt,
+    ],
+)
+def test_one_limit_for_messages_with_the_same_words(shared: Served, lw: Place, way: Any) -> None:
+    """It counts bytes; the longest message is accepted and read whole, a longer one is refused."""
+    run, gate = shared.gated()
+    assert TOO_LONG in way(shared, run, "é" * (MAX_TEXT_BYTES // 2 + 1), lw)
+    assert "m1" in way(shared, run, "é" * (MAX_TEXT_BYTES // 2), lw)
+    shared("POST", f"/api/v1/gates/{gate}/reject")
+
+
+def test_a_message_of_a_person_is_not_cut() -> None:
+    """Only what agents write to each other is."""
+    text = "x" * 100_000
+    assert said_by("ann", text, told=True) == f"Message from ann: {text}"
+    assert len(said_by("step", text)) < 20_000

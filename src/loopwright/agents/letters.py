@@ -21,4 +21,5 @@ def read_out(messages: Iterable[Message], senses: Senses) -> list[str]:
 def said_by(sender: str, text: str, *, told: bool = False) -> str:
     """One message, with who wrote it; `told` marks a person who steers the run."""
     head = f"Message from {sender}" if told else f"[{sender}]"
-    return f"{head}: {clip_end(text, MESSAGE_BYTES)}"
+    # What a person sends is read whole; its size was checked when it was sent.
+    return f"{head}: {text if told else clip_end(text, MESSAGE_BYTES)}"

@@ -177,7 +177,7 @@ class LoopTools:
                 ToolSpec(
                     name="loop_tell",
                     description="Send a message to the agents of a loop. Its next iteration reads "
-                    "it; an agent that accepts messages while it works gets it at once.",
+                    "it; claude, chat models and jsonl: agents read it while they work.",
                     schema=schema(
                         ("id", "text"),
                         id=text("Id of the loop, or the beginning of it"),

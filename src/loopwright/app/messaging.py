@@ -21,12 +21,12 @@ from loopwright.model.ids import logical_path
 from loopwright.ports import Append
 from loopwright.runtime.senses import stored_text
 
-INBOX_AGENTS = ("jsonl:",)  # programs that may read their inbox while they work
+INBOX_AGENTS = ("jsonl:", "claude")  # programs that read messages while they work
 When = Literal["now", "next-turn", "next-call"]
-"""When an agent reads a message: a program that reads its inbox now, a chat model before its next
-turn, every other agent at its next call."""
+"""When an agent reads a message: claude and programs that read their inbox now, a chat model before
+its next turn, every other agent at its next call."""
 WHEN_WORDS: Mapping[When, str] = {
-    "now": "delivered now if the agent reads its inbox, otherwise at its next call",
+    "now": "delivered now if the agent reads it while it works, otherwise at its next call",
     "next-turn": "will be read before the model's next turn",
     "next-call": "will be read at the next iteration or agent call",
 }
@@ -41,10 +41,22 @@ class Sent(NamedTuple):
     when: When = "next-call"
 
 
+def check_message(text: str) -> None:
+    """Refuse an empty message and one that is too long, in the same words everywhere."""
+    size = len(text.encode(errors="replace"))
+    if not text.strip():
+        raise LoopwrightError("the message is empty", code="bad-message", hint="write a text")
+    if size > MAX_TEXT_BYTES:
+        what = f"the message has {size:,} bytes; at most {MAX_TEXT_BYTES:,} are accepted"
+        hint = "write the text to a file of the workspace and send its path"
+        raise LoopwrightError(what, code="bad-message", hint=hint)
+
+
 async def tell(service: Service, run: str, text: str, *, to: str = "", by: str = "") -> Sent:
     """Record a message for an agent of a run: for the next call of any agent, unless a step is
     named. Where a coordinator reads what people write, it gets the message.
     """
+    check_message(text)
     run = service.find(run)
     state = service.state(run)
     if state.finished is not None:
@@ -86,9 +98,7 @@ async def send_message(
     An address that names no step, or more than one, is refused and nothing is written. The events
     of the run say what becomes of the message.
     """
-    if not text.strip() or len(text.encode(errors="replace")) > MAX_TEXT_BYTES:
-        hint = f"a message has 1 to {MAX_TEXT_BYTES:,} bytes"
-        raise LoopwrightError("the message cannot be that", code="bad-message", hint=hint)
+    check_message(text)
     kept, blobs = stored_text(mask_tokens(text))
     for _ in range(CAS_TRIES):
         version = service.log.version(run)

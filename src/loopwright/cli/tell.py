@@ -35,10 +35,11 @@ STDIN = "-"
 def tell(ctx: click.Context, /, *, run: str, text: str, to: str) -> None:
     """Send a message to the agents of a run that has not ended.
 
-    The next agent call of the run reads the message, once. A chat model reads it before its next
-    turn, and a program that reads its inbox at once; claude, codex, opencode, gemini and ACP agents
-    read it at the next call. A message that was not read when the run failed or was stopped is read
-    after `resume`.
+    The next agent call of the run reads the message, once. An agent that is working now reads it
+    meanwhile if it can: claude as soon as its current tool call has ended, a chat model before its
+    next turn, a jsonl: program when it reads its inbox. codex, opencode, gemini, command: and ACP
+    agents read it at their next call. A message that was not read when the run failed or was
+    stopped is read after `resume`. A message has at most 262,144 bytes.
     """
     door = door_of(ctx)
     words = sys.stdin.read() if text == STDIN else text

@@ -20,6 +20,7 @@ from loopwright.agents.clis.arguments import (
     needs_system_file,
     own_variables,
 )
+from loopwright.agents.clis.claude import input_line
 from loopwright.agents.clis.heard import Heard, Said
 from loopwright.agents.clis.loose import minus
 from loopwright.agents.clis.outcome import Exit, refusal
@@ -52,6 +53,8 @@ from loopwright.programs.process import Program, ProgramEnd, Running
 from loopwright.programs.resets import resets_at
 from loopwright.programs.sandbox import Hold, run_held, works
 from loopwright.programs.specs import Spec, parse_spec, unfit_agent
+from loopwright.programs.talking import talk_tools
+from loopwright.programs.turn_messages import Encode, TurnMessages
 
 DEFAULT_IDLE_MS = 600_000
 """Longer than for other programs: a CLI is silent while a tool of its own runs."""
@@ -60,6 +63,9 @@ GOODBYE_S = 10.0
 
 STATUS_BYTES = 16 * 1024
 """The longest line on stderr that is searched for a status."""
+
+TAKES_MESSAGES: Mapping[str, Encode] = {"claude": input_line}
+"""Programs that read further messages while they work, and how a message is written."""
 
 Fitting = Callable[[Job, Answer], Answer]
 Stage = Callable[[Job, Agent], AbstractAsyncContextManager[StageServer | None]]
@@ -91,20 +97,26 @@ class CodingAgents:
         problem = unfit_agent(spec, agent)
         if problem is not None:
             return Failed(error=Failure(type="bad_input", detail=problem))
-        answer = await self._once(job, agent, spec)
+        messages = _turn_messages(job, spec)
+        answer = await self._once(job, agent, spec, messages)
         gone = isinstance(answer, Failed) and answer.error.type == "session_gone"
         if not gone or job.session is None:
             return answer
         report = ActivityReport(self._bus, job, agent, spec.kind)
         report.say(Said("note", f"session {job.session} is gone, a new one begins"))
-        again = await self._once(replace(job, session=None, session_used=Usage()), agent, spec)
+        anew = replace(job, session=None, session_used=Usage())
+        again = await self._once(anew, agent, spec, messages)
         if isinstance(again, Failed):
             return again
         told = f"session {job.session} was gone and a new one was begun"
         return replace(again, note="; ".join(part for part in (told, again.note) if part))
 
-    async def _once(self, job: Job, agent: Agent, spec: Spec) -> Answer:
+    async def _once(
+        self, job: Job, agent: Agent, spec: Spec, messages: TurnMessages | None
+    ) -> Answer:
         async with AsyncExitStack() as files:
+            if messages is not None:
+                files.callback(messages.close)
             server = await files.enter_async_context(self.stage(job, agent))
             wanted = Wanted(
                 prompt=job.prompt,
@@ -119,6 +131,7 @@ class CodingAgents:
                 server=server,
                 checks=job.checks,
                 as_root=os.geteuid() == 0,
+                takes_messages=messages is not None,
             )
             rules = command_policy(spec.kind, wanted)
             if rules:
@@ -131,6 +144,7 @@ class CodingAgents:
                 report,
                 lambda heard: live_failure(job, agent, self._live(job, agent, heard)),
                 self._monotonic,
+                messages,
             )
             env = self._environment(CLIS[spec.kind], job, agent, line)
             end = await run_held(
@@ -232,6 +246,14 @@ class CodingAgents:
         return msgspec.structs.replace(refused.failure, resets_at=until)
 
 
+def _turn_messages(job: Job, spec: Spec) -> TurnMessages | None:
+    """The messages of a call whose program reads them while it works; None for other programs."""
+    encode = TAKES_MESSAGES.get(spec.kind)
+    if encode is None or "read_inbox" not in talk_tools(job) or "--input-format" in spec.argv:
+        return None
+    return TurnMessages(job, encode)
+
+
 def _hold(name: str, agent: Agent, env: Mapping[str, str], wanted: Wanted) -> Hold | None:
     """The sandbox of a call: wherever a level is set and there is one. Without one the words of
     the program hold it, or it was refused.
@@ -252,7 +274,9 @@ class _Talk:
         report: ActivityReport,
         over: Callable[[Heard], Failure | None],
         monotonic: MonotonicMs,
+        messages: TurnMessages | None,
     ) -> None:
+        self._messages = messages
         self._stream = stream
         self._stream.heard.time_text = local_time
         self._report = report
@@ -269,7 +293,10 @@ class _Talk:
 
     def begin(self, running: Running) -> None:
         self._running = running
-        running.end_input()
+        if self._messages is not None:
+            self._messages.begin(running)
+        else:
+            running.end_input()
         self._over(self.heard)
 
     def take(self, chunk: bytes) -> None:
@@ -278,7 +305,8 @@ class _Talk:
         if not self.heard.progress and self._running is not None:
             self._running.no_progress()
         if self.heard.ended:
-            self._finish(GOODBYE_S)
+            if self._messages is None or self._messages.end_turn(self.heard.read_messages):
+                self._finish(GOODBYE_S)
             return
         self.over_budget = self.over_budget or self._over(self.heard)
         if self.over_budget is not None:

@@ -14,6 +14,7 @@ import msgspec
 
 from loopwright.agents.clis.access import unasked, worded
 from loopwright.agents.clis.check_rules import added_tools, check_lines, only_tools
+from loopwright.agents.clis.claude import input_line
 from loopwright.agents.clis.table import CLIS, DEFAULT_PERMISSION, Cli
 from loopwright.model.plan import Agent
 from loopwright.model.record import JsonValue
@@ -47,6 +48,7 @@ class Wanted:
     checks: tuple[tuple[str, ...], ...] = ()  # commands that decide when the loop is done
     as_root: bool = False
     policy_file: str | None = None  # rules for commands, of programs that read them from a file
+    takes_messages: bool = False  # further messages follow on standard input
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,6 +145,9 @@ def _claude(cli: Cli, wanted: Wanted) -> CommandLine:
         argv += ["--json-schema", schema] if _as_argument(schema) else []
     argv += _option("--resume", wanted.session)
     argv += wanted.extra
+    if wanted.takes_messages:
+        argv += ["--input-format", "stream-json", "--replay-user-messages"]
+        return CommandLine(argv=tuple(argv), stdin=f"{input_line(wanted.prompt)}\n", env={})
     if _as_argument(wanted.prompt):
         return CommandLine(argv=(*argv, "--", wanted.prompt), env={})
     return CommandLine(argv=tuple(argv), stdin=wanted.prompt, env={})

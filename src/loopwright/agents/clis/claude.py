@@ -2,6 +2,7 @@
 
 import re
 
+import msgspec
 from msgspec.structs import replace
 
 from loopwright.agents.clis.heard import Heard, Said, Trouble, tool_line
@@ -29,6 +30,8 @@ def take(heard: Heard, event: JsonValue) -> list[Said]:
             return _partial(heard, event)
         case "assistant":
             return _assistant(heard, event)
+        case "user" if at(event, "isReplay") is True:
+            _message_read(heard, event)
         case "user":
             _tool_results(heard, event)
         case "rate_limit_event":
@@ -36,6 +39,27 @@ def take(heard: Heard, event: JsonValue) -> list[Said]:
         case "result":
             _result(heard, event)
     return []
+
+
+def input_line(words: str, name: str = "") -> str:
+    """A message as the program reads it on its standard input (`--input-format stream-json`)."""
+    content: JsonValue = [{"type": "text", "text": words.encode(errors="replace").decode()}]
+    line: dict[str, JsonValue] = {
+        "type": "user",
+        "message": {"role": "user", "content": content},
+        "parent_tool_use_id": None,
+        "session_id": "",
+    }
+    return msgspec.json.encode({**line, "uuid": name} if name else line).decode()
+
+
+def _message_read(heard: Heard, event: JsonValue) -> None:
+    """A message that was sent while the agent worked has been read. One that came after the last
+    request of a turn begins another turn, and the result of that one counts.
+    """
+    heard.read_messages.add(text(event, "uuid"))
+    heard.ended, heard.final = None, None
+    heard.problem, heard.trouble = "", "other"
 
 
 def _system(heard: Heard, event: JsonValue) -> list[Said]:
@@ -162,7 +186,7 @@ def _allowance(heard: Heard, info: JsonValue) -> list[Said]:
 
 
 def _result(heard: Heard, event: JsonValue) -> None:
-    heard.usage = _usage(event)
+    heard.usage = _usage(event, heard.usage)
     heard.status = whole(event, "api_error_status") or heard.status
     heard.data = at(event, "structured_output")
     for denial in items(event, "permission_denials"):
@@ -188,20 +212,24 @@ def _trouble(event: JsonValue, problems: str) -> Trouble:
     return _TROUBLES.get(text(event, "subtype"), "other")
 
 
-def _usage(event: JsonValue) -> Usage | None:
+def _usage(event: JsonValue, before: Usage | None) -> Usage | None:
     """What this call used. The totals of a result are those of the whole session; what came since
-    the result before stands beside them, by model.
+    the result before stands beside them, by model. `before` is what earlier results of this call
+    have named.
     """
     since = at(event, "model_usage_since_last_result")
     if isinstance(since, dict) and since:
         used = sum((_of_model(one) for one in since.values()), Usage())
         # A model that answered from a cache may have no cost of its own.
-        return replace(used, unpriced=int(used.unpriced == len(since)))
+        unpriced = int(used.unpriced == len(since))
+        total = used if before is None else before + used
+        return replace(total, unpriced=max(unpriced, before.unpriced if before else 0))
     used = _of_usage(at(event, "usage"))
     if used == Usage():
-        return None
+        return before
     usd = amount(event, "total_cost_usd")
-    return replace(used, usd=usd or 0.0, unpriced=int(usd is None))
+    total = used if before is None else before + used
+    return replace(total, usd=usd or 0.0, unpriced=int(usd is None))
 
 
 _READ = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")

@@ -69,6 +69,7 @@ class Heard:
     tools: int = 0
     garbage: int = 0
     cut: int = 0
+    read_messages: set[str] = field(default_factory=set)  # ids of those sent while it worked
     streaming: bool = False  # parts of a text were shown before the whole text came
     now_ms: int = 0  # when the events that are being read arrived
     # Whether some event of the newest chunk was neither a status nor a retry.

@@ -5,7 +5,6 @@ from typing import Annotated
 import msgspec
 
 from loopwright.app.messaging import When, tell
-from loopwright.kernel.tools import MAX_TEXT_BYTES
 from loopwright.server.answers import as_response
 from loopwright.server.families.runs import BASE, check_open
 from loopwright.server.routes import Answer, Asked, Body, Family, Route
@@ -16,14 +15,14 @@ class MessageBody(Body):
 
     free = ("text",)
 
-    text: Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_TEXT_BYTES)]
+    text: str  # 1 to 262,144 bytes
     to: Annotated[str, msgspec.Meta(max_length=500)] = ""
 
 
 class MessageSent(msgspec.Struct):
     """A message that was recorded. `to` is `*` where any agent of the run may read it. `when` says
-    when the agent reads it: a program that reads its inbox `now`, a chat model before its
-    `next-turn`, others at their `next-call`.
+    when the agent reads it: claude and a program that reads its inbox `now`, a chat model before
+    its `next-turn`, others at their `next-call`.
     """
 
     run: str

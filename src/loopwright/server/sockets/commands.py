@@ -18,7 +18,6 @@ from loopwright.app.problems import Problem
 from loopwright.app.reopening import Changes
 from loopwright.app.run_variables import RunEnv, env_choices
 from loopwright.errors import LoopwrightError
-from loopwright.kernel.tools import MAX_TEXT_BYTES
 from loopwright.model.actions import MAX_PASSES
 from loopwright.model.record import JsonValue
 from loopwright.server import words
@@ -95,7 +94,7 @@ class TellRun(Said):
     """`run:tell`: a message to the agents of a run, or to the agent of one step."""
 
     run: Id
-    text: Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_TEXT_BYTES)]
+    text: str
     to: Annotated[str, msgspec.Meta(max_length=500)] = ""
 
 

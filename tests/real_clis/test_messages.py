@@ -1,0 +1,66 @@
+"""Messages to a real program while it works: when it reads them, and that it reads them once."""
+
+import asyncio
+import json
+import threading
+from collections.abc import Awaitable
+
+import pytest
+
+from loopwright.model.record import JsonValue
+from loopwright.ports import Done, Letter, Told
+from loopwright.testing.wires import Call, Turn, WireRequest
+from tests.real_clis.conftest import Labs, needs
+
+pytestmark = [pytest.mark.real_cli, pytest.mark.timeout(600)]
+
+
+class OneMessage:
+    """The inbox of a call with one message, which comes when it is time."""
+
+    def __init__(self) -> None:
+        self.due = threading.Event()
+        self.read = 0
+
+    def use(self, tool: str, arguments: JsonValue) -> Awaitable[Told]:
+        return self._use()
+
+    async def _use(self) -> Told:
+        await asyncio.to_thread(self.due.wait, 60)
+        if self.read:
+            return await asyncio.get_running_loop().create_future()
+        self.read += 1
+        return Told(text="1", messages=(Letter(sender="ann", text="STEER", kind="tell"),))
+
+
+@pytest.mark.item("rec-35")
+@pytest.mark.parametrize("when", ["tool", "text"])
+def test_claude_reads_a_message_while_it_works(labs: Labs, when: str) -> None:
+    """During a tool call, the next request of the same turn has it; while it writes its last
+    answer, another turn begins with it, and the usage of both is counted.
+    """
+    needs("claude")
+    inbox = OneMessage()
+    asked: list[str] = []
+
+    def choose(request: WireRequest) -> Turn:
+        if not request.tools:
+            return Turn(text="a title")
+        asked.append(json.dumps(request.body["messages"]))
+        inbox.due.set()
+        if len(asked) > 1:
+            return Turn(text="after the message")
+        if when == "text":
+            return Turn(text="a b c d e f", header_ms=1_500)
+        given: dict[str, JsonValue] = {"command": "sleep 2", "description": "x"}
+        return Turn(calls=(Call(name="Bash", args=given),))
+
+    lab = labs(choose=choose)
+    answer, _ = lab.ask("claude", talk=inbox, permission="all")
+    assert isinstance(answer, Done), answer
+    assert answer.output == "after the message"
+    assert ["Message from ann: STEER" in one for one in asked] == [False, True]
+    assert inbox.read == 1
+    assert answer.usage is not None
+    assert answer.usage.output_tokens > 0
+    assert answer.usage.usd > 0
