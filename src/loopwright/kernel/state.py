@@ -166,6 +166,7 @@ class State:
     directory: Directory | None = None  # of the plan's steps, made when a message needs it
     has_budget: bool = False  # whether any place of the plan limits money or tokens
     has_caps: bool = False  # whether a graph inside limits how many agents are called at once
+    has_checks: bool = False  # whether a check of the plan starts a program
     has_given: bool = False  # whether a graph inside is a workflow of its own
     has_idle: bool = False  # whether any place limits silence
     has_wall: bool = False  # whether any place limits time
@@ -185,6 +186,7 @@ class State:
         )
         graphs = list(graphs_inside(self.plan))
         self.has_caps = any(graph.parallel is not None for graph in graphs)
+        self.has_checks = bool(check_words(self.plan))
         self.has_given = any(graph.given is not None for graph in graphs)
         self.has_idle = any(one.idle_ms is not None for one in limits)
         self.has_wall = any(

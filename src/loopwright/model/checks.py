@@ -181,10 +181,11 @@ Leaf: TypeAlias = (
     | Person
 )
 Check: TypeAlias = Leaf | AnyOf | AllOf
+_COMPOUND = (AnyOf, AllOf)
 
 
 def leaves(check: Check) -> tuple[Leaf, ...]:
     """The single checks of a tree in the order in which they are written."""
-    if isinstance(check, AnyOf | AllOf):
+    if isinstance(check, _COMPOUND):
         return tuple(leaf for part in check.parts for leaf in leaves(part))
     return (check,)

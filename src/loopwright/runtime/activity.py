@@ -48,6 +48,8 @@ TEXT_CHARS = 300
 NAME_CHARS = 100
 NOT_STORED = "[not stored: the call has reached its limit of stored activity]"
 _MOST_INT = 2**53
+_ANSWERS = (EffectDone, EffectFailed)
+_NO_SECRETS = Redaction()
 
 
 class ActiveRun(Protocol):
@@ -65,7 +67,8 @@ class RunActivity:
     def __init__(self, run: ActiveRun, clock: Clock) -> None:
         self._run = run
         self._clock = clock
-        self._calls: dict[str, CallActivity] = {}
+        self._open: dict[str, CallActivity] = {}
+        self._calls: dict[str, CallActivity] = {}  # those that have something to store or to hide
         self._stored: dict[str, int] = {}  # the newest number of each effect in the log
         self._timer: Callable[[], None] | None = None
         self._waiting = 0
@@ -86,32 +89,44 @@ class RunActivity:
     def open(self, pending: Pending) -> "CallActivity":
         """The sink of a call that begins now."""
         call = CallActivity(self, pending, self._stored.get(pending.effect, 0))
-        self._calls[pending.effect] = call
+        self._open[pending.effect] = call
+        self._calls.pop(pending.effect, None)
+        if call.before is not None:
+            self.join(pending.effect, call)
         return call
+
+    def join(self, effect: str, call: "CallActivity") -> None:
+        """A call takes part in the next appends."""
+        if effect in self._open:
+            self._calls[effect] = call
 
     def close(self, effect: str, answer: Answer) -> Answer:
         """A call has its answer: what it reports from now on is dropped. The answer comes back
         without the secrets that the agent was given.
         """
-        call = self._calls.get(effect)
+        call = self._open.pop(effect, None)
         if call is None:
             return answer
         call.closed = True
+        if effect not in self._calls:
+            return answer
         if call.before is not None:  # attempts that were lost have cost something too
             answer = replace(answer, usage=call.before + (answer.usage or NO_USAGE))
         return call.redacted(answer)
 
     def discard(self, effect: str) -> None:
         """A call was ended, and whatever it reported is stored or not wanted."""
-        call = self._calls.pop(effect, None)
+        call = self._open.pop(effect, None)
         if call is not None:
             call.closed = True
+        self._calls.pop(effect, None)
 
     def stop(self) -> None:
         """The run is no longer driven here."""
         self._cancel_timer()
-        for call in self._calls.values():
+        for call in self._open.values():
             call.closed = True
+        self._open.clear()
         self._calls.clear()
         self.due = False
 
@@ -182,7 +197,7 @@ class RunActivity:
     def attach_streams(self, batch: list[AnyFact]) -> None:
         """Let the answers of an append name the output of their agents."""
         for index, fact in enumerate(batch):
-            if isinstance(fact, EffectDone | EffectFailed) and fact.effect in self._calls:
+            if isinstance(fact, _ANSWERS) and fact.effect in self._calls:
                 call = self._calls[fact.effect]
                 call.closed = True
                 stream = call.stored_stream(self._run.texts)
@@ -195,7 +210,7 @@ class RunActivity:
         for call in self._calls.values():
             call.unsaved = None
         for fact in batch:
-            if isinstance(fact, EffectDone | EffectFailed):
+            if isinstance(fact, _ANSWERS):
                 self._calls.pop(fact.effect, None)
 
     def lost(self) -> None:
@@ -223,7 +238,7 @@ class CallActivity:
         self._dropped = _Dropped()
         self._edited: set[str] = set()
         self._stream: OutputStream | None = None
-        self._redaction = Redaction()
+        self._redaction = _NO_SECRETS
         self._used: Usage | None = None
         self._used_taken: Usage | None = None
         self.before = pending.used  # by attempts that were lost
@@ -231,19 +246,25 @@ class CallActivity:
         self.closed = False
 
     def hide(self, values: Callable[[], Mapping[str, str]]) -> None:
+        self._join()
         self._redaction = Redaction(values)
 
     def use(self, usage: Usage) -> Usage:
         """Record what this attempt has used so far; returns it with the attempts before."""
         total = usage if self.before is None else self.before + usage
         if not self.closed:
+            self._join()
             self._used = total
             self._run.usage_arrived()
         return total
 
+    def _join(self) -> None:
+        self._run.join(self._pending.effect, self)
+
     def record(self, entry: ActivityEntry) -> None:
         if self.closed:
             return
+        self._join()
         if self._taken >= MOST_ENTRIES and not self._is_new_file(entry):
             self._dropped.add(entry)
             return
@@ -310,6 +331,7 @@ class CallActivity:
         if self.closed:
             return
         if self._stream is None:
+            self._join()
             self._stream = OutputStream(self._redaction)
         try:
             self._stream.add(chunk)

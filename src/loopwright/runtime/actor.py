@@ -65,6 +65,7 @@ RETRY_STORAGE_MS = (1_000, 2_000, 5_000, 10_000, 30_000)
 UNSTORABLE = frozenset({"bad-append", "bad-fact", "bad-number", "bad-text", "too-large"})
 
 _TALKING, _ANSWERS = (AgentCall, ToolCall), (Done, Failed)
+_ENDED = (EffectDone, EffectFailed)
 _ACTIVE = (AgentCall, CommandCall, ModelCall, SnapshotCall, ToolCall)
 Incoming: TypeAlias = EffectDone | EffectFailed | EffectRepeated | GateOpened
 Shown: TypeAlias = tuple[RunStatus, int | None, tuple[str, ...]]
@@ -230,9 +231,11 @@ class Actor:
                 batch.append(fact)
 
     def _count_usage(self, fact: Incoming) -> None:
-        if isinstance(fact, EffectDone | EffectFailed):
-            row = usage_row(self.state, self.state.pending[fact.effect], fact)
-            self._usage += [] if row is None else [row]
+        if isinstance(fact, _ENDED):
+            pending = self.state.pending[fact.effect]
+            if fact.usage is not None or pending.used is not None:
+                row = usage_row(self.state, pending, fact)
+                self._usage += [] if row is None else [row]
 
     def _prepare(self, batch: list[AnyFact]) -> None:
         """While the disk is busy, make the jobs that follow; the state stays until then."""
@@ -314,7 +317,7 @@ class Actor:
         if self.activity.refuse():  # it may have been that, which nothing depends on
             self._start_over()
             return
-        answers = (fact for fact in self.inbox if isinstance(fact, EffectDone | EffectFailed))
+        answers = (fact for fact in self.inbox if isinstance(fact, _ENDED))
         failed: list[Incoming] = [answering.refused_answer(fact, error) for fact in answers]
         asked = self.talks.refuse(error.code)
         if not asked and (not failed or failed == self.inbox):

@@ -13,8 +13,10 @@ def hidden_from(owner: Owner) -> str | None:
     return hidden_word(inside) if inside is not None else None
 
 
-def check_commands(owner: Owner) -> tuple[tuple[str, ...], ...]:
+def check_commands(state: State, owner: Owner) -> tuple[tuple[str, ...], ...]:
     """The commands that decide when the loops around a call are done, the innermost loop first."""
+    if not state.has_checks:
+        return ()
     loops = (place.action for place in chain(owner) if isinstance(place, RepeatBody))
     found = (leaf for loop in loops for leaf in leaves(loop.until) if isinstance(leaf, Command))
     return tuple(dict.fromkeys(leaf.argv for leaf in found))

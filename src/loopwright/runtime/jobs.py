@@ -89,7 +89,7 @@ def job_for(state: State, pending: Pending, texts: Texts, token: str) -> Job | A
         pass_env=state.plan.pass_env,
         hidden=hidden_from(owner),
         fresh_bytecode=pending.purpose.startswith("check") and bool(state.plan.workspace.protect),
-        checks=check_commands(owner) if agent is not None else (),
+        checks=check_commands(state, owner) if agent is not None else (),
         wall_ms=agent.wall_ms if agent else None,
         used=used,
         budgeted=agent is not None and has_usd_limit(state, owner),
