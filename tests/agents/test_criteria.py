@@ -281,7 +281,19 @@ def test_the_end_of_long_outputs_is_shown() -> None:
     assert f"[… {9_008 - EVIDENCE_CHARS} characters before this …]" in one
 
 
-def test_a_verdict_of_the_engine_is_shown_by_its_name() -> None:
+@pytest.mark.parametrize(
+    ("check", "words"),
+    [
+        pytest.param("other", "- `other` failed:\n\n    a.py", id="unknown"),
+        pytest.param(
+            "protect",
+            "- protected files must be as they were at the start; undo your changes to them:\n\n"
+            "    a.py",
+            id="protect",
+        ),
+    ],
+)
+def test_a_verdict_of_the_engine_is_shown(check: str, words: str) -> None:
     """A check that no definition has, such as changed protected files, is listed too."""
     driver = started(loop(PYTEST))
     driver.answer("main.0/agent#1", "tried")
@@ -290,14 +302,14 @@ def test_a_verdict_of_the_engine_is_shown_by_its_name() -> None:
         path="main.0",
         iteration=1,
         index=7,
-        check="protected",
+        check=check,
         verdict="fail",
         evidence="a.py",
     )
     driver.append(verdict)
     driver.answer("main.0/check0#1", Reply("", code=1))
     text = shown(driver).text
-    assert "- `protected` failed:\n\n    a.py" in text
+    assert words in text
     assert "- `pytest -q` exited with 1 and printed nothing" in text
 
 

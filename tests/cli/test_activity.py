@@ -176,7 +176,10 @@ def test_logs_show_tools_line_by_line_and_count_them(lw: Place) -> None:
     assert re.fullmatch(r"\d\d:\d\d:\d\d  #2 jsonl  Edit src/a.py  ok", lines[5])
     assert lw("logs", "last", "--tools", "--iteration", "2").out.splitlines() == lines[4:]
     assert lw("logs", "last", "--tools", "-f").out.splitlines() == lines
-    assert lw("logs", "last", "--iteration", "2").code == 2
+    assert lw("logs", "last", "--iteration", "2").out.startswith("── iteration 2: agent jsonl,")
+    assert "iteration 1" not in lw("logs", "last", "--iteration", "2").out
+    found = lw("logs", "last", "--iteration", "1", "--json").json["entries"]
+    assert {one["iteration"] for one in found} == {1}
 
 
 @pytest.mark.item("rec-9")

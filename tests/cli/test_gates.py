@@ -69,8 +69,8 @@ def test_who_decided_is_shown(lw: Place) -> None:
     assert (first["text"], second["decision"]) == ("shorter,\nplease", "approve")
     assert (second["text"], second["path"]) == ("", "main.1")
     shown = lw("show", run).out
-    assert f"continued by tester at main.0, {first['at']}: shorter, please\n" in shown
-    assert f"approved by tester at main.1, {second['at']}\n" in shown
+    assert f"continued by tester in iteration 1, {first['at']}: shorter, please\n" in shown
+    assert f"approved by tester in iteration 2, {second['at']}\n" in shown
 
 
 def test_an_answer_counts_once(lw: Place) -> None:

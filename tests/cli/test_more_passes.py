@@ -12,10 +12,7 @@ def stopped(lw: Place) -> str:
     told = lw("run", file)
     assert told.code == 4
     run: str = lw("ls", "--json").json["runs"][0]["run"]
-    assert (
-        f"stopped after 2 of 2 iterations; `loopwright resume {run} --max 4` continues it"
-        in told.err
-    )
+    assert f"loopwright resume {run} --max 4   continues it" in told.err
     return run
 
 

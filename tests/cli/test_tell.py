@@ -51,7 +51,7 @@ def test_the_next_iteration_reads_the_message(lw: Place) -> None:
     kinds = lw.kinds(run)
     assert (kinds.count("message.sent"), kinds.count("message.delivered")) == (1, 1)
     assert "message from tester" in lw("logs", run).out
-    assert "(delivered to main.1): Keep the old API" in lw("show", run).out
+    assert "(delivered to iteration 2): Keep the old API" in lw("show", run).out
 
 
 @pytest.mark.item("rec-35")

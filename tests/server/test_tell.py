@@ -80,7 +80,7 @@ def test_every_interface_records_a_message(shared: Served, lw: Place, way: Any) 
     shared("POST", f"/api/v1/gates/{gate}/continue", {"text": "again"})
     shared.until(run, "waiting")
     [told] = shared("GET", f"/api/v1/runs/{run}/snapshot").json["messages"]
-    assert told["state"] == "delivered to main.1"
+    assert told["state"] == "delivered to iteration 2"
 
 
 @pytest.mark.item("rec-35")

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import msgspec
 
 from loopwright.kernel.frames import SINGLE, CheckNote, PassOwner, RepeatBody
+from loopwright.kernel.snapshots import PROTECT
 from loopwright.kernel.state import Senses, State
 from loopwright.kernel.texts import fill
 from loopwright.model.actions import CallAgent
@@ -229,6 +230,8 @@ def _failure(
 
 
 def _what_happened(note: CheckNote, leaf: Leaf | None, wording: _Wording) -> str:
+    if note.check == PROTECT:
+        return "protected files must be as they were at the start; undo your changes to them"
     if leaf is None:
         return f"`{note.check}` failed"
     broken = {"timed_out": "took too long", "error": "could not be checked"}.get(note.verdict)

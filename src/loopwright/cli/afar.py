@@ -279,11 +279,18 @@ def see_through(
     if not door.has_signs(sys.stderr):
         line = without_signs(line)
     say_final_line(door, run, line, str(ended["status"]))
-    for command in page["next"] if ended["status"] in ("waiting", "paused") else ():
+    for command in _next_shown(str(ended["status"]), page["next"]):
         door.say(f"  {command} --server {remote.url}")
     if not jsonl:
         put_result(door, ended)
     return exit_code(ended, _codes(str(page["dialect"])) if foreign else None)
+
+
+def _next_shown(status: str, commands: "Sequence[str]") -> "list[str]":
+    """Commands that a person needs now: how to answer, or how to resume a run that has ended."""
+    if status in ("waiting", "paused"):
+        return [*commands]
+    return [one for one in commands if one.startswith("loopwright resume ")]
 
 
 def watch_remote(door: Door, reference: str, *, jsonl: bool) -> int:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from loopwright.app.deciding import AS_ASKED, CallAnswer, read_arguments
 from loopwright.app.views.exposing import exposure
+from loopwright.app.views.place_words import place_words
 from loopwright.app.views.workspace_history import change_words
 from loopwright.cli.calls import arguments_lines, exposed_lines
 from loopwright.cli.door import Door
@@ -21,7 +22,8 @@ from loopwright.model.record import JsonValue
 OUTPUT_LINES = 15
 _KEYS: dict[str, Decision] = {"a": "approve", "r": "reject", "c": "continue"}
 _REMEMBER, _EDIT = ("m", "remember"), ("e", "edit")
-_NEEDED = {"continue": "what should be different? ", "reject": "why not? The model is told: "}
+_NEEDED = {"continue": "what should be different? ", "reject": "why not? The model reads this: "}
+_REASON = "reason (Enter for none): "
 _MEANINGS: dict[str, dict[Decision, str]] = {
     "tool": {
         "approve": "let the agent make this call",
@@ -91,14 +93,26 @@ async def ask(
         decision = _decision(word.lower(), gate)
         if decision is None:
             continue
-        text = rest.strip()
-        while _needs_text(decision, gate) and not text:
-            _prompt(_NEEDED[decision])
-            more = await read_line()
-            if more is None:
-                return None
-            text = more.strip()
-        return Reply(decision, text)
+        text = await _text_of(decision, gate, rest.strip(), read_line)
+        return None if text is None else Reply(decision, text)
+
+
+async def _text_of(
+    decision: Decision, gate: GateOpened, text: str, read_line: ReadLine
+) -> str | None:
+    """What is said with a decision; None when the person leaves. The reason of a rejection is asked
+    for, and may be left empty where no model reads it.
+    """
+    needed = _needs_text(decision, gate)
+    while not text and (needed or decision == "reject"):
+        _prompt(_NEEDED[decision] if needed else _REASON)
+        more = await read_line()
+        if more is None:
+            return None
+        text = more.strip()
+        if not needed:
+            break
+    return text
 
 
 async def _explain(door: Door, gate: GateOpened, word: str, show_diff: ShowDiff | None) -> bool:
@@ -178,7 +192,8 @@ def _show(door: Door, gate: GateOpened, output: str) -> None:
         door.tell(f"  {change_words(gate.snapshot)}", tone="bold")
     for line in exposed_lines({"id": gate.gate, **exposure(gate.message, call)}):
         door.tell(f"  {line}", tone="warn")
-    door.tell(f"  {gate.gate} · {gate.path} · digest {gate.digest[:16]}", tone="dim")
+    place = f" · {words}" if (words := place_words(gate.path)) else ""
+    door.tell(f"  {gate.gate}{place} · digest {gate.digest[:16]}", tone="dim")
 
 
 def _show_output(door: Door, output: str) -> None:

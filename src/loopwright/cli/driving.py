@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import shlex
 import signal
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -13,8 +14,9 @@ from loopwright.app.service import current_user
 from loopwright.app.views.final_line import final_line
 from loopwright.app.views.listing import driver_pid
 from loopwright.app.views.progress import Progress
+from loopwright.app.views.resume_words import resume_hint
 from loopwright.app.views.summary import summary
-from loopwright.app.views.words import answering, capped_words
+from loopwright.app.views.words import answering
 from loopwright.app.wiring import Local, near
 from loopwright.cli.asking import ask
 from loopwright.cli.door import Door
@@ -25,6 +27,7 @@ from loopwright.cli.watching import View
 from loopwright.cli.workspace_history import show_gate_diff
 from loopwright.errors import Conflict, LoopwrightError, NotAllowed, StorageError
 from loopwright.kernel.facts import EffectDone, EffectFailed
+from loopwright.kernel.state import State
 from loopwright.model.record import JsonValue
 from loopwright.ports import OPEN_STATUSES, Delta
 from loopwright.runtime.headline import status_of
@@ -338,11 +341,21 @@ def _tell_results(
                 put_result(door, result)
 
 
+def _say_worktree(door: Door, state: State) -> None:
+    """Where the result of a run with a worktree is, and how to take it over."""
+    found = state.started.worktree if state.started is not None else None
+    if found is not None:
+        door.say(f"  cd {shlex.quote(found.folder)}   has the result", tone="dim")
+        door.say(f"  loopwright apply {state.run}   merges it back", tone="dim")
+
+
 def _tell_state(door: Door, one: Attendance, *, is_served: bool, several: bool) -> None:
     state = one.progress.state
     status = status_of(state)
     line = final_line(state, signs=door.has_signs(sys.stderr))
     say_final_line(door, one.run, line, status, several=several)
+    if not several and state.finished is not None:
+        _say_worktree(door, state)
     if status == "waiting":
         for gate in state.gates.values():
             door.say(f"  {answering(gate)}")
@@ -352,5 +365,5 @@ def _tell_state(door: Door, one: Attendance, *, is_served: bool, several: bool) 
         door.say(f"  it continues on the local server; `loopwright watch {one.run}` shows it")
     elif status in ("paused", "running"):
         door.say(f"  loopwright resume {one.run}   continues it")
-    elif words := capped_words(state):
-        door.say(f"  {words}")
+    elif words := resume_hint(state):
+        door.say(f"  {words}   continues it", tone="dim")

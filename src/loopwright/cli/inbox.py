@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from loopwright.app.views.place_words import place_words
 from loopwright.cli.calls import arguments_line, changed_line, exposed_lines
 from loopwright.cli.cells import duration, table
 from loopwright.cli.door import Door
@@ -53,7 +54,8 @@ def put_inbox(door: Door, items: "list[dict[str, JsonValue]]") -> None:
         opened = datetime.fromisoformat(str(item["opened_at"])).timestamp()
         age = duration(int((time.time() - opened) * 1_000))
         changed = f" · {words}" if (words := changed_line(item)) else ""
-        what = one_line(f"{item['name']} {item['path']}: {item['message']}{_given(item)}{changed}")
+        place = f" ({words})" if (words := place_words(str(item["path"]))) else ""
+        what = one_line(f"{item['name']}{place}: {item['message']}{_given(item)}{changed}")
         rows.append([str(item["id"]), str(item["run"]), age, what])
     head, *lines = table(rows, terminal_width())
     door.put(door.painted(head, "dim", sys.stdout))

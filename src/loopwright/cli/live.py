@@ -12,8 +12,9 @@ from rich.console import Console, Group
 from rich.live import Live as Area
 from rich.text import Text
 
+from loopwright.app.views.place_words import place_words
 from loopwright.app.views.progress import CheckSeen, Line, PassSeen, Progress
-from loopwright.app.views.signs import labelled
+from loopwright.app.views.signs import labelled, shown_evidence
 from loopwright.app.views.summary import iterations
 from loopwright.app.views.usage import cost_text
 from loopwright.app.views.words import goal, most_passes, passes_text
@@ -119,7 +120,7 @@ class Live:
     def _pass_lines(self, seen: PassSeen, width: int) -> list[Text]:
         good = seen.done
         sign = ("✓" if good else "·") if self._signs else ("+" if good else "-")
-        text = f"{sign} {seen.path if '.' in seen.path[:-2] else f'iteration {seen.number}'}"
+        text = f"{sign} {place_words(seen.path) or f'iteration {seen.number}'}"
         if seen.status != "completed":
             text += f" ({seen.status})"
         lines = [Text(cut(f"{text}: {one_line(seen.learning)}", width), "green" if good else "")]
@@ -131,10 +132,10 @@ class Live:
         sign = (
             ("✓" if check.verdict == "pass" else "✗") if self._signs else check.verdict[0].upper()
         )
-        text = f"    {sign} {one_line(labelled(check.label, check.verdict))}"
+        text = f"    {sign} {one_line(labelled(check.label, check.verdict, check.evidence))}"
         lines = [Text(cut(text, width), _STYLE.get(check.verdict, "red"))]
         if check.verdict != "pass":
-            tail = last_lines(check.evidence, EVIDENCE_LINES)
+            tail = last_lines(shown_evidence(check.label, check.evidence), EVIDENCE_LINES)
             lines += [Text(cut(f"      {one_line(line)}", width), "dim") for line in tail]
         return lines
 

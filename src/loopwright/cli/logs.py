@@ -1,10 +1,12 @@
 """`logs`: what agents, checks and people said in a run, and what agents did."""
 
 import sys
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import click
 
+from loopwright.app.views.place_words import place_words
 from loopwright.app.views.signs import without_signs
 from loopwright.cli.cells import fine_duration
 from loopwright.cli.completing import complete_runs
@@ -26,7 +28,8 @@ if TYPE_CHECKING:
     examples=[
         ("loopwright logs run_01", "everything that was said"),
         ("loopwright logs run_01 -f", "and what will be, until the run has ended"),
-        ("loopwright logs run_01 --tools --iteration 2", "each tool call, command and edit"),
+        ("loopwright logs run_01 --iteration 2", "the second iteration only"),
+        ("loopwright logs run_01 --tools", "each tool call, command and edit"),
     ],
 )
 @click.argument("run", metavar="RUN", shell_complete=complete_runs)
@@ -41,7 +44,7 @@ if TYPE_CHECKING:
     "--iteration",
     type=click.IntRange(1),
     metavar="N",
-    help="Only this iteration (with --tools).",
+    help="Only this iteration.",
 )
 @click.pass_context
 def logs(
@@ -51,8 +54,6 @@ def logs(
     door = door_of(ctx)
     if follow and door.as_json:
         raise click.UsageError("--json is one object and --follow has no end: leave one out", ctx)
-    if iteration is not None and not tools:
-        raise click.UsageError("--iteration needs --tools", ctx)
     with source(door, run) as seen:
         if tools:
             dropped: dict[str, int] = {}
@@ -62,29 +63,45 @@ def logs(
             _put_activity(door, seen.run, done, dropped)
             return
         if door.as_json:
-            door.put_json({"run": seen.run, "entries": list(seen.entries(follow=False))})
+            found = [one for one in seen.entries(follow=False) if _fits(one, iteration)]
+            door.put_json({"run": seen.run, "entries": found})
             return
-        written = _Written(door)
+        written = _Written(door, iteration)
         for entry in seen.entries(follow=follow, text=written.take if follow else None):
-            if not written.ends_with(entry):
+            if _fits(entry, iteration) and not written.ends_with(entry):
                 _put(door, entry)
+
+
+def _fits(entry: "dict[str, JsonValue]", iteration: int | None) -> bool:
+    """Whether an entry belongs to an iteration that was asked for."""
+    number = entry["iteration"]
+    return _is_in(str(entry["path"]), number if isinstance(number, int) else None, iteration)
+
+
+def _is_in(path: str, number: int | None, iteration: int | None) -> bool:
+    from loopwright.app.views.activity import iteration_of  # noqa: PLC0415 - help stays quick
+
+    return iteration is None or iteration_of(path, number) == iteration
 
 
 class _Written:
     """Text as agents write it. An entry whose text was printed so is not printed again."""
 
-    def __init__(self, door: Door) -> None:
+    def __init__(self, door: Door, iteration: int | None = None) -> None:
         self._door = door
+        self._iteration = iteration  # the only one that is shown
         self._effect = ""
         self._text = ""
         self._at_start = True  # of a line
 
     def take(self, effect: str, kind: str, text: str) -> None:
+        if not _is_in(effect.partition("/")[0], None, self._iteration):
+            return
         if effect != self._effect:
             self._close()
             self._effect, self._text, self._at_start = effect, "", True
             place, _, what = effect.partition("/")
-            _put_title(self._door, f"{one_line(place)} {what.partition('#')[0]}")
+            _put_title(self._door, _titled(place, what.partition("#")[0]))
         if kind != "text":
             line = "" if self._at_start else "\n"
             sys.stdout.write(f"{line}[{one_line(text)}]\n")
@@ -114,14 +131,18 @@ class _Written:
 
 def _put(door: Door, entry: "dict[str, JsonValue]") -> None:
     signs = door.has_signs(sys.stdout)
-    place = f"{one_line(str(entry['path']))} " if entry["path"] else ""
     words = str(entry["title"])
     if entry["kind"] == "end" and not signs:
         words = without_signs(words)
-    _put_title(door, f"{place}{one_line(words)}")
+    _put_title(door, _titled(str(entry["path"]), words))
     text = cleaned(str(entry["text"])).strip("\n")
     if text:
         door.put(f"{text}\n")
+
+
+def _titled(path: str, words: str) -> str:
+    place = one_line(place_words(path))
+    return f"{place}: {one_line(words)}" if place else one_line(words)
 
 
 def _put_title(door: Door, words: str) -> None:
@@ -138,7 +159,11 @@ def _put_activity(
         counts: dict[str, JsonValue] = {**dropped}
         door.put_json({"run": run, "entries": listed, "dropped": counts})
         return
+    day = datetime.now(UTC).date().isoformat()
     for entry in entries:
+        if str(entry["at"])[:10] != day:
+            day = str(entry["at"])[:10]
+            _put_title(door, f"{day} (UTC)")
         tone: Tone = "warn" if entry["ok"] is False or entry["kind"] == "denied" else "plain"
         door.put(door.painted(activity_line(entry), tone, sys.stdout))
     for effect, count in dropped.items():

@@ -140,7 +140,7 @@ class Session:
             if self.here.driver.is_served:
                 self.door.say(f"{run} goes on at the server")
             else:
-                self.door.say(f"{run} stops here; `loopwright resume {run}` takes it up again")
+                self.door.say(f"{run} stops here; `loopwright resume {run}` continues it")
 
     def _written(self, run: str) -> None:
         if run in self._shown:

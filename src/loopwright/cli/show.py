@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from loopwright.app.views.signs import labelled, without_signs
+from loopwright.app.views.place_words import place_words
+from loopwright.app.views.signs import labelled, shown_evidence, without_signs
 from loopwright.cli.calls import call_lines, changed_line, exposed_lines
-from loopwright.cli.cells import STATUS_TONES, bill, status_cell, tokens
+from loopwright.cli.cells import STATUS_TONES, bill, money, status_cell, tokens
 from loopwright.cli.completing import complete_runs
 from loopwright.cli.door import Door, Tone
 from loopwright.cli.drawing import draw, node_of
@@ -166,6 +167,10 @@ class _Sheet:
         fields = {
             "run": str(detail["run"]),
             "goal": str(detail["goal"]),
+            "agent": _agents(detail.get("agents")),
+            "limits": _limits(detail.get("limits"), detail.get("max")),
+            "protected": ", ".join(str(one) for one in _list(detail.get("protect") or [])),
+            "variables": ", ".join(str(one) for one in _list(detail.get("env") or [])),
             "workspace": str(detail["workspace"]),
             "worktree": _worktree(detail.get("worktree")),
             "dialect": str(detail["dialect"]),
@@ -175,6 +180,7 @@ class _Sheet:
             "changed": _counts(detail.get("changed")).strip(),
             "forked": _origin(detail["forked"]),
             "started": str(detail["started_at"]),
+            **_resumed(detail.get("resumed")),
             "ended": str(detail["finished_at"] or ""),
             "driven by": f"process {driver}" if driver and not detail["finished_at"] else "",
         }
@@ -182,7 +188,7 @@ class _Sheet:
             fields["driven by"] = "nobody: its process is gone, `loopwright resume` takes it up"
         for name, value in fields.items():
             if value:
-                self._line(f"{name:<10} {one_line(value)}")
+                self._line(f"{name.rstrip(' '):<10} {one_line(value)}")
 
     def _graph(self, graph: "JsonValue") -> None:
         """The steps as a drawing, unless there is only one thing to draw."""
@@ -192,10 +198,11 @@ class _Sheet:
         self._line("")
         for line in draw(nodes, cells=min(self._width, DRAWN_CELLS), signs=self._signs):
             self._line(line.text, line.tone)
-        self._line("")
 
     def _passes(self, passes: "JsonValue", *, before: int) -> None:
         rows = [one for one in _list(passes) if isinstance(one, dict)]
+        if rows:
+            self._line("")
         if before:
             plural = "" if before == 1 else "s"
             words = f"{before:,} earlier iteration{plural}: `loopwright events` has them"
@@ -204,11 +211,11 @@ class _Sheet:
         for one in rows:
             mark = _mark(one)
             sign = _PASS_SIGNS[mark][0 if self._signs else 1]
-            name = one["path"] if many else one["iteration"]
+            name = place_words(str(one["path"])) if many else one["iteration"]
             told = ("error", "learning") if one["status"] == "failed" else ("learning", "error")
             said = one_line(str(one[told[0]] or one[told[1]] or ""))
             counted = _counts(one.get("changed"))
-            self._line(f"{sign} {name}  {counted}{said}".rstrip(), mark)
+            self._line(f"{sign} {name}  {_cost(one.get('usage'))}{counted}{said}".rstrip(), mark)
             self._activity(one.get("activity"))
             for check in _list(one["checks"]):
                 assert isinstance(check, dict)
@@ -234,10 +241,11 @@ class _Sheet:
     def _check(self, check: "dict[str, JsonValue]") -> None:
         verdict = str(check["verdict"])
         tone: Tone = "good" if verdict == "pass" else "warn"
-        words = labelled(one_line(str(check["check"])), verdict)
+        label, evidence = str(check["check"]), str(check["evidence"])
+        words = labelled(one_line(label), verdict, one_line(evidence))
         self._line(f"     {words}", tone)
         if verdict != "pass":
-            for line in last_lines(str(check["evidence"]), EVIDENCE_LINES):
+            for line in last_lines(shown_evidence(label, evidence), EVIDENCE_LINES):
                 self._line(f"       {one_line(line)}", "dim")
 
     def _dependencies(self, found: "JsonValue") -> None:
@@ -255,7 +263,8 @@ class _Sheet:
             said = _DECIDED.get(str(one["decision"]), str(one["decision"]))
             who = f" by {one['by']}" if one["by"] else ""
             words = f": {one['text']}" if one["text"] else ""
-            self._line(one_line(f"{said}{who} at {one['path']}, {one['at']}{words}"), "dim")
+            place = f" in {where}" if (where := place_words(str(one["path"]))) else ""
+            self._line(one_line(f"{said}{who}{place}, {one['at']}{words}"), "dim")
 
     def _messages(self, detail: "dict[str, JsonValue]") -> None:
         """What people told the agents; a server of an older version does not say."""
@@ -290,6 +299,50 @@ class _Sheet:
         self._door.put(self._door.painted(cut(text, self._width), tone, sys.stdout))
 
 
+def _agents(agents: "JsonValue") -> str:
+    """The backend of each agent; the name of the only one is not needed."""
+    if not isinstance(agents, dict):
+        return ""
+    if len(agents) == 1:
+        return str(next(iter(agents.values())))
+    return ", ".join(f"{name}={spec}" for name, spec in agents.items())
+
+
+def _limits(limits: "JsonValue", most: "JsonValue") -> str:
+    """What the run may use in all."""
+    from loopwright.app.views.resume_words import duration_text  # noqa: PLC0415 - help stays quick
+
+    found = limits if isinstance(limits, dict) else {}
+    parts = [f"{most} iteration{'' if most == 1 else 's'}"] if most else []
+    if found.get("usd") is not None:
+        parts.append(money(float(str(found["usd"]))))
+    if found.get("tokens") is not None:
+        parts.append(f"{tokens(int(str(found['tokens'])))} tokens")
+    for key, words in (("time_ms", ""), ("idle_ms", " idle")):
+        if found.get(key) is not None:
+            parts.append(f"{duration_text(int(str(found[key])))}{words}")
+    return ", ".join(parts)
+
+
+def _resumed(found: "JsonValue") -> dict[str, str]:
+    """When a run was resumed and where it continued, one field for each time."""
+    fields: dict[str, str] = {}
+    for number, one in enumerate(_list(found or [])):
+        assert isinstance(one, dict)
+        by = f" by {one['by']}" if one["by"] else ""
+        where = "from the start" if one["restarted"] else one["point"] and f"at {one['point']}"
+        name = "restarted" if one["restarted"] else "resumed"
+        fields[name + " " * number] = f"{one['at']}{by}{f', {where}' if where else ''}"
+    return fields
+
+
+def _cost(usage: "JsonValue") -> str:
+    """What an iteration cost, where it called an agent that reports it."""
+    if not isinstance(usage, dict):
+        return ""
+    return f"{bill(usage)}  " if usage["usd"] else ""
+
+
 def _uncovered(agents: "JsonValue") -> str:
     """The agents that limits in USD do not cover."""
     names = ", ".join(str(one) for one in _list(agents or []))
@@ -308,7 +361,9 @@ def _worktree(found: "JsonValue") -> str:
 
 
 def _origin(forked: "JsonValue") -> str:
-    return f"from {forked['run']} after {forked['at']}" if isinstance(forked, dict) else ""
+    if not isinstance(forked, dict):
+        return ""
+    return f"from {forked['run']} after {place_words(str(forked['at']))}"
 
 
 def _mark(one: "dict[str, JsonValue]") -> Tone:

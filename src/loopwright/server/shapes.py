@@ -257,6 +257,11 @@ class Snapshot(msgspec.Struct):
     next: list[str]
     changed: dict[str, JsonValue] | None = None  # by the whole run, as its snapshots tell
     changed_dependencies: list[dict[str, JsonValue]] = []  # files of checks that changed
+    resumed: list[dict[str, JsonValue]] = []  # when, by whom and where, the newest
+    agents: dict[str, str] = {}  # the backend of each
+    limits: dict[str, JsonValue] = {}  # of the whole run; null is no limit
+    protect: list[str] = []  # patterns of protected files
+    env: list[str] = []  # names of variables that agents and commands get
 
 
 class Inbox(msgspec.Struct):

@@ -1,6 +1,7 @@
 """What somebody has changed about a run, in words."""
 
 from loopwright.app.auditing import edited
+from loopwright.app.views.place_words import place_words
 from loopwright.app.views.resume_words import resumed_words
 from loopwright.kernel.facts import RunEdited, RunReopened, StepKept
 from loopwright.kernel.state import State
@@ -10,7 +11,7 @@ def change_words(state: State, fact: RunEdited | RunReopened | StepKept) -> tupl
     """A change on one line, and what was said with it."""
     if isinstance(fact, StepKept):
         how = "left out" if fact.reason == "skipped" else "kept as it was"
-        return f"step {fact.path}: {how}", ""
+        return f"{place_words(fact.path)}: {how}", ""
     by = f" by {fact.by}" if fact.by else ""
     if isinstance(fact, RunEdited):
         return f"changed{by}: {', '.join(edited(fact))}", ""

@@ -1,5 +1,6 @@
 """Messages and what the coordinator tells, in words."""
 
+from loopwright.app.views.place_words import place_words
 from loopwright.app.views.summary import ReadText
 from loopwright.kernel.facts import (
     AnyFact,
@@ -19,7 +20,8 @@ def written(fact: AnyFact, read: ReadText) -> tuple[str, str] | None:
             to = "" if fact.to == ANY_AGENT else f" to {fact.to}"
             return f"message from {fact.sender or PERSON}{to}", read(fact.text)
         case MessageDelivered(to="*"):
-            return f"message {', '.join(fact.messages)} delivered to {fact.path}", ""
+            to = place_words(fact.path) or "the run"
+            return f"message {', '.join(fact.messages)} delivered to {to}", ""
         case MessageSent():
             what = {"cancel": "cancel", "reply": "reply"}.get(fact.intent, "message")
             return f"{what} {fact.sender or 'somebody'} → {fact.to}", read(fact.text)

@@ -7,8 +7,9 @@ A part that is not known is left out. A cost that is not known is shown as unkno
 
 from loopwright.app.views.check_words import check_phrase
 from loopwright.app.views.iterations import iterations, most_passes
-from loopwright.app.views.signs import SIGNS, without_signs
+from loopwright.app.views.signs import PROTECT, SIGNS, protect_words, without_signs
 from loopwright.app.views.usage import money
+from loopwright.app.views.wire import text_of
 from loopwright.errors import StorageError
 from loopwright.kernel.facts import RunFinished, RunStarted, Usage
 from loopwright.kernel.fold import fold
@@ -251,4 +252,6 @@ def _earlier(state: State) -> str:
 def _phrase(found: tuple[object, ...], note: CheckNote, *, code: bool) -> str:
     leaf = found[note.index] if note.index < len(found) and note.check != "person" else None
     exit_code = note.code if code else None
+    if note.check == PROTECT:
+        return protect_words(note.verdict, text_of(note.evidence))
     return check_phrase(leaf, note.check, note.verdict, code=exit_code, by=note.by)

@@ -8,7 +8,7 @@ from loopwright.app.service import Service
 from loopwright.app.views.asked import asked_call
 from loopwright.app.views.exposing import exposure
 from loopwright.app.views.final_line import final_line
-from loopwright.app.views.pictures import Picture, Told
+from loopwright.app.views.pictures import Picture, Resumed, Told
 from loopwright.app.views.progress import PassSeen
 from loopwright.app.views.summary import iterations, summary
 from loopwright.app.views.usage import usage_item
@@ -18,6 +18,7 @@ from loopwright.errors import StorageError
 from loopwright.kernel.facts import GateAnswered, Usage
 from loopwright.kernel.snapshots import has_unrecorded
 from loopwright.kernel.state import State
+from loopwright.model.plan import Agent
 from loopwright.model.record import JsonValue
 from loopwright.ports import APPLIED, EventLog, OpenGate, RunRow
 
@@ -150,6 +151,8 @@ def detail(service: Service, picture: Picture) -> dict[str, JsonValue]:
         "seq": picture.seen,
         **summary(state, service.read_text),
         "forked": {"run": forked.parent, "at": forked.place} if forked else None,
+        "resumed": [_resumed_item(one) for one in picture.resumed],
+        **_setup(state),
         "name": row.headline.name,
         "headline": final_line(state, left_behind=is_left_behind(service.log, row)),
         "goal": goal(state),
@@ -197,6 +200,35 @@ def _next(state: State, row: RunRow, *, left_behind: bool) -> list[JsonValue]:
     return [f"loopwright {verb} {row.run}", *next_commands(state)]
 
 
+def _setup(state: State) -> dict[str, JsonValue]:
+    """What a run was started with: agents, limits, protected files, names of variables."""
+    plan, limits = state.plan, state.plan.limits
+    return {
+        "agents": {name: _backend(agent) for name, agent in plan.agents.items() if agent.spec},
+        "limits": {
+            "usd": limits.usd,
+            "tokens": limits.tokens,
+            "time_ms": limits.wall_ms,
+            "idle_ms": limits.idle_ms,
+        },
+        "protect": list(plan.workspace.protect),
+        "env": list(plan.pass_env),
+    }
+
+
+def _backend(agent: Agent) -> str:
+    return f"{agent.spec} ({agent.model})" if agent.model else str(agent.spec)
+
+
+def _resumed_item(one: Resumed) -> dict[str, JsonValue]:
+    return {
+        "at": timestamp(one.fact.at),
+        "by": one.fact.by,
+        "restarted": one.fact.mode == "restart",
+        "point": one.point,
+    }
+
+
 def _decision_item(answered: GateAnswered) -> dict[str, JsonValue]:
     return {
         "gate": answered.gate,
@@ -231,6 +263,7 @@ def _pass_item(seen: PassSeen) -> dict[str, JsonValue]:
         "activity": seen.activity.as_dict(),
         "tree": seen.tree or None,
         "changed": stat_json(seen.changed) if seen.changed is not None else None,
+        "usage": usage_item(seen.usage),
         "checks": [
             {"check": one.label, "verdict": one.verdict, "evidence": one.evidence}
             for one in seen.checks

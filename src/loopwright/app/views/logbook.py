@@ -7,6 +7,7 @@ from typing import Literal, TypeAlias
 from loopwright.app.views.activity import ActivityCounts, counts_words, note_line
 from loopwright.app.views.correspondence import written
 from loopwright.app.views.final_line import final_line
+from loopwright.app.views.signs import shown_evidence
 from loopwright.app.views.summary import ReadText
 from loopwright.app.views.turns import compressed_words, is_turn
 from loopwright.app.views.words import check_result, decided, seen_output
@@ -98,7 +99,8 @@ class Logbook:
             case CheckVerdict() if is_turn(self._state, fact.path):
                 return None
             case CheckVerdict():
-                return "check", check_result(self._state, fact), self._read(fact.evidence)
+                text = shown_evidence(fact.check, self._read(fact.evidence))
+                return "check", check_result(self._state, fact), text
             case HistoryCompressed():
                 return "message", "conversation", compressed_words(fact)
             case GateOpened():

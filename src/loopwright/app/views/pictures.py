@@ -7,7 +7,9 @@ from dataclasses import dataclass
 
 from loopwright.app.service import Service
 from loopwright.app.views.graph import Node, Standing, drawn
+from loopwright.app.views.place_words import place_words
 from loopwright.app.views.progress import PassSeen, Progress
+from loopwright.app.views.resume_words import resume_point
 from loopwright.errors import StorageError
 from loopwright.kernel.facts import (
     AnyFact,
@@ -17,6 +19,7 @@ from loopwright.kernel.facts import (
     MessageDropped,
     MessageSent,
     RunForked,
+    RunReopened,
 )
 from loopwright.kernel.state import State
 from loopwright.stores.faults import REPLACE
@@ -24,6 +27,7 @@ from loopwright.stores.faults import REPLACE
 PASSES_SHOWN = 200
 """The newest passes of a run are shown, however many it has made."""
 DECISIONS_SHOWN = 50
+RESUMED_SHOWN = 20
 DEPENDENCIES_SHOWN = 50
 MESSAGES_SHOWN = 50
 
@@ -36,6 +40,14 @@ class Told:
     state: str = "waiting"
 
 
+@dataclass(frozen=True, slots=True)
+class Resumed:
+    """That a run was resumed, and where it continued, in words."""
+
+    fact: RunReopened
+    point: str
+
+
 class Picture:
     """One run up to the fact with the number `seen`."""
 
@@ -46,6 +58,7 @@ class Picture:
         self.run = run
         self.progress = Progress(service.plan(first[0].fact), service.read_text, words=False)
         self.forked: RunForked | None = None
+        self.resumed: deque[Resumed] = deque(maxlen=RESUMED_SHOWN)
         self.decisions: deque[GateAnswered] = deque(maxlen=DECISIONS_SHOWN)
         self.messages: dict[str, Told] = {}
         self.dependencies: dict[tuple[str, int | None], None] = {}
@@ -69,6 +82,8 @@ class Picture:
             self._standing.take(numbered.fact)
             if isinstance(numbered.fact, RunForked):
                 self.forked = numbered.fact
+            elif isinstance(numbered.fact, RunReopened):
+                self.resumed.append(Resumed(numbered.fact, resume_point(self.state)))
             elif isinstance(numbered.fact, EffectDone) and numbered.fact.snapshot is not None:
                 self._note_dependencies(numbered.fact.snapshot.watched, numbered.fact.iteration)
             elif isinstance(numbered.fact, GateAnswered):
@@ -88,7 +103,9 @@ class Picture:
             case MessageDelivered():
                 for name in fact.messages:
                     if name in self.messages:
-                        self.messages[name].state = f"delivered to {fact.path or fact.to}"
+                        self.messages[
+                            name
+                        ].state = f"delivered to {place_words(fact.path) or fact.to}"
             case MessageDropped():
                 if fact.message in self.messages:
                     self.messages[fact.message].state = f"dropped: {fact.detail}"

@@ -11,6 +11,8 @@ from loopwright.app.views.activity import ActivityCounts, notable_words, note_li
 from loopwright.app.views.changes import change_words
 from loopwright.app.views.correspondence import written
 from loopwright.app.views.final_line import final_line
+from loopwright.app.views.place_words import place_words
+from loopwright.app.views.signs import PROTECT, shown_evidence
 from loopwright.app.views.summary import ReadText, current_loop
 from loopwright.app.views.turns import compressed_words, is_turn, turn_words
 from loopwright.app.views.words import (
@@ -30,6 +32,7 @@ from loopwright.kernel.calls import (
     ToolCall,
 )
 from loopwright.kernel.facts import (
+    NO_USAGE,
     AnyFact,
     CancelRequested,
     CheckVerdict,
@@ -57,12 +60,14 @@ from loopwright.kernel.facts import (
     StepSkipped,
     StepStarted,
     TurnTaken,
+    Usage,
     Verdict,
 )
 from loopwright.kernel.fold import apply
 from loopwright.kernel.learning import learning_of
 from loopwright.kernel.snapshots import name_files
 from loopwright.kernel.state import State
+from loopwright.model.ids import parent_path
 from loopwright.model.plan import Plan
 from loopwright.ports import Delta, Numbered
 
@@ -104,6 +109,7 @@ class PassSeen:
     activity: ActivityCounts = field(default_factory=ActivityCounts)
     tree: str = ""  # the snapshot after its body
     changed: DiffStat | None = None
+    usage: Usage = NO_USAGE
 
 
 class Progress:
@@ -120,6 +126,7 @@ class Progress:
         self._words = words  # whether anybody wants the lines, a third of the work
         self._calls: dict[str, str] = {}
         self._snapshots: set[str] = set()  # effects that take one
+        self._protect_shown: set[str] = set()  # where a change of protected files was shown
         self._open: dict[str, PassSeen] = {}
         self._turns_told: set[str] = set()
         self._doing: dict[str, str] = {}
@@ -130,8 +137,11 @@ class Progress:
         """Fold one fact, which must be the next one, and put it into words."""
         fact = numbered.fact
         line = self._before(fact)
+        used = self.state.usage
         apply(self.state, fact)
         self.state.agenda.clear()
+        if self.state.usage is not used:
+            self._note_usage(getattr(fact, "path", ""), self.state.usage - used)
         self.seen = numbered.seq
         return line or self._after(fact)
 
@@ -163,15 +173,19 @@ class Progress:
             case _:
                 return None
 
-    def _verdict(self, fact: CheckVerdict) -> Line:
+    def _verdict(self, fact: CheckVerdict) -> Line | None:
         label = check_label(self.state, fact.path, fact.index, fact.check)
         evidence = self._read(fact.evidence)[-EVIDENCE_CHARS:]
         seen = self._open.get(fact.path)
         if seen is not None:
             seen.checks.append(CheckSeen(label, fact.verdict, evidence))
+        if fact.check == PROTECT and fact.path in self._protect_shown:
+            self._protect_shown.discard(fact.path)
+            return None  # shown with the snapshot
         place = self._pass_label(fact.path, fact.iteration)
         words = check_result(self.state, fact)
-        return Line(f"{place}: {words}", good=fact.verdict == "pass", detail=evidence)
+        below = shown_evidence(fact.check, evidence)
+        return Line(f"{place}: {words}", good=fact.verdict == "pass", detail=below)
 
     def _answered(self, fact: EffectDone | EffectFailed) -> Line | None:
         if isinstance(fact, EffectDone) and fact.snapshot is not None:
@@ -187,7 +201,7 @@ class Progress:
             seen.learning = learning_of(output, fact.iteration or 1, LEARNING_CHARS)
         if not what.startswith("agent"):
             note = fact.note if isinstance(fact, EffectDone) else ""
-            return Line(f"{fact.path}: {note}") if note else None
+            return Line(f"{self._pass_label(fact.path, fact.iteration)}: {note}") if note else None
         if isinstance(fact, EffectDone) or fact.error.type == "cancelled":
             return None
         place = self._pass_label(fact.path, fact.iteration)
@@ -199,6 +213,7 @@ class Progress:
         place = self._pass_label(fact.path, fact.iteration)
         if snapshot.protected:
             named = name_files(snapshot.protected, snapshot.protected_count)
+            self._protect_shown.add(fact.path)
             return Line(f"{place}: protected files changed: {named}", good=False)
         if snapshot.watched:
             named = name_files(snapshot.watched, len(snapshot.watched))
@@ -255,6 +270,14 @@ class Progress:
             case _:
                 return self._step_or_run(fact)
 
+    def _note_usage(self, path: str, usage: Usage) -> None:
+        """Count what a call used for every iteration around it."""
+        while path:
+            seen = self._open.get(path)
+            if seen is not None:
+                seen.usage = seen.usage + usage
+            path = parent_path(path)
+
     def _note_activity(self, fact: EffectActivity) -> Line | None:
         """Count what an agent did, for its iteration and for the run. A denied permission and a
         status of the agent are worth a line.
@@ -298,7 +321,7 @@ class Progress:
 
     def _conversed(self, fact: TurnTaken | HistoryCompressed) -> Line | None:
         if isinstance(fact, HistoryCompressed):
-            return Line(f"{fact.path}: {compressed_words(fact)}")
+            return Line(f"{self._pass_label(fact.path, fact.iteration)}: {compressed_words(fact)}")
         words = turn_words(self.state, fact, self._read)
         turn = is_turn(self.state, fact.path)
         place = f"turn {fact.iteration}" if turn else self._pass_label(fact.path, fact.iteration)
@@ -320,7 +343,7 @@ class Progress:
                 text, detail = change_words(self.state, fact)
                 return Line(text, detail=detail)
             case RunForked():
-                text = f"forked{_by(fact.by)} from {fact.parent} after {fact.place}"
+                text = f"forked{_by(fact.by)} from {fact.parent} after {place_words(fact.place)}"
                 return Line(text, detail=fact.text)
             case CancelRequested():
                 return Line(f"is being stopped: {fact.reason}")
@@ -331,7 +354,7 @@ class Progress:
 
     def _step(self, fact: StepStarted | StepFinished | StepSkipped) -> Line | None:
         """A step; where a run is one loop, the steps of its passes."""
-        place = f"step {fact.path}"
+        place = place_words(fact.path) or f"step {fact.path}"
         if not self._has_steps:
             inside, _, name = fact.path.rpartition(".")
             seen = self._open.get(inside)
@@ -356,7 +379,9 @@ class Progress:
         match fact.call:
             case SleepCall(until=until) if "/backoff#" in fact.effect:
                 wait = (until - fact.at) / 1_000
-                return Line(f"{fact.path}: tried again in {wait:g} s")
+                return Line(
+                    f"{self._pass_label(fact.path, fact.iteration)}: retrying in {wait:g} s"
+                )
             case AgentCall(agent=agent) | ModelCall(agent=agent):
                 self._calls[fact.effect] = f"agent {agent}"
                 self.said = ""
@@ -396,7 +421,7 @@ class Progress:
             done = passes_text(self.state)
             most = done.partition("/")[2]
             return f"iteration {iteration}{f'/{most}' if most else ''}"
-        return path
+        return place_words(path) or path
 
 
 def _by(somebody: str) -> str:

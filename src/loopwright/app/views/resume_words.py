@@ -1,5 +1,6 @@
 """Where a run continues when it is resumed, and the commands that resume it, in words."""
 
+from loopwright.app.views.place_words import place_words
 from loopwright.app.views.usage import cost_text, money
 from loopwright.kernel.facts import RunReopened
 from loopwright.kernel.frames import RepeatBody, StepOwner
@@ -101,7 +102,8 @@ def spent_inside(state: State) -> str:
         body = place.body
         loop = used_up(body.action.limits, body.spent) if isinstance(body, RepeatBody) else None
         if step or loop:
-            return f"{step or loop} at {place.path}"
+            where = place_words(place.path)
+            return f"{step or loop}{f' in {where}' if where else ''}"
     return ""
 
 
@@ -113,7 +115,29 @@ def resume_command(state: State) -> str:
         over_tokens = limits.tokens is not None and state.root.spent.tokens >= limits.tokens
         amount = f"tokens={2 * state.root.spent.tokens}" if over_tokens else _more_usd(state)
         more += f" --budget {amount}"
+    elif limits.wall_ms is not None and _met_deadline(state):
+        more += f" --time {duration_text(2 * limits.wall_ms)}"
     return f"loopwright resume {state.run}{more}"
+
+
+def resume_hint(state: State) -> str:
+    """The same for a run that can be resumed; empty for any other."""
+    ended = state.finished
+    if ended is None or ended.outcome not in RESUMABLE or is_stopped_by_plan(state):
+        return ""
+    return resume_command(state)
+
+
+def _met_deadline(state: State) -> bool:
+    return state.finished is not None and state.finished.reason == "deadline"
+
+
+def duration_text(ms: int) -> str:
+    """A duration as `--time` takes it: `90s`, `5m`, `2h`."""
+    for unit, size in (("h", 3_600_000), ("m", 60_000), ("s", 1_000)):
+        if ms >= size and ms % size == 0:
+            return f"{ms // size}{unit}"
+    return f"{ms}ms"
 
 
 def _more_usd(state: State) -> str:

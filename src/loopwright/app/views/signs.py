@@ -9,6 +9,7 @@ SIGNS = {
     "failed": "✗",
     "cancelled": "■",
 }
+PROTECT = "protect"  # the name of the check that protected files are unchanged
 VERDICTS = {"pass": "passed", "fail": "failed", "timed_out": "timed out", "error": "could not run"}
 _ASCII = str.maketrans({"·": "|", "\N{MINUS SIGN}": "-", "…": "...", "→": "->"})
 
@@ -19,6 +20,18 @@ def without_signs(line: str) -> str:
     return (text if sign in SIGNS.values() else line).translate(_ASCII)
 
 
-def labelled(label: str, verdict: str) -> str:
+def protect_words(verdict: str, evidence: str) -> str:
+    """The check of protected files: its evidence is a sentence that names them."""
+    return evidence or f"protected files {'unchanged' if verdict == 'pass' else 'changed'}"
+
+
+def shown_evidence(label: str, evidence: str) -> str:
+    """What is shown below a check: nothing where its words have it already."""
+    return "" if label == PROTECT else evidence
+
+
+def labelled(label: str, verdict: str, evidence: str = "") -> str:
     """A check as views store it, with its verdict: `pytest -q failed`."""
+    if label == PROTECT:
+        return protect_words(verdict, evidence)
     return f"{label.removeprefix('command: ')} {VERDICTS.get(verdict, verdict)}"

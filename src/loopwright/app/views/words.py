@@ -6,8 +6,15 @@ from loopwright.app.dialects import OF_LOOPS
 from loopwright.app.views.check_words import check_phrase
 from loopwright.app.views.iterations import most_passes as most_passes
 from loopwright.app.views.iterations import passes_text as passes_text
-from loopwright.app.views.resume_words import RESUMABLE, capped_loops, resume_command
+from loopwright.app.views.resume_words import (
+    RESUMABLE,
+    capped_loops,
+    resume_command,
+    resume_hint,
+)
+from loopwright.app.views.signs import PROTECT, protect_words
 from loopwright.app.views.summary import ReadText, seen_text
+from loopwright.app.views.wire import text_of
 from loopwright.kernel.facts import CheckVerdict, EffectDone, EffectFailed, GateAnswered
 from loopwright.kernel.frames import GateState, PassOwner, RepeatBody
 from loopwright.kernel.limits import cap
@@ -61,6 +68,8 @@ def check_label(state: State, path: str, index: int, fallback: str) -> str:
 
 def check_result(state: State, fact: CheckVerdict) -> str:
     """A verdict that is not folded yet, in words: "`pytest -q` failed (exit code 1)"."""
+    if fact.check == PROTECT:
+        return protect_words(fact.verdict, text_of(fact.evidence))
     loop, owner = _loop_at(state, fact.path), state.owners.get(fact.path)
     found = leaves(loop.until) if loop is not None else ()
     leaf = found[fact.index] if fact.index < len(found) else None
@@ -130,8 +139,14 @@ def next_commands(state: State) -> list[str]:
         return [f"loopwright resume {run}", f"loopwright stop {run}"]
     if status == "running":
         return [f"loopwright watch {run}", f"loopwright pause {run}", f"loopwright stop {run}"]
-    again = [resume_command(state)] if status in RESUMABLE else []
-    return [f"loopwright logs {run}", *_stage_commands(state), *again]
+    again = [words] if (words := resume_hint(state)) else []
+    return [f"loopwright logs {run}", *_diff_command(state), *_stage_commands(state), *again]
+
+
+def _diff_command(state: State) -> list[str]:
+    latest = state.snapshots.latest
+    changed = latest is not None and latest.total.files
+    return [f"loopwright diff {state.run}"] if changed else []
 
 
 def _stage_commands(state: State) -> list[str]:
