@@ -191,7 +191,7 @@ def test_words_reach_the_next_pass_of_another_loop() -> None:
         pytest.param(
             Fork(at="main.0", workspace=Path("/nowhere-at-all")),
             "no-workspace",
-            "no folder",
+            "is not a folder",
             id="ws",
         ),
     ],

@@ -1,5 +1,7 @@
 """`run --dry-run` and the drawing of `show`, from the command line."""
 
+import pytest
+
 from tests.cli.conftest import Place
 from tests.journeys.flows import flow
 
@@ -131,3 +133,11 @@ def test_colour_and_width_follow_the_terminal(lw: Place) -> None:
         assert terminal.leave() == 0
         assert "\x1b" not in terminal.seen
         assert max(map(len, terminal.seen.splitlines())) <= 80
+
+
+@pytest.mark.parametrize("words", [["--worktree"], []], ids=["worktree", "none"])
+def test_a_dry_run_names_the_worktree(lw: Place, words: list[str]) -> None:
+    """The worktree is shown where one would be made, and in JSON."""
+    told = lw("loop", "Fix it.", "--agent", "command:true", "--max", "2", "--dry-run", *words)
+    assert told.code == 0, told.err
+    assert ("on the branch loopwright/RUN" in told.out) == bool(words)

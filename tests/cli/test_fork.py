@@ -70,7 +70,9 @@ def test_another_agent_and_another_folder(lw: Place) -> None:
         pytest.param(["--at", "main.1", "--model", " "], 2, "--model names none", id="no model"),
         pytest.param(["--at", "main.1", "--agent", "x=claude"], 2, "no agent 'x'", id="agent"),
         pytest.param(["--at", "main.1", "--edit", ""], 2, "--edit cannot be that", id="no words"),
-        pytest.param(["--at", "main.1", "--workspace", "x"], 2, "no folder x", id="no folder"),
+        pytest.param(
+            ["--at", "main.1", "--workspace", "x"], 2, "x is not a folder", id="no folder"
+        ),
         pytest.param(["--at", "main.1", "--json", "--jsonl"], 2, "--jsonl", id="two forms"),
     ],
 )

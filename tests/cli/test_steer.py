@@ -107,7 +107,7 @@ def test_at_the_prompt(stages: Place) -> None:
     )
     assert "harness: " in told.out
     assert f"{run}: retry" in told.out
-    assert "write /loops skip RUN [NOTE]" in told.err
+    assert "write /loops skip [--allow-unknown-cost] RUN [NOTE]" in told.err
     assert "write /loops edit RUN" in told.err
     assert stages("show", run, "--json").json["status"] == "completed"
     agent = says(stages, BLOCKED, "Done.")

@@ -237,7 +237,9 @@ def _begins(first: RunStarted, wish: Fork, *, run: str, plan: Plan, by: str) -> 
     is_made = wish.restore if wish.workspace is not None else first.worktree is not None
     if not is_made and not folder.is_dir():
         raise LoopwrightError(
-            f"no folder {folder}", code="no-workspace", hint="give --workspace DIR"
+            f"the workspace {folder} is not a folder",
+            code="no-workspace",
+            hint="create it first, or name another folder with --workspace DIR",
         )
     own_key = first.key if plan.exclusive is None else None
     return msgspec.structs.replace(

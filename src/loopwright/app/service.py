@@ -138,7 +138,9 @@ class Service:
         """Create a run; with `drive`, it begins at once in this process."""
         if not start.workspace.is_dir():
             raise LoopwrightError(
-                f"no folder {start.workspace}", code="no-workspace", hint="give --workspace DIR"
+                f"the workspace {start.workspace} is not a folder",
+                code="no-workspace",
+                hint="create it first, or name another folder with --workspace DIR",
             )
         decided, _ = self.decide_snapshots(start)
         nest = nested(Runs(self.log, self.state), start.plan.limits, os.environ)

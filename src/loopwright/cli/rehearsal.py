@@ -38,6 +38,8 @@ def put_rehearsal(door: Door, told: "dict[str, JsonValue]") -> None:
     for text in _worst(_dict(told["worst"]), limits):
         door.put(cut(text, cells))
     door.put(cut(f"snapshots  {_snapshots(told.get('snapshots'))}", cells))
+    if told.get("worktree"):
+        door.put("worktree   a Git worktree of the workspace, on the branch loopwright/RUN")
     for limit in limits:
         door.put(f"limit      {one_line(limit)}")
     for assumed in _list(told["assumed"]):

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from loopwright.app.wiring import Local
     from loopwright.cli.driving import Manner
     from loopwright.model.plan import Plan
+    from loopwright.model.record import JsonValue
 
 _Function = TypeVar("_Function", bound=Callable[..., object])
 
@@ -277,7 +278,9 @@ def _rehearse(door: Door, start: "Start", agents: "Sequence[str]") -> int:
     for limited in unenforced_permissions(plan):
         door.say(f"warning: {limited}", tone="warn")
     shown = rehearse(start.plan).as_dict()
-    put_rehearsal(door, {**shown, "limits": [*rules.enforcement(plan)]})
+    worktree = start.plan.workspace.worktree
+    limits: list[JsonValue] = [*rules.enforcement(plan)]
+    put_rehearsal(door, {**shown, "limits": limits, "worktree": worktree})
     return 0
 
 

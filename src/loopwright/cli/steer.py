@@ -159,8 +159,10 @@ def edit(
     labels: tuple[str, ...],
     metadata: str | None,
 ) -> None:
-    """Change a loop of roles that is under way. Its next stage sees it so; whoever drives it goes
-    on, and nothing that was done changes.
+    """Change a loop of roles while it runs: its goal, its limit, its labels.
+
+    The next stage uses the new values; what was done does not change. Other runs cannot be edited:
+    use `tell` to send a message, or `fork` to start from an iteration with other words.
     """
     from loopwright.app.loop_steering import edit as change  # noqa: PLC0415 - help stays quick
     from loopwright.app.loop_steering import edit_of  # noqa: PLC0415 - help stays quick
