@@ -258,12 +258,13 @@ def test_a_log_folds_to_the_same_line() -> None:
     ids=["nothing recorded", "something recorded"],
 )
 def test_changes_of_a_call_that_was_stopped_are_not_denied(total: DiffStat, expected: str) -> None:
-    """No snapshot is taken after a stop: what the agent changed until then is not known."""
+    """The snapshot after the stop failed: what the agent changed until then is not known."""
     plan = msgspec.structs.replace(plan_of(loop()), workspace=WorkspacePolicy(snapshots=True))
     driver = Driver(plan).start()
     driver.answer("/snapshot#1", Reply(snapshot=Snapshot(tree="t1", total=total)))
     assert "no files changed" not in final_line(driver.state)
     driver.append(CancelRequested(at=driver.clock, by="root"))
+    driver.answer("/snapshot#2", Fail("snapshot", "the disk is full"))
     line = f"■ Stopped by root in iteration 1 of 5 · 0.0 s · {expected}"
     assert final_line(driver.state) == line
     history = history_of(driver.facts)

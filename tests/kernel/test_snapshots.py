@@ -8,7 +8,7 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from loopwright.kernel.calls import SnapshotCall
+from loopwright.kernel.calls import AgentCall, SnapshotCall
 from loopwright.kernel.facts import (
     AnyFact,
     CancelRequested,
@@ -26,7 +26,7 @@ from loopwright.kernel.facts import (
     Usage,
 )
 from loopwright.kernel.fold import fold
-from loopwright.kernel.snapshots import name_files
+from loopwright.kernel.snapshots import CUT_OFF_MS, has_unrecorded, name_files
 from loopwright.model.actions import (
     AskPerson,
     CallAgent,
@@ -415,14 +415,62 @@ def _is_snapshot(fact: AnyFact) -> bool:
     return isinstance(fact, EffectRequested) and isinstance(fact.call, SnapshotCall)
 
 
-@pytest.mark.parametrize("length", range(1, 12))
-def test_a_stop_withdraws_a_snapshot_that_is_under_way(length: int) -> None:
-    """Every request has an answer, wherever the stop comes."""
+@pytest.mark.item("rec-10", "rec-17")
+@pytest.mark.parametrize("policy", [ON, GUARDED], ids=["plain", "protected"])
+@pytest.mark.parametrize(
+    "made",
+    [of_loop(), plan(*GRAPH.steps), of_loop(Repeat(body=GRAPH, max=2))],
+    ids=["loop", "graph", "both"],
+)
+def test_a_stop_anywhere_records_what_was_written_before_the_run_ends(
+    made: Plan, policy: WorkspacePolicy
+) -> None:
+    """Stopped after every append: one last snapshot where a call or a snapshot was under way, and
+    none where nothing can have been written since the one before.
+    """
+    made = msgspec.structs.replace(made, workspace=policy)
+    whole = drive(made, trees(), decisions("approve"))
+    last = set[bool]()
+    for end in whole.ends[:-1]:
+        run = whole.cut(end)
+        under_way = {type(run.state.pending[one].call) for one in run.state.pending}
+        taken = run.state.snapshots.taken
+        run.append(CancelRequested(at=run.clock + 1))
+        asked = [f for f in run.facts[end:] if isinstance(f, EffectRequested)]
+        assert [f.path for f in asked] == [""] * len(asked)
+        assert bool(asked) >= (taken and bool(under_way & {AgentCall, SnapshotCall}))
+        assert bool(asked) == (run.state.finished is None)
+        last.add(bool(asked))
+        again = run.cut(len(run.facts)).run()  # killed while it is taken
+        run.run()
+        assert [_timeless(f) for f in again.facts] == [_timeless(f) for f in run.facts]
+        assert fact_problems(run.plan, run.facts) == []
+        assert run.end.outcome == "cancelled"
+        assert not taken or not has_unrecorded(run.state)
+    assert True in last
+
+
+def test_a_last_snapshot_that_fails_does_not_hold_up_a_stop() -> None:
+    """The run ends as stopped; the changes count as not recorded."""
     whole = drive(of_loop(), trees())
-    run = whole.cut(whole.ends[min(length, len(whole.ends) - 2)])
+    cuts = (whole.cut(end) for end in whole.ends)
+    run = next(one for one in cuts if "main.0/agent#1" in one.state.pending)
+    run.script = trees(fails=tuple(range(2, 9)))
     run.append(CancelRequested(at=run.clock + 1))
-    assert fact_problems(run.plan, run.facts) == []
-    assert run.end.outcome == "cancelled"
+    call = next(iter(run.state.pending.values())).call
+    assert isinstance(call, SnapshotCall)
+    assert call.within_ms == CUT_OFF_MS
+    assert run.run().end.outcome == "cancelled"
+    assert has_unrecorded(run.state)
+
+
+def test_a_time_limit_of_the_run_records_the_call_that_it_cuts_off() -> None:
+    """One snapshot of limited time follows the call, then the run ends."""
+    made = of_loop(limits=Limits(wall_ms=100))
+    run = drive(made, trees(agent=lambda _: None))
+    assert run.end.outcome == "exhausted"
+    assert snapshots(run.facts) == [("", ""), ("", "t1")]
+    assert not has_unrecorded(run.state)
 
 
 def test_a_deadline_ends_a_run_that_waits_for_its_first_snapshot() -> None:

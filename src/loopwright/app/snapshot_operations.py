@@ -54,7 +54,13 @@ class RunSnapshots:
         """The files that differ; see `WorkspaceHistory.between`."""
         old, new = self.history.between(self.run, start, end)
         found = await self._workspaces.changes(self.run, old, new)
-        return Comparison(run=self.run, old=old, new=new, files=tuple(found))
+        return Comparison(
+            run=self.run,
+            old=old,
+            new=new,
+            files=tuple(found),
+            unrecorded=start is None and self.history.is_incomplete,
+        )
 
     async def diff(
         self, start: str | None, end: str | None, *, paths: Sequence[str] = (), color: bool = False
@@ -171,12 +177,15 @@ def _no_program(name: str) -> NotFound:
 
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
-    """The files that differ between two trees."""
+    """The files that differ between two trees. `unrecorded`: the run may have changed more after
+    its last snapshot.
+    """
 
     run: str
     old: str
     new: str
     files: tuple[FileChange, ...]
+    unrecorded: bool = False
 
     @property
     def stat(self) -> DiffStat:
@@ -191,6 +200,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
             "run": self.run,
             "from": self.old,
             "to": self.new,
+            "unrecorded": self.unrecorded,
             **stat_json(self.stat),
             "changes": [
                 {

@@ -35,6 +35,9 @@ _LETTERS = {
 }
 
 
+_UNRECORDED = "changes after the last snapshot were not recorded"
+
+
 @click.command(
     cls=Verb,
     remote=True,
@@ -65,7 +68,7 @@ def diff(ctx: click.Context, /, *, run: str, words: tuple[str, ...], stat: bool)
         snapshots = _snapshots(door, service.find(run), service)
         color = door.has_color(sys.stdout) and not (stat or door.as_json)
         if start is None and snapshots.history.is_incomplete:
-            door.tell("changes after the last snapshot were not recorded", tone="warn")
+            door.tell(_UNRECORDED, tone="warn")
         if stat or door.as_json:
             made = asyncio.run(snapshots.changes(start, end)).as_dict()
             if door.as_json and not stat:
@@ -106,6 +109,8 @@ def _diff_at_server(
         **({"stat": "true"} if stat else {}),
         **({"paths": "\n".join(paths)} if paths else {}),
     )
+    if found["unrecorded"]:
+        door.tell(_UNRECORDED, tone="warn")
     if stat or door.as_json:
         _put_comparison(door, found)
     else:

@@ -55,7 +55,8 @@ class ToolCall(Call, frozen=True, kw_only=True, tag="tool"):
 class SnapshotCall(Call, frozen=True, kw_only=True, tag="snapshot"):
     """Take a snapshot of the workspace. `previous` and `first` are the trees of earlier snapshots
     of the run, empty where there are none. Files that match `protect` are compared with the tree
-    `baseline`; `watch` are words of check commands, some of which may be files.
+    `baseline`; `watch` are words of check commands, some of which may be files. After a stop or a
+    time limit it may take `within_ms` (0: as long as it needs).
     """
 
     previous: str = ""
@@ -63,6 +64,7 @@ class SnapshotCall(Call, frozen=True, kw_only=True, tag="snapshot"):
     baseline: str = ""
     protect: tuple[str, ...] = ()
     watch: tuple[str, ...] = ()
+    within_ms: int = 0
 
 
 class LookupCall(Call, frozen=True, kw_only=True, tag="lookup"):

@@ -25,6 +25,7 @@ from loopwright.kernel.snapshots import (
     after_run,
     after_step,
     before_run,
+    is_last_under_way,
     protected_result,
     run_verdict,
     unverifiable,
@@ -96,8 +97,14 @@ def _begins_anew(owner: StepOwner, ended: Result) -> bool:
 
 def _cancelled(state: State) -> list[AnyFact]:
     assert state.cancel is not None
+    if state.snapshots.on and is_last_under_way(state, state.root):
+        return []
     why = state.cancel.reason
     facts = close_inside(state, state.root, why)
+    if state.snapshots.on:
+        last = after_run(state, state.root, cut_off=True)
+        if last is not None:
+            return [*facts, *last]
     facts += close_mail(state, why, "workflow-cancelled", resumable=True)
     facts.append(RunFinished(at=state.now, outcome="cancelled", reason=why))
     return facts
@@ -117,7 +124,7 @@ def _decide_run(state: State, owner: RunOwner, senses: Senses) -> list[AnyFact]:
     ended = run_result(state.plan, owner.body, ended)
     facts = close_inside(state, owner, ended.reason)
     if state.snapshots.on:
-        last = after_run(state, owner)
+        last = after_run(state, owner, cut_off=owner.deadline_hit)
         if last is not None:
             return [*facts, *last, *talk]
         ended = run_verdict(state, ended)

@@ -5,6 +5,9 @@ iteration and before its checks, and one after each step in which something may 
 snapshot whose answer was recorded is never taken again. Where snapshots are off, nothing here
 adds an event.
 
+When a stop or a time limit cuts off a call that may have written, a last snapshot is taken before
+the run ends. Its time is limited, so that it does not hold up the stop.
+
 Protected files are compared with the baseline: the first snapshot, or the tree that a person last
 accepted, at a gate or when the run was resumed. Where protected files are named and a snapshot
 fails, nothing completes.
@@ -46,6 +49,9 @@ PROTECTED = "protected"
 NAMED = 5
 """So many files are named in a sentence; the event has more of them."""
 
+CUT_OFF_MS = 4_000
+"""How long the last snapshot may take after a stop or a time limit."""
+
 SHOWN_PATHS = 20
 """So many changed files are kept with a gate."""
 
@@ -62,11 +68,24 @@ def before_run(state: State, owner: RunOwner) -> list[AnyFact] | None:
     return [_asked(state, owner, state.snapshots.last)]
 
 
-def after_run(state: State, owner: RunOwner) -> list[AnyFact] | None:
-    """The last snapshot of a run, where something may have written since the one before."""
-    if not state.snapshots.taken or not state.snapshots.written:
+def after_run(state: State, owner: RunOwner, *, cut_off: bool = False) -> list[AnyFact] | None:
+    """The last snapshot of a run, where something may have written since the one before: calls
+    that have ended, and calls and snapshots that are withdrawn now. `cut_off`: its time is limited.
+    """
+    known = state.snapshots
+    if not known.taken or not (known.written or known.asked or _has_writers(state)):
         return None
-    return [_asked(state, owner, state.snapshots.last)]
+    return [_asked(state, owner, known.last, within_ms=CUT_OFF_MS if cut_off else 0)]
+
+
+def is_last_under_way(state: State, owner: RunOwner) -> bool:
+    """Whether a run that was stopped waits for its last snapshot."""
+    pending = state.pending.get(state.snapshots.asked.get(owner.inside, ""))
+    return (
+        pending is not None
+        and isinstance(pending.call, SnapshotCall)
+        and bool(pending.call.within_ms)
+    )
 
 
 def after_step(state: State, owner: StepOwner) -> list[AnyFact] | None:
@@ -95,7 +114,7 @@ def after_body(state: State, owner: PassOwner) -> list[AnyFact] | None:
     return [_asked(state, owner, before)]
 
 
-def _asked(state: State, owner: Owner, previous: str) -> EffectRequested:
+def _asked(state: State, owner: Owner, previous: str, *, within_ms: int = 0) -> EffectRequested:
     known, policy = state.snapshots, state.plan.workspace
     call = SnapshotCall(
         previous=previous,
@@ -103,6 +122,7 @@ def _asked(state: State, owner: Owner, previous: str) -> EffectRequested:
         baseline=known.baseline,
         protect=policy.protect,
         watch=known.watch,
+        within_ms=within_ms,
     )
     return request(state, owner, PURPOSE, known.count + 1, call)
 
@@ -143,9 +163,17 @@ def note_writer(state: State, pending: Pending) -> None:
     """An effect has ended that may have written to the workspace. Checks count where files are
     protected: then the last snapshot comes after them.
     """
-    is_check = pending.purpose.startswith("check")
-    if _may_write(pending) and (not is_check or state.plan.workspace.protect):
+    if _counts(state, pending):
         state.snapshots.written = True
+
+
+def _counts(state: State, pending: Pending) -> bool:
+    is_check = pending.purpose.startswith("check")
+    return _may_write(pending) and (not is_check or bool(state.plan.workspace.protect))
+
+
+def _has_writers(state: State) -> bool:
+    return any(_counts(state, one) for one in state.pending.values())
 
 
 def _may_write(pending: Pending) -> bool:
@@ -156,13 +184,13 @@ def _may_write(pending: Pending) -> bool:
 
 
 def has_unrecorded(state: State) -> bool:
-    """Whether something may have written since the last snapshot: a call that was ended early, or
-    one that is running.
+    """Whether something may have written since the last snapshot: a call that was ended early, one
+    that is running, or one whose snapshot failed.
     """
     known = state.snapshots
     if not known.on or known.latest is None:
         return False
-    return known.written or any(_may_write(one) for one in state.pending.values())
+    return known.written or bool(known.problem) or _has_writers(state)
 
 
 def iteration_begun(state: State, owner: PassOwner) -> None:

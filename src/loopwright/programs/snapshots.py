@@ -33,9 +33,19 @@ NAMED = 100
 
 
 async def take_snapshot(workspaces: Workspaces | None, job: Job, call: SnapshotCall) -> Answer:
-    """The answer of a snapshot effect. It fails where protected files cannot be recorded."""
+    """The answer of a snapshot effect. It fails where protected files cannot be recorded, and
+    where it takes longer than it may.
+    """
     if workspaces is None:
         return Failed(error=Failure(FAILED, "this process cannot take snapshots"))
+    limit_s = call.within_ms / 1_000 if call.within_ms else None
+    try:
+        return await asyncio.wait_for(_take_snapshot(workspaces, job, call), limit_s)
+    except TimeoutError:
+        return Failed(error=Failure(FAILED, f"it was not finished within {limit_s:g} s"))
+
+
+async def _take_snapshot(workspaces: Workspaces, job: Job, call: SnapshotCall) -> Answer:
     words = watched_words(Path(job.workspace), call.watch)
     files = [word for word in words if _is_file(job.workspace, word)]
 

@@ -106,6 +106,7 @@ class Actor:
         self.asking = Asking()
         self.under_way: dict[str, Callable[[], None]] = {}
         self.ending: set[asyncio.Future[None]] = set()
+        self._withdrawn: set[asyncio.Future[None]] = set()  # those of them that were cancelled
         self.talks = Talks(self, around.clock)
         self.activity = RunActivity(self, around.clock)
         self.live = LiveUsage(lambda: self.state)
@@ -383,14 +384,32 @@ class Actor:
                 sink = self.activity.open(pending)
                 job.activity = sink
                 self.live.watch(pending, job, sink.use)
-        answer = answering.begun(self.around.performer, job)
+        answer: Answer | Awaitable[Answer]
+        if isinstance(pending.call, SnapshotCall) and self._withdrawn:
+            answer = self._begun_later(job)
+        else:
+            answer = answering.begun(self.around.performer, job)
         if not isinstance(answer, _ANSWERS):
             task = asyncio.ensure_future(self._wait_for(pending, answer))
             self.ending.add(task)
             task.add_done_callback(self._ended)
-            self.under_way[pending.effect] = lambda: answering.cancel(task)
+            self.under_way[pending.effect] = lambda: self._withdraw(task)
         else:
             self._answered(pending, answer)
+
+    async def _begun_later(self, job: Job | Answer) -> Answer:
+        """Begin a snapshot when the programs that were withdrawn before have ended: until then they
+        may write.
+        """
+        if self._withdrawn:
+            await asyncio.wait(self._withdrawn)
+        answer = answering.begun(self.around.performer, job)
+        return answer if isinstance(answer, _ANSWERS) else await answer
+
+    def _withdraw(self, task: "asyncio.Future[None]") -> None:
+        answering.cancel(task)
+        if not task.done():
+            self._withdrawn.add(task)
 
     def _answered(self, pending: Pending, answer: Answer) -> None:
         """An effect that has its answer at once."""
@@ -411,6 +430,7 @@ class Actor:
 
     def _ended(self, task: "asyncio.Future[None]") -> None:
         self.ending.discard(task)
+        self._withdrawn.discard(task)
         if not self.gone and not self.busy and not self.inbox and not self.ending:
             self.around.resting(self)
 

@@ -88,11 +88,14 @@ class ChangedFile(msgspec.Struct):
 
 
 class RunDiff(msgspec.Struct):
-    """What differs between two snapshots of a run; `from` and `to` are their trees."""
+    """What differs between two snapshots of a run; `from` and `to` are their trees. `unrecorded`:
+    the run may have changed more after its last snapshot.
+    """
 
     run: str
     old: str = msgspec.field(name="from")
     new: str = msgspec.field(name="to")
+    unrecorded: bool
     files: int
     insertions: int
     deletions: int

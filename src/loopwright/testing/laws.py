@@ -7,7 +7,7 @@ mistake of the engine cannot hide itself.
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
-from loopwright.kernel.calls import AgentCall, ModelCall, SleepCall
+from loopwright.kernel.calls import AgentCall, ModelCall, SleepCall, SnapshotCall
 from loopwright.kernel.facts import (
     AnyFact,
     CancelRequested,
@@ -72,7 +72,8 @@ def fact_problems(plan: Plan, facts: Sequence[AnyFact]) -> list[str]:
 
 def _frame(facts: Sequence[AnyFact]) -> Iterator[str]:
     """A run begins once; it ends once, or once more for each time that it was reopened after it
-    had failed, met a limit or was stopped; after a stop nothing begins (I8, I14).
+    had failed, met a limit or was stopped; after a stop nothing begins but the last snapshot (I8,
+    I14).
     """
     stopped = False
     for number, fact in enumerate(facts):
@@ -86,8 +87,15 @@ def _frame(facts: Sequence[AnyFact]) -> Iterator[str]:
                 yield f"fact {number + 1} reopens a run that has not failed"
             stopped = False
         stopped = stopped or isinstance(fact, CancelRequested)
-        if stopped and isinstance(fact, _BEGINNINGS):
+        if stopped and isinstance(fact, _BEGINNINGS) and not _is_last_snapshot(fact):
             yield f"{type(fact).__name__} at {fact.path} after the stop"
+
+
+def _is_last_snapshot(fact: AnyFact) -> bool:
+    """Whether a fact asks for the snapshot that a stop leaves time for."""
+    if not isinstance(fact, EffectRequested) or not isinstance(fact.call, SnapshotCall):
+        return False
+    return not fact.path and fact.call.within_ms > 0
 
 
 def _effects(facts: Sequence[AnyFact], *, ended: bool) -> Iterator[str]:

@@ -1,7 +1,8 @@
 """The snapshots of a run as its events tell them: the first tree, and one for each iteration.
 
 People count iterations from 1; 0 is the workspace before the first one. A run without a loop has
-its snapshots counted instead. Where an iteration was tried again, the last try counts.
+its snapshots counted instead. Where an iteration was tried again, the last try counts. An iteration
+that a stop or a time limit cut off has the last snapshot of its run.
 """
 
 from collections.abc import Iterable
@@ -52,6 +53,8 @@ class WorkspaceHistory:
         self._asked: dict[str, SnapshotCall] = {}
         self._working: set[str] = set()
         self._began: dict[str, int] = {}
+        self._before: dict[str, str] = {}
+        self._cut_off: list[str] = []
         self._iterations: dict[str, TreeOfIteration] = {}
         self._steps: list[TreeOfIteration] = []
 
@@ -65,6 +68,10 @@ class WorkspaceHistory:
                 self._working.add(fact.effect)
             case IterationStarted():
                 self._began[fact.path] = fact.iteration or 0
+                self._before[fact.path] = self.last
+                self._cut_off.clear()
+            case IterationFinished(status="cancelled", tree=""):
+                self._cut_off.append(fact.path)
             case EffectDone(snapshot=Snapshot() as snapshot):
                 self._taken(fact, snapshot, self._asked.pop(fact.effect, SnapshotCall()))
             case IterationFinished() if fact.tree and fact.path not in self._iterations:
@@ -81,6 +88,9 @@ class WorkspaceHistory:
         self.watched += [(fact.iteration, path) for path in snapshot.watched]
         if fact.path in self._began:
             self._add_iteration(fact.path, snapshot, call.previous)
+        elif call.within_ms:  # the last one, after a stop: it belongs to what was cut off
+            for path in self._cut_off:
+                self._add_iteration(path, snapshot, self._before[path])
         elif fact.path:
             number = len(self._steps) + 1
             self._steps.append(_entry(number, fact.path, snapshot, call.previous))
