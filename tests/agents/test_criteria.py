@@ -87,11 +87,33 @@ DONE = f"{MESSAGE}\n\n## When the work is done\n\nThe work is done when "
             "your reply matches the regular expression `ok \\d+`, in upper or lower case.",
             id="regex",
         ),
-        pytest.param(Contains(text="ok"), "your reply contains the text `ok`.", id="contains"),
+        pytest.param(
+            Regex(pattern="ALL PASS"),
+            "your reply matches the regular expression `A·L·L· ·P·A·S·S`, written without the dots "
+            "between the characters.",
+            id="regex-that-matches-itself",
+        ),
+        pytest.param(
+            Contains(text="ok"),
+            "your reply contains the text `o·k`, written without the dots between the characters.",
+            id="contains",
+        ),
         pytest.param(
             Contains(text="ok", ignore_case=True),
-            "your reply contains the text `ok`, in upper or lower case.",
+            "your reply contains the text `o·k`, in upper or lower case, written without the dots "
+            "between the characters.",
             id="contains-any-case",
+        ),
+        pytest.param(
+            Contains(text="Fix the tests"),
+            "your reply contains the text `Fix the tests`.",
+            id="contains-what-the-request-has",
+        ),
+        pytest.param(
+            Expr(text="content.contains('ok')"),
+            "the expression `content.contains('o·k')` is true (with its strings written without the dots "
+            "between the characters).",
+            id="expr-of-the-reply",
         ),
         pytest.param(
             Script(text="test -f a"), "the bash script `test -f a` exits with 0.", id="script"
@@ -111,9 +133,15 @@ DONE = f"{MESSAGE}\n\n## When the work is done\n\nThe work is done when "
             id="path",
         ),
         pytest.param(
-            OutputSchema(schema={"type": "object"}),
-            'the JSON object in your reply fits this schema: {"type":"object"}.',
+            OutputSchema(schema={"type": "object", "required": ["ok"]}),
+            "the JSON object in your reply fits this schema: "
+            '{"type":"object","required":["ok"]}.',
             id="schema",
+        ),
+        pytest.param(
+            OutputSchema(schema={"type": "object"}),
+            "the JSON object in your reply fits the schema.",
+            id="schema-that-fits-itself",
         ),
         pytest.param(
             Judge(agent="critic", prompt=literal("Is it\nclear?")),
@@ -197,6 +225,50 @@ def test_an_echo_of_the_prompt_is_no_signal(anywhere: bool) -> None:
     """An agent that repeats its whole prompt has not said the word."""
     text = first_prompt(Signal(word="DONE", anywhere=anywhere))
     assert not signalled(text, "DONE", MESSAGE, anywhere=anywhere)
+
+
+ECHOED = [
+    pytest.param(Signal(word="DONE"), id="signal"),
+    pytest.param(Signal(word="DONE", anywhere=True), id="signal anywhere"),
+    pytest.param(Regex(pattern="ALL PASS"), id="regex"),
+    pytest.param(Regex(pattern="all|pass", ignore_case=True), id="regex of alternatives"),
+    pytest.param(Regex(pattern="DONE$"), id="anchored"),
+    pytest.param(Contains(text="COMPLETE"), id="contains"),
+    pytest.param(Contains(text="done", ignore_case=True), id="a common word"),
+    pytest.param(Contains(text="Q"), id="one character"),
+    pytest.param(OutputSchema(schema={"type": "object"}), id="schema"),
+    pytest.param(Expr(text="content.contains('COMPLETE')"), id="expression"),
+    pytest.param(AllOf(parts=(Contains(text="COMPLETE"), PYTEST)), id="beside a command"),
+]
+
+
+@pytest.mark.parametrize("until", ECHOED)
+@pytest.mark.parametrize("form", ["{}", "I was asked this:\n\n{}\n", "> {}"])
+def test_an_agent_that_echoes_its_prompt_does_not_complete(until: Check, form: str) -> None:
+    """In the first iteration and in the next one, which lists the criterion as not met."""
+    driver = started(loop(until, max=2))
+    for number in (0, 1):
+        driver.answer(f"main.{number}/agent#1", form.format(shown(driver).text))
+        for effect in list(driver.state.pending):
+            if "/check" in effect:
+                driver.answer(effect, Reply("no", code=1))
+    assert driver.state.finished is not None
+    assert driver.state.finished.outcome == "exhausted"
+
+
+@pytest.mark.parametrize(
+    ("until", "reply"),
+    [
+        pytest.param(Regex(pattern="ALL PASS"), "Now ALL PASS.", id="regex"),
+        pytest.param(Contains(text="COMPLETE"), "COMPLETE", id="contains"),
+    ],
+)
+def test_an_agent_that_says_the_text_completes(until: Check, reply: str) -> None:
+    """What is spelled out in the prompt is looked for as it was written."""
+    driver = started(loop(until))
+    driver.answer("main.0/agent#1", reply)
+    assert driver.state.finished is not None
+    assert driver.state.finished.outcome == "completed"
 
 
 # -- what failed -----------------------------------------------------------------------------------

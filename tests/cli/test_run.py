@@ -265,6 +265,20 @@ def test_a_loop_without_criteria(lw: Place) -> None:
     assert lw.calls()[0]["prompt"] == "Go"
 
 
+@pytest.mark.item("rec-29")
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("--until-regex", "ALL PASS"), ("--until-signal", "DONE"), ("--until-regex", "done")],
+)
+def test_an_agent_that_echoes_its_prompt_does_not_complete(
+    lw: Place, option: str, value: str
+) -> None:
+    """`cat` answers with what it was asked: the criterion is in it, and it is not met."""
+    told = lw("loop", "Go", "--agent", "command:cat", option, value, "--max", "3", "--json")
+    assert outcome(told) == (4, "exhausted", "max_iterations")
+    assert "written without the dots" in told.json["output"] or value != "ALL PASS"
+
+
 def test_a_loop_asks_a_person(lw: Place) -> None:
     """--manual waits after the pass; --memory none shows every pass the same prompt."""
     agent = lw.probe({"say": "x"})

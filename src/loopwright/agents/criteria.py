@@ -3,13 +3,20 @@
 An agent that knows the checks can work towards them, and one that sees every failure can repair
 all of them in one iteration. What a check printed is quoted, never taken as an instruction, and
 the criteria come after it, so that a prompt never ends with a text that a check printed.
+
+A criterion about the words of the reply must not be met by a reply that quotes it. Where it would
+be, the text is spelled out with dots, unless the author's own request has it already.
 """
+
+import re
 
 from collections.abc import Iterator
 
 import msgspec
 
+from loopwright.kernel.checks import inspect
 from loopwright.kernel.frames import SINGLE, CheckNote, PassOwner, RepeatBody
+from loopwright.kernel.passes import requests_of
 from loopwright.kernel.snapshots import PROTECT
 from loopwright.kernel.state import Senses, State
 from loopwright.kernel.texts import fill
@@ -49,7 +56,10 @@ WORDS_CHARS = 1_000
 """How much of a judge's instructions, a script or a schema is shown."""
 
 INSTRUCTIONS = ", with these instructions:"
+WITHOUT_DOTS = "written without the dots between the characters"
 DONE = "## When the work is done"
+_STRINGS = re.compile(r"([\"'])((?:(?!\1).){2,})\1")
+"""Strings in an expression."""
 _SILENT = (NoCalls, Signal, Regex, Contains)
 """Checks of a turn of a chat model that fail in every turn but the last."""
 
@@ -64,14 +74,18 @@ def done_when(state: State, inside: PassOwner, senses: Senses) -> list[str]:
     iterations ends the loop and no file is protected.
     """
     loop = inside.parent.action
-    lines = list(_lines(loop.until, _Wording(state, inside, senses)))
+    wording = _Wording(state, inside, senses)
+    lines = list(_lines(loop.until, wording))
     if loop.gate is not None:
         person = "a person reviews the iteration and approves it"
         lines = ["one of these holds:", *_bullets(lines), f"- {person}"] if lines else [person]
-    parts = [f"The work is done when {_sentence(lines)}"] if lines else []
-    if protect := state.plan.workspace.protect:
-        parts.append(f"Do not change: {', '.join(f'`{one}`' for one in protect)}")
-    return ["\n\n".join([DONE, *parts])] if parts else []
+    done = [f"The work is done when {_sentence(lines)}"] if lines else []
+    protect = state.plan.workspace.protect
+    kept = [f"Do not change: {', '.join(f'`{one}`' for one in protect)}"] if protect else []
+    section = "\n\n".join([DONE, *done, *kept])
+    if any(wording.is_met_by(leaf, section) for leaf in leaves(loop.until)):
+        return kept  # words as common as `done` meet it: nothing is said about it
+    return [section] if done or kept else []
 
 
 def _bullets(lines: list[str]) -> list[str]:
@@ -89,6 +103,19 @@ class _Wording:
         self._state, self._inside, self._senses = state, inside, senses
         single = isinstance(inside.body, SINGLE) or isinstance(inside.parent.action.body, CallAgent)
         self.reply = "your reply" if single else "the last reply of the iteration"
+
+    def is_met_by(self, leaf: Leaf, words: str) -> bool:
+        """Whether a reply with these words would meet a criterion that the request of the author
+        does not meet.
+        """
+        if not isinstance(leaf, Regex | Contains | OutputSchema):
+            return False
+        asked = requests_of(self._state, self._inside, self._senses)
+        return self._meets(leaf, words) and not self._meets(leaf, asked)
+
+    def _meets(self, leaf: Leaf, words: str) -> bool:
+        said = inspect(leaf, self._senses, output=words, result=None, instructions="")
+        return said is not None and said.verdict == "pass"
 
     def text(self, template: Template) -> str:
         """The words of a template, shortened."""
@@ -123,14 +150,27 @@ def _leaf_words(leaf: Leaf, wording: _Wording, *, brief: bool = False) -> str:
             return f"{wording.reply} has a line that is `{word}` and nothing else"
         case Signal(word=word):
             return f"the last line of {wording.reply} is `{word}` and nothing else is on that line"
-        case Regex(pattern=pattern):
-            case = ", in upper or lower case" if leaf.ignore_case else ""
-            return f"{wording.reply} matches the regular expression `{pattern}`{case}"
-        case Contains(text=text):
-            case = ", in upper or lower case" if leaf.ignore_case else ""
-            return f"{wording.reply} contains the text `{_short(text)}`{case}"
+        case Regex() | Contains():
+            return _text_words(leaf, wording)
         case _:
             return _result_words(leaf, wording)
+
+
+def _text_words(leaf: Regex | Contains, wording: _Wording) -> str:
+    """What the reply must match or contain, so that quoting it does not meet the criterion."""
+    if isinstance(leaf, Regex):
+        what, text = "matches the regular expression", leaf.pattern
+    else:
+        what, text = "contains the text", _short(leaf.text)
+    case = ", in upper or lower case" if leaf.ignore_case else ""
+    words = f"{wording.reply} {what} `{text}`{case}"
+    spelled = f"{wording.reply} {what} `{_spelled(text)}`{case}, {WITHOUT_DOTS}"
+    unnamed = f"{wording.reply} {what} of the definition"
+    return next((one for one in (words, spelled) if not wording.is_met_by(leaf, one)), unnamed)
+
+
+def _spelled(text: str) -> str:
+    return "\N{MIDDLE DOT}".join(text)
 
 
 def _program_words(leaf: Command | Script) -> str:
@@ -163,10 +203,11 @@ def _opinion_words(
 def _result_words(leaf: Leaf, wording: _Wording) -> str:
     match leaf:
         case OutputSchema(schema=schema):
-            shown = _short(msgspec.json.encode(schema).decode())
-            return f"the JSON object in {wording.reply} fits this schema: {shown}"
+            words = f"the JSON object in {wording.reply} fits"
+            shown = f"{words} this schema: {_short(msgspec.json.encode(schema).decode())}"
+            return f"{words} the schema" if wording.is_met_by(leaf, shown) else shown
         case Expr(text=text):
-            return f"the expression `{text}` is true"
+            return _expression_words(text)
         case ResultField(field=field):
             return f"the field `{field}` of the result is true"
         case ResultPath(path=path):
@@ -179,6 +220,15 @@ def _result_words(leaf: Leaf, wording: _Wording) -> str:
         case _:
             assert isinstance(leaf, NoCalls), f"no words for {leaf.__struct_config__.tag}"
             return "you reply without calling a tool"
+
+
+def _expression_words(text: str) -> str:
+    """An expression; the strings that it looks for in a reply are spelled out."""
+    if "content" not in text and "output" not in text:
+        return f"the expression `{text}` is true"
+    spelled = _STRINGS.sub(lambda found: f"{found[1]}{_spelled(found[2])}{found[1]}", text)
+    note = f" (with its strings {WITHOUT_DOTS})" if spelled != text else ""
+    return f"the expression `{spelled}` is true{note}"
 
 
 # -- the checks of the iteration before ------------------------------------------------------------

@@ -360,8 +360,11 @@ def _verdict(state: State, owner: PassOwner, ask: Ask, said: Said, evidence: Tex
 
 def _instructions(state: State, owner: PassOwner, leaf: Leaf, senses: Senses) -> str:
     """What the agents of a pass were asked, for telling a signal from an echo of the request."""
-    if not isinstance(leaf, Signal | Approval):
-        return ""
+    return requests_of(state, owner, senses) if isinstance(leaf, Signal | Approval) else ""
+
+
+def requests_of(state: State, owner: PassOwner, senses: Senses) -> str:
+    """What the agents of an iteration are asked, as the author of the definition wrote it."""
     prompts = _prompts(owner.parent.action.body) or [()]
     return "\n".join(request_text(state, owner, prompt, senses) for prompt in prompts)
 
