@@ -111,8 +111,8 @@ DONE = f"{MESSAGE}\n\n## When the work is done\n\nThe work is done when "
         ),
         pytest.param(
             Expr(text="content.contains('ok')"),
-            "the expression `content.contains('o·k')` is true (with its strings written without the dots "
-            "between the characters).",
+            "the expression `content.contains('o·k')` is true (with its strings written without "
+            "the dots between the characters).",
             id="expr-of-the-reply",
         ),
         pytest.param(
@@ -134,8 +134,7 @@ DONE = f"{MESSAGE}\n\n## When the work is done\n\nThe work is done when "
         ),
         pytest.param(
             OutputSchema(schema={"type": "object", "required": ["ok"]}),
-            "the JSON object in your reply fits this schema: "
-            '{"type":"object","required":["ok"]}.',
+            'the JSON object in your reply fits this schema: {"type":"object","required":["ok"]}.',
             id="schema",
         ),
         pytest.param(

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from loopwright.programs import sandbox
 from tests.cli.conftest import Place, until
 from tests.workspaces.folders import commit, git, put
 
@@ -247,3 +248,33 @@ def test_a_detached_run_and_its_resumption_stay_in_the_worktree(project: Place) 
     project("resume", run, "--max", "2")
     assert (folder / "a.txt").read_text() == "a\nby the agent\nby the agent\n"
     assert (project.folder / "a.txt").read_text() == "a\n"
+
+
+PEEKING = """#!/bin/sh
+cat >/dev/null
+cat a.txt
+cat {config} && echo FOUND || echo "no repository"
+"""
+
+
+@pytest.mark.item("rec-18")
+@pytest.mark.skipif(sandbox.works() is not None, reason=f"no sandbox here: {sandbox.works()}")
+def test_a_read_only_agent_in_a_worktree_is_not_shown_the_repository(project: Place) -> None:
+    """It reads the files of the worktree; the settings of the repository, with their credentials,
+    are outside of its sandbox. The start says so.
+    """
+    git(project.folder, "config", "remote.origin.url", "https://me:secret@example.com/x.git")
+    config = project.folder / ".git" / "config"
+    file = project.folder.parent / "peek.sh"
+    file.write_text(PEEKING.format(config=config))
+    file.chmod(0o755)
+    agents = {"reader": {"use": f"command:{file}", "access": "readonly-shell"}}
+    definition = project.loop("reader", max=1, top={"agents": agents})
+    told = project("run", definition, "--worktree")
+    assert told.code == 0, told.err
+    assert told.out.startswith("a\n"), told
+    assert "no repository" in told.out
+    assert "secret" not in told.out + told.err
+    words = "see the files of the worktree, but not the Git repository"
+    assert f"{words} {project.folder}" in told.err
+    assert words not in project("loop", "go", "--agent", agent(project), "--worktree").err

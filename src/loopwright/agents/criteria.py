@@ -9,7 +9,6 @@ be, the text is spelled out with dots, unless the author's own request has it al
 """
 
 import re
-
 from collections.abc import Iterator
 
 import msgspec

@@ -7,6 +7,7 @@ from loopwright.app.given import access_in
 from loopwright.app.service import Service, row_ended
 from loopwright.errors import Conflict, LoopwrightError
 from loopwright.kernel.facts import RunStarted, Worktree
+from loopwright.model.plan import Plan
 from loopwright.model.record import JsonValue
 from loopwright.ports import OPEN_STATUSES, Worktrees
 
@@ -25,7 +26,7 @@ def start_notes(service: Service, run: str) -> list[str]:
                 f"warning: {files} uncommitted changes in {made.repository}, which are not in the "
                 "worktree; commit them before the start to include them"
             )
-        return notes
+        return [*notes, *_git_notes(service.plan(first), made)]
     others = [
         row
         for row in service.log.rows(statuses=OPEN_STATUSES)
@@ -40,6 +41,19 @@ def start_notes(service: Service, run: str) -> list[str]:
     return [
         f"warning: {other.run} ({other.headline.name}){more} also {work} in this folder, on the "
         "same files; start with --worktree to give each run files of its own"
+    ]
+
+
+def _git_notes(plan: Plan, worktree: Worktree) -> list[str]:
+    """Which agents see no Git. The history of a worktree is in the user's repository, which may
+    have credentials in its settings, so agents below `full` are not shown it.
+    """
+    names = [name for name, agent in plan.agents.items() if agent.access not in (None, "full")]
+    if not names:
+        return []
+    return [
+        f"read-only agents ({', '.join(names)}) see the files of the worktree, but not the Git "
+        f"repository {worktree.repository}"
     ]
 
 

@@ -66,7 +66,7 @@ async def _take_snapshot(workspaces: Workspaces, job: Job, call: SnapshotCall) -
         )
         unseen = [one for one in snapshot.omitted if _may_be_protected(call.protect, one)]
         if unseen and not call.baseline:
-            detail = f"protected files cannot be recorded: {', '.join(unseen[:5])}"
+            detail = f"cannot record {name_files(tuple(unseen), len(unseen))}"
             return Failed(error=Failure(FAILED, f"{detail} (too large, or not readable)"))
         compared = _Compared(workspaces, job.run, snapshot.tree)
         protected, caches = await _protected(compared, call, unseen)
