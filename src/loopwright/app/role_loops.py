@@ -19,6 +19,7 @@ from loopwright.app.settings import Settings
 from loopwright.app.views.listing import driver_pid
 from loopwright.app.views.loops import GOAL_CHARS, Seen, loop_status, seen, shown_time
 from loopwright.app.views.resume_words import RESUMABLE
+from loopwright.app.views.usage import run_usage_item
 from loopwright.app.views.words import goal as goal_of
 from loopwright.app.wiring import Local
 from loopwright.app.worktree_runs import start_warnings
@@ -184,6 +185,7 @@ class Loops:
             "elapsed_seconds": round((until - head.started_at) / 1_000, 3),
             "metadata": {**state.metadata, "dispatch": told.dispatch()},
             "labels": [*state.labels],
+            "usage": run_usage_item(state),
             "current_iteration_status": told.round_status,
             "session_id": session,
             "stages": [{**one.as_dict(), "parent_session_id": session} for one in told.stages],

@@ -74,9 +74,10 @@ def filtered_runs(
 def total_of(log: EventLog, rows: Sequence[RunRow]) -> dict[str, JsonValue]:
     """How many runs these are, how many of them run, and what they have used."""
     named = {row.run for row in rows}
-    usage = sum((one.usage for one in log.usage() if one.run in named), NO_USAGE)
+    found = [one for one in log.usage() if one.run in named]
+    usage = usage_item(sum((one.usage for one in found), NO_USAGE), called=bool(found))
     running = sum(row.headline.status == "running" for row in rows)
-    return {"runs": len(rows), "running": running, "usage": usage_item(usage)}
+    return {"runs": len(rows), "running": running, "usage": usage}
 
 
 # -- what was spent --------------------------------------------------------------------------------
@@ -94,7 +95,8 @@ class _Line:
         self.usage = self.usage + row.usage
 
     def as_dict(self) -> dict[str, JsonValue]:
-        return {"runs": len(self.runs), "calls": self.calls, **usage_item(self.usage)}
+        used = usage_item(self.usage, called=bool(self.calls))
+        return {"runs": len(self.runs), "calls": self.calls, **used}
 
 
 def spend(

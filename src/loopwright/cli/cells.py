@@ -54,7 +54,9 @@ def fine_duration(ms: int) -> str:
 
 
 def bill(usage: dict[str, JsonValue]) -> str:
-    """What was spent."""
+    """What was spent. A server of an older version tells the amounts alone."""
+    if "cost" in usage:
+        return str(usage["cost"])
     return cost_text(float(str(usage["usd"] or 0)), int(str(usage["unpriced_calls"])))
 
 

@@ -145,7 +145,7 @@ def _total_line(total: "dict[str, JsonValue]", *, chats: bool) -> str:
     parts = [
         f"{count} {what}{'' if count == 1 else 's'}",
         f"{total['running']} running" if total["running"] else "",
-        "cost unknown" if cost == "unknown" else cost,
+        {"unknown": "cost unknown", "–": "nothing spent"}.get(cost, cost),
         f"{tokens(used)} tokens",
     ]
     return " · ".join(part for part in parts if part)

@@ -267,6 +267,9 @@ def _entry(tool: str, arguments: JsonValue, end: ToolEnd, seconds: float) -> Act
     )
 
 
+_MANY = 1_000_000  # tokens
+
+
 class _OverBudget(Exception):
     """A budget is exceeded while the model speaks."""
 
@@ -323,7 +326,17 @@ class _Watch:
 
     def _report(self, usage: Usage) -> str | None:
         """Record the usage so far. What the attempt under way costs is not known before its end."""
-        return self._job.meter.report(msgspec.structs.replace(usage, unpriced=usage.unpriced or 1))
+        unknown = 0 if self._is_free else 1
+        return self._job.meter.report(
+            msgspec.structs.replace(usage, unpriced=usage.unpriced or unknown)
+        )
+
+    @property
+    def _is_free(self) -> bool:
+        """Whether the model costs nothing, such as one on the user's own machine."""
+        if self._catalogue is None or not self._model:
+            return False
+        return self._catalogue.price(self._model, _MANY, _MANY, self._pricing) == 0
 
     def _look(self, usage: Usage) -> None:
         words = self._report(usage)

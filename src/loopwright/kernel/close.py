@@ -14,6 +14,7 @@ from loopwright.kernel.facts import (
     IterationFinished,
     StepFinished,
     StepSkipped,
+    Usage,
 )
 from loopwright.kernel.frames import (
     Body,
@@ -26,7 +27,7 @@ from loopwright.kernel.frames import (
     StepOwner,
     StepsBody,
 )
-from loopwright.kernel.state import State
+from loopwright.kernel.state import Pending, State
 from loopwright.model.ids import child_path
 
 
@@ -141,9 +142,14 @@ def withdraw(state: State, owner: Owner, effect: str | None, why: str) -> list[A
             iteration=owner.iteration,
             effect=effect,
             error=Failure(type="cancelled", detail=why),
-            usage=state.pending[effect].used,
+            usage=_used(state.pending[effect]),
         ),
     ]
+
+
+def _used(pending: Pending) -> Usage | None:
+    """What a call has used that is ended: a program that reported nothing, an unknown amount."""
+    return Usage(unpriced=1) if pending.has_unknown_cost else pending.used
 
 
 def close_stale(state: State) -> list[AnyFact]:

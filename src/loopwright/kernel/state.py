@@ -86,6 +86,9 @@ class Senses(Protocol):
         """Why a value does not fit a JSON Schema, or None."""
 
 
+_REPORTING = ("script", "model")  # agents that this process knows the cost of
+
+
 class Pending(msgspec.Struct, eq=False):
     """An effect that was requested and has no answer yet."""
 
@@ -99,6 +102,12 @@ class Pending(msgspec.Struct, eq=False):
     repeats: int = 0  # how often it was begun again, since its process was gone
     gates: dict[str, GateState] | None = None  # asked while it was under way
     used: Usage | None = None  # so far, counted in the usage of the run
+
+    @property
+    def has_unknown_cost(self) -> bool:
+        """Whether a program was called that has not reported anything yet."""
+        kind = self.spec.partition(":")[0]
+        return self.used is None and bool(kind) and kind not in _REPORTING
 
 
 @dataclass(slots=True)

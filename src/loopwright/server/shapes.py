@@ -32,7 +32,7 @@ class Usage(msgspec.Struct):
     output_tokens: int
     usd: float | None  # null: nothing of the cost is known
     unpriced_calls: int
-    cost: str  # in words: `$0.89`, `unknown`, `$0.40 + unknown (2 calls)`
+    cost: str  # `$0.89`, `unknown`, `$0.40 + unknown (2 calls)`, or `–` before the first call
 
 
 class Gate(msgspec.Struct):

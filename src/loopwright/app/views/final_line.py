@@ -8,7 +8,7 @@ A part that is not known is left out. A cost that is not known is shown as unkno
 from loopwright.app.views.check_words import check_phrase
 from loopwright.app.views.iterations import iterations, most_passes
 from loopwright.app.views.signs import PROTECT, SIGNS, protect_words, without_signs
-from loopwright.app.views.usage import money
+from loopwright.app.views.usage import money, run_usage
 from loopwright.app.views.wire import text_of
 from loopwright.errors import StorageError
 from loopwright.kernel.facts import RunFinished, RunStarted, Usage
@@ -41,7 +41,7 @@ def final_line(
     """
     status = status_of(state)
     what = _interrupted(state) if left_behind else _outcome(state, status, details=details)
-    parts = [what, _elapsed(state), cost(state.usage), _changes(state)]
+    parts = [what, _elapsed(state), cost(run_usage(state)), _changes(state)]
     if status != "running":
         parts += _checks(state, status)
     text = " · ".join(part for part in parts if part)

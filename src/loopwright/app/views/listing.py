@@ -11,7 +11,7 @@ from loopwright.app.views.final_line import final_line
 from loopwright.app.views.pictures import Picture, Resumed, Told
 from loopwright.app.views.progress import PassSeen
 from loopwright.app.views.summary import iterations, summary
-from loopwright.app.views.usage import usage_item
+from loopwright.app.views.usage import run_usage_item, usage_item
 from loopwright.app.views.words import goal, most_passes, next_commands
 from loopwright.app.views.workspace_history import snapshot_json, stat_json
 from loopwright.errors import StorageError
@@ -48,7 +48,6 @@ def item(
 ) -> dict[str, JsonValue]:
     """A run as a line of a list, from a state that is known already."""
     head = row.headline
-    usage = state.usage if state else Usage()
     return {
         "run": row.run,
         "name": head.name,
@@ -56,7 +55,7 @@ def item(
         "reason": head.reason,
         "iterations": iterations(state) if state else 0,
         "max": most_passes(state) if state else None,
-        "usage": usage_item(usage),
+        "usage": run_usage_item(state) if state else usage_item(Usage(), called=False),
         "gates": len(state.gates) if state else 0,
         "damaged": damage,
         "driver": driver_pid(log, row),

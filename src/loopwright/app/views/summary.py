@@ -8,7 +8,7 @@ from loopwright.app.views.asked import gate_view
 from loopwright.app.views.final_line import final_line
 from loopwright.app.views.iterations import current_loop as current_loop
 from loopwright.app.views.iterations import iterations as iterations
-from loopwright.app.views.usage import usage_item
+from loopwright.app.views.usage import run_usage_item
 from loopwright.kernel.facts import Failure
 from loopwright.kernel.frames import CheckNote, Owner, RepeatBody, Result, StepOwner
 from loopwright.kernel.scopes import hidden_word
@@ -36,7 +36,7 @@ def summary(state: State, read: ReadText) -> dict[str, JsonValue]:
         "result": _json(finished.result if finished else None, read),
         "iterations": iterations(state),
         "steps": steps,
-        "usage": usage_item(state.usage),
+        "usage": run_usage_item(state),
         "uncovered": list(state.plan.uncovered),
         "labels": list(state.labels),
         "gates": [gate_view(gate, read) for gate in state.gates.values()],
