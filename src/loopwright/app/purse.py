@@ -1,12 +1,12 @@
 """The purse of a home: what all its runs may use together, and what they have used.
 
-Looked at before every call of a model or an agent, from what is in the log and nothing else. So it
-is the same for every process on the data directory, and after a crash. A purse that cannot be
-looked into stops nobody.
+Looked at before every call of a model or an agent, and again while a call reports what it uses.
+What calls use while they run is stored too, so processes on one data directory share the budget. A
+budget that cannot be read stops nothing.
 """
 
 from collections.abc import Awaitable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, TypeAlias
 
 import msgspec
@@ -19,6 +19,8 @@ from loopwright.ports import Answer, Clock, Done, EventLog, Failed, Job, Meter, 
 from loopwright.runtime.headline import DAY_MS
 
 Window: TypeAlias = Literal["day", "total"]
+READ_AGAIN_MS = 1_000  # how often a call under way reads what other processes have spent
+STORED_MS = 5_000  # until the usage of a call that has ended is taken to be stored
 _WORDS: dict[Window, str] = {"day": "today", "total": "in all"}
 
 
@@ -69,16 +71,90 @@ class Ledger:
         if not self._is_metered:
             meter_old_runs(self._log)
             self._is_metered = True
-        usd, tokens, unpriced = 0.0, 0, 0
-        for row in self._log.usage(since_day):
-            usd, tokens = usd + row.usage.usd, tokens + row.usage.tokens
-            unpriced += row.usage.unpriced
-        return Used(round(usd, 9), tokens, unpriced)
+        return _used(self._log.usage_sum(since_day))
+
+
+def _used(usage: Usage) -> Used:
+    return Used(round(usage.usd, 9), usage.tokens, usage.unpriced)
+
+
+@dataclass(slots=True)
+class _Caller:
+    """The calls of one agent of one run: what was stored when the first of those under way began,
+    with those that have ended since, and what each of them has used so far.
+    """
+
+    day: int
+    stored: Mapping[Window, Usage]
+    ended: Usage = NO_USAGE
+    live: dict[int, Usage] = field(default_factory=dict)
+    over_at: int | None = None  # when the last of them ended
+
+    def base(self, window: Window) -> Usage:
+        return self.stored[window] + self.ended
+
+
+class OwnCalls:
+    """The calls of this process. What they have used is known here before it is stored, and part
+    of it is stored while they run; so for their callers the store is not read.
+    """
+
+    def __init__(self, log: EventLog, clock: Clock) -> None:
+        self._log = log
+        self._clock = clock
+        self._callers: dict[tuple[str, str], _Caller] = {}
+
+    @property
+    def live(self) -> Usage:
+        """What the calls under way have used so far."""
+        found = (usage for caller in self._callers.values() for usage in caller.live.values())
+        return sum(found, NO_USAGE)
+
+    def correction(self, window: Window, since_day: int) -> Usage:
+        """What has to be added to the sum of the store, so that it is what was used apart from
+        the calls under way here.
+        """
+        found = NO_USAGE
+        for (run, agent), caller in [*self._callers.items()]:
+            stored = self._log.usage_sum(since_day, run, agent)
+            if caller.over_at is not None and self._is_stored(caller, window, stored):
+                del self._callers[run, agent]
+            elif window == "total" or caller.day == since_day:
+                found = found + (caller.base(window) - stored)
+        return found
+
+    def _is_stored(self, caller: _Caller, window: Window, stored: Usage) -> bool:
+        """Whether the calls that have ended are part of the store by now."""
+        base, late = caller.base(window), self._clock.now_ms() - (caller.over_at or 0) > STORED_MS
+        return late or (stored.usd >= base.usd - 1e-9 and stored.tokens >= base.tokens)
+
+    def begin(self, call: int, key: tuple[str, str]) -> None:
+        caller = self._callers.get(key)
+        if caller is None or caller.over_at is not None:
+            today = self._clock.now_ms() // DAY_MS
+            days: Mapping[Window, int] = {"day": today, "total": 0}
+            stored = {window: self._log.usage_sum(day, *key) for window, day in days.items()}
+            caller = self._callers[key] = _Caller(today, stored)
+        caller.live[call] = NO_USAGE
+
+    def use(self, call: int, key: tuple[str, str], usage: Usage) -> None:
+        if key in self._callers:
+            self._callers[key].live[call] = usage
+
+    def end(self, call: int, key: tuple[str, str], usage: Usage | None) -> None:
+        caller = self._callers.get(key)
+        if caller is None:
+            return
+        last = caller.live.pop(call, NO_USAGE)
+        caller.ended = caller.ended + (last if usage is None else usage)
+        if not caller.live:
+            caller.over_at = self._clock.now_ms()
 
 
 class Guarded:
-    """A performer that asks the purse before it lets anybody be paid, and that gives each call what
-    the purse has left.
+    """A performer that checks the budget of all runs before each call, and gives each call what
+    that budget has left. What other processes spend meanwhile is read from the store again while
+    a call runs.
     """
 
     def __init__(self, performer: Performer, purse: Purse, log: EventLog, clock: Clock) -> None:
@@ -86,31 +162,36 @@ class Guarded:
         self._purse = purse
         self._ledger = Ledger(log)
         self._clock = clock
-        self._live: dict[int, Usage] = {}  # of calls under way
+        self.calls = OwnCalls(log, clock)
 
     def perform(self, job: Job) -> Answer | Awaitable[Answer]:
         if not isinstance(job.call, CALLED):
             return self._performer.perform(job)
-        left = self._left()
-        spent = next((one.spent for one in left if one.is_used_up), None)
+        left = self.left()
+        live = self.calls.live if left else NO_USAGE
+        spent = next((words for one in left if (words := one.used_up(live))), None)
         if spent is not None:
             return Failed(error=Failure(type=HOME_BUDGET, detail=spent))
         if self._purse.limits_usd:
             job.budgeted = True
-        call = _GuardedCall(job.meter, left, self._live)
+        call = _GuardedCall(self, job, left, self._clock)
         call.limit(job)
         answer = self._performer.perform(job)
         if isinstance(answer, Done | Failed):
+            call.close(answer.usage)
             return call.ended(answer)
         return self._ended(call, answer)
 
     async def _ended(self, call: "_GuardedCall", answer: Awaitable[Answer]) -> Answer:
+        usage: Usage | None = None
         try:
-            return call.ended(await answer)
+            done = await answer
+            usage = done.usage
+            return call.ended(done)
         finally:
-            self._live.pop(id(call), None)
+            call.close(usage)
 
-    def _left(self) -> list["_Left"]:
+    def left(self) -> list["_Left"]:
         """What each limit leaves. A log that cannot be read limits nothing here: the run itself
         reports it.
         """
@@ -127,7 +208,9 @@ class Guarded:
         }
         for window, (usd, tokens) in caps.items():
             if usd is not None or tokens is not None:
-                used = self._ledger.used(today if window == "day" else 0)
+                since = today if window == "day" else 0
+                used, more = self._ledger.used(since), _used(self.calls.correction(window, since))
+                used = Used(round(used.usd + more.usd, 9), used.tokens + more.tokens)
                 yield _Left(usd=usd, tokens=tokens, used=used, window=window)
 
 
@@ -140,16 +223,13 @@ class _Left:
     used: Used
     window: Window
 
-    @property
-    def is_used_up(self) -> bool:
-        used = self.used
-        over_usd = self.usd is not None and used.usd >= self.usd
-        return over_usd or (self.tokens is not None and used.tokens >= self.tokens)
-
-    @property
-    def spent(self) -> str:
-        over_usd = self.usd is not None and self.used.usd >= self.usd
-        return self._words(self.used.usd, self.used.tokens, in_usd=over_usd)
+    def used_up(self, live: Usage) -> str | None:
+        """Which limit is used up when calls under way are counted, in words."""
+        usd, tokens = round(self.used.usd + live.usd, 9), self.used.tokens + live.tokens
+        over_usd = self.usd is not None and usd >= self.usd
+        if over_usd or (self.tokens is not None and tokens >= self.tokens):
+            return self._words(usd, tokens, in_usd=over_usd)
+        return None
 
     def exceeded(self, live: Usage) -> str | None:
         """Which limit is exceeded when calls under way are counted, in words."""
@@ -168,40 +248,55 @@ class _Left:
 
 
 class _GuardedCall(Meter):
-    """The meter of one call: the budgets of its run, and what the purse leaves for all runs that
-    this process drives.
-    """
+    """The meter of one call: the budgets of its run, and what is left for all runs."""
 
-    def __init__(self, inner: Meter, left: Sequence[_Left], live: dict[int, Usage]) -> None:
-        self._inner = inner
+    def __init__(self, guard: Guarded, job: Job, left: Sequence[_Left], clock: Clock) -> None:
+        assert isinstance(job.call, CALLED)
+        self._guard = guard
+        self._inner = job.meter
+        self._key = job.run, job.call.agent
         self._left = left
-        self._live = live
+        self._clock = clock
+        self._read_at = clock.now_ms()
         self._exceeded: str | None = None
         self._is_smallest = False
 
     def limit(self, job: Job) -> None:
         """Give a call what is left, unless the budgets of its run leave less."""
-        others = sum(self._live.values(), NO_USAGE)
+        others = self._guard.calls.live
         usd = [one.usd - one.used.usd - others.usd for one in self._left if one.usd is not None]
         if usd and job.covered:
             left = max(0.0, round(min(usd), 9))
             self._is_smallest = job.remaining_usd is None or left < job.remaining_usd
             job.remaining_usd = left if self._is_smallest else job.remaining_usd
-        tokens = [one.tokens - one.used.tokens for one in self._left if one.tokens is not None]
+        tokens = [
+            one.tokens - one.used.tokens - others.tokens
+            for one in self._left
+            if one.tokens is not None
+        ]
         if tokens:
             known = [] if job.remaining_tokens is None else [job.remaining_tokens]
-            job.remaining_tokens = max(0, min([*tokens, *known]) - others.tokens)
+            job.remaining_tokens = max(0, min([*tokens, *known]))
         job.meter = self
+        if self._left:
+            self._guard.calls.begin(id(self), self._key)
 
     def report(self, usage: Usage) -> str | None:
         words = self._inner.report(usage)
         if words is not None:
             return words
-        self._live[id(self)] = usage
-        live = sum(self._live.values(), NO_USAGE)
-        found = (one.exceeded(live) for one in self._left)
+        calls = self._guard.calls
+        calls.use(id(self), self._key, usage)
+        now = self._clock.now_ms()
+        if now - self._read_at >= READ_AGAIN_MS:
+            self._left, self._read_at = self._guard.left() or self._left, now
+        found = (one.exceeded(calls.live) for one in self._left)
         self._exceeded = next((one for one in found if one is not None), None)
         return self._exceeded
+
+    def close(self, usage: Usage | None) -> None:
+        """The call has ended, with this usage if it has an answer."""
+        self._guard.calls.end(id(self), self._key, usage)
 
     def ended(self, answer: Answer) -> Answer:
         """The answer; a call that the purse cut off says so."""

@@ -107,7 +107,8 @@ def spend(
     """
     left_out = meter_old_runs(log)
     since_day = 0 if since is None else since // DAY_MS
-    heads = {row.run: row.headline for row in log.rows()}
+    needs_rows = by in ("definition", "label")
+    heads = {row.run: row.headline for row in log.rows()} if needs_rows else {}
     total, lines = _Line(), dict[str, _Line]()
     for row in log.usage(since_day):
         total.add(row)

@@ -169,6 +169,9 @@ class EventLog(Protocol):
     def usage(self, since_day: int = 0) -> list[UsageRow]:
         """What was used since a day, by run, agent and day, in the order of the runs."""
 
+    def usage_sum(self, since_day: int = 0, run: str = "", agent: str = "") -> Usage:
+        """The sum of what was used since a day: by all runs, or by one agent of one run."""
+
     def unmetered(self) -> list[str]:
         """Runs whose usage was recorded before it was added up; `replace_usage` does that."""
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from loopwright.errors import LoopwrightError
-from loopwright.kernel.facts import NO_USAGE
+from loopwright.kernel.facts import NO_USAGE, Usage
 from loopwright.ports import (
     OPEN_STATUSES,
     Append,
@@ -179,6 +179,12 @@ class MemoryLog:
         """What was used since a day, by run, agent and day."""
         rows = (row for run in self._store().runs.values() for row in run.used.values())
         return [row for row in rows if row.day >= since_day]
+
+    def usage_sum(self, since_day: int = 0, run: str = "", agent: str = "") -> Usage:
+        """The sum of what was used since a day: by all runs, or by one agent of one run."""
+        rows = self.usage(since_day)
+        wanted = (row for row in rows if not run or (row.run, row.agent) == (run, agent))
+        return sum((row.usage for row in wanted), NO_USAGE)
 
     def unmetered(self) -> list[str]:
         """None: nothing is older than this log."""

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from loopwright.errors import LoopwrightError, StorageError
+from loopwright.kernel.facts import Usage
 from loopwright.ports import (
     Append,
     AuditRow,
@@ -146,6 +147,14 @@ class SqliteLog:
     def usage(self, since_day: int = 0) -> list[UsageRow]:
         """What was used since a day, by run, agent and day."""
         return [usage.row_of(row) for row in self._reader().query(usage.SINCE, since_day)]
+
+    def usage_sum(self, since_day: int = 0, run: str = "", agent: str = "") -> Usage:
+        """The sum of what was used since a day: by all runs, or by one agent of one run."""
+        if run:
+            [columns] = self._reader().query(usage.SUM_OF_CALLER, since_day, run, agent)
+        else:
+            [columns] = self._reader().query(usage.SUM, since_day)
+        return usage.sum_of(columns)
 
     def unmetered(self) -> list[str]:
         """Runs whose usage was recorded before it was added up."""

@@ -27,6 +27,13 @@ SINCE = """
            u.cache_read_tokens, u.cache_write_tokens
     FROM usage u JOIN run r ON r.id = u.run WHERE u.day >= ? ORDER BY u.run, u.agent, u.day
 """
+_SUM = """
+    SELECT sum(u.input_tokens), sum(u.output_tokens), sum(u.usd), sum(u.unpriced),
+           sum(u.cache_read_tokens), sum(u.cache_write_tokens)
+    FROM usage u
+"""
+SUM = f"{_SUM} WHERE u.day >= ?"
+SUM_OF_CALLER = f"{_SUM} JOIN run r ON r.id = u.run WHERE u.day >= ? AND r.name = ? AND u.agent = ?"
 UNMETERED = "SELECT name FROM run WHERE metered = 0 ORDER BY id"
 
 
@@ -77,6 +84,12 @@ def labels_of(text: object) -> tuple[str, ...]:
         return tuple(msgspec.json.decode(str(text), type=list[str]))
     except msgspec.MsgspecError as error:
         raise StorageError("the labels of a run are damaged", code="damaged") from error
+
+
+def sum_of(columns: Sequence[Any]) -> Usage:
+    """A row of sums; without any usage they are null."""
+    read, written, usd, unpriced, cached, cache_written = (one or 0 for one in columns)
+    return Usage(read, written, round(float(usd), 9), unpriced, cached, cache_written)
 
 
 def row_of(columns: Sequence[Any]) -> UsageRow:
