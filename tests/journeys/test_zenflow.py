@@ -103,7 +103,7 @@ def test_a_loop_that_uses_up_its_passes_fails(
     assert played.ended == {"dev": "failed"}
     assert played.finished("dev").reason == "max_iterations"
     error = played.error("dev")
-    assert "2 of 2 passes" in error
+    assert "2 of 2 iterations" in error
     assert [words for words in told if words not in error] == []
     assert [words for words in untold if words in error] == []
 
