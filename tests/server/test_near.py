@@ -590,7 +590,7 @@ def test_one_that_is_just_starting(tmp_path: Path) -> None:
         assert held_by(tmp_path) == Held(pid=0, url="", version="")
         line, [words] = said_by(tmp_path)
     assert line is None
-    assert "): no such file" in words
+    assert "not using the local server: no such file" in words
 
 
 @pytest.mark.parametrize(
