@@ -28,6 +28,7 @@ from loopwright.kernel.state import Pending, State
 from loopwright.model.record import Text
 from loopwright.ports import ActivityEntry, Answer, Clock, Failed, UsageRow
 from loopwright.runtime.headline import usage_row
+from loopwright.runtime.live_usage import LiveUsage
 from loopwright.runtime.output_stream import OutputStream
 from loopwright.runtime.redaction import Redaction
 from loopwright.runtime.senses import Texts
@@ -64,8 +65,9 @@ class ActiveRun(Protocol):
 class RunActivity:
     """The activity of the calls of one run."""
 
-    def __init__(self, run: ActiveRun, clock: Clock) -> None:
+    def __init__(self, run: ActiveRun, clock: Clock, live: LiveUsage) -> None:
         self._run = run
+        self._live = live
         self._clock = clock
         self._open: dict[str, CallActivity] = {}
         self._calls: dict[str, CallActivity] = {}  # those that have something to store or to hide
@@ -151,6 +153,14 @@ class RunActivity:
         if self._timer is None and not self.due:
             self._timer = self._clock.call_after(FLUSH_MS, self._flush)
 
+    def used(self, effect: str, usage: Usage) -> str | None:
+        """Count what a call has used so far; the answer is the limit that it exceeds."""
+        return self._live.count(effect, usage)
+
+    def awaits(self, effect: str) -> bool:
+        """Whether the run still waits for the answer of a call."""
+        return effect in self._run.state.pending
+
     def now_ms(self) -> int:
         return self._clock.now_ms()
 
@@ -227,36 +237,40 @@ class RunActivity:
 class CallActivity:
     """The sink of one call. Nothing that it is given can make it fail."""
 
+    # Most calls of scripts and programs report nothing: what only others need is set when needed.
+    _taken = 0
+    _bytes = 0
+    _stream: OutputStream | None = None
+    _redaction = _NO_SECRETS
+    _used: Usage | None = None
+    _used_taken: Usage | None = None
+    unsaved: EffectActivity | None = None
+    closed = False
+
     def __init__(self, run: RunActivity, pending: Pending, stored: int) -> None:
         self._run = run
         self._pending = pending
         self._number = stored
         self._entries: list[ActivityNote] = []
         self._values: dict[int, tuple[str, str]] = {}
-        self._taken = 0
-        self._bytes = 0
         self._dropped = _Dropped()
         self._edited: set[str] = set()
-        self._stream: OutputStream | None = None
-        self._redaction = _NO_SECRETS
-        self._used: Usage | None = None
-        self._used_taken: Usage | None = None
         self.before = pending.used  # by attempts that were lost
-        self.unsaved: EffectActivity | None = None
-        self.closed = False
 
     def hide(self, values: Callable[[], Mapping[str, str]]) -> None:
         self._join()
         self._redaction = Redaction(values)
 
-    def use(self, usage: Usage) -> Usage:
-        """Record what this attempt has used so far; returns it with the attempts before."""
+    def report(self, usage: Usage) -> str | None:
+        """Record what this attempt has used so far, and count it with the attempts before."""
+        if not self._run.awaits(self._pending.effect):
+            return None
         total = usage if self.before is None else self.before + usage
         if not self.closed:
             self._join()
             self._used = total
             self._run.usage_arrived()
-        return total
+        return self._run.used(self._pending.effect, total)
 
     def _join(self) -> None:
         self._run.join(self._pending.effect, self)

@@ -11,6 +11,7 @@ from typing import Protocol, TypeAlias
 
 from loopwright.errors import Conflict, StorageError, VersionConflict
 from loopwright.kernel.calls import (
+    CALLED,
     AgentCall,
     CommandCall,
     ModelCall,
@@ -108,8 +109,8 @@ class Actor:
         self.ending: set[asyncio.Future[None]] = set()
         self._withdrawn: set[asyncio.Future[None]] = set()  # those of them that were cancelled
         self.talks = Talks(self, around.clock)
-        self.activity = RunActivity(self, around.clock)
         self.live = LiveUsage(lambda: self.state)
+        self.activity = RunActivity(self, around.clock, self.live)
         self.busy = False
         self.gone = False
         self._unsaved: list[Incoming] = []
@@ -223,7 +224,7 @@ class Actor:
         for fact in self._unsaved:
             if not isinstance(fact, GateOpened):
                 self.under_way.pop(fact.effect, None)
-                self.live.forget(fact.effect)
+                self.live.used.pop(fact.effect, None)  # the answer brings its own
             elif fact.gate in self.state.gates:
                 continue
             if fact.effect in self.state.pending:
@@ -383,7 +384,10 @@ class Actor:
             if isinstance(pending.call, _ACTIVE):
                 sink = self.activity.open(pending)
                 job.activity = sink
-                self.live.watch(pending, job, sink.use)
+                if isinstance(pending.call, CALLED):
+                    job.meter = sink
+                    if self.state.has_budget:
+                        self.live.share(pending, job)
         answer: Answer | Awaitable[Answer]
         if isinstance(pending.call, SnapshotCall) and self._withdrawn:
             answer = self._begun_later(job)
