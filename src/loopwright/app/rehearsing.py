@@ -104,6 +104,7 @@ class Rehearsal:
                 "taken": bool(self.plan.workspace.snapshots),
                 "protect": list(self.plan.workspace.protect),
             },
+            "worktree": self.plan.workspace.worktree,
             "assumed": list(self.assumed),
             "limits": list(self.limits),
         }

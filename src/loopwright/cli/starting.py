@@ -278,9 +278,8 @@ def _rehearse(door: Door, start: "Start", agents: "Sequence[str]") -> int:
     for limited in unenforced_permissions(plan):
         door.say(f"warning: {limited}", tone="warn")
     shown = rehearse(start.plan).as_dict()
-    worktree = start.plan.workspace.worktree
     limits: list[JsonValue] = [*rules.enforcement(plan)]
-    put_rehearsal(door, {**shown, "limits": limits, "worktree": worktree})
+    put_rehearsal(door, {**shown, "limits": limits})
     return 0
 
 
