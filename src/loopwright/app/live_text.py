@@ -74,6 +74,10 @@ class LiveText:
         self._clients: set[_Client] = set()
         self._tails: dict[str, Delta] = {}  # by run: what its newest call has written last
 
+    def tail(self, run: str) -> Delta | None:
+        """The end of what the newest call of a run has written."""
+        return self._tails.get(run)
+
     def publish(self, delta: Delta) -> None:
         self._keep(delta)
         for client in list(self._clients):
@@ -115,19 +119,22 @@ class LiveText:
 
 
 @asynccontextmanager
-async def serve_live_text(bus: LiveBus, home: Path, token: str) -> AsyncIterator[None]:
+async def serve_live_text(bus: LiveBus, home: Path, token: str) -> AsyncIterator[LiveText]:
     """Let other processes of this user read what agents write here. Where no socket can be made,
     runs work without.
     """
     live = LiveText()
+    end = bus.listen(live.publish)
     sock = _listening(home, token)
     if sock is None:
-        yield
+        try:
+            yield live
+        finally:
+            end()
         return
     server = await asyncio.start_unix_server(live.serve, sock=sock, limit=REQUEST_BYTES)
-    end = bus.listen(live.publish)
     try:
-        yield
+        yield live
     finally:
         end()
         server.close()

@@ -11,7 +11,7 @@ from loopwright.app.chatting import Chats
 from loopwright.app.cost_limits import CostRules
 from loopwright.app.desks import Desks
 from loopwright.app.granting import servers_of
-from loopwright.app.live_text import serve_live_text
+from loopwright.app.live_text import LiveText, serve_live_text
 from loopwright.app.nesting import PARENT
 from loopwright.app.opening import open_log, open_reader, presence_of, this_owner
 from loopwright.app.prices import PriceBook
@@ -56,6 +56,7 @@ class Local:
     driver: LocalDriver
     log: SqliteLog
     bus: LiveBus
+    live: LiveText
     trackers: SqliteTrackers
     desks: Desks
     workspaces: Workspaces
@@ -137,13 +138,14 @@ async def local(
             service.costs = CostRules(book=book, purse=settings.budget)
             service.takes_snapshots = settings.snapshots == "on"
             service.worktrees, service.variables = worktrees, variables
-            async with serve_live_text(bus, settings.home, owner.token):
+            async with serve_live_text(bus, settings.home, owner.token) as live:
                 with traced(service, driver, os.environ):
                     yield Local(
                         service=service,
                         driver=driver,
                         log=log,
                         bus=bus,
+                        live=live,
                         trackers=trackers,
                         desks=desks,
                         workspaces=workspaces,

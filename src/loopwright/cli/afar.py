@@ -255,6 +255,13 @@ def see_through(
     watch: "Literal['events', 'text', 'nothing']" = "events",
 ) -> int:
     """Show what a run there does after a fact until it rests; the exit code says how it ended."""
+    _show_until_rest(door, run, after, jsonl=jsonl, watch=watch)
+    return _finish(door, run, jsonl=jsonl, foreign=foreign)
+
+
+def _show_until_rest(
+    door: Door, run: str, after: int, *, jsonl: bool, watch: "Literal['events', 'text', 'nothing']"
+) -> None:
     remote = door.remote
     assert remote is not None
     try:
@@ -274,6 +281,12 @@ def see_through(
         door.tell(f"{run} keeps running")
         door.say(f"  loopwright watch {run} --server {remote.url}")
         raise
+
+
+def _finish(door: Door, run: str, *, jsonl: bool, foreign: bool = False) -> int:
+    """Print how a run ended or why it waits; the exit code says the same."""
+    remote = door.remote
+    assert remote is not None
     ended, page = remote.get(f"{RUNS}/{quote(run)}"), remote.get(f"{RUNS}/{quote(run)}/snapshot")
     line = str(page["headline"])
     if not door.has_signs(sys.stderr):
@@ -293,14 +306,31 @@ def _next_shown(status: str, commands: "Sequence[str]") -> "list[str]":
     return [one for one in commands if one.startswith("loopwright resume ")]
 
 
-def watch_remote(door: Door, reference: str, *, jsonl: bool) -> int:
-    """Show a run there from now on, including text as agents write it."""
+def watch_remote(door: Door, reference: str, *, jsonl: bool, no_wait: bool) -> int:
+    """Show a run there from now on, including text as agents write it. At a gate, ask here."""
+    from loopwright.cli.remote_gates import ask_remote  # noqa: PLC0415 - only when asked for
+
     remote = door.remote
     assert remote is not None
     run = remote.run(reference)
     now = remote.get(f"{RUNS}/{quote(run)}/snapshot")
-    shown: Literal["text", "nothing"] = "text" if now["status"] == "running" else "nothing"
-    return see_through(door, run, int(now["seq"]), jsonl=jsonl, watch=shown)
+    seen, status = int(now["seq"]), str(now["status"])
+    while True:
+        if status == "running":
+            _show_until_rest(door, run, seen, jsonl=jsonl, watch="text")
+        now = remote.get(f"{RUNS}/{quote(run)}/snapshot")
+        if no_wait or not door.can_ask or now["status"] != "waiting":
+            break
+        seen = int(now["seq"])
+        try:
+            if not ask_remote(door, run):
+                break
+        except KeyboardInterrupt:
+            door.tell(f"{run} keeps waiting")
+            raise
+        rests = remote.get(f"{RUNS}/{quote(run)}")["status"] in ("waiting", "paused")
+        status = "waiting" if rests else "running"
+    return _finish(door, run, jsonl=jsonl)
 
 
 def _until_rest(

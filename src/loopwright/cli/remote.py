@@ -55,6 +55,9 @@ _KINDS: dict[int, type[LoopwrightError]] = {
 }
 
 
+TAIL = "&tail=true"
+
+
 class Remote:
     """One server, as a command sees it."""
 
@@ -289,7 +292,7 @@ class Remote:
         """
         asked = [name for name, wanted in (("words", words), ("text", text)) if wanted]
         query = f"?{'&'.join(f'{name}=true' for name in asked)}" if asked else ""
-        path = f"/api/v1/runs/{quote(run)}/events{query}"
+        path = f"/api/v1/runs/{quote(run)}/events{query}{TAIL if text else ''}"
         return self._followed(path, after, retry=retry, is_last=lambda one: one == "run.finished")
 
     def told(
@@ -320,7 +323,7 @@ class Remote:
     ) -> "Iterator[dict[str, JsonValue]]":
         """What was said in a run, and with `follow` what will be, until it has ended."""
         query = "" if follow else "?follow=false"
-        path = f"/api/v1/runs/{quote(run)}/logs{'?text=true' if text else query}"
+        path = f"/api/v1/runs/{quote(run)}/logs{f'?text=true{TAIL}' if text else query}"
         return self._followed(path, 0, retry=retry, is_last=lambda one: one == "end")
 
     def _followed(
@@ -341,6 +344,7 @@ class Remote:
                     self._say(f"{self.url} is gone; reconnecting")
                 time.sleep(RETRIES_S[min(tries, len(RETRIES_S) - 1)])
                 tries += 1
+                path = path.removesuffix(TAIL)  # what was written before was shown before
 
     def _stream(
         self, path: str, after: int, is_last: Callable[[str], bool]

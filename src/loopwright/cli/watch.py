@@ -49,7 +49,7 @@ def watch(ctx: click.Context, /, *, run: str, no_wait: bool, jsonl: bool) -> int
     if door.remote is not None:
         from loopwright.cli.afar import watch_remote  # noqa: PLC0415 - only when asked for
 
-        return watch_remote(door, run, jsonl=jsonl)
+        return watch_remote(door, run, jsonl=jsonl, no_wait=no_wait)
     with looking(door) as service:
         name = service.find(run)
         return asyncio.run(_watch(door, service, name, no_wait=no_wait, jsonl=jsonl))

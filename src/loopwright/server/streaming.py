@@ -38,13 +38,15 @@ class Telling:
     frame: Callable[[int, Any], bytes] | None = None  # how that is written; None: as data alone
     now: Callable[[], float] = time.monotonic
     text: bool = False  # whether what agents write is sent, too, as events without a number
+    tail: bool = False  # with the end of what the call under way has written before
 
 
 class Written:
     """What agents write in a run, until it is sent. A slow client misses the oldest of it."""
 
-    def __init__(self, run: str) -> None:
+    def __init__(self, run: str, *, held: bool = False) -> None:
         self.run = run
+        self.is_held = held
         self._waiting: deque[bytes] = deque(maxlen=MOST_TEXTS)
         self.came = asyncio.Event()
 
@@ -60,7 +62,16 @@ class Written:
             self._waiting.append(_event("delta", value))
             self.came.set()
 
+    def start_with(self, tail: Delta | None) -> None:
+        """Hold back no longer; the end of what was written before has everything that waits."""
+        self.is_held = False
+        if tail is not None:
+            self._waiting.clear()
+            self.take(tail)
+
     def frames(self) -> bytes:
+        if self.is_held:
+            return b""
         found = b"".join(self._waiting)
         self._waiting.clear()
         self.came.clear()
@@ -93,7 +104,12 @@ class Quiet:
 
 async def stream(asked: Asked, run: str, telling: Telling) -> AsyncIterator[bytes]:
     """Everything after a number, then what comes, until the run has ended or somebody leaves."""
-    written = Written(run)
+    yield f"retry: {RETRY_MS}\n\n".encode()
+    version = asked.context.here.log.version(run)
+    if telling.after > version:
+        yield _event("resync", {"run": run, "seq": version})
+        return
+    written = Written(run, held=telling.tail)
     end = asked.context.here.bus.listen(written.take) if telling.text else None
     try:
         async for frame in _stream(asked, run, telling, written):
@@ -125,20 +141,16 @@ async def _stream(
 ) -> AsyncIterator[bytes]:
     context, log = asked.context, asked.context.here.log
     quiet = Quiet(context.serving.limits, telling.now)
-    yield f"retry: {RETRY_MS}\n\n".encode()
-    if telling.after > log.version(run):
-        yield _event("resync", {"run": run, "seq": log.version(run)})
-        return
     seen = 0 if telling.whole else telling.after
     while not context.closing.is_set() and context.people.still(asked.who):
         if frames := written.frames():
             yield frames
             quiet.over()
         facts = _read(context, run, seen)
+        if frames := b"".join(_frame(one, telling) for one in facts):
+            yield frames
+            quiet.over()
         if facts:
-            if frames := b"".join(_frame(one, telling) for one in facts):
-                yield frames
-                quiet.over()
             seen = facts[-1].seq
             await asyncio.sleep(0)  # others have their turn
         if seen >= log.version(run):
@@ -147,10 +159,21 @@ async def _stream(
                 return
             if _ended(context, run, facts):
                 return
+            if written.is_held:  # until the events that led to the text were sent
+                await _release(context, written)
+                continue
         await _moved(context, seen, quiet.patience, written, text=telling.text)
         if quiet.too_long:
             yield BEAT
             quiet.over()
+
+
+async def _release(context: Context, written: Written) -> None:
+    """Send text from now on, first the end of what the call under way has written."""
+    picture = await context.gallery.picture(written.run)
+    tail = context.here.live.tail(written.run)
+    is_open = tail is not None and tail.effect in picture.state.pending
+    written.start_with(tail if is_open else None)
 
 
 async def facts_of(context: Context, run: str, after: int = 0) -> AsyncIterator[Numbered]:

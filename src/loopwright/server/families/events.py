@@ -31,11 +31,13 @@ class EventsQuery(Query):
 
 class FactsQuery(EventsQuery):
     """The same; with `words` a fact that is worth a line has it, as people read it (`told`). With
-    `text` a stream has events named `delta`, without an id: text as agents write it.
+    `text` a stream has events named `delta`, without an id: text as agents write it; with `tail`
+    too, the first one has the end of what the call under way has written before.
     """
 
     words: bool = False
     text: bool = False
+    tail: bool = False
 
 
 async def events(asked: Asked) -> Answer:
@@ -44,7 +46,8 @@ async def events(asked: Asked) -> Answer:
     told = _in_words(asked.context, run) if query.words else partial(fact_on_wire, run)
     if wants_stream(asked.request):
         after = cursor(asked.request, query.after)
-        telling = Telling(after=after, told=told, whole=query.words, text=query.text)
+        tail = query.text and query.tail
+        telling = Telling(after=after, told=told, whole=query.words, text=query.text, tail=tail)
         return streamed(asked, run, telling)
     if query.words and query.after:
         async for one in facts_of(asked.context, run):

@@ -54,13 +54,15 @@ class DiffQuery(Query):
 
 class LogsQuery(Query):
     """From which number on, and how many at most; a stream with `follow=false` has an end. With
-    `text` a stream has events named `delta`, without an id: text as agents write it.
+    `text` a stream has events named `delta`, without an id: text as agents write it; with `tail`
+    too, the first one has the end of what the call under way has written before.
     """
 
     after: Annotated[int, msgspec.Meta(ge=0, le=1_000_000_000)] | None = None
     limit: Annotated[int, msgspec.Meta(ge=1, le=1_000)] = 200
     follow: bool = True
     text: bool = False
+    tail: bool = False
 
 
 class ActivityQuery(Query):
@@ -131,7 +133,14 @@ async def logs(asked: Asked) -> Answer:
 
     if wants_stream(asked.request):
         after = cursor(asked.request, query.after)
-        telling = Telling(after=after, told=told, whole=True, follow=query.follow, text=query.text)
+        telling = Telling(
+            after=after,
+            told=told,
+            whole=True,
+            follow=query.follow,
+            text=query.text,
+            tail=query.text and query.tail,
+        )
         return streamed(asked, run, telling)
     after = query.after or 0
     entries: list[dict[str, JsonValue]] = []
