@@ -13,11 +13,14 @@ from loopwright.app.loop_tools import LoopTools
 from loopwright.app.purse import Purse
 from loopwright.app.role_loops import Loops
 from loopwright.errors import LoopwrightError
+from loopwright.kernel.facts import RunReopened
+from tests.cli.conftest import Place, lw
 from tests.cli.test_permissions import real_looking
 from tests.server import test_hooks as hooks
 from tests.server.served import SECONDS, Served, served, wait_for
 from tests.server.talking import tab, talk
 
+__all__ = ["lw"]
 RUNS = "/api/v1/runs"
 ASSISTANTS = "/api/agents"
 COST = "the setting usd_per_day=5 cannot be enforced"
@@ -123,8 +126,9 @@ def fork_run(server: Served, agent: str, *, allow: bool) -> str:
     return refused(server("POST", f"{RUNS}/{run}/fork", body))
 
 
-def failed_loop(server: Served) -> str:
-    body = {"definition": "harness", "goal": "g", "agent": server.script({"fail": "no"})}
+def failed_loop(server: Served, agent: str = "") -> str:
+    agent = agent or server.script({"fail": "no"})
+    body = {"definition": "harness", "goal": "g", "agent": agent}
     reply = server("POST", "/api/v1/loops", body)
     assert reply.status == 201, reply.body
     run = str(reply.json["loop"]["id"])
@@ -166,21 +170,71 @@ def test_unknown_cost_is_refused_or_allowed_at_every_interface(
 
 
 @pytest.mark.item("rec-24")
+@pytest.mark.parametrize("action", ["retry", "skip"])
+def test_unknown_cost_is_refused_or_allowed_for_what_a_loop_stopped_at(
+    tmp_path: Path, action: str
+) -> None:
+    """Over MCP: a loop that failed before the limit was set needs the option of the request."""
+    with served(tmp_path) as before:
+        run = failed_loop(before, "command:false")
+    with served(tmp_path, more={"budget": Purse(usd_per_day=5.0)}) as now:
+        given = {"action": action, "id": run, "note": "Go on"}
+        assert COST in tool(now, "loop_control", given)
+        service = now.context.service
+        assert not any(isinstance(one.fact, RunReopened) for one in service.facts(run))
+        assert tool(now, "loop_control", {**given, "allow_unknown_cost": True}) == ""
+        assert any(isinstance(one.fact, RunReopened) for one in service.facts(run))
+        wait_for(lambda: service.log.row(run).headline.status != "running")
+
+
+def hook_over_http(server: Served, lw: Place, name: str, *, allow: bool) -> str:
+    body = {"name": name, "stored": name, "allow_unknown_cost": allow}
+    return str(server("POST", hooks.BASE, body).json["secret"])
+
+
+def hook_by_command(server: Served, lw: Place, name: str, *, allow: bool) -> str:
+    home = ("--data-dir", str(server.folder / "home"))
+    words = ["--allow-unknown-cost"] if allow else []
+    return lw("hook", "add", name, "--run", name, *words, *home).out.split()[0]
+
+
+def hook_by_command_at_a_server(server: Served, lw: Place, name: str, *, allow: bool) -> str:
+    words = ["--allow-unknown-cost"] if allow else []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LOOPWRIGHT_TOKEN", server.token)
+        there = f"http://127.0.0.1:{server.port}"
+        return lw("hook", "add", name, "--run", name, *words, "--server", there).out.split()[0]
+
+
+HOOKS: dict[str, Callable[..., str]] = {
+    "http": hook_over_http,
+    "command": hook_by_command,
+    "command-at-a-server": hook_by_command_at_a_server,
+}
+
+
+@pytest.mark.item("rec-24")
+@pytest.mark.parametrize("how", HOOKS)
 @pytest.mark.parametrize("allow", [True, False], ids=["allowed", "refused"])
-def test_hook_takes_the_remedy_that_its_problem_names(limited: Served, *, allow: bool) -> None:
+def test_hook_takes_the_remedy_that_its_problem_names(
+    limited: Served, lw: Place, how: str, *, allow: bool
+) -> None:
     """A message of a hook starts nothing with an unknown cost, unless the hook allows it."""
-    name = f"hook-{allow}".lower()
+    name = f"hook-{how}-{allow}".lower()
     text = limited.definition("command:true", max=1)
     place = f"/api/v1/definitions/{name}"
     limited("PUT", place, {"text": text}, headers={"If-None-Match": "*"})
-    body = {"name": name, "stored": name, "allow_unknown_cost": allow}
-    made = limited("POST", hooks.BASE, body).json
-    assert made["allow_unknown_cost"] is allow
-    run = hooks.post(limited, hooks.headers(made["secret"]), name=name).json["run"]
+    secret = HOOKS[how](limited, lw, name, allow=allow)
+    run = hooks.post(limited, hooks.headers(secret), name=name).json["run"]
+
+    def listed() -> dict[str, Any]:
+        every = limited("GET", hooks.BASE).json["hooks"]
+        return next(one for one in every if one["name"] == name)
 
     def problem() -> str:
-        listed = limited("GET", hooks.BASE).json["hooks"]
-        return next(one["problem"] or "" for one in listed if one["name"] == name)
+        return listed()["problem"] or ""
+
+    assert listed()["allow_unknown_cost"] is allow
 
     if allow:
         limited.until(run, "completed")

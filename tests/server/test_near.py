@@ -237,6 +237,30 @@ def test_detached_to_nobody(lw: Place, server: Served) -> None:
     assert ".log; `loopwright resume run_" in told.err
 
 
+@pytest.mark.item("rec-1", "rec-4")
+@pytest.mark.parametrize("how", [[], ["--restart"]], ids=["continued", "restarted"])
+def test_a_run_is_resumed_in_the_background_by_the_server(
+    lw: Place, server: Served, how: list[str]
+) -> None:
+    """`resume --detach` returns at once and says who drives the run: the server, with the agent
+    that was given.
+    """
+    file = lw.loop(lw.script("one", {"fail": "no"}), until={"signal": "DONE"})
+    run = lw.real("run", file, "--here", "--json").json["run"]
+    assert owner_of(server, run) != token_of(server)
+    go = lw.folder / "go"
+    agent = lw.probe({"wait_for": str(go), "say": "DONE"})
+    told = lw("resume", run, "--detach", "--agent", agent, *how)
+    assert (told.code, told.out.strip()) == (0, run), told.err
+    point = "restarted at iteration 1" if how else "resumed at iteration 2"
+    assert f"{run} {point}" in told.err
+    assert f"running on the local server, process {os.getpid()}" in told.err
+    until(lambda: owner_of(server, run) == token_of(server))
+    assert server.until(run, "running")["status"] == "running"
+    go.touch()
+    assert server.until(run, "completed")["iterations"] == (1 if how else 2)
+
+
 def test_detached_without_a_process_of_its_own(lw: Place, server: Served) -> None:
     """The server drives it, so no other process is needed."""
     told = lw("run", lw.loop(lw.script("a", "b", "c")), "--detach")

@@ -17,6 +17,7 @@ from loopwright.app.run_variables import given_again, missing_variables
 from loopwright.app.schemas import schema_problem
 from loopwright.app.service import Service
 from loopwright.app.snapshot_operations import RunSnapshots, tree_at
+from loopwright.app.views.iteration_names import IterationNames
 from loopwright.errors import Conflict, LoopwrightError, NotFound
 from loopwright.kernel.decide import settle
 from loopwright.kernel.facts import AnyFact, RunForked, RunStarted
@@ -25,7 +26,13 @@ from loopwright.kernel.forking import Standing, copied, end_of, places
 from loopwright.kernel.frames import RepeatBody
 from loopwright.kernel.masking import mask_tokens
 from loopwright.kernel.state import State
-from loopwright.model.ids import last_id, parent_path, pass_number
+from loopwright.model.ids import (
+    last_id,
+    parent_path,
+    parse_iteration,
+    pass_number,
+    try_number,
+)
 from loopwright.model.plan import CHAT, Plan, encode_plan
 from loopwright.ports import Append, Workspaces
 from loopwright.runtime.headline import gate_changes, headline_of
@@ -173,8 +180,8 @@ def _place(run: str, facts: Sequence[AnyFact], wanted: str | None) -> str:
     good = [place for place, how in found.items() if how == "completed"]
     if wanted in good:
         return wanted
-    if wanted is not None and wanted.isdecimal():
-        return _numbered(run, good, int(wanted))
+    if wanted is not None and parse_iteration(wanted) is not None:
+        return _numbered(run, list(found), good, wanted)
     if wanted is None:
         raise LoopwrightError("say where: --at PATH", code="no-place", hint=_named(good))
     if wanted not in found:
@@ -188,16 +195,29 @@ def _place(run: str, facts: Sequence[AnyFact], wanted: str | None) -> str:
     )
 
 
-def _numbered(run: str, good: Sequence[str], number: int) -> str:
-    """The place of a pass by its number alone, as people count: from 1."""
-    passes = [place for place in good if _is_outermost_pass(place)]
-    fitting = [place for place in passes if pass_number(place) == number - 1]
+def _numbered(run: str, begun: Sequence[str], good: Sequence[str], wanted: str) -> str:
+    """The place of an iteration by its name, as people count: from 1, in the newest try unless
+    another one is named (`3~1`).
+    """
+    number, attempt = parse_iteration(wanted) or (0, None)
+    names = _names(begun)
+    fitting = [
+        place
+        for place in good
+        if _is_outermost_pass(place)
+        and pass_number(place) == number - 1
+        and (names.is_current(place, number) if attempt is None else attempt == try_number(place))
+    ]
     if len({parent_path(place).partition("~")[0] for place in fitting}) == 1:
         return fitting[-1]
     what = "no iteration" if not fitting else "more than one iteration"
     raise NotFound(
-        f"{run} has {what} {number} that completed", code="unknown-place", hint=_named(good)
+        f"{run} has {what} {wanted} that completed", code="unknown-place", hint=_named(good)
     )
+
+
+def _names(places: Sequence[str]) -> IterationNames:
+    return IterationNames((place, None) for place in places if _is_outermost_pass(place))
 
 
 def _is_outermost_pass(place: str) -> bool:
@@ -222,7 +242,12 @@ def _named(good: Sequence[str]) -> str:
         return "nothing of it has completed yet: start a new run"
     more = "… " if len(good) > MOST_NAMED else ""
     first = next((place for place in good if _is_outermost_pass(place)), None)
-    count = f"{first} is iteration {pass_number(first) + 1}; " if first else ""
+    names = _names(good)
+    count = ""
+    if first is not None:
+        count = f"{first} is iteration {names.name(first, pass_number(first) + 1)}; "
+    if names.has_tries:
+        count += f"of iterations {names.hint()}; "
     return f"{count}there are: {more}{', '.join(good[-MOST_NAMED:])}"
 
 

@@ -14,9 +14,11 @@ from loopwright.app.role_loops import ACTIONS, ALL, OF_ONE, STATUSES, Loops, Loo
 from loopwright.app.run_variables import names_only
 from loopwright.app.snapshot_operations import RunSnapshots
 from loopwright.app.views.activity import ActivityFilter, activity_items
+from loopwright.app.views.iteration_names import started_iterations
 from loopwright.app.views.listing import inbox_items
 from loopwright.errors import LoopwrightError
 from loopwright.model.actions import MAX_PASSES, Decision
+from loopwright.model.ids import ITERATION_PATTERN
 from loopwright.model.messages import ToolSpec
 from loopwright.model.record import JsonValue
 from loopwright.tools import ToolOutcome
@@ -26,7 +28,12 @@ MOST_ENTRIES = 100
 Arguments = dict[str, JsonValue]
 DECISIONS: dict[str, Decision] = {one: one for one in get_args(Decision)}
 DIFF_CHARS = 100_000
-_NUMBER: JsonValue = {"type": "integer", "minimum": 0}
+_ITERATION: JsonValue = {
+    "type": ["integer", "string"],
+    "minimum": 0,
+    "pattern": f"^{ITERATION_PATTERN}$",
+    "description": "2, or after a restart 2~1 for iteration 2 of the first try",
+}
 Work = Callable[[Arguments], Awaitable[str]]
 ALLOW_UNKNOWN_COST: JsonValue = {
     "type": "boolean",
@@ -135,7 +142,7 @@ class LoopTools:
                     schema=schema(
                         ("id",),
                         id=text("Id of the loop, or the beginning of it"),
-                        iteration={"type": "integer", "minimum": 1, "description": "Only this one"},
+                        iteration=_ITERATION,
                     ),
                 ),
                 self._activity,
@@ -149,7 +156,7 @@ class LoopTools:
                     schema=schema(
                         ("id",),
                         id=text("Id of the run, or the beginning of it"),
-                        **{"from": _NUMBER, "to": _NUMBER},
+                        **{"from": _ITERATION, "to": _ITERATION},
                         stat={"type": "boolean", "description": "Only the files and their counts"},
                     ),
                 ),
@@ -250,7 +257,7 @@ class LoopTools:
         here = self.loops.here
         run = here.service.find(_said(given, "id"))
         snapshots = RunSnapshots(here.service, here.workspaces, run)
-        start, end = (_number(given.get(name)) for name in ("from", "to"))
+        start, end = (_iteration(given.get(name)) for name in ("from", "to"))
         told = (await snapshots.changes(start, end)).as_dict()
         if given.get("stat") is True:
             return _json(told)
@@ -296,10 +303,15 @@ class LoopTools:
         return bool(service.log.gates(run)) or service.log.row(run).headline.reason == "rejected"
 
     async def _activity(self, given: Arguments) -> str:
-        service, number = self.loops.here.service, given.get("iteration")
+        service, name = self.loops.here.service, _iteration(given.get("iteration"))
         run = service.find(_said(given, "id"))
-        wanted = ActivityFilter(iteration=number if isinstance(number, int) else None)
-        newest = deque(activity_items(service.facts(run), None, wanted), MOST_ENTRIES)
+        facts = service.facts(run)
+        wanted = ActivityFilter()
+        if name is not None:
+            names = started_iterations(one.fact for one in facts)
+            number, attempt = names.find(run, name)
+            wanted = ActivityFilter(iteration=number, attempt=attempt)
+        newest = deque(activity_items(facts, None, wanted), MOST_ENTRIES)
         return _json({"run": run, "entries": [*newest]})
 
     async def _definitions(self, given: Arguments) -> str:
@@ -339,8 +351,8 @@ def _said(given: Arguments, name: str) -> str:
     return value.strip() if isinstance(value, str) else ""
 
 
-def _number(value: JsonValue) -> str | None:
-    return str(value) if isinstance(value, int) and not isinstance(value, bool) else None
+def _iteration(value: JsonValue) -> str | None:
+    return str(value) if isinstance(value, int | str) and not isinstance(value, bool) else None
 
 
 def _parameters(value: JsonValue) -> dict[str, JsonValue]:

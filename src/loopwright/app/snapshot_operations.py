@@ -12,7 +12,6 @@ import msgspec
 
 from loopwright.app.service import Service
 from loopwright.app.views.workspace_history import (
-    TreeOfIteration,
     WorkspaceHistory,
     history_of,
     no_snapshots,
@@ -30,6 +29,7 @@ from loopwright.programs.process import Program, run_program
 
 TREE_CHARS = 40
 BISECT_SECONDS = 600.0
+BEFORE = "0"  # the snapshot before the first iteration
 
 Say = Callable[[str], None]
 
@@ -71,12 +71,9 @@ class RunSnapshots:
 
     async def gate_diff(self, place: str, *, color: bool = False) -> str:
         """What a gate at a place is about: its iteration, else the whole run."""
-        for one in self.history.entries:
-            if one.path == place:
-                old, new = one.before, one.tree
-                break
-        else:
-            old, new = self.history.between(self.run, None, None)
+        one = self.history.at(place)
+        between = self.history.between(self.run, None, None)
+        old, new = (one.before, one.tree) if one is not None else between
         return await self._workspaces.diff(self.run, old, new, color=color)
 
     # -- restore -----------------------------------------------------------------------------------
@@ -138,10 +135,9 @@ class RunSnapshots:
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
-    async def passes(self, number: int, checks: "Sequence[_Check]", folder: Path) -> bool:
-        """Whether all checks pass on the files after an iteration; 0 is before the first one."""
-        where = folder / str(number)
-        await self._workspaces.export(self.run, self.history.tree(self.run, number), where)
+    async def passes(self, tree: str, checks: "Sequence[_Check]", where: Path) -> bool:
+        """Whether all checks pass on the files of a snapshot, in a new folder."""
+        await self._workspaces.export(self.run, tree, where)
         try:
             for check in checks:
                 end = await run_program(
@@ -258,12 +254,15 @@ def _checks(action: Action) -> "list[_Check]":
 
 
 class Bisection(msgspec.Struct, frozen=True, kw_only=True):
-    """What a search came to: the iteration that broke the check, else why there is none."""
+    """What a search came to: the iteration that broke the check, else why there is none. `tested`
+    has the names of iterations (`2`, or `2~1` in a run of several tries), oldest first.
+    """
 
     run: str
     checks: tuple[str, ...]
-    tested: dict[int, bool]
+    tested: dict[str, bool]
     broken_by: int | None = None
+    iteration: str = ""  # its name, for `diff` and `restore`
     verdict: str = ""  # broken, never_passed, passes
     path: str = ""
     changed: DiffStat = DiffStat()
@@ -273,9 +272,10 @@ class Bisection(msgspec.Struct, frozen=True, kw_only=True):
         return {
             "run": self.run,
             "checks": list(self.checks),
-            "tested": {str(number): good for number, good in sorted(self.tested.items())},
+            "tested": dict(self.tested),
             "verdict": self.verdict,
             "broken_by": self.broken_by,
+            "iteration": self.iteration or None,
             "path": self.path or None,
             "changed": stat_json(self.changed),
             "paths": list(self.paths),
@@ -283,60 +283,67 @@ class Bisection(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Bisecting:
-    """One search. Every snapshot is tested at most once."""
+    """One search, through the iterations of all tries in the order of time. Every snapshot is
+    tested at most once.
+    """
 
     def __init__(
         self, snapshots: RunSnapshots, checks: Sequence[_Check], folder: Path, say: Say
     ) -> None:
         self._snapshots, self._checks, self._folder, self._say = snapshots, checks, folder, say
-        self._tested: dict[int, bool] = {}
+        self._entries = snapshots.history.all_entries
+        self._tested: dict[str, bool] = {}
 
     async def find(self) -> Bisection:
-        entries = {one.number: one for one in self._snapshots.history.entries}
-        numbers = [0, *entries]
-        if await self._passes(numbers[-1]):
+        names = [BEFORE, *self._entries]
+        if await self._passes(names[-1]):
             return self._made("passes")
-        good = await self._last_good(numbers)
+        good = await self._last_good(names)
         missing = next((one for one in self._checks if not one.started), None)
         if good is None and missing is not None:
             raise _no_program(missing.argv[0])
         if good is None:
             return self._made("never_passed")
-        bad = len(numbers) - 1
+        bad = len(names) - 1
         while bad - good > 1:
             middle = (good + bad) // 2
-            if await self._passes(numbers[middle]):
+            if await self._passes(names[middle]):
                 good = middle
             else:
                 bad = middle
-        return self._made("broken", entries[numbers[bad]])
+        return self._made("broken", names[bad])
 
-    async def _last_good(self, numbers: Sequence[int]) -> int | None:
+    async def _last_good(self, names: Sequence[str]) -> int | None:
         """A snapshot that passes: the first one, else the latest one that does."""
-        if await self._passes(numbers[0]):
+        if await self._passes(names[0]):
             return 0
-        for place in range(len(numbers) - 2, 0, -1):
-            if await self._passes(numbers[place]):
+        for place in range(len(names) - 2, 0, -1):
+            if await self._passes(names[place]):
                 return place
         return None
 
-    async def _passes(self, number: int) -> bool:
-        if number not in self._tested:
-            good = await self._snapshots.passes(number, self._checks, self._folder)
-            self._tested[number] = good
-            where = f"iteration {number}" if number else "before the first iteration"
+    async def _passes(self, name: str) -> bool:
+        if name not in self._tested:
+            history = self._snapshots.history
+            tree = history.first if name == BEFORE else self._entries[name].tree
+            good = await self._snapshots.passes(tree, self._checks, self._folder / name)
+            self._tested[name] = good
+            where = "before the first iteration" if name == BEFORE else f"iteration {name}"
             self._say(f"{where}: {'passed' if good else 'failed'}")
-        return self._tested[number]
+        return self._tested[name]
 
-    def _made(self, verdict: str, broken: TreeOfIteration | None = None) -> Bisection:
+    def _made(self, verdict: str, name: str = "") -> Bisection:
         checks = tuple(shlex.join(one.argv) for one in self._checks)
-        run = self._snapshots.run
-        made = Bisection(run=run, checks=checks, tested=dict(self._tested), verdict=verdict)
-        if broken is None:
+        run, order = self._snapshots.run, [BEFORE, *self._entries]
+        tested = {one: self._tested[one] for one in order if one in self._tested}
+        made = Bisection(run=run, checks=checks, tested=tested, verdict=verdict)
+        if not name:
             return made
+        broken = self._entries[name]
         return msgspec.structs.replace(
             made,
             broken_by=broken.number,
+            iteration=name,
             path=broken.path,
             changed=broken.changed,
             paths=broken.paths,
@@ -345,9 +352,9 @@ class _Bisecting:
 
 def tree_at(history: WorkspaceHistory, run: str, place: str) -> str:
     """The tree after a place, for a fork that starts there."""
-    for one in history.entries:
-        if one.path == place:
-            return one.tree
+    one = history.at(place)
+    if one is not None:
+        return one.tree
     raise NotFound(
         f"{run} has no snapshot after {place}",
         code="no-snapshots",

@@ -55,8 +55,9 @@ class _Given(TypedDict):
 @click.option(
     "--at",
     metavar="PATH|N",
-    help="A step or an iteration that completed: `3` is the third iteration; a path as in the "
-    "events counts from 0 (`main.2` is the third iteration).",
+    help="A step or an iteration that completed: `3` is the third iteration, `3~1` that of the "
+    "first try where the run was restarted; a path as in the events counts from 0 (`main.2` is the "
+    "third iteration).",
 )
 @click.option("--model", metavar="MODEL", help="The chat model from then on: PROVIDER/NAME.")
 @click.option("--edit", metavar="TEXT", help="A message to the next iteration of the loop.")

@@ -11,7 +11,7 @@ from loopwright.app.views.signs import without_signs
 from loopwright.cli.cells import fine_duration
 from loopwright.cli.completing import complete_runs
 from loopwright.cli.door import Door, Tone
-from loopwright.cli.sources import source
+from loopwright.cli.sources import IterationChoice, Source, source
 from loopwright.cli.texts import cleaned, one_line
 from loopwright.cli.verb import Verb, door_of
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         ("loopwright logs run_01", "everything that was said"),
         ("loopwright logs run_01 -f", "and what will be, until the run has ended"),
         ("loopwright logs run_01 --iteration 2", "the second iteration only"),
+        ("loopwright logs run_01 --iteration 2~1", "of the first try, after a restart"),
         ("loopwright logs run_01 --tools", "each tool call, command and edit"),
     ],
 )
@@ -42,52 +43,75 @@ if TYPE_CHECKING:
 @click.option("--tools", is_flag=True, help="What agents did: tool calls, commands, edited files.")
 @click.option(
     "--iteration",
-    type=click.IntRange(1),
     metavar="N",
-    help="Only this iteration.",
+    help="Only this iteration; after `resume --restart` 2 is iteration 2 of the newest try and "
+    "2~1 that of the first one.",
 )
 @click.pass_context
 def logs(
-    ctx: click.Context, /, *, run: str, follow: bool, tools: bool, iteration: int | None
+    ctx: click.Context, /, *, run: str, follow: bool, tools: bool, iteration: str | None
 ) -> None:
     """What agents, checks and people said, iteration by iteration."""
     door = door_of(ctx)
     if follow and door.as_json:
         raise click.UsageError("--json is one object and --follow has no end: leave one out", ctx)
     with source(door, run) as seen:
+        wanted = _iteration(seen, iteration, follow=follow)
         if tools:
             dropped: dict[str, int] = {}
             done = seen.activity(
-                iteration=iteration, follow=follow, full=door.as_json, dropped=dropped
+                iteration=wanted, follow=follow, full=door.as_json, dropped=dropped
             )
             _put_activity(door, seen.run, done, dropped)
             return
         if door.as_json:
-            found = [one for one in seen.entries(follow=False) if _fits(one, iteration)]
+            found = [one for one in seen.entries(follow=False) if _fits(one, wanted)]
             door.put_json({"run": seen.run, "entries": found})
             return
-        written = _Written(door, iteration)
+        written = _Written(door, wanted)
         for entry in seen.entries(follow=follow, text=written.take if follow else None):
-            if _fits(entry, iteration) and not written.ends_with(entry):
+            if _fits(entry, wanted) and not written.ends_with(entry):
                 _put(door, entry)
 
 
-def _fits(entry: "dict[str, JsonValue]", iteration: int | None) -> bool:
+def _iteration(seen: Source, name: str | None, *, follow: bool) -> IterationChoice:
+    """The number and the try that a name stands for; one that is followed may begin later."""
+    from loopwright.app.views.iteration_names import (  # noqa: PLC0415 - help stays quick
+        IterationNames,
+    )
+
+    if name is None:
+        return None, None
+    detail = seen.detail()
+    rows = detail["passes"]
+    assert isinstance(rows, list)
+    started = [
+        (str(one["path"]), int(str(one["iteration"])) if one["iteration"] else None)
+        for one in rows
+        if isinstance(one, dict)
+    ]
+    is_cut = bool(detail.get("passes_before"))  # those before may be wanted
+    return IterationNames(started).find(seen.run, name, future=follow or is_cut)
+
+
+def _fits(entry: "dict[str, JsonValue]", iteration: IterationChoice) -> bool:
     """Whether an entry belongs to an iteration that was asked for."""
     number = entry["iteration"]
     return _is_in(str(entry["path"]), number if isinstance(number, int) else None, iteration)
 
 
-def _is_in(path: str, number: int | None, iteration: int | None) -> bool:
-    from loopwright.app.views.activity import iteration_of  # noqa: PLC0415 - help stays quick
+def _is_in(path: str, number: int | None, iteration: IterationChoice) -> bool:
+    from loopwright.app.views.iteration_names import (  # noqa: PLC0415 - help stays quick
+        is_in_iteration,
+    )
 
-    return iteration is None or iteration_of(path, number) == iteration
+    return is_in_iteration(path, number, iteration)
 
 
 class _Written:
     """Text as agents write it. An entry whose text was printed so is not printed again."""
 
-    def __init__(self, door: Door, iteration: int | None = None) -> None:
+    def __init__(self, door: Door, iteration: IterationChoice = (None, None)) -> None:
         self._door = door
         self._iteration = iteration  # the only one that is shown
         self._effect = ""

@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from loopwright.app.views.activity import iteration_of
+from loopwright.app.views.iteration_names import iteration_of
 from loopwright.cli.asking import Reply, ask
 from loopwright.cli.door import Door
 from loopwright.cli.workspace_history import show_paged

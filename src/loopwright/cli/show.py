@@ -1,5 +1,6 @@
 """`show`: one run in words."""
 
+import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,6 +19,7 @@ from loopwright.cli.looking import terminal_width
 from loopwright.cli.sources import Source, source
 from loopwright.cli.texts import cleaned, cut, last_lines, one_line, width
 from loopwright.cli.verb import Verb, door_of
+from loopwright.model.ids import logical_path, loop_path, try_number
 
 if TYPE_CHECKING:
     from loopwright.model.record import JsonValue
@@ -30,6 +32,7 @@ _PASS_SIGNS: "dict[Tone, tuple[str, str]]" = {
     "plain": ("·", "-"),
 }
 _DECIDED = {"approve": "approved", "reject": "rejected", "continue": "continued"}
+_TRY = re.compile(r"~\d+")
 DRAWN_CELLS = 100  # wider is not easier to read, also where nobody looks at columns
 
 
@@ -67,7 +70,11 @@ def show(
     output: str | None,
     certificate: bool,
 ) -> None:
-    """Show one run: its status, its iterations, what it cost, and what to do next."""
+    """Show one run: its status, its iterations, what it cost, and what to do next.
+
+    After `resume --restart`, the iterations of each try are listed under a heading, with the names
+    that other commands take: 2~1 is iteration 2 of the first try.
+    """
     door = door_of(ctx)
     with source(door, run) as seen:
         if certificate:
@@ -207,11 +214,21 @@ class _Sheet:
             plural = "" if before == 1 else "s"
             words = f"{before:,} earlier iteration{plural}: `loopwright events` has them"
             self._line(words, "dim")
-        many = len({_loop_of(str(one["path"])) for one in rows}) > 1
-        for one in rows:
+        paths = [str(one["path"]) for one in rows]
+        has_tries = any(try_number(path) > 1 for path in paths)
+        has_titles = has_tries and len({logical_path(loop_path(path)) for path in paths}) == 1
+        many = len({_TRY.sub("", _loop_of(path)) for path in paths}) > 1
+        shown = 0
+        for one, path in zip(rows, paths, strict=True):
+            attempt = try_number(path)
+            if has_titles and attempt != shown:
+                self._line(_try_title(attempt, newest=max(map(try_number, paths))), "bold")
+                shown = attempt
             mark = _mark(one)
             sign = _PASS_SIGNS[mark][0 if self._signs else 1]
-            name = place_words(str(one["path"])) if many else one["iteration"]
+            name = place_words(path) if many else str(one["iteration"])
+            if has_tries:
+                name += f" (try {attempt})" if many else f"~{attempt}"
             told = ("error", "learning") if one["status"] == "failed" else ("learning", "error")
             said = one_line(str(one[told[0]] or one[told[1]] or ""))
             counted = _counts(one.get("changed"))
@@ -383,6 +400,15 @@ def _counts(changed: "JsonValue") -> str:
     plural = "" if changed["files"] == 1 else "s"
     lines = f"(+{changed['insertions']} −{changed['deletions']})"
     return f"{changed['files']} file{plural} {lines}  "
+
+
+def _try_title(attempt: int, *, newest: int) -> str:
+    """The heading over the iterations of one try, with how other commands name them."""
+    if attempt == newest:
+        return f"try {attempt} (newest): 1~{attempt} or just 1 is its first iteration"
+    return (
+        f"try {attempt}: 1~{attempt} is its first iteration, e.g. `loopwright diff RUN 1~{attempt}`"
+    )
 
 
 def _loop_of(path: str) -> str:

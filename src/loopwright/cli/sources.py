@@ -3,11 +3,12 @@
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 from urllib.parse import quote
 
 from loopwright.cli.door import Door
 from loopwright.cli.looking import looking
+from loopwright.model.ids import iteration_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -19,6 +20,10 @@ if TYPE_CHECKING:
 
     TakeText = Callable[[str, str, str], None]
     """Takes text as it is written: the effect, the kind, the text."""
+
+
+IterationChoice: TypeAlias = tuple[int | None, int | None]
+"""The number of an iteration and its try; None stands for all of them."""
 
 
 class Source(Protocol):
@@ -47,7 +52,7 @@ class Source(Protocol):
         """What agents, checks and people said. `text` gets what agents write meanwhile."""
 
     def activity(
-        self, *, iteration: int | None, follow: bool, full: bool, dropped: dict[str, int]
+        self, *, iteration: IterationChoice, follow: bool, full: bool, dropped: dict[str, int]
     ) -> "Iterator[dict[str, JsonValue]]":
         """What agents did; with `full`, arguments and results are not cut. `dropped` gets how many
         entries of each call were not stored.
@@ -150,7 +155,7 @@ class _Here:
                 yield numbered
 
     def activity(
-        self, *, iteration: int | None, follow: bool, full: bool, dropped: dict[str, int]
+        self, *, iteration: IterationChoice, follow: bool, full: bool, dropped: dict[str, int]
     ) -> "Iterator[dict[str, JsonValue]]":
         from loopwright.app.following import follow as following  # noqa: PLC0415 - quick help
         from loopwright.app.views.activity import (  # noqa: PLC0415 - help stays quick
@@ -162,7 +167,7 @@ class _Here:
         service, run = self._service, self.run
         facts = following(service, run) if follow else iter(service.facts(run))
         read = service.read_text if full else None
-        wanted = ActivityFilter(iteration=iteration)
+        wanted = ActivityFilter(iteration=iteration[0], attempt=iteration[1])
         return activity_items(noting_dropped(facts, dropped, wanted), read, wanted)
 
 
@@ -204,7 +209,7 @@ class _There:
                 text(str(one["effect"]), str(one["said"]), str(one["text"]))
 
     def activity(
-        self, *, iteration: int | None, follow: bool, full: bool, dropped: dict[str, int]
+        self, *, iteration: IterationChoice, follow: bool, full: bool, dropped: dict[str, int]
     ) -> "Iterator[dict[str, JsonValue]]":
         if follow:
             from loopwright.app.views.activity import (  # noqa: PLC0415 - help stays quick
@@ -213,7 +218,7 @@ class _There:
                 items_of_event,
             )
 
-            wanted = ActivityFilter(iteration=iteration)
+            wanted = ActivityFilter(iteration=iteration[0], attempt=iteration[1])
             for event in self._remote.follow(self.run, 0, retry=self._retry):
                 if event["kind"] == "effect.activity":
                     yield from items_of_event(event, None, wanted)
@@ -224,7 +229,7 @@ class _There:
             page = self._remote.get(
                 f"{self._base}/activity",
                 after=after,
-                iteration=iteration,
+                iteration=iteration_name(*iteration),
                 full="true" if full else "false",
             )
             yield from page["entries"]

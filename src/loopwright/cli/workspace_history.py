@@ -46,6 +46,7 @@ _UNRECORDED = "changes after the last snapshot were not recorded"
         ("loopwright diff run_01 2", "what iteration 2 changed"),
         ("loopwright diff run_01 1 3 --stat", "from the end of iteration 1 to that of 3"),
         ("loopwright diff run_01 2 -- src 'tests/**'", "these files alone"),
+        ("loopwright diff run_01 2~1", "iteration 2 before the run was restarted"),
     ],
 )
 @click.argument("run", metavar="RUN", shell_complete=complete_runs)
@@ -55,8 +56,9 @@ _UNRECORDED = "changes after the last snapshot were not recorded"
 def diff(ctx: click.Context, /, *, run: str, words: tuple[str, ...], stat: bool) -> None:
     """Show what a run changed in its workspace: in all, in iteration A, or between A and B.
 
-    Iterations count from 1; 0 is the workspace before the first one. Files that no snapshot has,
-    such as ignored ones, are not shown.
+    Iterations count from 1; 0 is the workspace before the first one. After `resume --restart`, 2
+    is iteration 2 of the newest try and 2~1 that of the first one. Files that no snapshot has, such
+    as ignored ones, are not shown.
     """
     door = door_of(ctx)
     numbers, paths = _split(ctx, words)
@@ -80,13 +82,14 @@ def diff(ctx: click.Context, /, *, run: str, words: tuple[str, ...], stat: bool)
 
 
 def _split(ctx: click.Context, words: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The numbers in front, and the paths behind them."""
+    """The names of iterations in front, and the paths behind them."""
     count = 0
-    while count < min(len(words), 2) and words[count].isdecimal():
+    while count < min(len(words), 2) and words[count].partition("~")[0].isdecimal():
         count += 1
     paths = words[count:]
     if paths and "--" not in sys.argv and not any("/" in one or "." in one for one in paths):
-        raise click.UsageError(f"{paths[0]!r} is not a number; paths come after --", ctx)
+        problem = f"{paths[0]!r} is not an iteration, such as 2 or 2~1; paths come after --"
+        raise click.UsageError(problem, ctx)
     return words[:count], paths
 
 
@@ -203,6 +206,7 @@ async def show_gate_diff(door: "Door", here: "Local", run: str, gate: "GateOpene
     examples=[
         ("loopwright restore run_01 2", "the workspace as it was after iteration 2"),
         ("loopwright restore run_01 0 --to before", "as it was before the run, in a new folder"),
+        ("loopwright restore run_01 2~1", "after iteration 2 of the first try"),
     ],
 )
 @click.argument("run", metavar="RUN", shell_complete=complete_runs)
@@ -222,6 +226,7 @@ def restore(
 
     The files as they are now are recorded first, so that it can be undone. Changes that no
     snapshot of the run has are not overwritten without --force. Files that no snapshot has stay.
+    After `resume --restart`, 2 is iteration 2 of the newest try and 2~1 that of the first one.
     """
     door = door_of(ctx)
     with looking(door) as service:
@@ -265,6 +270,8 @@ def bisect(ctx: click.Context, /, *, run: str, command: tuple[str, ...]) -> int:
 
     The snapshots are written into temporary folders and tested there, by binary search. The
     workspace is not touched. Exit code 0: found, or nothing is broken; 3: the check never passed.
+    After `resume --restart` the iterations of all tries are searched, and 2~1 is iteration 2 of the
+    first one.
     """
     door = door_of(ctx)
     with looking(door) as service:
@@ -282,16 +289,16 @@ def _found_lines(found: "Bisection") -> "Iterator[str]":
     from loopwright.app.views.workspace_history import stat_words  # noqa: PLC0415 - quick help
 
     what = " and ".join(f"`{one}`" for one in found.checks)
-    last = max(found.tested)
+    last = [*found.tested][-1]
     if found.verdict == "passes":
         yield f"{what} passes on the last snapshot (iteration {last}); nothing is broken"
     elif found.verdict == "never_passed":
         yield f"{what} never passed: it fails on every snapshot, also before the first iteration"
     else:
-        yield f"iteration {found.broken_by} broke {what}: {stat_words(found.changed)}"
+        yield f"iteration {found.iteration} broke {what}: {stat_words(found.changed)}"
         for path in found.paths[:20]:
             yield f"  {cleaned(path)}"
-        yield f"see it with: loopwright diff {found.run} {found.broken_by}"
+        yield f"see it with: loopwright diff {found.run} {found.iteration}"
 
 
 VERBS = {"diff": diff, "restore": restore, "bisect": bisect}

@@ -10,6 +10,10 @@ import re
 ID_PATTERN = r"[a-z][a-z0-9_-]{0,62}"
 _ID = re.compile(ID_PATTERN)
 _PASS_OR_TRY = re.compile(r"\.-?\d+(?=[.\[]|$)|~\d+")
+_LOOP = re.compile(r"(?P<loop>.*?)(?:\.-?\d+(?=[.\[~]|$)|\[|$)")
+_TRY = re.compile(r"~(\d+)")
+ITERATION_PATTERN = r"[0-9]{1,9}(?:~[0-9]{1,9})?"
+_NAMED = re.compile(ITERATION_PATTERN)
 
 MAIN = "main"
 """Id of the only step of a definition that is just one action."""
@@ -58,6 +62,36 @@ def logical_path(path: str) -> str:
     Items stay apart: `each[3].deploy`.
     """
     return _PASS_OR_TRY.sub("", path)
+
+
+def loop_path(path: str) -> str:
+    """The outermost loop around a place, with its try: `dev~2` for `dev~2.0.review`."""
+    found = _LOOP.match(path)
+    assert found is not None
+    return found["loop"]
+
+
+def try_number(path: str) -> int:
+    """Which try of the outermost loop a place belongs to: `dev.0` to the first, `dev~2.0` to the
+    second.
+    """
+    tries = _TRY.findall(loop_path(path))
+    return int(tries[-1]) if tries else 1
+
+
+def parse_iteration(text: str) -> tuple[int, int | None] | None:
+    """An iteration as people name it: `3`, or `3~1` for the third of the first try."""
+    if _NAMED.fullmatch(text) is None:
+        return None
+    number, _, attempt = text.partition("~")
+    return int(number), int(attempt) if attempt else None
+
+
+def iteration_name(number: int | None, attempt: int | None) -> str | None:
+    """The name that `parse_iteration` reads."""
+    if number is None:
+        return None
+    return str(number) if attempt is None else f"{number}~{attempt}"
 
 
 def judge_path(repeat: str) -> str:

@@ -7,6 +7,7 @@ from itertools import islice
 
 import msgspec
 
+from loopwright.app.views.iteration_names import is_in_iteration, iteration_of
 from loopwright.app.views.summary import ReadText
 from loopwright.app.views.wire import fact_on_wire, text_of
 from loopwright.kernel.facts import ActivityNote, EffectActivity
@@ -26,26 +27,17 @@ class ActivityFilter:
 
     effect: str | None = None
     iteration: int | None = None
+    attempt: int | None = None  # which try of the loop
     kind: str | None = None
 
     def takes_call(self, effect: str, path: str, iteration: int | None) -> bool:
         """Whether entries of this call may be wanted."""
         if self.effect is not None and effect != self.effect:
             return False
-        return self.iteration is None or self.iteration == iteration_of(path, iteration)
+        return is_in_iteration(path, iteration, (self.iteration, self.attempt))
 
 
 ALL = ActivityFilter()
-
-
-def iteration_of(path: str, iteration: int | None) -> int | None:
-    """The iteration, from 1, of the outermost loop: the one that people count. Turns of a chat
-    model and loops inside of a step count for themselves.
-    """
-    for part in path.split("."):
-        if part.isdecimal():
-            return int(part) + 1
-    return iteration
 
 
 def activity_items(

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable
 from hashlib import blake2b
 
-from loopwright.app.views.activity import iteration_of
+from loopwright.app.views.iteration_names import iteration_of
 from loopwright.kernel.calls import AgentCall
 from loopwright.kernel.facts import AnyFact, EffectDone, EffectFailed, EffectRequested, RunStarted
 from loopwright.model.plan import Plan

@@ -1,14 +1,16 @@
 """The snapshots of a run as its events tell them: the first tree, and one for each iteration.
 
 People count iterations from 1; 0 is the workspace before the first one. A run without a loop has
-its snapshots counted instead. Where an iteration was tried again, the last try counts. An iteration
-that a stop or a time limit cut off has the last snapshot of its run.
+its snapshots counted instead. After `resume --restart` a number is that of the newest try; `3~1`
+names iteration 3 of the first one. An iteration that a stop or a time limit cut off has the last
+snapshot of its run.
 """
 
 from collections.abc import Iterable
 
 import msgspec
 
+from loopwright.app.views.iteration_names import IterationNames, bad_name
 from loopwright.errors import LoopwrightError, NotFound
 from loopwright.kernel.calls import AgentCall, SnapshotCall, ToolCall
 from loopwright.kernel.facts import (
@@ -22,6 +24,7 @@ from loopwright.kernel.facts import (
     IterationStarted,
     Snapshot,
 )
+from loopwright.model.ids import parse_iteration, try_number
 from loopwright.model.record import JsonValue
 
 TREE_CHARS = 40
@@ -50,6 +53,7 @@ class WorkspaceHistory:
         self.watched: list[tuple[int | None, str]] = []
         self.is_incomplete = False  # a call that may have written was ended before a snapshot
         self.omitted: tuple[str, ...] = ()
+        self.names = IterationNames()
         self._asked: dict[str, SnapshotCall] = {}
         self._working: set[str] = set()
         self._began: dict[str, int] = {}
@@ -68,6 +72,7 @@ class WorkspaceHistory:
                 self._working.add(fact.effect)
             case IterationStarted():
                 self._began[fact.path] = fact.iteration or 0
+                self.names.add(fact.path, fact.iteration)
                 self._before[fact.path] = self.last
                 self._cut_off.clear()
             case IterationFinished(status="cancelled", tree=""):
@@ -100,45 +105,77 @@ class WorkspaceHistory:
 
     @property
     def entries(self) -> list[TreeOfIteration]:
-        """One for each iteration of the outermost loop, else one for each snapshot of a step."""
-        found = [one for one in self._iterations.values() if one.number > 0]
-        if not found:
-            return self._steps
-        depth = min(one.path.count(".") + one.path.count("[") for one in found)
-        outermost = {
-            one.number: one for one in found if one.path.count(".") + one.path.count("[") == depth
+        """One for each iteration of the outermost loop that a plain number stands for, else one
+        for each snapshot of a step.
+        """
+        found = {
+            one.number: one
+            for one in self._outermost()
+            if self.names.is_current(one.path, one.number)
         }
-        return [outermost[number] for number in sorted(outermost)]
+        return [found[number] for number in sorted(found)] or self._steps
+
+    @property
+    def all_entries(self) -> dict[str, TreeOfIteration]:
+        """The iterations of the outermost loop of all tries by their names, oldest first, else the
+        snapshots of the steps.
+        """
+        found: dict[str, TreeOfIteration] = {}
+        for one in self._outermost() or self._steps:
+            name = self.names.name(one.path, one.number)
+            found.pop(name, None)  # the newest of several loops, at its own place in time
+            found[name] = one
+        return found
+
+    @property
+    def has_loop(self) -> bool:
+        """Whether iterations have snapshots; otherwise they are those of steps."""
+        return bool(self._outermost())
+
+    def at(self, path: str) -> TreeOfIteration | None:
+        """The iteration or the step at a place."""
+        known = self._outermost() or self._steps
+        return next((one for one in reversed(known) if one.path == path), None)
+
+    def _outermost(self) -> list[TreeOfIteration]:
+        """The iterations of the outermost loop, of all tries."""
+        found = [one for one in self._iterations.values() if one.number > 0]
+        depth = min((_depth(one.path) for one in found), default=0)
+        return [one for one in found if _depth(one.path) == depth]
 
     def tree(self, run: str, wanted: str | int) -> str:
-        """The tree that a number stands for: 0 is before the first iteration. A whole tree id
+        """The tree that a name stands for: 0 is before the first iteration. A whole tree id
         stands for itself.
         """
         if not self.first:
             raise no_snapshots(run)
         if isinstance(wanted, str) and len(wanted) == TREE_CHARS and set(wanted) <= _HEX:
             return wanted
-        if isinstance(wanted, str) and not wanted.isdecimal():
-            raise LoopwrightError(
-                f"{wanted!r} is not the number of an iteration",
-                code="bad-iteration",
-                hint=_hint(self),
-            )
-        number = int(wanted)
-        return self.first if number == 0 else self.entry(run, number).tree
+        number, attempt = self._named(wanted)
+        if number:
+            return self.entry(run, wanted).tree
+        return self.first if attempt is None else self.entry(run, f"1~{attempt}").before
 
-    def entry(self, run: str, number: int) -> TreeOfIteration:
-        """One iteration."""
+    def entry(self, run: str, wanted: str | int) -> TreeOfIteration:
+        """One iteration: of the newest try, or of the one that is named (`2~1`)."""
         if not self.first:
             raise no_snapshots(run)
-        found = next((one for one in self.entries if one.number == number), None)
-        if found is None:
-            raise NotFound(
-                f"{run} has no snapshot of iteration {number}",
-                code="no-such-iteration",
-                hint=_hint(self),
-            )
-        return found
+        number, attempt = self._named(wanted)
+        known = self.entries if attempt is None else list(self.all_entries.values())
+        for one in known:
+            if one.number == number and attempt in (None, try_number(one.path)):
+                return one
+        raise NotFound(
+            f"{run} has no snapshot of iteration {wanted}",
+            code="no-such-iteration",
+            hint=_hint(self),
+        )
+
+    def _named(self, wanted: str | int) -> tuple[int, int | None]:
+        named = parse_iteration(str(wanted))
+        if named is None:
+            raise bad_name(wanted, _hint(self))
+        return named
 
     def between(self, run: str, start: str | int | None, end: str | int | None) -> tuple[str, str]:
         """Two trees: of the whole run, of one iteration, or of two of them."""
@@ -148,13 +185,13 @@ class WorkspaceHistory:
             return self.first, self.last
         if end is not None:
             return self.tree(run, start), self.tree(run, end)
-        if not str(start).isdecimal() or int(start) == 0:
+        if self._named(start)[0] == 0:
             raise LoopwrightError(
                 "iterations count from 1",
                 code="bad-iteration",
                 hint=f"`diff {run} 0 1` compares two",
             )
-        one = self.entry(run, int(start))
+        one = self.entry(run, start)
         return one.before, one.tree
 
 
@@ -221,7 +258,12 @@ def _entry(number: int, path: str, snapshot: Snapshot, before: str) -> TreeOfIte
 
 
 def _hint(history: WorkspaceHistory) -> str:
-    numbers = [one.number for one in history.entries]
-    if not numbers:
+    entries = history.all_entries.values()
+    if not entries:
         return "it has only the snapshot before the first iteration, 0"
-    return f"there are {numbers[0]} to {numbers[-1]}; 0 is before the first one"
+    found = IterationNames((one.path if history.has_loop else "", one.number) for one in entries)
+    return f"{found.hint()}; 0 is before the first one"
+
+
+def _depth(path: str) -> int:
+    return path.count(".") + path.count("[")

@@ -23,7 +23,9 @@ from loopwright.server.streaming import facts_of
 class ForkBody(Body):
     """Where a run is forked, and what is different from there on."""
 
-    at: str | None = None  # a step or a pass that completed: main.2, or 3 for the third pass
+    at: str | None = (
+        None  # a step or a pass that completed: main.2, or 3 for iteration 3, 3~1 of try 1
+    )
     model: str | None = None
     edit: str | None = None
     max: Annotated[int, msgspec.Meta(ge=1, le=MAX_PASSES)] | None = None

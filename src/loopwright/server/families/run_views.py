@@ -8,11 +8,13 @@ from starlette.responses import Response
 from loopwright.app.snapshot_operations import RunSnapshots
 from loopwright.app.views.activity import ActivityFilter, activity_items, count_dropped
 from loopwright.app.views.certificate import run_certificate
+from loopwright.app.views.iteration_names import IterationNames
 from loopwright.app.views.logbook import Logbook
 from loopwright.app.views.metrics import Counting, Metrics
 from loopwright.app.views.outputs import Outputs
 from loopwright.app.views.picture import picture_of
-from loopwright.kernel.facts import EffectActivity
+from loopwright.kernel.facts import EffectActivity, IterationStarted
+from loopwright.model.ids import ITERATION_PATTERN
 from loopwright.model.record import JsonValue
 from loopwright.ports import ActivityKind, Numbered
 from loopwright.server.families.events import cursor, streamed, wants_stream
@@ -31,6 +33,9 @@ BASE = "/api/v1/runs/{run}"
 SVG = "image/svg+xml"
 
 
+IterationName = Annotated[str, msgspec.Meta(pattern=f"^{ITERATION_PATTERN}$")]
+
+
 class OutputQuery(Query):
     """The path of a step or a pass, such as main.0.plan."""
 
@@ -39,15 +44,12 @@ class OutputQuery(Query):
 
 class DiffQuery(Query):
     """Without numbers the whole run; `from` alone is one iteration, with `to` two are compared.
-    Iterations count from 1, and 0 is before the first one. `paths` has one pattern on each line.
+    Iterations count from 1, and 0 is before the first one; after a restart `2~1` is iteration 2 of
+    the first try. `paths` has one pattern on each line.
     """
 
-    start: Annotated[str, msgspec.Meta(pattern="^[0-9]{1,9}$")] | None = msgspec.field(
-        default=None, name="from"
-    )
-    end: Annotated[str, msgspec.Meta(pattern="^[0-9]{1,9}$")] | None = msgspec.field(
-        default=None, name="to"
-    )
+    start: IterationName | None = msgspec.field(default=None, name="from")
+    end: IterationName | None = msgspec.field(default=None, name="to")
     stat: bool = False
     paths: Annotated[str, msgspec.Meta(max_length=10_000)] | None = None
 
@@ -66,12 +68,13 @@ class LogsQuery(Query):
 
 
 class ActivityQuery(Query):
-    """Which entries: of one effect, iteration or kind, in events after a number. A page ends with
-    the event that fills it. With `full`, arguments and results are not cut.
+    """Which entries: of one effect, iteration (`2`, after a restart also `2~1`) or kind, in events
+    after a number. A page ends with the event that fills it. With `full`, arguments and results
+    are not cut.
     """
 
     effect: Annotated[str, msgspec.Meta(min_length=1, max_length=4_000)] | None = None
-    iteration: Annotated[int, msgspec.Meta(ge=1, le=1_000_000_000)] | None = None
+    iteration: Annotated[str, msgspec.Meta(pattern=f"^(?!0){ITERATION_PATTERN}$")] | None = None
     kind: ActivityKind | None = None
     after: Annotated[int, msgspec.Meta(ge=0, le=1_000_000_000)] = 0
     limit: Annotated[int, msgspec.Meta(ge=1, le=1_000)] = 200
@@ -159,7 +162,8 @@ async def logs(asked: Asked) -> Answer:
 async def activity(asked: Asked) -> Answer:
     run, query, context = asked.params["run"], asked.query(ActivityQuery), asked.context
     version = context.here.log.row(run).version
-    wanted = ActivityFilter(effect=query.effect, iteration=query.iteration, kind=query.kind)
+    number, attempt = await _iteration(asked, run, query.iteration)
+    wanted = ActivityFilter(effect=query.effect, iteration=number, attempt=attempt, kind=query.kind)
     read = context.service.read_text if query.full else None
     entries: list[dict[str, JsonValue]] = []
     dropped: dict[str, int] = {}
@@ -182,6 +186,17 @@ async def activity(asked: Asked) -> Answer:
         "seq": version,
         "next": more,
     }
+
+
+async def _iteration(asked: Asked, run: str, name: str | None) -> tuple[int | None, int | None]:
+    """The number and the try that a name stands for."""
+    if name is None:
+        return None, None
+    names = IterationNames()
+    async for one in facts_of(asked.context, run):
+        if isinstance(one.fact, IterationStarted):
+            names.add(one.fact.path, one.fact.iteration)
+    return names.find(run, name)
 
 
 FAMILY = Family(
