@@ -77,6 +77,12 @@ class Interfaces:
         told = self._lw(*args, "--data-dir", home)
         return told.out if told.code == 0 else told.err + told.out
 
+    def _remote(self, *args: str) -> str:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("LOOPWRIGHT_TOKEN", self._server.token)
+            told = self._lw(*args, "--server", f"http://127.0.0.1:{self._server.port}")
+        return told.out if told.code == 0 else told.err + told.out
+
     def _get(self, view: str, **query: str) -> str:
         place = f"/api/v1/runs/{self._run}/{view}?{urlencode(query)}"
         return self._server("GET", place).body.decode()
@@ -92,6 +98,9 @@ class Interfaces:
     def diff(self, name: str) -> str:
         return _added(self._command("diff", self._run, name))
 
+    def remote_diff(self, name: str) -> str:
+        return _added(self._remote("diff", self._run, name))
+
     def diff_over_http(self, name: str) -> str:
         return _added(self._get("diff", **{"from": name}))
 
@@ -99,11 +108,16 @@ class Interfaces:
         return _added(self._tool("loop_diff", **{"from": name}))
 
     def logs(self, name: str) -> str:
-        told = self._command("logs", self._run, "--iteration", name)
-        return "".join(line for line in told.splitlines() if "did " in line or "there are" in line)
+        return _said(self._command("logs", self._run, "--iteration", name))
+
+    def remote_logs(self, name: str) -> str:
+        return _said(self._remote("logs", self._run, "--iteration", name))
 
     def tools(self, name: str) -> str:
         return self._command("logs", self._run, "--tools", "--iteration", name)
+
+    def remote_tools(self, name: str) -> str:
+        return self._remote("logs", self._run, "--tools", "--iteration", name)
 
     def tools_over_http(self, name: str) -> str:
         return self._get("activity", iteration=name)
@@ -129,6 +143,12 @@ def _added(text: str) -> str:
     return "\n".join(line for line in lines if line.startswith("+main") or "there are" in line)
 
 
+def _said(text: str) -> str:
+    """What the agent said in logs."""
+    lines = text.splitlines()
+    return "\n".join(line for line in lines if "did " in line or "there are" in line)
+
+
 def _last_line(folder: Path) -> str:
     file = folder / "work.txt"
     return file.read_text().splitlines()[-1] if file.exists() else ""
@@ -136,10 +156,13 @@ def _last_line(folder: Path) -> str:
 
 INTERFACES: dict[str, Callable[[Interfaces, str], str]] = {
     "diff": Interfaces.diff,
+    "diff --server": Interfaces.remote_diff,
     "diff over http": Interfaces.diff_over_http,
     "diff over mcp": Interfaces.diff_over_mcp,
     "logs": Interfaces.logs,
+    "logs --server": Interfaces.remote_logs,
     "logs --tools": Interfaces.tools,
+    "logs --tools --server": Interfaces.remote_tools,
     "activity over http": Interfaces.tools_over_http,
     "activity over mcp": Interfaces.tools_over_mcp,
     "restore": Interfaces.restore,
