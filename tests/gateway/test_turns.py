@@ -93,6 +93,9 @@ class Letters:
 
         return told()
 
+    def end_waiting(self) -> None:
+        """A model does not wait for messages."""
+
 
 @dataclass
 class Room:

@@ -49,6 +49,9 @@ class Run:
             await asyncio.Event().wait()
         return self.answers.get(tool, Told(text="ok"))
 
+    def end_waiting(self) -> None:
+        """Programs that read lines of their own choice are not asked to stop."""
+
 
 def spec(folder: Path, code: str, kind: str = "jsonl") -> str:
     program = folder / "agent.py"

@@ -31,8 +31,17 @@ def needs(name: str) -> None:
 class NoMessages:
     """The inbox of a call that gets no message."""
 
+    def __init__(self) -> None:
+        self._waiting: list[asyncio.Future[Told]] = []
+
     async def use(self, tool: str, arguments: JsonValue) -> Told:
-        return await asyncio.get_running_loop().create_future()
+        self._waiting.append(asyncio.get_running_loop().create_future())
+        return await self._waiting[-1]
+
+    def end_waiting(self) -> None:
+        for one in self._waiting:
+            if not one.done():
+                one.set_result(Told(text="no message"))
 
 
 @dataclass

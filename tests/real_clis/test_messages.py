@@ -3,32 +3,29 @@
 import asyncio
 import json
 import threading
-from collections.abc import Awaitable
 
 import pytest
 
 from loopwright.model.record import JsonValue
 from loopwright.ports import Done, Letter, Told
 from loopwright.testing.wires import Call, Turn, WireRequest
-from tests.real_clis.conftest import Labs, needs
+from tests.real_clis.conftest import Labs, NoMessages, needs
 
 pytestmark = [pytest.mark.real_cli, pytest.mark.timeout(600)]
 
 
-class OneMessage:
+class OneMessage(NoMessages):
     """The inbox of a call with one message, which comes when it is time."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.due = threading.Event()
         self.read = 0
 
-    def use(self, tool: str, arguments: JsonValue) -> Awaitable[Told]:
-        return self._use()
-
-    async def _use(self) -> Told:
+    async def use(self, tool: str, arguments: JsonValue) -> Told:
         await asyncio.to_thread(self.due.wait, 60)
         if self.read:
-            return await asyncio.get_running_loop().create_future()
+            return await super().use(tool, arguments)
         self.read += 1
         return Told(text="1", messages=(Letter(sender="ann", text="STEER", kind="tell"),))
 

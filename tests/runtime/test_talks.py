@@ -1,13 +1,16 @@
 """Talks of calls under way: what is saved with what, and what happens when saving fails."""
 
 import asyncio
+from collections.abc import Callable
+
+import pytest
 
 from loopwright.errors import StorageError, VersionConflict
 from loopwright.kernel.facts import MessageDelivered, MessageSent
 from loopwright.model.actions import CallAgent, Step
 from loopwright.model.plan import Coordinator, Plan
 from loopwright.model.record import JsonValue
-from loopwright.ports import Answer, Done, Job, Told
+from loopwright.ports import Answer, Append, Done, Job, Told
 from loopwright.runtime.talks import LONGEST_WAIT_S, MOST_USES
 from tests.runtime.world import Process, World, quiet, run
 
@@ -179,6 +182,52 @@ def test_a_reader_that_has_gone_takes_nothing() -> None:
         await quiet()
         assert not any(
             isinstance(fact, MessageDelivered) and fact.messages for fact in process.facts(name)
+        )
+
+    run(body())
+
+
+@pytest.mark.item("rec-35")
+@pytest.mark.parametrize("moment", ["waiting", "recording a delivery", "recording nothing"])
+def test_a_reader_that_stops_waiting_gets_what_is_recorded(
+    moment: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A delivery that is being recorded reaches the reader; otherwise it gets nothing at once, and
+    what comes later waits for another.
+    """
+
+    async def body() -> None:
+        held, process, _ = await begun()
+        talk = held.jobs["a/agent#1"].talk
+        assert talk is not None
+        submit = process.log.submit
+
+        def stopping(append: Append, done: Callable[[Exception | None], None]) -> None:
+            """Stop the readers while an append is under way."""
+            submit(append, done)
+            delivers = any(isinstance(fact, MessageDelivered) for fact in append.facts)
+            if delivers == (moment == "recording a delivery"):
+                talk.end_waiting()
+                appends.append(append)
+
+        appends: list[Append] = []
+        if moment == "recording nothing":
+            held.use("/coordinator#1", "narrate", text="one")  # its append is under way
+            monkeypatch.setattr(process.log, "submit", stopping)
+        reading = held.use("a/agent#1", "read_inbox", wait=60)
+        if moment == "recording nothing":
+            held.use("/coordinator#1", "narrate", text="two")
+        await quiet()
+        if moment == "waiting":
+            talk.end_waiting()
+        if moment == "recording a delivery":
+            monkeypatch.setattr(process.log, "submit", stopping)
+            await held.use("/coordinator#1", "forward_to_agent", target_step_id="a", text="x")
+        await quiet()
+        assert len(appends) == (moment != "waiting")
+        assert reading.done()
+        assert [one.text for one in (await reading).messages] == (
+            ["x"] if moment == "recording a delivery" else []
         )
 
     run(body())

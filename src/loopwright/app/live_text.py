@@ -2,8 +2,9 @@
 
 Each driving process listens on a Unix socket in the data directory, named after its owner token.
 Only the user who runs it can connect. A client names a run on one line and gets what its agents
-write as lines of JSON. Live text is never stored: a client that reads slowly misses some of it, and
-the driving process neither waits nor keeps more than a short tail.
+write as lines of JSON, first the end of what was written before unless the line ends with `now`.
+Live text is never stored: a client that reads slowly misses some of it, and the driving process
+neither waits nor keeps more than a short tail.
 """
 
 import asyncio
@@ -13,7 +14,7 @@ import select
 import socket
 import struct
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Literal
@@ -29,9 +30,11 @@ BEHIND_BYTES = 256_000  # of one client that does not read
 TAIL_CHARS = 8_000  # of a call, for a client that connects later
 MOST_TAILS = 200
 REQUEST_BYTES = 4_096
+LINE_BYTES = 2_000_000  # more than a text of the greatest size takes
 TEXT_CHARS = 100_000  # in one line
 CONNECT_S = 0.5
 LONGEST_PATH = 100  # of a Unix socket, in bytes
+FROM_NOW = "now"  # after the run: without what was written before
 
 
 class LiveLine(msgspec.Struct, frozen=True):
@@ -100,10 +103,12 @@ class LiveText:
         try:
             if len(self._clients) >= MOST_CLIENTS or not _is_same_user(writer):
                 return
-            run = (await asyncio.wait_for(reader.readline(), CONNECT_S)).decode().strip()
+            request = (await asyncio.wait_for(reader.readline(), CONNECT_S)).decode().strip()
+            run, _, begin = request.partition(" ")
             client = _Client(run, writer)
             self._clients.add(client)
-            if tail := self._tails.get(run):
+            tail = self._tails.get(run)
+            if tail is not None and begin != FROM_NOW:
                 client.send(tail)
             await reader.read()
         except (OSError, ValueError, TimeoutError):
@@ -240,17 +245,42 @@ class LiveReader:
             self.close()
             return []
         *lines, self._rest = (self._rest + data).split(b"\n")
-        found: list[Delta] = []
-        for line in lines:
-            with contextlib.suppress(msgspec.DecodeError):  # a later version may send more
-                one = _DECODER.decode(line)
-                found.append(Delta(run=one.run, effect=one.effect, kind=one.kind, text=one.text))
-        return found
+        return [delta for line in lines for delta in _decoded(line)]
 
     def close(self) -> None:
         if self._socket is not None:
             self._socket.close()
         self._socket, self._rest = None, b""
+
+
+async def read_live_text(
+    home: Path, token: str, run: str, *, tail: bool
+) -> AsyncGenerator[Delta, None]:
+    """What the agents of a run write, from the process that drives it, until that process leaves.
+    With `tail`, the first piece is the end of what was written before.
+    """
+    try:
+        with _short_path(home, token) as path:
+            reader, writer = await asyncio.open_unix_connection(path, limit=LINE_BYTES)
+    except OSError:
+        return
+    try:
+        writer.write(f"{run}\n".encode() if tail else f"{run} {FROM_NOW}\n".encode())
+        while line := await reader.readline():
+            for delta in _decoded(line):
+                yield delta
+    except (OSError, ValueError):  # it has gone, or sends lines that are too long
+        return
+    finally:
+        writer.close()
+
+
+def _decoded(line: bytes) -> list[Delta]:
+    try:
+        one = _DECODER.decode(line)
+    except msgspec.DecodeError:  # a later version may send more
+        return []
+    return [Delta(run=one.run, effect=one.effect, kind=one.kind, text=one.text)]
 
 
 def _connected(path: str) -> socket.socket:

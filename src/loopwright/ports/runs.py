@@ -272,6 +272,11 @@ class Talk(Protocol):
         agent may ask.
         """
 
+    def end_waiting(self) -> None:
+        """Let readers of the call that wait for a message wait no longer. One whose messages are
+        being recorded as delivered still gets them.
+        """
+
 
 class Job(msgspec.Struct, kw_only=True, gc=False):
     """One effect as a performer sees it: what to do, where, and under which key."""

@@ -305,8 +305,10 @@ class _Talk:
         if not self.heard.progress and self._running is not None:
             self._running.no_progress()
         if self.heard.ended:
-            if self._messages is None or self._messages.end_turn(self.heard.read_messages):
+            if self._messages is None:
                 self._finish(GOODBYE_S)
+            else:
+                self._messages.end_turn(self.heard.read_messages, self._finish_turn)
             return
         self.over_budget = self.over_budget or self._over(self.heard)
         if self.over_budget is not None:
@@ -324,6 +326,11 @@ class _Talk:
         self._report.record(self.heard)  # first, as a newer status replaces a denial on the screen
         for one in said:
             self._report.say(one)
+
+    def _finish_turn(self) -> None:
+        """No message is left; unless one that was read meanwhile has begun another turn, end."""
+        if self.heard.ended:
+            self._finish(GOODBYE_S)
 
     def _finish(self, within_s: float) -> None:
         """The turn is over; a task in the background may not keep the program alive."""

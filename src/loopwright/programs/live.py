@@ -4,15 +4,13 @@ from codecs import getincrementaldecoder
 from collections.abc import Callable
 from typing import Literal
 
-from loopwright.agents.clis.heard import tool_line
 from loopwright.agents.clis.stream import Lines
 from loopwright.kernel.facts import Failure, Usage
-from loopwright.kernel.masking import mask_text
 from loopwright.ports import Bus, Delta, Job
 from loopwright.programs.cost import UNKNOWN_COST
 from loopwright.programs.jsonl import Spoken, tool_of
 from loopwright.programs.process import Running
-from loopwright.programs.reported_tools import entry_of
+from loopwright.programs.reported_tools import entry_of, live_words
 from loopwright.programs.talking import Conversation
 
 
@@ -100,12 +98,13 @@ class Live:
                 self._usage.take(raw)
             if line is not None and line.type == "tool":
                 entry = entry_of(tool_of(line))
-                self._tell("tool", tool_line(entry.tool, mask_text(entry.target)).text)
+                said = live_words(entry)
+                self._tell(said.kind, said.text)
                 self._job.activity.record(entry)
             elif live.texts:
                 self._tell("text", "".join(live.texts))
         return has_result
 
-    def _tell(self, kind: Literal["text", "tool"], text: str) -> None:
+    def _tell(self, kind: Literal["text", "tool", "note"], text: str) -> None:
         job = self._job
         self._bus.publish(Delta(run=job.run, effect=job.effect, kind=kind, text=text))

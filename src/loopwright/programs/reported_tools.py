@@ -5,8 +5,9 @@ from collections.abc import Mapping
 import msgspec
 
 from loopwright.agents.activity_targets import tool_target
+from loopwright.agents.clis.heard import Said, note, tool_line
 from loopwright.agents.clis.tool_calls import as_text
-from loopwright.kernel.masking import is_secret_name
+from loopwright.kernel.masking import is_secret_name, mask_text
 from loopwright.model.plan import Agent
 from loopwright.model.record import JsonValue
 from loopwright.ports import ActivityEntry, ActivityKind, Job
@@ -55,6 +56,15 @@ def entry_of(tool: ReportedTool) -> ActivityEntry:
         arguments=as_text(tool.arguments),
         result=as_text(tool.result),
     )
+
+
+def live_words(entry: ActivityEntry) -> Said:
+    """An entry as it is shown while the agent works: a denied permission and a status in their own
+    words, as those of coding agents are, and what else it is as a tool with its target.
+    """
+    if entry.kind in ("denied", "status") and entry.text:
+        return note(mask_text(entry.text))
+    return tool_line(entry.tool, mask_text(entry.target))
 
 
 def given_secrets(base: Mapping[str, str], agent: Agent, job: Job) -> dict[str, str]:

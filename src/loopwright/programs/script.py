@@ -3,19 +3,17 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 from pydantic import BaseModel, ConfigDict, Field
 
-from loopwright.agents.clis.heard import tool_line
 from loopwright.kernel.facts import Failure, ToolUse, Usage
-from loopwright.kernel.masking import mask_text
 from loopwright.model.record import JsonValue
 from loopwright.ports import Answer, Bus, Delta, Done, Failed, Job
 from loopwright.programs.files import FileProblem, read_regular
 from loopwright.programs.jsonl import note_tool
-from loopwright.programs.reported_tools import ReportedTool, entry_of
+from loopwright.programs.reported_tools import ReportedTool, entry_of, live_words
 from loopwright.programs.talking import SUBMIT, Submission, talk_tools, used
 from loopwright.syntax import Diagnostic, read, validate
 
@@ -182,7 +180,8 @@ class ScriptedAgent:
     def _note(self, job: Job, tool: ToolLine) -> None:
         """Show and record a tool at the moment when it is used."""
         entry = entry_of(_reported(tool))
-        self._say(job, "tool", tool_line(entry.tool, mask_text(entry.target)).text)
+        said = live_words(entry)
+        self._say(job, said.kind, said.text)
         job.activity.record(entry)
 
     def _answered(
@@ -209,12 +208,8 @@ class ScriptedAgent:
             tools=tools,
         )
 
-    def _say(self, job: Job, kind: str, text: str) -> None:
-        self._bus.publish(
-            Delta(
-                run=job.run, effect=job.effect, kind="tool" if kind == "tool" else "text", text=text
-            )
-        )
+    def _say(self, job: Job, kind: Literal["text", "tool", "note"], text: str) -> None:
+        self._bus.publish(Delta(run=job.run, effect=job.effect, kind=kind, text=text))
 
 
 def _reported(tool: ToolLine) -> ReportedTool:

@@ -29,16 +29,17 @@ class TurnMessages:
         self._sent: dict[str, bytes] = {}
         self._running: Running | None = None
         self._reading: asyncio.Task[None] | None = None
+        self._is_ending = False
 
     def begin(self, running: Running) -> None:
         """The program has started; what an earlier attempt of the call was sent is sent again."""
-        self._running = running
+        self._running, self._is_ending = running, False
         for line in self._sent.values():
             running.write(line)
         self._reading = asyncio.ensure_future(self._read())
 
     async def _read(self) -> None:
-        while True:
+        while not self._is_ending:
             told = await used(self._job, "read_inbox", {"wait": WAIT_S})
             if not told.ok:
                 return
@@ -48,14 +49,31 @@ class TurnMessages:
                 if self._running is not None:
                     self._running.write(self._sent[name])
 
-    def end_turn(self, read: AbstractSet[str]) -> bool:
-        """The program has ended its turn. Sends no more; answers whether it has read everything.
-        A program that has not begins another turn with the rest.
+    def end_turn(self, read: AbstractSet[str], finish: Callable[[], None]) -> None:
+        """The program has ended its turn. A message whose delivery is being recorded is still
+        sent, then no more. `finish` is called when the program has read everything; one that has
+        not begins another turn with the rest.
         """
-        self.close()
+        if self._reading is None:
+            self._end_input(read, finish)
+        elif not self._is_ending:
+            self._is_ending = True
+            self._reading.add_done_callback(lambda task: self._ended(task, read, finish))
+            if self._job.talk is not None:
+                self._job.talk.end_waiting()
+
+    def _ended(
+        self, task: asyncio.Task[None], read: AbstractSet[str], finish: Callable[[], None]
+    ) -> None:
+        if task is self._reading:  # else the call has been closed
+            self._reading = None
+            self._end_input(read, finish)
+
+    def _end_input(self, read: AbstractSet[str], finish: Callable[[], None]) -> None:
         if self._running is not None:
             self._running.end_input()
-        return self._sent.keys() <= read
+        if self._sent.keys() <= read:
+            finish()
 
     def close(self) -> None:
         """Read no more messages: they wait for the next call."""

@@ -87,6 +87,15 @@ class Talks:
         self._run.step()
         return answer
 
+    def end_waiting(self, effect: str) -> None:
+        """Answer the readers of a call to whom nothing is being delivered."""
+        for one in [*self.asked, *self._waiting]:
+            if one.effect == effect and one.tool == "read_inbox":
+                self._answer(one, Told(text="no message"))
+        for one in self._unsaved:
+            if one.effect == effect:
+                one.wait_s = 0.0
+
     # -- one append --------------------------------------------------------------------------------
 
     def take(self, batch: list[AnyFact]) -> None:
@@ -202,6 +211,9 @@ class Talk:
 
     def use(self, tool: str, arguments: JsonValue) -> Awaitable[Told]:
         return self._talks.ask(self._effect, tool, arguments)
+
+    def end_waiting(self) -> None:
+        self._talks.end_waiting(self._effect)
 
 
 def _wait(tool: str, arguments: JsonValue) -> float:

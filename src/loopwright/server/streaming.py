@@ -3,6 +3,7 @@ of them, while other requests have their turn.
 """
 
 import asyncio
+import contextlib
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable
@@ -11,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from loopwright.app.live_text import read_live_text
 from loopwright.errors import StorageError
 from loopwright.kernel.facts import RunFinished
 from loopwright.ports import OPEN_STATUSES, Delta, Numbered
@@ -19,6 +21,7 @@ from loopwright.server.routes import Asked
 
 AT_ONCE = 500
 RETRY_MS = 1_000
+RELAY_S = 0.5  # between looks at which process drives a run
 MOST_TEXTS = 200  # pieces of text that wait for a client
 TEXT_CHARS = 10_000  # of one of them
 STREAM = "text/event-stream"
@@ -111,12 +114,32 @@ async def stream(asked: Asked, run: str, telling: Telling) -> AsyncIterator[byte
         return
     written = Written(run, held=telling.tail)
     end = asked.context.here.bus.listen(written.take) if telling.text else None
+    relays = [_relay(asked.context, written, tail=telling.tail)] if telling.text else []
+    tasks = [asyncio.ensure_future(one) for one in relays]
     try:
         async for frame in _stream(asked, run, telling, written):
             yield frame
     finally:
         if end is not None:
             end()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _relay(context: Context, written: Written, *, tail: bool) -> None:
+    """Take in what agents write in a run that another process of this machine drives."""
+    here = context.here
+    while True:
+        owner = here.log.row(written.run).owner
+        if owner is not None and owner.token != here.driver.token and here.log.alive(owner):
+            live = read_live_text(context.settings.home, owner.token, written.run, tail=tail)
+            async with contextlib.aclosing(live) as deltas:
+                async for delta in deltas:
+                    if not tail or await _is_under_way(context, delta):
+                        written.take(delta)
+                    tail = False
+        await asyncio.sleep(RELAY_S)
 
 
 async def _moved(
@@ -170,10 +193,15 @@ async def _stream(
 
 async def _release(context: Context, written: Written) -> None:
     """Send text from now on, first the end of what the call under way has written."""
-    picture = await context.gallery.picture(written.run)
     tail = context.here.live.tail(written.run)
-    is_open = tail is not None and tail.effect in picture.state.pending
+    is_open = tail is not None and await _is_under_way(context, tail)
     written.start_with(tail if is_open else None)
+
+
+async def _is_under_way(context: Context, delta: Delta) -> bool:
+    """Whether the call that wrote a text has not ended."""
+    picture = await context.gallery.picture(delta.run)
+    return delta.effect in picture.state.pending
 
 
 async def facts_of(context: Context, run: str, after: int = 0) -> AsyncIterator[Numbered]:
