@@ -11,6 +11,9 @@ PY    := $(VENV)/bin/python
 STAMP := $(VENV)/.loopwright-setup
 UV    ?= uv
 
+# Tests start many processes: with this variable, each of them would compile the package again.
+unexport PYTHONDONTWRITEBYTECODE
+
 PURE_ROOMS := model kernel syntax agents dialects
 PURE_FILES := $(shell printf ',src/loopwright/%s/*' $(PURE_ROOMS))
 

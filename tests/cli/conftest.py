@@ -15,6 +15,7 @@ import pytest
 
 from loopwright.cli.main import main
 from loopwright.testing.wires import Script, Turn, WireServer
+from tests.cli.forks import Command, is_startable, start_forked
 from tests.cli.terminal import COMMAND, PATIENCE_S, Terminal
 
 PROBE = Path(__file__).with_name("probe.py")
@@ -69,26 +70,31 @@ class Place:
         seconds: float = PATIENCE_S,
     ) -> Told:
         """Run a command in a process of its own, away from any terminal."""
-        done = subprocess.run(
-            [*COMMAND, *args],
-            capture_output=True,
-            env={**self.env, **(env or {})},
-            cwd=self.folder,
-            input=stdin,
-            stdin=subprocess.DEVNULL if stdin is None else None,
-            timeout=seconds,
-            check=False,
-        )
-        return Told(done.returncode, done.stdout.decode(), done.stderr.decode())
+        running = self._begin(args, {**self.env, **(env or {})}, piped=stdin is not None)
+        with running:
+            try:
+                out, err = running.communicate(stdin, timeout=seconds)
+            except subprocess.TimeoutExpired:
+                running.kill()
+                raise
+        assert running.returncode is not None
+        return Told(running.returncode, out.decode(), err.decode())
 
-    def start(self, *args: str) -> "subprocess.Popen[bytes]":
+    def start(self, *args: str) -> "Command | subprocess.Popen[bytes]":
         """Begin a command in a process of its own."""
+        return self._begin(args, self.env)
+
+    def _begin(
+        self, args: Sequence[str], env: Mapping[str, str], *, piped: bool = False
+    ) -> "Command | subprocess.Popen[bytes]":
+        if is_startable(env):
+            return start_forked(args, env=env, cwd=self.folder, piped=piped)
         return subprocess.Popen(
             [*COMMAND, *args],
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.PIPE if piped else subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            env=self.env,
+            env=env,
             cwd=self.folder,
         )
 

@@ -14,6 +14,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
+from tests.cli.forks import Command, is_startable
+
 COMMAND = [sys.executable, "-m", "loopwright"]
 PATIENCE_S = 60.0
 """How long a command is waited for: only one that never comes to its end takes so long."""
@@ -33,16 +35,21 @@ class Terminal:
         master, slave = pty.openpty()
         self._master = master
         self.resize(*size)
-        self.process = subprocess.Popen(
-            [*COMMAND, *args],
-            stdin=slave,
-            stdout=slave,
-            stderr=slave,
-            env={**env, "TERM": env.get("TERM", "xterm-256color")},
-            cwd=cwd,
-            start_new_session=True,
-            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
-        )
+        whole = {**env, "TERM": env.get("TERM", "xterm-256color")}
+        self.process: Command | subprocess.Popen[bytes]
+        if is_startable(whole):
+            self.process = Command(args, [slave] * 3, env=whole, cwd=cwd, terminal=True)
+        else:
+            self.process = subprocess.Popen(
+                [*COMMAND, *args],
+                stdin=slave,
+                stdout=slave,
+                stderr=slave,
+                env=whole,
+                cwd=cwd,
+                start_new_session=True,
+                preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+            )
         os.close(slave)
         self.seen = ""
 
