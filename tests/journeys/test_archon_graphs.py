@@ -245,7 +245,7 @@ def test_people_are_told_of_another_try(lw: Place) -> None:
     told = lw("run", "flow.yaml", "Go", "--agent", agent)
     assert told.code == 0
     assert "failed (rate_limited)" in told.err
-    assert "tried again in 1 s" in told.err
+    assert "step a: retrying in 1 s" in told.err
 
 
 @pytest.mark.item("archon-27")
