@@ -24,7 +24,7 @@ from loopwright.agents.clis.claude import input_line
 from loopwright.agents.clis.heard import Heard, Said
 from loopwright.agents.clis.loose import minus
 from loopwright.agents.clis.outcome import Exit, refusal
-from loopwright.agents.clis.statuses import status_in
+from loopwright.agents.clis.statuses import status_in, without_log
 from loopwright.agents.clis.stream import Lines, Stream
 from loopwright.agents.clis.table import CLIS, Cli
 from loopwright.kernel.facts import Failure, Usage
@@ -234,7 +234,7 @@ class CodingAgents:
             return msgspec.structs.replace(failure, detail=detail)
         if end.how in ("idle_timeout", "wall_timeout") and talk.heard.ended != "well":
             return with_status(failure_of(end), talk.heard)
-        said = end.stderr_tail.decode(errors="replace")
+        said = without_log(end.stderr_tail.decode(errors="replace"))
         ours = end.finished or end.how in ("idle_timeout", "wall_timeout")
         how = Exit(code=end.code, signal=end.signal, stderr=said, ours=ours)
         refused = refusal(cli, talk.heard, how)

@@ -5,7 +5,7 @@ import pytest
 from loopwright.agents.acp import Conversation, Permission
 from loopwright.agents.clis.denials import denial_words
 from loopwright.agents.clis.heard import OPEN_CALLS, STATUS_LINES, Heard, Said
-from loopwright.agents.clis.statuses import status_in
+from loopwright.agents.clis.statuses import status_in, without_log
 from loopwright.agents.clis.stream import Stream
 from loopwright.agents.clis.tool_calls import Act, without_shell
 from loopwright.model.plan import Agent
@@ -359,6 +359,15 @@ LIMIT = e.claude(
 RECONNECTING: Event = {"type": "error", "message": "Reconnecting... 1/5 (high demand)"}
 
 
+def opencode_log(error: str, small: str = "false") -> str:
+    """A line that OpenCode logs for each request that fails."""
+    return (
+        'timestamp=2026-11-18T06:15:42.408Z level=ERROR run=6f1f380f message="stream error" '
+        f"providerID=fake modelID=fake-model session.id=ses_1 small={small} agent=build "
+        f'mode=primary error.error="{error}"'
+    )
+
+
 @pytest.mark.item("rec-32")
 @pytest.mark.parametrize(
     ("cli", "event", "line"),
@@ -424,8 +433,32 @@ def test_statuses_and_open_calls_are_bounded() -> None:
         ("Not logged in · Please run /login", "Not logged in · Please run /login"),
         ("(node:1) ExperimentalWarning: x", ""),
         ("", ""),
+        (opencode_log("AI_APICallError: Rate limit reached"), "request failed: Rate limit reached"),
+        (
+            opencode_log("AI_APICallError: Cannot connect to API: Unable to connect."),
+            "request failed: Cannot connect to API: Unable to connect.",
+        ),
+        (
+            opencode_log("AI_APICallError: Invalid API key, log in again"),
+            "request failed: Invalid API key, log in again",
+        ),
+        (opencode_log("AI_RetryError: Rate limit reached", small="true"), ""),
+        (
+            'timestamp=2026-11-18T06:15:52Z level=ERROR run=6f message=process error="Rate limit"',
+            "",
+        ),
     ],
-    ids=["retry", "sign-in", "warning", "empty"],
+    ids=[
+        "retry",
+        "sign-in",
+        "warning",
+        "empty",
+        "opencode-limit",
+        "opencode-connection",
+        "opencode-sign-in",
+        "opencode-title",
+        "opencode-other",
+    ],
 )
 def test_status_in_a_line_for_people(line: str, found: str) -> None:
     """Lines about retries, limits and signing in are statuses; warnings are not."""
@@ -566,3 +599,9 @@ def test_text_that_is_not_unicode_does_not_hide_a_call(
     assert act.result.startswith("printed ")
     f"{act.target}{act.result}".encode()
     assert reader.heard.garbage == 0
+
+
+def test_lines_of_a_log_are_not_shown_as_the_reason_of_a_failure() -> None:
+    """What else the program printed is, as it came."""
+    logged = opencode_log("AI_APICallError: Rate limit reached")
+    assert without_log(f"{logged}\nSession not found\n{logged}\n") == "Session not found\n"

@@ -19,6 +19,7 @@ from loopwright.model.plan import Agent
 from loopwright.model.record import JsonValue
 
 every_cli = pytest.mark.parametrize("cli", sorted(CLIS))
+LOGS = ("--print-logs", "--log-level", "ERROR")  # on stderr
 EVIL = "--help; $(id) `id` | & > \n'\""
 
 
@@ -74,7 +75,7 @@ def test_claude_is_told_everything_by_arguments() -> None:
             ),
             "",
         ),
-        ("opencode", ("opencode", "run", "--format", "json"), EVIL),
+        ("opencode", ("opencode", "run", "--format", "json", *LOGS), EVIL),
         (
             "gemini",
             ("gemini", "-o", "stream-json", "--skip-trust", "--approval-mode", "auto_edit"),

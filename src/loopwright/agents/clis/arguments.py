@@ -218,7 +218,8 @@ def _codex(cli: Cli, wanted: Wanted) -> CommandLine:
 
 def _opencode(cli: Cli, wanted: Wanted) -> CommandLine:
     permission = _permission(cli, wanted.agent)
-    argv = ["opencode", "run", "--format", "json"]
+    # Its events do not mention retries; its log does, on stderr.
+    argv = ["opencode", "run", "--format", "json", "--print-logs", "--log-level", "ERROR"]
     argv += _option("-m", wanted.agent.model)
     argv += _option("-s", wanted.session)
     argv += ["--auto"] if permission == "bypassPermissions" else []
