@@ -11,7 +11,8 @@ import asyncio
 import os
 import signal
 import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
@@ -76,6 +77,7 @@ class Program:
     stdout_cap: int = 10 * 1024 * 1024
     stderr_cap: int = 256 * 1024
     grace_s: float = 2.0  # from SIGTERM to SIGKILL
+    call_filter: bytes = field(default=b"", repr=False)  # of system calls; argv is bubblewrap's
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,6 +158,21 @@ async def _whatever_happens(ended: asyncio.Future[None]) -> None:
         raise cancelled
 
 
+@contextmanager
+def _readable(data: bytes) -> Iterator[list[int]]:
+    """A descriptor from which a program reads these bytes; none for no bytes."""
+    if not data:
+        yield []
+        return
+    descriptor = os.memfd_create("loopwright")
+    try:
+        os.write(descriptor, data)
+        os.lseek(descriptor, 0, os.SEEK_SET)
+        yield [descriptor]
+    finally:
+        os.close(descriptor)
+
+
 # ------------------------------------------------------------------------------------- running
 
 
@@ -211,17 +228,19 @@ class _Run:
         self._set_limits()
 
     def _spawn(self, pipes: list[int]) -> subprocess.Popen[bytes]:
-        cwd, *program = self._command
-        return subprocess.Popen(
-            command_line(pipes[7], self._program.grace_s, cwd, program),
-            stdin=pipes[0],
-            stdout=pipes[3],
-            stderr=pipes[5],
-            pass_fds=[pipes[7]],
-            cwd="/",
-            env=dict(self._program.env),
-            start_new_session=True,
-        )
+        cwd, file, name, *words = self._command
+        with _readable(self._program.call_filter) as given:
+            words = [*(word for one in given for word in ("--seccomp", str(one))), *words]
+            return subprocess.Popen(
+                command_line(pipes[7], self._program.grace_s, cwd, [file, name, *words]),
+                stdin=pipes[0],
+                stdout=pipes[3],
+                stderr=pipes[5],
+                pass_fds=[pipes[7], *given],
+                cwd="/",
+                env=dict(self._program.env),
+                start_new_session=True,
+            )
 
     # ---- limits and stopping
 

@@ -25,6 +25,7 @@ from loopwright.programs.process import (
     ProgramEnd,
     run_program,
 )
+from loopwright.programs.seccomp import filter_program
 
 NAME = "bwrap"
 INSTALL = "install bubblewrap (Debian and Ubuntu: apt install bubblewrap)"
@@ -38,6 +39,22 @@ _BINARIES = (
 )
 # Folders of people and of the moment; nothing in them is needed to start a program.
 _PRIVATE = ("/home", "/root", "/tmp", "/var/tmp", "/mnt", "/media", "/srv", "/run", "/var/run")
+# Parts of the kernel that root may write to without any capability; read-only for everybody.
+_KERNEL = (
+    *("/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "/proc/bus", "/proc/fs", "/proc/acpi"),
+    *("/proc/scsi", "/proc/mtrr", "/proc/driver"),
+)
+_KERNEL_SECRETS = ("/proc/kcore", "/proc/keys", "/proc/timer_list", "/proc/sched_debug")
+# Devices that builds use. Others stay hidden: root could write to disks as a whole.
+_DEVICES = (
+    "/dev/dri",
+    "/dev/kvm",
+    "/dev/fuse",
+    "/dev/nvidiactl",
+    "/dev/nvidia0",
+    "/dev/nvidia-uvm",
+)
+_DATA_DIRECTORY = "LOOPWRIGHT_HOME"
 _COMMON = (
     "--die-with-parent",
     "--unshare-pid",
@@ -126,25 +143,47 @@ def held(program: Program, hold: Hold) -> Program:
     if cwd == os.sep:
         raise CannotStart("not-startable", "a program in the root folder cannot be held")
     file = resolve_program(program.argv[0], cwd, program.env.get("PATH"))
-    wall = _wall(file, cwd, program.env, hold)
+    env = dict(program.env)
+    data = os.path.realpath(env.pop(_DATA_DIRECTORY, os.sep))
+    wall = [*_wall(file, cwd, env, hold, data), "--chdir", hold.start or cwd]
     bubblewrap = shutil.which(NAME)
     assert bubblewrap is not None, "it works"
-    return replace(program, argv=(bubblewrap, *wall, "--", file, *program.argv[1:]))
+    argv = (bubblewrap, *wall, "--", file, *program.argv[1:])
+    return replace(program, argv=argv, env=env, call_filter=filter_program())
 
 
-def _wall(file: str, cwd: str, env: Mapping[str, str], hold: Hold) -> Iterator[str]:
+def _wall(file: str, cwd: str, env: Mapping[str, str], hold: Hold, data: str) -> Iterator[str]:
     yield from ("--ro-bind", "/", "/", *_COMMON, *(("--unshare-net",) if hold.offline else ()))
+    yield from ("--dev", "/dev", "--proc", "/proc")
+    yield from _bound("--ro-bind-try", _KERNEL)
+    for secret in _KERNEL_SECRETS:
+        if os.path.exists(secret):
+            yield from ("--ro-bind", os.devnull, secret)
+    mask = () if data == os.sep or not os.path.isdir(data) else ("--tmpfs", data)
     if hold.reach.writes:
-        yield from ("--dev-bind", "/dev", "/dev", "--proc", "/proc")
+        yield from _bound("--dev-bind-try", _DEVICES)
         home = env.get("HOME", "")
         caches = (os.path.join(home, ".cache"),) if os.path.isabs(home) else ()
         yield from _bound("--bind-try", ("/tmp", "/var/tmp", *caches))
-        yield from ("--bind", cwd, cwd)
+        yield from _masked(mask, cwd, ("--bind", cwd, cwd))
         yield from _bound("--ro-bind-try", (os.path.join(cwd, ".loopwright"),))
         yield from _bound("--bind-try", _made(hold.keeps))
-        yield from ("--chdir", hold.start or cwd)
-        return
-    yield from ("--dev", "/dev", "--proc", "/proc")
+    else:
+        yield from _reading(file, cwd, env, hold, mask)
+    if mask:
+        yield from ("--remount-ro", data)
+
+
+def _masked(mask: tuple[str, ...], cwd: str, binding: tuple[str, ...]) -> tuple[str, ...]:
+    """What binds the workspace, and what hides the data directory around or inside of it."""
+    around = bool(mask) and f"{os.path.realpath(cwd)}{os.sep}".startswith(f"{mask[-1]}{os.sep}")
+    return (*mask, *binding) if around else (*binding, *mask)
+
+
+def _reading(
+    file: str, cwd: str, env: Mapping[str, str], hold: Hold, mask: tuple[str, ...]
+) -> Iterator[str]:
+    """The wall around a program that writes nothing but its own settings."""
     hidden = _real(*_PRIVATE, *_BINARIES, *_folders(env), *_path(env))
     for folder in hidden:
         yield from ("--tmpfs", folder)
@@ -152,13 +191,14 @@ def _wall(file: str, cwd: str, env: Mapping[str, str], hold: Hold) -> Iterator[s
     shown = (*pieces_of(file), *_commands(hold.reach), names, *hold.shows)
     yield from _bound("--ro-bind-try", _outermost(_uncovered(shown, hidden)))
     if hold.reach.reads:
-        yield from ("--ro-bind", cwd, cwd)
+        yield from _masked(mask, cwd, ("--ro-bind", cwd, cwd))
     else:
-        yield from ("--tmpfs", cwd, "--remount-ro", cwd)
-        # The program may stand in the workspace itself; it is seen, and nothing beside it.
-        yield from _bound("--ro-bind-try", (file, os.path.realpath(file)))
+        yield from _masked(mask, cwd, ("--tmpfs", cwd))
+        yield from ("--remount-ro", cwd)
+        # The program may be in the workspace itself; it is seen, and nothing beside it.
+        own = (file, os.path.realpath(file))
+        yield from _bound("--ro-bind-try", (one for one in own if one.startswith(f"{cwd}{os.sep}")))
     yield from _bound("--bind-try", _made(hold.keeps))
-    yield from ("--chdir", hold.start or cwd)
 
 
 def _uncovered(places: Iterable[str], hidden: Sequence[str]) -> Iterator[str]:

@@ -1,0 +1,131 @@
+"""The filter of system calls for programs in a sandbox, as bubblewrap takes it.
+
+It refuses what no agent needs and what has opened sandboxes before: changes of the running system
+(modules, clock, swap, reboot), the keys of the kernel, tracing of the whole machine, files opened
+by number, and typing into a terminal. What nested sandboxes need (namespaces, mounts) is allowed:
+the mounts that hide something cannot be removed from inside.
+"""
+
+import errno
+import platform
+import struct
+from typing import NamedTuple
+
+
+class _Machine(NamedTuple):
+    """The numbers of one processor architecture."""
+
+    audit: int  # how the kernel names the architecture
+    ioctl: int
+    most: int | None  # above it begins another way to number calls, which is refused
+    refused: tuple[int, ...]
+
+
+_X86_64 = {
+    "syslog": 103,
+    "uselib": 134,
+    "_sysctl": 156,
+    "adjtimex": 159,
+    "acct": 163,
+    "settimeofday": 164,
+    "swapon": 167,
+    "swapoff": 168,
+    "reboot": 169,
+    "iopl": 172,
+    "ioperm": 173,
+    "init_module": 175,
+    "delete_module": 176,
+    "quotactl": 179,
+    "lookup_dcookie": 212,
+    "clock_settime": 227,
+    "kexec_load": 246,
+    "add_key": 248,
+    "request_key": 249,
+    "keyctl": 250,
+    "perf_event_open": 298,
+    "open_by_handle_at": 304,
+    "clock_adjtime": 305,
+    "finit_module": 313,
+    "kexec_file_load": 320,
+    "bpf": 321,
+    "userfaultfd": 323,
+    "io_uring_setup": 425,
+    "io_uring_enter": 426,
+    "io_uring_register": 427,
+    "quotactl_fd": 443,
+}
+_AARCH64 = {
+    "lookup_dcookie": 18,
+    "quotactl": 60,
+    "acct": 89,
+    "kexec_load": 104,
+    "init_module": 105,
+    "delete_module": 106,
+    "clock_settime": 112,
+    "syslog": 116,
+    "reboot": 142,
+    "settimeofday": 170,
+    "adjtimex": 171,
+    "add_key": 217,
+    "request_key": 218,
+    "keyctl": 219,
+    "swapon": 224,
+    "swapoff": 225,
+    "perf_event_open": 241,
+    "open_by_handle_at": 265,
+    "clock_adjtime": 266,
+    "finit_module": 273,
+    "bpf": 280,
+    "userfaultfd": 282,
+    "kexec_file_load": 294,
+    "io_uring_setup": 425,
+    "io_uring_enter": 426,
+    "io_uring_register": 427,
+    "quotactl_fd": 443,
+}
+_MACHINES = {
+    "x86_64": _Machine(0xC000003E, 16, 0x40000000, tuple(_X86_64.values())),
+    "aarch64": _Machine(0xC00000B7, 29, None, tuple(_AARCH64.values())),
+}
+_TYPES_INTO_TERMINALS = (0x5412, 0x541C)  # TIOCSTI, TIOCLINUX
+
+# Of classic BPF: load a word, compare, return. Offsets are those of `struct seccomp_data`.
+_LOAD, _IF_EQUAL, _IF_AT_LEAST, _RETURN = 0x20, 0x15, 0x35, 0x06
+_NUMBER, _ARCHITECTURE, _SECOND_ARGUMENT = 0, 4, 24
+_ALLOW = 0x7FFF0000
+_REFUSE = 0x00050000 | errno.EPERM
+
+
+def filter_program(machine: str | None = None) -> bytes:
+    """The filter for a processor architecture; empty where there is none for it."""
+    numbers = _MACHINES.get(machine or platform.machine())
+    if numbers is None:
+        return b""
+    tests = [_Test(_LOAD, _ARCHITECTURE), _Test(_IF_EQUAL, numbers.audit, no="refuse")]
+    tests.append(_Test(_LOAD, _NUMBER))
+    if numbers.most is not None:
+        tests.append(_Test(_IF_AT_LEAST, numbers.most, yes="refuse"))
+    tests += [_Test(_IF_EQUAL, one, yes="refuse") for one in numbers.refused]
+    tests.append(_Test(_IF_EQUAL, numbers.ioctl, no="allow"))
+    tests.append(_Test(_LOAD, _SECOND_ARGUMENT))
+    tests += [_Test(_IF_EQUAL, one, yes="refuse") for one in _TYPES_INTO_TERMINALS]
+    places = {"allow": len(tests), "refuse": len(tests) + 1}
+    lines = [test.line(index, places) for index, test in enumerate(tests)]
+    return b"".join([*lines, _line(_RETURN, _ALLOW), _line(_RETURN, _REFUSE)])
+
+
+class _Test(NamedTuple):
+    """One instruction, and where to go when its comparison holds or not; else to the next one."""
+
+    operation: int
+    value: int
+    yes: str = ""
+    no: str = ""
+
+    def line(self, index: int, places: dict[str, int]) -> bytes:
+        yes, no = (places[one] - index - 1 if one else 0 for one in (self.yes, self.no))
+        return _line(self.operation, self.value, yes, no)
+
+
+def _line(operation: int, value: int, yes: int = 0, no: int = 0) -> bytes:
+    return struct.pack("=HBBI", operation, yes, no, value)
