@@ -65,9 +65,11 @@ RETRY_STORAGE_MS = (1_000, 2_000, 5_000, 10_000, 30_000)
 # Refusals of a store that concern what is to be stored: another try would end the same way.
 UNSTORABLE = frozenset({"bad-append", "bad-fact", "bad-number", "bad-text", "too-large"})
 
-_TALKING, _ANSWERS = (AgentCall, ToolCall), (Done, Failed)
+_ANSWERS = (Done, Failed)
+# Looked up by type for each call, which is quicker than asking for each class in turn.
+_TALKING = frozenset((AgentCall, ToolCall))
 _ENDED = (EffectDone, EffectFailed)
-_ACTIVE = (AgentCall, CommandCall, ModelCall, SnapshotCall, ToolCall)
+_ACTIVE = frozenset((AgentCall, CommandCall, ModelCall, SnapshotCall, ToolCall))
 Incoming: TypeAlias = EffectDone | EffectFailed | EffectRepeated | GateOpened
 Shown: TypeAlias = tuple[RunStatus, int | None, tuple[str, ...]]
 
@@ -351,7 +353,8 @@ class Actor:
         for effect in asked:
             if effect in pending and effect not in under_way:
                 self._begin(pending[effect], again=again and effect not in mine)
-        self.asking.tell(self.state)
+        if self.asking.waiting:
+            self.asking.tell(self.state)
         if not self.busy:
             self._go_on()
 
@@ -379,9 +382,9 @@ class Actor:
         job = self._ahead.pop(pending.effect, None) or self._job(pending)
         if isinstance(job, Job):
             job.again = again
-            if isinstance(pending.call, _TALKING):
+            if type(pending.call) in _TALKING:
                 job.talk = self.talks.open(pending)
-            if isinstance(pending.call, _ACTIVE):
+            if type(pending.call) in _ACTIVE:
                 sink = self.activity.open(pending)
                 job.activity = sink
                 if isinstance(pending.call, CALLED):

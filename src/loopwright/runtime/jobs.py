@@ -27,7 +27,7 @@ from loopwright.model.checks import Goal, Judge, Leaf, Script, leaves
 from loopwright.model.ids import last_id
 from loopwright.model.plan import Agent
 from loopwright.model.template import Template
-from loopwright.ports import Answer, Failed, Job
+from loopwright.ports import NO_VALUES, Answer, Failed, Job
 from loopwright.runtime.answering import defect
 from loopwright.runtime.bounds import check_commands, hidden_from, idle_limit
 from loopwright.runtime.senses import Texts
@@ -66,10 +66,12 @@ def job_for(state: State, pending: Pending, texts: Texts, token: str) -> Job | A
     elif isinstance(pending.call, _OF_TURNS):
         agent = state.plan.agents.get(pending.call.agent, UNKNOWN)
         return turn_job(state, pending, agent, texts, token)
+    path = _path(pending)
+    is_command = isinstance(pending.call, CommandCall)
     return Job(
         run=started.run,
         effect=pending.effect,
-        path=_path(pending),
+        path=path,
         iteration=owner.iteration or (pending.attempt if pending.purpose == "coordinator" else 1),
         attempt=1 if pending.purpose == "coordinator" else pending.attempt,
         call=pending.call,
@@ -77,7 +79,7 @@ def job_for(state: State, pending: Pending, texts: Texts, token: str) -> Job | A
         token=token,
         scope=started.session or started.run,
         depth=started.depth,
-        step=last_id(step.path) if step else _path(pending),
+        step=last_id(step.path) if step else path,
         agent=agent,
         prompt=shown.text,
         schema=shown.schema,
@@ -85,10 +87,10 @@ def job_for(state: State, pending: Pending, texts: Texts, token: str) -> Job | A
         session_used=shown.session_used,
         files=shown.files,
         idle_ms=idle_limit(state, owner, agent),
-        env=_values(state, pending, texts),
+        env=_values(state, pending, texts) if is_command else NO_VALUES,
         pass_env=state.plan.pass_env,
         hidden=hidden_from(owner),
-        fresh_bytecode=pending.purpose.startswith("check") and bool(state.plan.workspace.protect),
+        fresh_bytecode=bool(state.plan.workspace.protect) and pending.purpose.startswith("check"),
         checks=check_commands(state, owner) if agent is not None else (),
         wall_ms=agent.wall_ms if agent else None,
         used=used,
