@@ -47,12 +47,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Turn a skip for want of a required program into a failure when LOOPWRIGHT_TEST_REQUIRED=1."""
+    """Turn a skip for want of a required program into a failure when REQUIRE_ALL_TESTS=1."""
     report = yield
     reason = str(report.longrepr)
     if (
         report.skipped
-        and os.environ.get("LOOPWRIGHT_TEST_REQUIRED") == "1"
+        and os.environ.get("REQUIRE_ALL_TESTS") == "1"
         and any(words in reason for words in REQUIRED)
     ):
         report.outcome = "failed"

@@ -10,7 +10,7 @@ from pathlib import Path
 ASK = """\
 #!{python} -IS
 import json, subprocess, sys
-sys.stdin.read()
+sys.stdin.readline()  # the task; input stays open for further messages
 config = json.load(open(sys.argv[sys.argv.index("--mcp-config") + 1]))
 [(name, spec)] = config["mcpServers"].items()
 line = subprocess.Popen([spec["command"], *spec["args"]], stdin=subprocess.PIPE,

@@ -171,6 +171,8 @@ def _wall(file: str, cwd: str, env: Mapping[str, str], hold: Hold, data: str) ->
     else:
         yield from _reading(file, cwd, env, hold, mask)
     if mask:
+        inside = (one for one in hold.shows if one.startswith(f"{data}{os.sep}"))
+        yield from _bound("--ro-bind-try", inside)
         yield from ("--remount-ro", data)
 
 
