@@ -216,7 +216,7 @@ def _answer_leaf(body: LeafBody, pending: Pending, fact: EffectDone | EffectFail
         body.gate = None  # what was rejected has been worked on: ask again
     elif isinstance(fact, EffectFailed):
         body.failure = fact
-    elif isinstance(body.action, RunCommand | RunScript) and fact.code not in (0, None):
+    elif fact.code not in (0, None) and isinstance(body.action, RunCommand | RunScript):
         body.failure = _bad_exit(fact)
     else:
         body.answer = fact

@@ -12,6 +12,8 @@ from loopwright.model.actions import Given
 from loopwright.model.checks import AllOf, AnyOf, Signal, leaves
 from loopwright.model.template import Ref, Template
 
+_COMBINED = (AnyOf, AllOf)
+
 
 def pass_in_scope(owner: Owner) -> PassOwner | None:
     """The innermost pass around a place that belongs to the same workflow."""
@@ -65,7 +67,7 @@ def hidden_word(owner: Owner) -> str | None:
     until = owner.parent.action.until
     if type(until) is Signal:  # the usual case, without a walk
         return until.word if until.anywhere else None
-    if not isinstance(until, AnyOf | AllOf):
+    if not isinstance(until, _COMBINED):
         return None
     found = (leaf for leaf in leaves(until) if isinstance(leaf, Signal) and leaf.anywhere)
     return next((leaf.word for leaf in found), None)

@@ -70,7 +70,9 @@ class RunActivity:
         self._live = live
         self._clock = clock
         self._open: dict[str, CallActivity] = {}
-        self._calls: dict[str, CallActivity] = {}  # those that have something to store or to hide
+        # Those that have something to store or to hide. While it is empty, an append has nothing to
+        # bring along.
+        self.calls: dict[str, CallActivity] = {}
         self._stored: dict[str, int] = {}  # the newest number of each effect in the log
         self._timer: Callable[[], None] | None = None
         self._waiting = 0
@@ -80,7 +82,7 @@ class RunActivity:
     def load(self, facts: Iterable[AnyFact]) -> None:
         """Learn what the log holds: numbers continue after it, and nothing is stored twice."""
         self._note_stored(facts)
-        for effect, call in self._calls.items():
+        for effect, call in self.calls.items():
             call.forget_stored(self._stored.get(effect, 0))
 
     def _note_stored(self, facts: Iterable[AnyFact]) -> None:
@@ -92,15 +94,15 @@ class RunActivity:
         """The sink of a call that begins now."""
         call = CallActivity(self, pending, self._stored.get(pending.effect, 0))
         self._open[pending.effect] = call
-        self._calls.pop(pending.effect, None)
+        self.calls.pop(pending.effect, None)
         if call.before is not None:
-            self.join(pending.effect, call)
+            call.join()
         return call
 
     def join(self, effect: str, call: "CallActivity") -> None:
         """A call takes part in the next appends."""
         if effect in self._open:
-            self._calls[effect] = call
+            self.calls[effect] = call
 
     def close(self, effect: str, answer: Answer) -> Answer:
         """A call has its answer: what it reports from now on is dropped. The answer comes back
@@ -110,7 +112,7 @@ class RunActivity:
         if call is None:
             return answer
         call.closed = True
-        if effect not in self._calls:
+        if effect not in self.calls:
             return answer
         if call.before is not None:  # attempts that were lost have cost something too
             answer = replace(answer, usage=call.before + (answer.usage or NO_USAGE))
@@ -121,7 +123,7 @@ class RunActivity:
         call = self._open.pop(effect, None)
         if call is not None:
             call.closed = True
-        self._calls.pop(effect, None)
+        self.calls.pop(effect, None)
 
     def stop(self) -> None:
         """The run is no longer driven here."""
@@ -129,7 +131,7 @@ class RunActivity:
         for call in self._open.values():
             call.closed = True
         self._open.clear()
-        self._calls.clear()
+        self.calls.clear()
         self.due = False
 
     # -- what calls report -------------------------------------------------------------------------
@@ -177,14 +179,9 @@ class RunActivity:
     # -- one append --------------------------------------------------------------------------------
 
     @property
-    def has_calls(self) -> bool:
-        """Whether the next append may have something to bring along."""
-        return bool(self._calls)
-
-    @property
     def waits(self) -> bool:
         """Whether entries wait to be stored."""
-        return any(call.waits for call in self._calls.values())
+        return any(call.waits for call in self.calls.values())
 
     def take(self, batch: list[AnyFact]) -> list[UsageRow]:
         """Put everything that waits into an append, before the answers of its calls. Returns what
@@ -192,7 +189,7 @@ class RunActivity:
         """
         state = self._run.state
         rows: list[UsageRow | None] = []
-        for effect, call in self._calls.items():
+        for effect, call in self.calls.items():
             if effect in state.pending:
                 fact = call.take(self._run.texts)
                 if fact is not None:
@@ -207,8 +204,8 @@ class RunActivity:
     def attach_streams(self, batch: list[AnyFact]) -> None:
         """Let the answers of an append name the output of their agents."""
         for index, fact in enumerate(batch):
-            if isinstance(fact, _ANSWERS) and fact.effect in self._calls:
-                call = self._calls[fact.effect]
+            if isinstance(fact, _ANSWERS) and fact.effect in self.calls:
+                call = self.calls[fact.effect]
                 call.closed = True
                 stream = call.stored_stream(self._run.texts)
                 if stream is not None and fact.stream is None:
@@ -217,21 +214,21 @@ class RunActivity:
     def saved(self, batch: list[AnyFact]) -> None:
         """The append is durable."""
         self._note_stored(batch)
-        for call in self._calls.values():
+        for call in self.calls.values():
             call.unsaved = None
         for fact in batch:
             if isinstance(fact, _ANSWERS):
-                self._calls.pop(fact.effect, None)
+                self.calls.pop(fact.effect, None)
 
     def lost(self) -> None:
         """The append did not work: what it held is brought along by the next one."""
-        for call in self._calls.values():
+        for call in self.calls.values():
             call.give_back()
         self.due = self.due or self.waits
 
     def refuse(self) -> bool:
         """What was to be stored can never be; it is counted only. Answers whether it was any."""
-        return any([call.refuse() for call in self._calls.values()])
+        return any([call.refuse() for call in self.calls.values()])
 
 
 class CallActivity:
@@ -246,19 +243,20 @@ class CallActivity:
     _used_taken: Usage | None = None
     unsaved: EffectActivity | None = None
     closed = False
+    _joined = False
+    _entries: list[ActivityNote]
+    _values: dict[int, tuple[str, str]]
+    _edited: set[str]
+    _dropped: "_Dropped"
 
     def __init__(self, run: RunActivity, pending: Pending, stored: int) -> None:
         self._run = run
         self._pending = pending
         self._number = stored
-        self._entries: list[ActivityNote] = []
-        self._values: dict[int, tuple[str, str]] = {}
-        self._dropped = _Dropped()
-        self._edited: set[str] = set()
         self.before = pending.used  # by attempts that were lost
 
     def hide(self, values: Callable[[], Mapping[str, str]]) -> None:
-        self._join()
+        self.join()
         self._redaction = Redaction(values)
 
     def report(self, usage: Usage) -> str | None:
@@ -267,18 +265,23 @@ class CallActivity:
             return None
         total = usage if self.before is None else self.before + usage
         if not self.closed:
-            self._join()
+            self.join()
             self._used = total
             self._run.usage_arrived()
         return self._run.used(self._pending.effect, total)
 
-    def _join(self) -> None:
+    def join(self) -> None:
+        """Take part in the next appends of the run."""
+        if not self._joined:
+            self._joined = True
+            self._entries, self._values = [], {}
+            self._edited, self._dropped = set(), _Dropped()
         self._run.join(self._pending.effect, self)
 
     def record(self, entry: ActivityEntry) -> None:
         if self.closed:
             return
-        self._join()
+        self.join()
         if self._taken >= MOST_ENTRIES and not self._is_new_file(entry):
             self._dropped.add(entry)
             return
@@ -345,7 +348,7 @@ class CallActivity:
         if self.closed:
             return
         if self._stream is None:
-            self._join()
+            self.join()
             self._stream = OutputStream(self._redaction)
         try:
             self._stream.add(chunk)

@@ -188,11 +188,11 @@ class Actor:
         try:
             if self.talks.asked:
                 self.talks.take(batch)
-            if self.activity.has_calls:
+            if self.activity.calls:
                 self._usage += self.activity.take(batch)
             self._take_answers(batch)
             batch += settle(state, self.texts, self.around.clock.now_ms())
-            if self.activity.has_calls:
+            if self.activity.calls:
                 self.activity.attach_streams(batch)
         except Exception as error:  # a defect of ours: this run cannot go on, all others can
             self._give_up(error)
@@ -269,7 +269,7 @@ class Actor:
             self._failures = 0
             self._unsaved, self._blobs = [], {}
             self.talks.saved(self._batch)
-            if self.activity.has_calls:
+            if self.activity.calls:
                 self.activity.saved(self._batch)
             self.perform()
         else:
@@ -342,7 +342,7 @@ class Actor:
         pending, under_way = self.state.pending, self.under_way
         batch, self._batch = self._batch, []
         again, self._fresh_state = self._fresh_state, False
-        new = [f.effect for f in batch if isinstance(f, EffectRequested)]
+        new = [f.effect for f in batch if type(f) is EffectRequested]
         asked = list(pending) if again else new
         ended = list(under_way) if again else [f.effect for f in batch if type(f) is EffectFailed]
         mine = frozenset(new) if again else frozenset()
