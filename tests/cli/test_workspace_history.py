@@ -99,6 +99,23 @@ def test_diff_shows_a_run_or_iterations_of_it(ws: Place) -> None:
     assert ws("diff", run, "0").code == 2
 
 
+@pytest.mark.item("rec-12")
+@pytest.mark.parametrize(
+    ("edit", "changed"), [(False, "+2 −0"), (True, "+1 −0")], ids=["untouched", "edited-between"]
+)
+def test_a_resumed_iteration_shows_the_changes_of_all_its_attempts(
+    ws: Place, edit: bool, changed: str
+) -> None:
+    """What a person changed between two attempts does not count as the agent's work."""
+    run = loop(ws, actions='test "$n" != 2 || test -e ../repaired || exit 3')
+    (ws.folder.parent / "repaired").write_text("")
+    if edit:
+        ws.write("mine.txt", "by a person\n")
+    assert ws("resume", run).code == 0
+    assert changed in ws("diff", run, "2", "--stat").out
+    assert "mine.txt" not in ws("diff", run, "2").out
+
+
 def test_show_and_events_count_the_changes_of_each_iteration(ws: Place) -> None:
     """The events carry trees and counts, `show` has them in words."""
     run = loop(ws)

@@ -316,6 +316,8 @@ def _iteration_resumed(
     if number in parent.again:
         parent.again.remove(number)
     _note_newest(state, owner)
+    if state.snapshots.on:
+        snapshots.iteration_resumed(state, owner)
     resume_iteration(state, owner, fact.at)
 
 
@@ -329,7 +331,7 @@ def _iteration_finished(state: State, fact: IterationFinished) -> None:
     assert isinstance(owner, PassOwner)
     owner.closed = True
     if state.snapshots.on:
-        snapshots.iteration_ended(state, owner)
+        snapshots.iteration_ended(state, owner, completed=fact.status == "completed")
     repeat = owner.parent
     repeat.active.pop(owner.number, None)
     keep_iteration(repeat, owner, fact)

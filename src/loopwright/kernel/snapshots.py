@@ -197,9 +197,20 @@ def iteration_begun(state: State, owner: PassOwner) -> None:
     state.snapshots.before[owner.path] = (state.snapshots.last, state.snapshots.count)
 
 
-def iteration_ended(state: State, owner: PassOwner) -> None:
-    state.snapshots.before.pop(owner.path, None)
+def iteration_resumed(state: State, owner: PassOwner) -> None:
+    """The changes of an iteration include those of its attempts before. When somebody changed the
+    workspace between two attempts, they begin after that: those changes are not the agent's.
+    """
+    known = state.snapshots
+    is_unchanged = known.latest is not None and known.latest.changed.files == 0
+    if not is_unchanged or owner.path not in known.before:
+        iteration_begun(state, owner)
+
+
+def iteration_ended(state: State, owner: PassOwner, *, completed: bool) -> None:
     state.snapshots.iterations.pop(owner.path, None)
+    if completed:  # others may be resumed
+        state.snapshots.before.pop(owner.path, None)
 
 
 def begin_again(state: State, *, accept_changes: bool = False) -> None:

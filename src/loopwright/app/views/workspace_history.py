@@ -58,6 +58,7 @@ class WorkspaceHistory:
         self._working: set[str] = set()
         self._began: dict[str, int] = {}
         self._before: dict[str, str] = {}
+        self._is_unchanged = False  # the newest snapshot has the files of the one before it
         self._cut_off: list[str] = []
         self._iterations: dict[str, TreeOfIteration] = {}
         self._steps: list[TreeOfIteration] = []
@@ -73,7 +74,8 @@ class WorkspaceHistory:
             case IterationStarted():
                 self._began[fact.path] = fact.iteration or 0
                 self.names.add(fact.path, fact.iteration)
-                self._before[fact.path] = self.last
+                if not (fact.resumed and self._is_unchanged and fact.path in self._before):
+                    self._before[fact.path] = self.last
                 self._cut_off.clear()
             case IterationFinished(status="cancelled", tree=""):
                 self._cut_off.append(fact.path)
@@ -87,6 +89,7 @@ class WorkspaceHistory:
     def _taken(self, fact: EffectDone, snapshot: Snapshot, call: SnapshotCall) -> None:
         self.first = self.first or snapshot.tree
         self.is_incomplete = False
+        self._is_unchanged = snapshot.tree == self.last
         self.last, self.total = snapshot.tree, snapshot.total
         self.omitted = snapshot.omitted
         self.trees.add(snapshot.tree)
