@@ -2,8 +2,10 @@
 
 It refuses what no agent needs and what has opened sandboxes before: changes of the running system
 (modules, clock, swap, reboot), the keys of the kernel, tracing of the whole machine, files opened
-by number, and typing into a terminal. What nested sandboxes need (namespaces, mounts) is allowed:
-the mounts that hide something cannot be removed from inside.
+by number, typing into a terminal, and sockets to the host of a virtual machine. What nested
+sandboxes need (namespaces, mounts) is allowed: the mounts that hide something cannot be removed
+from inside. Only namespaces of control groups are refused: with one, control groups could be
+mounted anew, and the driver be frozen or ended through them.
 """
 
 import errno
@@ -17,6 +19,9 @@ class _Machine(NamedTuple):
 
     audit: int  # how the kernel names the architecture
     ioctl: int
+    socket: int
+    clone: int
+    unshare: int
     most: int | None  # above it begins another way to number calls, which is refused
     refused: tuple[int, ...]
 
@@ -84,16 +89,22 @@ _AARCH64 = {
     "quotactl_fd": 443,
 }
 _MACHINES = {
-    "x86_64": _Machine(0xC000003E, 16, 0x40000000, tuple(_X86_64.values())),
-    "aarch64": _Machine(0xC00000B7, 29, None, tuple(_AARCH64.values())),
+    "x86_64": _Machine(0xC000003E, 16, 41, 56, 272, 0x40000000, tuple(_X86_64.values())),
+    "aarch64": _Machine(0xC00000B7, 29, 198, 220, 97, None, tuple(_AARCH64.values())),
 }
+_CLONE3 = 435  # its flags are in memory, where a filter cannot see them; libraries do without it
 _TYPES_INTO_TERMINALS = (0x5412, 0x541C)  # TIOCSTI, TIOCLINUX
+# Kernel keys, RDS, TIPC, Bluetooth, kernel crypto, NFC, the host of a virtual machine, KCM, XDP.
+_FAMILIES = (15, 21, 30, 31, 38, 39, 40, 41, 44)
+_NEW_CGROUP = 0x02000000
 
 # Of classic BPF: load a word, compare, return. Offsets are those of `struct seccomp_data`.
-_LOAD, _IF_EQUAL, _IF_AT_LEAST, _RETURN = 0x20, 0x15, 0x35, 0x06
-_NUMBER, _ARCHITECTURE, _SECOND_ARGUMENT = 0, 4, 24
+_LOAD, _IF_EQUAL, _IF_AT_LEAST, _IF_ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
+_NUMBER, _ARCHITECTURE, _FIRST_ARGUMENT, _SECOND_ARGUMENT = 0, 4, 16, 24
 _ALLOW = 0x7FFF0000
 _REFUSE = 0x00050000 | errno.EPERM
+_MISSING = 0x00050000 | errno.ENOSYS
+_RETURNS = {"allow": _ALLOW, "refuse": _REFUSE, "missing": _MISSING}
 
 
 def filter_program(machine: str | None = None) -> bytes:
@@ -106,25 +117,41 @@ def filter_program(machine: str | None = None) -> bytes:
     if numbers.most is not None:
         tests.append(_Test(_IF_AT_LEAST, numbers.most, yes="refuse"))
     tests += [_Test(_IF_EQUAL, one, yes="refuse") for one in numbers.refused]
-    tests.append(_Test(_IF_EQUAL, numbers.ioctl, no="allow"))
-    tests.append(_Test(_LOAD, _SECOND_ARGUMENT))
-    tests += [_Test(_IF_EQUAL, one, yes="refuse") for one in _TYPES_INTO_TERMINALS]
-    places = {"allow": len(tests), "refuse": len(tests) + 1}
+    tests.append(_Test(_IF_EQUAL, _CLONE3, yes="missing"))
+    typing = [_Test(_IF_EQUAL, one, yes="refuse") for one in _TYPES_INTO_TERMINALS]
+    families = [_Test(_IF_EQUAL, one, yes="refuse") for one in _FAMILIES]
+    groups = [_Test(_IF_ANY_BIT, _NEW_CGROUP, yes="refuse")]
+    tests += _argument_tests(numbers.ioctl, _SECOND_ARGUMENT, typing)
+    tests += _argument_tests(numbers.socket, _FIRST_ARGUMENT, families)
+    tests += _argument_tests(numbers.clone, _FIRST_ARGUMENT, groups)
+    tests += _argument_tests(numbers.unshare, _FIRST_ARGUMENT, groups)
+    places = {name: len(tests) + index for index, name in enumerate(_RETURNS)}
     lines = [test.line(index, places) for index, test in enumerate(tests)]
-    return b"".join([*lines, _line(_RETURN, _ALLOW), _line(_RETURN, _REFUSE)])
+    return b"".join([*lines, *(_line(_RETURN, value) for value in _RETURNS.values())])
 
 
 class _Test(NamedTuple):
-    """One instruction, and where to go when its comparison holds or not; else to the next one."""
+    """One instruction, and where to continue when its comparison holds or not: at one of the
+    returns, or after so many instructions.
+    """
 
     operation: int
     value: int
-    yes: str = ""
-    no: str = ""
+    yes: str | int = 0
+    no: str | int = 0
 
     def line(self, index: int, places: dict[str, int]) -> bytes:
-        yes, no = (places[one] - index - 1 if one else 0 for one in (self.yes, self.no))
+        yes, no = (
+            one if isinstance(one, int) else places[one] - index - 1 for one in (self.yes, self.no)
+        )
         return _line(self.operation, self.value, yes, no)
+
+
+def _argument_tests(number: int, argument: int, tests: list[_Test]) -> list[_Test]:
+    """Tests of an argument of one call. What passes all of them is allowed."""
+    last = tests[-1]._replace(no="allow")
+    own = [_Test(_LOAD, argument), *tests[:-1], last]
+    return [_Test(_IF_EQUAL, number, no=len(own)), *own]
 
 
 def _line(operation: int, value: int, yes: int = 0, no: int = 0) -> bytes:
