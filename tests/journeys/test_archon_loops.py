@@ -25,6 +25,10 @@ GIVEN = [
     pytest.param("< not a tag\n<Promise> done\n</PROMISE >", id="case and blanks"),
     pytest.param('<div class="a">DONE</div>', id="another tag"),
     pytest.param(f"Nothing is left {TAG}", id="tag ends a sentence"),
+    pytest.param(f"I did not change the docs, so this is it: {TAG}", id="after a denial"),
+    pytest.param(f"{TAG} once the tests pass", id="before a condition"),
+    pytest.param(f"```\n{TAG}\n```", id="tag in a block of code"),
+    pytest.param(f"Go.\nLast, give {TAG}", id="tag as in the prompt"),
     pytest.param("All stories are there. DONE", id="last word", marks=pytest.mark.item("archon-9")),
     pytest.param("It is DONE!?", id="punctuation", marks=pytest.mark.item("archon-9")),
     pytest.param("I looked.\nDONE\nBye.", id="own line", marks=pytest.mark.item("archon-10")),
@@ -36,13 +40,8 @@ NOT_GIVEN = [
     pytest.param("It stays UNDONE", id="longer word", marks=pytest.mark.item("archon-11")),
     pytest.param("So it is not DONE.", id="denied", marks=pytest.mark.item("archon-11")),
     pytest.param("It isn't DONE", id="denied short", marks=pytest.mark.item("archon-11")),
-    pytest.param(f"I will say {TAG} later.", id="put off", marks=pytest.mark.item("archon-11")),
-    pytest.param(f"{TAG} once the tests pass", id="hangs", marks=pytest.mark.item("archon-11")),
-    pytest.param(f"```\n{TAG}\n```", id="in a fence", marks=pytest.mark.item("archon-11")),
-    pytest.param(f"I know `{TAG}`", id="in code", marks=pytest.mark.item("archon-11")),
-    pytest.param(
-        f"Go.\nLast, give {TAG}", id="echo of the prompt", marks=pytest.mark.item("archon-11")
-    ),
+    pytest.param("I will say: DONE", id="put off", marks=pytest.mark.item("archon-11")),
+    pytest.param("```\nDONE\n```", id="in a fence", marks=pytest.mark.item("archon-11")),
     pytest.param("done", id="other case"),
 ]
 

@@ -13,7 +13,7 @@ from loopwright.kernel.facts import (
 )
 from loopwright.kernel.frames import Spent
 from loopwright.kernel.retry import is_retried
-from loopwright.kernel.signal import signalled, without_signal
+from loopwright.kernel.signal import signalled, why_not_signalled, without_signal
 from loopwright.kernel.texts import fill, missing_value
 from loopwright.model.actions import AskPerson, CallAgent, Gate, Repeat, RunScript, Steps
 from loopwright.model.checks import AnyOf, Cap, Contains, Script, Signal
@@ -57,31 +57,53 @@ ASKED = f"Work.\nWhen nothing is left, say {TAG}\nAlone:\n{TAG}"
         ("UNDONE", False),
         ("it is not DONE", False),
         ("DONE is what I said, and not more", False),
-        (f"```\n{TAG}\n```", False),
+        (f"I did not need to change the docs, so this is it: {TAG}", True),
+        (f"```\n{TAG}\n```", True),
+        (f"`{TAG}`", True),
+        (f"{TAG} if it works", True),
+        (f"When nothing is left, say {TAG}", True),
         ("```\nDONE", False),
-        (f"`{TAG}`", False),
-        (f"{TAG} if it works", False),
-        (f"I'll say {TAG}", False),
-        (f"When nothing is left, say {TAG}", False),
-        (f"Alone:\n{TAG}", False),
+        ("`<done>DONE</done>`", False),
+        ("I'll say <done>DONE</done>", False),
         ("<a>DONE</b>", False),
     ],
 )
 def test_a_signal_anywhere(text: str, given: bool) -> None:
-    """In a tag, on a line, at the end; not in code, denials, conditions or echoes."""
+    """Always in promise tags; else on a line or at the end, not in code, denials or conditions."""
     assert signalled(text, "DONE", ASKED, anywhere=True) is given
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("", ""),
+        ("nothing of the kind", ""),
+        ("UNDONE", ""),
+        ("it is not DONE", "the sentence around DONE denies it"),
+        ("say DONE later, DONE", "the sentence around DONE denies it"),
+        ("```\nDONE\n```", "DONE is inside a block of code"),
+        ("Say:\nDONE", "DONE repeats the instructions"),
+        ("the word DONE says it", "DONE is inside a sentence"),
+    ],
+)
+def test_the_verdict_says_why_a_candidate_does_not_count(text: str, why: str) -> None:
+    """The reason names the text; where nothing looks like the signal, there is none."""
+    found = why_not_signalled(text, "DONE", "Say:\nDONE")
+    assert found is not None
+    assert found.startswith(why)
+    assert bool(found) is bool(why)
 
 
 def test_an_odd_line_of_the_instructions_is_an_echo() -> None:
     """A line with more than the signal that was copied as a whole is not meant."""
-    asked = f"First.\nFinish with great care {TAG}"
-    assert not signalled(f"Finish with great care {TAG}", "DONE", asked, anywhere=True)
-    assert signalled(f"Finish with great care {TAG}", "DONE", "", anywhere=True)
+    asked = "First.\nFinish with great care DONE"
+    assert not signalled("Finish with great care DONE", "DONE", asked, anywhere=True)
+    assert signalled("Finish with great care DONE", "DONE", "", anywhere=True)
 
 
 def test_long_texts_of_tags_are_looked_at_quickly() -> None:
     """Looking costs time in the length of the text, however many tags are in it."""
-    text = "not <promise>DONE</promise> yet\n" * 20_000
+    text = "not <done>DONE</done> yet\n" * 20_000
     assert not signalled(text, "DONE", anywhere=True)
     assert without_signal(text, "DONE") == ("not  yet\n" * 20_000).strip()
 

@@ -10,7 +10,7 @@ from loopwright.kernel.facts import EffectDone, EffectFailed, Verdict
 from loopwright.kernel.frames import GateState
 from loopwright.kernel.goals import achieved
 from loopwright.kernel.reviews import Review, review
-from loopwright.kernel.signal import signalled
+from loopwright.kernel.signal import signalled, why_not_signalled
 from loopwright.kernel.state import Senses
 from loopwright.model.checks import (
     AllOf,
@@ -152,9 +152,7 @@ def inspect(
         case Contains():
             return _contains(leaf, senses.read(output))
         case Signal():
-            text = senses.read(output)
-            given = signalled(text, leaf.word, instructions, anywhere=leaf.anywhere)
-            return Said("pass" if given else "fail")
+            return _signal(leaf, senses.read(output), instructions)
         case OutputSchema():
             return _fits(leaf, senses, output, result)
         case ResultField():
@@ -170,6 +168,13 @@ def inspect(
             return Said("pass", _shown(value)) if said_yes else Said("fail")
         case _:
             return None
+
+
+def _signal(leaf: Signal, text: str, instructions: str) -> Said:
+    if not leaf.anywhere:
+        return Said("pass" if signalled(text, leaf.word, instructions) else "fail")
+    problem = why_not_signalled(text, leaf.word, instructions)
+    return Said("pass") if problem is None else Said("fail", problem)
 
 
 def _field_is_true(leaf: ResultField, senses: Senses, result: Text | None) -> Said:

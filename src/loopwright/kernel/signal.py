@@ -4,9 +4,10 @@ The signal must be the last thing said: alone on the last line that is not blank
 closing punctuation at most) or as the only content of a tag. A mention inside a sentence, a longer
 word, a code fence, or an echo of the instructions is not a signal.
 
-Loops that are used to it look for the signal `anywhere`: in a tag, alone on any line, or as the
-last word of the text. What is said around it counts then: a sentence that denies it or puts it off
-is not a signal either.
+Loops that are used to it look for the signal `anywhere`. Inside `<promise>` tags it always counts,
+whatever is said around it. In another tag, alone on any line, or as the last word of the text it
+counts unless the text around it denies it or puts it off, quotes code or repeats the instructions;
+the verdict says which.
 """
 
 import re
@@ -35,17 +36,40 @@ _REACH = 400  # characters of a sentence that are looked at on each side
 
 def signalled(text: str, word: str, instructions: str = "", *, anywhere: bool = False) -> bool:
     """Whether the text says the signal, and not as an echo of what was asked."""
+    if anywhere:
+        return why_not_signalled(text, word, instructions) is None
     lines = text.splitlines()
     last = _last_spoken(lines)
     if last is None:
         return False
-    if anywhere:
-        found = _anywhere(text, lines, word)
-        return any(not _is_copied(lines, number, word, instructions) for number in found)
     line = lines[last].strip()
     if _in_fence(lines, last) or not (_bare(line, word) or _tagged(line, word)):
         return False
     return not _is_echo(lines, last, instructions)
+
+
+def why_not_signalled(text: str, word: str, instructions: str = "") -> str | None:
+    """None when the signal is somewhere in the text, else why what looks like it does not count;
+    empty when nothing does.
+    """
+    if word.lower() not in text.lower():
+        return ""
+    if any(found.group(1).lower() == _USUAL for found in _tags(text, word)):
+        return None
+    lines = text.splitlines()
+    problem = ""
+    for number, denied in _candidates(text, lines, word):
+        problem = denied or ""
+        if not problem and _is_copied(lines, number, word, instructions):
+            problem = f"{word} repeats the instructions"
+        if not problem:
+            return None
+    if not problem and re.search(rf"(?<!\w){re.escape(word)}(?!\w)", text):
+        problem = (
+            f"{word} is inside a sentence; it counts in a tag (<{_USUAL}>{word}</{_USUAL}>), "
+            "alone on a line or as the last word"
+        )
+    return problem
 
 
 def _last_spoken(lines: list[str]) -> int | None:
@@ -92,27 +116,36 @@ def _tagged(line: str, word: str) -> bool:
 # -- anywhere --------------------------------------------------------------------------------------
 
 
-def _anywhere(text: str, lines: list[str], word: str) -> Iterator[int]:
-    """The numbers of the lines on which a signal ends that is meant."""
-    if word.lower() not in text.lower():
-        return
+def _candidates(text: str, lines: list[str], word: str) -> Iterator[tuple[int, str | None]]:
+    """The numbers of the lines on which a signal ends, and why it does not count, if so."""
     fenced = fenced_lines(lines)
+    in_code = f"{word} is inside a block of code"
     for number, line in enumerate(lines):
-        if number not in fenced and line.strip().rstrip(_ENDING) == word:
-            yield number
+        if line.strip().rstrip(_ENDING) == word:
+            yield number, in_code if number in fenced else None
     ends = list(accumulate(len(line) for line in text.splitlines(keepends=True)))
     for start, end in _said_at(text, word):
         number = bisect_left(ends, end)
-        if number not in fenced and not _is_put_off(text, start, end):
-            yield number
+        if number in fenced:
+            yield number, in_code
+        elif _is_put_off(text, start, end):
+            yield number, f"the sentence around {word} denies it or speaks of another time"
+        else:
+            yield number, None
+
+
+def _tags(text: str, word: str) -> "Iterator[re.Match[str]]":
+    """The tags that hold the signal and nothing else."""
+    for found in _TAG.finditer(text):
+        opening, content, closing = found.groups()
+        if opening.lower() == closing.lower() and content.strip().lower() == word.lower():
+            yield found
 
 
 def _said_at(text: str, word: str) -> Iterator[tuple[int, int]]:
-    """Where the signal stands in a tag, or as the last word."""
-    for found in _TAG.finditer(text):
-        opening, content, closing = found.groups()
-        fits = opening.lower() == closing.lower() and content.strip().lower() == word.lower()
-        if fits and text[found.start() - 1 : found.start()] != "`":
+    """Where the signal is in a tag, or the last word."""
+    for found in _tags(text, word):
+        if text[found.start() - 1 : found.start()] != "`":
             yield found.span()
     spoken = text.rstrip().rstrip(_ENDING)
     start = len(spoken) - len(word)
