@@ -20,7 +20,7 @@ from rich.markup import escape
 from rich.table import Table
 
 ROOT = Path(__file__).resolve().parents[1]
-PARTS = ("engine", "dag", "agents", "roles", "server", "record")
+PARTS = ("engine", "dag", "agents", "roles", "server", "record", "boundary")
 FIELDS = ("id", "say", "area", "issue")
 LONGEST_SAY = 100
 OPEN = "open"

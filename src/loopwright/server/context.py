@@ -23,6 +23,7 @@ from loopwright.server.webhooks import Webhooks
 
 _Part = TypeVar("_Part")
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
+UNIDENTIFIED_BYTES = 16_384  # of a body or a message, before its sender has shown a token
 ANYWHERE = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}
 
 
@@ -34,6 +35,7 @@ class Limits:
     body_seconds: float = 10.0
     target_bytes: int = 8_192
     header_bytes: int = 8_192
+    header_fields: int = 128
     query_fields: int = 64
     requests_per_second: int = 100
     heartbeat_seconds: float = 15.0
@@ -51,6 +53,7 @@ class Serving:
     tls_cert: Path | None = None
     tls_key: Path | None = None
     allowed_hosts: tuple[str, ...] = ()
+    trusted_proxies: tuple[str, ...] = ()  # their X-Forwarded-For names the client
     workspace: Path = field(default_factory=Path.cwd)  # of runs that name none
     log_requests: bool = False
     limits: Limits = field(default_factory=Limits)

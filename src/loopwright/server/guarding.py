@@ -79,6 +79,10 @@ def check_sizes(scope: Scope, limits: Limits) -> None:
         raise Refusal(
             431, "headers-too-large", f"headers have at most {limits.header_bytes} bytes in all"
         )
+    if len(scope["headers"]) > limits.header_fields:
+        raise Refusal(
+            431, "headers-too-large", f"a request has at most {limits.header_fields} headers"
+        )
     if not scope["path"].startswith("/"):
         raise Refusal(400, "bad-target", "the address must begin with /")
 

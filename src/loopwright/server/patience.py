@@ -1,13 +1,89 @@
-"""How long somebody may take to say what they want: whoever connects and asks for nothing, or for
-something without end, would hold a place for as long as they like.
+"""Limits for clients that are idle, slow or many: how long a connection may take to send the head
+of a request and to read an answer, and how many connections there are, in total and from one
+address. When there are too many, the one whose client has sent nothing complete for longest is
+closed for a new one.
 """
 
 import asyncio
+import ipaddress
+import resource
+from collections.abc import Iterable
+from typing import Any, TypeAlias
 
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.websockets.wsproto_impl import WSProtocol
 
 HEADER_SECONDS = 10.0
+WRITE_SECONDS = 60.0  # for a client to read anything of what waits for it
+MAX_CONNECTIONS = 512
+MAX_FROM_ADDRESS = 256
+_PROBLEM = (
+    b'{"type":"urn:loopwright:problem:too-many-connections","title":"Too many connections",'
+    b'"status":503,"detail":"all connections of this server are in use; try again later"}'
+)
+_BUSY = (
+    b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/problem+json\r\n"
+    b"Content-Length: %d\r\nRetry-After: 5\r\nConnection: close\r\n\r\n%s"
+) % (len(_PROBLEM), _PROBLEM)
+
+Protocol: TypeAlias = H11Protocol | WSProtocol
+
+
+class ConnectionLimits:
+    """How many connections there are at most. Those of a proxy count in total only."""
+
+    def __init__(self, proxies: Iterable[str] = ()) -> None:
+        soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        spare = MAX_CONNECTIONS if soft == resource.RLIM_INFINITY else max(16, soft // 2)
+        self.total = min(MAX_CONNECTIONS, spare)  # descriptors are left for files and programs
+        self.from_address = min(MAX_FROM_ADDRESS, max(8, self.total * 3 // 4))
+        self._proxies = [ipaddress.ip_network(one, strict=False) for one in proxies]
+
+    def is_proxy(self, address: str) -> bool:
+        try:
+            found = ipaddress.ip_address(address)
+        except ValueError:
+            return False
+        return any(found in one for one in self._proxies)
+
+    def make_room(self, new: "Patient", connections: Iterable[Any]) -> bool:
+        """Close a connection that waits for its client if there are too many; False when all of
+        them are being answered.
+        """
+        everybody: list[Protocol] = list(connections)
+        address = _address(new)
+        near = [one for one in everybody if _address(one) == address]
+        crowd = [] if self.is_proxy(address) or len(near) <= self.from_address else near
+        crowd = crowd or (everybody if len(everybody) > self.total else [])
+        if not crowd:
+            return True
+        clients = [one for one in crowd if isinstance(one, Patient) and one is not new]
+        slow = [one for one in clients if one.conn.their_state in (h11.IDLE, h11.SEND_BODY)]
+        if not slow:
+            return False
+        min(slow, key=lambda one: (one.conn.their_state is h11.SEND_BODY, one.idle_since)).drop()
+        return True
+
+
+def _address(protocol: Protocol) -> str:
+    return protocol.client[0] if protocol.client else ""
+
+
+class _Stalled:
+    """Ends a connection whose client does not read. Closing it would wait for the client."""
+
+    def __init__(self) -> None:
+        self._timer: asyncio.TimerHandle | None = None
+
+    def begin(self, loop: asyncio.AbstractEventLoop, transport: asyncio.Transport) -> None:
+        self.end()
+        self._timer = loop.call_later(WRITE_SECONDS, transport.abort)
+
+    def end(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
 
 class Patient(H11Protocol):
@@ -15,22 +91,67 @@ class Patient(H11Protocol):
     requests the keep-alive of the server counts, until the next one begins.
     """
 
+    limits: ConnectionLimits | None = None
     _waiting: asyncio.TimerHandle | None = None
+    _is_upgraded = False
+    idle_since = 0.0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as its own base does
         super().connection_made(transport)
+        self._stalled = _Stalled()
+        self.idle_since = self.loop.time()
+        if self.limits is not None and not self.limits.make_room(self, self.connections):
+            transport.write(_BUSY)
+            transport.close()
+            return
         self._wait()
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
-        if self.conn.their_state is not h11.IDLE:
+        if self._is_upgraded:
+            return
+        if self._is_done_but_sending:
+            if self._waiting is None:
+                self._wait()
+        elif self.conn.their_state is not h11.IDLE:
             self._stop_waiting()
         elif self._waiting is None:
             self._wait()
 
+    @property
+    def _is_done_but_sending(self) -> bool:
+        """Whether the client still sends the body of a request that has been answered."""
+        answered = self.cycle is not None and self.cycle.response_complete
+        return answered and self.conn.their_state is h11.SEND_BODY
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        self.idle_since = self.loop.time()
+        if self._is_done_but_sending and self._waiting is None:
+            self._wait()
+
+    def handle_websocket_upgrade(self, event: h11.Request) -> None:
+        self._is_upgraded = True
+        self._stop_waiting()
+        super().handle_websocket_upgrade(event)
+
+    def pause_writing(self) -> None:
+        self._stalled.begin(self.loop, self.transport)
+        super().pause_writing()
+
+    def resume_writing(self) -> None:
+        self._stalled.end()
+        super().resume_writing()
+
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_waiting()
+        self._stalled.end()
         super().connection_lost(exc)
+
+    def drop(self) -> None:
+        """Close the connection at once, in favour of another."""
+        self.transport.abort()
+        self.connections.discard(self)
 
     def _wait(self) -> None:
         self._waiting = self.loop.call_later(HEADER_SECONDS, self._enough)
@@ -43,3 +164,33 @@ class Patient(H11Protocol):
     def _enough(self) -> None:
         self._waiting = None
         self.transport.close()
+
+
+class BoundedWebSocket(WSProtocol):
+    """A WebSocket that reads no further while its client does not read: every ping is answered, and
+    the answers would fill the memory.
+    """
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as its own base does
+        self._stalled = _Stalled()
+        super().connection_made(transport)
+
+    def pause_writing(self) -> None:
+        self._stalled.begin(self.loop, self.transport)
+        self.transport.pause_reading()
+        super().pause_writing()
+
+    def resume_writing(self) -> None:
+        self._stalled.end()
+        if not self.read_paused:
+            self.transport.resume_reading()
+        super().resume_writing()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stalled.end()
+        super().connection_lost(exc)
+
+
+def limit_connections(proxies: Iterable[str]) -> type[Patient]:
+    """The class of the connections of a server, with limits that they share."""
+    return type("LimitedConnection", (Patient,), {"limits": ConnectionLimits(proxies)})

@@ -41,7 +41,7 @@ from loopwright.server.holding import announce, holding
 from loopwright.server.home_door import home_door
 from loopwright.server.logs import NAME, log_to
 from loopwright.server.openapi import describe
-from loopwright.server.patience import Patient
+from loopwright.server.patience import BoundedWebSocket, limit_connections
 from loopwright.server.rates import Rates
 from loopwright.server.reach import check_options, check_reach
 from loopwright.server.webhooks import Webhooks
@@ -57,7 +57,7 @@ FORGET_SECONDS = 600.0
 CLOCK_SECONDS = 30.0
 PARENT_GONE = "parent_gone"  # why a run was stopped
 SOCKET_BYTES = 1_000_000  # of a message
-TARGET_BYTES = 262_144  # so that what is too long is refused by us, in words
+TARGET_BYTES = 131_072  # so that what is too long is refused by us, in words
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -256,9 +256,9 @@ def quiet_server(app: Application, serving: Serving) -> uvicorn.Server:
     """A server that neither logs nor catches signals."""
     config = uvicorn.Config(
         app,
-        http=Patient,
+        http=limit_connections(serving.trusted_proxies),
         backlog=128,  # of so many is it told at once that no place is left for them
-        ws="wsproto",
+        ws=BoundedWebSocket,
         ws_max_size=SOCKET_BYTES,
         ws_per_message_deflate=False,
         lifespan="off",

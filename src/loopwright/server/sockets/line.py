@@ -1,10 +1,12 @@
 """The line: the Socket.IO library, behind the few things that are asked of it."""
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, NewType
 
+import engineio
 import msgspec
 import socketio
 from starlette.requests import HTTPConnection
@@ -13,11 +15,13 @@ from starlette.types import ASGIApp
 from loopwright.model.record import JsonValue
 from loopwright.server.bodies import strict_json
 from loopwright.server.refusals import Refusal
+from loopwright.server.sockets.packets import CloseSocket, PacketCheck
 
 PATH = "/socket.io"
 MESSAGE_BYTES = 1_000_000
 _LOG = logging.getLogger("loopwright.server.sockets")
 LAST_WORDS_S = 0.1
+MAX_UNIDENTIFIED = 128  # sessions whose clients have not sent a token that is known
 _ROOM = "/"
 NO_EVENT = ""
 Packed = NewType("Packed", str)
@@ -79,10 +83,29 @@ class Line:
         self._server.on("*", self._heard)
         self._in: set[str] = set()
         self._strangers: dict[str, int] = {}
+        self._sockets: dict[str, CloseSocket] = {}
+        self._pings: dict[str, asyncio.Future[None]] = {}
+        self._server.eio.start_background_task = self._start_task
 
     def app(self) -> ASGIApp:
-        app: ASGIApp = socketio.ASGIApp(self._server, socketio_path=PATH.strip("/"))
-        return app
+        return PacketCheck(socketio.ASGIApp(self._server, socketio_path=PATH.strip("/")), self)
+
+    def _start_task(
+        self, target: Callable[..., Awaitable[Any]], *args: object, **named: object
+    ) -> asyncio.Future[Any]:
+        """As the library does it, and remember the task that waits to ping a session: it would
+        keep a session in memory after its end.
+        """
+        task: asyncio.Future[Any] = asyncio.ensure_future(target(*args, **named))
+        session = getattr(getattr(target, "__self__", None), "sid", None)
+        if isinstance(session, str):
+            self._pings[session] = task
+            task.add_done_callback(lambda _: self._forget_ping(session, task))
+        return task
+
+    def _forget_ping(self, session: str, task: asyncio.Future[Any]) -> None:
+        if self._pings.get(session) is task:
+            del self._pings[session]
 
     # -- what comes in -------------------------------------------------------------------------
 
@@ -101,7 +124,7 @@ class Line:
     async def _show_out(self, held: str | None) -> None:
         """Close a connection that was refused, once it has been told why."""
         await asyncio.sleep(LAST_WORDS_S)
-        await self._hang_up(held)
+        await self.hang_up(held)
 
     async def _disconnected(self, sid: str, *_: object) -> None:
         if sid not in self._in or self._server.manager.is_connected(sid, _ROOM):
@@ -139,20 +162,60 @@ class Line:
         held = self._server.manager.eio_sid_from_sid(sid, _ROOM)
         if self._server.manager.is_connected(sid, _ROOM):
             await self._server.disconnect(sid)
-        await self._hang_up(held)
+        await self.hang_up(held)
 
-    async def _hang_up(self, held: str | None) -> None:
-        socket = self._server.eio.sockets.get(held)
-        if socket is not None:
-            await socket.close(wait=False)
+    # -- sessions, whether or not their clients were let in ------------------------------------
+
+    def is_identified(self, session: str | None) -> bool:
+        return self._server.manager.sid_from_eio_sid(session, _ROOM) in self._in
+
+    async def hang_up(self, session: str | None) -> None:
+        """Close a session, and its WebSocket shortly after, whether or not its client agrees."""
+        held = self._server.eio.sockets.get(session)
+        if held is None or session is None:
+            return
+        with contextlib.suppress(engineio.exceptions.SocketIsClosedError):
+            await held.close(wait=False)
+        self._server.eio.sockets.pop(session, None)
+        self._end_ping(session)
+        close = self._sockets.pop(session, None)
+        if close is not None:
+            self._server.start_background_task(self._close_socket, close)
+
+    async def _close_socket(self, close: CloseSocket) -> None:
+        """Close a WebSocket once the last packet of its session has been sent."""
+        await asyncio.sleep(LAST_WORDS_S)
+        await close()
+
+    def register_socket(self, session: str, close: CloseSocket) -> None:
+        self._sockets[session] = close
+
+    def forget_socket(self, session: str, close: CloseSocket) -> None:
+        if self._sockets.get(session) == close:
+            del self._sockets[session]
+        if session not in self._server.eio.sockets:
+            self._end_ping(session)
+
+    def _end_ping(self, session: str) -> None:
+        ping = self._pings.pop(session, None)
+        if ping is not None:
+            ping.cancel()
+
+    def _unidentified(self) -> list[str]:
+        """Sessions whose clients were not let in, the oldest first."""
+        return [one for one in self._server.eio.sockets if not self.is_identified(one)]
+
+    async def make_room(self) -> None:
+        """Close the oldest: a client sends its token within moments of opening a session."""
+        for one in self._unidentified()[: -(MAX_UNIDENTIFIED - 1)]:
+            await self.hang_up(one)
 
     async def sweep(self) -> None:
-        """Close connections that have not said who they are since the sweep before the last."""
-        known = self._server.manager.sid_from_eio_sid
-        strangers = [held for held in self._server.eio.sockets if known(held, _ROOM) is None]
+        """Close sessions that have not sent a token since the sweep before the last."""
+        strangers = self._unidentified()
         self._strangers = {one: self._strangers.get(one, 0) + 1 for one in strangers}
         for one in [one for one, times in self._strangers.items() if times > 2]:
-            await self._hang_up(one)
+            await self.hang_up(one)
 
     async def close(self) -> None:
         await self._server.shutdown()
