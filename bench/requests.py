@@ -7,7 +7,6 @@ misses the target.
 """
 
 import asyncio
-import gc
 import sys
 import time
 from collections.abc import Callable
@@ -112,7 +111,6 @@ async def measure(spec: str, client: type[AsyncOpenAI] | type[AsyncAnthropic]) -
     network = NoNetwork()
     async with httpx2.AsyncClient(transport=network) as http:
         model = make(to, http, client=client)
-        gc.freeze()  # as the gateway does when it has loaded a wire
         for _ in range(ROUNDS):
             begin = time.process_time()
             await build(model, request)

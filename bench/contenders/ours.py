@@ -28,7 +28,6 @@ from loopwright.ports import ActivityEntry, Answer, Done, Job, Performer
 from loopwright.programs.performer import LocalPerformer
 from loopwright.programs.presence import Presence
 from loopwright.runtime.clock import SystemClock
-from loopwright.runtime.collecting import collect_seldom
 from loopwright.runtime.driver import LocalDriver
 from loopwright.stores import SqliteLog, open_sqlite_log
 
@@ -58,7 +57,6 @@ class Engine:
     """The engine as a process would have it."""
 
     def __init__(self, folder: Path, performer: Performer) -> None:
-        collect_seldom()  # as `app.wiring` does
         self.log: SqliteLog = open_sqlite_log(
             folder / "loopwright.db", alive=Presence(folder / "owners").alive
         )

@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import gc
 import os
 import signal
 import socket
@@ -527,3 +528,47 @@ def test_output_that_is_no_progress_does_not_restart_the_idle_limit(
         return end
 
     assert play(whole()).how == how
+
+
+class _Listener:
+    """Refers to the program that it listens to, as those who talk with an agent do."""
+
+    def __init__(self, fails: bool) -> None:
+        self.fails = fails
+        self.program: Running | None = None
+
+    def begin(self, program: Running) -> None:
+        self.program = program
+        program.end_input()
+
+    def take(self, data: bytes) -> None:
+        if self.fails:
+            raise LookupError("a defect of the listener")
+
+
+@pytest.mark.item("bnd-m1")
+@pytest.mark.parametrize("fails", [False, True], ids=["ends", "listener-fails"])
+def test_a_program_that_has_ended_is_freed_without_the_collector(
+    tmp_path: Path, fails: bool
+) -> None:
+    """Nothing that belongs to a program stays in memory after it, also without the collector."""
+
+    async def whole() -> None:
+        for _ in range(5):
+            listener = _Listener(fails)
+            what = python(tmp_path, "print('said')", wall_s=600, idle_s=600)
+            try:
+                await run_program(what, on_stdout=listener.take, on_running=listener.begin)
+            except LookupError:
+                assert fails
+            del listener, what
+
+    gc.collect()
+    gc.disable()
+    try:
+        asyncio.run(whole())
+        kinds = ("_Listener", "_Run", "Popen", "Program", "Source")
+        left = [type(one).__name__ for one in gc.get_objects() if type(one).__name__ in kinds]
+    finally:
+        gc.enable()
+    assert left == []

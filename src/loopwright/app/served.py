@@ -310,7 +310,7 @@ class ServedDriver(LocalDriver):
             delta = Delta(run=told.run, effect=told.effect, kind=told.kind, text=told.text)
             self._server.bus.publish(delta)
         elif isinstance(told, Troubled):
-            self.problems.append((told.run, LoopwrightError(told.message)))
+            self._note_problem(told.run, LoopwrightError(told.message))
         elif isinstance(told, Driven | Refused | Moved) and told.run in self._handed:
             self._took(told, self._handed[told.run])
 

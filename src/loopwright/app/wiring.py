@@ -31,7 +31,6 @@ from loopwright.programs.performer import LocalPerformer
 from loopwright.programs.sweep import sweep
 from loopwright.runtime.bus import LiveBus
 from loopwright.runtime.clock import SystemClock
-from loopwright.runtime.collecting import collect_seldom
 from loopwright.runtime.driver import LocalDriver
 from loopwright.stores import SqliteLog, SqliteTrackers
 from loopwright.workspaces import GitWorkspaces, GitWorktrees, SnapshotLimits
@@ -82,7 +81,6 @@ async def local(
     """Open everything, and close it in order, whatever happens. Runs are driven here, or at the
     other end of the line.
     """
-    collect_seldom()
     bus, clock = LiveBus(), SystemClock()
     owner = this_owner()
     with closing(open_log(settings)) as log, presence_of(settings).held(owner.token):

@@ -66,6 +66,8 @@ from loopwright.kernel.frames import (
     Result,
     StepOwner,
     StepsBody,
+    release_frames,
+    release_inside,
 )
 from loopwright.kernel.limits import is_out_of_time
 from loopwright.kernel.messages import (
@@ -214,6 +216,7 @@ def _step_retried(state: State, fact: StepRetried) -> None:
     owner.inside = f"{owner.path}~{fact.attempt}"
     if owner.path in state.begun:
         state.begun[owner.path] = fact.attempt
+    release_inside(owner.body)
     owner.body = begin(state, owner, owner.step.action, owner)
     owner.gate = owner.found = None
     owner.looks = 0
@@ -238,6 +241,8 @@ def _step_finished(state: State, fact: StepFinished) -> None:
     keep_loop(state, owner, fact)
     keep_step(owner, fact.status)
     _settle_step(state, owner.parent, owner.step.id, result)
+    if fact.status == "completed":
+        release_frames(owner)
 
 
 def _step_skipped(state: State, fact: StepSkipped) -> None:
@@ -352,6 +357,8 @@ def _iteration_finished(state: State, fact: IterationFinished) -> None:
     else:
         settle_pass(repeat, owner, ended, done=fact.done)
     state.touch(repeat.owner)
+    if fact.status == "completed":
+        release_frames(owner)
 
 
 def _settle_check_first(

@@ -390,3 +390,31 @@ class PassOwner(msgspec.Struct, eq=False):
 
 
 Owner: TypeAlias = RunOwner | StepOwner | PassOwner
+
+
+def release_frames(owner: Owner) -> None:
+    """Remove the references from a place that has ended to the frames inside it.
+
+    Frames refer to the place around them, and the place to them. Without these references the
+    frames are freed at once, with the texts that they hold, instead of by the garbage collector.
+    """
+    body: Body | None = owner.body
+    owner.body = None  # type: ignore[assignment]  # nothing looks into a place that has ended
+    if not isinstance(owner, RunOwner):
+        owner.gate = None
+    if isinstance(owner, PassOwner):
+        owner.heard = None
+    if isinstance(body, StepsBody | RepeatBody):
+        release_inside(body)
+
+
+def release_inside(body: Body) -> None:
+    """Remove the references to the frames of a body that is given up."""
+    if isinstance(body, StepsBody):
+        for step in [*body.active.values(), *body.unfinished.values()]:
+            release_frames(step)
+        body.active, body.unfinished = {}, {}
+    elif isinstance(body, RepeatBody):
+        for one in [*body.active.values(), *(kept.owner for kept in body.unfinished.values())]:
+            release_frames(one)
+        body.active, body.unfinished = {}, {}

@@ -141,8 +141,12 @@ async def run_program(
         run.stop(None)
         await _whatever_happens(run.ended)
         raise
-    if run.callback_error is not None:
-        raise run.callback_error
+    error, run.callback_error = run.callback_error, None
+    if error is not None:
+        try:
+            raise error
+        finally:
+            del error  # its traceback refers to this frame
     return run.result()
 
 
@@ -352,6 +356,8 @@ class _Run:
         self.ended.set_result(None)  # first, as closing the sources calls back
         for open_end in (self._feed, self._output, self._errors):
             open_end.close()
+        # Those who listen often refer to this object.
+        self._timers, self._on_stdout, self._on_stderr = [], None, None
 
     # ---- the result
 

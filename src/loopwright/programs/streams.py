@@ -96,7 +96,16 @@ class Source:
             self.closed = True
             self._loop.remove_reader(self._fd)
             os.close(self._fd)
-            self._at_end()
+            at_end, self._take, self._at_end = self._at_end, _drop, _do_nothing
+            at_end()
+
+
+def _drop(data: bytes) -> None:
+    """Take data that nobody waits for."""
+
+
+def _do_nothing() -> None:
+    """Take the place of a callback: a closed source does not refer to those who read it."""
 
 
 class Feed:

@@ -89,6 +89,8 @@ class RunActivity:
         for fact in facts:
             if type(fact) is EffectActivity and fact.entries:
                 self._stored[fact.effect] = fact.entries[-1].number
+            elif self._stored and isinstance(fact, _ANSWERS):  # nothing is stored after an answer
+                self._stored.pop(fact.effect, None)
 
     def open(self, pending: Pending) -> "CallActivity":
         """The sink of a call that begins now."""

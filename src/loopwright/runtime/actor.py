@@ -29,6 +29,7 @@ from loopwright.kernel.facts import (
     GateOpened,
 )
 from loopwright.kernel.fold import apply, fold
+from loopwright.kernel.frames import release_frames
 from loopwright.kernel.state import Pending, State
 from loopwright.model.plan import Plan
 from loopwright.ports import (
@@ -227,6 +228,7 @@ class Actor:
             if not isinstance(fact, GateOpened):
                 self.under_way.pop(fact.effect, None)
                 self.live.used.pop(fact.effect, None)  # the answer brings its own
+                self.talks.forget(fact.effect)
             elif fact.gate in self.state.gates:
                 continue
             if fact.effect in self.state.pending:
@@ -476,6 +478,14 @@ class Actor:
         self.under_way.clear()
         self.talks.close()
         self.activity.stop()
+
+    def release(self) -> None:
+        """Remove the references in circles of a run that was left, so that everything it has in
+        memory is freed at once: texts of a run may be megabytes.
+        """
+        if self.state.started is not None:
+            release_frames(self.state.root)
+        del self.talks, self.live, self.activity
 
     @property
     def idle(self) -> bool:

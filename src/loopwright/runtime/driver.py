@@ -18,6 +18,8 @@ from loopwright.runtime.senses import SchemaCheck, Texts, stored_plan
 POLL_MS = 200
 SHORT_WAIT_MS = 60_000
 RETRY_LOADING_MS = 30_000
+PROBLEMS_KEPT = 100
+PLANS_KEPT = 200
 # What is wrong with a run that will not be right the next time.
 HOPELESS = frozenset({"closed", "damaged", "newer-schema"})
 
@@ -41,7 +43,8 @@ class LocalDriver:
         self.clock = clock
         self.owner = owner
         self.token = owner.token
-        self.problems: list[tuple[str, Exception]] = []
+        self.problems: list[tuple[str, Exception]] = []  # the newest
+        self.problem_count = 0
         self._check_schema = check_schema
         self._actors: dict[str, Actor] = {}
         self._timers: dict[str, Callable[[], None]] = {}
@@ -158,6 +161,7 @@ class LocalDriver:
         """Take up a run that was just created, with this driver as its owner."""
         if first.run not in self._actors:  # a look at all runs may have found it before
             plan = self._plans.setdefault(first.plan, plan)
+            self._forget_plans()
             self._begin(first.run, plan, [first], headline)
 
     def _plan(self, first: AnyFact) -> Plan:
@@ -166,13 +170,19 @@ class LocalDriver:
             raise StorageError("a run has no beginning", code="damaged")
         if first.plan not in self._plans:
             self._plans[first.plan] = stored_plan(self.log.blob, first.plan)
+            self._forget_plans()
         return self._plans[first.plan]
+
+    def _forget_plans(self) -> None:
+        """Forget the oldest plans; a run that is driven keeps its own."""
+        while len(self._plans) > PLANS_KEPT:
+            del self._plans[next(iter(self._plans))]
 
     # -- what actors tell --------------------------------------------------------------------------
 
     def resting(self, actor: Actor) -> None:
         """Let go of a run that has ended or that only waits."""
-        if not actor.idle or self._actors.get(actor.run) is not actor:
+        if self._actors.get(actor.run) is not actor or not actor.idle:
             return
         finished = actor.state.finished is not None
         waiting = bool(actor.state.gates) or actor.state.paused
@@ -188,6 +198,7 @@ class LocalDriver:
         elif actor.state.timers:
             self._park(actor)
         self._tell(actor.run)
+        actor.release()
 
     def end_through(
         self, ended: Callable[[str], None], save: Callable[[Worktree], Awaitable[None]]
@@ -223,15 +234,23 @@ class LocalDriver:
         return due - self.clock.now_ms() < SHORT_WAIT_MS
 
     def trouble(self, run: str, problem: Exception) -> None:
-        self.problems.append((run, problem))
+        self._note_problem(run, problem)
         if isinstance(problem, Conflict):
             self._actors.pop(run, None)
             self._mine.discard(run)
             self._tell(run)
 
+    def _note_problem(self, run: str, problem: Exception) -> None:
+        """Keep the newest problems, without the frames that they passed through: those refer to
+        everything that the run had in memory.
+        """
+        self.problem_count += 1
+        self.problems.append((run, problem.with_traceback(None)))
+        del self.problems[:-PROBLEMS_KEPT]
+
     def _park(self, actor: Actor) -> None:
-        due = min(actor.state.timers.values())
-        self._timers[actor.run] = self.clock.call_at(due, lambda: self._due(actor.run))
+        due, run = min(actor.state.timers.values()), actor.run
+        self._timers[run] = self.clock.call_at(due, lambda: self._due(run))
 
     def _unpark(self, run: str) -> None:
         end = self._timers.pop(run, None)
@@ -278,7 +297,7 @@ class LocalDriver:
                     self._nudged(run)
                 self._cursor, self._missed = cursor, False
         except StorageError as error:  # looking goes on: the disk may come back
-            self.problems.append(("", error))
+            self._note_problem("", error)
         self._schedule_poll()
 
     def _nudged(self, run: str) -> None:

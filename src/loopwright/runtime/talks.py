@@ -96,6 +96,11 @@ class Talks:
             if one.effect == effect:
                 one.wait_s = 0.0
 
+    def forget(self, effect: str) -> None:
+        """A call has its answer."""
+        self._before.pop(effect, None)
+        self._uses.pop(effect, None)
+
     # -- one append --------------------------------------------------------------------------------
 
     def take(self, batch: list[AnyFact]) -> None:

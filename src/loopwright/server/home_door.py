@@ -111,7 +111,7 @@ class Visit:
         self._reader = reader
         self._writer = writer
         self._runs: set[str] = set()
-        self._troubles = len(context.here.driver.problems)
+        self._troubles = context.here.driver.problem_count
 
     async def serve(self) -> None:
         """Answer until one of both leaves."""
@@ -181,14 +181,14 @@ class Visit:
 
     async def _look(self) -> None:
         """Tell what keeps runs from going on."""
-        problems = self._context.here.driver.problems
+        driver = self._context.here.driver
         for looks in count(1):
             if not looks % BEAT_LOOKS and not self._is_behind():
                 self._tell(Beat())
-            for run, problem in problems[self._troubles :]:
+            new, self._troubles = driver.problem_count - self._troubles, driver.problem_count
+            for run, problem in driver.problems[-new:] if new else ():
                 if run in self._runs:
                     self._tell(Troubled(run, str(problem)))
-            self._troubles = len(problems)
             await asyncio.sleep(LOOK_SECONDS)
 
     def _is_behind(self) -> bool:

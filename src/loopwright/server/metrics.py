@@ -68,6 +68,6 @@ class Metrics:
             f"loopwright_streams {listeners}",
             "# HELP loopwright_troubles_total Problems that the driver met.",
             "# TYPE loopwright_troubles_total counter",
-            f"loopwright_troubles_total {len(service.driver.problems)}",
+            f"loopwright_troubles_total {service.driver.problem_count}",
         ]
         return "\n".join(lines) + "\n"

@@ -1,7 +1,6 @@
 """One request on the library's model layer: deltas while it speaks, a value at the end."""
 
 import asyncio
-import gc
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
@@ -63,7 +62,6 @@ def speaker(clock: Clock) -> "LibrarySpeaker":
     warnings.filterwarnings("ignore", module=r"pydantic_ai\b")
     # Whatever a service counts is looked at by `our_usage`; on stderr it would only be in the way.
     warnings.filterwarnings("ignore", message="Pydantic serializer warnings", category=UserWarning)
-    gc.freeze()
     return LibrarySpeaker(clock)
 
 
@@ -134,11 +132,7 @@ class LibrarySpeaker:
         make: Callable[[Endpoint, httpx2.AsyncClient], Model] = import_module(
             _MAKERS[to.wire]
         ).model
-        made = make(to, self._http)
-        # The thousands of classes that a wire brings stay for good. Unfrozen, each full collection
-        # would walk through all of them and hold up every run of the process meanwhile.
-        gc.freeze()
-        return made
+        return make(to, self._http)
 
     def _fallen(self, error: Exception, to: Endpoint, stream: StreamedResponse | None) -> Fallen:
         failure = failure_of(error, to, self._clock.now_ms())
