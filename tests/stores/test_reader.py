@@ -107,12 +107,12 @@ def test_a_log_changed_by_hand_is_found_out(
 def test_facts_of_a_later_version_are_told_as_such(log: SqliteLog, path: Path) -> None:
     """A fact that this version cannot read is an error with a hint, also for readers."""
     db, body = sqlite3.connect(path), b'[{"kind":"new"}]'
-    [(before,)] = db.execute("SELECT chain FROM segment WHERE run = 1 AND seq = 7").fetchall()
-    change = "UPDATE segment SET body = ?, chain = ? WHERE run = 1 AND seq = 9"
-    db.execute(change, (body, link(before, body)))
+    [(before,)] = db.execute("SELECT chain FROM segment WHERE run = 1 AND seq = 9").fetchall()
+    addition = "INSERT INTO segment (run, seq, last, body, chain) VALUES (1, 11, 11, ?, ?)"
+    db.execute(addition, (body, link(before, body)))
     db.commit()
     db.close()
-    assert len(log.read("run_a", limit=8)) == 8
+    assert len(log.read("run_a", limit=10)) == 10
     with pytest.raises(Exception, match="newer version") as refusal:
         log.read("run_a")
     assert getattr(refusal.value, "code", "") == "damaged"
@@ -170,6 +170,7 @@ def test_reading_needs_no_right_to_write(public: Path, writer_is_there: bool) ->
     log = world.open()
     log.close()
     path.chmod(0o644)
+    path.with_name("log.db-heads").chmod(0o644)
     log = world.open()
     world.append(log, Append(run="run_a", expected=0, facts=facts(1), headline=headline()))
     try:

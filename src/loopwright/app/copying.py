@@ -16,6 +16,7 @@ from loopwright.app.uploads import FOLDER, digests
 from loopwright.errors import StorageError
 from loopwright.ports import Liveness
 from loopwright.stores import SqliteLog, SqliteTrackers, open_sqlite_log
+from loopwright.stores.place import heads_beside
 
 TRIES = 3
 
@@ -42,6 +43,7 @@ def copy_home(settings: Settings, log: SqliteLog, file: Path) -> Copied:
             _fetch(settings.home / FOLDER, folder, digests(SqliteTrackers(log)))
             if made:
                 file.unlink()
+                heads_beside(file).unlink(missing_ok=True)
             log.backup(file)
             made = True
             missing = _complete(settings.home / FOLDER, file, folder, log.alive)
@@ -50,6 +52,7 @@ def copy_home(settings: Settings, log: SqliteLog, file: Path) -> Copied:
     except BaseException as error:
         if made:
             file.unlink(missing_ok=True)
+            heads_beside(file).unlink(missing_ok=True)
         shutil.rmtree(folder, ignore_errors=True)
         if isinstance(error, OSError):
             raise unusable(file.parent, error) from error

@@ -34,7 +34,8 @@ from loopwright.programs.supervise import HAS_TABLE
 from loopwright.runtime.clock import wall_ms
 from loopwright.runtime.senses import content_hash
 from loopwright.stores import SqliteLog
-from loopwright.stores.faults import REPLACE
+from loopwright.stores.faults import LOOK_CLOSER
+from loopwright.stores.place import heads_beside
 
 State: TypeAlias = Literal["ok", "none", "warn", "fail"]
 """`none`: something that is not here, and is needed only by those who want it."""
@@ -44,6 +45,8 @@ PROBLEMS: tuple[State, ...] = ("warn", "fail")
 MIN_PYTHON = (3, 11)
 MIN_SQLITE = (3, 37, 0)
 NEW_SECONDS = 60
+MOST_PROBLEMS = 20
+TAMPERED = "keep a copy of the data directory; put back a backup to get the data back"
 LITTLE_SPACE = 1 << 30
 NO_SPACE = 64 << 20
 # The product did not exist before this, so a clock that says so is wrong.
@@ -69,6 +72,7 @@ class Patient:
 
     resolved: Resolved
     deep: bool = False
+    heads: Path | None = None  # an exported list of heads to compare with
     log: SqliteLog | None = field(default=None, repr=False)
 
     @property
@@ -79,9 +83,9 @@ class Patient:
 Look: TypeAlias = Callable[[Patient], Iterator[Finding]]
 
 
-def examine(resolved: Resolved, *, deep: bool = False) -> list[Finding]:
+def examine(resolved: Resolved, *, deep: bool = False, heads: Path | None = None) -> list[Finding]:
     """Look at everything; what cannot be looked at is a finding too."""
-    patient = Patient(resolved, deep)
+    patient = Patient(resolved, deep, heads)
     findings: list[Finding] = []
     try:
         for look in LOOKS:
@@ -258,13 +262,13 @@ def _space(patient: Patient) -> Iterator[Finding]:
 
 def _database(patient: Patient) -> Iterator[Finding]:
     settings = patient.resolved.settings
-    if not settings.database.exists():
+    if not settings.database.exists() and not heads_beside(settings.database).exists():
         yield Finding("database", "ok", "not there yet: the first run makes it")
         return
     try:
         patient.log = open_log(settings)
     except LoopwrightError as error:
-        fix = REPLACE if error.code == "damaged" else error.hint or ""
+        fix = (error.hint or "").removeprefix(f"{LOOK_CLOSER}; ")
         yield Finding("database", "fail", error.message, fix)
         return
     yield Finding("database", "ok", f"{settings.database} opens")
@@ -288,6 +292,21 @@ def _read_file(file: Path, query: str) -> tuple[str, str]:
         [[schema]] = db.execute("SELECT value FROM meta WHERE key = 'schema'").fetchall()
         [[mode]] = db.execute("PRAGMA journal_mode").fetchall()
     return str(schema), str(mode)
+
+
+def _heads(patient: Patient) -> Iterator[Finding]:
+    """Whether the newest events that were recorded are still there."""
+    if patient.log is None:
+        return
+    found = patient.log.head_problems(patient.heads, deep=patient.deep)
+    for text in found[:MOST_PROBLEMS]:
+        yield Finding("recorded heads", "fail", text, TAMPERED)
+    if len(found) > MOST_PROBLEMS:
+        why = f"{len(found) - MOST_PROBLEMS} more problems of this kind"
+        yield Finding("recorded heads", "fail", why, TAMPERED)
+    if not found:
+        file = patient.heads or f"{patient.resolved.settings.database.name}-heads"
+        yield Finding("recorded heads", "ok", f"every run is as {file} says")
 
 
 def _times(patient: Patient) -> Iterator[Finding]:
@@ -423,6 +442,7 @@ LOOKS: tuple[Look, ...] = (
     _disk,
     _space,
     _database,
+    _heads,
     _times,
     _server,
     _left_behind,

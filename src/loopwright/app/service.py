@@ -235,8 +235,15 @@ class Service:
         if reference in runs or len(runs) == 1:
             return reference if reference in runs else runs[0]
         if not runs:
+            self._refuse_missing(reference)
             raise NotFound(f"no run {reference!r}", hint="`loopwright ls` lists them")
         raise ambiguous(reference, runs)
+
+    def _refuse_missing(self, reference: str) -> None:
+        """A run that was recorded and is gone is damage, not a mistake of whoever asks for it."""
+        for run in self.log.missing():
+            if reference and (run.startswith(reference) or run.endswith(reference)):
+                self.log.row(run)  # says so
 
     def rows(self, statuses: tuple[RunStatus, ...] = (), limit: int | None = None) -> list[RunRow]:
         return self.log.rows(statuses=statuses, limit=limit)

@@ -72,12 +72,15 @@ def filtered_runs(
 
 
 def total_of(log: EventLog, rows: Sequence[RunRow]) -> dict[str, JsonValue]:
-    """How many runs these are, how many of them run, and what they have used."""
+    """How many runs these are, how many of them run, what they have used, and which runs were
+    recorded and are no longer stored: no list is complete without those.
+    """
     named = {row.run for row in rows}
     found = [one for one in log.usage() if one.run in named]
     usage = usage_item(sum((one.usage for one in found), NO_USAGE), called=bool(found))
     running = sum(row.headline.status == "running" for row in rows)
-    return {"runs": len(rows), "running": running, "usage": usage}
+    missing: list[JsonValue] = [*log.missing()]
+    return {"runs": len(rows), "running": running, "usage": usage, "missing": missing}
 
 
 # -- what was spent --------------------------------------------------------------------------------

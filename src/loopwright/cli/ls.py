@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from loopwright.ports import RunStatus
 
 STATUSES = tuple(STATUS_SIGNS)
+MOST_NAMED = 10
 
 
 class _Given(TypedDict):
@@ -80,15 +81,44 @@ def _complete(
 )
 @click.option("--chats", is_flag=True, help="List chats instead of runs.")
 @click.pass_context
-def ls(ctx: click.Context, /, *, limit: int, everything: bool, **given: Unpack[_Given]) -> None:
-    """List runs, newest first, with a total of all that fit. Chats are listed with --chats."""
+def ls(ctx: click.Context, /, *, limit: int, everything: bool, **given: Unpack[_Given]) -> int:
+    """List runs, newest first, with a total of all that fit. Chats are listed with --chats.
+
+    Exit code 1 when runs are missing that were recorded: the list is not complete.
+    """
     door = door_of(ctx)
     most = None if everything else limit
     items, total = _found(door, given, most and most + 1)
     more, items = len(items) > (most or len(items)), items[:most]
     if door.as_json:
         door.put_json({"runs": items, "total": total})
-        return
+    else:
+        _put_list(door, items, total, given, more=more)
+    return _tell_missing(door, total)
+
+
+def _tell_missing(door: Door, total: "dict[str, JsonValue] | None") -> int:
+    missing = total.get("missing") if total is not None else None
+    if not isinstance(missing, list) or not missing:
+        return 0
+    runs = ", ".join(str(run) for run in missing[:MOST_NAMED])
+    more = f" and {len(missing) - MOST_NAMED} more" if len(missing) > MOST_NAMED else ""
+    door.tell(
+        f"error: runs were recorded and are missing from the database: {runs}{more} "
+        "(`loopwright doctor --deep` says what is damaged; put back a backup)",
+        tone="bad",
+    )
+    return 1
+
+
+def _put_list(
+    door: Door,
+    items: "list[dict[str, JsonValue]]",
+    total: "dict[str, JsonValue] | None",
+    given: _Given,
+    *,
+    more: bool,
+) -> None:
     if items:
         put_runs(door, items)
         if more:

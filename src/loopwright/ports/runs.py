@@ -163,6 +163,11 @@ class EventLog(Protocol):
         that have it or had it while they were open.
         """
 
+    def missing(self) -> list[str]:
+        """Ids of runs that were recorded and not deleted, and are no longer stored. A list of runs
+        is not complete without them.
+        """
+
     def gates(self, run: str | None = None) -> list[OpenGate]:
         """Open gates, oldest first."""
 

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 
 from loopwright.errors import VersionConflict
 from loopwright.ports import AuditRow, Card
+from loopwright.stores.chain import link
 from loopwright.stores.edge import check_audit, check_card, is_id
+from loopwright.stores.head_checks import audit_body, chain_before_audit
 from loopwright.stores.reader import Reader
 
 _CARD = "SELECT kind, key, version, owner, due, CAST(body AS BLOB) FROM card"
@@ -18,8 +20,8 @@ _PUT = (
 )
 _DROP = "DELETE FROM card WHERE kind = ? AND key = ?"
 _AUDIT = """
-    INSERT INTO audit (at, who, via, action, subject, detail, request)
-    VALUES (?, ?, ?, ?, ?, ?, ?)
+    INSERT INTO audit (at, who, via, action, subject, detail, request, chain)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?)
 """
 _AUDITED = "SELECT id, at, who, via, action, subject, detail, request FROM audit"
 
@@ -93,11 +95,14 @@ def put(db: sqlite3.Connection, puts: Sequence[tuple[Card, int | None]]) -> None
 
 
 def insert_audit(db: sqlite3.Connection, rows: Sequence[AuditRow]) -> None:
-    """Inside a transaction: say who did it."""
-    db.executemany(
-        _AUDIT,
-        [(r.at, r.who, r.via, r.action, r.subject, r.detail, r.request) for r in rows],
-    )
+    """Inside a transaction: say who did it, in a hash chain over all rows."""
+    if not rows:
+        return
+    chain = chain_before_audit(db)
+    for row in rows:
+        values = (row.at, row.who, row.via, row.action, row.subject, row.detail, row.request)
+        chain = link(chain, audit_body(values))
+        db.execute(_AUDIT, (*values, chain))
 
 
 def audited(

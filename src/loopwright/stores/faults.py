@@ -16,6 +16,7 @@ KILLPOINTS = (
     "segments.written",
     "commit.before",
     "commit.after",
+    "heads.written",
     "deliver.before",
     "claim.written",
     "release.written",
@@ -67,6 +68,7 @@ _ADVICE[sqlite3.SQLITE_LOCKED] = _ADVICE[sqlite3.SQLITE_BUSY]
 _ADVICE[sqlite3.SQLITE_PERM] = _ADVICE[sqlite3.SQLITE_READONLY]
 REPLACE = "put a backup in its place, or move it away to begin anew; nothing was changed"
 """What helps when the file is damaged."""
+LOOK_CLOSER = "`loopwright doctor` looks closer"
 _DAMAGE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
@@ -75,7 +77,7 @@ def damaged(path: Path, finding: str) -> StorageError:
     return StorageError(
         f"{path}: {finding}",
         code="damaged",
-        hint=f"`loopwright doctor` looks closer; {REPLACE}",
+        hint=f"{LOOK_CLOSER}; {REPLACE}",
     )
 
 

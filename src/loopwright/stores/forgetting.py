@@ -62,6 +62,8 @@ def forget(
     about = f"DELETE FROM card WHERE kind = ? AND substr(key, ?) {_OF}"
     db.execute(about, (NOTICE, NOTICE_HEAD + 1, ids(runs)))
     _keep_counting(db, newest)
+    if ledger.heads is not None:
+        ledger.heads.add_forgotten(list(runs), newest)
     ledger.killpoint("forget.rows")
     for query in NAMING:
         for (body,) in db.execute(query):

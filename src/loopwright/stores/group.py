@@ -11,8 +11,10 @@ from collections.abc import Sequence
 from loopwright.errors import LoopwrightError
 from loopwright.ports import OPEN_STATUSES, Append, Headline
 from loopwright.stores import cards, refusals, usage
-from loopwright.stores.chain import genesis, link
+from loopwright.stores.chain import link
 from loopwright.stores.edge import Entry
+from loopwright.stores.head_recorder import HeadRecorder
+from loopwright.stores.heads import row_digest
 from loopwright.stores.ledger import Known, Ledger
 from loopwright.stores.schema import STATUS_IS_OPEN
 
@@ -27,7 +29,7 @@ _CREATE = """
 _UPDATE = """
     UPDATE run SET title = ?, status = ?, reason = ?, dialect = ?, workspace = ?, session = ?,
                    started_at = ?, updated_at = ?, finished_at = ?, wake_at = ?, key = ?,
-                   labels = ?, surface = ?
+                   labels = ?, surface = ?, revision = ?
     WHERE id = ?
 """
 _GATE_ELSEWHERE = """
@@ -60,7 +62,10 @@ class Group:
         self._known = ledger.known
         self._kill = ledger.killpoint
         self._segments: list[int | bytes] = []
+        self._appended: list[Known] = []  # one for each segment
+        self._moved: dict[str, Known] = {}  # runs whose head this changes
         self._blobs: dict[str, bytes] = {}
+        self._audited = False
 
     def write(self, entries: Sequence[Entry]) -> list[LoopwrightError | None]:
         """Write what may be written; answers, for each entry, None or why not."""
@@ -70,18 +75,34 @@ class Group:
         if self._blobs:
             self._insert(_BLOBS, [value for pair in self._blobs.items() for value in pair])
             self._kill("blobs.written")
-        self._insert(_SEGMENTS, self._segments)
+        newest = self._insert(_SEGMENTS, self._segments)
         self._kill("segments.written")
+        if self._ledger.heads is not None:
+            self._record_heads(self._ledger.heads, newest)
         return answers
 
     def _insert(
         self, chunks: tuple[tuple[int, str], ...], values: Sequence[str | int | bytes]
-    ) -> None:
-        start, end = 0, len(values)
+    ) -> int:
+        """Insert all of them; answers the number of the last row."""
+        start, end, newest = 0, len(values), 0
         for size, statement in chunks:
             while end - start >= size:
-                self._db.execute(statement, values[start : start + size])
+                newest = self._db.execute(statement, values[start : start + size]).lastrowid or 0
                 start += size
+        return newest
+
+    def _record_heads(self, heads: HeadRecorder, newest: int) -> None:
+        """Rows of segments are numbered one by one, so the last number tells all of them."""
+        for position, known in enumerate(self._appended, start=newest - len(self._appended) + 1):
+            known.position = position
+        for run, known in self._moved.items():
+            if known.is_new:
+                heads.add_new(run, known.key)
+                known.is_new = False
+            heads.add_head(known.key, known)
+        if self._audited:
+            heads.add_audit(self._db)
 
     def _stage(self, entry: Entry) -> LoopwrightError | None:
         append = entry.append
@@ -92,7 +113,8 @@ class Group:
         if known is None:
             known = self._create(append)
         elif append.headline is not None:
-            self._db.execute(_UPDATE, (*_columns(append.headline), known.row))
+            self._update(append.headline, known)
+            self._moved[append.run] = known
         if append.gates_opened or append.gates_closed:
             self._change_gates(append, known.row)
         if append.usage:
@@ -101,6 +123,7 @@ class Group:
             self._blobs.update(append.blobs)
         if append.audit:
             cards.insert_audit(self._db, append.audit)
+            self._audited = True
         if append.cards:
             cards.put(self._db, [(card, None) for card in append.cards])
         if entry.count:
@@ -109,9 +132,19 @@ class Group:
             self._segments += (known.row, known.version + 1, last, entry.body, chain)
             known.version = last
             known.chain = chain
+            self._appended.append(known)
+            self._moved[append.run] = known
         return None
 
+    def _update(self, headline: Headline, known: Known) -> None:
+        columns = _columns(headline)
+        known.revision += 1
+        known.digest = row_digest(columns)
+        self._db.execute(_UPDATE, (*columns, known.revision, known.row))
+
     def _refusal(self, append: Append, known: Known | None) -> LoopwrightError | None:
+        if known is not None and known.problem is not None:
+            return known.problem
         if append.token is not None and (known is None or known.token != append.token):
             return refusals.fenced(append.run)
         version = 0 if known is None else known.version
@@ -131,11 +164,13 @@ class Group:
         assert append.headline is not None  # seen to at the edge
         owner = append.owner
         mark = (owner.pid, owner.start, owner.boot, owner.token) if owner else (None,) * 4
-        values = (*_columns(append.headline), append.run, *mark)
+        columns = _columns(append.headline)
+        values = (*columns, append.run, *mark)
         row = self._db.execute(_CREATE, values).lastrowid
         assert row is not None
         token = owner.token if owner else None
-        known = Known(row, version=0, chain=genesis(append.run), token=token)
+        known = Known(append.run, row, token)
+        known.digest, known.is_new = row_digest(columns), True
         self._known[append.run] = known
         return known
 

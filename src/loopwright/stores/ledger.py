@@ -11,10 +11,12 @@ import time
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
-from loopwright.errors import LoopwrightError
+from loopwright.errors import LoopwrightError, StorageError
 from loopwright.stores.chain import genesis
 from loopwright.stores.edge import ids
 from loopwright.stores.faults import as_storage_error, is_busy, newer
+from loopwright.stores.head_recorder import HeadRecorder
+from loopwright.stores.heads import UNKNOWN, Head
 from loopwright.stores.place import CACHE_KIB, Place
 from loopwright.stores.schema import schema_of
 
@@ -25,7 +27,7 @@ _WRITES_BEFORE_STRETCH = 16
 _STRETCH = 4 * 2**20  # SQLite starts over in the file after a thousand pages
 _PAUSES = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05)  # between two tries to get the write lock
 _LOAD = """
-    SELECT r.name, r.id, r.owner_token, s.last, s.chain
+    SELECT r.name, r.id, r.owner_token, r.revision, s.last, s.chain, s.rowid
     FROM run r LEFT JOIN segment s
       ON s.run = r.id AND s.seq = (SELECT max(seq) FROM segment WHERE run = r.id)
     WHERE r.name IN (SELECT value FROM json_each(?))
@@ -39,20 +41,30 @@ class Occupied(Exception):
 class Known:
     """What an append has to be checked against."""
 
-    __slots__ = ("chain", "row", "token", "version")
+    __slots__ = (
+        *("chain", "digest", "is_new", "key", "position", "problem"),
+        *("revision", "row", "token", "version"),
+    )
 
-    def __init__(self, row: int, *, version: int, chain: bytes, token: str | None) -> None:
+    def __init__(self, run: str, row: int, token: str | None) -> None:
         self.row = row
-        self.version = version
-        self.chain = chain
         self.token = token
+        self.key = genesis(run)
+        self.version = 0
+        self.chain = self.key
+        self.position = 0
+        self.revision = 0
+        self.digest = UNKNOWN
+        self.is_new = False
+        self.problem: StorageError | None = None  # why nothing may be appended
 
 
 class Ledger:
     """One write connection to a place. Belongs to one thread at a time."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: Place, heads: HeadRecorder | None = None) -> None:
         self.known: dict[str, Known] = {}
+        self.heads = heads
         # Three counters that other threads may look at; only the writer changes them.
         self.begun = 0
         self.ended = 0
@@ -98,11 +110,16 @@ class Ledger:
         finally:
             self.ended += 1
         self.killpoint("commit.after")
+        if self.heads is not None:
+            self.heads.committed()
+            self.killpoint("heads.written")
         return answer
 
     @property
     def unsettled(self) -> bool:
         """Whether `settle` has something to do that takes its time."""
+        if self.heads is not None and self.heads.is_long:
+            return True
         return not self._stretched and self.ended >= _WRITES_BEFORE_STRETCH
 
     def settle(self) -> None:
@@ -113,6 +130,10 @@ class Ledger:
         nothing in it. Not worth it for a process that writes a few times and ends.
         """
         if not self.unsettled or self._db is None:
+            return
+        if self.heads is not None and self.heads.is_long:
+            self.heads.compact()
+        if self._stretched or self.ended < _WRITES_BEFORE_STRETCH:
             return
         self._stretched = True
         try:
@@ -130,10 +151,14 @@ class Ledger:
         unknown = {run for run in runs if run not in self.known}
         if not unknown:
             return
-        for name, row, token, last, chain in db.execute(_LOAD, (ids(unknown),)).fetchall():
-            self.known[name] = Known(
-                row, version=last or 0, chain=chain or genesis(name), token=token
-            )
+        for name, row, token, revision, *newest in db.execute(_LOAD, (ids(unknown),)).fetchall():
+            known = self.known[name] = Known(name, row, token)
+            known.revision = revision
+            known.version, known.position = newest[0] or 0, newest[2] or 0
+            known.chain = newest[1] or known.chain
+            if self.heads is not None:
+                found = Head(known.version, known.chain, known.position, revision, UNKNOWN)
+                known.problem = self.heads.problem_of(name, found)
 
     def look(self) -> None:
         """See now whether another process has written."""
@@ -147,6 +172,8 @@ class Ledger:
     def drop(self) -> None:
         """Forget everything and close the connection; what was not committed is undone."""
         self.known.clear()
+        if self.heads is not None:
+            self.heads.dropped()
         db, self._db = self._db, None
         if db is not None:
             db.close()
@@ -156,6 +183,8 @@ class Ledger:
         self.open()
         db = self._db
         assert db is not None  # open() raises otherwise
+        if self.heads is not None:
+            self.heads.begin()
         self._lock(db, wait=wait)
         self.killpoint("begin.after")
         self._notice(db)
@@ -199,6 +228,8 @@ class Ledger:
 
     def _roll_back(self) -> None:
         self.known.clear()
+        if self.heads is not None:
+            self.heads.dropped()
         if self._db is not None and self._db.in_transaction:
             try:
                 self._db.execute("ROLLBACK")

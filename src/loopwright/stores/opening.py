@@ -3,6 +3,7 @@
 import os
 import sqlite3
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 from loopwright.errors import StorageError
@@ -14,6 +15,9 @@ from loopwright.stores.faults import (
     newer,
     nothing,
 )
+from loopwright.stores.head_binding import bind, catch_up, prepare_new, store_identity
+from loopwright.stores.head_recorder import HeadRecorder
+from loopwright.stores.heads import HeadFile
 from loopwright.stores.place import Durability, Options, Place
 from loopwright.stores.reader import Reader
 from loopwright.stores.schema import APPLICATION, migrate
@@ -53,7 +57,7 @@ def open_sqlite_log(
         raise as_storage_error(error, place.path) from error
     try:
         _bring_up_to_date(place, reader)
-        return SqliteLog(place, reader, alive)
+        return SqliteLog(place, reader, alive, _heads(place, reader))
     except BaseException as error:
         reader.close()
         if isinstance(error, OSError | sqlite3.Error):
@@ -74,6 +78,18 @@ def _refuse_remains(place: Place) -> None:
             raise damaged(remains, "the database that this belongs to is missing")
 
 
+def _heads(place: Place, reader: Reader) -> HeadRecorder | None:
+    """The head file of a database, and what was not recorded in it."""
+    if not bind(place, reader.ask):
+        return None
+    reader.use_heads()
+    heads = HeadFile(place.heads)
+    with suppress(StorageError):  # what cannot be read is told to whoever reads it
+        catch_up(place, reader.ask, heads)
+    heads.close()
+    return HeadRecorder(place)
+
+
 def _create(place: Place) -> None:
     """Build a complete database beside the place, then put it there unless one has appeared: a
     crash leaves none or a whole one, and of many processes that start at once, one wins.
@@ -89,6 +105,7 @@ def _create(place: Place) -> None:
             db.execute("PRAGMA synchronous=OFF")  # synced once, below, before anyone sees it
             db.execute(f"PRAGMA application_id={APPLICATION}")
             migrate(db, place.options.steps, place.killpoint)
+            store_identity(db, prepare_new(place))
             db.execute("PRAGMA journal_mode=WAL")
         finally:
             db.close()

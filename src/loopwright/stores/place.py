@@ -24,6 +24,11 @@ def connect(uri: str, timeout: float) -> sqlite3.Connection:
     )
 
 
+def heads_beside(database: Path) -> Path:
+    """The head file of a database."""
+    return database.with_name(database.name + "-heads")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
     """What hardly anyone changes. `connect` and `steps` are here for tests of failure."""
@@ -46,6 +51,11 @@ class Place:
     def wal(self) -> Path:
         """The file that holds what is committed and not yet in the database itself."""
         return self.path.with_name(self.path.name + "-wal")
+
+    @property
+    def heads(self) -> Path:
+        """The file that holds the newest hash of every run."""
+        return heads_beside(self.path)
 
     @property
     def schema(self) -> int:

@@ -2,6 +2,7 @@
 
 import os
 import sqlite3
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,25 @@ from loopwright.stores import refusals, usage
 from loopwright.stores.chain import Digest, Segment, followed, genesis, inspect, numbered
 from loopwright.stores.edge import is_id
 from loopwright.stores.faults import as_storage_error, damaged
+from loopwright.stores.head_binding import forget_identity, stored_identity
+from loopwright.stores.head_checks import (
+    ONE_ROW,
+    Problem,
+    as_error,
+    check_audit_chain,
+    check_audit_end,
+    compare_all,
+    compare_run,
+    describe_gaps,
+    find_missing,
+    iterate_names,
+    lost_run,
+    stored_head,
+    table_of,
+)
+from loopwright.stores.heads import HeadTable, find_run, read_table, records_of, write_new
 from loopwright.stores.owners import owner_of
-from loopwright.stores.place import Place
+from loopwright.stores.place import Place, heads_beside
 from loopwright.stores.schema import schema_of
 
 _Value = str | int | bytes | None
@@ -56,6 +74,8 @@ _SINCE = """
 """
 _LAST_CHARACTER = "\U0010ffff"
 _MANY = 256
+_MOST_AGREED = 10_000
+_MISSING_SECONDS = 5.0  # a server lists runs more often than it looks for missing ones
 _MAX = 2**63 - 1
 
 
@@ -65,12 +85,21 @@ class Reader:
     def __init__(self, place: Place) -> None:
         self._place = place
         self._db = _open(place)
+        self._has_heads = False
+        self._agreed: set[str] = set()  # runs that were compared with the head file
+        self._missing: list[str] = []
+        self._look_again = 0.0
+
+    def use_heads(self) -> None:
+        """Compare runs with the head file before they are shown."""
+        self._has_heads = True
 
     def read(
         self, run: str, after: int, limit: int | None, *, as_is: bool = False
     ) -> list[Numbered]:
         """As the port says."""
         after = max(after, 0)
+        self._compare(run, as_is=as_is)
         row, start = self._find(run, after + 1)
         if limit is not None and limit <= 0:
             return []
@@ -97,6 +126,7 @@ class Reader:
 
     def version(self, run: str) -> int:
         """As the port says."""
+        self._compare(run)
         rows = self._all(_VERSION, run) if is_id(run) else []
         if not rows:
             raise refusals.no_run(run)
@@ -119,6 +149,7 @@ class Reader:
 
     def row(self, run: str) -> RunRow:
         """As the port says."""
+        self._compare(run)
         rows = self._all(f"{_ROWS} WHERE r.name = ?", run) if is_id(run) else []
         if not rows:
             raise refusals.no_run(run)
@@ -190,10 +221,53 @@ class Reader:
     def verify(self, run: str, digest: Digest | None) -> list[str]:
         """What is wrong with a run."""
         row, _ = self._find(run, 1)
+        problem: Problem | None = None
         try:
-            return inspect(run, self._segments(row, -_MAX, _MANY), self.find_blob, digest)
+            problem = self._disagreement(run)
+            found = inspect(run, self._segments(row, -_MAX, _MANY), self.find_blob, digest)
         except StorageError as error:
-            return [f"{run}: {error.message}"]
+            found = [f"{run}: {error.message}"]
+        return found or ([problem.text] if problem is not None else [])
+
+    def missing(self) -> list[str]:
+        """Runs that were recorded and not deleted, and are not there."""
+        now = time.monotonic()
+        if now >= self._look_again:
+            lost = self._find_missing()
+            # Twice: one that is deleted just now was still there when the file was read.
+            self._missing = [run for run in self._find_missing() if run in lost] if lost else []
+            self._look_again = now + _MISSING_SECONDS
+        return self._missing
+
+    def _find_missing(self) -> list[str]:
+        table = self._table()
+        names = iterate_names(self._all)
+        return [] if table is None else [one.run for one in find_missing(table, names)]
+
+    def head_problems(self, file: Path | None, *, deep: bool) -> list[str]:
+        """What does not agree with a head file, and what is wrong with the file itself."""
+        table = self._table() if file is None else read_table(file)
+        if table is None:
+            return [] if file is None else [f"{file} does not exist"]
+        found = describe_gaps(table, (file or self._place.heads).name)
+        if table.identity != stored_identity(self._all):
+            found.append(f"{file or self._place.heads}: belongs to another database")
+        found += [problem.text for problem in compare_all(table, self._all)]
+        check = check_audit_chain if deep else check_audit_end
+        return found + check(table.audit, self._all)
+
+    def export_heads(self, to: Path) -> int:
+        """The heads of all runs as a new file."""
+        table = self._table()
+        if table is None:
+            table = table_of(b"", self._all)
+        try:
+            made = write_new(to, records_of(table), replace=False)
+        except OSError as error:
+            raise as_storage_error(error, to) from error
+        if not made:
+            raise StorageError(f"{to} exists", code="exists", hint="name a new file")
+        return sum(1 for key in table.heads if not table.is_forgotten(key))
 
     def check(self) -> list[str]:
         """What is wrong with the file itself, by SQLite's own full check."""
@@ -204,7 +278,14 @@ class Reader:
         return [] if found == ["ok"] else found
 
     def backup(self, to: Path) -> None:
-        """A consistent copy of the database as a new file, also while others write."""
+        """A consistent copy of the database as a new file, also while others write. It has no head
+        file: whoever opens it first gets one.
+        """
+        heads = heads_beside(to)
+        if heads.exists():
+            raise StorageError(
+                f"{heads} exists", code="exists", hint="name a new file for the backup"
+            )
         try:
             os.close(os.open(to, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
         except FileExistsError as error:
@@ -217,6 +298,8 @@ class Reader:
             target = sqlite3.connect(to)
             try:
                 self._db.backup(target)
+                forget_identity(target)  # the copy goes its own way from now on
+                target.commit()
             finally:
                 target.close()
         except BaseException as error:
@@ -226,6 +309,41 @@ class Reader:
     def close(self) -> None:
         """Close the connection."""
         self._db.close()
+
+    def _table(self) -> HeadTable | None:
+        return read_table(self._place.heads) if self._has_heads else None
+
+    def _compare(self, run: str, *, as_is: bool = False) -> None:
+        """Refuse a run that is not as it was recorded; once for each run, since what this process
+        writes itself need not be compared again.
+        """
+        if not self._has_heads or run in self._agreed or not is_id(run):
+            return
+        problem = self._disagreement(run)
+        if problem is not None and (problem.is_loss or not as_is):
+            raise as_error(problem)
+        if problem is None:
+            if len(self._agreed) >= _MOST_AGREED:
+                self._agreed.clear()
+            self._agreed.add(run)
+
+    def _disagreement(self, run: str) -> Problem | None:
+        """What the head file says against a run; the file is read first, for it may lag."""
+        if not self._has_heads:
+            return None
+        key = genesis(run)
+        table = find_run(self._place.heads, run)
+        recorded = table.heads.get(key)
+        if recorded is None:
+            return None
+        rows = self._all(ONE_ROW, run)
+        if not rows:  # deleted by this moment, maybe: that is recorded before it is done
+            forgotten = find_run(self._place.heads, run).is_forgotten(key)
+            return None if forgotten else lost_run(run, recorded)
+        stored = stored_head(rows[0])
+        if table.head_of(key, stored.head.position) is None:
+            return None
+        return compare_run(recorded, stored, self._all)
 
     def _find(self, run: str, seq: int) -> tuple[int, int]:
         """The row of a run, and the start of its segment that holds a fact."""

@@ -151,6 +151,15 @@ STEPS = (
             "CREATE INDEX usage_day ON usage (day)",
         ),
     ),
+    # Tamper evidence: `revision` counts the changes of what lists show of a run, `chain` is a hash
+    # over a row of the audit log and all before it.
+    Step(
+        5,
+        (
+            "ALTER TABLE run ADD COLUMN revision INTEGER NOT NULL DEFAULT 0",
+            "ALTER TABLE audit ADD COLUMN chain BLOB",
+        ),
+    ),
 )
 
 STATUS_IS_OPEN = "status IN ({})".format(", ".join(f"'{status}'" for status in OPEN_STATUSES))

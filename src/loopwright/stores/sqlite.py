@@ -32,6 +32,7 @@ from loopwright.ports import (
 from loopwright.stores import cards, forgetting, owners, refusals, usage
 from loopwright.stores.chain import Digest
 from loopwright.stores.edge import Done, Entry, admit
+from loopwright.stores.head_recorder import HeadRecorder
 from loopwright.stores.place import Place
 from loopwright.stores.reader import Reader
 from loopwright.stores.telling import Telling, Watcher, submitted
@@ -43,9 +44,11 @@ _T = TypeVar("_T")
 class SqliteLog:
     """Made by `open_sqlite_log`. To be used from the thread of one event loop."""
 
-    def __init__(self, place: Place, reader: Reader, alive: Liveness) -> None:
+    def __init__(
+        self, place: Place, reader: Reader, alive: Liveness, heads: HeadRecorder | None = None
+    ) -> None:
         self._telling = Telling()
-        self._writer = Writer(place, self._telling)
+        self._writer = Writer(place, self._telling, heads)
         self.alive = alive
         self._open: Reader | None = reader
         self._seen = (reader.data_version(), 0, 0)
@@ -163,7 +166,15 @@ class SqliteLog:
     def replace_usage(self, run: str, headline: Headline, rows: Sequence[UsageRow]) -> None:
         """Store the usage of a run as its events say."""
         version = self.version(run)
-        self._do(Job(lambda db: usage.put(db, run, version, headline, rows)))
+        ledger = self._writer.ledger
+
+        def put(db: sqlite3.Connection) -> None:
+            usage.put(db, run, version, headline, rows)
+            ledger.known.pop(run, None)
+            if ledger.heads is not None:
+                ledger.heads.add_run(db, run)
+
+        self._do(Job(put))
 
     def claim(self, runs: Iterable[str], owner: Owner) -> dict[str, Owner | None]:
         """Take runs for this owner. NotFound, and nothing taken, if one does not exist."""
@@ -252,6 +263,18 @@ class SqliteLog:
         is missing or, where `digest` tells the name of content, is not what its name says.
         """
         return self._reader().verify(run, digest)
+
+    def missing(self) -> list[str]:
+        """Runs that were recorded and not deleted, and are not there."""
+        return self._reader().missing()
+
+    def head_problems(self, file: Path | None = None, *, deep: bool = False) -> list[str]:
+        """What does not agree with the head file, or with an exported one."""
+        return self._reader().head_problems(file, deep=deep)
+
+    def export_heads(self, to: Path) -> int:
+        """Copy the heads of all runs into a new file; answers how many there are."""
+        return self._reader().export_heads(to)
 
     def check(self) -> list[str]:
         """What is wrong with the file itself. Reads all of it."""

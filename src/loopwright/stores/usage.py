@@ -68,7 +68,7 @@ def put(
     add(db, run, rows)
     labels = labels_text(headline.labels)
     db.execute(
-        "UPDATE run SET metered = 1, labels = ?, surface = ? WHERE id = ?",
+        "UPDATE run SET metered = 1, labels = ?, surface = ?, revision = revision + 1 WHERE id = ?",
         (labels, headline.surface, run),
     )
 

@@ -18,6 +18,7 @@ from loopwright.stores import refusals
 from loopwright.stores.edge import Entry
 from loopwright.stores.faults import as_storage_error
 from loopwright.stores.group import Group
+from loopwright.stores.head_recorder import HeadRecorder
 from loopwright.stores.ledger import Ledger, Occupied
 from loopwright.stores.place import Place
 from loopwright.stores.telling import Answer, Telling
@@ -55,10 +56,16 @@ class Job(Generic[_T]):
     def run(self, ledger: Ledger) -> None:
         """Do it and keep the answer, whatever it is."""
         try:
-            self._answers.append(ledger.transact(self._work))
+            self._answers.append(ledger.transact(lambda db: self._do(db, ledger)))
         except BaseException as error:
             self._error = error
         self._done.set()
+
+    def _do(self, db: sqlite3.Connection, ledger: Ledger) -> _T:
+        answer = self._work(db)
+        if ledger.heads is not None:
+            ledger.heads.add_audit(db)
+        return answer
 
     def wait(self) -> _T:
         """The answer, once it is there."""
@@ -71,8 +78,8 @@ class Job(Generic[_T]):
 class Writer:
     """Owns the thread, its queue and the write connection."""
 
-    def __init__(self, place: Place, telling: Telling) -> None:
-        self.ledger = Ledger(place)
+    def __init__(self, place: Place, telling: Telling, heads: HeadRecorder | None) -> None:
+        self.ledger = Ledger(place, heads)
         self._path = place.path
         self._kill = place.killpoint
         self._telling = telling
@@ -128,6 +135,8 @@ class Writer:
             self._waiting.put(None)
             self._thread.join()
         self.ledger.drop()
+        if self.ledger.heads is not None:
+            self.ledger.heads.close()
 
     def _start(self) -> None:
         if self._closed:

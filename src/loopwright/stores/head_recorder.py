@@ -1,0 +1,155 @@
+"""Record the heads of what a process commits, after each commit.
+
+With durability `full` a commit is on the disk before its head is written. With `normal` it may be
+lost with the power, and its head must not survive it: heads are then collected and written at most
+once a second, after the write-ahead log has been synced.
+"""
+
+import os
+import sqlite3
+import time
+from contextlib import suppress
+
+from loopwright.errors import StorageError
+from loopwright.stores.chain import genesis
+from loopwright.stores.head_checks import (
+    ONE_ROW,
+    Problem,
+    StoredHead,
+    as_error,
+    compare_run,
+    stored_head,
+)
+from loopwright.stores.heads import (
+    UNKNOWN,
+    HasHead,
+    Head,
+    HeadFile,
+    audit_record,
+    find_run,
+    forgotten_record,
+    head_record,
+    name_record,
+)
+from loopwright.stores.place import Place
+
+_NEWEST_AUDIT = "SELECT id, chain FROM audit ORDER BY id DESC LIMIT 1"
+_MOST_COMPARED = 50_000
+_INTERVAL = 1.0
+
+
+class HeadRecorder:
+    """What is recorded of the transactions of one process. Belongs to one thread at a time."""
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+        self._file = HeadFile(place.heads)
+        self.begin = self._file.open  # before a transaction
+        self._fresh: list[bytes] = []  # of the transaction that is open
+        self._held: list[bytes] = []  # committed, waiting for a sync (durability normal)
+        self._syncs = place.durability != "full"
+        self._next_sync = 0.0
+        self._audit = 0
+        self._compared: dict[str, int] = {}  # runs that agreed with the file, and at which version
+
+    @property
+    def is_long(self) -> bool:
+        """Whether the file has become much longer than it has to be."""
+        return self._file.is_long
+
+    def add_head(self, key: bytes, head: HasHead) -> None:
+        """Inside a transaction: the run will have this head."""
+        self._fresh.append(head_record(key, head))
+
+    def add_new(self, run: str, key: bytes) -> None:
+        """Inside a transaction: the run is created by it."""
+        self._fresh.append(name_record(key, run))
+
+    def add_run(self, db: sqlite3.Connection, run: str) -> None:
+        """Inside a transaction: the run will have the head that the database has now."""
+        for row in db.execute(ONE_ROW, (run,)).fetchall():
+            self._fresh.append(head_record(genesis(run), stored_head(row).head))
+
+    def add_audit(self, db: sqlite3.Connection) -> None:
+        """Inside a transaction: rows may have been added to the audit log."""
+        for number, chain in db.execute(_NEWEST_AUDIT).fetchall():
+            if number != self._audit and chain is not None:
+                self._audit = number
+                self._fresh.append(audit_record(number, bytes(chain)))
+
+    def add_forgotten(self, runs: list[str], position: int) -> None:
+        """Inside a transaction that deletes runs: say so before it is committed. If it is not
+        committed after all, the runs are still there and nothing else follows from it.
+        """
+        self._flush()
+        self._file.append_durably(b"".join(forgotten_record(run, position) for run in runs))
+        for run in runs:
+            self._compared.pop(run, None)
+
+    def committed(self) -> None:
+        """After a commit: record what it changed."""
+        fresh = self._fresh
+        if not fresh:
+            return
+        if self._syncs:
+            self._held += fresh
+            fresh.clear()
+            if time.monotonic() >= self._next_sync:
+                self._flush()
+            return
+        self._file.append(fresh[0] if len(fresh) == 1 else b"".join(fresh))
+        fresh.clear()
+
+    def dropped(self) -> None:
+        """After a transaction that was not committed, or whose outcome is not known."""
+        self._fresh.clear()
+        self._audit = 0
+
+    def compact(self) -> None:
+        """Shorten the file."""
+        self._flush()
+        self._file.compact()
+
+    def close(self) -> None:
+        """Write what waits and close."""
+        self._flush()
+        self._file.close()
+
+    def problem_of(self, run: str, found: Head) -> StorageError | None:
+        """Why nothing may be appended to a run of which the database has that."""
+        if found.version >= self._compared.get(run, found.version + 1):
+            return None
+        recorded = find_run(self._place.heads, run).head_of(genesis(run), found.position)
+        problem = _compare(run, recorded, found)
+        if problem is not None:
+            return as_error(problem)
+        if len(self._compared) >= _MOST_COMPARED:
+            self._compared.clear()
+        self._compared[run] = found.version
+        return None
+
+    def _flush(self) -> None:
+        if not self._held:
+            return
+        with suppress(OSError):
+            handle = os.open(self._place.wal, os.O_RDONLY)
+            try:
+                os.fsync(handle)
+            finally:
+                os.close(handle)
+        self._file.append(b"".join(self._held))
+        self._held.clear()
+        self._next_sync = time.monotonic() + _INTERVAL
+
+
+def _compare(run: str, recorded: Head | None, found: Head) -> Problem | None:
+    """What is wrong with the events of a run; one that is ahead of its head is looked at when it
+    is read.
+    """
+    if recorded is None or found.version > recorded.version:
+        return None
+    return compare_run(recorded._replace(digest=UNKNOWN), StoredHead(run, found), _ask_nothing)
+
+
+def _ask_nothing(*_: object) -> list[object]:
+    return []
