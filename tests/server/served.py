@@ -7,13 +7,14 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from loopwright.app.home_line import Held
+from loopwright.app.run_admission import acting_as
 from loopwright.app.settings import Settings
 from loopwright.kernel.facts import AnyFact
 from loopwright.server.context import Context, Limits, Serving
@@ -91,6 +92,15 @@ class Served:
 
         async def there() -> Any:
             return work()
+
+        return asyncio.run_coroutine_threadsafe(there(), self.loop).result(SECONDS)
+
+    def as_admin(self, work: Coroutine[Any, Any, Any]) -> Any:
+        """Do something in the thread of the server, as an admin would."""
+
+        async def there() -> Any:
+            with acting_as("admin"):
+                return await work
 
         return asyncio.run_coroutine_threadsafe(there(), self.loop).result(SECONDS)
 

@@ -1,6 +1,5 @@
 """An unknown cost and a missing sign-in, at every interface of a server."""
 
-import asyncio
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,7 +16,7 @@ from loopwright.kernel.facts import RunReopened
 from tests.cli.conftest import Place, lw
 from tests.cli.test_permissions import real_looking
 from tests.server import test_hooks as hooks
-from tests.server.served import SECONDS, Served, served, wait_for
+from tests.server.served import Served, served, wait_for
 from tests.server.talking import tab, talk
 
 __all__ = ["lw"]
@@ -88,7 +87,7 @@ def tool(server: Served, name: str, given: dict[str, Any], *agents: str) -> str:
         here=context.here, settings=context.settings, cwd=server.folder, agents=agents, by="mcp"
     )
     work = LoopTools(loops=loops).answer(name, given)
-    outcome = asyncio.run_coroutine_threadsafe(work, server.loop).result(SECONDS)
+    outcome = server.as_admin(work)
     return outcome.text if outcome.error else ""
 
 
@@ -254,8 +253,7 @@ def test_an_edited_assistant_keeps_the_permission_of_its_loop(limited: Served) -
     other = msgspec.structs.replace(agent, spec="command:true")
 
     def change(run: str) -> None:
-        work = service.change_agent(run, name, other)
-        asyncio.run_coroutine_threadsafe(work, limited.loop).result(SECONDS)
+        limited.as_admin(service.change_agent(run, name, other))
 
     with pytest.raises(LoopwrightError) as told:
         change(run)
@@ -295,8 +293,7 @@ def test_change_to_an_agent_of_unknown_cost_is_refused(limited: Served) -> None:
 
     def change(spec: str) -> None:
         becomes = type(agent)(spec=spec)
-        work = context.service.change_agent(run, name, becomes, by="x")
-        asyncio.run_coroutine_threadsafe(work, limited.loop).result(SECONDS)
+        limited.as_admin(context.service.change_agent(run, name, becomes, by="x"))
 
     with pytest.raises(Exception, match="cannot be enforced") as refusal:
         change("command:true")

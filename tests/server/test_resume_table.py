@@ -226,7 +226,7 @@ def as_tool(world: World, run: str, options: dict[str, Any]) -> str:
     loops = Loops(here=context.here, settings=context.settings, cwd=server.folder, by="agent")
     given = {"action": "resume", "id": run, **options}
     work = LoopTools(loops=loops).answer("loop_control", given)
-    said = asyncio.run_coroutine_threadsafe(work, server.loop).result(SECONDS)
+    said = server.as_admin(work)
     assert not said.error, said.text
     return said.text
 

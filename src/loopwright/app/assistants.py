@@ -9,6 +9,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from loopwright.app.access import Role, least
 from loopwright.app.binding import bind_agents
 from loopwright.app.dialects import ASSISTANTS, Definition, assistant_key, parse_definition
 from loopwright.app.keeping import Beside, alone
@@ -16,6 +17,7 @@ from loopwright.app.moments import sortable_id
 from loopwright.app.preflight import check_sign_in
 from loopwright.app.preparing import Wish, prepare_file
 from loopwright.app.rights import Rights
+from loopwright.app.run_admission import acting_role
 from loopwright.app.service import Service, row_ended
 from loopwright.errors import Conflict, DefinitionError, LoopwrightError, NotFound, VersionConflict
 from loopwright.model.record import JsonValue
@@ -44,6 +46,7 @@ class Assistant(msgspec.Struct, frozen=True, kw_only=True):
     agent: str | None = None  # what stands behind it; None: what the settings name
     workspace: str | None = None  # None: the one of the server
     parting: Parting | None = None
+    role: Role = "editor"  # the least role of those who have written it
     created_at: int = 0
     updated_at: int = 0
 
@@ -83,12 +86,14 @@ class Assistants:
         now = self._service.clock.now_ms()
         if len(self._cards.cards(KIND, limit=MOST)) >= MOST:
             raise Conflict(f"there are {MOST:,} assistants already", code="too-many")
-        made = _edited(
-            Assistant(id=f"agent_{sortable_id(now)}", document=dict(DEFAULTS), created_at=now),
-            edit,
-            now,
+        begun = Assistant(
+            id=f"agent_{sortable_id(now)}",
+            document=dict(DEFAULTS),
+            role=acting_role(),
+            created_at=now,
         )
-        self._parsed(made)
+        made = _edited(begun, edit, now)
+        self._check(made, self._parsed(made), by=by)
         self._write(made, 0, by=by, action="assistant.created")
         return made
 
@@ -99,7 +104,9 @@ class Assistants:
         for _ in range(TRIES):
             known, version = self._found(agent_id)
             changed = _edited(known, edit, self._service.clock.now_ms())
+            changed = msgspec.structs.replace(changed, role=least(known.role, acting_role()))
             definition = self._parsed(changed)
+            self._check(changed, definition, by=by)
             try:
                 self._write(changed, version, by=by, action="assistant.changed")
             except VersionConflict:
@@ -145,6 +152,19 @@ class Assistants:
             return parse_definition(msgspec.json.encode(document), file=REQUEST, force=ASSISTANTS)
         except DefinitionError as error:
             raise _unfit(error) from error
+
+    def _check(self, assistant: Assistant, definition: Definition, *, by: str) -> None:
+        """Refuse an assistant whose agent its author could not start."""
+        if self._service.admission is None:
+            return
+        plan = definition.plan
+        if assistant.agent:
+            agents = {
+                name: msgspec.structs.replace(agent, spec=assistant.agent)
+                for name, agent in plan.agents.items()
+            }
+            plan = msgspec.structs.replace(plan, agents=agents)
+        self._service.admission.check_text(plan, by=by, what=f"assistant {assistant.id}")
 
     async def _tell_loop(self, assistant: Assistant, definition: Definition, *, by: str) -> None:
         row = self.active(assistant.id)
@@ -202,6 +222,7 @@ class Assistants:
             agents=[assistant.agent] if assistant.agent else [],
             workspace=assistant.workspace or str(self._workspace),
             default_agent=self._agent,
+            agent_names=self._service.agent_names(),
             rights=Rights(attended=True),
             allow_unknown_cost=allow_unknown_cost,
         )
@@ -210,9 +231,12 @@ class Assistants:
             start, _ = prepare_file(REQUEST, wish, data=data, dialect=ASSISTANTS)
         except DefinitionError as error:
             raise _unfit(error) from error
+        chosen = frozenset(start.plan.agents) if assistant.agent else start.from_text
+        start = replace(start, by=by, beside=beside, author=assistant.role, from_text=chosen)
+        start = self._service.admit(start)
         await check_sign_in(start)
         try:
-            return await self._service.start(replace(start, by=by, beside=beside))
+            return await self._service.start(start)
         except Conflict as conflict:
             if conflict.code != "key-taken":
                 raise

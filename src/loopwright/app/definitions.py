@@ -6,9 +6,11 @@ import re
 
 import msgspec
 
-from loopwright.app.access import Access
+from loopwright.app.access import Access, Role
 from loopwright.app.dialects import MAX_BYTES, Definition, names_files, parse_definition
 from loopwright.app.preflight import programs_named
+from loopwright.app.run_admission import acting_role
+from loopwright.app.service import Admission
 from loopwright.errors import (
     Conflict,
     DefinitionError,
@@ -39,6 +41,7 @@ class Stored(msgspec.Struct, frozen=True, kw_only=True):
     enabled: bool = True
     programs: list[str] = []
     by: str = ""
+    role: Role = "editor"  # of who wrote it, or approved exactly this text
     changed_at: int = 0
     version: int = 0  # of the record; it is not part of what is kept
 
@@ -46,9 +49,10 @@ class Stored(msgspec.Struct, frozen=True, kw_only=True):
 class Definitions:
     """The stored definitions of a home."""
 
-    def __init__(self, cards: Cards, access: Access) -> None:
+    def __init__(self, cards: Cards, access: Access, admission: Admission | None = None) -> None:
         self._cards = cards
         self._access = access
+        self._admission = admission  # None: by the owner of the data directory, on this machine
 
     def all(self) -> list[Stored]:
         return [_stored(card) for card in self._cards.cards(KIND)]
@@ -79,7 +83,10 @@ class Definitions:
         self, name: str, text: str, *, by: str, dialect: str | None, expected: int | None
     ) -> Stored:
         """Keep a definition that somebody wrote here; `expected` is the version they saw."""
-        stored = self._new(self._parsed(name, text, dialect), text, by, foreign=False)
+        parsed = self._parsed(name, text, dialect)
+        if self._admission is not None:
+            self._admission.check_text(parsed.plan, by=by, what=f"definition {name}")
+        stored = self._new(parsed, text, by, foreign=False)
         self._write(stored, expected, by=by, action="definition.saved")
         return self.get(name)
 
@@ -96,8 +103,8 @@ class Definitions:
             raise Conflict(
                 f"{name} has digest {stored.digest}, not {digest[:80]}", code="changed-since-shown"
             )
-        if not stored.enabled:
-            stored = msgspec.structs.replace(stored, enabled=True)
+        if not stored.enabled or stored.role != "admin":
+            stored = msgspec.structs.replace(stored, enabled=True, role="admin")
             self._write(stored, stored.version, by=by, action="definition.approved")
         return self.get(name)
 
@@ -133,6 +140,7 @@ class Definitions:
             enabled=not (foreign and programs),
             programs=programs,
             by=by,
+            role="admin" if self._admission is None else acting_role(),
             changed_at=self._access.clock.now_ms(),
         )
 

@@ -20,7 +20,7 @@ from loopwright.app.snapshot_operations import RunSnapshots, tree_at
 from loopwright.app.views.iteration_names import IterationNames
 from loopwright.errors import Conflict, LoopwrightError, NotFound
 from loopwright.kernel.decide import settle
-from loopwright.kernel.facts import AnyFact, RunForked, RunStarted
+from loopwright.kernel.facts import AgentChanged, AnyFact, RunForked, RunStarted
 from loopwright.kernel.fold import fold
 from loopwright.kernel.forking import Standing, copied, end_of, places
 from loopwright.kernel.frames import RepeatBody
@@ -76,7 +76,8 @@ async def fork(service: Service, run: str, wish: Fork, *, by: str = "") -> tuple
     before = fold(plan, known)
     edit = _edit(before, place, wish.edit)
     _check_passes(before, place, wish.passes)
-    agents = _agents(fold(plan, known), wish, at=now, by=by)
+    agents = _agents(service, fold(plan, known), wish, at=now, by=by)
+    _check_admission(service, before.plan, agents, begins)
     # The permission may have been given after the place, when the other run was resumed.
     allow = wish.allow_unknown_cost or fold(plan, facts).plan.allow_unknown_cost
     forked = RunForked(
@@ -314,12 +315,26 @@ def _check_passes(state: State, place: str, wanted: int | None) -> None:
         )
 
 
-def _agents(state: State, wish: Fork, *, at: int, by: str) -> list[AnyFact]:
+def _check_admission(
+    service: Service, plan: Plan, agents: Sequence[AnyFact], begins: RunStarted
+) -> None:
+    """A fork is a run of its own, so all of its agents must be allowed to whoever makes it."""
+    if service.admission is None:
+        return
+    changed = {one.agent: one.becomes for one in agents if isinstance(one, AgentChanged)}
+    becomes = msgspec.structs.replace(plan, agents={**plan.agents, **changed})
+    folder = Path(begins.workspace)
+    service.admission.admit_fork(
+        becomes, run=begins.parent or begins.run, by=begins.by, workspace=folder
+    )
+
+
+def _agents(service: Service, state: State, wish: Fork, *, at: int, by: str) -> list[AnyFact]:
     """Other agents and another model, held to all that a run is held to when it starts."""
     plan, given = state.plan, list(wish.agents)
     if wish.model is not None:
         given += _asked_instead(plan, wish.agents, wish.model.removeprefix(CHAT).strip())
-    return changed_agents(state, given, at=at, by=by)
+    return changed_agents(state, given, at=at, by=by, admission=service.admission)
 
 
 def _asked_instead(plan: Plan, agents: Sequence[str], model: str) -> list[str]:

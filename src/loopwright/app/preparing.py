@@ -10,6 +10,7 @@ from typing import cast
 
 import msgspec
 
+from loopwright.app.agent_registry import with_entry_names
 from loopwright.app.binding import bind_agents, bind_inputs, check_message
 from loopwright.app.dialects import (
     Definition,
@@ -59,6 +60,7 @@ class Wish:
     worktree: bool = False  # in a worktree, whatever the definition says
     name: str | None = None
     default_agent: str | None = None
+    agent_names: Mapping[str, str] = field(default_factory=dict)  # specs of listed agents by name
     rights: Rights = field(default_factory=Rights)
     permission: str | None = None  # ask, edit or all, for every agent
     tools: Sequence[str] = ()  # the only ones, or with a plus sign further ones
@@ -148,6 +150,7 @@ def _prepare(definition: Definition, wish: Wish, *, base: Path) -> Start:
     message = filled(definition.dialect, check_message(plan, wish.message), inputs)
     if wish.max is not None:
         plan = with_most_passes(plan, wish.max)
+    from_text = _specs_of_text(plan, wish)
     if not wish.unbound:
         plan = _bound(plan, wish, base)
     strict = wish.rights.strict
@@ -177,6 +180,7 @@ def _prepare(definition: Definition, wish: Wish, *, base: Path) -> Start:
         variables=variables,
         allow_unknown_cost=wish.allow_unknown_cost,
         labels=run_labels(wish.labels),
+        from_text=from_text,
     )
 
 
@@ -189,8 +193,16 @@ def run_labels(given: Sequence[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(one.strip() for one in given))
 
 
-def _bound(plan: Plan, wish: Wish, base: Path) -> Plan:
+def _specs_of_text(plan: Plan, wish: Wish) -> frozenset[str]:
+    """The agents whose spec is in the definition, and that nobody has given another one."""
     default, named = agent_choices(wish.agents)
+    if default is not None:
+        return frozenset()
+    return frozenset(n for n, agent in plan.agents.items() if agent.spec and n not in named)
+
+
+def _bound(plan: Plan, wish: Wish, base: Path) -> Plan:
+    default, named = agent_choices(with_entry_names(wish.agents, wish.agent_names))
     return bind_agents(
         plan,
         default=default,

@@ -1,13 +1,14 @@
 """Resume a run that ended without completing: the same run, from where it stopped."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
 import msgspec
 
+from loopwright.app.agent_registry import with_entry_names
 from loopwright.app.auditing import audit_rows
 from loopwright.app.binding import bind_agents
 from loopwright.app.cost_limits import CostRules
@@ -17,7 +18,7 @@ from loopwright.app.preflight import preflight_agents
 from loopwright.app.preparing import agent_choices, tightened
 from loopwright.app.rights import rights_of, with_rights
 from loopwright.app.run_variables import renewed_variables
-from loopwright.app.service import CAS_TRIES, Service, row_ended
+from loopwright.app.service import CAS_TRIES, Admission, Service, row_ended
 from loopwright.app.views.iterations import iterations
 from loopwright.app.views.resume_words import (
     RESUMABLE,
@@ -36,7 +37,7 @@ from loopwright.kernel.frames import RepeatBody
 from loopwright.kernel.limits import used_up
 from loopwright.kernel.resumption import loops_that_failed_at_cap, unfinished_places
 from loopwright.kernel.state import State
-from loopwright.model.plan import Plan
+from loopwright.model.plan import Agent, Plan
 from loopwright.model.policy import Limits
 from loopwright.ports import Append, RunRow
 
@@ -84,9 +85,7 @@ async def reopen(service: Service, run: str, *, by: str = "", changes: Changes =
         if service.driver is not None:
             service.driver.take(run)
         _check_work(state, changes)
-        facts = _facts(
-            state, at=service.clock.now_ms(), by=by, changes=changes, costs=service.costs
-        )
+        facts = _facts(service, state, by=by, changes=changes)
         _keep_variables(service, state, changes.env)
         words = _words(state, facts[0])
         headline = replace(
@@ -270,15 +269,14 @@ def _limits(state: State, changes: Changes) -> Limits | None:
     return tightened(state.plan.limits, text) if text else None
 
 
-def _facts(
-    state: State, *, at: int, by: str, changes: Changes, costs: CostRules | None
-) -> list[AnyFact]:
+def _facts(service: Service, state: State, *, by: str, changes: Changes) -> list[AnyFact]:
+    at = service.clock.now_ms()
     limits = _limits(state, changes)
     mode: Literal["", "continue", "restart"] = "restart" if changes.restart else "continue"
     timed = changes.time or "time" in (changes.budget or "")
-    agents = changed_agents(state, changes.agents, at=at, by=by)
+    agents = changed_agents(state, changes.agents, at=at, by=by, admission=service.admission)
     uncovered = uncovered_agents(
-        costs, state.plan, limits, agents, allow=changes.allow_unknown_cost
+        service.costs, state.plan, limits, agents, allow=changes.allow_unknown_cost
     )
     opened = RunReopened(
         at=at,
@@ -315,20 +313,27 @@ def uncovered_agents(
     return None if found == plan.uncovered else found
 
 
-def changed_agents(state: State, given: Sequence[str], *, at: int, by: str) -> list[AnyFact]:
+def changed_agents(
+    state: State, given: Sequence[str], *, at: int, by: str, admission: Admission | None
+) -> list[AnyFact]:
     """Agents that have something else behind them from now on: `SPEC` for all, or `NAME=SPEC`."""
     plan = state.plan
+    if admission is not None and given:
+        given = with_entry_names(given, admission.names())
     default, named = agent_choices(given)
     if not default and not named:
         return []
     here = Path.cwd()
     bound = bind_agents(plan, default=default, named=named, base=here, cwd=here)
     bound = with_rights(bound, rights_of(plan))
-    changed = {
+    changed: Mapping[str, Agent] = {
         name: agent for name, agent in bound.agents.items() if agent != plan.agents.get(name)
     }
     if state.started is not None:
-        preflight_agents(changed, Path(state.started.workspace), plan.pass_env)
+        folder = Path(state.started.workspace)
+        if admission is not None:
+            changed = admission.admit_agents(changed, run=state.run, by=by, workspace=folder)
+        preflight_agents(changed, folder, plan.pass_env)
     return [
         AgentChanged(at=at, agent=name, becomes=agent, by=by) for name, agent in changed.items()
     ]

@@ -91,12 +91,15 @@ class Loops:
                 workspace=str(self.cwd),
                 default_agent=self.settings.agent,
                 home=self.settings.home,
+                agent_names=self.here.service.agent_names(),
                 max=wish.max_iterations,
                 worktree=wish.worktree,
                 allow_unknown_cost=wish.allow_unknown_cost,
             ),
             cwd=self.cwd,
         )
+        # Anybody who can write files here, an agent too, may have written the definition.
+        start = self.here.service.admit(replace(start, author="editor", by=self.by or start.by))
         await check_sign_in(start)
         project = project_for(
             self.here.trackers,
@@ -115,7 +118,6 @@ class Loops:
                 session=wish.session,
                 project=project.id,
                 beside=wish.beside,
-                by=start.by if self.by is None else self.by,
             )
         )
         rounds = seen(definition.plan, (), lambda _: "")

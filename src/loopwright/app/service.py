@@ -10,6 +10,7 @@ from typing import Literal, Protocol, TypeAlias
 
 import msgspec
 
+from loopwright.app.access import Role
 from loopwright.app.auditing import audit_rows, forgotten
 from loopwright.app.cost_limits import CostRules
 from loopwright.app.deciding import (
@@ -86,6 +87,8 @@ class Start:
     allow_unknown_cost: bool = False  # limits in USD need not cover agents of unknown cost
     labels: tuple[str, ...] = ()
     snapshots: SnapshotChoice = NO_CHOICE
+    author: Role | None = None  # who wrote the definition; None: whoever starts the run
+    from_text: frozenset[str] = frozenset()  # agents whose spec is in the definition
     beside: Beside = alone  # what is kept beside it, written with its first fact
 
 
@@ -97,6 +100,27 @@ class StoredVariables(Protocol):
 
     def write(self, run: str, values: Mapping[str, str]) -> None:
         """Store the values of a run."""
+
+
+class Admission(Protocol):
+    """Whether a run may start here, or be changed; NotAllowed where it may not."""
+
+    def names(self) -> Mapping[str, str]:
+        """The specs of listed agents by name."""
+
+    def admit(self, start: Start) -> Start:
+        """The start as it is allowed."""
+
+    def admit_agents(
+        self, agents: Mapping[str, Agent], *, run: str, by: str, workspace: Path
+    ) -> Mapping[str, Agent]:
+        """Agents that take the place of others in a run, as they are allowed."""
+
+    def check_text(self, plan: Plan, *, by: str, what: str) -> None:
+        """Refuse a definition that somebody wants to store and could not start."""
+
+    def admit_fork(self, plan: Plan, *, run: str, by: str, workspace: Path) -> None:
+        """Refuse a fork that is not allowed."""
 
 
 class Service:
@@ -112,6 +136,7 @@ class Service:
         via: str = "cli",
         four_eyes: bool = False,
     ) -> None:
+        self.admission: Admission | None = None  # which agents may run, at a server
         self.costs: CostRules | None = None  # whether limits in USD can be enforced
         self.four_eyes = four_eyes  # who started a run approves nothing in it
         self.via = via  # the door by which people come here
@@ -142,6 +167,7 @@ class Service:
                 code="no-workspace",
                 hint="create it first, or name another folder with --workspace DIR",
             )
+        start = self.admit(start)
         decided, _ = self.decide_snapshots(start)
         nest = nested(Runs(self.log, self.state), start.plan.limits, os.environ)
         now = self.clock.now_ms()
@@ -207,6 +233,16 @@ class Service:
         if driver is not None:
             driver.adopt(first, bound, headline)
         return run
+
+    def admit(self, start: Start) -> Start:
+        """The start as it is allowed here. It is checked again when the run is created; whoever
+        starts a program before that, to look at something, asks first.
+        """
+        return start if self.admission is None else self.admission.admit(start)
+
+    def agent_names(self) -> Mapping[str, str]:
+        """The specs of listed agents by name; at a server only."""
+        return {} if self.admission is None else self.admission.names()
 
     def decide_snapshots(self, start: Start) -> tuple[Plan, str]:
         """The plan of a run with the decision about snapshots, and a note about it for people."""
@@ -349,6 +385,10 @@ class Service:
         plan = self.state(run).plan
         if name not in plan.agents:
             raise NotFound(f"{run} has no agent {name!r}", code="unknown-agent")
+        if self.admission is not None:
+            folder = Path(self.log.row(run).headline.workspace)
+            admitted = self.admission.admit_agents({name: agent}, run=run, by=by, workspace=folder)
+            agent = admitted[name]
         becomes = msgspec.structs.replace(plan, agents={**plan.agents, name: agent})
         self._covered(becomes, remedy=f"stop {run}, and start it anew with allow_unknown_cost")
         fact = AgentChanged(at=self.clock.now_ms(), agent=name, becomes=agent, by=by)

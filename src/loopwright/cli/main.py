@@ -75,6 +75,7 @@ COMMANDS: dict[str, Entry] = {
     "serve": Entry("serve", _REST, "serve runs and gates over HTTP"),
     "login": Entry("login", _REST, "sign in at a server elsewhere"),
     "logout": Entry("login", _REST, "sign out there"),
+    "agent": Entry("agent_list", _REST, "agents that editors of a server may use"),
     "user": Entry("people", _REST, "people with accounts at a server"),
     "token": Entry("people", _REST, "tokens for programs that ask a server"),
     "hook": Entry("hooks", _REST, "messages from elsewhere that start runs"),

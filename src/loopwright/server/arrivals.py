@@ -8,6 +8,7 @@ from dataclasses import replace
 from loopwright.app.incoming import Arrival, Hooks, Incoming
 from loopwright.app.preparing import Wish, prepare_file
 from loopwright.app.rights import Rights
+from loopwright.app.run_admission import acting_as
 from loopwright.app.service import row_ended
 from loopwright.errors import Conflict, LoopwrightError, NotFound, StorageError, VersionConflict
 from loopwright.server.context import Context
@@ -141,12 +142,15 @@ class Arrivals:
             workspace=str(context.serving.workspace),
             default_agent=context.settings.agent,
             home=context.settings.home,
+            agent_names=context.service.agent_names(),
             rights=Rights(attended=True),
             allow_unknown_cost=hook.allow_unknown_cost,
         )
         text = stored.text.encode(errors="surrogatepass")
         start, _ = prepare_file(stored.name, wish, data=text, dialect=stored.dialect)
-        await context.service.start(replace(start, by=f"hook:{hook.name}", run=arrival.run))
+        start = replace(start, by=f"hook:{hook.name}", run=arrival.run, author=stored.role)
+        with acting_as("admin"):  # who made the hook; the definition has an author of its own
+            await context.service.start(start)
 
 
 def _problem(error: LoopwrightError) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from loopwright.app.access import Access
+from loopwright.app.agent_registry import AgentRegistry
 from loopwright.app.definitions import Definitions
 from loopwright.app.people import People
 from loopwright.app.pulse import Pulse
@@ -95,6 +96,7 @@ class Context:
     access: Access
     people: People
     definitions: Definitions
+    registry: AgentRegistry
     webhooks: Webhooks
     sign_ins: Rates
     settings: Settings

@@ -10,7 +10,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from loopwright.app.access import ROLES
 from loopwright.app.problems import Problem
+from loopwright.app.run_admission import acting_as
 from loopwright.errors import LoopwrightError
 from loopwright.ports import AuditRow
 from loopwright.server.answers import LONGEST, as_problem, as_response, secured
@@ -36,6 +38,7 @@ from loopwright.server.routes import Asked, Family, NoBody, Route
 _LOG = logging.getLogger(NAME)
 GUARD = "guard"  # in the place of a family: what was refused before any was asked
 MOST_LOGGED = 2_000  # of a path
+VIEWER = ROLES[0]  # the role of a request that says nothing about who sends it
 UNKNOWN = ("open", "signed")  # nobody has to say who they are
 WRITING = ("POST", "PUT", "PATCH", "DELETE")
 
@@ -176,7 +179,8 @@ class Application:
         )
 
         async def work() -> Response:
-            return as_response(await route.handle(asked), route.status)
+            with acting_as(VIEWER if who is None else who.role):
+                return as_response(await route.handle(asked), route.status)
 
         keys = request.headers.getlist(HEADER)
         if route.method not in WRITING or not route.repeatable or not keys or who is None:

@@ -12,7 +12,10 @@ KEY_REUSED = "key-reused"
 UNFIT = (
     "archive-too-big",
     "unsafe-archive",
+    "bad-agent-name",
     "bad-definition-name",
+    "bad-level",
+    "relative-agent",
     "bad-hook-name",
     "bad-url",
     "private-address",

@@ -16,6 +16,7 @@ import uvicorn
 
 from loopwright import __version__
 from loopwright.app.access import Access
+from loopwright.app.agent_registry import AgentRegistry
 from loopwright.app.definitions import Definitions
 from loopwright.app.gate_links import GateLinks
 from loopwright.app.home_line import Held
@@ -23,6 +24,7 @@ from loopwright.app.nesting import superseded
 from loopwright.app.people import People
 from loopwright.app.plugins import plugins
 from loopwright.app.pulse import LOOPS, TASKS, Pulse
+from loopwright.app.run_admission import RunAdmission
 from loopwright.app.settings import Settings
 from loopwright.app.surroundings import CLOCK_FIX, clock_problem, jump_words
 from loopwright.app.views.listing import driver_pid
@@ -118,6 +120,8 @@ async def living(
         clock = here.service.clock
         access = Access(here.log, clock, via="http")
         people = People(access)
+        registry = AgentRegistry(access, settings.agent)
+        here.service.admission = RunAdmission(registry, access, settings.home)
         check_reach(serving, people)
         channels = SettingsChannels(
             settings, log=here.log, cards=here.log, clock=clock, base=serving.base
@@ -126,7 +130,8 @@ async def living(
             here=here,
             access=access,
             people=people,
-            definitions=Definitions(here.log, access),
+            definitions=Definitions(here.log, access, here.service.admission),
+            registry=registry,
             webhooks=Webhooks(
                 here.log,
                 here.log,

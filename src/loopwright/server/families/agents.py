@@ -1,16 +1,29 @@
-"""What can stand behind the agents of a definition here: coding CLIs, plugins, and kinds that say
-more with them. Nothing is started to find out, and no path of this machine is told.
+"""The agents of this server: coding CLIs, plugins, kinds of specs, and the list of those that
+editors may start runs with, which admins change. Nothing is started to find out, and no path of
+this machine is shown that an admin has not written into the list.
 """
 
 import asyncio
 import shutil
+from typing import Annotated, Literal
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from loopwright.agents.clis.table import CLIS
+from loopwright.app.agent_registry import (
+    MODELS,
+    MOST_VARIABLES,
+    SCRIPTS,
+    AgentEntry,
+    AgentRegistry,
+    EntryChange,
+    Level,
+)
+from loopwright.app.moments import timestamp
 from loopwright.app.plugins import PREFIX, plugins
 from loopwright.server.paging import PageQuery, paged
-from loopwright.server.routes import Answer, Asked, Family, Route
+from loopwright.server.routes import Answer, Asked, Body, Family, Route
 
 BASE = "/api/v1/agents"
 KINDS = {
@@ -18,19 +31,30 @@ KINDS = {
     "command:CMD ARG…": "A program: the prompt on stdin, the answer on stdout",
     "jsonl:CMD ARG…": "The same, with JSON lines on stdout",
     "model:PROVIDER/NAME": "A chat model with tools",
-    "script:FILE": "Answers from a file",
+    "script:FILE": "Answers from a file of the workspace",
 }
+ENTRY_OF_KIND = {"model:PROVIDER/NAME": MODELS, "script:FILE": SCRIPTS}
+Variables = Annotated[tuple[str, ...], msgspec.Meta(max_length=MOST_VARIABLES)]
+LowestLevel = Literal["guard", "workspace", "readonly", "none"]
 
 
 class AgentItem(msgspec.Struct):
-    """One of them; `spec` is what `agent` and `agents` of a start take."""
+    """One of them; `spec` is what `agent` and `agents` of a start take, and so is `name`."""
 
     spec: str
-    kind: str  # cli, plugin, or pattern: what is in capitals is to be filled in
+    kind: str  # cli, plugin, listed, or pattern: what is in capitals is to be filled in
     title: str
     available: bool
-    default: bool  # what stands behind agents for which nobody says otherwise
+    default: bool  # the agent of a definition that names none
     hint: str | None
+    name: str | None = None  # on the list; null for a pattern that only admins may use
+    listed: bool = False  # whether editors may start runs with it
+    source: str | None = None  # built-in, settings, plugin or admin
+    sandbox: Level | None = None  # the lowest level it runs at; null: that of the server
+    allow_off: bool = False  # whether it may run without a sandbox
+    pass_env: list[str] = []  # names of variables of the server that it may be given
+    by: str | None = None  # who approved it
+    approved_at: str | None = None
 
 
 class AgentList(msgspec.Struct):
@@ -40,41 +64,145 @@ class AgentList(msgspec.Struct):
     next: str | None
 
 
+class AddBody(Body):
+    """An agent that editors may start runs with from now on."""
+
+    name: str
+    spec: str
+    sandbox: LowestLevel | None = None
+    allow_off: bool = False
+    pass_env: Variables = ()
+
+
+class ChangeBody(Body):
+    """What is different; a field that is not given stays as it is."""
+
+    sandbox: LowestLevel | UnsetType | None = UNSET
+    allow_off: bool | UnsetType = UNSET
+    pass_env: Variables | UnsetType = UNSET
+    enabled: bool | UnsetType = UNSET
+
+
 async def listed(asked: Asked) -> Answer:
-    default = asked.context.settings.agent
-    found = await asyncio.to_thread(_all, default)  # a plugin may take its time to load
-    page = paged(asked, "agents", found, lambda one: f"{one.kind} {one.spec}")
+    context = asked.context
+    found = await asyncio.to_thread(_all, context.registry, context.settings.agent)
+    if asked.who.role != "admin":
+        found = [_without_program(one) for one in found]
+    page = paged(asked, "agents", found, lambda one: f"{one.kind} {one.spec} {one.name or ''}")
     return AgentList(agents=page.entries, next=page.next)
 
 
-def _all(default: str | None) -> list[AgentItem]:
+async def added(asked: Asked) -> Answer:
+    body, registry = asked.body(AddBody), asked.context.registry
+    entry = AgentEntry(
+        name=body.name,
+        spec=body.spec,
+        sandbox=body.sandbox,
+        allow_off=body.allow_off,
+        pass_env=body.pass_env,
+    )
+    made = registry.add(entry, by=asked.who.name)
+    return _of_entry(made, asked.context.settings.agent)
+
+
+async def changed(asked: Asked) -> Answer:
+    body, registry = asked.body(ChangeBody), asked.context.registry
+    change = EntryChange(
+        sandbox=body.sandbox,
+        allow_off=_given(body.allow_off),
+        pass_env=None if isinstance(body.pass_env, UnsetType) else body.pass_env,
+        enabled=_given(body.enabled),
+    )
+    made = registry.change(asked.params["agent"], change, by=asked.who.name)
+    return _of_entry(made, asked.context.settings.agent)
+
+
+async def removed(asked: Asked) -> Answer:
+    asked.context.registry.remove(asked.params["agent"], by=asked.who.name)
+    return None
+
+
+def _given(value: bool | UnsetType) -> bool | None:  # noqa: FBT001 - the value of a field
+    return None if isinstance(value, UnsetType) else value
+
+
+def _all(registry: AgentRegistry, default: str | None) -> list[AgentItem]:
+    """Everything that can be named; a plugin may take its time to load."""
+    entries = {one.name: one for one in registry.all()}
     found = [
-        AgentItem(
-            spec=name,
-            kind="cli",
-            title=cli.title,
-            available=(there := shutil.which(name) is not None),
-            default=default == name,
-            hint=None if there else cli.install,
+        _with_entry(
+            AgentItem(
+                spec=name,
+                kind="cli",
+                title=cli.title,
+                available=(there := shutil.which(name) is not None),
+                default=default == name,
+                hint=None if there else cli.install,
+            ),
+            entries.pop(name),
         )
         for name, cli in CLIS.items()
     ]
     found += [
-        AgentItem(
-            spec=f"{PREFIX}{one.name}",
-            kind="plugin",
-            title=f"{one.name} of {one.origin}",
-            available=not one.problem,
-            default=default == f"{PREFIX}{one.name}",
-            hint="`loopwright doctor` says why it is off" if one.problem else None,
+        _with_entry(
+            AgentItem(
+                spec=f"{PREFIX}{one.name}",
+                kind="plugin",
+                title=f"{one.name} of {one.origin}",
+                available=not one.problem,
+                default=default == f"{PREFIX}{one.name}",
+                hint="`loopwright doctor` says why it is off" if one.problem else None,
+            ),
+            entries.pop(f"{PREFIX}{one.name}", None),
         )
         for one in plugins()
     ]
     found += [
-        AgentItem(spec=spec, kind="pattern", title=say, available=True, default=False, hint=None)
+        _with_entry(
+            AgentItem(
+                spec=spec, kind="pattern", title=say, available=True, default=False, hint=None
+            ),
+            entries.pop(ENTRY_OF_KIND.get(spec, ""), None),
+        )
         for spec, say in KINDS.items()
     ]
-    return found
+    return found + [_of_entry(one, default) for one in entries.values()]
+
+
+def _of_entry(entry: AgentEntry, default: str | None) -> AgentItem:
+    """An entry of the list alone."""
+    item = AgentItem(
+        spec=entry.spec,
+        kind="cli" if entry.name in CLIS else "listed",
+        title=CLIS[entry.name].title if entry.name in CLIS else entry.name,
+        available=True,
+        default=default in (entry.spec, entry.name),
+        hint=None,
+    )
+    return _with_entry(item, entry)
+
+
+def _without_program(item: AgentItem) -> AgentItem:
+    """A program of the list as others than admins see it: by its name, which a start takes too."""
+    if item.kind != "listed" or item.name is None:
+        return item
+    return msgspec.structs.replace(item, spec=item.name)
+
+
+def _with_entry(item: AgentItem, entry: AgentEntry | None) -> AgentItem:
+    if entry is None:
+        return item
+    return msgspec.structs.replace(
+        item,
+        name=entry.name,
+        listed=entry.enabled,
+        source=entry.source,
+        sandbox=entry.sandbox,
+        allow_off=entry.allow_off,
+        pass_env=list(entry.pass_env),
+        by=entry.by or None,
+        approved_at=timestamp(entry.approved_at) if entry.approved_at else None,
+    )
 
 
 FAMILY = Family(
@@ -86,9 +214,36 @@ FAMILY = Family(
             path=BASE,
             handle=listed,
             need="viewer",
-            say="What can stand behind the agents of a definition here",
+            say="The agents of this server, and which of them editors may start runs with",
             query=PageQuery,
             answer=AgentList,
+        ),
+        Route(
+            method="POST",
+            path=BASE,
+            handle=added,
+            need="admin",
+            say="Approve an agent: editors may start runs with it",
+            body=AddBody,
+            answer=AgentItem,
+            status=201,
+        ),
+        Route(
+            method="PATCH",
+            path=f"{BASE}/{{agent}}",
+            handle=changed,
+            need="admin",
+            say="Change an agent of the list: its sandbox level, its variables, on or off",
+            body=ChangeBody,
+            answer=AgentItem,
+        ),
+        Route(
+            method="DELETE",
+            path=f"{BASE}/{{agent}}",
+            handle=removed,
+            need="admin",
+            say="Take an agent off the list; runs that use it continue",
+            status=204,
         ),
     ),
 )

@@ -10,6 +10,7 @@ import msgspec
 from starlette.responses import StreamingResponse
 
 from loopwright.app.assistant import Said, assistant_start, model_of
+from loopwright.app.run_admission import acting_as
 from loopwright.app.service import Start
 from loopwright.app.views.usage import known_usd
 from loopwright.errors import LoopwrightError
@@ -70,7 +71,8 @@ async def streamed(asked: Asked) -> Answer:
 
 async def _started(context: Context, start: Start) -> str:
     try:
-        return await context.service.start(start)
+        with acting_as("admin"):  # its plan and its model are the server's own
+            return await context.service.start(start)
     except LoopwrightError as error:
         if error.code == "unknown-cost":  # a page has no option that would allow it
             error.hint = (

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from loopwright.app.access import Role
 from loopwright.app.assistants import Parting
 from loopwright.app.controlling import pause_run, resume_run
 from loopwright.app.packing import MOST_FILES
@@ -165,13 +166,14 @@ async def _item(asked: Asked, row: RunRow) -> dict[str, JsonValue]:
 
 async def started(asked: Asked) -> Answer:
     check_open(asked)
-    context, start, by = asked.context, _prepared(asked), asked.who.name
+    context, by = asked.context, asked.who.name
+    start = context.service.admit(replace(_prepared(asked), by=by))
     preflight_checks(start)
     await check_sign_in(start)
     parting = asked.body(StartBody).on_disconnect
     beside = context.part(Looping).beside(by, start, parting=parting)
     try:
-        run = await context.service.start(replace(start, by=by, beside=beside))
+        run = await context.service.start(replace(start, beside=beside))
     except Conflict as conflict:
         if conflict.code != "key-taken":
             raise
@@ -193,7 +195,7 @@ async def rehearsed(asked: Asked) -> Answer:
 
 def _prepared(asked: Asked, *, unbound: bool = False) -> Start:
     context, body = asked.context, asked.body(StartBody)
-    file, data, dialect = _source(asked, body)
+    file, data, dialect, author = _source(asked, body)
     # Whoever looks into the inbox is there to be asked.
     rights = Rights(
         allow=body.allow,
@@ -213,6 +215,7 @@ def _prepared(asked: Asked, *, unbound: bool = False) -> Start:
         name=body.name,
         default_agent=context.settings.agent,
         home=context.settings.home,
+        agent_names=context.service.agent_names(),
         rights=rights,
         max=body.max,
         base_branch=body.base_branch,
@@ -228,7 +231,7 @@ def _prepared(asked: Asked, *, unbound: bool = False) -> Start:
     if body.promoted:
         check_promoted(context.cards, definition, is_stored=body.stored is not None)
     choice = SnapshotChoice(off=not body.snapshots, protect=body.protect)
-    return replace(start, snapshots=choice)
+    return replace(start, snapshots=choice, author=author)
 
 
 def check_open(asked: Asked) -> None:
@@ -245,15 +248,18 @@ async def told_made(asked: Asked, run: str) -> Answer:
     return response
 
 
-def _source(asked: Asked, body: StartBody) -> tuple[str, bytes, str | None]:
+def _source(asked: Asked, body: StartBody) -> tuple[str, bytes, str | None, Role]:
+    """The definition of a request, its dialect, and the role of its author."""
     if (body.definition is None) == (body.stored is None):
         raise Refusal(
             422, "bad-field", "give `definition`, the text of one, or `stored`, the name of one"
         )
     if body.definition is not None:
-        return REQUEST, body.definition.encode(errors="surrogatepass"), body.dialect
+        text = body.definition.encode(errors="surrogatepass")
+        return REQUEST, text, body.dialect, asked.who.role
     stored = asked.context.definitions.runnable(str(body.stored))
-    return stored.name, stored.text.encode(errors="surrogatepass"), stored.dialect
+    text = stored.text.encode(errors="surrogatepass")
+    return stored.name, text, stored.dialect, stored.role
 
 
 async def shown(asked: Asked) -> Answer:

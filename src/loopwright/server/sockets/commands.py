@@ -16,6 +16,7 @@ from loopwright.app.messaging import tell as tell_agents
 from loopwright.app.preparing import choices
 from loopwright.app.problems import Problem
 from loopwright.app.reopening import Changes
+from loopwright.app.run_admission import acting_as
 from loopwright.app.run_variables import RunEnv, env_choices
 from loopwright.errors import LoopwrightError
 from loopwright.model.actions import MAX_PASSES
@@ -140,7 +141,8 @@ class Commands:
         except msgspec.ValidationError as error:
             raise _bad(str(error)) from error
         check_texts(given)
-        return await command.do(self, client, said)
+        with acting_as(client.who.role):
+            return await command.do(self, client, said)
 
     async def _refused(
         self, client: Client, args: tuple[object, ...], problem: Problem, *, loop: bool
