@@ -607,12 +607,12 @@ def test_a_step_gate_carries_what_the_person_said() -> None:
 
 
 @pytest.mark.parametrize("known", [True, False], ids=["has a name", "is a number"])
-def test_who_acts_where_no_variable_says_so(
-    monkeypatch: pytest.MonkeyPatch, *, known: bool
-) -> None:
-    """The name that the machine has for them; in a container there may be none."""
-    for name in ("USER", "LOGNAME"):
-        monkeypatch.delenv(name, raising=False)
+def test_a_person_is_known_by_the_user_id(monkeypatch: pytest.MonkeyPatch, *, known: bool) -> None:
+    """By the name that the machine has for it, whatever variables say; in a container there may be
+    none.
+    """
+    for name in ("USER", "LOGNAME", "LOOPWRIGHT_USER"):
+        monkeypatch.setenv(name, "somebody-else")
     monkeypatch.setattr(service_room.os, "getuid", lambda: 0 if known else 2**31 - 7)
     expected = pwd.getpwuid(0).pw_name if known else f"uid-{2**31 - 7}"
     assert service_room.current_user() == expected

@@ -8,6 +8,7 @@ import pytest
 from loopwright.testing.wires import Call, Fault, Turn
 from tests.cli.aldo import DONE, MODEL, agent, asks, model, says, write
 from tests.cli.conftest import Place
+from tests.person import ME
 
 
 def told(lw: Place, run: str) -> list[tuple[str, dict[str, Any]]]:
@@ -119,11 +120,11 @@ def test_a_gated_call_waits_and_is_rejected(lw: Place, monkeypatch: pytest.Monke
     assert not (lw.folder / "a.txt").exists()
     events = told(lw, run)
     (resolved,) = only(events, "tool.approval_resolved")
-    assert (resolved["kind"], resolved["approver"]) == ("rejected", "tester")
+    assert (resolved["kind"], resolved["approver"]) == ("rejected", ME)
     assert resolved["reason"] == "not today"
     (result,) = only(events, "tool_result")
     assert result["isError"] is True
-    assert result["result"] == {"rejected": True, "reason": "not today", "approver": "tester"}
+    assert result["result"] == {"rejected": True, "reason": "not today", "approver": ME}
 
 
 @pytest.mark.item("aldo-47")
@@ -279,8 +280,8 @@ def test_two_held_calls_need_two_decisions(lw: Place, monkeypatch: pytest.Monkey
     assert not (lw.folder / "b.txt").exists()
     resolved = only(told(lw, run), "tool.approval_resolved")
     assert [(one["callId"], one["kind"], one["approver"]) for one in resolved] == [
-        ("c1", "approved", "tester"),
-        ("c3", "rejected", "tester"),
+        ("c1", "approved", ME),
+        ("c3", "rejected", ME),
     ]
 
 

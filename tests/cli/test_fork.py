@@ -7,6 +7,7 @@ import json
 import pytest
 
 from tests.cli.conftest import Place
+from tests.person import ME
 
 
 def made(lw: Place) -> str:
@@ -43,7 +44,7 @@ def test_only_what_is_new_is_told(lw: Place) -> None:
     told = lw("fork", run, "--at", "main.2", "--jsonl")
     kinds = [json.loads(line)["kind"] for line in told.out.splitlines()]
     assert kinds[:2] == ["run.forked", "iteration.started"]
-    assert f"forked by tester from {run} after iteration 3" in told.err
+    assert f"forked by {ME} from {run} after iteration 3" in told.err
     assert "iteration 3/" not in told.err
 
 

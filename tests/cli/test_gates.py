@@ -10,6 +10,7 @@ from loopwright.cli.asking import explain_choices
 from loopwright.kernel.facts import GateOpened
 from tests.cli.conftest import Place, until
 from tests.cli.terminal import PATIENCE_S
+from tests.person import ME
 
 
 def waiting(lw: Place, *replies: str) -> Any:
@@ -65,12 +66,12 @@ def test_who_decided_is_shown(lw: Place) -> None:
     lw("continue", run, "shorter,\nplease")
     lw("approve", run)
     first, second = lw("show", run, "--json").json["decisions"]
-    assert (first["decision"], first["by"], first["path"]) == ("continue", "tester", "main.0")
+    assert (first["decision"], first["by"], first["path"]) == ("continue", ME, "main.0")
     assert (first["text"], second["decision"]) == ("shorter,\nplease", "approve")
     assert (second["text"], second["path"]) == ("", "main.1")
     shown = lw("show", run).out
-    assert f"continued by tester in iteration 1, {first['at']}: shorter, please\n" in shown
-    assert f"approved by tester in iteration 2, {second['at']}\n" in shown
+    assert f"continued by {ME} in iteration 1, {first['at']}: shorter, please\n" in shown
+    assert f"approved by {ME} in iteration 2, {second['at']}\n" in shown
 
 
 def test_an_answer_counts_once(lw: Place) -> None:
@@ -80,7 +81,7 @@ def test_an_answer_counts_once(lw: Place) -> None:
     assert lw("approve", gate).code == 0
     again = lw("reject", gate)
     assert again.code == 8
-    assert "already answered: approve by tester" in again.err
+    assert f"already answered: approve by {ME}" in again.err
     by_run = lw("approve", run["run"], "--json")
     assert (by_run.code, by_run.json["status"]) == (8, 409)
 
@@ -186,7 +187,7 @@ def test_a_terminal_is_asked_right_there(lw: Place) -> None:
         screen.type("a good\n")
         assert screen.leave() == 0
     [fact] = [f for f in lw.facts("run_") if f.get("decision") == "approve"]
-    assert (fact["text"], fact["by"]) == ("good", "tester")
+    assert (fact["text"], fact["by"]) == ("good", ME)
 
 
 @pytest.mark.item("rec-40")

@@ -13,6 +13,7 @@ from loopwright.model.plan import Agent, Plan
 from loopwright.testing.wires import Call, Fault, Turn, WireServer
 from tests.cli.conftest import MODEL, Place, Serve, Told
 from tests.cli.planting import first_fact, plant
+from tests.person import ME
 
 CODER = Agent(
     spec=MODEL,
@@ -113,7 +114,7 @@ def test_the_model_is_told_why_not(lw: Place, serve: Serve) -> None:
     told = lw("reject", name, "Not on a Friday", "--json")
     assert (told.code, told.json["status"]) == (0, "completed"), told.err
     [result] = results(server)
-    assert result == {"rejected": True, "reason": "Not on a Friday", "approver": "tester"}
+    assert result == {"rejected": True, "reason": "Not on a Friday", "approver": ME}
     assert "a - b" in file.read_text()
 
 

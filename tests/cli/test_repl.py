@@ -6,6 +6,7 @@ import stat
 import pytest
 
 from tests.cli.conftest import Place, Told, until
+from tests.person import ME
 
 GATED = """
 name: gated
@@ -64,7 +65,7 @@ def test_a_gate_is_answered(lw: Place) -> None:
     assert ended["status"] == "completed"
     answered = [fact for fact in lw.facts(str(ended["run"])) if fact["kind"] == "gate.answered"]
     assert [(one["decision"], one["text"], one["by"]) for one in answered] == [
-        ("approve", "fine", "tester")
+        ("approve", "fine", ME)
     ]
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from loopwright.testing.wires import Call, Turn
 from tests.cli.conftest import MODEL, Place, Serve, until
+from tests.person import ME
 
 AGENT = """
 import json, os, sys
@@ -43,14 +44,14 @@ def test_the_next_iteration_reads_the_message(lw: Place) -> None:
     go.touch()
     until(lambda: lw("show", run, "--json").json["status"] == "completed")
     prompts = [call["prompt"] for call in lw.calls()]
-    assert ["Message from tester: Keep the old API" in one for one in prompts] == [
+    assert [f"Message from {ME}: Keep the old API" in one for one in prompts] == [
         False,
         True,
         False,
     ]
     kinds = lw.kinds(run)
     assert (kinds.count("message.sent"), kinds.count("message.delivered")) == (1, 1)
-    assert "message from tester" in lw("logs", run).out
+    assert f"message from {ME}" in lw("logs", run).out
     assert "(delivered to iteration 2): Keep the old API" in lw("show", run).out
 
 
@@ -81,7 +82,7 @@ def test_a_program_that_reads_its_inbox_gets_it_at_once(lw: Place) -> None:
     until(lambda: lw("show", run, "--json").json["status"] == "completed")
     detail = lw("show", run, "--json").json
     assert detail["iterations"] == 1
-    assert "heard: tester says hurry" in detail["output"]
+    assert f"heard: {ME} says hurry" in detail["output"]
 
 
 @pytest.mark.item("rec-35")
@@ -167,7 +168,7 @@ def test_claude_gets_a_message_while_it_works(lw: Place, late: bool) -> None:
     until(lambda: lw("show", run, "--json").json["status"] == "completed")
     detail = lw("show", run, "--json").json
     assert (detail["iterations"], len(prompts(lw))) == (1, 1)
-    assert detail["output"] == "heard: Message from tester: hurry DONE"
+    assert detail["output"] == f"heard: Message from {ME}: hurry DONE"
     assert detail["usage"]["usd"] == (0.5 if late else 0.25)
     [delivered] = [fact for fact in lw.facts(run) if fact["kind"] == "message.delivered"]
     assert (delivered["effect"], delivered["messages"]) == ("main.0/agent#1", ["m1"])
@@ -181,7 +182,7 @@ def test_a_message_that_claude_was_given_survives_kill_9(lw: Place) -> None:
     until(lambda: "message.delivered" in lw.kinds(run))
     os.kill(lw("show", run, "--json").json["driver"], signal.SIGKILL)
     assert lw.real("resume", run).code == 0
-    assert ["Message from tester: hurry" in one for one in prompts(lw)] == [False, True]
+    assert [f"Message from {ME}: hurry" in one for one in prompts(lw)] == [False, True]
     assert lw.kinds(run).count("message.delivered") == 1
 
 
@@ -198,6 +199,6 @@ def test_a_chat_model_reads_a_message_before_its_next_turn(lw: Place, serve: Ser
     wires.release()
     until(lambda: lw("show", run, "--json").json["status"] == "completed")
     asked = [json.dumps(request.body) for request in wires.requests]
-    assert ["Message from tester: hurry" in one for one in asked] == [False, True]
+    assert [f"Message from {ME}: hurry" in one for one in asked] == [False, True]
     [delivered] = [fact for fact in lw.facts(run) if fact["kind"] == "message.delivered"]
     assert (delivered["path"], delivered["messages"]) == ("main.0.1", ["m1"])

@@ -19,6 +19,7 @@ from tests.cli.planting import first_fact, plant, texts
 from tests.kernel.driving import Driver
 from tests.kernel.test_cycles import plan as cycle_plan
 from tests.kernel.test_cycles import turn
+from tests.person import ME
 
 RULES = {"shell.exec": "always", "fs.write": "protected_paths"}
 NASTY = "ls \x1b[2J\u202e\u200b\tend"
@@ -124,9 +125,9 @@ def test_an_approval_with_edited_arguments(lw: Place) -> None:
     assert told.code == 0
     fact = answered(lw, run)
     assert json.loads(fact["arguments"]) == {"argv": ["ls", "-l"]}
-    assert (fact["decision"], fact["text"], fact["by"]) == ("approve", "look only", "tester")
+    assert (fact["decision"], fact["text"], fact["by"]) == ("approve", "look only", ME)
     assert fact["remember"] is True
-    assert "approve with other arguments, and from now on by tester" in lw("logs", run).out
+    assert f"approve with other arguments, and from now on by {ME}" in lw("logs", run).out
 
 
 def test_long_edited_arguments_are_stored_apart(lw: Place) -> None:
@@ -220,7 +221,7 @@ def test_each_call_is_answered_alone(lw: Place) -> None:
     assert lw("approve", run, "--no-drive").code == 0  # the only one that is left
     again = lw("approve", second["id"], "--no-drive")
     assert again.code == 8
-    assert "already answered: reject by tester" in again.err
+    assert f"already answered: reject by {ME}" in again.err
 
 
 def test_the_hint_names_what_a_call_takes(lw: Place) -> None:

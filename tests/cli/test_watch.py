@@ -20,6 +20,7 @@ from loopwright.cli.watching import Silent
 from loopwright.ports import Delta, Numbered
 from tests.cli.conftest import Place, until
 from tests.cli.terminal import PATIENCE_S
+from tests.person import ME
 
 AGENT = """
 import json, os, sys, time
@@ -126,7 +127,7 @@ def test_a_person_answers_where_they_watch(lw: Place) -> None:
         screen.type("a good\n")
         assert screen.leave() == 0
     [fact] = [one for one in lw.facts("last") if one["kind"] == "gate.answered"]
-    assert (fact["decision"], fact["text"], fact["by"]) == ("approve", "good", "tester")
+    assert (fact["decision"], fact["text"], fact["by"]) == ("approve", "good", ME)
 
 
 @pytest.mark.item("rec-34")

@@ -15,9 +15,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.docs.pages import Block
+from tests.person import ME
 
 SECONDS = 60.0
 _END = "__the_command_has_ended__"
+_PERSON = re.compile(rf"\bby {re.escape(ME)}\b")
 _ID = re.compile(r"run_[0-9a-hjkmnp-tv-z]{26}|gate_[0-9a-f]{20}")
 _AMOUNT = r"[\d.]+ ?(?:ms|s|m|kB|MB)\b"
 _TIME = r"\d{4}-\d\d-\d\dT[\d:.]+Z"
@@ -67,7 +69,6 @@ class Terminal:
             env={
                 "PATH": path,
                 "HOME": str(home),
-                "USER": "you",
                 "LANG": "C.UTF-8",
                 "TERM": "dumb",
                 "COLUMNS": "100",
@@ -109,7 +110,8 @@ class Terminal:
             out += piece
             found = re.search(rb"\n%s (\d+)\n" % _END.encode(), out)
             if found:
-                return int(found[1]), out[: found.start()].decode(errors="replace")
+                printed = out[: found.start()].decode(errors="replace")
+                return int(found[1]), _PERSON.sub("by you", printed)
 
     def compare(self, shown: tuple[str, ...], output: str) -> str | None:
         """The first shown line that does not appear, or None; ids are learned on the way."""

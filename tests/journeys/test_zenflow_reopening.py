@@ -7,6 +7,7 @@ import pytest
 from tests.cli.conftest import Place
 from tests.journeys.flows import flow
 from tests.journeys.test_zenflow_crashes import Stage
+from tests.person import ME
 
 FLOW = flow("""
   - {id: plan, agent: w, instructions: Plan it.}
@@ -143,5 +144,5 @@ def test_show_says_how_to_go_on(lw: Place, stage: Stage) -> None:
     lw("run", str(file), "Go.", "--agent", stage.agent)
     assert "loopwright resume run_" in lw("show", "run_").out
     told = lw("resume", "run_")
-    assert "resumed at step plan by tester" in told.err
+    assert f"resumed at step plan by {ME}" in told.err
     assert "loopwright resume run_" not in lw("show", "run_").out

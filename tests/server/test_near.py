@@ -45,6 +45,7 @@ from loopwright.server.holding import announce, holding
 from loopwright.testing.wires import Call, Turn
 from tests.cli.conftest import MODEL, Place, Serve, lw, serve, until
 from tests.cli.terminal import COMMAND
+from tests.person import ME
 from tests.server.served import SECONDS, Served, served
 from tests.server.test_serving import Process, serving
 
@@ -86,7 +87,7 @@ def test_a_run_is_driven_by_the_server(lw: Place, server: Served) -> None:
     assert WORDS in told.err
     assert heard, "no agent of the server spoke"
     [row] = server.context.cards.audited(subject=told.json["run"])
-    assert (row.who, row.via, row.action) == ("tester", "cli", "run.started")
+    assert (row.who, row.via, row.action) == (ME, "cli", "run.started")
 
 
 def test_what_the_server_lacks_is_told(

@@ -10,16 +10,16 @@ from pathlib import Path
 import pytest
 
 from loopwright.app.home_line import SOCKET, Drive, as_line
-from loopwright.app.nesting import PARENT
+from loopwright.app.inside_run import InsideRun
 from loopwright.app.preparing import Wish, prepare_file
 from loopwright.programs import sandbox
 from loopwright.server import serving
 from tests.server.served import SECONDS, Served, served
 
 
-def left_behind(server: Served, parent: str, monkeypatch: pytest.MonkeyPatch) -> str:
+def left_behind(server: Served, parent: str) -> str:
     """A run that a program of another run started, and that nobody drives."""
-    monkeypatch.setenv(PARENT, parent)
+    server.context.service.inside = InsideRun(run=parent, runs=(parent,))
     definition = server.definition(server.script("a", "b", "c", name=f"{parent}.yaml"))
     wish = Wish(workspace=str(server.folder))
     start, _ = prepare_file("inner.yaml", wish, data=definition.encode(), dialect="native")
@@ -50,7 +50,7 @@ def test_left_behind_by_a_program_of_another_run(
         stopped, _ = server.gated()
         server("POST", f"/api/v1/runs/{stopped}/stop")
         ends = {
-            parent: server.until(left_behind(server, parent, monkeypatch), "completed", "cancelled")
+            parent: server.until(left_behind(server, parent), "completed", "cancelled")
             for parent in (whole, walled, waiting, stopped, "run_elsewhere")
         }
     told = {parent: (end["status"], end["reason"]) for parent, end in ends.items()}
@@ -71,12 +71,10 @@ def asked_on_the_line(folder: Path, run: str) -> tuple[str, str]:
         return str(told["type"]), str(told.get("code"))
 
 
-def test_what_waits_behind_a_wall_does_not_go_on_outside(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_waits_behind_a_wall_does_not_go_on_outside(tmp_path: Path) -> None:
     """A run that an agent behind a wall started, or a run that this one started, waits for a person
     when that agent is gone. No answer, no resume and no command lets it go on here; it can be
-    stopped. Who is inside can answer.
+    stopped.
     """
     with served(tmp_path) as server:
         plain = json.loads(server.definition(server.script("x"), max=1))
@@ -86,10 +84,11 @@ def test_what_waits_behind_a_wall_does_not_go_on_outside(
         asks = server.definition(server.script(*["w"] * 9, name="w.yaml"), until={"person": True})
         children: list[str] = []
         for parent in (walled, None, walled):  # the second is a child of the first
-            monkeypatch.setenv(PARENT, parent or children[0])
+            above = parent or children[0]
+            server.context.service.inside = InsideRun(run=above, runs=(above,))
             children.append(server.start(asks))
             server.until(children[-1], "waiting")
-        monkeypatch.delenv(PARENT)
+        server.context.service.inside = None
         free, _ = server.gated()
         token = server.token
     with served(tmp_path, held=True) as server:
@@ -101,12 +100,7 @@ def test_what_waits_behind_a_wall_does_not_go_on_outside(
                 refused = server("POST", path, {})
                 assert (refused.status, refused.code) == (409, "behind-wall"), path
             assert server("GET", f"/api/v1/runs/{run}").json["status"] == "waiting"
-        monkeypatch.setenv(PARENT, walled)
-        gate = server("GET", f"/api/v1/runs/{children[2]}").json["gates"][0]["id"]
-        assert server("POST", f"/api/v1/gates/{gate}/approve", {}).status == 200
-        server.until(children[2], "completed")
-        monkeypatch.delenv(PARENT)
-        for run in children[:2]:
+        for run in children:
             assert server("POST", f"/api/v1/runs/{run}/stop", {}).status == 200
             server.until(run, "cancelled")
         gate = server("GET", f"/api/v1/runs/{free}").json["gates"][0]["id"]

@@ -12,6 +12,7 @@ from loopwright.cli import stored as commands
 from loopwright.cli.remote import Remote
 from tests.cli.conftest import Place, Told, lw
 from tests.cli.test_definitions import SELF_JUDGED
+from tests.person import ME
 from tests.server.served import Served, served
 from tests.server.test_named_files import CASES
 
@@ -95,7 +96,7 @@ def test_what_is_no_name(say: Said, lw: Place) -> None:
 def test_who_stores_here_is_who_is_signed_in(lw: Place) -> None:
     """Without a server it is the person at this machine."""
     lw.write("x.json", native("model:test/x"))
-    assert lw("stored", "put", "x", "x.json", "--json").json["by"] == "tester"
+    assert lw("stored", "put", "x", "x.json", "--json").json["by"] == ME
 
 
 def test_what_is_stored_is_not_overwritten(

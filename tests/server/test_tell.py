@@ -12,6 +12,7 @@ from loopwright.app.loop_tools import LoopTools
 from loopwright.app.role_loops import Loops
 from loopwright.kernel.tools import MAX_TEXT_BYTES
 from tests.cli.conftest import Place, lw
+from tests.person import ME
 from tests.server.served import SECONDS, Served, served
 from tests.server.talking import tab, talk
 
@@ -76,7 +77,7 @@ def test_every_interface_records_a_message(shared: Served, lw: Place, way: Any) 
     way(shared, run, lw)
     [told] = shared("GET", f"/api/v1/runs/{run}/snapshot").json["messages"]
     assert (told["text"], told["state"]) == ("Keep it", "waiting")
-    assert told["by"] == {by_mcp: "mcp", by_prompt: "tester"}.get(way, "first-start")
+    assert told["by"] == {by_mcp: "mcp", by_prompt: ME}.get(way, "first-start")
     shared("POST", f"/api/v1/gates/{gate}/continue", {"text": "again"})
     shared.until(run, "waiting")
     [told] = shared("GET", f"/api/v1/runs/{run}/snapshot").json["messages"]

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from loopwright.app.controlling import resume_run, resume_stored
 from loopwright.app.home_line import held_by
-from loopwright.app.nesting import PARENT
+from loopwright.app.inside_run import find_caller
 from loopwright.app.opening import HANDED, open_reader, presence_of, this_owner
 from loopwright.app.reopening import Changes
 from loopwright.app.served import ServedDriver
@@ -49,7 +49,7 @@ def start_in_background(settings: Settings, start: Start, *, alone: bool = False
             return served
     # Ours until the other process is there: no server takes it up in between, or ends it as a child
     # of a run that has gone on without it.
-    ours = this_owner() if alone or PARENT in os.environ else None
+    ours = this_owner() if alone or find_caller() is not None else None
     held = presence_of(settings).held(ours.token) if ours is not None else nullcontext()
     service = open_reader(settings)
     with closing(service.log), held:

@@ -382,6 +382,8 @@ async def _create(
     service: Service, plan: Plan, facts: list[AnyFact], blobs: dict[str, bytes], beside: Beside
 ) -> None:
     state = fold(plan, facts)
+    if service.rights is not None:
+        service.rights.refuse("fork a run", state.run)
     headline = replace(headline_of(state), status="running")
     append = Append(
         run=state.run,

@@ -111,6 +111,8 @@ def _labels(value: JsonValue) -> list[str]:
 async def edit(service: Service, reference: str, wanted: LoopEdit, *, by: str = "") -> str:
     """Change a loop that is open; its next stage sees it so. All of it counts, or nothing."""
     run = _of_roles(service, reference).run
+    if service.rights is not None:
+        service.rights.refuse("edit a run", run)
     for _ in range(CAS_TRIES):
         row = service.log.row(run)
         if row_ended(row):

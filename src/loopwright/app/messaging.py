@@ -99,6 +99,8 @@ async def send_message(
     of the run say what becomes of the message.
     """
     check_message(text)
+    if service.rights is not None:
+        service.rights.refuse("send a message to the agents of a run", run)
     kept, blobs = stored_text(mask_tokens(text))
     for _ in range(CAS_TRIES):
         version = service.log.version(run)

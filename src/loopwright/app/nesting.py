@@ -1,10 +1,10 @@
 """Runs that an agent of another run starts: how deep that may go, and what they may use.
 
-A program that an agent runs knows its run by its environment. A run that is started there is a
-child of it: one level deeper, and it has no more to spend than its parent has left.
+A process that descends from an agent is recognised by the process tree. A run that it starts is a
+child of the agent's run: one level deeper, and it has no more to spend than its parent has left.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -15,10 +15,10 @@ from loopwright.kernel.state import State
 from loopwright.model.access import is_offline
 from loopwright.model.policy import Limits
 from loopwright.ports import EventLog, RunRow
+from loopwright.programs.lineage import InsideRun
 from loopwright.runtime.senses import stored_plan
 
 MOST_DEPTH = 5
-PARENT, DEPTH = "LOOPWRIGHT_RUN", "LOOPWRIGHT_DEPTH"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,15 +39,13 @@ class Nest:
     allow_unknown_cost: bool = False  # as its parent
 
 
-def nested(runs: Runs, limits: Limits, env: Mapping[str, str]) -> Nest:
+def nested(runs: Runs, limits: Limits, inside: InsideRun | None) -> Nest:
     """A child is held to what its parent has left; any other run is as it is."""
-    above = env.get(PARENT)
-    if not above:
+    if inside is None or not inside.run:
         return Nest(limits)
+    above = claimed_run(runs.log, inside)
     parent = _first(runs, above)
-    told = env.get(DEPTH, "")
-    known = int(told) if told.isdecimal() and len(told) < 4 else 0
-    depth = 1 + max(known, parent.depth if parent is not None else 0)
+    depth = 1 + max(inside.depth, parent.depth if parent is not None else 0)
     if depth > MOST_DEPTH:
         raise LoopwrightError(
             f"this would be run {depth} inside of another: {MOST_DEPTH} levels are the most",
@@ -61,6 +59,29 @@ def nested(runs: Runs, limits: Limits, env: Mapping[str, str]) -> Nest:
     # A plan of an older version names only the agents that this was needed for.
     allow = plan.allow_unknown_cost or bool(plan.uncovered)
     return Nest(left, above, depth, allow_unknown_cost=allow)
+
+
+def claimed_run(log: EventLog, inside: InsideRun) -> str:
+    """The run that a process belongs to. A program can start a supervisor of its own that names
+    another run, so the innermost run counts only if it was started below the outermost one.
+    """
+    outer = inside.runs[-1] if inside.runs else inside.run
+    return inside.run if is_own_run(log, outer, inside.run) else outer
+
+
+def is_own_run(log: EventLog, own: str, run: str) -> bool:
+    """Whether a run is `own` or was started below it."""
+    for _ in range(MOST_DEPTH + 1):
+        if run == own:
+            return True
+        try:
+            parent = _parent(log, run)
+        except (NotFound, StorageError, ValueError):  # of another data directory, or damaged
+            return False
+        if parent is None:
+            return False
+        run = parent
+    return False
 
 
 def superseded(log: EventLog, rows: Iterable[RunRow]) -> set[str]:
@@ -84,14 +105,14 @@ def _is_running(row: RunRow) -> bool:
     return row.headline.status == "running"
 
 
-def check_wall(log: EventLog, run: str, env: Mapping[str, str]) -> None:
+def check_wall(log: EventLog, run: str, inside: InsideRun | None) -> None:
     """Refuse to let a run go on that was started behind the wall of an agent, and that nobody
     drives there any more: here it would have what the wall takes away. Ending it is no matter.
     """
     owner = log.row(run).owner
     if owner is not None and log.alive(owner):
         return
-    around = _wall_around(log, run, inside=env.get(PARENT))
+    around = _wall_around(log, run, inside=inside.run if inside is not None else None)
     if around is not None:
         raise Conflict(
             f"{run} was started by an agent of {around}, behind a wall: without that agent it "

@@ -5,6 +5,7 @@ import re
 import secrets
 
 from loopwright.app.cost_limits import CostRules
+from loopwright.app.inside_run import AgentRights, find_caller, is_private, mark_origin
 from loopwright.app.places import refuse_remote, unusable
 from loopwright.app.prices import PriceBook
 from loopwright.app.run_variables import RunVariables
@@ -40,19 +41,37 @@ def open_log(settings: Settings) -> SqliteLog:
         settings.home.mkdir(parents=True, exist_ok=True, mode=0o700)
     except OSError as error:
         raise unusable(settings.home, error) from error
-    alive = presence_of(settings).alive
-    return open_sqlite_log(settings.database, alive=alive, durability=settings.durability)
+    alive, is_new = presence_of(settings).alive, not settings.database.exists()
+    log = open_sqlite_log(settings.database, alive=alive, durability=settings.durability)
+    if is_new and (inside := find_caller()) is not None:
+        mark_origin(log, inside)
+    return log
+
+
+def restrict(service: Service, log: SqliteLog) -> Service:
+    """Take the rights of a person from a service that a program of a run has opened. In a data
+    directory of its own the program keeps them.
+    """
+    inside = find_caller()
+    service.inside = inside
+    if inside is not None and not is_private(log, inside):
+        service.rights = AgentRights(
+            inside=inside, log=log, cards=log, clock=service.clock, via=service.via
+        )
+    return service
 
 
 def open_reader(settings: Settings) -> Service:
     """A service that looks and does not drive."""
+    log = open_log(settings)
     service = Service(
-        open_log(settings),
+        log,
         SystemClock(),
         None,
         settings.artifacts,
         four_eyes=settings.four_eyes == "on",
     )
+    restrict(service, log)
     service.costs = CostRules(book=PriceBook(settings.prices), purse=settings.budget)
     service.takes_snapshots = settings.snapshots == "on"
     service.worktrees = GitWorktrees(settings.worktrees)

@@ -1,6 +1,5 @@
 """Resume a run that ended without completing: the same run, from where it stopped."""
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -80,7 +79,8 @@ async def reopen(service: Service, run: str, *, by: str = "", changes: Changes =
         row = service.log.row(run)
         state = service.state(run)
         _check(row, changes, state)
-        check_wall(service.log, run, os.environ)
+        _check_agent(service, run, changes)
+        check_wall(service.log, run, service.inside)
         check_folder(state)
         if service.driver is not None:
             service.driver.take(run)
@@ -113,6 +113,13 @@ async def reopen(service: Service, run: str, *, by: str = "", changes: Changes =
             service.look(run)
         return words
     raise Conflict("the run changes too fast; try again", code="busy")
+
+
+def _check_agent(service: Service, run: str, changes: Changes) -> None:
+    """A program of a run resumes what it started as it was, with the limits that it had."""
+    service.check_control(run)
+    if service.rights is not None and changes:
+        service.rights.refuse("change the limits or agents of a run", run)
 
 
 def _keep_variables(service: Service, state: State, given: Sequence[str]) -> None:

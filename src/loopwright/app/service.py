@@ -22,6 +22,7 @@ from loopwright.app.deciding import (
     not_open,
     only_gate,
 )
+from loopwright.app.inside_run import AgentRights, InsideRun, find_caller
 from loopwright.app.keeping import CANDIDATES, Beside, alone, ambiguous, key_of, taken
 from loopwright.app.moments import sortable_id
 from loopwright.app.nesting import Runs, adoptable, check_wall, nested
@@ -147,6 +148,8 @@ class Service:
         self.takes_snapshots = False  # where neither the definition nor the start says so
         self.worktrees: Worktrees | None = None  # where runs can have a checkout of their own
         self.variables: StoredVariables | None = None  # values that were given with --env
+        self.inside: InsideRun | None = None  # the run whose program calls, if it is one
+        self.rights: AgentRights | None = None  # what such a program may do; None: everything
 
     # -- starting ------------------------------------------------------------------------------
 
@@ -169,7 +172,7 @@ class Service:
             )
         start = self.admit(start)
         decided, _ = self.decide_snapshots(start)
-        nest = nested(Runs(self.log, self.state), start.plan.limits, os.environ)
+        nest = nested(Runs(self.log, self.state), start.plan.limits, self.inside)
         now = self.clock.now_ms()
         run = start.run or f"run_{sortable_id(now)}"
         limited = msgspec.structs.replace(decided, limits=nest.limits)
@@ -269,7 +272,10 @@ class Service:
             found = [row for row in self.log.rows(limit=MANY) if row.run.endswith(reference)]
         runs = [row.run for row in found]
         if reference in runs or len(runs) == 1:
-            return reference if reference in runs else runs[0]
+            run = reference if reference in runs else runs[0]
+            if self.rights is not None:
+                self.rights.check_own(run, "use a run that it did not start")
+            return run
         if not runs:
             self._refuse_missing(reference)
             raise NotFound(f"no run {reference!r}", hint="`loopwright ls` lists them")
@@ -282,7 +288,14 @@ class Service:
                 self.log.row(run)  # says so
 
     def rows(self, statuses: tuple[RunStatus, ...] = (), limit: int | None = None) -> list[RunRow]:
-        return self.log.rows(statuses=statuses, limit=limit)
+        if self.rights is None:
+            return self.log.rows(statuses=statuses, limit=limit)
+        return self.visible_rows(self.log.rows(statuses=statuses))[:limit]
+
+    def visible_rows(self, rows: list[RunRow]) -> list[RunRow]:
+        """Those of the runs that the caller may look at."""
+        rights = self.rights
+        return rows if rights is None else [row for row in rows if rights.is_own(row.run)]
 
     def facts(self, run: str, after: int = 0) -> list[Numbered]:
         """The facts of a run; one that has none at all is damaged."""
@@ -329,7 +342,9 @@ class Service:
         opened = self.opened(gate)
         text = text.encode(errors="replace").decode()  # of bytes that are no text, no store takes
         check_answer(opened, decision, text=text, digest=digest, call=call)
-        check_wall(self.log, gate.run, os.environ)
+        if self.rights is not None:
+            self.rights.refuse("answer a gate", gate.gate)
+        check_wall(self.log, gate.run, self.inside)
         if self.four_eyes and decision == "approve":
             check_other_person(self.log, gate.run, by)
         if call.arguments is not None:
@@ -397,7 +412,7 @@ class Service:
     async def resume(self, run: str, by: str = "") -> None:
         """Let a paused run go on, and take up one that nobody drives."""
         self._open(run)
-        check_wall(self.log, run, os.environ)
+        check_wall(self.log, run, self.inside)
         if self.state(run).paused:
             await self._control(run, RunResumed(at=self.clock.now_ms(), by=by), "running")
         elif self.driver is not None:
@@ -405,6 +420,7 @@ class Service:
 
     async def stop(self, run: str, by: str = "", reason: str = "stopped") -> bool:
         """End a run now. False when it had already ended."""
+        self.check_control(run)
         if row_ended(self.log.row(run)):
             return False
         if self.state(run).cancel is not None:  # asked before: whoever drives it only has to look
@@ -420,7 +436,13 @@ class Service:
             raise
         return True
 
+    def check_control(self, run: str) -> None:
+        """Refuse a program of a run that would control another run than those it started."""
+        if self.rights is not None:
+            self.rights.check_child(run, "control a run that it did not start")
+
     def _open(self, run: str) -> RunRow:
+        self.check_control(run)
         row = self.log.row(run)
         if row_ended(row):
             raise Conflict(
@@ -475,6 +497,8 @@ class Service:
 
     def forget(self, runs: Sequence[str], *, by: str) -> int:
         """Forget runs that have ended; the audit keeps who wanted it."""
+        if self.rights is not None:
+            self.rights.refuse("delete runs", ", ".join(runs))
         return self.log.forget(runs, forgotten(runs, at=self.clock.now_ms(), by=by, via=self.via))
 
     def look(self, run: str) -> None:
@@ -497,9 +521,14 @@ def row_ended(row: RunRow) -> bool:
 
 
 def current_user() -> str:
-    """Who acts, as the machine knows them."""
-    named = os.environ.get("USER") or os.environ.get("LOGNAME")
+    """Who acts: the person by the user id of this process, or the agent that it descends from.
+
+    Variables such as USER are not asked, since every program can set them.
+    """
+    inside = find_caller()
+    if inside is not None:
+        return inside.actor
     try:
-        return named or pwd.getpwuid(os.getuid()).pw_name
+        return pwd.getpwuid(os.getuid()).pw_name
     except KeyError:  # in a container a number may be all that there is
         return f"uid-{os.getuid()}"

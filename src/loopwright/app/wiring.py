@@ -11,9 +11,9 @@ from loopwright.app.chatting import Chats
 from loopwright.app.cost_limits import CostRules
 from loopwright.app.desks import Desks
 from loopwright.app.granting import servers_of
+from loopwright.app.inside_run import find_caller
 from loopwright.app.live_text import LiveText, serve_live_text
-from loopwright.app.nesting import PARENT
-from loopwright.app.opening import open_log, open_reader, presence_of, this_owner
+from loopwright.app.opening import open_log, open_reader, presence_of, restrict, this_owner
 from loopwright.app.prices import PriceBook
 from loopwright.app.purse import Guarded
 from loopwright.app.reaching import Line, Say, reach
@@ -67,8 +67,8 @@ async def near(
     settings: Settings, via: str = "cli", *, say: Say = lambda _: None, alone: bool = False
 ) -> AsyncIterator[Local]:
     """Everything, with runs driven by the server of this home where there is one."""
-    # What an agent of a run starts stays with it: behind its wall, for as long as it lives.
-    alone = alone or PARENT in os.environ
+    # What an agent of a run starts is driven below that agent, and ends with it.
+    alone = alone or find_caller() is not None
     line = None if alone else await reach(settings, say)
     async with local(settings, via, line=line, say=say) as here:
         yield here
@@ -125,13 +125,16 @@ async def local(
         performer.snapshot_through(workspaces)
         driver.open()
         try:
-            service = Service(
+            service = restrict(
+                Service(
+                    log,
+                    clock,
+                    driver,
+                    settings.artifacts,
+                    via=via,
+                    four_eyes=settings.four_eyes == "on",
+                ),
                 log,
-                clock,
-                driver,
-                settings.artifacts,
-                via=via,
-                four_eyes=settings.four_eyes == "on",
             )
             service.costs = CostRules(book=book, purse=settings.budget)
             service.takes_snapshots = settings.snapshots == "on"

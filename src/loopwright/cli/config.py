@@ -59,6 +59,9 @@ def config(ctx: click.Context, /) -> None:
     [tool.loopwright] in pyproject.toml, then your own file, then the default.
     """
     if ctx.invoked_subcommand is None:
+        from loopwright.cli.inside_run import check_caller  # noqa: PLC0415 - help stays quick
+
+        check_caller(ctx)
         door = door_of(ctx)
         _put(door, _resolved(door), origin=True)
 

@@ -162,7 +162,7 @@ def _found(
             labels=given["labels"],
             chats=given["chats"],
         )
-        rows = filtered_runs(service.log, fits)
+        rows = service.visible_rows(filtered_runs(service.log, fits))
         return [run_item(service, row) for row in rows[:most]], total_of(service.log, rows)
 
 

@@ -117,6 +117,12 @@ class Verb(click.Command):
         super().__init__(*args, **kwargs)
         self.examples = examples
 
+    def invoke(self, ctx: click.Context) -> object:
+        from loopwright.cli.inside_run import check_caller  # noqa: PLC0415 - help stays quick
+
+        check_caller(ctx)
+        return super().invoke(ctx)
+
     def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         super().format_help_text(ctx, formatter)
         if any(_names_run(param) for param in self.params):

@@ -40,8 +40,12 @@ SUPERVISOR_VARIABLE = "LOOPWRIGHT_SUPERVISOR"
 # Longest time spent on killing before those that do not die are reported as left.
 KILL_SECONDS = 4.0
 
+# The name of every supervisor in the process table; a descendant cannot change it.
+PROCESS_NAME = b"lw-supervisor"  # at most 15 bytes
+
 _LINUX = sys.platform == "linux"
 _PR_SET_PDEATHSIG = 1
+_PR_SET_NAME = 15
 _PR_SET_CHILD_SUBREAPER = 36
 _FREEZE_ROUNDS = 50
 _PARENT_POLL_SECONDS = 0.5
@@ -68,10 +72,11 @@ HAS_TABLE = _shows_us()
 class Entry:
     """One process as /proc shows it."""
 
-    __slots__ = ("pgid", "pid", "ppid", "sid", "start", "state", "threads")
+    __slots__ = ("name", "pgid", "pid", "ppid", "sid", "start", "state", "threads")
 
-    def __init__(self, pid: int, fields: list[bytes]) -> None:
+    def __init__(self, pid: int, name: bytes, fields: list[bytes]) -> None:
         self.pid = pid
+        self.name = name
         self.state = fields[0]
         self.ppid = int(fields[1])
         self.pgid = int(fields[2])
@@ -100,8 +105,10 @@ def read_entry(pid: int) -> Entry | None:
     finally:
         os.close(handle)
     # The name in parentheses may itself contain spaces and parentheses.
-    fields = line[line.rfind(b")") + 2 :].split()
-    return Entry(pid, fields) if len(fields) > 19 else None
+    end = line.rfind(b")")
+    fields = line[end + 2 :].split()
+    name = line[line.find(b"(") + 1 : end]
+    return Entry(pid, name, fields) if len(fields) > 19 else None
 
 
 def read_entries() -> Iterator[Entry]:
@@ -250,7 +257,7 @@ def command_line(status_fd: int, grace: float, cwd: str, program: list[str]) -> 
     return [sys.executable, "-I", "-S", "-c", code, folder, *words, *program]
 
 
-def _prctl(option: int, value: int) -> bool:
+def _prctl(option: int, value: int | bytes) -> bool:
     return _LINUX and int(ctypes.CDLL(None).prctl(option, value, 0, 0, 0)) == 0
 
 
@@ -355,6 +362,7 @@ def _supervise(order: Order) -> str:
 def main() -> None:
     """Supervise as the command line says, report, and leave without further ado."""
     order = Order(sys.argv[1:])
+    _prctl(_PR_SET_NAME, PROCESS_NAME)
     os.set_inheritable(order.status_fd, False)  # noqa: FBT003 - takes no keyword
     for number in _WATCHED:
         signal.signal(number, signal.SIG_DFL)  # an ignored SIGCHLD would hide every exit

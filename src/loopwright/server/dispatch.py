@@ -22,6 +22,7 @@ from loopwright.server.guarding import Guard
 from loopwright.server.identity import identify
 from loopwright.server.logs import NAME
 from loopwright.server.mounting import bounded
+from loopwright.server.peers import refuse_agents
 from loopwright.server.rates import Rates
 from loopwright.server.refusals import (
     Refusal,
@@ -68,6 +69,8 @@ class Application:
         try:
             self._guard.check(scope)
             mounted = self._mounted(scope["path"])
+            if mounted is not None:
+                await refuse_agents(self._context, scope)
         except LoopwrightError as error:
             response = self._told(self._family_of(scope["path"]), scope["path"], request_id, error)
             self._note(request_id, scope, response.status_code, GUARD, 0.0)
@@ -156,6 +159,8 @@ class Application:
 
     async def _serve(self, request: Request, route: Route, params: dict[str, str]) -> Response:
         context = self._context
+        if route.need != "open" or route.method in WRITING:
+            await refuse_agents(context, request.scope)
         who = None if route.need in UNKNOWN else identify(context, request)
         if who is not None and route.need != "open" and route.need != "signed":
             self._rates.count(who.root)  # more tokens are no more requests

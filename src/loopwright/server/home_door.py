@@ -19,6 +19,7 @@ import msgspec
 from loopwright import __version__
 from loopwright.app.home_line import (
     PROTOCOL,
+    SOCKET,
     TEXT_CHARS,
     Beat,
     Drive,
@@ -35,8 +36,16 @@ from loopwright.app.home_line import (
     path_of,
     socket_path,
 )
+from loopwright.app.inside_run import find_unix_peer, inside_run_error, record_refusal
 from loopwright.app.nesting import check_wall
-from loopwright.errors import Conflict, LoopwrightError, NotFound, ServerFailed, StorageError
+from loopwright.errors import (
+    Conflict,
+    LoopwrightError,
+    NotAllowed,
+    NotFound,
+    ServerFailed,
+    StorageError,
+)
 from loopwright.ports import OPEN_STATUSES, Delta
 from loopwright.server.context import Context
 from loopwright.server.logs import NAME
@@ -119,7 +128,7 @@ class Visit:
         ends = [self._context.feed.hear(self._moved), here.bus.listen(self._said)]
         looking = asyncio.ensure_future(self._look())
         try:
-            if not _is_ours(self._writer):
+            if not _is_ours(self._writer) or self._is_agent():
                 return
             path, keys = path_of(os.environ), keys_of(os.environ)
             limits = limits_of(self._context.settings)
@@ -134,6 +143,17 @@ class Visit:
             for end in ends:
                 end()
             self.end()
+
+    def _is_agent(self) -> bool:
+        """Whether a program of a run connects; it is told why it is refused."""
+        inside = find_unix_peer(self._writer.get_extra_info("socket"))
+        if inside is None:
+            return False
+        at = self._context.clock.now_ms()
+        record_refusal(self._context.cards, inside, SOCKET, at=at, via="socket")
+        error = inside_run_error(inside, "use the socket of the data directory")
+        self._tell(Refused("", NotAllowed.__name__, error.code, error.message, error.hint))
+        return True
 
     def end(self) -> None:
         """Hang up, also on one who never read what was said."""
@@ -164,7 +184,7 @@ class Visit:
     def _check_wall(self, run: str) -> None:
         """Who asks may be behind the wall, and we are not; what is to end may end here."""
         try:
-            check_wall(self._context.here.log, run, {})
+            check_wall(self._context.here.log, run, None)
         except Conflict:
             if self._context.service.state(run).cancel is None:
                 raise

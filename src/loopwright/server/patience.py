@@ -14,6 +14,8 @@ import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.websockets.wsproto_impl import WSProtocol
 
+from loopwright.server.peers import with_peer
+
 HEADER_SECONDS = 10.0
 WRITE_SECONDS = 60.0  # for a client to read anything of what waits for it
 MAX_CONNECTIONS = 512
@@ -104,6 +106,7 @@ class Patient(H11Protocol):
             transport.write(_BUSY)
             transport.close()
             return
+        self.app = with_peer(self.app)
         self._wait()
 
     def data_received(self, data: bytes) -> None:
