@@ -69,24 +69,28 @@ def text_file(text: str, suffix: str = ".txt") -> Iterator[str]:
 
 
 @contextmanager
-def as_variables(values: Mapping[str, str]) -> Iterator[dict[str, str]]:
-    """Values for a script: itself in a variable when it fits, else the name of a file with it in
-    NAME_FILE. No value is ever part of a command.
+def as_variables(values: Mapping[str, str], script: str = "") -> Iterator[dict[str, str]]:
+    """Values for a script: in a variable when it fits, and in a file whose name is in NAME_FILE
+    when it does not fit or the script asks for the file. No value is ever part of a command.
     """
+    wanted = {name for name in values if f"{name}_FILE" in script} if "_FILE" in script else set()
     variables: dict[str, str] = {}
     files: list[Path] = []
     try:
         for name, value in values.items():
             plain = value.replace("\0", "")
             data = plain.encode(errors="replace")
-            if len(data) <= VARIABLE_BYTES:
+            fits = len(data) <= VARIABLE_BYTES
+            if fits:
                 variables[name] = data.decode()
+            if fits and (name not in wanted or f"{name}_FILE" in values):
                 continue
             handle, place = tempfile.mkstemp(prefix="loopwright-", suffix=".txt")
             files.append(Path(place))
             with os.fdopen(handle, "wb") as stream:
                 stream.write(data)
-            variables[name], variables[f"{name}_FILE"] = "", place
+            variables.setdefault(name, "")
+            variables[f"{name}_FILE"] = place
         yield variables
     finally:
         for file in files:

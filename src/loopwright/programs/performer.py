@@ -293,7 +293,8 @@ class LocalPerformer:
     # -- commands of the author
 
     async def _command(self, job: Job, call: CommandCall) -> Answer:
-        with as_variables(job.env) as values, python_variables(job) as python:
+        script = f"{' '.join(call.argv)} {call.stdin}"
+        with as_variables(job.env, script) as values, python_variables(job) as python:
             end = await run_program(
                 Program(
                     argv=reading_files(call.argv, values),

@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 
 from loopwright.model.actions import Repeat, RunScript, Step, Steps
@@ -54,7 +55,13 @@ def run(script: RunScript | Script, value: str, folder: Path) -> tuple[str, bool
     helper = folder / HELPER
     helper.write_text(f"#!/bin/sh\ntouch {MARKER}\n", encoding="utf-8")
     helper.chmod(0o755)
-    env = dict.fromkeys(script.env, value) | {"PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8"}
+    said = run_with(script, dict.fromkeys(script.env, value), folder)
+    return said, (folder / MARKER).exists()
+
+
+def run_with(script: RunScript | Script, values: Mapping[str, str], folder: Path) -> str:
+    """What it says when its variables have these values."""
+    env = {**values, "PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8"}
     done = subprocess.run(
         [script.interpreter, "-c", script.text],
         cwd=folder,
@@ -64,4 +71,4 @@ def run(script: RunScript | Script, value: str, folder: Path) -> tuple[str, bool
         timeout=20,
         check=False,
     )
-    return done.stdout.decode(errors="replace"), (folder / MARKER).exists()
+    return done.stdout.decode(errors="replace")

@@ -14,6 +14,7 @@ _KINDS: tuple[tuple[str, Source, Source], ...] = (
     (OWN, "output", "result"),
     (f"{OWN}PREV_", "previous_output", "previous_result"),
 )
+_WHOLE: dict[Source, Source] = {part: whole for _, whole, part in _KINDS}
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -52,16 +53,20 @@ class EnvNames:
     def mentioned(self, text: str) -> dict[str, Ref]:
         """The values that a text asks for by their names."""
         words = set(_WORD.findall(text))
+        words |= {word.removesuffix("_FILE") for word in words if not word.startswith(OWN)}
         found = {name: VARIABLES[name] for name in VARIABLES if name in words or name in _ALWAYS}
         own = sorted(word for word in words if word.startswith(OWN))
         for node, upper in self._nodes.items() if own else ():
             for word in own:
                 ref = _asked(word, node, upper)
-                if ref:
+                if ref and ref.field == "file" and ".output.file" not in text:
+                    stem = word.removesuffix("_FILE")  # the name of a file that holds the value
+                    found[stem] = Ref(of=_WHOLE[ref.of], name=node)
+                elif ref:
                     found[word] = ref
         for name in self._inputs if own else ():
             ref = Ref(of="input", name=name)
-            if self.name(ref) in own:
+            if self.name(ref) in own or f"{self.name(ref)}_FILE" in own:
                 found[self.name(ref)] = ref
         for word in own if self.item else ():
             if word not in found and f"{word}_".startswith(f"{self._of_item(None)}_"):
@@ -97,6 +102,11 @@ class Environment:
             number += 1
         self._values[_numbered(name, number)] = ref
         return _numbered(name, number)
+
+    def is_file(self, name: str) -> bool:
+        """Whether a name is that of a file with a value, which is a path and not the value."""
+        stem = name.removesuffix("_FILE")
+        return stem != name and stem in self._values and name not in self._values
 
     def templates(self) -> dict[str, Template]:
         """The values as the plan holds them."""

@@ -15,7 +15,7 @@ from loopwright.model.template import Ref
 from loopwright.syntax import Diagnostic, Document, Position, suggest
 from loopwright.syntax.graphs import ended_before
 
-_WARNINGS = ("unordered-reference", "empty-reference", "bad-condition")
+_WARNINGS = ("unordered-reference", "empty-reference", "bad-condition", "unquoted-value")
 _READS: dict[object, str] = {"uv": 'os.environ["NAME"]', "bun": "process.env.NAME"}
 _SCHEMA_KINDS = ("prompt", "command", "loop")
 
@@ -60,7 +60,8 @@ def _of_site(site: Site, made: Outline, names: EnvNames) -> Iterator[tuple[int, 
             hint = f"read it: {form.replace('NAME', name)}"
             yield mark.at, mark.written, _Found(CODE.code, CODE.message, hint)
     if site.kind == "shell":
-        for one in rewrite(site.text, Environment(names, site.text)).refused:
+        made_text = rewrite(site.text, Environment(names, site.text))
+        for one in [*made_text.refused, *made_text.warned]:
             yield one.at, one.written, _Found(*one.fault)
 
 

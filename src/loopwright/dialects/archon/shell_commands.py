@@ -9,6 +9,11 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
+from loopwright.dialects.archon.shell_options import (
+    OPTION,
+    has_running_options,
+    judge_options,
+)
 from loopwright.dialects.archon.shell_parts import Fault, Word
 from loopwright.dialects.archon.shell_programs import (
     CARRIERS,
@@ -23,7 +28,6 @@ from loopwright.dialects.archon.shell_programs import (
     RUNS,
     RUNS_ALL,
     SHELL,
-    WITH_RUNNING_OPTIONS,
     WRAPPERS,
 )
 from loopwright.dialects.archon.variables import Mark
@@ -48,11 +52,6 @@ EVALUATED = Fault(
     "the shell evaluates what stands here",
     "use the variable in quotes, in an ordinary command",
 )
-_OPTION = Fault(
-    "reference-as-option",
-    "a value that begins with - would be an option, and this program has options that run things",
-    "write -- in front of it, or text such as ./",
-)
 _RESERVED = Fault(
     "reserved-env",
     "this variable decides what programs load and run",
@@ -66,6 +65,26 @@ ARITHMETIC = Fault(
 )
 
 
+_FORMAT = Fault(
+    "reference-in-code",
+    "a value in the format of printf decides what becomes of the other values",
+    "write the format into the script: printf '%s\\n' \"$x\"",
+)
+INDIRECT = Fault(
+    "reference-in-arithmetic",
+    "the shell evaluates the value of this variable",
+    'use the variable itself, in quotes: "$x"',
+)
+TARGET = Fault(
+    "reference-as-target",
+    "the shell would open a file whose name a value chooses",
+    "name the file in the script, and write the value into it",
+)
+FILE_CODE = Fault(
+    "reference-in-code",
+    "this file holds a value, which would be run",
+    "run a file that the script does not fill with values, and let it read the value",
+)
 # NAME in a hint is replaced by the name under which the value is found.
 CODE = Fault(
     "reference-in-code",
@@ -83,6 +102,16 @@ def judge(words: Sequence[Word]) -> Judged:
     found = [one for word in words for one in _reserved(word)]
     start = next((n for n, word in enumerate(words) if word.assigns is None), len(words))
     return _with(found, _command(words[start:])) if words[start:] else Judged(found)
+
+
+def skip_wrappers(words: Sequence[Word]) -> Sequence[Word]:
+    """A command without the programs that only start it."""
+    for _ in range(_MOST_WRAPPERS):
+        name = words[0].program if words else ""
+        if name not in WRAPPERS or name == "xargs" or words[0].marks or len(words) == 1:
+            break
+        words = words[1 + _width(name, words[1:]) :]
+    return words
 
 
 def _with(found: list[Found], judged: Judged) -> Judged:
@@ -112,7 +141,7 @@ def _command(words: Sequence[Word]) -> Judged:
         if name in WRAPPERS:
             found += _unwrapped(name, rest)
             words = rest[_width(name, rest) :]
-            takes_code = takes_code or (name == "xargs" and _starts_others(words))
+            takes_code = takes_code or (name == "xargs" and _makes_code(rest, words))
         elif name:
             judged = _known(name, rest)
             return Judged([*found, *judged.found], takes_code or judged.takes_code)
@@ -130,9 +159,9 @@ def _known(name: str, arguments: Sequence[Word]) -> Judged:
         fault = EVALUATED if name in ("eval", ".", "source", "trap", "alias") else CODE
         return Judged(_all(arguments, fault), takes_code=True)
     if INTERPRETER.fullmatch(name):
-        return _with(_options(name, arguments), _interpreter(name, arguments))
+        return _with(list(judge_options(name, arguments)), _interpreter(name, arguments))
     judged = _carried(name, arguments, list(_RULES.get(name, _no_rule)(arguments)))
-    return Judged([*judged.found, *_options(name, arguments)], judged.takes_code)
+    return Judged([*judged.found, *judge_options(name, arguments)], judged.takes_code)
 
 
 # -- programs that run other programs --------------------------------------------------------------
@@ -175,6 +204,20 @@ def _hides_the_rest(name: str, option: str) -> bool:
     return long or (name == "env" and option.startswith(("-S", "--split-string")))
 
 
+def _makes_code(rest: Sequence[Word], words: Sequence[Word]) -> bool:
+    """Whether what xargs reads becomes code, or an option that runs something."""
+    name = words[0].program if words else ""
+    if has_running_options(name):
+        return all(one.literal != "--" for one in words)
+    if not _starts_others(words):
+        return False
+    scripts = list(_code_of_shell(words[1:])) if SHELL.fullmatch(name) else []
+    options = [one.literal for one in rest[: len(rest) - len(words)]]
+    inserted = {"{}", *(one[2:] for one in options if one.startswith("-I"))}
+    inserted |= {after for one, after in pairwise(options) if one == "-I"}
+    return len(scripts) != 1 or any(one and one in scripts[0][0].literal for one in inserted)
+
+
 def _starts_others(words: Sequence[Word]) -> bool:
     return any(
         word.program in _STARTERS or INTERPRETER.fullmatch(word.program) is not None
@@ -196,7 +239,7 @@ def _interpreter(name: str, words: Sequence[Word]) -> Judged:
     for number, word in enumerate(words):
         is_flag = word.whole and CODE_FLAG.fullmatch(word.literal) is not None
         is_option = word.literal.startswith("-") and word.literal != "-"
-        allowed = operand or _is_awk_value(name, words, number)
+        allowed = operand or _is_awk_value(name, words, number) or _is_input(name, words[:number])
         if word.marks and (code_next or not allowed):
             found += _all([word], CODE)
         if is_flag:
@@ -210,6 +253,12 @@ def _interpreter(name: str, words: Sequence[Word]) -> Judged:
     from_input = not operand or (first in ("-", "/dev/stdin") and not flagged)
     from_input = from_input or (bool(SHELL.fullmatch(name)) and _reads_input(words))
     return Judged(found, takes_code=from_input and not FILTERS.fullmatch(name))
+
+
+def _is_input(name: str, before: Sequence[Word]) -> bool:
+    """`bash -s -- VALUE` gives a shell a parameter."""
+    ended = any(word.whole and word.literal == "--" for word in before)
+    return bool(SHELL.fullmatch(name)) and ended and _reads_input(before)
 
 
 def _reads_input(words: Sequence[Word]) -> bool:
@@ -248,20 +297,33 @@ def _behind_flags(words: Sequence[Word]) -> Iterator[Found]:
             yield from _all([following], CODE)
 
 
-def _options(name: str, words: Sequence[Word]) -> list[Found]:
-    """Programs with options that run something must not get a value as an option."""
-    if name not in WITH_RUNNING_OPTIONS:
-        return []
-    valued = re.compile(WITH_RUNNING_OPTIONS[name])
-    found: list[Found] = []
-    before = ""
-    for word in words:
-        if word.whole and word.literal == "--":
-            break
-        if word.led and not (before and valued.fullmatch(before)):
-            found += _all([word], _OPTION)
-        before = word.literal if word.whole else ""
-    return found
+def find_scripts(words: Sequence[Word]) -> Iterator[tuple[Word, Sequence[Word] | None]]:
+    """Code for a shell that is written into a command, and its parameters; `None` where it has
+    those of the script around it.
+    """
+    for number, word in enumerate(words):
+        if SHELL.fullmatch(word.program):
+            yield from _code_of_shell(words[number + 1 :])
+    command = skip_wrappers(words)
+    name = command[0].program if command else ""
+    if name == "eval" and all(one.whole for one in command):
+        whole = " ".join(one.literal for one in command[1:])
+        yield Word(whole, at=command[1].at if len(command) > 1 else 0), None
+    elif name == "trap":
+        code = next((one for one in command[1:] if not one.literal.startswith("-")), None)
+        if code is not None and code.whole:
+            yield code, None
+
+
+def _code_of_shell(words: Sequence[Word]) -> Iterator[tuple[Word, Sequence[Word]]]:
+    flagged = False
+    for number, word in enumerate(words):
+        if word.whole and re.fullmatch(r"[-+][A-Za-z]*c[A-Za-z]*", word.literal):
+            flagged = True
+        elif flagged and not word.literal.startswith("-"):
+            if word.whole:
+                yield word, words[number + 2 :]
+            return
 
 
 # -- commands of the shell itself ------------------------------------------------------------------
@@ -298,9 +360,11 @@ def _printing(words: Sequence[Word]) -> Iterator[Found]:
         if word.literal.startswith("-v"):
             yield from _all(words[number : number + 2], EVALUATED)
         elif word.led:
-            yield from _all([word], _OPTION)
+            yield from _all([word], OPTION)
             return
         elif not word.literal.startswith("-"):
+            if any(one.marks for one in words[number + 1 :]):
+                yield from _all([word], _FORMAT)
             return
 
 

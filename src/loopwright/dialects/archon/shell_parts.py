@@ -1,4 +1,4 @@
-"""What the reader of shell texts keeps in mind: where it is, which command, which word."""
+"""The state of reading a shell text: the level of nesting, the command, the word."""
 
 import re
 from dataclasses import dataclass, field
@@ -20,7 +20,8 @@ Kind: TypeAlias = Literal[
 # Frames that are made of words.
 WORDY: tuple[Kind, ...] = ("top", "paren", "tick", "array", "cond")
 
-ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)\+?=")
+ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?:\[[^\]]*\])?\+?=")
+SUBSCRIPT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)\[")
 
 
 class Fault(NamedTuple):
@@ -58,6 +59,11 @@ class Word:
     before: str = ""  # the literal text in front of its first variable
     led: bool = False  # a variable is the first thing in it
     tail: str = ""  # the literal text behind the last thing that is only known later
+    at: int = 0
+    source: str = ""  # as it is written, without quotes
+    many: bool = False  # the shell may make several words of it
+    bare: list[tuple[int, int]] = field(default_factory=list)  # values without quotes
+    keyed: str = ""  # the associative array of which it sets an element
 
     def say(self, text: str) -> None:
         """Literal text belongs to this word."""
@@ -77,7 +83,7 @@ class Word:
     def take(self, mark: Mark) -> None:
         """A variable stands in this word."""
         if not self.marks:
-            self.before, self.led = self.literal, not self.literal and self.whole
+            self.before, self.led = self.literal, not self.literal and not self.tail
         self.marks.append(mark)
         self.guess()
 
@@ -85,15 +91,22 @@ class Word:
     def assigns(self) -> str | None:
         """The name that a word of the form NAME=… gives a value."""
         found = ASSIGNMENT.match(self.before if self.marks else self.literal)
-        return found[1] if found else None
+        return found[1] if found else self.keyed or None
 
 
 @dataclass(slots=True)
 class Pipe:
-    """A pipeline: whether one of its commands takes what flows through it as code."""
+    """A pipeline: what its current command reads, and which values its words hold."""
 
-    marks: list[Mark] = field(default_factory=list)
-    takes_code: bool = False
+    inputs: list[Mark] = field(default_factory=list)
+    own: list[Mark] = field(default_factory=list)
+    takes_code: bool = False  # one of its commands takes what flows through it as code
+    explicit: bool = False  # it reads from a pipe or a file, not what the group around it reads
+
+    @property
+    def marks(self) -> list[Mark]:
+        """All values that the current command can see."""
+        return [*self.inputs, *self.own]
 
 
 @dataclass(slots=True)
@@ -101,8 +114,11 @@ class Group:
     """A loop, a case, { … } and the like: the pipeline that it is a part of."""
 
     pipe: Pipe
-    start: int  # so many variables had been met before it
+    start: int  # so many values had been printed before it
+    opened: int
+    reads: list[Mark] = field(default_factory=list)
     takes_code: bool = False
+    function: str | None = None  # it is the body of this function
 
 
 @dataclass(slots=True)
@@ -125,13 +141,21 @@ class Frame:
     word: Word | None = None
     words: list[Word] = field(default_factory=list)
     pipe: Pipe = field(default_factory=Pipe)
-    marks: list[Mark] = field(default_factory=list)
+    out: list[Mark] = field(default_factory=list)  # values that its commands print
     redirects: str = ""  # after such a sign the next word is a file, not an argument
+    redirected: bool = False  # the current command has a redirection
+    writes: list[str] = field(default_factory=list)  # files that the current command writes
     compound: bool = False  # a group has just ended, so the command is not empty
+    ended: int = 0  # where the group that has just ended began
+    patterns: list[str] = field(default_factory=list)  # of a case, up to here
+    tested: str = ""  # the condition in [[ ]] of the current command
     groups: list[Group] = field(default_factory=list)
     reads: list[Mark] = field(default_factory=list)  # what flows into it from outside
     takes_code: bool = False
     names_function: bool = False
+    defines: str | None = None  # the next group is the body of this function
+    function: str | None = None  # it is the body of this function
+    captured: bool = False  # what its commands print becomes part of a word
     cases: list[bool] = field(default_factory=list)  # open case commands: in a pattern or not
     depth: int = 0  # open brackets in arithmetic
     close: str = ")"
@@ -139,8 +163,10 @@ class Frame:
     in_quotes: bool = False  # of a brace: it stands in double quotes
     plain_single: bool = False  # of a brace: single quotes mean nothing in it
     computes: bool = False  # of a brace: what follows the name is arithmetic
+    assigns: str = ""  # of a brace: the variable that it gives a value
     end: int = 0  # of a here-document
     after: int = 0
+    token: int = 0
     rest: list[Heredoc] = field(default_factory=list)
 
     @property

@@ -17,7 +17,7 @@ _TAKE_CODE = """
     eval . source trap alias fc hash enable bind complete compgen coproc jobs
     ssh su at batch crontab parallel watch expect screen tmux script systemd-run nsenter
     sqlite3 psql mysql mariadb mongosh redis-cli
-    dc ed ex vi vim nvim emacs gdb lldb m4 gnuplot
+    dc ed ex vi vim nvim emacs gdb lldb m4 gnuplot runuser socat nc ncat
 """
 RUNS_ALL = frozenset(_TAKE_CODE.split())
 # Programs that start another one: options that take a value, and operands in front of the program.
@@ -59,22 +59,22 @@ RUNNERS: dict[str, str] = {
     **dict.fromkeys(("npm", "pnpm", "yarn", "just"), "--"),
 }
 EXECUTES = frozenset({"-exec", "-execdir", "-ok", "-okdir", "-x", "-X", "--exec"})
-WITH_RUNNING_OPTIONS: dict[str, str] = {
-    "git": r"-m|--message|-b|-B|-C|--author|--date",
-    "find": r"-i?(?:name|path|regex)|-(?:type|newer\w*|size|user|group|(?:min|max)depth)",
-    "tar": r"-?[a-zA-Z]*f|-C",
-    "rsync": "",
-    "scp": "",
-    "sed": "",
-    "gsed": "",
-    "make": "-C",
-    "man": "",
-    "zip": "",
-    "less": "",
-}
 DECLARERS = frozenset({"declare", "typeset", "local", "readonly", "export"})
 NAMERS = frozenset({"read", "unset", "mapfile", "readarray", "getopts", "wait"})
 RESERVED_NAMES = re.compile(
     r"PATH|IFS|ENV|CDPATH|GLOBIGNORE|PS4|PROMPT_COMMAND|SHELLOPTS|BASHOPTS|ZDOTDIR|EDITOR|PAGER"
     r"|VISUAL|SHELL|BROWSER|(?:BASH|LD|DYLD|GIT|PYTHON|NODE|PERL5|RUBY|LOOPWRIGHT|JAVA|_JAVA)_?\w*"
 )
+# Commands that print nothing of what they are given.
+_PRINT_NOTHING = """
+    [ [[ test true false : cd pushd popd mkdir rmdir rm touch chmod chown sleep exit return break
+    continue read mapfile readarray export declare typeset local readonly unset shift set getopts
+    for select case kill wait umask ulimit shopt
+"""
+SILENT = frozenset(_PRINT_NOTHING.split())
+# Commands that read what flows into the group around them when nothing else is named.
+_READ_INPUT = """
+    cat head tail tac rev sort uniq cut paste tr tee wc grep egrep fgrep jq yq column fold fmt nl
+    base64 xargs md5sum sha1sum sha256sum cksum more less iconv xxd od dd read mapfile readarray
+"""
+READS_INPUT = frozenset(_READ_INPUT.split())

@@ -9,18 +9,21 @@ from bisect import bisect_left
 from collections.abc import Callable
 
 from loopwright.dialects.archon.environment import OWN, Environment
-from loopwright.dialects.archon.shell_commands import ARITHMETIC, CODE
+from loopwright.dialects.archon.shell_commands import ARITHMETIC, CODE, INDIRECT, TARGET
+from loopwright.dialects.archon.shell_guards import Guards
 from loopwright.dialects.archon.shell_parts import (
     WORDY,
     Fault,
     Frame,
     Heredoc,
     Kind,
+    Pipe,
     Refused,
     Unreadable,
     Word,
 )
-from loopwright.dialects.archon.variables import VARIABLES, Mark
+from loopwright.dialects.archon.shell_taint import Taint, derive_mark
+from loopwright.dialects.archon.variables import TRUSTED, VARIABLES, Mark
 from loopwright.model.template import Ref
 
 _PLAIN_IN_DOUBLE = re.compile(r"[^\\\"$`]+")
@@ -28,6 +31,9 @@ _PLAIN_IN_HERE = re.compile(r"[^\\$`]+")
 _PLAIN_IN_BRACE = re.compile(r"[^\\'\"$`}]+")
 _PLAIN_IN_SUM = re.compile(r"[A-Za-z_]\w*|[^\\'\"$`()\[\]A-Za-z_]+")
 _NAME = re.compile(r"[A-Za-z_]\w*")
+_PARAMETER = re.compile(r"[A-Za-z_]\w*|[0-9@*]")
+# Only the digits of a value, or the names of variables and elements.
+_HARMLESS = re.compile(r"\$\{(?:\w+//\[[!^](?:0-9|\[:digit:\])\](?:/0?)?|!\w+(?:[@*]|\[[@*]\]))\}")
 _BRACE = re.compile(
     r"\$\{(?P<bang>!?)#?(?P<name>[A-Za-z_]\w*|\d+|[@*#?$!-])?(?P<item>\[[^\]$`\"']*\])?(?P<op>:?.)?",
     re.DOTALL,
@@ -35,6 +41,7 @@ _BRACE = re.compile(
 _IN_ANSI = re.compile(r"(?:[^'\\]|\\.)*'", re.DOTALL)
 _SAFE_DELIMITER = re.compile(r"[A-Za-z0-9_.+-]+")
 MAX_NESTING = 200
+HEREDOC = "<<"  # stands for the function that a here-document for a shell is
 IN_SINGLE = ("'\"", "\"'")
 IN_ANSI = ("'\"", "\"$'")
 
@@ -59,8 +66,13 @@ SAY: dict[Kind, str] = {
 class Quotes:
     """The state of reading, and everything in which words play no part."""
 
-    def __init__(self, text: str, found: list[Mark], env: Environment) -> None:
+    def __init__(self, text: str, found: list[Mark], env: Environment, taint: Taint) -> None:
         self.text = text
+        self.taint = taint
+        self.guards = Guards()
+        self.bodies = [""]  # the functions around this place
+        self.base = 0  # where a script inside of another one begins
+        self.depth = 0  # scripts around this one
         self.marks = {mark.at: mark for mark in found}
         self.places = sorted(self.marks)
         self.env = env
@@ -69,6 +81,7 @@ class Quotes:
         self.limit = len(text)
         self.edits: list[tuple[int, int, str]] = []
         self.refused: dict[int, Refused] = {}
+        self.warned: dict[int, Refused] = {}
         self.steps: dict[Kind, Callable[[], None]] = {
             "double": self._double,
             "brace": self._brace,
@@ -92,28 +105,51 @@ class Quotes:
     # -- variables ---------------------------------------------------------------------------------
 
     def refuse(self, mark: Mark, fault: Fault) -> None:
-        name = self.env.add(mark.ref, mark.variable) if fault is CODE else ""
-        told = fault._replace(hint=fault.hint.replace("NAME", name)) if name else fault
-        self.refused.setdefault(mark.at, Refused(mark.at, mark.written, told))
+        """A value may not be used where it is used."""
+        earlier = self.refused.get(mark.at)
+        if earlier is None or earlier.fault.code == TARGET.code:  # any other reason says more
+            self.refused[mark.at] = Refused(mark.at, mark.written, self._explain(mark, fault))
+
+    def _explain(self, mark: Mark, fault: Fault) -> Fault:
+        name = mark.variable or self.env.add(mark.ref)
+        message, hint = fault.message, fault.hint.replace("NAME", name)
+        if mark.source:
+            message = f"{mark.written} holds {mark.source}: {message}"
+        if hint == fault.hint:
+            hint += f" (the value is in ${name} and in the file ${name}_FILE)"
+        return fault._replace(message=message, hint=hint)
 
     def _fill(self, mark: Mark, before: str, after: str) -> None:
         """Put a variable of the shell into the place of a variable of the workflow."""
         name = self.env.add(mark.ref, mark.variable)
         self.edits.append((mark.at, mark.end, f"{before}${{{name}}}{after}"))
-        self._notice(mark)
+        if mark.variable in TRUSTED:
+            self._unknown()
+        else:
+            self._notice(mark)
 
     def _notice(self, mark: Mark) -> None:
-        """Let every level around a variable know of it."""
-        for frame in self.stack:
+        """Let the levels around a value know of it, up to the command that it belongs to."""
+        for frame in reversed(self.stack):
             if frame.kind == "arith" or frame.computes:
                 self.refuse(mark, ARITHMETIC)
-            if frame.kind == "here" and frame.pipe.takes_code:
-                self.refuse(mark, CODE)
-            if frame.kind == "here" or frame.kind in WORDY:
-                frame.pipe.marks.append(mark)
-                frame.marks.append(mark)
-            if frame.word is not None and frame.kind in WORDY:
-                frame.word.take(mark)
+            if frame.assigns:
+                self.taint.add_name(frame.assigns, mark)
+            if frame.kind == "here":
+                self._notice_in_heredoc(mark, frame.pipe, frame.token)
+                return
+            if frame.kind in WORDY:
+                frame.pipe.own.append(mark)
+                if frame.word is not None:
+                    frame.word.take(mark)
+            if frame.kind in ("top", "paren", "tick"):
+                return
+
+    def _notice_in_heredoc(self, mark: Mark, pipe: Pipe, token: int) -> None:
+        """The command has been read already: it learns of the value when all is read again."""
+        if pipe.takes_code:
+            self.refuse(mark, CODE)
+        self.taint.inputs.setdefault((self.base, token), mark)
 
     def _dollar(self, before: str = "", after: str = "") -> None:
         """Something behind a $, in a place where the shell looks at it."""
@@ -127,32 +163,93 @@ class Quotes:
         if text.startswith("$((", at):
             self._push("arith", 3, depth=2)
         elif text.startswith("$(", at):
-            self._push("paren", 2)
+            self._push_substitution("paren", 2)
         elif text.startswith("$[", at):
             self._push("arith", 2, depth=1, close="]")
         elif text.startswith("${", at):
             self._open_brace()
         else:
-            found = _NAME.match(text, at + 1)
+            found = _PARAMETER.match(text, at + 1)
             if found:
-                self._mentioned(found[0], at + 1)
+                self._use(found[0], at + 1)
             self.at = found.end() if found else at + (2 if text[at : at + 2] == "$$" else 1)
+            self._note_bare(at)
 
-    def _mentioned(self, name: str, at: int, *, fault: Fault | None = None) -> None:
-        """A value that the author names by its variable of the shell."""
-        if name not in VARIABLES and not name.startswith(OWN):
+    def _push_substitution(self, kind: Kind, width: int) -> Frame:
+        """Commands whose output becomes a part of the word around them."""
+        inputs = list(self._around().pipe.inputs)
+        frame = self._push(kind, width)
+        self.guards.open("(")
+        frame.captured = True
+        frame.reads, frame.pipe = inputs, Pipe(list(inputs))
+        return frame
+
+    def _end_substitution(self, frame: Frame) -> None:
+        """What the commands printed becomes a part of the word."""
+        self.guards.close(captured=frame.captured)
+        for mark in frame.out if frame.captured else ():
+            self._notice(mark)
+        if frame.captured:
+            self._note_bare(frame.opened)
+
+    def _around(self) -> Frame:
+        """The innermost level that is made of words."""
+        return next(one for one in reversed(self.stack) if one.kind in WORDY)
+
+    def _note_bare(self, start: int) -> None:
+        """What stands without quotes may become several words."""
+        frame = self.top
+        if frame.kind in WORDY and frame.word is not None and frame.kind != "cond":
+            frame.word.many = True
+            frame.word.bare.append((start, self.at))
+
+    def _use(self, name: str, at: int, *, fault: Fault | None = None) -> None:
+        """A variable of the shell is read: it may hold a value."""
+        if name in ("@", "*"):
+            self._note_many()
+        mark = self._find_value(name, at)
+        if mark is None:
             return
-        mark = Mark(name, at, VARIABLES.get(name, Ref(of="run")), name)
         self._notice(mark)
         if fault:
             self.refuse(mark, fault)
 
+    def _find_value(self, name: str, at: int) -> Mark | None:
+        """The value that a variable of the shell holds at this place."""
+        if self.guards.is_proven(name) or name in TRUSTED:
+            return None
+        if not name[0].isalpha() and name[0] != "_":
+            held = self.taint.parameter(self.bodies[-1], name)
+        elif name in VARIABLES or (name.startswith(OWN) and not self.env.is_file(name)):
+            return Mark(name, at, VARIABLES.get(name, Ref(of="run")), name)
+        else:
+            held = self.taint.names.get(name)
+        return derive_mark(held, name, at) if held else None
+
+    def find_in_text(self, text: str, at: int) -> Mark | None:
+        """The first variable with a value that a text names."""
+        found = (self._find_value(name, at) for name in _NAME.findall(text))
+        return next((mark for mark in found if mark), None)
+
     def _unknown(self) -> None:
         """What follows is known only when the script runs."""
+        word = self._current_word()
+        if word is not None:
+            word.guess()
+
+    def _current_word(self) -> Word | None:
+        """The word around this place; a here-document is not made of words."""
         frame = next(one for one in reversed(self.stack) if one.kind in (*WORDY, "here"))
-        if frame.kind in WORDY:
-            frame.word = frame.word or Word()
-            frame.word.guess()
+        if frame.kind == "here":
+            return None
+        frame.word = frame.word or Word(at=self.at)
+        return frame.word
+
+    def _note_many(self) -> None:
+        """All parameters or elements: the shell makes several words of one."""
+        word = self._current_word()
+        if word is not None:
+            word.many = True
 
     def _push(self, kind: Kind, width: int, *, depth: int = 0, close: str = ")") -> Frame:
         if len(self.stack) >= MAX_NESTING:
@@ -221,27 +318,45 @@ class Quotes:
         self._unknown()
         if any(frame.kind == "tick" for frame in self.stack):
             raise Unreadable(self.top.opened, SAY[self.top.kind])
-        self._push("tick", 1)
+        self._push_substitution("tick", 1)
 
     # -- ${…}, arithmetic, here-documents ----------------------------------------------------------
 
     def _open_brace(self) -> None:
         found = _BRACE.match(self.text, self.at)
         assert found is not None
-        name, op = found["name"] or "", found["op"] or ""
-        evaluated = bool(found["bang"]) or op == "@"
-        self._mentioned(name, found.start("name"), fault=ARITHMETIC if evaluated else None)
+        name, op, item = found["name"] or "", found["op"] or "", found["item"] or ""
+        evaluated = bool(found["bang"]) or self.text.startswith("@P", found.start("op"))
         quoted = self._in_double()
+        self._read_parameter(found, name, evaluated=evaluated)
+        if item[1:-1] in ("@", "*"):
+            self._note_many()
+        elif name not in self.taint.associative:
+            for one in _NAME.finditer(item):
+                self._use(one[0], found.start("item") + one.start(), fault=ARITHMETIC)
         frame = self._push("brace", 2)
-        frame.computes = op == "[" or (op[:1] == ":" and op[1:] not in ("-", "=", "?", "+"))
+        subscript = op == "[" and name not in self.taint.associative
+        frame.computes = subscript or (op[:1] == ":" and op[1:] not in ("-", "=", "?", "+"))
+        frame.assigns = name if op in ("=", ":=") else ""
         frame.in_quotes = quoted
         frame.plain_single = quoted and op[:1] not in ("#", "%", "/", "^", ",")
         self.at = max(self.at, found.end("name"), found.end("item"))
+
+    def _read_parameter(self, found: "re.Match[str]", name: str, *, evaluated: bool) -> None:
+        """The variable of `${…}`, unless only its length, its digits or its name are taken."""
+        length = self.text.startswith("${#", self.at)
+        if not name or length or _HARMLESS.match(self.text, self.at):
+            return
+        at = found.start("name")
+        self._use(name, at, fault=INDIRECT if evaluated else None)
+        if found["bang"]:  # its value names the variable that is read, which may be any
+            self._notice(Mark(found[0], self.at, Ref(of="run"), name, source="a value"))
 
     def _brace(self) -> None:
         text, at = self.text, self.at
         found = _PLAIN_IN_BRACE.match(text, at)
         if found:
+            self._computed(found[0], at)
             self.at = found.end()
         elif text[at] == "\\":
             self.at += 2
@@ -255,7 +370,14 @@ class Quotes:
         elif text[at] == "`":
             self._tick()
         else:
+            opened = self.top.opened
             self._pop()
+            self._note_bare(opened)
+
+    def _computed(self, text: str, at: int) -> None:
+        """Names in arithmetic are variables, also without a $."""
+        for one in _NAME.finditer(text) if self.top.computes else ():
+            self._use(one[0], at + one.start(), fault=ARITHMETIC)
 
     def _in_double(self) -> bool:
         """Whether double quotes or a here-document surround this place already."""
@@ -271,7 +393,8 @@ class Quotes:
         text, at = self.text, self.at
         found = _PLAIN_IN_SUM.match(text, at)
         if found:
-            self._mentioned(found[0], at)
+            if found[0][0].isalpha() or found[0][0] == "_":
+                self._use(found[0], at, fault=ARITHMETIC)
             self.at = found.end()
         elif text[at] == "\\":
             self.at += 2
@@ -324,11 +447,18 @@ class Quotes:
             if not one.quoted:
                 frame = self._push("here", 0)
                 frame.pipe, frame.end, frame.after = one.pipe, end, after
+                frame.token = one.token[0]
                 frame.rest = heredocs[number + 1 :]
                 self.limit = end
                 return
             self._quoted_heredoc(one, start, end)
+            if one.pipe.takes_code:
+                self.read_script(Word(self.text[start:end], at=start - 1), HEREDOC)
             self.at = after
+
+    def read_script(self, code: Word, function: str) -> None:
+        """Read code for another shell, whose parameters are those of `function`."""
+        raise NotImplementedError
 
     def _find_end(self, one: Heredoc) -> tuple[int, int]:
         at = self.at
@@ -350,13 +480,13 @@ class Quotes:
             return
         plain = _SAFE_DELIMITER.fullmatch(one.delimiter)
         in_ticks = any(frame.kind == "tick" for frame in self.stack)
+        frame = self._push("here", 0)
+        frame.pipe, frame.token = one.pipe, one.token[0]
         for mark in found:
-            if one.pipe.takes_code:
-                self.refuse(mark, CODE)
             if not plain or in_ticks:
                 self.refuse(mark, _QUOTED_HEREDOC)
-            one.pipe.marks.append(mark)
             self._fill(mark, "", "")
+        self.stack.pop()
         self.edits.append((*one.token, one.delimiter))
         inside = {at for mark in found for at in range(mark.at, mark.end)}
         escapes = {mark.at for mark in self._marks_between(start, end) if mark.escaped}

@@ -29,6 +29,8 @@ VARIABLES: dict[str, Ref] = {
     "LOOP_PREV_OUTPUT": Ref(of="previous"),
     "REJECTION_REASON": Ref(of="rejection"),
 }
+# Made by Loopwright itself: neither an agent nor a message has a say in them.
+TRUSTED = frozenset({"ARTIFACTS_DIR", "WORKFLOW_ID"})
 RESERVED_IDS = frozenset({*VARIABLES, "INPUTS", "LOOP_PREV"})
 
 _END = r"(?![A-Za-z0-9_])"
@@ -63,6 +65,7 @@ class Mark:
     ref: Ref
     variable: str | None = None
     escaped: bool = False
+    source: str = ""  # the variable whose value a variable of the script holds
 
     @property
     def end(self) -> int:

@@ -1,0 +1,276 @@
+"""What a simple command does with values: which variables and files get them, what it prints."""
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+
+from loopwright.dialects.archon.shell_commands import (
+    ARITHMETIC,
+    FILE_CODE,
+    Found,
+    skip_wrappers,
+)
+from loopwright.dialects.archon.shell_parts import SUBSCRIPT, Pipe, Word
+from loopwright.dialects.archon.shell_programs import (
+    DECLARERS,
+    FILTERS,
+    INTERPRETER,
+    READS_INPUT,
+    SILENT,
+)
+from loopwright.dialects.archon.shell_taint import ANY, Taint, derive_mark, normalize_path
+from loopwright.dialects.archon.variables import Mark
+
+_READ_VALUED = frozenset("dinNptu")
+_MAPFILE_VALUED = frozenset("dnOsuCc")
+_NAME = re.compile(r"[A-Za-z_]\w*")
+_NUMBER_FORMAT = re.compile(r"(?:[^%\\]|%%|\\[nt]|%[-+ 0]*\d*[dixXuo])*")
+_DIGITS = re.compile(r"(?:0-9|\[:digit:\]|\\n|[ .\n])+")
+_LENGTH = re.compile(r"(?:.*\|)?\s*length\s*", re.DOTALL)
+_COPIERS = frozenset({"cp", "mv", "install", "ln", "rsync"})
+_ENDS_OPTIONS = "--"
+
+
+class Effects:
+    """The effects of one simple command."""
+
+    def __init__(self, taint: Taint, function: str, words: Sequence[Word], pipe: Pipe) -> None:
+        self.taint, self.function, self.pipe = taint, function, pipe
+        start = next((n for n, one in enumerate(words) if one.assigns is None), len(words))
+        self.assignments = list(words[:start])
+        self.command = skip_wrappers(words[start:])
+        self.name = self.command[0].program if self.command else ""
+        self.arguments = self.command[1:]
+        self.refused: list[Found] = []
+        self.assigned: dict[str, Mark | None] = {}  # what variables hold afterwards
+
+    def apply(self) -> None:
+        """Note all places that hold a value from now on."""
+        for word in self.assignments:
+            self._assign(word)
+        if self.name in DECLARERS:
+            self._declare()
+        rule = _RULES.get(self.name)
+        if rule:
+            rule(self)
+        if self.name in self.taint.functions:
+            self._call_function()
+        self._use_files()
+        for name, mark in self.assigned.items():
+            if mark:
+                self.taint.add_name(name, mark)
+
+    def _assign(self, word: Word) -> None:
+        name = word.assigns or ""
+        mark = word.marks[0] if word.marks else None
+        if mark and name in self.taint.integers:
+            self.refused += [(one, ARITHMETIC) for one in word.marks]
+        appends = "+=" in word.source.split("=", 1)[0] + "="
+        element = SUBSCRIPT.match(word.source)
+        if element and name not in self.taint.associative:
+            _use_names(self, word, word.source[element.end() :].partition("]")[0])
+        # What is added to a variable leaves the rest of it as it was.
+        if mark or (not appends and element is None):
+            self.assigned[name] = mark
+
+    def _declare(self) -> None:
+        flags = "".join(one.literal for one in self.arguments if one.literal[:1] == "-")
+        for word in self.arguments:
+            found = _NAME.match(word.literal)
+            name = word.assigns or (found[0] if found and word.whole else "")
+            if not name:
+                continue
+            if "i" in flags:
+                self.taint.integers.add(name)
+            if "A" in flags:
+                self.taint.associative.add(name)
+            if "n" in flags and word.assigns:
+                self.taint.aliases.add((name, word.literal.partition("=")[2]))
+            if word.assigns:
+                self._assign(word)
+            if word.assigns and "i" in flags:
+                _use_names(self, word, word.literal.partition("=")[2])
+
+    def _call_function(self) -> None:
+        self.pass_arguments(self.name, self.arguments)
+        if self.pipe.inputs:
+            self.taint.reads.setdefault(self.name, self.pipe.inputs[0])
+        printed = self.taint.prints.get(self.name)
+        if printed:
+            self.pipe.own.append(printed)
+
+    def pass_arguments(self, function: str, words: Sequence[Word]) -> None:
+        """Values become parameters; behind a word that may be several, of any position."""
+        unknown = False
+        for position, word in enumerate(words, 1):
+            unknown = unknown or word.many
+            for mark in word.marks[:1]:
+                self.taint.add_parameter(function, ANY if unknown else position, mark)
+
+    def pass_values(self, function: str, words: Sequence[Word], marks: Sequence[Mark] = ()) -> None:
+        """Values become parameters of which the position is not known."""
+        for mark in [*marks, *(one for word in words for one in word.marks)][:1]:
+            self.taint.add_parameter(function, ANY, mark)
+
+    # -- files -------------------------------------------------------------------------------------
+
+    def _use_files(self) -> None:
+        """Files with values: a program reads them, or runs them."""
+        held = [(word, self._held(word)) for word in self.command]
+        run = set(map(id, self._run_files()))
+        for word, mark in held:
+            if mark and id(word) in run:
+                self.refused.append((mark, FILE_CODE))
+            elif mark:
+                self.pipe.own.append(mark)
+        if self.name in _COPIERS and any(mark for _, mark in held):
+            mark = next(mark for _, mark in held if mark)
+            self.write_file(self.arguments[-1].source, mark)
+        if self.name == "tee" and self.pipe.marks:
+            for word in self.arguments:
+                self.write_file(word.source, self.pipe.marks[0])
+
+    def _held(self, word: Word) -> Mark | None:
+        origin = self.taint.files.get(normalize_path(word.source))
+        return derive_mark(origin, word.source, word.at) if origin else None
+
+    def write_file(self, written: str, mark: Mark) -> None:
+        """A file holds a value from now on."""
+        path = normalize_path(written)
+        if path and not path.startswith("-"):
+            self.taint.files.setdefault(path, mark)
+
+    def _run_files(self) -> Iterator[Word]:
+        """The words that name a file which is run."""
+        yield from self.command[:1]
+        if self.name in (".", "source"):
+            yield from self.arguments
+        elif FILTERS.fullmatch(self.name):
+            for number, word in enumerate(self.arguments[1:]):
+                if self.arguments[number].literal in ("-f", "--file"):
+                    yield word
+        elif INTERPRETER.fullmatch(self.name):
+            operands = (one for one in self.arguments if not one.literal.startswith("-"))
+            yield from list(operands)[:1]
+
+    # -- what it prints ----------------------------------------------------------------------------
+
+    def output(self) -> list[Mark]:
+        """The values that its output may hold."""
+        if not self.command:
+            return []
+        if self.name in SILENT or self._prints_numbers():
+            return []
+        reads = self.pipe.explicit or self.name in READS_INPUT or not self.name
+        reads = reads or INTERPRETER.fullmatch(self.name) is not None
+        own = self.pipe.own
+        return [*own, *self.pipe.inputs] if reads else list(own)
+
+    def _prints_numbers(self) -> bool:
+        words, in_words = self.arguments, sum(1 for one in self.arguments if one.marks)
+        flags = "".join(w.literal[1:] for w in words if re.match("-[A-Za-z]", w.literal))
+        operands = [one.literal for one in words if one.whole and one.literal[:1] != "-"]
+        match self.name:
+            case "wc" | "cksum" | "md5sum" | "sha1sum" | "sha256sum":
+                return not in_words and "f" not in flags
+            case "grep" | "egrep" | "fgrep":
+                return "c" in flags and "r" not in flags.lower() and in_words <= 1
+            case "tr":
+                deletes = "d" in flags and "c" in flags.lower()
+                return deletes and bool(operands) and bool(_DIGITS.fullmatch(operands[-1]))
+            case "jq":
+                return not in_words and bool(operands) and bool(_LENGTH.fullmatch(operands[0]))
+            case "printf":
+                return bool(operands) and _is_number_format(words)
+            case _:
+                return False
+
+
+def _is_number_format(words: Sequence[Word]) -> bool:
+    rest = list(words)
+    if rest and rest[0].literal == "-v":
+        rest = rest[2:]
+    if rest and rest[0].literal == _ENDS_OPTIONS:
+        rest = rest[1:]
+    return bool(rest) and rest[0].whole and bool(_NUMBER_FORMAT.fullmatch(rest[0].literal))
+
+
+# -- commands of the shell that give variables a value ---------------------------------------------
+
+
+def _read(one: Effects) -> None:
+    valued = _READ_VALUED if one.name == "read" else _MAPFILE_VALUED
+    names, skip = [], False
+    for word in one.arguments:
+        option = word.literal.startswith("-") and not word.marks
+        if not skip and not option:
+            names.append(word.literal)
+        skip = not skip and option and len(word.literal) > 1 and word.literal[-1] in valued
+    mark = one.pipe.inputs[0] if one.pipe.inputs else None
+    for name in names or ["REPLY" if one.name == "read" else "MAPFILE"]:
+        one.assigned[name] = mark
+
+
+def _printf(one: Effects) -> None:
+    for number, word in enumerate(one.arguments[:-1]):
+        if word.literal == "-v" and word.whole:
+            values = [mark for other in one.arguments[number + 2 :] for mark in other.marks]
+            numeric = _is_number_format(one.arguments)
+            one.assigned[one.arguments[number + 1].literal] = (
+                values[0] if values and not numeric else None
+            )
+
+
+def _for(one: Effects) -> None:
+    """`for x in …`, or `for x`, which stands for the parameters."""
+    if len(one.command) < 2:
+        return
+    listed = [mark for word in one.command[3:] for mark in word.marks]
+    mark = listed[0] if listed else None
+    if len(one.command) == 2:
+        mark = one.taint.parameter(one.function, "@")
+    one.assigned[one.command[1].literal] = mark
+
+
+def _set(one: Effects) -> None:
+    words = list(one.arguments)
+    while words and words[0].literal[:1] in ("-", "+") and not words[0].marks:
+        if words.pop(0).literal == _ENDS_OPTIONS:
+            break
+    one.pass_arguments(one.function, words)
+
+
+def _let(one: Effects) -> None:
+    """Names in arithmetic are variables, also without a $."""
+    for word in one.arguments:
+        _use_names(one, word, word.literal)
+
+
+def _use_names(one: Effects, word: Word, text: str) -> None:
+    for name in _NAME.findall(text):
+        held = one.taint.names.get(name)
+        if held:
+            one.refused.append((derive_mark(held, name, word.at), ARITHMETIC))
+
+
+def _shift(one: Effects) -> None:
+    one.taint.shifts.add(one.function)
+
+
+def _getopts(one: Effects) -> None:
+    mark = one.taint.parameter(one.function, "@")
+    for name in ("OPTARG", one.arguments[1].literal if len(one.arguments) > 1 else "OPTARG"):
+        one.assigned[name] = mark
+
+
+_RULES: dict[str, Callable[[Effects], None]] = {
+    "read": _read,
+    "mapfile": _read,
+    "readarray": _read,
+    "printf": _printf,
+    "for": _for,
+    "select": _for,
+    "set": _set,
+    "let": _let,
+    "shift": _shift,
+    "getopts": _getopts,
+}

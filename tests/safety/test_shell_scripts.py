@@ -1,0 +1,149 @@
+"""Scripts of Archon workflows with hostile values: refused at their line, or run and harmless."""
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TypedDict
+
+import pytest
+import yaml
+
+from loopwright.model.plan import Plan
+from loopwright.programs.given import as_variables
+from loopwright.syntax import Diagnostic
+from tests.dialects.archon.reading import lowered
+from tests.dialects.archon.running import (
+    HELPER,
+    MARKER,
+    PAYLOADS,
+    SPECIAL_PAYLOADS,
+    last_script,
+    run,
+    run_with,
+)
+
+_SCRIPTS = Path(__file__).parent / "scripts"
+_FIRST_LINE = 7  # of the script in the workflow below
+PAYLOAD_TEXTS = [
+    *PAYLOADS.values(),
+    *SPECIAL_PAYLOADS.values(),
+    f"-v a[$(touch${{IFS}}{MARKER})]",
+    f"-oProxyCommand=touch {MARKER}",
+    f"--upload-pack=touch {MARKER};",
+    f"--checkpoint-action=exec=touch {MARKER}",
+    f"0 + a[$(touch {MARKER})]",
+    f"1; touch {MARKER}",
+    f"x[$(touch {MARKER})]=1",
+    f"$(shell touch {MARKER})",
+    f"--pre=./{HELPER}",
+    "USER_MESSAGE",
+]
+FEW_PAYLOADS = [
+    f"$(touch {MARKER})",
+    f"a[$(touch {MARKER})]",
+    f"'\"; touch {MARKER}; \"'",
+    f"-v a[$(touch${{IFS}}{MARKER})]",
+    f"--upload-pack=touch {MARKER};",
+    f"x\nEOF\ntouch {MARKER}\nEOF\n",
+]
+
+
+class Row(TypedDict, total=False):
+    """One script of a table."""
+
+    id: str
+    script: str
+    line: int
+    value: str
+    prints: str
+    warns: str
+    needs: str
+
+
+def rows(name: str) -> list[Row]:
+    table: list[Row] = yaml.safe_load((_SCRIPTS / name).read_text(encoding="utf-8"))
+    return table
+
+
+HOSTILE, BENIGN = rows("hostile.yaml"), rows("benign.yaml")
+REFUSED = [one for one in HOSTILE if "line" in one]
+LOADED = [one for one in HOSTILE if "line" not in one]
+
+
+def named(row: Row) -> str:
+    return row["id"]
+
+
+def load(script: str) -> tuple[Plan | None, list[Diagnostic]]:
+    """A workflow with this script, which begins at a known line."""
+    text = "".join(f"      {line}\n" for line in script.split("\n"))
+    head = "name: x\ndescription: y\nnodes:\n  - {id: src, bash: ls}\n"
+    return lowered(f"{head}  - id: use\n    depends_on: [src]\n    bash: |\n{text}")
+
+
+def run_payloads(plan: Plan, folder: Path, payloads: Sequence[str] = PAYLOAD_TEXTS) -> None:
+    """Run the script of a workflow with these payloads; none may leave the marker behind."""
+    for number, value in enumerate(payloads):
+        place = folder / str(number)
+        place.mkdir()
+        _, ran = run(last_script(plan), value, place)
+        assert not ran, value
+
+
+def test_the_tables_are_complete() -> None:
+    """Enough scripts of each kind, no two alike."""
+    assert len(HOSTILE) >= 80
+    assert len(BENIGN) >= 60
+    assert len({one["script"] for one in HOSTILE}) == len(HOSTILE)
+    assert len({one["id"] for one in [*HOSTILE, *BENIGN]}) >= len(HOSTILE)
+    kinds = ("direct", "one", "two", "function", "array", "file", "heredoc")
+    for kind in kinds:
+        assert sum(one["id"].startswith(kind) for one in HOSTILE) >= 9, kind
+
+
+@pytest.mark.item("bnd-shell-1")
+@pytest.mark.parametrize("row", REFUSED, ids=named)
+def test_a_script_that_would_evaluate_a_value_is_refused_at_its_line(row: Row) -> None:
+    """The workflow does not load; the error names the line, and the hint says what to do."""
+    plan, problems = load(row["script"])
+    assert plan is None
+    errors = [one for one in problems if one.severity == "error"]
+    assert errors[0].line == _FIRST_LINE + row["line"]
+    assert all(one.code.startswith(("reference-", "reserved-")) and one.hint for one in errors)
+
+
+@pytest.mark.item("bnd-shell-2")
+@pytest.mark.parametrize("row", LOADED, ids=named)
+def test_a_script_that_loads_runs_nothing_of_a_hostile_value(row: Row, tmp_path: Path) -> None:
+    """Bash really runs the script with every payload, and only the intended commands run."""
+    plan, problems = load(row["script"])
+    assert [one for one in problems if one.severity == "error"] == []
+    assert plan is not None
+    run_payloads(plan, tmp_path)
+
+
+@pytest.mark.item("bnd-shell-3")
+@pytest.mark.parametrize("row", BENIGN, ids=named)
+def test_an_ordinary_script_loads_and_prints_what_it_should(row: Row, tmp_path: Path) -> None:
+    """What is safe loads without an error, and does what its author meant."""
+    plan, problems = load(row["script"])
+    warned = [row["warns"]] if "warns" in row else []
+    assert [one.code for one in problems] == warned
+    assert all(one.severity == "warning" for one in problems)
+    assert plan is not None
+    for program in [row["needs"]] if "needs" in row else []:
+        if shutil.which(program) is None:
+            pytest.skip(f"{program} is not installed")
+    script = last_script(plan)
+    values = dict.fromkeys(script.env, row["value"]) | {"ARTIFACTS_DIR": "artifacts"}
+    with as_variables(values, script.text) as variables:
+        assert run_with(script, variables, tmp_path) == row["prints"]
+
+
+@pytest.mark.item("bnd-shell-2")
+@pytest.mark.parametrize("row", BENIGN, ids=named)
+def test_an_ordinary_script_runs_nothing_of_a_hostile_value(row: Row, tmp_path: Path) -> None:
+    """The same scripts with payloads in place of the values their authors had in mind."""
+    plan, _ = load(row["script"])
+    assert plan is not None
+    run_payloads(plan, tmp_path, FEW_PAYLOADS)
