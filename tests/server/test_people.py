@@ -257,7 +257,7 @@ def test_wrong_passwords(own: Served) -> None:
     assert sign_in(own).status == 429
 
 
-def test_passwords_keep_nobody_waiting(own: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_passwords_keep_nobody_waiting(patient: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     """While passwords are tried others are answered; few are tried at once, and of too many the
     last are sent away.
     """
@@ -275,17 +275,17 @@ def test_passwords_keep_nobody_waiting(own: Served, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(passwords, "fits", slow)
     with ThreadPoolExecutor(AT_ONCE + MOST_WAITING) as pool:
         try:
-            tries = [pool.submit(sign_in, own, f"n{n}") for n in range(AT_ONCE + MOST_WAITING)]
-            hashing = own.context.part(Hashing)
+            tries = [pool.submit(sign_in, patient, f"n{n}") for n in range(AT_ONCE + MOST_WAITING)]
+            hashing = patient.context.part(Hashing)
             while hashing.inside < AT_ONCE + MOST_WAITING:
-                assert own("GET", "/healthz", token="").status == 200
-            late = sign_in(own, "late")
+                assert patient("GET", "/healthz", token="").status == 200
+            late = sign_in(patient, "late")
         finally:
             go.set()
     assert (late.status, late.code, late.headers["retry-after"]) == (503, "busy", "1")
     assert {one.result().status for one in tries} == {401}
     assert max(most) == AT_ONCE
-    assert sign_in(own, "later").status == 401
+    assert sign_in(patient, "later").status == 401
 
 
 @pytest.mark.parametrize("change", ["password", "remove", "off"])

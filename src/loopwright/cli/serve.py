@@ -38,6 +38,14 @@ from loopwright.cli.verb import Verb, door_of
     metavar="NAME",
     help="Another name by which it may be called. May be given more than once.",
 )
+@click.option(
+    "--trusted-proxy",
+    "trusted_proxies",
+    multiple=True,
+    metavar="ADDRESS",
+    help="Address or network of a proxy whose X-Forwarded-For header names the client. "
+    "May be given more than once.",
+)
 @click.option("--tls-cert", metavar="FILE", help="A certificate, as PEM.")
 @click.option("--tls-key", metavar="FILE", help="The key of the certificate, as PEM.")
 @click.option("--workspace", metavar="DIR", help="Where runs work that name no folder.")

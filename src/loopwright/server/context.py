@@ -19,7 +19,7 @@ from loopwright.server.cursors import Cursors
 from loopwright.server.feed import Feed
 from loopwright.server.gallery import Gallery
 from loopwright.server.metrics import Metrics
-from loopwright.server.rates import Rates
+from loopwright.server.sign_in_limits import SignInLimits
 from loopwright.server.webhooks import Webhooks
 
 _Part = TypeVar("_Part")
@@ -40,7 +40,7 @@ class Limits:
     query_fields: int = 64
     requests_per_second: int = 100
     heartbeat_seconds: float = 15.0
-    sign_ins_per_minute: int = 5  # for each name from each address
+    sign_ins_per_minute: int = 5  # for a name from an address; see sign_in_limits
     recheck_seconds: float = 4.0  # how long a stream goes on for somebody who was shut out
 
 
@@ -98,7 +98,7 @@ class Context:
     definitions: Definitions
     registry: AgentRegistry
     webhooks: Webhooks
-    sign_ins: Rates
+    sign_ins: SignInLimits
     settings: Settings
     serving: Serving
     feed: Feed

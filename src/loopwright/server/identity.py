@@ -10,6 +10,8 @@ from loopwright.server.context import Context, Serving
 from loopwright.server.refusals import Refusal
 
 COOKIE = "loopwright_session"
+DEVICE_COOKIE = "loopwright_device"
+DEVICE_SECONDS = 365 * 86_400
 SAFE = ("GET", "HEAD")
 
 
@@ -51,6 +53,19 @@ def session_cookie(serving: Serving, response: Response, secret: str) -> None:
         COOKIE,
         secret,
         max_age=SESSION_MS // 1_000,
+        httponly=True,
+        samesite="strict",
+        secure=serving.is_secure,
+        path="/",
+    )
+
+
+def device_cookie(serving: Serving, response: Response, text: str) -> None:
+    """Set the cookie by which a browser shows that it signed in before. It lets nobody in."""
+    response.set_cookie(
+        DEVICE_COOKIE,
+        text,
+        max_age=DEVICE_SECONDS,
         httponly=True,
         samesite="strict",
         secure=serving.is_secure,

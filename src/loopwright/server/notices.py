@@ -111,7 +111,7 @@ class Notices:
                 made += found
                 last = str(found[-1].seq).encode()
                 puts.append((Card(kind=SEEN, key=run, body=last), None))
-        puts += [(self._card(one), None) for one in made]
+        puts += [(notice_card(one), None) for one in made]
         if made or drops or self._clock.now_ms() - self._saved_at > SAVE_MS:
             puts.append((_cursor_card(self._cursor), None))
             self._cards.change(puts, drops)
@@ -121,11 +121,6 @@ class Notices:
     def _seen(self, run: str) -> int:
         card = self._cards.card(SEEN, run)
         return 0 if card is None else int(card.body)
-
-    def _card(self, notice: Notice) -> Card:
-        body = msgspec.json.encode(notice)
-        due = notice.at + KEPT_MS
-        return Card(kind=NOTICE, key=notice.id, body=body, owner=notice.to, due=due)
 
     # -- reading ---------------------------------------------------------------------------------
 
@@ -196,7 +191,7 @@ class Notices:
 
     def _keep(self, notices: list[Notice]) -> None:
         if notices:
-            self._cards.change([(self._card(one), None) for one in notices])
+            self._cards.change([(notice_card(one), None) for one in notices])
 
     def forget_old(self) -> int:
         """Let go of what was kept for long enough."""
@@ -204,6 +199,13 @@ class Notices:
         if old:
             self._cards.change(drops=[(card.kind, card.key) for card in old])
         return len(old)
+
+
+def notice_card(notice: Notice) -> Card:
+    """A notice as it is kept."""
+    body = msgspec.json.encode(notice)
+    due = notice.at + KEPT_MS
+    return Card(kind=NOTICE, key=notice.id, body=body, owner=notice.to, due=due)
 
 
 def gate_of(one: Notice) -> JsonValue:

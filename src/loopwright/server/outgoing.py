@@ -1,27 +1,28 @@
 """Addresses that the server may send to: none of this machine, of its network, or of a cloud's
-inside. A name is resolved first and the address is looked at; what is connected to is that address.
-To try webhooks on one machine, its own addresses can be let in, and no others.
+inside. A name is resolved first, every address that it has is checked (`address_registry`), and the
+connection is made to the checked address. To try webhooks on one machine, its own addresses can be
+allowed, and no others.
 """
 
 import ipaddress
+import queue
 import socket
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 from urllib.parse import urlsplit
 
 from loopwright.errors import LoopwrightError
+from loopwright.server.address_registry import Address, why_not_public
 
-Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 Resolve: TypeAlias = Callable[[str, int], Sequence[str]]
 
 PORTS = {"https": 443, "http": 80}
 ALLOWED_PORTS = frozenset({80, 443, 8080, 8443})
 MAX_URL = 2_000
-_CARRIER = ipaddress.ip_network("100.64.0.0/10")
-_NAT64 = ipaddress.ip_network("64:ff9b::/96")
-_SIX_TO_FOUR = ipaddress.ip_network("2002::/16")
-_TEREDO = ipaddress.ip_network("2001::/32")
+RESOLVE_SECONDS = 5.0
+PRIVATE = "private-address"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,9 +37,25 @@ class Target:
 
 
 def resolve(host: str, port: int) -> Sequence[str]:
-    """Every address of a name."""
-    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return [str(one[4][0]) for one in found]
+    """Every address of a name; TimeoutError when no name server answers in time."""
+    done: queue.SimpleQueue[Sequence[str] | OSError | UnicodeError] = queue.SimpleQueue()
+
+    def look_up() -> None:
+        try:
+            found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            done.put([str(one[4][0]) for one in found])
+        except (OSError, UnicodeError) as error:
+            done.put(error)
+
+    # The system has no way to end a lookup; its thread ends by itself.
+    threading.Thread(target=look_up, name="loopwright-resolve", daemon=True).start()
+    try:
+        answer = done.get(timeout=RESOLVE_SECONDS)
+    except queue.Empty:
+        raise TimeoutError(f"no name server answers within {RESOLVE_SECONDS:g} s") from None
+    if isinstance(answer, OSError | UnicodeError):
+        raise answer
+    return answer
 
 
 def check_url(
@@ -89,8 +106,8 @@ def _public(host: str, port: int, resolved: Resolve, near: Callable[[str], bool]
     for one in found:
         if not is_public(one) and not near(one):
             raise LoopwrightError(
-                f"{host} is not an address out in the world",
-                code="private-address",
+                f"{host} is not an address out in the world: {_shown(host, one)}",
+                code=PRIVATE,
                 hint="webhooks go to public addresses only"
                 + ("; the setting webhooks_to_loopback lets in this one" * is_loopback(one)),
             )
@@ -109,31 +126,14 @@ def is_loopback(text: str) -> bool:
 
 
 def is_public(text: str) -> bool:
-    """Whether an address belongs to the world: also behind the disguises of IPv6."""
-    try:
-        address: Address = ipaddress.ip_address(text.partition("%")[0])
-    except ValueError:
-        return False
-    if isinstance(address, ipaddress.IPv6Address):
-        inner = _inside(address)
-        if inner is not None:
-            return is_public(str(inner))
-        if address in _TEREDO:
-            return False
-    elif address in _CARRIER:
-        return False
-    return address.is_global and not address.is_multicast and not address.is_reserved
+    """Whether an address is reachable from everywhere."""
+    return not why_not_public(text)
 
 
-def _inside(address: ipaddress.IPv6Address) -> ipaddress.IPv4Address | None:
-    """The IPv4 address that an IPv6 address stands for."""
-    if address.ipv4_mapped is not None:
-        return address.ipv4_mapped
-    if address in _SIX_TO_FOUR:
-        return address.sixtofour
-    if address in _NAT64:
-        return ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
-    return None
+def _shown(host: str, address: str) -> str:
+    """Why an address is refused, with the address unless the host is written so."""
+    why = why_not_public(address)
+    return why if host == address else f"{address}, {why}"
 
 
 def _bad(why: str) -> LoopwrightError:

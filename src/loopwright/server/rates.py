@@ -1,5 +1,7 @@
 """Rates: nobody asks more often than everybody can be answered."""
 
+from collections import OrderedDict
+
 from loopwright.ports import Clock
 from loopwright.server.refusals import Refusal
 
@@ -13,13 +15,11 @@ class Rates:
         self._clock = clock
         self._most = float(most)
         self._window_ms = window_ms
-        self._left: dict[str, tuple[float, int]] = {}
+        self._left: OrderedDict[str, tuple[float, int]] = OrderedDict()
 
     def count(self, name: str) -> None:
         """Count one; 429 when the bucket is empty."""
-        now = self._clock.now_ms()
-        left, then = self._left.get(name, (self._most, now))
-        left = min(self._most, left + max(now - then, 0) * self._most / self._window_ms)
+        left, now = self._filled(name)
         if left < 1:
             self._left[name] = (left, now)
             wait_s = max(1, round((1 - left) * self._window_ms / self._most / 1_000 + 0.5))
@@ -29,9 +29,20 @@ class Rates:
                 f"too many requests; wait {wait_s} s",
                 headers={"Retry-After": str(wait_s), **self._fields(wait_s)},
             )
-        if len(self._left) > MOST_KNOWN:
-            self._left.clear()
         self._left[name] = (left - 1, now)
+        self._left.move_to_end(name)
+        while len(self._left) > MOST_KNOWN:  # not all at once: nobody can empty it for themselves
+            self._left.popitem(last=False)
+
+    def has_left(self, name: str) -> bool:
+        """Whether one more would be counted."""
+        return self._filled(name)[0] >= 1
+
+    def _filled(self, name: str) -> tuple[float, int]:
+        """What is left in a bucket now, and when that is."""
+        now = self._clock.now_ms()
+        left, then = self._left.get(name, (self._most, now))
+        return min(self._most, left + max(now - then, 0) * self._most / self._window_ms), now
 
     def _fields(self, wait_s: int) -> dict[str, str]:
         """What programs read: nothing is left until then, of so many in a time."""

@@ -18,8 +18,21 @@ def check_options(serving: Serving) -> None:
     """What can be seen to be wrong before anything is touched."""
     if serving.public_url is not None:
         _check_public_url(serving.public_url)
+    for one in serving.trusted_proxies:
+        _check_proxy(one)
     if serving.tls_cert is not None:
         _check_tls(serving)
+
+
+def _check_proxy(text: str) -> None:
+    try:
+        ipaddress.ip_network(text, strict=False)
+    except ValueError as error:
+        raise LoopwrightError(
+            f"--trusted-proxy {text[:200]!a} is not an address",
+            code="bad-proxy",
+            hint="write an address or a network, as 10.0.0.5 or 10.0.0.0/24",
+        ) from error
 
 
 def check_reach(serving: Serving, people: People) -> None:

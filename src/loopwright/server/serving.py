@@ -44,8 +44,8 @@ from loopwright.server.home_door import home_door
 from loopwright.server.logs import NAME, log_to
 from loopwright.server.openapi import describe
 from loopwright.server.patience import BoundedWebSocket, limit_connections
-from loopwright.server.rates import Rates
 from loopwright.server.reach import check_options, check_reach
+from loopwright.server.sign_in_limits import SignInLimits
 from loopwright.server.webhooks import Webhooks
 
 _LOG = logging.getLogger(NAME)
@@ -140,7 +140,7 @@ async def living(
                 channels,
                 loopback=settings.webhooks_to_loopback == "on",
             ),
-            sign_ins=Rates(clock, serving.limits.sign_ins_per_minute, 60_000),
+            sign_ins=SignInLimits(here.log, clock, serving.limits.sign_ins_per_minute),
             settings=settings,
             serving=serving,
             feed=feed,

@@ -10,7 +10,7 @@ import contextlib
 import hashlib
 import secrets
 from collections.abc import Callable, Mapping
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import msgspec
 
@@ -28,7 +28,8 @@ from loopwright.ports import Card, Cards, Clock, EventLog, Numbered
 from loopwright.runtime.senses import stored_plan
 from loopwright.server.enduring import Enduring
 from loopwright.server.lanes import Lanes, aside
-from loopwright.server.outgoing import Resolve, Target, check_url, resolve
+from loopwright.server.notices import Notice, notice_card, notice_id
+from loopwright.server.outgoing import PRIVATE, Resolve, Target, check_url, resolve
 
 HOOK, DELIVERY, SEEN = "webhook", "delivery", "webhook-seen"
 CURSOR = "(cursor)"
@@ -37,7 +38,10 @@ TEST = "webhook.test"
 TRIES_S = (0, 5, 300, 1_800, 7_200, 18_000, 36_000, 50_400, 72_000, 86_400)
 LOOK_S = 0.5
 AT_ONCE = 20
+REFUSED_TRIES = 3  # an address that is refused may be a mistake of a name server
 GONE = 410
+NOTICE_PART = 9  # in the ids of notices: nothing that is read off events has this number
+TITLE_CHARS = 300
 _THIN = ("run", "seq", "path", "gate", "outcome", "reason", "summary")
 
 Send = Callable[[Target, dict[str, str], bytes], int]
@@ -73,6 +77,15 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
     status: int | None = None
     delivered: bool = False
     problem: str | None = None
+
+
+class Outcome(NamedTuple):
+    """What came of one attempt: the status, 0 when it could not be sent, and why its address was
+    refused, if it was.
+    """
+
+    status: int
+    refused: str = ""
 
 
 class Channels(Protocol):
@@ -128,9 +141,14 @@ class Webhooks:
     def all(self) -> list[Hook]:
         return [msgspec.json.decode(card.body, type=Hook) for card in self._cards.cards(HOOK)]
 
-    def add(self, url: str, kinds: list[str], *, by: str) -> Hook:
-        """Tell an address from now on; its secret is told once more than it should be: now."""
+    def check(self, url: str) -> None:
+        """Refuse an address that may not be sent to. It asks name servers, so it may be slow."""
         check_url(url, self.resolve, loopback=self._loopback)
+
+    def add(self, url: str, kinds: list[str], *, by: str, is_checked: bool = False) -> Hook:
+        """Tell an address from now on; its secret is told once more than it should be: now."""
+        if not is_checked:
+            self.check(url)
         hook = Hook(
             id=f"hook_{secrets.token_hex(8)}",
             url=url,
@@ -285,8 +303,8 @@ class Webhooks:
                     continue
                 delivery = msgspec.json.decode(card.body, type=Delivery)
                 self._tried += 1
-                status = await aside(lambda: self._try(hook, delivery, send))  # noqa: B023 - awaited
-                if not self._settle(name, delivery, status):
+                outcome = await aside(lambda: self._try(hook, delivery, send))  # noqa: B023 - awaited
+                if not self._settle(name, delivery, outcome):
                     return
 
     def _channel_hooks(self) -> list[Hook]:
@@ -299,14 +317,16 @@ class Webhooks:
         found = self._cards.card(HOOK, name)
         return None if found is None else msgspec.json.decode(found.body, type=Hook)
 
-    def _try(self, hook: Hook, delivery: Delivery, send: Send) -> int:
-        """Send once; 0 when it could not be sent. The address is looked at again, every time."""
+    def _try(self, hook: Hook, delivery: Delivery, send: Send) -> Outcome:
+        """Send once. The address is checked again, every time."""
         try:
             if self._channels is not None and hook in self._channels.hooks:
-                return self._channels.send(hook.id, delivery, send, self.resolve)
-            return self._posted(hook, delivery, send)
-        except (LoopwrightError, OSError):
-            return 0
+                return Outcome(self._channels.send(hook.id, delivery, send, self.resolve))
+            return Outcome(self._posted(hook, delivery, send))
+        except LoopwrightError as error:
+            return Outcome(0, error.message if error.code == PRIVATE else "")
+        except OSError:
+            return Outcome(0)
 
     def _posted(self, hook: Hook, delivery: Delivery, send: Send) -> int:
         target = check_url(hook.url, self.resolve, loopback=self._loopback)
@@ -347,29 +367,64 @@ class Webhooks:
 
         return sent
 
-    def _settle(self, name: str, delivery: Delivery, status: int) -> bool:
+    def _settle(self, name: str, delivery: Delivery, outcome: Outcome) -> bool:
         """Keep what came of it; whether it was told. Meanwhile the receiver may have been removed,
         and nothing of it comes back then.
         """
-        hook = self._hook(name)
+        hook, status = self._hook(name), outcome.status
         if hook is None or 200 <= status < 300:
-            self._cards.change(drops=[(DELIVERY, delivery.id)])
+            drops = [(DELIVERY, delivery.id)]
+            self._cards.change(self._recovered(hook), drops=drops)
             return hook is not None
         tries = delivery.tries + 1
-        if status == GONE or tries >= len(TRIES_S):
-            why = "it is gone (410)" if status == GONE else f"it failed {tries} times"
-            off = msgspec.structs.replace(hook, active=status != GONE, problem=why)
-            audit = [self._access.row("webhooks", "webhook.failed", hook.id, why)]
-            kept: list[tuple[Card, int | None]] = [(_card(HOOK, hook.id, off), None)]
-            if hook in self._channel_hooks():  # it stands in the settings, and not here
-                kept = []
-            self._cards.change(kept, drops=[(DELIVERY, delivery.id)], audit=audit)
+        most = REFUSED_TRIES if outcome.refused else len(TRIES_S)
+        if status == GONE or tries >= most:
+            why = _why_given_up(outcome, tries)
+            self._report(hook, why, "webhook.failed", delivery, active=status != GONE)
+            self._cards.change(drops=[(DELIVERY, delivery.id)])
             return False
+        if outcome.refused and tries == 1:
+            self._report(hook, f"not sent: {outcome.refused}", "webhook.refused", delivery)
         again = msgspec.structs.replace(delivery, tries=tries)
         due = self._clock.now_ms() + TRIES_S[tries] * 1_000
         card = _card(DELIVERY, delivery.id, again, owner=hook.id, due=due)
         self._cards.change([(card, None)])
         return False
+
+    def _recovered(self, hook: Hook | None) -> list[tuple[Card, int | None]]:
+        """A receiver whose address was refused before and that was told now."""
+        if hook is None or not hook.problem or hook in self._channel_hooks():
+            return []
+        return [(_card(HOOK, hook.id, msgspec.structs.replace(hook, problem="")), None)]
+
+    def _report(
+        self, hook: Hook, why: str, action: str, delivery: Delivery, *, active: bool = True
+    ) -> None:
+        """Record why something was not delivered, for admins and for whoever added the receiver."""
+        audit = [self._access.row("webhooks", action, hook.id, why)]
+        kept: list[tuple[Card, int | None]] = []
+        if hook not in self._channel_hooks():  # those are in the settings, not here
+            changed = msgspec.structs.replace(hook, active=active, problem=why)
+            kept.append((_card(HOOK, hook.id, changed), None))
+        if hook.by:
+            kept.append((self._notice(hook, why, action, delivery), None))
+        self._cards.change(kept, audit=audit)
+
+    def _notice(self, hook: Hook, why: str, action: str, delivery: Delivery) -> Card:
+        data = msgspec.json.decode(delivery.body)["data"]
+        now, run, seq = self._clock.now_ms(), str(data["run"]), int(data["seq"] or 0)
+        notice = Notice(
+            id=notice_id(run, now, seq, NOTICE_PART),
+            kind=action,
+            level="error",
+            title=f"Webhook {hook.id}: {why}"[:TITLE_CHARS],
+            run=run,
+            seq=seq,
+            at=now,
+            to=hook.by,
+            data={"webhook": hook.id, "url": hook.url, "reason": why},
+        )
+        return notice_card(notice)
 
     def begin(self) -> None:
         """Channels of the settings are told what happens from the first start with them on."""
@@ -405,6 +460,14 @@ def webhook_item(hook: Hook) -> dict[str, JsonValue]:
         "problem": hook.problem or None,
         "created_at": timestamp(hook.created_at),
     }
+
+
+def _why_given_up(outcome: Outcome, tries: int) -> str:
+    if outcome.status == GONE:
+        return "it is gone (410)"
+    if outcome.refused:
+        return f"not sent, {tries} times: {outcome.refused}"
+    return f"it failed {tries} times"
 
 
 def _card(

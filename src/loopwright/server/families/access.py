@@ -14,8 +14,14 @@ from loopwright.app.people import as_role
 from loopwright.errors import NotFound
 from loopwright.model.record import JsonValue
 from loopwright.server.answers import as_response
+from loopwright.server.client_address import client_address
 from loopwright.server.hashing import Hashing
-from loopwright.server.identity import expired_cookie, session_cookie
+from loopwright.server.identity import (
+    DEVICE_COOKIE,
+    device_cookie,
+    expired_cookie,
+    session_cookie,
+)
 from loopwright.server.paging import PageQuery, paged
 from loopwright.server.routes import Answer, Asked, Body, Family, Query, Route
 from loopwright.server.shapes import (
@@ -28,8 +34,11 @@ from loopwright.server.shapes import (
     UserItem,
     UserList,
 )
+from loopwright.server.sign_in_limits import Attempt
 
 BASE = "/api/v1"
+SETUP = "(setup)"  # what one-time links count for in the place of a name
+SIGN_IN_BYTES = 16_384
 
 
 class SignInBody(Body):
@@ -97,14 +106,21 @@ class AuditQuery(Query):
 
 async def sign_in(asked: Asked) -> Answer:
     body, context = asked.body(SignInBody), asked.context
-    client = asked.request.client.host if asked.request.client else ""
-    context.sign_ins.count(f"{client}\0{body.name}")
+    attempt = _attempt(asked, body.name)
+    context.sign_ins.count(attempt)
     kept = context.people.password_of(body.name)
     right = await context.part(Hashing).do(lambda: passwords.fits(kept, body.password))
     signed = context.people.begin(body.name, kept if right else None)
     response = as_response({"name": signed.who.name, "role": signed.who.role}, 200)
+    device_cookie(context.serving, response, context.sign_ins.remember(attempt))
     session_cookie(context.serving, response, signed.secret)
     return response
+
+
+def _attempt(asked: Asked, name: str) -> Attempt:
+    request, proxies = asked.request, asked.context.serving.trusted_proxies
+    address = client_address(request.scope, proxies)
+    return Attempt(address, name, request.cookies.get(DEVICE_COOKIE, ""))
 
 
 async def sign_out(asked: Asked) -> Answer:
@@ -120,8 +136,7 @@ async def me(asked: Asked) -> Answer:
 
 async def setup(asked: Asked) -> Answer:
     body, context = asked.body(SetupBody), asked.context
-    client = asked.request.client.host if asked.request.client else ""
-    context.sign_ins.count(f"{client}\0setup")
+    context.sign_ins.count(_attempt(asked, SETUP))
     code = body.code if isinstance(body.code, str) else ""
     context.people.check_link(code, body.name)  # before anything slow
     password = await _hashed(asked, body.password)
@@ -255,6 +270,7 @@ FAMILY = Family(
             need="open",
             say="Sign in; the answer sets a cookie",
             body=SignInBody,
+            body_bytes=SIGN_IN_BYTES,
             answer=Me,
             repeatable=False,
         ),
@@ -274,6 +290,7 @@ FAMILY = Family(
             need="open",
             say="Make an account, or set its password, by a one-time link",
             body=SetupBody,
+            body_bytes=SIGN_IN_BYTES,
             answer=Me,
             repeatable=False,
         ),

@@ -30,8 +30,9 @@ async def listed(asked: Asked) -> Answer:
 
 
 async def added(asked: Asked) -> Answer:
-    body = asked.body(WebhookBody)
-    hook = asked.context.webhooks.add(body.url, list(body.kinds), by=asked.who.name)
+    body, webhooks = asked.body(WebhookBody), asked.context.webhooks
+    await aside(lambda: webhooks.check(body.url))
+    hook = webhooks.add(body.url, list(body.kinds), by=asked.who.name, is_checked=True)
     return {**webhook_item(hook), "secret": hook.secret}
 
 
