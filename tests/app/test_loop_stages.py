@@ -171,17 +171,23 @@ async def test_every_stage_has_a_session_of_its_own(played: Played) -> None:
 # -- lost and broken -------------------------------------------------------------------------------
 
 
+def end_program(supervisor: str) -> None:
+    """End the program below a supervisor, in a sandbox or not."""
+    children = Path(f"/proc/{supervisor}/task/{supervisor}/children").read_text().split()
+    os.kill(int(children[0]), signal.SIGTERM)
+
+
 @pytest.mark.item("coqui-39")
 @in_a_home
 async def test_a_stage_that_is_killed_fails_the_loop(played: Played) -> None:
     """Whoever ends the process of a stage from outside has ended the loop; what failed is told."""
     played.define("pair", roles=BOTH)
     played.loops = played.with_agents(
-        program(played, "echo $$ > pid.new\nmv pid.new pid\nsleep 60\n")
+        program(played, "echo $LOOPWRIGHT_SUPERVISOR > pid.new\nmv pid.new pid\nsleep 60\n")
     )
     run = await played.start("pair")
     await until((played.folder / "pid").exists)
-    os.kill(int((played.folder / "pid").read_text()), signal.SIGTERM)
+    end_program((played.folder / "pid").read_text().partition(":")[0])
     await played.here.driver.rest(run)
     told = played.status(run)
     assert (told["status"], told["stages"][0]["status"]) == ("failed", "failed")

@@ -41,13 +41,19 @@ def given(rights: Rights, *, asks: bool, spec: str = "model:a/b") -> Agent:
         pytest.param(
             Rights(allow=("all",), deny=("create",)), (), (), ("issues.create",), id="one denied"
         ),
-        pytest.param(Rights(sandbox=True), (), (), ("shell.exec", "issues.create"), id="sandbox"),
+        pytest.param(
+            Rights(file_tools_only=True),
+            (),
+            (),
+            ("shell.exec", "issues.create"),
+            id="file tools only",
+        ),
         pytest.param(
             Rights(ask=("exec",)), ("shell.exec",), ("fs.read", "issues.create"), (), id="one asked"
         ),
         pytest.param(Rights(ask=("all",)), TOOLS, (), (), id="all asked"),
         pytest.param(
-            Rights(sandbox=True, attended=True, strict=True),
+            Rights(file_tools_only=True, attended=True, strict=True),
             ("fs.read",),
             (),
             ("shell.exec", "issues.create"),
@@ -71,7 +77,9 @@ def test_a_definition_that_asks(
     [
         pytest.param(Rights(), (), id="nothing said"),
         pytest.param(Rights(deny=("fs.read",)), ("fs.read",), id="denied"),
-        pytest.param(Rights(sandbox=True), ("shell.exec", "issues.create"), id="sandbox"),
+        pytest.param(
+            Rights(file_tools_only=True), ("shell.exec", "issues.create"), id="file tools only"
+        ),
     ],
 )
 def test_a_definition_that_does_not_ask(rights: Rights, denied: tuple[str, ...]) -> None:
@@ -99,7 +107,7 @@ def test_nothing_is_allowed_from_elsewhere(asks: bool) -> None:
 def test_a_sandbox_is_all_there_is() -> None:
     """With an allow list besides it, one of the two was not meant."""
     with pytest.raises(LoopwrightError, match="exclude each other"):
-        given(Rights(sandbox=True, allow=("fs.read",)), asks=True)
+        given(Rights(file_tools_only=True, allow=("fs.read",)), asks=True)
 
 
 WHOLE = Plan(

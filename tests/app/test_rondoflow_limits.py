@@ -19,12 +19,13 @@ from loopwright.kernel.facts import CheckVerdict, EffectFailed, EffectRequested
 from loopwright.kernel.state import State
 from tests.app.test_wiring import ended, facts, is_alive
 
-# Writes down its own pid and that of a child, then stays: silent, or talking to whoever listens.
+# Writes down the pid of its supervisor, which lives as long as the program or its child, and stays:
+# silent, or talking to whoever listens.
 STAYS = """\
 import os, pathlib, subprocess, sys, time
 child = subprocess.Popen(["sleep", "600"])
 part = pathlib.Path("pids.part")
-part.write_text(f"{os.getpid()} {child.pid}")
+part.write_text(os.environ["LOOPWRIGHT_SUPERVISOR"].split(":")[0])
 part.rename("pids")
 while True:
     time.sleep(0.02)

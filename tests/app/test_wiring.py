@@ -133,13 +133,14 @@ def is_alive(pid: int) -> bool:
     return state not in "ZX"
 
 
-# An agent that says its pid and stays for a minute the first time, and answers the second time.
+# An agent that says the pid of its supervisor, which lives as long as any process of the agent, and
+# stays for a minute the first time, and answers the second time.
 SLOW_ONCE = """
 import os, pathlib, time
 mark = pathlib.Path("been-here")
 first = not mark.exists()
 mark.touch()
-print(os.getpid() if first else "done", flush=True)
+print(os.environ["LOOPWRIGHT_SUPERVISOR"].split(":")[0] if first else "done", flush=True)
 if first: time.sleep(60)
 """
 

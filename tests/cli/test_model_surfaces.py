@@ -135,8 +135,12 @@ def test_flags_only_narrow(
         pytest.param(("--deny", "fs.wirte"), MODEL, "did you mean fs.write?", id="mistyped"),
         pytest.param(("--ask", "zzz"), MODEL, "there is no tool 'zzz'", id="no tool"),
         pytest.param(("--deny", "fs.read"), "command:true", "chat models alone", id="a program"),
-        pytest.param(("--sandbox",), "script:none.yaml", "no file", id="a script that is missing"),
-        pytest.param(("--sandbox",), "command:touch made", "chat models alone", id="sandbox"),
+        pytest.param(
+            ("--file-tools-only",), "script:none.yaml", "no file", id="a script that is missing"
+        ),
+        pytest.param(
+            ("--file-tools-only",), "command:touch made", "chat models alone", id="sandbox"
+        ),
     ],
 )
 def test_rights_that_cannot_be_kept(

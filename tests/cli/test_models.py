@@ -242,7 +242,7 @@ EXEC = Call(name="shell_exec", args={"argv": ["touch", "made"]})
         pytest.param(("--allow", "all"), True, True, id="all"),
         pytest.param(("--allow", "fs.read,exec"), True, True, id="two, by short name"),
         pytest.param(("--allow", "all", "--deny", "shell.exec"), True, False, id="denied"),
-        pytest.param(("--sandbox",), True, False, id="sandbox"),
+        pytest.param(("--file-tools-only",), True, False, id="sandbox"),
     ],
 )
 def test_away_from_a_terminal_tools_are_denied(
@@ -264,7 +264,9 @@ def test_away_from_a_terminal_tools_are_denied(
 
 def test_a_sandbox_excludes_allowing(lw: Place) -> None:
     """One of the two was not meant, and which is not guessed."""
-    told = lw.real("run", flow(lw), "go", "--agent", "command:x", "--sandbox", "--allow", "all")
+    told = lw.real(
+        "run", flow(lw), "go", "--agent", "command:x", "--file-tools-only", "--allow", "all"
+    )
     assert (told.code, "exclude each other" in told.err) == (2, True)
 
 

@@ -19,7 +19,7 @@ def demo(
         ["bash", str(ROOT / "scripts" / "demo.sh")],
         env={
             "PATH": path or programs,
-            "HOME": str(tmp_path),
+            "HOME": str(tmp_path.parent),
             "TMPDIR": str(tmp_path),
             "LANG": "C.UTF-8",
             "AGENT": agent,

@@ -35,7 +35,9 @@ def fake(tmp_path: Path) -> FakeCli:
 
 
 def stage(fake: FakeCli, **base: str) -> Stage:
-    return Stage({"PATH": fake.path, "HOME": "/home/ann", "DATABASE_URL": "canary", **base})
+    # As root, Codex writes to its workspace and to its own configuration alone.
+    home = {"HOME": "/home/ann", "CODEX_HOME": str(fake.folder)}
+    return Stage({"PATH": fake.path, **home, "DATABASE_URL": "canary", **base})
 
 
 def ask(
@@ -332,15 +334,14 @@ def test_an_answer_names_the_model(
     fake: FakeCli, cli: str, spec: str, more: dict[str, object], config: str, model: str
 ) -> None:
     """The model is what the program reports, else what it was started with: prices depend on it."""
-    folder = fake.folder / "codex"
-    folder.mkdir()
+    folder = fake.folder
     (folder / "config.toml").write_text(config)
     day = folder / "sessions" / "2026" / "11" / "18"
     day.mkdir(parents=True)
     turn = {"type": "turn_context", "payload": {"model": "gpt-5-session"}}
     (day / f"rollout-x-{e.THREAD}.jsonl").write_text(f"no json\n{json.dumps(turn)}\n")
     fake.says(GOOD[cli])
-    answer = ask(fake, spec, base={"CODEX_HOME": str(folder)}, **more)
+    answer = ask(fake, spec, **more)
     assert answer.model == model
 
 

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from loopwright.kernel.calls import CommandCall, SleepCall, SnapshotCall
 from loopwright.ports import Answer, Done, Failed, Job
+from loopwright.programs import sandbox
 from loopwright.programs.given import SYSTEM_BYTES
 from tests.programs.calls import Stage, agent, job
 
@@ -144,17 +145,20 @@ def test_json_lines_are_heard_as_what_they_mean(tmp_path: Path) -> None:
     assert answer.output == "aplain\n"
 
 
-def test_survivors_are_ended_and_noted(tmp_path: Path) -> None:
-    """A process that an agent leaves behind is ended, and the answer says so."""
+@pytest.mark.parametrize("level", ["off", "guard"])
+def test_survivors_are_ended_and_noted(tmp_path: Path, level: str) -> None:
+    """A process that an agent leaves behind is ended. Without a sandbox, which always ends with its
+    program, the answer says so.
+    """
     marker = f"left-{os.getpid()}-{tmp_path.name}"
     code = (
         "import subprocess, sys\n"
         f'subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)", "{marker}"])\n'
         'print("ok")'
     )
-    answer = Stage().perform(job(tmp_path, agent=agent(python(code))))
+    answer = Stage().perform(job(tmp_path, agent=agent(python(code)), sandbox=level))
     assert isinstance(answer, Done)
-    assert "leftover" in answer.note
+    assert ("leftover" in answer.note) == (level == "off" or sandbox.works() is not None)
     assert living(marker) == []
 
 

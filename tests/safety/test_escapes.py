@@ -8,11 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from loopwright.model.access import LEVELS, reach_of
-from loopwright.model.plan import Access, Agent
+from loopwright.model.sandbox import SANDBOX_LEVELS, SandboxLevel
 from loopwright.programs import sandbox
 from loopwright.programs.process import Program, ProgramEnd
-from loopwright.programs.sandbox import Hold, run_held
+from loopwright.programs.sandbox import Confinement, Sandbox, SandboxPolicy
 
 pytestmark = pytest.mark.skipif(
     sandbox.works() is not None, reason=f"bubblewrap cannot work here: {sandbox.works()}"
@@ -34,19 +33,19 @@ def places(folder: Path, place: str) -> tuple[Path, Path]:
 
 
 def run_inside(
-    level: Access, work: Path, data: Path, *argv: str, offline: bool = False
+    level: SandboxLevel, work: Path, data: Path, *argv: str, offline: bool = False
 ) -> ProgramEnd:
     """Run Python in a sandbox."""
-    agent = Agent(spec="command:python", access=level)
-    hold = Hold(reach=reach_of(agent), shows=(str(SCRIPT),), offline=offline)
+    policy = SandboxPolicy(hidden=(str(data),), workspaces=(str(data / "worktrees"),))
+    confinement = Confinement(level=level, shown=(str(SCRIPT),), offline=offline)
     env = {"PATH": os.environ["PATH"], "HOME": os.environ["HOME"], "LOOPWRIGHT_HOME": str(data)}
     program = Program(argv=(sys.executable, *argv), cwd=str(work), env=env, wall_s=60)
-    return asyncio.run(run_held(program, hold))
+    return asyncio.run(Sandbox(policy).run(program, confinement))
 
 
 @pytest.mark.parametrize("place", PLACES)
-@pytest.mark.parametrize("level", LEVELS)
-def test_no_way_out_works(tmp_path: Path, level: Access, place: str) -> None:
+@pytest.mark.parametrize("level", SANDBOX_LEVELS[1:])
+def test_no_way_out_works(tmp_path: Path, level: SandboxLevel, place: str) -> None:
     """Each way is closed by something, which the program is told."""
     work, data = places(tmp_path, place)
     link = tmp_path / "link"
@@ -59,9 +58,9 @@ def test_no_way_out_works(tmp_path: Path, level: Access, place: str) -> None:
 
 
 @pytest.mark.parametrize("place", PLACES)
-@pytest.mark.parametrize("level", ["full", "readonly"])
+@pytest.mark.parametrize("level", ["guard", "workspace", "readonly"])
 def test_the_workspace_is_seen_and_the_data_is_not(
-    tmp_path: Path, level: Access, place: str
+    tmp_path: Path, level: SandboxLevel, place: str
 ) -> None:
     """Wherever the data directory is, also around the workspace."""
     work, data = places(tmp_path, place)

@@ -261,7 +261,7 @@ FILES = {
         (["loop.yaml", "--workspace", "/none"], 2, "/none is not a folder"),
         (["loop.yaml", "--base-branch=-x"], 2, "is no name of a branch"),
         (["loop.yaml", "--promoted"], 6, "loop.yaml was not promoted as it is now"),
-        (["loop.yaml", "--sandbox"], 2, "hold chat models alone"),
+        (["loop.yaml", "--file-tools-only"], 2, "hold chat models alone"),
         (["two.yaml", "--max", "2"], 2, "--max is for a definition that is one loop"),
         (["chat.yaml", "--deny", "fs.wriet"], 2, "did you mean fs.write?"),
         (["chat.yaml", "--ask", "fs.read,nothing", "--json"], 2, "bad-tool"),

@@ -161,7 +161,7 @@ def test_a_server_that_knows_more(there: There, monkeypatch: pytest.MonkeyPatch)
         (["approve", "gate_none"], 2, "no gate"),
         (["run", "bad.yaml"], 2, "unknown-field"),
         (["run", "none.yaml"], 2, "none.yaml"),
-        (["run", "bad.yaml", "--sandbox"], 2, "bad.yaml:3:1: unknown-field"),
+        (["run", "bad.yaml", "--file-tools-only"], 2, "bad.yaml:3:1: unknown-field"),
     ],
 )
 def test_refusals(there: There, words: list[str], code: int, said: str) -> None:

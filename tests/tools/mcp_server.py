@@ -111,7 +111,7 @@ def hidden() -> str:
 @server.tool()
 def pid() -> int:
     """The process behind all this."""
-    return os.getpid()
+    return int(os.environ["LOOPWRIGHT_SUPERVISOR"].split(":")[0])
 
 
 if __name__ == "__main__":

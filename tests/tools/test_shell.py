@@ -152,7 +152,8 @@ SPAWN = (
     "import os, subprocess, sys, time;"
     "p = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'],"
     " start_new_session=True);"
-    "open('pid.tmp', 'w').write(str(p.pid)); os.rename('pid.tmp', 'pid'); print('on', flush=True);"
+    "pid = os.environ['LOOPWRIGHT_SUPERVISOR'].split(':')[0];"  # it lives as long as the tree
+    "open('pid.tmp', 'w').write(pid); os.rename('pid.tmp', 'pid'); print('on', flush=True);"
     "time.sleep(60)"
 )
 

@@ -17,8 +17,10 @@ from loopwright.gateway.turns import Turns
 from loopwright.model.messages import CallPart
 from loopwright.model.plan import Agent, encode_agent
 from loopwright.model.record import JsonValue
+from loopwright.model.sandbox import effective_level
 from loopwright.model.turns import WantedCall
 from loopwright.ports import Bus, Clock, Job, Offered, ToolEnd, Tools
+from loopwright.programs.sandbox import Sandbox
 from loopwright.tools import FolderShelf, Workshop
 
 MOST_TOOLBOXES = 256
@@ -69,13 +71,14 @@ class Chats:
     servers: Mapping[str, Server] = field(default_factory=dict)
     desks: Desks | None = None
     catalogue: Catalogue | None = None
+    sandbox: Sandbox = field(default_factory=Sandbox)
     _gateway: Gateway = field(init=False)
     workshop: Workshop = field(init=False)
     _boxes: dict[tuple[str, str, bytes], Tools] = field(init=False)
 
     def __post_init__(self) -> None:
         self._gateway = Gateway(env=self.environment, clock=self.clock, catalogue=self.catalogue)
-        self.workshop = open_workshop(self.environment, self.token)
+        self.workshop = open_workshop(self.environment, self.token, self.sandbox)
         self._boxes = {}
 
     def performer(self, bus: Bus) -> Turns:
@@ -83,7 +86,7 @@ class Chats:
 
     def _tools_of(self, job: Job) -> Tools:
         """The tools of an agent in a run; they stay the same from turn to turn."""
-        agent = job.agent or Agent()
+        agent = self._with_level(job)
         key = job.run, job.workspace, encode_agent(agent)
         if key not in self._boxes:
             grant = grant_of(agent, self.servers)
@@ -97,6 +100,16 @@ class Chats:
                 self._boxes.pop(next(iter(self._boxes)))
             self._boxes[key] = box
         return self._boxes[key]
+
+    def _with_level(self, job: Job) -> Agent:
+        """The agent of a job with the sandbox level of its run: its file tools keep to it, and so
+        do the programs that it starts.
+        """
+        agent = job.agent or Agent()
+        level = effective_level(
+            job.sandbox, requested=agent.sandbox, default=self.sandbox.policy.default
+        )
+        return msgspec.structs.replace(agent, sandbox=level)
 
     async def close(self) -> None:
         """End servers and connections."""

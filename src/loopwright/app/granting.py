@@ -84,7 +84,14 @@ def _commands(agent: Agent) -> ShellRules:
         kept = tuple(one for one in READ_COMMANDS if not allow or one in allow)
         allow, wall = kept, "reading"
     offline = is_offline(agent)
-    return ShellRules(allow=allow, deny=deny, pass_env=agent.pass_env, wall=wall, offline=offline)
+    return ShellRules(
+        allow=allow,
+        deny=deny,
+        pass_env=agent.pass_env,
+        wall=wall,
+        offline=offline,
+        sandbox=agent.sandbox,
+    )
 
 
 def granted_names(agent: Agent) -> list[str]:

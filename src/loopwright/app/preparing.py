@@ -32,6 +32,7 @@ from loopwright.model.actions import MAX_PASSES, Repeat
 from loopwright.model.plan import Plan
 from loopwright.model.policy import Limits
 from loopwright.model.record import JsonValue
+from loopwright.model.sandbox import SandboxLevel
 from loopwright.model.template import literal
 from loopwright.syntax import Diagnostic, suggest
 from loopwright.syntax.words import clip
@@ -69,6 +70,7 @@ class Wish:
     max: int | None = None  # passes of its only loop, instead of what the definition says
     allow_unknown_cost: bool = False
     labels: Sequence[str] = ()
+    sandbox: SandboxLevel | None = None  # for this run, in the place of what is set
     unbound: bool = False  # nobody is called, so nothing needs to stand behind the agents
 
 
@@ -181,6 +183,7 @@ def _prepare(definition: Definition, wish: Wish, *, base: Path) -> Start:
         allow_unknown_cost=wish.allow_unknown_cost,
         labels=run_labels(wish.labels),
         from_text=from_text,
+        sandbox=wish.sandbox,
     )
 
 

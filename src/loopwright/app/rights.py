@@ -31,18 +31,18 @@ class Rights:
     allow: tuple[str, ...] = ()
     deny: tuple[str, ...] = ()
     ask: tuple[str, ...] = ()
-    sandbox: bool = False
+    file_tools_only: bool = False
     attended: bool = False
     strict: bool = False
 
 
 def with_rights(plan: Plan, rights: Rights) -> Plan:
     """The plan with the rights that this start gives."""
-    if rights.sandbox and rights.allow:
+    if rights.file_tools_only and rights.allow:
         raise LoopwrightError(
-            "--sandbox and --allow exclude each other",
+            "--file-tools-only and --allow exclude each other",
             code="bad-flag",
-            hint="a sandbox allows the file tools, and nothing else",
+            hint="--file-tools-only allows the file tools, and nothing else",
         )
     if rights.strict and rights.allow:
         raise NotAllowed(
@@ -51,7 +51,7 @@ def with_rights(plan: Plan, rights: Rights) -> Plan:
             hint="leave it out and answer in the inbox, or start the run on that machine",
         )
     asks = plan.settings.get("tools") == ASK
-    narrows = bool(rights.deny or rights.ask or rights.sandbox)
+    narrows = bool(rights.deny or rights.ask or rights.file_tools_only)
     _check_names(plan, rights)
     if narrows:
         _check_held(plan)
@@ -80,7 +80,7 @@ def _check_held(plan: Plan) -> None:
     other = next((n for n, agent in plan.agents.items() if not agent.is_chat), None)
     if other is not None:
         raise LoopwrightError(
-            f"--deny, --ask and --sandbox hold chat models alone, and agent {other!r} is "
+            f"--deny, --ask and --file-tools-only hold chat models alone, and agent {other!r} is "
             f"{plan.agents[other].spec!r}",
             code="bad-flag",
             hint="leave them out, or give the agent a model: --agent model:PROVIDER/NAME",
@@ -107,7 +107,7 @@ def _with_rights(agent: Agent, rights: Rights, *, asks: bool) -> Agent:
     denied = [name for name in names if any(speaks_of(one, name) for one in rights.deny)]
     if any(map(is_open, names)):
         denied += rights.deny  # they may name what only the server lists
-    if rights.sandbox:
+    if rights.file_tools_only:
         denied += [name for name in names if name not in FILE_TOOLS]
     held: dict[str, ApprovalRule] = {
         name: "always" for name in names if ALL in rights.ask or _is_named(name, rights.ask)
@@ -117,7 +117,7 @@ def _with_rights(agent: Agent, rights: Rights, *, asks: bool) -> Agent:
         deny_tools=(*agent.deny_tools, *denied),
         approvals={**agent.approvals, **held},
     )
-    if not asks or (rights.sandbox and not rights.strict) or ALL in rights.allow:
+    if not asks or (rights.file_tools_only and not rights.strict) or ALL in rights.allow:
         return agent
     settled = (*denied, *held)
     open_to_ask = [n for n in names if n not in settled and not _is_named(n, rights.allow)]

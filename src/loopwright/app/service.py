@@ -27,6 +27,7 @@ from loopwright.app.keeping import CANDIDATES, Beside, alone, ambiguous, key_of,
 from loopwright.app.moments import sortable_id
 from loopwright.app.nesting import Runs, adoptable, check_wall, nested
 from loopwright.app.repository import with_artifacts
+from loopwright.app.sandbox_rules import SandboxRules
 from loopwright.app.snapshot_policy import NO_CHOICE, SnapshotChoice, decide_snapshots
 from loopwright.errors import Conflict, LoopwrightError, NotFound, StorageError, VersionConflict
 from loopwright.kernel.facts import (
@@ -45,6 +46,7 @@ from loopwright.kernel.state import State
 from loopwright.model.actions import Decision
 from loopwright.model.plan import Agent, Plan, encode_plan
 from loopwright.model.record import JsonValue, Text
+from loopwright.model.sandbox import SandboxLevel
 from loopwright.ports import (
     NO_BLOBS,
     OPEN_STATUSES,
@@ -90,6 +92,7 @@ class Start:
     snapshots: SnapshotChoice = NO_CHOICE
     author: Role | None = None  # who wrote the definition; None: whoever starts the run
     from_text: frozenset[str] = frozenset()  # agents whose spec is in the definition
+    sandbox: SandboxLevel | None = None  # for this run, in the place of what is set
     beside: Beside = alone  # what is kept beside it, written with its first fact
 
 
@@ -145,6 +148,7 @@ class Service:
         self.log = log
         self.clock = clock
         self.driver = driver
+        self.sandbox: SandboxRules | None = None  # how the sandbox level of a run is decided
         self.takes_snapshots = False  # where neither the definition nor the start says so
         self.worktrees: Worktrees | None = None  # where runs can have a checkout of their own
         self.variables: StoredVariables | None = None  # values that were given with --env
@@ -162,6 +166,14 @@ class Service:
             return plan
         return self.costs.covered(plan, allow=allow, remedy=remedy)
 
+    def _sandboxed(self, plan: Plan, chosen: SandboxLevel | None) -> Plan:
+        """The plan with its sandbox level; refused if that cannot be enforced."""
+        if self.sandbox is None:
+            return plan
+        decided = self.sandbox.decide(plan, chosen)
+        self.sandbox.check(decided)
+        return decided
+
     async def start(self, start: Start) -> str:
         """Create a run; with `drive`, it begins at once in this process."""
         if not start.workspace.is_dir():
@@ -177,7 +189,7 @@ class Service:
         run = start.run or f"run_{sortable_id(now)}"
         limited = msgspec.structs.replace(decided, limits=nest.limits)
         limited = self._covered(limited, allow=start.allow_unknown_cost or nest.allow_unknown_cost)
-        bound = with_artifacts(limited, self.artifacts, run)
+        bound = with_artifacts(self._sandboxed(limited, start.sandbox), self.artifacts, run)
         plan = encode_plan(bound)
         message, blobs = stored_text(start.message)
         blobs[content_hash(plan)] = plan

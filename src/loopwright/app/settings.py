@@ -7,7 +7,7 @@ project, `[tool.loopwright]` in its `pyproject.toml`, the user's own file, the d
 import os
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from pathlib import Path
@@ -21,6 +21,12 @@ from loopwright.app.server_settings import MCP, BadServers, read_servers
 from loopwright.errors import LoopwrightError
 from loopwright.model.prices import Price
 from loopwright.model.record import JsonValue
+from loopwright.model.sandbox import (
+    DEFAULT_SANDBOX,
+    SANDBOX_LEVELS,
+    SandboxLevel,
+    is_at_least,
+)
 
 PREFIX = "LOOPWRIGHT_"
 PROJECT_FILE = "loopwright.toml"
@@ -40,6 +46,8 @@ Name: TypeAlias = Literal[
     "color",
     "four_eyes",
     "webhooks_to_loopback",
+    "sandbox",
+    "allow_unsandboxed",
     "snapshots",
     "snapshot_max_file",
     "snapshot_max_total",
@@ -53,12 +61,17 @@ NAMES: dict[Name, tuple[str, ...]] = {
     "color": ("auto", "always", "never"),
     "four_eyes": ("off", "on"),
     "webhooks_to_loopback": ("off", "on"),
+    "sandbox": SANDBOX_LEVELS,
+    "allow_unsandboxed": ("off", "on"),
     "snapshots": ("off", "on"),
     "snapshot_max_file": (),
     "snapshot_max_total": (),
     "snapshot_max_files": (),
 }
 """Every setting, with the words it may be; none means any text."""
+
+PERSONAL: tuple[Name, ...] = ("sandbox", "allow_unsandboxed")
+"""Settings that the files of a project cannot loosen."""
 
 SIZES: dict[Name, str] = {"snapshot_max_file": "50MB", "snapshot_max_total": "2GB"}
 """Settings that are sizes, with their defaults."""
@@ -113,6 +126,8 @@ class Settings:
     color: Color = "auto"
     four_eyes: Switch = "off"  # on: who started a run approves nothing in it
     webhooks_to_loopback: Switch = "off"  # on: webhooks may go to this machine itself
+    sandbox: SandboxLevel = DEFAULT_SANDBOX  # of runs for which nobody chooses another level
+    allow_unsandboxed: Switch = "off"  # on: a server may run agents without a sandbox
     snapshots: Switch = "off"  # on where nothing else is said; see `_settings`
     snapshot_max_file: int = 50_000_000  # bytes of one file that a snapshot takes in
     snapshot_max_total: int = 2_000_000_000  # bytes of all new and changed files
@@ -192,6 +207,8 @@ def load_settings(*, data_dir: str | None = None, place: Place | None = None) ->
     notifiers: dict[str, Notifier] = {}
     purse: Purse | None = None
     prices: dict[str, Price] = {}
+    levels: list[Found] = []
+    ignored: list[str] = []
     if data_dir is not None:
         found["home"] = Found(_checked("home", data_dir, "--data-dir"), "--data-dir", place.cwd)
     for name, value in _from_env(place):
@@ -199,13 +216,19 @@ def load_settings(*, data_dir: str | None = None, place: Place | None = None) ->
     for file, values in _from_files(place):
         files.append(file)
         for name, value in values.settings.items():
-            found.setdefault(name, value)
+            if file == place.user_file or name not in PERSONAL:
+                found.setdefault(name, value)
+            elif name == "sandbox":
+                levels.append(value)
+            elif value.value == "on":
+                ignored.append(_ignored(name, value))
         servers = {**values.servers, **servers}
         notifiers = {**values.notifiers, **notifiers}
         purse = purse or values.purse
         prices = {**values.prices, **prices}
+    ignored += _tighten(found, levels)
     origins = {name: found[name].origin if name in found else "default" for name in NAMES}
-    warnings = tuple(_unknown_variables(place.env))
+    warnings = (*_unknown_variables(place.env), *ignored)
     return Resolved(
         settings=replace(
             _settings(found),
@@ -217,6 +240,29 @@ def load_settings(*, data_dir: str | None = None, place: Place | None = None) ->
         origins=origins,
         warnings=warnings,
         files=tuple(files),
+    )
+
+
+def _tighten(found: dict["Name", Found], project: Sequence[Found]) -> Iterator[str]:
+    """Apply what the files of a project say about the sandbox, and warn of what is ignored: an
+    agent may have written them, so they can only make it stricter.
+    """
+    own = found.get("sandbox")
+    if own is not None and own.origin.startswith(PREFIX):
+        return
+    for one in project:
+        now = cast("SandboxLevel", found["sandbox"].value if "sandbox" in found else "guard")
+        if is_at_least(cast("SandboxLevel", one.value), now):
+            found["sandbox"] = one
+        else:
+            yield _ignored("sandbox", one)
+
+
+def _ignored(name: str, found: Found) -> str:
+    """A warning about a setting of a project that would give its agents more freedom."""
+    return (
+        f"{found.origin}: {name} = {found.value!r} is ignored: a project can only be stricter; "
+        "set it in your own settings or as a variable"
     )
 
 
@@ -232,6 +278,10 @@ def _settings(found: Mapping[Name, Found]) -> Settings:
         color=cast("Color", found["color"].value) if "color" in found else "auto",
         four_eyes=_switch(found, "four_eyes"),
         webhooks_to_loopback=_switch(found, "webhooks_to_loopback"),
+        sandbox=cast("SandboxLevel", found["sandbox"].value)
+        if "sandbox" in found
+        else DEFAULT_SANDBOX,
+        allow_unsandboxed=_switch(found, "allow_unsandboxed"),
         snapshots=_switch(found, "snapshots", "on"),
         snapshot_max_file=_amount(found, "snapshot_max_file"),
         snapshot_max_total=_amount(found, "snapshot_max_total"),

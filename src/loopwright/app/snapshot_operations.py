@@ -25,7 +25,8 @@ from loopwright.model.plan import Plan
 from loopwright.model.record import JsonValue
 from loopwright.ports import FileChange, Workspaces
 from loopwright.programs.environment import agent_environment
-from loopwright.programs.process import Program, run_program
+from loopwright.programs.process import Program
+from loopwright.programs.sandbox import Confinement, Sandbox
 
 TREE_CHARS = 40
 BISECT_SECONDS = 600.0
@@ -37,7 +38,15 @@ Say = Callable[[str], None]
 class RunSnapshots:
     """The snapshots of one run. Nothing here writes an event."""
 
-    def __init__(self, service: Service, workspaces: Workspaces, run: str) -> None:
+    def __init__(
+        self,
+        service: Service,
+        workspaces: Workspaces,
+        run: str,
+        *,
+        sandbox: Sandbox | None = None,
+    ) -> None:
+        self.sandbox = sandbox or Sandbox()
         facts = [numbered.fact for numbered in service.facts(run)]
         first = facts[0]
         assert isinstance(first, RunStarted)
@@ -140,13 +149,14 @@ class RunSnapshots:
         await self._workspaces.export(self.run, tree, where)
         try:
             for check in checks:
-                end = await run_program(
+                end = await self.sandbox.run(
                     Program(
                         argv=check.argv,
                         cwd=str(where),
                         env=agent_environment(os.environ, {}, {"LOOPWRIGHT_RUN": self.run}),
                         wall_s=check.seconds,
-                    )
+                    ),
+                    Confinement(level=self.plan.sandbox or self.sandbox.policy.default),
                 )
                 check.started = check.started or end.how != "not_started"
                 if end.how != "exited" or end.code not in check.codes:

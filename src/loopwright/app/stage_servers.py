@@ -32,7 +32,7 @@ from loopwright.model.plan import Agent
 from loopwright.model.record import JsonValue
 from loopwright.ports import Job
 from loopwright.programs import pump
-from loopwright.programs.sandbox import pieces_of
+from loopwright.programs.program_files import program_files
 from loopwright.tools import FolderShelf, Grant, ToolOutcome, Workshop
 from loopwright.tools.toolbox import Toolbox
 
@@ -147,5 +147,5 @@ def _told(folder: Path, token: str) -> StageServer:
     config.write_bytes(
         msgspec.json.encode({"mcpServers": {NAME: {"type": "stdio", "trust": True, **command}}})
     )
-    shown = (str(folder), pump.__file__, *pieces_of(sys.executable))
+    shown = (str(folder), pump.__file__, *program_files(sys.executable))
     return StageServer(name=NAME, argv=argv, config=str(config), shows=shown)

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from loopwright.app.schemas import schema_problem
-from loopwright.model.access import Reach
+from loopwright.model.sandbox import strictest
 from loopwright.programs.environment import (
     SWEEP_VARIABLE,
     CannotStart,
@@ -12,7 +12,7 @@ from loopwright.programs.environment import (
     resolve_program,
 )
 from loopwright.programs.process import Program, ProgramEnd
-from loopwright.programs.sandbox import Hold, run_held, works
+from loopwright.programs.sandbox import Confinement, Sandbox, works
 from loopwright.tools import Workshop
 from loopwright.tools.processes import Command, OnRunning, OnStdout
 
@@ -24,7 +24,10 @@ class SupervisedPrograms:
     nothing behind, with an environment that holds what is allowed and no more.
     """
 
-    def __init__(self, environment: Mapping[str, str], token: str) -> None:
+    def __init__(
+        self, environment: Mapping[str, str], token: str, sandbox: Sandbox | None = None
+    ) -> None:
+        self._sandbox = sandbox or Sandbox()
         self._base = environment
         self._token = token
 
@@ -52,23 +55,32 @@ class SupervisedPrograms:
             stdout_cap=KEPT_STDOUT_BYTES,
             stderr_cap=command.stderr_cap,
         )
-        hold = _hold(command)
-        if hold is not None:  # it starts in the workspace, and then goes where it is to be
+        if command.root:  # it starts in the workspace, and then changes to the folder it is for
             program = replace(program, cwd=command.root)
-        return await run_held(program, hold, on_stdout=on_stdout, on_running=on_running)
+        confinement = self._confinement(command)
+        if self._sandbox.is_off(confinement):
+            program = replace(program, cwd=command.cwd)
+        return await self._sandbox.run(
+            program, confinement, on_stdout=on_stdout, on_running=on_running
+        )
+
+    def _confinement(self, command: Command) -> Confinement:
+        """How a command is confined. Where bubblewrap does not work, a command that reads is held
+        by the rules about arguments alone.
+        """
+        level = command.sandbox or self._sandbox.policy.default
+        reads = command.wall == "reading" and works() is None
+        writes = command.wall == "writing"
+        return Confinement(
+            level=strictest(level, "readonly" if reads else "workspace" if writes else None),
+            commands="reading" if command.wall == "reading" else "all",
+            start=command.cwd,
+            offline=command.offline,
+        )
 
 
-def _hold(command: Command) -> Hold | None:
-    """The wall around a command. One for reading may be missing: the rules about arguments hold
-    alone then. One for writing is promised to be there, so nothing starts without it.
-    """
-    no_wall = command.wall == "none" or (command.wall == "reading" and works() is not None)
-    if no_wall and not command.offline:
-        return None
-    reach = Reach(writes=False, commands="reading") if command.wall == "reading" else Reach()
-    return Hold(reach=reach, start=command.cwd, offline=command.offline)
-
-
-def open_workshop(environment: Mapping[str, str], token: str) -> Workshop:
+def open_workshop(
+    environment: Mapping[str, str], token: str, sandbox: Sandbox | None = None
+) -> Workshop:
     """The workshop of this process; `token` marks every process that it starts."""
-    return Workshop(SupervisedPrograms(environment, token), schema_problem)
+    return Workshop(SupervisedPrograms(environment, token, sandbox), schema_problem)

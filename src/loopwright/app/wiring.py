@@ -18,6 +18,7 @@ from loopwright.app.prices import PriceBook
 from loopwright.app.purse import Guarded
 from loopwright.app.reaching import Line, Say, reach
 from loopwright.app.run_variables import RunVariables
+from loopwright.app.sandbox_rules import policy_of, rules_of
 from loopwright.app.schemas import schema_problem
 from loopwright.app.served import ServedDriver, Server
 from loopwright.app.service import Service
@@ -28,12 +29,16 @@ from loopwright.errors import LoopwrightError, NotFound
 from loopwright.kernel.fact_parts import Worktree
 from loopwright.ports import OPEN_STATUSES, Workspaces
 from loopwright.programs.performer import LocalPerformer
+from loopwright.programs.sandbox import Sandbox
 from loopwright.programs.sweep import sweep
 from loopwright.runtime.bus import LiveBus
 from loopwright.runtime.clock import SystemClock
 from loopwright.runtime.driver import LocalDriver
 from loopwright.stores import SqliteLog, SqliteTrackers
 from loopwright.workspaces import GitWorkspaces, GitWorktrees, SnapshotLimits
+
+SERVED = "http"
+"""How a server says that it drives runs, for other people."""
 
 __all__ = [
     "Local",
@@ -88,6 +93,7 @@ async def local(
         trackers = SqliteTrackers(log)
         desks = Desks(log=log, trackers=trackers, clock=clock, home=settings.home)
         book = PriceBook(settings.prices)
+        sandbox = Sandbox(policy_of(settings, served=via == SERVED))
         chats = Chats(
             environment=os.environ,
             clock=clock,
@@ -96,10 +102,11 @@ async def local(
             servers=servers_of(settings.mcp),
             desks=desks,
             catalogue=book.catalogue,
+            sandbox=sandbox,
         )
         base = ChainMap({"LOOPWRIGHT_HOME": str(settings.home)}, os.environ)
         performer = LocalPerformer(
-            bus, schema_problem, base, models=chats.performer, price=book.price
+            bus, schema_problem, base, models=chats.performer, price=book.price, sandbox=sandbox
         )
         purse = settings.budget
         paid = performer if purse.is_open else Guarded(performer, purse, log, clock)
@@ -125,19 +132,8 @@ async def local(
         performer.snapshot_through(workspaces)
         driver.open()
         try:
-            service = restrict(
-                Service(
-                    log,
-                    clock,
-                    driver,
-                    settings.artifacts,
-                    via=via,
-                    four_eyes=settings.four_eyes == "on",
-                ),
-                log,
-            )
+            service = restrict(_open_service(settings, log, clock, driver, via), log)
             service.costs = CostRules(book=book, purse=settings.budget)
-            service.takes_snapshots = settings.snapshots == "on"
             service.worktrees, service.variables = worktrees, variables
             async with serve_live_text(bus, settings.home, owner.token) as live:
                 with traced(service, driver, os.environ):
@@ -155,6 +151,18 @@ async def local(
         finally:
             await driver.close()
             await chats.close()
+
+
+def _open_service(
+    settings: Settings, log: SqliteLog, clock: SystemClock, driver: LocalDriver, via: str
+) -> Service:
+    """The use cases, as the settings want them."""
+    service = Service(
+        log, clock, driver, settings.artifacts, via=via, four_eyes=settings.four_eyes == "on"
+    )
+    service.sandbox = rules_of(settings, served=via == SERVED)
+    service.takes_snapshots = settings.snapshots == "on"
+    return service
 
 
 async def _save_worktree(worktrees: GitWorktrees, worktree: Worktree) -> None:

@@ -223,7 +223,7 @@ def _wanted(options: dict[str, object]) -> "dict[str, JsonValue]":
         **{name: list(names_in(_texts(options[name]))) for name in tools},
         **{
             name: options[name]
-            for name in ("sandbox", "promoted", "allow_unknown_cost", "worktree")
+            for name in ("file_tools_only", "sandbox", "promoted", "allow_unknown_cost", "worktree")
         },
         "labels": list(_texts(options["labels"])),
         "tools": list(tools_in(_texts(options["tools"]))),

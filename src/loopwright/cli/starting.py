@@ -9,6 +9,7 @@ import click
 from loopwright.cli.door import Door
 from loopwright.cli.texts import names_in, tools_in
 from loopwright.cli.verb import door_of
+from loopwright.model.sandbox import SANDBOX_LEVELS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from loopwright.cli.driving import Manner
     from loopwright.model.plan import Plan
     from loopwright.model.record import JsonValue
+    from loopwright.model.sandbox import SandboxLevel
 
 _Function = TypeVar("_Function", bound=Callable[..., object])
 
@@ -43,7 +45,17 @@ class _Given(TypedDict):
     labels: tuple[str, ...]
     permission: str | None
     worktree: bool
+    sandbox: "SandboxLevel | None"
 
+
+sandbox_option = click.option(
+    "--sandbox",
+    type=click.Choice(SANDBOX_LEVELS),
+    metavar="LEVEL",
+    help="How agents and commands are confined: off, guard (they do not see Loopwright's data and "
+    "settings), workspace (they write only there), readonly or none (no files). A stricter level "
+    "of the definition or of a role applies instead. Default: the setting `sandbox`, else guard.",
+)
 
 _OPTIONS = [
     click.option(
@@ -99,11 +111,12 @@ _OPTIONS = [
         "May be given more than once.",
     ),
     click.option(
-        "--sandbox",
+        "--file-tools-only",
         is_flag=True,
         help="Chat models have the file tools of the workspace and nothing else: no program is "
         "started, whatever else is allowed.",
     ),
+    sandbox_option,
     click.option(
         "--env",
         multiple=True,
@@ -215,7 +228,7 @@ def launch(
         allow=names_in(cast("tuple[str, ...]", options.pop("allow"))),
         deny=names_in(cast("tuple[str, ...]", options.pop("deny"))),
         ask=names_in(cast("tuple[str, ...]", options.pop("ask"))),
-        sandbox=bool(options.pop("sandbox")),
+        file_tools_only=bool(options.pop("file_tools_only")),
         attended=door.can_ask and not (no_wait or detach),
     )
     tools = tools_in(cast("tuple[str, ...]", options.pop("tools")))
@@ -240,6 +253,7 @@ def launch(
     start = replace(start, snapshots=choice)
     default = door.settings.snapshots == "on"
     plan, note = decide_snapshots(start.plan, start.workspace, choice, default=default)
+    plan = _sandboxed(door, plan, wish.sandbox, dry=dry)
     if dry:
         return _rehearse(door, replace(start, plan=plan), wish.agents)
     if note:
@@ -253,6 +267,27 @@ def launch(
         if detach:
             return _start_detached(door, named)
         return _start_here(door, named, Manner(no_wait=no_wait, jsonl=jsonl, codes=codes))
+
+
+def _sandboxed(door: Door, plan: "Plan", chosen: "SandboxLevel | None", *, dry: bool) -> "Plan":
+    """The plan with its sandbox level; refused before anything is created if that cannot be."""
+    from loopwright.app.sandbox_rules import rules_of  # noqa: PLC0415 - help stays quick
+
+    rules = rules_of(door.settings)
+    plan = rules.decide(plan, chosen)
+    if not dry:
+        rules.check(plan)
+        warn_unconfined(door, plan)
+    return plan
+
+
+def warn_unconfined(door: Door, plan: "Plan") -> None:
+    """Say in one line that agents run without a sandbox, if they do."""
+    from loopwright.app.sandbox_rules import unconfined_note  # noqa: PLC0415 - help stays quick
+
+    note = unconfined_note(plan)
+    if note is not None:
+        door.say(f"warning: {note}", tone="warn")
 
 
 def _unmatched(plan: "Plan", workspace: "Path") -> "list[str]":
@@ -277,6 +312,7 @@ def _rehearse(door: Door, start: "Start", agents: "Sequence[str]") -> int:
     plan = with_specs(start.plan, default or door.settings.agent, named, force=bool(default))
     for limited in unenforced_permissions(plan):
         door.say(f"warning: {limited}", tone="warn")
+    warn_unconfined(door, plan)
     shown = rehearse(start.plan).as_dict()
     limits: list[JsonValue] = [*rules.enforcement(plan)]
     put_rehearsal(door, {**shown, "limits": limits})

@@ -121,12 +121,14 @@ def _diff_at_server(
 
 
 def _snapshots(door: "Door", run: str, service: object) -> "RunSnapshots":
+    from loopwright.app.sandbox_rules import sandbox_of  # noqa: PLC0415 - help stays quick
     from loopwright.app.service import Service  # noqa: PLC0415 - help stays quick
     from loopwright.app.snapshot_operations import RunSnapshots  # noqa: PLC0415 - quick help
     from loopwright.app.wiring import workspaces_of  # noqa: PLC0415 - help stays quick
 
     assert isinstance(service, Service)
-    return RunSnapshots(service, workspaces_of(door.settings), run)
+    own = sandbox_of(door.settings)
+    return RunSnapshots(service, workspaces_of(door.settings), run, sandbox=own)
 
 
 def _put_comparison(door: "Door", made: "dict[str, JsonValue]") -> None:

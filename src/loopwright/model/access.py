@@ -54,11 +54,12 @@ def reach_of(agent: Agent) -> Reach:
     """How far an agent reaches; one without a level is not held by any."""
     level = _REACHES[agent.access or "full"]
     taken = denied_toolkits(agent)
-    files = "files" not in taken
+    files = "files" not in taken and agent.sandbox != "none"
+    shell = "shell" not in taken and agent.sandbox != "none"
     return Reach(
         reads=level.reads and files,
-        writes=level.writes and files,
-        commands=level.commands if "shell" not in taken else "none",
+        writes=level.writes and files and agent.sandbox != "readonly",
+        commands=level.commands if shell else "none",
         servers=level.servers and "servers" not in taken,
     )
 

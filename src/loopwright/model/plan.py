@@ -16,6 +16,7 @@ from loopwright.model.policy import (
     WorkspacePolicy,
 )
 from loopwright.model.record import JsonValue, Record
+from loopwright.model.sandbox import SandboxLevel
 from loopwright.model.template import Template
 
 PLAN_VERSION = 1
@@ -48,6 +49,7 @@ class Agent(Record, frozen=True, kw_only=True):
     options: dict[str, JsonValue] = {}
     role: str | None = None  # a role of this machine or project; it is bound when a run starts
     access: Access | None = None  # what it is held to, whatever else it is given
+    sandbox: SandboxLevel | None = None  # at least; the level of the run may be stricter
 
     @property
     def is_chat(self) -> bool:
@@ -94,6 +96,7 @@ class Plan(Record, frozen=True, kw_only=True):
     settings: dict[str, str] = {}
     pass_env: tuple[str, ...] = ()  # names of variables that every agent and command is given
     exclusive: Literal["workspace"] | None = None  # of what an open run keeps others away
+    sandbox: SandboxLevel | None = None  # of all its programs; decided when a run starts
     workspace: WorkspacePolicy = NO_WORKSPACE_POLICY
     dialect: str = "native"
     version: int = PLAN_VERSION

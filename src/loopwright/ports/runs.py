@@ -18,6 +18,7 @@ from loopwright.model.exchange import ModelEvent, ModelRequest, Pricing
 from loopwright.model.messages import AnyMessage, CallPart, ToolSpec
 from loopwright.model.plan import Agent
 from loopwright.model.record import JsonValue
+from loopwright.model.sandbox import SandboxLevel
 from loopwright.model.turns import WantedCall
 from loopwright.ports.activity import IGNORED_ACTIVITY, ActivitySink
 from loopwright.ports.cards import AuditRow, Card
@@ -326,6 +327,7 @@ class Job(msgspec.Struct, kw_only=True, gc=False):
     remaining_tokens: int | None = None
     covered: bool = True  # False: a limit in USD does not apply to this agent; its cost is unknown
     meter: Meter = UNLIMITED  # where the backend reports what the call has used so far
+    sandbox: SandboxLevel | None = None  # of the run; None: as this machine is set
     activity: ActivitySink = IGNORED_ACTIVITY  # where the backend reports what its agent does
 
 

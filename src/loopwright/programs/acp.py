@@ -14,6 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from loopwright.agents.acp import Conversation, Move, Permission, Send, policy
+from loopwright.agents.clis.access import configuration_of
 from loopwright.agents.clis.arguments import StageServer
 from loopwright.agents.clis.heard import Said
 from loopwright.agents.clis.outcome import Exit, refusal
@@ -31,7 +32,7 @@ from loopwright.programs.failures import failure_of
 from loopwright.programs.given import end_notes, handed_on, job_variables, seconds
 from loopwright.programs.process import Program, ProgramEnd, Running
 from loopwright.programs.resets import resets_at
-from loopwright.programs.sandbox import hold_below, run_held
+from loopwright.programs.sandbox import Sandbox, confinement_of
 from loopwright.programs.specs import Spec, unfit_agent
 
 DEFAULT_IDLE_MS = 600_000
@@ -43,7 +44,10 @@ Fitting = Callable[[Job, Answer], Answer]
 class AcpAgents:
     """Performs calls of agents that speak the protocol."""
 
-    def __init__(self, bus: Bus, fitting: Fitting, base: Mapping[str, str]) -> None:
+    def __init__(
+        self, bus: Bus, fitting: Fitting, base: Mapping[str, str], sandbox: Sandbox
+    ) -> None:
+        self._sandbox = sandbox
         self._bus = bus
         self._fitting = fitting
         self._base = base
@@ -75,7 +79,7 @@ class AcpAgents:
         call = _Call(job, agent, talk, report, self.ask)
         extra = {**handed_on(self._base, agent), **agent.env}
         try:
-            end = await run_held(
+            end = await self._sandbox.run(
                 Program(
                     argv=spec.argv,
                     cwd=job.workspace,
@@ -85,7 +89,13 @@ class AcpAgents:
                     stderr_counts=False,  # programs report their retries there
                     stdout_cap=64 * 1024,
                 ),
-                hold_below(agent, *(server.shows if server is not None else ())),
+                confinement_of(
+                    agent,
+                    job.sandbox,
+                    default=self._sandbox.policy.default,
+                    configuration=configuration_of(spec.argv, self._base),
+                    shown=server.shows if server is not None else (),
+                ),
                 on_stdout=call.take,
                 on_stderr=call.take_stderr,
                 on_running=call.begin,

@@ -11,11 +11,13 @@ from msgspec.structs import replace
 
 from loopwright.agents.clis.access import own_places
 from loopwright.agents.clis.arguments import (
+    OWN_SANDBOX,
     CommandLine,
     StageServer,
     Wanted,
     command_line,
     command_policy,
+    is_read_only,
     named_model,
     needs_system_file,
     own_variables,
@@ -28,8 +30,8 @@ from loopwright.agents.clis.statuses import status_in, without_log
 from loopwright.agents.clis.stream import Lines, Stream
 from loopwright.agents.clis.table import CLIS, Cli
 from loopwright.kernel.facts import Failure, Usage
-from loopwright.model.access import reach_of
 from loopwright.model.plan import Agent
+from loopwright.model.sandbox import SandboxLevel, strictest
 from loopwright.ports import Answer, Bus, Done, Failed, Job
 from loopwright.programs.activity_report import (
     ActivityReport,
@@ -51,7 +53,7 @@ from loopwright.programs.failures import failure_of
 from loopwright.programs.given import end_notes, handed_on, job_variables, seconds, text_file
 from loopwright.programs.process import Program, ProgramEnd, Running
 from loopwright.programs.resets import resets_at
-from loopwright.programs.sandbox import Hold, run_held, works
+from loopwright.programs.sandbox import Confinement, Sandbox, confinement_of, works
 from loopwright.programs.specs import Spec, parse_spec, unfit_agent
 from loopwright.programs.talking import talk_tools
 from loopwright.programs.turn_messages import Encode, TurnMessages
@@ -80,15 +82,16 @@ class CodingAgents:
         bus: Bus,
         fitting: Fitting,
         base: Mapping[str, str],
-        now: Callable[[], float] = time.time,
+        sandbox: Sandbox | None = None,
         monotonic: MonotonicMs = monotonic_ms,
         price: PriceUsage = as_reported,
     ) -> None:
         self._price = price
+        self._sandbox = sandbox or Sandbox()
         self._bus = bus
         self._fitting = fitting
         self._base = base
-        self._now = now
+        self._now = time.time
         self._monotonic = monotonic
         self.stage: Stage = lambda job, agent: nullcontext()
 
@@ -118,6 +121,7 @@ class CodingAgents:
             if messages is not None:
                 files.callback(messages.close)
             server = await files.enter_async_context(self.stage(job, agent))
+            confinement = self._confinement(job, agent, spec.kind)
             wanted = Wanted(
                 prompt=job.prompt,
                 agent=replace(agent, max_usd=call_budget(job, agent)),
@@ -131,6 +135,7 @@ class CodingAgents:
                 server=server,
                 checks=job.checks,
                 as_root=os.geteuid() == 0,
+                own_sandbox=not _replaces_own_sandbox(spec.kind, confinement),
                 takes_messages=messages is not None,
             )
             rules = command_policy(spec.kind, wanted)
@@ -147,7 +152,7 @@ class CodingAgents:
                 messages,
             )
             env = self._environment(CLIS[spec.kind], job, agent, line)
-            end = await run_held(
+            end = await self._sandbox.run(
                 Program(
                     argv=line.argv,
                     cwd=job.workspace,
@@ -158,13 +163,23 @@ class CodingAgents:
                     stderr_counts=False,  # programs report their retries there
                     stdout_cap=64 * 1024,  # it is read as it comes
                 ),
-                _hold(spec.kind, agent, env, wanted),
+                _with_files(confinement, spec.kind, env, wanted),
                 on_stdout=talk.take,
                 on_stderr=talk.take_stderr,
                 on_running=talk.begin,
             )
         talk.close()
         return self._judged(job, CLIS[spec.kind], talk, end, line.notes)
+
+    def _confinement(self, job: Job, agent: Agent, name: str) -> Confinement:
+        """How the program is confined. One that starts without its own sandbox is confined by ours
+        at least as far as its own would have done.
+        """
+        found = confinement_of(agent, job.sandbox, default=self._sandbox.policy.default)
+        if not _replaces_own_sandbox(name, found):
+            return found
+        least: SandboxLevel = "readonly" if is_read_only(name, agent) else "workspace"
+        return dataclasses.replace(found, level=strictest(found.level, least))
 
     def _environment(self, cli: Cli, job: Job, agent: Agent, line: CommandLine) -> dict[str, str]:
         named = {**handed_on(self._base, agent), **agent.env}
@@ -254,15 +269,20 @@ def _turn_messages(job: Job, spec: Spec) -> TurnMessages | None:
     return TurnMessages(job, encode)
 
 
-def _hold(name: str, agent: Agent, env: Mapping[str, str], wanted: Wanted) -> Hold | None:
-    """The sandbox of a call: wherever a level is set and there is one. Without one the words of
-    the program hold it, or it was refused.
+def _replaces_own_sandbox(name: str, confinement: Confinement) -> bool:
+    """Whether the sandbox of a program is left out in favour of ours: as root it cannot start a
+    sandbox inside of another one.
     """
-    if agent.access is None or works() is not None:
-        return None
-    files = tuple(file for file in (wanted.system_file, wanted.policy_file) if file is not None)
-    shown = (*files, *wanted.server.shows) if wanted.server is not None else files
-    return Hold(reach=reach_of(agent), keeps=own_places(name, env), shows=shown)
+    inside = confinement.level != "off" and works() is None
+    return name in OWN_SANDBOX and os.geteuid() == 0 and inside
+
+
+def _with_files(
+    confinement: Confinement, name: str, env: Mapping[str, str], wanted: Wanted
+) -> Confinement:
+    files = [file for file in (wanted.system_file, wanted.policy_file) if file is not None]
+    shown = (*files, *wanted.server.shows) if wanted.server is not None else tuple(files)
+    return dataclasses.replace(confinement, configuration=own_places(name, env), shown=shown)
 
 
 class _Talk:

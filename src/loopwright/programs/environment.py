@@ -13,6 +13,7 @@ SWEEP_VARIABLE = "LOOPWRIGHT_SWEEP"
 StartProblem = Literal[
     "argument-too-long",
     "is-a-directory",
+    "no-sandbox",
     "not-executable",
     "not-startable",
     "nul-in-argument",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, cast
 import msgspec
 from msgspec.structs import replace
 
+from loopwright.agents.clis.access import configuration_of
 from loopwright.agents.clis.table import CLIS
 from loopwright.kernel.calls import (
     AgentCall,
@@ -49,9 +50,9 @@ from loopwright.programs.given import (
 from loopwright.programs.jsonl import Spoken
 from loopwright.programs.live import Live, LiveCost
 from loopwright.programs.passed_variables import with_key_hint, with_variables
-from loopwright.programs.process import Program, ProgramEnd, run_program
+from loopwright.programs.process import Program, ProgramEnd
 from loopwright.programs.reported_tools import given_secrets
-from loopwright.programs.sandbox import hold_below, run_held
+from loopwright.programs.sandbox import Confinement, Sandbox, confinement_of
 from loopwright.programs.snapshots import take_snapshot
 from loopwright.programs.specs import BadSpec, Spec, parse_spec, unfit_agent
 from loopwright.programs.talking import Submission, conversation
@@ -78,15 +79,17 @@ class LocalPerformer:
         base: Mapping[str, str] | None = None,
         models: MakeModels | None = None,
         price: PriceUsage = as_reported,
+        sandbox: Sandbox | None = None,
     ) -> None:
         self._price = price
+        self._sandbox = sandbox or Sandbox()
         self._bus = bus = Discreet(bus)
         self._models = models(bus) if models is not None else None
         self._schema_problem = schema_problem
         self._base = os.environ if base is None else base
         self._scripted: ScriptedAgent | None = None
-        self._coding = CodingAgents(bus, self._fitting, self._base, price=price)
-        self._acp = AcpAgents(bus, self._fitting, self._base)
+        self._coding = CodingAgents(bus, self._fitting, self._base, self._sandbox, price=price)
+        self._acp = AcpAgents(bus, self._fitting, self._base, self._sandbox)
         self._look: Callable[[Job], Answer] = lambda job: Done(code=1)
         self._variables: Callable[[str], Mapping[str, str]] = lambda run: {}
         self._workspaces: Workspaces | None = None
@@ -211,7 +214,7 @@ class LocalPerformer:
         ):
             live = Live(self._bus, job, lines=lines, talk=talk, usage=cost)
             heard = talk.variables() if talk else {}
-            end = await run_held(
+            end = await self._sandbox.run(
                 Program(
                     argv=argv,
                     cwd=job.workspace,
@@ -224,7 +227,13 @@ class LocalPerformer:
                     wall_s=seconds(job.wall_ms),
                     idle_s=seconds(job.idle_ms or DEFAULT_IDLE_MS),
                 ),
-                hold_below(agent, *own.values(), heard.get("LOOPWRIGHT_INBOX", "")),
+                confinement_of(
+                    agent,
+                    job.sandbox,
+                    default=self._sandbox.policy.default,
+                    configuration=configuration_of(argv, self._base),
+                    shown=(*own.values(), heard.get("LOOPWRIGHT_INBOX", "")),
+                ),
                 on_stdout=live,
                 on_running=cost.begin,
             )
@@ -295,7 +304,7 @@ class LocalPerformer:
     async def _command(self, job: Job, call: CommandCall) -> Answer:
         script = f"{' '.join(call.argv)} {call.stdin}"
         with as_variables(job.env, script) as values, python_variables(job) as python:
-            end = await run_program(
+            end = await self._sandbox.run(
                 Program(
                     argv=reading_files(call.argv, values),
                     cwd=job.workspace,
@@ -305,6 +314,10 @@ class LocalPerformer:
                     ),
                     wall_s=call.timeout_ms / 1_000,
                     stdout_cap=CHECK_OUTPUT_BYTES,
+                ),
+                Confinement(
+                    level=job.sandbox or self._sandbox.policy.default,
+                    shown=tuple(values[one] for one in values if one.endswith("_FILE")),
                 ),
                 on_stdout=Live(self._bus, job, lines=False),
             )

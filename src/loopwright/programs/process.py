@@ -31,6 +31,13 @@ _LINGER_SECONDS = 1.0
 _DRAIN_SECONDS = 1.0
 _REAP_POLL_SECONDS = 0.002
 
+# Signals that end programs; one that ends by itself hardly ever says so with such a code.
+_DEADLY = (
+    *(signal.SIGILL, signal.SIGTRAP, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE),
+    *(signal.SIGKILL, signal.SIGSEGV, signal.SIGPIPE, signal.SIGALRM, signal.SIGTERM),
+    *(signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGXCPU, signal.SIGXFSZ, signal.SIGSYS),
+)
+
 How = Literal["exited", "answered", "signalled", "idle_timeout", "wall_timeout", "not_started"]
 OnStdout = Callable[[bytes], bool | None]
 """Takes bytes as they come; true says that the program has said all that it has to say."""
@@ -77,7 +84,8 @@ class Program:
     stdout_cap: int = 10 * 1024 * 1024
     stderr_cap: int = 256 * 1024
     grace_s: float = 2.0  # from SIGTERM to SIGKILL
-    call_filter: bytes = field(default=b"", repr=False)  # of system calls; argv is bubblewrap's
+    call_filter: bytes = field(default=b"", repr=False)  # of system calls, for bubblewrap
+    in_sandbox: bool = False  # argv starts bubblewrap, which starts the program
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -236,7 +244,13 @@ class _Run:
         with _readable(self._program.call_filter) as given:
             words = [*(word for one in given for word in ("--seccomp", str(one))), *words]
             return subprocess.Popen(
-                command_line(pipes[7], self._program.grace_s, cwd, [file, name, *words]),
+                command_line(
+                    pipes[7],
+                    self._program.grace_s,
+                    cwd,
+                    [file, name, *words],
+                    in_sandbox=self._program.in_sandbox,
+                ),
                 stdin=pipes[0],
                 stdout=pipes[3],
                 stderr=pipes[5],
@@ -380,6 +394,8 @@ class _Run:
         status = int(facts["status"] or signal.SIGKILL)
         by_signal = os.WTERMSIG(status) if os.WIFSIGNALED(status) else None
         code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else None
+        if self._program.in_sandbox and code is not None and code - 128 in _DEADLY:
+            by_signal, code = code - 128, None  # bubblewrap tells it as a shell does
         how: How = "exited" if by_signal is None else "signalled"
         if self._limit is not None and facts["stopped"] == "1":
             how = self._limit

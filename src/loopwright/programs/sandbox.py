@@ -1,21 +1,25 @@
-"""Programs behind a wall: bubblewrap, where it is installed and works.
+"""Sandboxes: every program of a run is started here, at the level that applies to it.
 
-A level below `full` shows a program a machine on which nothing can be written and hardly anything
-can be started: the workspace read-only or not at all, no other folder of a person, and of all
-programs only the one itself and those that the level allows. What it writes elsewhere (its home,
-the folder for temporary files) is in memory and gone afterwards, but for its own settings.
+The sandbox is bubblewrap: namespaces for processes, no capabilities, a filter of system calls, and
+a view of the files that depends on the level (see `sandbox_mounts`). A level that cannot be
+enforced is refused. Only `guard` may be left out where bubblewrap does not work, and only where
+the policy of the process allows it.
 """
 
+import errno
 import os
 import shutil
 import subprocess
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
-from loopwright.model.access import READ_COMMANDS, Reach, is_offline, reach_of
+from loopwright.model.access import Commands, is_offline, reach_of
 from loopwright.model.plan import Agent
+from loopwright.model.sandbox import DEFAULT_SANDBOX, SandboxLevel, effective_level
 from loopwright.programs.environment import CannotStart, resolve_program
 from loopwright.programs.process import (
     OnRunning,
@@ -25,63 +29,62 @@ from loopwright.programs.process import (
     ProgramEnd,
     run_program,
 )
+from loopwright.programs.program_files import is_startable
+from loopwright.programs.sandbox_mounts import View, file_arguments
 from loopwright.programs.seccomp import filter_program
 
 NAME = "bwrap"
 INSTALL = "install bubblewrap (Debian and Ubuntu: apt install bubblewrap)"
+DATA_VARIABLES = ("LOOPWRIGHT_HOME", "LOOPWRIGHT_TOKEN", "LOOPWRIGHT_TOKEN_FILE")
+"""Variables that lead to Loopwright's own files; a program in a sandbox gets none of them."""
 _PROBE_SECONDS = 10.0
-_MOST_LINKS = 40
-_SHELLS = ("sh", "bash", "dash")
-# Where programs are that a person did not install by hand.
-_BINARIES = (
-    *("/bin", "/sbin", "/usr/bin", "/usr/sbin", "/usr/local/bin", "/usr/local/sbin"),
-    *("/usr/games", "/snap/bin"),
-)
-# Folders of people and of the moment; nothing in them is needed to start a program.
-_PRIVATE = ("/home", "/root", "/tmp", "/var/tmp", "/mnt", "/media", "/srv", "/run", "/var/run")
-# Parts of the kernel that root may write to without any capability; read-only for everybody.
-_KERNEL = (
-    *("/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "/proc/bus", "/proc/fs", "/proc/acpi"),
-    *("/proc/scsi", "/proc/mtrr", "/proc/driver"),
-)
-_KERNEL_SECRETS = ("/proc/kcore", "/proc/keys", "/proc/timer_list", "/proc/sched_debug")
-# Devices that builds use. Others stay hidden: root could write to disks as a whole.
-_DEVICES = (
-    "/dev/dri",
-    "/dev/kvm",
-    "/dev/fuse",
-    "/dev/nvidiactl",
-    "/dev/nvidia0",
-    "/dev/nvidia-uvm",
-)
-_DATA_DIRECTORY = "LOOPWRIGHT_HOME"
 _COMMON = (
     "--die-with-parent",
     "--unshare-pid",
     "--unshare-ipc",
     "--unshare-uts",
     "--unshare-cgroup-try",
-    *("--cap-drop", "ALL"),  # root would keep them, and with them every wall can be moved
+    *("--cap-drop", "ALL"),  # root would keep them, and with them every mount can be removed
+)
+# Where tools store downloads; at `workspace` that is the private folder for temporary files.
+_CACHES = ("PIP_CACHE_DIR", "UV_CACHE_DIR", "npm_config_cache", "YARN_CACHE_FOLDER", "GOCACHE")
+_FAILED = b"bwrap: "
+# What passes by: no processes, namespaces, memory or descriptors left.
+_SHORTAGES = tuple(
+    os.strerror(number)
+    for number in (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ENOSPC)
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Hold:
-    """How a program is held."""
+class SandboxPolicy:
+    """What applies to all programs that a process starts."""
 
-    reach: Reach
-    keeps: tuple[str, ...] = ()  # folders and files of its own that it may write to
-    shows: tuple[str, ...] = ()  # further ones that it may read
+    default: SandboxLevel = DEFAULT_SANDBOX  # of runs that have no level recorded
+    hidden: tuple[str, ...] = ()  # the data directory, settings, tokens: nobody sees them
+    workspaces: tuple[str, ...] = ()  # folders inside of hidden ones that have workspaces in them
+    protected: tuple[str, ...] = ()  # files that nobody changes
+    guard_is_optional: bool = True  # where bubblewrap does not work, `guard` is `off`
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Confinement:
+    """How one program is confined."""
+
+    level: SandboxLevel
+    commands: Commands = "all"  # which other programs it may start, at `readonly`
+    configuration: tuple[str, ...] = ()  # folders and files of its own that it may change
+    shown: tuple[str, ...] = ()  # files that Loopwright made for it
     offline: bool = False  # it has a network of its own, with nothing in it
     start: str = ""  # a folder of the workspace to start in, if not the workspace itself
 
 
 @cache
 def works(path: str | None = None) -> str | None:
-    """None when programs can be held here, else why not. Found out by trying."""
+    """None if bubblewrap works here for this user, else why not. It is tried once."""
     file = shutil.which(NAME, path=path)
     if file is None:
-        return f"{NAME} is not there; {INSTALL}"
+        return f"{NAME} is not installed; {INSTALL}"
     trial = [file, "--ro-bind", "/", "/", *_COMMON, "--dev", "/dev", "--proc", "/proc"]
     trial += ["--tmpfs", "/tmp", "--", "/bin/sh", "-c", "exit 7"]
     try:
@@ -100,216 +103,169 @@ def works(path: str | None = None) -> str | None:
     return f"{NAME} does not work here: {said or f'exit code {done.returncode}'}"
 
 
-def hold_below(agent: Agent, *values: str) -> Hold | None:
-    """How a plain program is held: below `full` always, else only to be without a network. Those
-    of the values that are files are shown to it.
+def confinement_of(
+    agent: Agent,
+    chosen: SandboxLevel | None,
+    *,
+    default: SandboxLevel = DEFAULT_SANDBOX,
+    configuration: tuple[str, ...] = (),
+    shown: tuple[str, ...] = (),
+) -> Confinement:
+    """How the program of an agent is confined. Those of `shown` that are files are shown to it.
+
+    Where bubblewrap does not work, the access of a role does not count here: it was refused before
+    the start, or the program keeps to it by itself.
     """
     offline = is_offline(agent)
-    if agent.access in (None, "full") and not offline:
-        return None
-    shown = tuple(one for one in values if os.path.isabs(one) and os.path.exists(one))
-    return Hold(reach=reach_of(agent), shows=shown, offline=offline)
-
-
-async def run_held(
-    program: Program,
-    hold: Hold | None,
-    *,
-    on_stdout: OnStdout | None = None,
-    on_stderr: OnStderr | None = None,
-    on_running: OnRunning | None = None,
-) -> ProgramEnd:
-    """Run a program, behind the wall if it is to be held; never without one that was wanted."""
-    if hold is not None:
-        try:
-            program = held(program, hold)
-        except CannotStart as why:
-            return ProgramEnd(how="not_started", error=str(why))
-    return await run_program(
-        program, on_stdout=on_stdout, on_stderr=on_stderr, on_running=on_running
+    access = agent.access if works() is None else None
+    return Confinement(
+        level=effective_level(
+            chosen, requested=agent.sandbox, access=access, offline=offline, default=default
+        ),
+        commands="all" if agent.access in (None, "full") else reach_of(agent).commands,
+        configuration=configuration,
+        shown=tuple(one for one in shown if os.path.isabs(one) and os.path.exists(one)),
+        offline=offline,
     )
 
 
-def held(program: Program, hold: Hold) -> Program:
-    """The program as bubblewrap starts it; CannotStart when that cannot be."""
-    problem = works()
-    if problem is not None:
-        raise CannotStart("not-startable", problem)
-    if not program.argv:
-        raise CannotStart("program-not-found", "the command is empty")
-    cwd = os.path.abspath(program.cwd)
-    if not os.path.isdir(cwd):
-        raise CannotStart("workspace-gone", f"the directory {cwd} does not exist")
-    if cwd == os.sep:
-        raise CannotStart("not-startable", "a program in the root folder cannot be held")
-    file = resolve_program(program.argv[0], cwd, program.env.get("PATH"))
-    env = dict(program.env)
-    data = os.path.realpath(env.pop(_DATA_DIRECTORY, os.sep))
-    wall = [*_wall(file, cwd, env, hold, data), "--chdir", hold.start or cwd]
-    bubblewrap = shutil.which(NAME)
-    assert bubblewrap is not None, "it works"
-    argv = (bubblewrap, *wall, "--", file, *program.argv[1:])
-    return replace(program, argv=argv, env=env, call_filter=filter_program())
+class Sandbox:
+    """Starts the programs of runs. There is no other way to start one."""
 
+    def __init__(self, policy: SandboxPolicy | None = None) -> None:
+        self.policy = policy or SandboxPolicy()
 
-def _wall(file: str, cwd: str, env: Mapping[str, str], hold: Hold, data: str) -> Iterator[str]:
-    yield from ("--ro-bind", "/", "/", *_COMMON, *(("--unshare-net",) if hold.offline else ()))
-    yield from ("--dev", "/dev", "--proc", "/proc")
-    yield from _bound("--ro-bind-try", _KERNEL)
-    for secret in _KERNEL_SECRETS:
-        if os.path.exists(secret):
-            yield from ("--ro-bind", os.devnull, secret)
-    mask = () if data == os.sep or not os.path.isdir(data) else ("--tmpfs", data)
-    if hold.reach.writes:
-        yield from _bound("--dev-bind-try", _DEVICES)
-        home = env.get("HOME", "")
-        caches = (os.path.join(home, ".cache"),) if os.path.isabs(home) else ()
-        yield from _bound("--bind-try", ("/tmp", "/var/tmp", *caches))
-        yield from _masked(mask, cwd, ("--bind", cwd, cwd))
-        yield from _bound("--ro-bind-try", (os.path.join(cwd, ".loopwright"),))
-        yield from _bound("--bind-try", _made(hold.keeps))
-    else:
-        yield from _reading(file, cwd, env, hold, mask)
-    if mask:
-        inside = (one for one in hold.shows if one.startswith(f"{data}{os.sep}"))
-        yield from _bound("--ro-bind-try", inside)
-        yield from ("--remount-ro", data)
-
-
-def _masked(mask: tuple[str, ...], cwd: str, binding: tuple[str, ...]) -> tuple[str, ...]:
-    """What binds the workspace, and what hides the data directory around or inside of it."""
-    around = bool(mask) and f"{os.path.realpath(cwd)}{os.sep}".startswith(f"{mask[-1]}{os.sep}")
-    return (*mask, *binding) if around else (*binding, *mask)
-
-
-def _reading(
-    file: str, cwd: str, env: Mapping[str, str], hold: Hold, mask: tuple[str, ...]
-) -> Iterator[str]:
-    """The wall around a program that writes nothing but its own settings."""
-    hidden = _real(*_PRIVATE, *_BINARIES, *_folders(env), *_path(env))
-    for folder in hidden:
-        yield from ("--tmpfs", folder)
-    names = os.path.realpath("/etc/resolv.conf")  # often below /run, which is hidden
-    shown = (*pieces_of(file), *_commands(hold.reach), names, *hold.shows)
-    yield from _bound("--ro-bind-try", _outermost(_uncovered(shown, hidden)))
-    if hold.reach.reads:
-        yield from _masked(mask, cwd, ("--ro-bind", cwd, cwd))
-    else:
-        yield from _masked(mask, cwd, ("--tmpfs", cwd))
-        yield from ("--remount-ro", cwd)
-        # The program may be in the workspace itself; it is seen, and nothing beside it.
-        own = (file, os.path.realpath(file))
-        yield from _bound("--ro-bind-try", (one for one in own if one.startswith(f"{cwd}{os.sep}")))
-    yield from _bound("--bind-try", _made(hold.keeps))
-
-
-def _uncovered(places: Iterable[str], hidden: Sequence[str]) -> Iterator[str]:
-    """Those of the places that would not be seen otherwise, behind the links of their folders. What
-    is seen anyway is left alone: where nothing can be written, no place can be made for it either.
-    """
-    for place in places:
-        folder, name = os.path.split(os.path.normpath(place))
-        there = os.path.join(os.path.realpath(folder), name)
-        if any(there == one or there.startswith(f"{one}{os.sep}") for one in hidden):
-            yield there
-
-
-def _outermost(places: Iterable[str]) -> list[str]:
-    """Places without those that lie in another of them: there they are seen as they are, links
-    among them.
-    """
-    found = sorted({os.path.normpath(one) for one in places if os.path.lexists(one)})
-    kept: list[str] = []
-    for one in found:
-        if not any(one.startswith(f"{outer}{os.sep}") for outer in kept):
-            kept.append(one)
-    return kept
-
-
-def _bound(how: str, places: Iterable[str]) -> Iterator[str]:
-    for place in dict.fromkeys(places):
-        yield from (how, place, place)
-
-
-def _folders(env: Mapping[str, str]) -> list[str]:
-    """The folders of the person and of the moment, as the surroundings name them."""
-    return [env[name] for name in ("HOME", "TMPDIR") if os.path.isabs(env.get(name, ""))]
-
-
-def _path(env: Mapping[str, str]) -> list[str]:
-    return [one for one in env.get("PATH", "").split(os.pathsep) if os.path.isabs(one)]
-
-
-def _real(*folders: str) -> list[str]:
-    """Folders that exist, behind their links, outer ones first; the root is none of them."""
-    found = {os.path.realpath(one) for one in folders if os.path.isdir(one)}
-    return sorted(found - {os.sep}, key=lambda one: (one.count(os.sep), one))
-
-
-def _made(folders: Sequence[str]) -> Sequence[str]:
-    """Folders of a program's own, made where they are missing: behind the wall it could not."""
-    for folder in folders:
-        if not os.path.splitext(folder)[1]:
-            Path(folder).mkdir(parents=True, exist_ok=True, mode=0o700)
-    return folders
-
-
-def _commands(reach: Reach) -> Iterator[str]:
-    """The programs that may be started, and the shells that coding agents start them with."""
-    if reach.commands != "reading":
-        return
-    for name in (*READ_COMMANDS, *_SHELLS):
-        for folder in _BINARIES:
-            file = os.path.join(folder, name)
-            if os.path.isfile(file):
-                yield file
-
-
-def pieces_of(file: str) -> Iterator[str]:
-    """What a program needs of itself: its file behind all links, the package around it, and the
-    program that its first line names.
-    """
-    for one in (file, *_interpreters(file)):
-        for link in _links(one):
-            yield link
-            yield from _package(link)
-
-
-def _links(file: str) -> Iterator[str]:
-    """A file, and what stands behind each of its links."""
-    for _ in range(_MOST_LINKS):
-        yield file
+    async def run(
+        self,
+        program: Program,
+        confinement: Confinement,
+        *,
+        on_stdout: OnStdout | None = None,
+        on_stderr: OnStderr | None = None,
+        on_running: OnRunning | None = None,
+    ) -> ProgramEnd:
+        """Run a program in its sandbox. What cannot be confined as it should be is not started."""
         try:
-            file = os.path.normpath(os.path.join(os.path.dirname(file), os.readlink(file)))
-        except OSError:
-            break
-    yield os.path.realpath(file)
+            with self.confined(program, confinement) as started:
+                end = await run_program(
+                    started, on_stdout=on_stdout, on_stderr=on_stderr, on_running=on_running
+                )
+        except CannotStart as why:
+            return ProgramEnd(how="not_started", error=str(why))
+        return _with_start_failure(end) if started.in_sandbox else end
+
+    def is_off(self, confinement: Confinement) -> bool:
+        """Whether a program would be started without a sandbox."""
+        try:
+            return self.enforced_level(confinement) == "off"
+        except CannotStart:
+            return False
+
+    @contextmanager
+    def confined(self, program: Program, confinement: Confinement) -> Iterator[Program]:
+        """The program as it is started; CannotStart if it cannot be confined."""
+        level = self.enforced_level(confinement)
+        if level == "off":
+            yield program
+            return
+        if not program.argv:
+            raise CannotStart("program-not-found", "the command is empty")
+        cwd = self._workspace(program.cwd, level)
+        file = resolve_program(program.argv[0], cwd, program.env.get("PATH"))
+        if not is_startable(file):
+            raise CannotStart(
+                "not-startable",
+                f"cannot start {file}: the file is no program; a script needs a first line like "
+                "#!/bin/sh",
+            )
+        with _temporary_folder(level) as temporary:
+            env = {n: value for n, value in program.env.items() if n not in DATA_VARIABLES}
+            caches = {name: f"/tmp/{name.lower()}" for name in _CACHES} if temporary else {}
+            view = View(
+                level=level,
+                file=file,
+                argv=program.argv,
+                cwd=cwd,
+                env=env,
+                commands=confinement.commands,
+                configuration=confinement.configuration,
+                shown=confinement.shown,
+                hidden=self._hidden(level),
+                protected=self.policy.protected,
+                temporary=temporary,
+            )
+            network = ("--unshare-net",) if confinement.offline else ()
+            chdir = ("--chdir", confinement.start or cwd)
+            bubblewrap = shutil.which(NAME)
+            assert bubblewrap is not None, "it works"
+            argv = (bubblewrap, *_COMMON, *network, *file_arguments(view), *chdir, "--", file)
+            yield replace(
+                program,
+                argv=(*argv, *program.argv[1:]),
+                env={**caches, **env},
+                call_filter=filter_program(),
+                in_sandbox=True,
+            )
+
+    def enforced_level(self, confinement: Confinement) -> SandboxLevel:
+        """The level that a program is really started at; CannotStart if that must not be."""
+        level = confinement.level
+        if level == "off":
+            return level
+        problem = works()
+        if problem is None:
+            return level
+        if level == "guard" and self.policy.guard_is_optional and not confinement.offline:
+            return "off"
+        raise CannotStart("no-sandbox", f"sandbox level `{level}` cannot be enforced: {problem}")
+
+    def _workspace(self, folder: str, level: SandboxLevel) -> str:
+        cwd = os.path.abspath(folder)
+        if not os.path.isdir(cwd):
+            raise CannotStart("workspace-gone", f"the directory {cwd} does not exist")
+        real = os.path.realpath(cwd)
+        if real == os.sep and level != "guard":
+            detail = f"sandbox level `{level}` needs a workspace other than the root folder"
+            raise CannotStart("not-startable", detail)
+        for hidden in map(os.path.realpath, self.policy.hidden):
+            if _is_inside(real, hidden) and not any(
+                _is_inside(real, os.path.realpath(one)) for one in self.policy.workspaces
+            ):
+                detail = f"the workspace {cwd} lies in {hidden}, which no agent may see"
+                raise CannotStart("not-startable", detail)
+        return cwd
+
+    def _hidden(self, level: SandboxLevel) -> tuple[str, ...]:
+        """Folders that nobody sees. At `guard` a missing one could be made, so it is made first."""
+        if level == "guard":
+            for path in self.policy.hidden:
+                if not os.path.splitext(path)[1] and not os.path.exists(path):
+                    with suppress(OSError):
+                        Path(path).mkdir(parents=True, mode=0o700)
+        return self.policy.hidden
 
 
-def _package(file: str) -> Iterator[str]:
-    """The package that a file belongs to, as npm and Python lay them out."""
-    parts = Path(file).parts
-    if "node_modules" in parts:
-        last = len(parts) - 1 - parts[::-1].index("node_modules")
-        yield str(Path(*parts[: last + 1]))
-    folder = Path(file).parent
-    if folder.name == "bin":
-        # Of a Python and of its environments; what else stands beside it stays hidden.
-        yield from (str(folder.parent / name) for name in ("pyvenv.cfg", "lib", "lib64"))
+def _is_inside(path: str, folder: str) -> bool:
+    return path == folder or path.startswith(f"{folder.rstrip(os.sep)}{os.sep}")
 
 
-def _interpreters(file: str) -> list[str]:
-    """What the first line of a script starts; behind `env`, the program that it looks up."""
-    try:
-        with open(file, "rb") as stream:
-            first = stream.readline(4_096)
-    except OSError:
-        return []
-    if not first.startswith(b"#!"):
-        return []
-    words = first[2:].decode(errors="replace").split()
-    if words and Path(words[0]).name == "env":
-        named = next((w for w in words[1:] if not w.startswith("-") and "=" not in w), None)
-        found = shutil.which(named) if named else None
-        return [words[0], *([found] if found else [])]
-    return words[:1]
+@contextmanager
+def _temporary_folder(level: SandboxLevel) -> Iterator[str]:
+    """A private folder for temporary files at `workspace`; stricter levels have it in memory."""
+    if level != "workspace":
+        yield ""
+        return
+    with tempfile.TemporaryDirectory(prefix="loopwright-tmp-", ignore_cleanup_errors=True) as made:
+        yield made
+
+
+def _with_start_failure(end: ProgramEnd) -> ProgramEnd:
+    """A failure of bubblewrap itself, which ends with code 1 before the program starts."""
+    said = end.stderr_tail
+    if end.how != "exited" or end.code != 1 or end.stdout or not said.startswith(_FAILED):
+        return end
+    line = said.splitlines()[0].decode(errors="replace")
+    problem = "resource" if any(one in line for one in _SHORTAGES) else "not-startable"
+    return replace(
+        end, how="not_started", code=None, error=f"{problem}: the sandbox failed: {line}"
+    )

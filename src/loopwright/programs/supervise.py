@@ -168,8 +168,9 @@ def _freeze(root: int) -> dict[int, Entry]:
 class Family:
     """The program and all that came from it."""
 
-    def __init__(self, program: int, *, whole_tree: bool) -> None:
+    def __init__(self, program: int, *, whole_tree: bool, in_sandbox: bool = False) -> None:
         self.program = program
+        self._in_sandbox = in_sandbox
         self.status: int | None = None
         self.killed: set[int] = set()
         self._whole_tree = whole_tree
@@ -188,10 +189,29 @@ class Family:
 
     def ask_to_end(self) -> None:
         """SIGTERM for the program and its group, and SIGCONT, as a stopped one cannot react."""
+        if self._in_sandbox and self._whole_tree:
+            self._ask_inside()
+            return
         for number in (signal.SIGTERM, signal.SIGCONT):
             send_group(self.program, number)
             if self._left_its_group():
                 send(self.program, number)
+
+    def _ask_inside(self) -> None:
+        """The same for a program in a sandbox. Bubblewrap is left alone: it would end at once, and
+        all processes in the sandbox with it, without any time to end by themselves.
+        """
+        entries = list(read_entries())
+        first = [one.pid for one in entries if one.ppid == self.program]  # of its processes
+        inside = [
+            one.pid
+            for one in entries
+            if one.ppid in first or (one.pgid == self.program and one.pid not in first)
+        ]
+        for pid in inside:
+            if pid != self.program:
+                send(pid, signal.SIGTERM)
+                send(pid, signal.SIGCONT)
 
     def _left_its_group(self) -> bool:
         try:
@@ -219,7 +239,8 @@ class Family:
             send_group(pgid, signal.SIGKILL)
         for pid, entry in frozen.items():
             send(pid, signal.SIGKILL)
-            if not entry.is_dead and pid != self.program:
+            # In a sandbox the kernel ends the others together with the program, sooner or later.
+            if not entry.is_dead and pid != self.program and not self._in_sandbox:
                 self.killed.add(pid)
 
 
@@ -235,25 +256,30 @@ def _pause(seconds: float) -> None:
 class Order:
     """What the driver asked for."""
 
-    __slots__ = ("argv", "cwd", "driver", "executable", "grace", "status_fd")
+    __slots__ = ("argv", "cwd", "driver", "executable", "grace", "in_sandbox", "status_fd")
 
     def __init__(self, words: list[str]) -> None:
         self.status_fd = int(words[0])
         self.driver = int(words[1])
         self.grace = float(words[2])
-        self.cwd, self.executable = words[3:5]
-        self.argv = words[5:]
+        self.in_sandbox = words[3] == "sandbox"
+        self.cwd, self.executable = words[4:6]
+        self.argv = words[6:]
 
 
-def command_line(status_fd: int, grace: float, cwd: str, program: list[str]) -> list[str]:
-    """How the calling process starts a supervisor; `program` is its file, then its argv.
+def command_line(
+    status_fd: int, grace: float, cwd: str, program: list[str], *, in_sandbox: bool = False
+) -> list[str]:
+    """How the calling process starts a supervisor; `program` is its file, then its argv. With
+    `in_sandbox` that is bubblewrap, which starts the program.
 
     Isolated and without site packages: nothing in the environment or the working directory can
     change what runs. Imported rather than run as a script, as that uses the compiled form.
     """
     folder, name = os.path.split(os.path.splitext(os.path.abspath(__file__))[0])
     code = f"import sys; sys.path.append(sys.argv.pop(1)); import {name}; {name}.main()"
-    words = [str(status_fd), str(os.getpid()), str(grace), cwd]
+    start = "sandbox" if in_sandbox else "plain"
+    words = [str(status_fd), str(os.getpid()), str(grace), start, cwd]
     return [sys.executable, "-I", "-S", "-c", code, folder, *words, *program]
 
 
@@ -348,7 +374,7 @@ def _supervise(order: Order) -> str:
     if os.getppid() != order.driver:
         return ""
     child, problem = _start(order)
-    family = Family(child, whole_tree=whole_tree)
+    family = Family(child, whole_tree=whole_tree, in_sandbox=order.in_sandbox)
     try:
         stopped = False if problem else _watch(family, order)
     finally:

@@ -26,6 +26,7 @@ from loopwright.model.actions import AskPerson, CallAgent, Rework, RunScript
 from loopwright.model.checks import Goal, Judge, Leaf, Script, leaves
 from loopwright.model.ids import last_id
 from loopwright.model.plan import Agent
+from loopwright.model.sandbox import SandboxLevel, strictest
 from loopwright.model.template import Template
 from loopwright.ports import NO_VALUES, Answer, Failed, Job
 from loopwright.runtime.answering import defect
@@ -96,7 +97,16 @@ def job_for(state: State, pending: Pending, texts: Texts, token: str) -> Job | A
         used=used,
         budgeted=agent is not None and has_usd_limit(state, owner),
         covered=_is_covered(state, pending.call),
+        sandbox=_sandbox(state, pending),
     )
+
+
+def _sandbox(state: State, pending: Pending) -> SandboxLevel | None:
+    """The level of the run. A script step gets values that agents wrote, so it is never without a
+    sandbox: should a value run as code, the data directory is still out of its reach.
+    """
+    level = state.plan.sandbox
+    return strictest(level, "guard") if pending.purpose == "script" and level else level
 
 
 def _is_covered(state: State, call: AnyCall) -> bool:

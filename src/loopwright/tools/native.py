@@ -8,6 +8,7 @@ from typing import TypeAlias
 
 from loopwright.model.messages import ToolSpec
 from loopwright.model.record import JsonValue
+from loopwright.model.sandbox import SandboxLevel
 from loopwright.tools.desk import Desk
 from loopwright.tools.gate import Limit
 from loopwright.tools.outcome import Refusal, ToolOutcome
@@ -38,6 +39,7 @@ class ShellRules:
     pass_env: tuple[str, ...] = ()  # names of variables that programs are given
     wall: Wall = "none"
     offline: bool = False  # programs have no network
+    sandbox: SandboxLevel | None = None  # of programs, and of MCP servers that are programs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

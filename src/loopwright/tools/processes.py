@@ -4,6 +4,8 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, Protocol, TypeAlias
 
+from loopwright.model.sandbox import SandboxLevel
+
 Wall: TypeAlias = Literal["none", "reading", "writing"]
 """What a program is held by: nothing, a machine that can only be read, or one of which only the
 workspace can be written. Where there is no such wall for reading, the rules alone must do.
@@ -21,7 +23,8 @@ class Command:
     stderr_cap: int = 8 * 1024
     root: str = ""  # the workspace, of which `cwd` is a part
     wall: Wall = "none"
-    offline: bool = False  # it has no network; without a wall nothing starts then
+    offline: bool = False  # it has no network; without a sandbox nothing starts then
+    sandbox: SandboxLevel | None = None  # of the agent; None: as this machine is set
 
 
 class Running(Protocol):

@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import Protocol, TypeAlias, cast
 
 from loopwright.model.record import JsonValue
+from loopwright.model.sandbox import SandboxLevel
 from loopwright.tools.outcome import Refusal
 from loopwright.tools.processes import Programs
 
@@ -78,6 +79,7 @@ class Place:
 
     workspace: str
     programs: Programs
+    sandbox: SandboxLevel | None = None
 
 
 Hold: TypeAlias = Callable[[Connection], Awaitable[None]]

@@ -55,6 +55,7 @@ async def _exec(bench: Bench, call: Call) -> ToolOutcome:
             root=bench.tree.root,
             wall=bench.commands.wall,
             offline=bench.commands.offline,
+            sandbox=bench.commands.sandbox,
         ),
         out.add,
     )

@@ -237,7 +237,10 @@ async def _serve(
     running: "asyncio.Future[Running]",
 ) -> None:
     command = Command(
-        argv=spec.argv, cwd=place.workspace, env=place.programs.environment(spec.pass_env)
+        argv=spec.argv,
+        cwd=place.workspace,
+        env=place.programs.environment(spec.pass_env),
+        sandbox=place.sandbox,
     )
     try:
         end = await place.programs.run(command, lines.take, running.set_result)

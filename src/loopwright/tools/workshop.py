@@ -4,6 +4,7 @@ import asyncio
 from types import TracebackType
 from typing import Self
 
+from loopwright.model.sandbox import SandboxLevel
 from loopwright.tools.desk import Desk
 from loopwright.tools.gate import Gate
 from loopwright.tools.native import Bench
@@ -24,7 +25,7 @@ class Workshop:
         self._programs = programs
         self._check = check
         self._gates: dict[str, Gate] = {}
-        self._servers: dict[tuple[str, str, ServerSpec], Server] = {}
+        self._servers: dict[tuple[str, str, ServerSpec, SandboxLevel | None], Server] = {}
 
     def toolbox(
         self, workspace: str, grant: Grant, shelf: Shelf, desk: Desk | None = None
@@ -40,13 +41,16 @@ class Workshop:
         )
         root = bench.tree.root
         gate = self._gates.setdefault(root, Gate())
-        servers = {one.name: self._server(root, one.name, one.spec) for one in grant.servers}
+        level = grant.commands.sandbox
+        servers = {one.name: self._server(root, one.name, one.spec, level) for one in grant.servers}
         return Toolbox(grant, bench, gate=gate, servers=servers, check=self._check)
 
-    def _server(self, workspace: str, name: str, spec: ServerSpec) -> Server:
-        key = (workspace, name, spec)
+    def _server(
+        self, workspace: str, name: str, spec: ServerSpec, level: SandboxLevel | None
+    ) -> Server:
+        key = (workspace, name, spec, level)
         if key not in self._servers:
-            self._servers[key] = Server(name, spec, Place(workspace, self._programs))
+            self._servers[key] = Server(name, spec, Place(workspace, self._programs, level))
         return self._servers[key]
 
     async def close(self) -> None:

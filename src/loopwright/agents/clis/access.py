@@ -4,7 +4,7 @@ The words are one wall and the sandbox is the other. A level that a CLI can be h
 refused (`unheld`), never left out.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from msgspec.structs import replace
@@ -128,6 +128,18 @@ def own_places(name: str, env: Mapping[str, str]) -> tuple[str, ...]:
         return (env[variable],)
     beside = (f"{home}/.claude.json",) if name == "claude" else ()
     return (f"{home}/{usual}", *beside)
+
+
+def configuration_of(argv: Sequence[str], env: Mapping[str, str]) -> tuple[str, ...]:
+    """The configuration of a program that is one of the CLIs by its name, such as `codex-acp` or
+    `npx @google/gemini-cli`; none for any other program.
+    """
+    for word in argv[:3]:
+        name = word.rstrip("/").rpartition("/")[2]
+        for cli in (*_FOLDERS, "opencode"):
+            if name == cli or name.startswith((f"{cli}-", f"{cli}.")):
+                return own_places(cli, env)
+    return ()
 
 
 _FOLDERS = {

@@ -47,6 +47,7 @@ class Wanted:
     server: StageServer | None = None
     checks: tuple[tuple[str, ...], ...] = ()  # commands that decide when the loop is done
     as_root: bool = False
+    own_sandbox: bool = True  # the program confines its commands itself
     policy_file: str | None = None  # rules for commands, of programs that read them from a file
     takes_messages: bool = False  # further messages follow on standard input
 
@@ -193,8 +194,19 @@ def _claude_tools(agent: Agent, allowed: tuple[str, ...]) -> list[str]:
     return argv
 
 
+OWN_SANDBOX = ("codex",)
+"""Programs that run their commands in a sandbox of their own."""
+NO_SANDBOX = "danger-full-access"
+
+
+def is_read_only(name: str, agent: Agent) -> bool:
+    """Whether the sandbox of a program lets it change nothing."""
+    return _permission(CLIS[name], worded(name, agent)) == "read-only"
+
+
 def _codex(cli: Cli, wanted: Wanted) -> CommandLine:
-    argv = ["codex", "exec", "-s", _permission(cli, wanted.agent)]
+    mode = _permission(cli, wanted.agent) if wanted.own_sandbox else NO_SANDBOX
+    argv = ["codex", "exec", "-s", mode]
     if wanted.server is not None:
         name, (program, *rest) = wanted.server.name, wanted.server.argv
         settings: tuple[tuple[str, JsonValue], ...] = (

@@ -77,6 +77,7 @@ def export(plan: Plan) -> Made:
     put(made, "missing", plan.missing, unless="empty")
     put(made, "pass_env", list(plan.pass_env), unless=[])
     put(made, "exclusive", plan.exclusive, unless=None)
+    put(made, "sandbox", plan.sandbox, unless=None)
     put(made, "workspace", write_workspace(plan.workspace), unless={})
     put(made, "protect", list(plan.workspace.protect), unless=[])
     return made

@@ -101,7 +101,7 @@ def write_agent(agent: Agent) -> Made:
     if agent.tools is not None:
         made["tools"] = list(agent.tools)
     put(made, "deny_tools", list(agent.deny_tools), unless=[])
-    for key in ("role", "access", "permission", "max_turns", "max_usd", "temperature"):
+    for key in ("role", "access", "sandbox", "permission", "max_turns", "max_usd", "temperature"):
         put(made, key, getattr(agent, key), unless=None)
     put(made, "env", dict(agent.env), unless={})
     put(made, "pass_env", list(agent.pass_env), unless=[])

@@ -125,6 +125,7 @@ class _Lowering:
             missing=top.missing,
             pass_env=tuple(top.pass_env),
             exclusive=top.exclusive,
+            sandbox=top.sandbox,
             workspace=lower_workspace(top.workspace, top.protect),
             coordinator=coordinator,
             settings=top.settings,

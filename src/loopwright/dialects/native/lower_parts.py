@@ -59,6 +59,7 @@ def lower_agent(spec: AgentSpec) -> Agent:
         options=spec.options,
         role=spec.role,
         access=spec.access,
+        sandbox=spec.sandbox,
     )
 
 

@@ -17,6 +17,7 @@ from loopwright.dialects.native.fields import (
     Usd,
 )
 from loopwright.model.plan import Access, ApprovalRule
+from loopwright.model.sandbox import ConfinedLevel
 from loopwright.syntax.fields import Maybe, fault, leads_away, ref_loop
 from loopwright.syntax.patterns import pattern_fault
 
@@ -108,6 +109,11 @@ class AgentSpec(Surface):
         description="How far it reaches, whatever else it is given: `full`, `readonly-shell` "
         "(reading, and a few commands that only read), `readonly`, or `minimal` (no files). A "
         "level that it cannot be held to here is refused at the start.",
+    )
+    sandbox: Maybe[ConfinedLevel] = Field(
+        default=None,
+        description="Confine its program at least so far: `guard`, `workspace`, `readonly` or "
+        "`none`. The strictest of this, the level of the run and its access applies.",
     )
     system: Prose = Field(default="", description="Standing instructions.")
     model: Maybe[Line] = Field(default=None, description="Model, as the agent names it.")

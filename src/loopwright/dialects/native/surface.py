@@ -62,6 +62,7 @@ from loopwright.model.policy import (
     OutputMode,
     SessionMode,
 )
+from loopwright.model.sandbox import ConfinedLevel
 from loopwright.syntax.fields import HIDE, Maybe, fault
 
 VERSION = 1
@@ -412,6 +413,11 @@ class Definition(BodySpec):
     exclusive: Maybe[Literal["workspace"]] = Field(
         default=None,
         description="`workspace`: at most one run is open in a folder; a second one is refused.",
+    )
+    sandbox: Maybe[ConfinedLevel] = Field(
+        default=None,
+        description="Confine all programs of the run at least so far: `guard`, `workspace`, "
+        "`readonly` or `none`. A definition cannot choose `off`: only whoever starts a run does.",
     )
     workspace: Maybe[WorkspaceSpec] = Field(
         default=None, description="Snapshots of the workspace, and a worktree of its own."

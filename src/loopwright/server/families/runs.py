@@ -19,6 +19,7 @@ from loopwright.app.rehearsing import rehearsed as told_rehearsal
 from loopwright.app.reopening import Changes
 from loopwright.app.rights import Rights
 from loopwright.app.run_variables import RunEnv, env_choices
+from loopwright.app.sandbox_rules import stricter_level
 from loopwright.app.service import Start
 from loopwright.app.snapshot_policy import SnapshotChoice
 from loopwright.app.spend import RunFilter, filtered_runs, since_ms, total_of
@@ -28,6 +29,7 @@ from loopwright.app.worktree_runs import start_warnings
 from loopwright.errors import Conflict, StorageError
 from loopwright.model.actions import MAX_PASSES
 from loopwright.model.record import JsonValue
+from loopwright.model.sandbox import SandboxLevel
 from loopwright.ports import OPEN_STATUSES, RunRow
 from loopwright.server.answers import as_response
 from loopwright.server.looping import Looping
@@ -89,7 +91,8 @@ class StartBody(Body):
     promoted: bool = False  # only if it was promoted as it is now
     deny: tuple[str, ...] = ()  # tools that chat models may not use
     ask: tuple[str, ...] = ()  # tools of which every call waits for a person
-    sandbox: bool = False  # chat models have the file tools of the workspace, and no program
+    file_tools_only: bool = False  # of the workspace, for chat models; no program is started
+    sandbox: SandboxLevel | None = None  # only stricter than what the server has set
     labels: Annotated[tuple[str, ...], msgspec.Meta(max_length=50)] = ()
     allow_unknown_cost: bool = False  # limits in USD need not cover agents of unknown cost
     permission: Literal["ask", "edit", "all"] | None = None  # more than the definition is refused
@@ -201,7 +204,7 @@ def _prepared(asked: Asked, *, unbound: bool = False) -> Start:
         allow=body.allow,
         deny=body.deny,
         ask=body.ask,
-        sandbox=body.sandbox,
+        file_tools_only=body.file_tools_only,
         attended=True,
         strict=True,
     )
@@ -225,6 +228,7 @@ def _prepared(asked: Asked, *, unbound: bool = False) -> Start:
         labels=body.labels,
         permission=body.permission,
         tools=body.tools,
+        sandbox=stricter_level(context.settings.sandbox, body.sandbox),
     )
     files = Path(wish.workspace or "") if body.files is None else sent_files(body.files)
     start, definition = prepare_file(file, wish, data=data, dialect=dialect, files=files)

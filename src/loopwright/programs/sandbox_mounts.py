@@ -1,0 +1,423 @@
+"""Which files a program in a sandbox sees, as arguments of bubblewrap.
+
+The arguments are put in order by depth, outer folders first: a hidden folder inside of the
+workspace, a workspace inside of a hidden folder and a file shown inside of either come out right
+without further rules. Nothing is shown inside of a hidden folder except what is trusted: the
+workspace, and files that Loopwright itself made for the call.
+"""
+
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from glob import glob
+from pathlib import Path
+
+from loopwright.model.access import READ_COMMANDS, Commands
+from loopwright.model.sandbox import SandboxLevel
+from loopwright.programs.program_files import program_files, script_files
+
+_SHELLS = ("sh", "bash", "dash")
+# Where programs are that a person did not install by hand.
+_BINARIES = (
+    *("/bin", "/sbin", "/usr/bin", "/usr/sbin", "/usr/local/bin", "/usr/local/sbin"),
+    *("/usr/games", "/snap/bin"),
+)
+# Folders of people and temporary ones; nothing in them is needed to start a program.
+PRIVATE = ("/home", "/root", "/tmp", "/var/tmp", "/mnt", "/media", "/srv", "/run", "/var/run")
+_TEMPORARY = ("/tmp", "/var/tmp")
+# Parts of the kernel that root may write to without any capability; read-only for everybody.
+_KERNEL = (
+    *("/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "/proc/bus", "/proc/fs", "/proc/acpi"),
+    *("/proc/scsi", "/proc/mtrr", "/proc/driver"),
+)
+_KERNEL_SECRETS = ("/proc/kcore", "/proc/keys", "/proc/timer_list", "/proc/sched_debug")
+# Devices that builds and tests use. Others stay hidden: root could write to whole disks.
+_DEVICES = (
+    *("/dev/dri", "/dev/kvm", "/dev/fuse", "/dev/snd", "/dev/bus/usb", "/dev/nvidia*"),
+    *("/dev/video*", "/dev/ttyUSB*", "/dev/ttyACM*"),
+)
+# At `guard`, read-only for root: what the system starts by itself, and what every start reads.
+_SYSTEM = (
+    *("/etc", "/boot", "/usr/lib/systemd", "/lib/systemd", "/var/spool", "/run/systemd"),
+    *("/run/udev", "/usr/lib/modules", "/lib/modules"),
+)
+# Services that start programs for whoever asks, outside of the sandbox.
+_SERVICES = (
+    *("/run/dbus", "/run/systemd/private", "/run/docker.sock", "/run/podman", "/run/containerd"),
+    *("/run/crio", "/run/libvirt", "/run/snapd.socket", "/run/snapd-snap.socket", "/run/screen"),
+    *("/run/incus", "/var/lib/lxd", "/var/lib/incus", "/var/snap/lxd/common/lxd"),
+)
+_USER_SERVICES = ("bus", "systemd", "podman", "docker.sock", "containerd-rootless")
+# At `none`, all that is there beside the program: libraries, certificates, names of hosts.
+_LIBRARIES = ("/usr", "/lib", "/lib32", "/lib64", "/bin", "/sbin", "/nix/store", "/gnu/store")
+_NEEDED_SETTINGS = (
+    *("/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/alternatives"),
+    *("/etc/ssl", "/etc/ca-certificates", "/etc/pki", "/etc/hosts", "/etc/nsswitch.conf"),
+    *("/etc/host.conf", "/etc/gai.conf", "/etc/localtime", "/etc/passwd", "/etc/group"),
+)
+# Roles, definitions and settings of the project, which decide what the next run does.
+_PROJECT_FILES = (".loopwright", "loopwright.toml")
+# File systems of the kernel. Where another one is mounted, as for containers, it stays hidden.
+_KERNEL_TYPES = ("proc", "sysfs", "devtmpfs", "debugfs", "tracefs", "securityfs", "configfs", "bpf")
+_OCTAL = re.compile(r"\\([0-7]{3})")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """What is to be seen of the files, and by which program."""
+
+    level: SandboxLevel
+    file: str  # of the program
+    argv: tuple[str, ...]
+    cwd: str  # the workspace
+    env: Mapping[str, str]
+    commands: Commands = "all"
+    configuration: tuple[str, ...] = ()  # the agent's own, which it may change
+    shown: tuple[str, ...] = ()  # files of the call, made by Loopwright
+    hidden: tuple[str, ...] = ()  # the data directory, and whatever else nobody may see
+    protected: tuple[str, ...] = ()  # read-only at every level
+    temporary: str = ""  # the private folder for temporary files; else they are in memory
+
+    @property
+    def writes(self) -> bool:
+        """Whether the workspace can be changed."""
+        return self.level in ("guard", "workspace")
+
+
+@dataclass(slots=True)
+class _Mounts:
+    """What is mounted where; a later entry for the same place takes the place of an earlier one."""
+
+    hidden: tuple[str, ...]
+    trusted: tuple[str, ...]
+    at: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    closed: list[str] = field(default_factory=list)  # made read-only when all mounts are in place
+
+    def bind(self, how: str, path: str, source: str | None = None) -> None:
+        if self._is_visible(path):
+            self.at[path] = (how, source or path, path)
+
+    def hide(self, path: str, *, closed: bool = False) -> None:
+        """Put an empty folder or file there, in memory."""
+        if os.path.isdir(path):
+            self.at[path] = ("--tmpfs", path)
+            self.closed += [path] if closed else []
+        elif os.path.exists(path):
+            self.at[path] = ("--ro-bind", os.devnull, path)
+
+    def arguments(self) -> Iterator[str]:
+        for path in sorted(self.at, key=lambda one: one.count(os.sep)):
+            yield from self.at[path]
+        for path in self.closed:
+            if self.at[path][0] == "--tmpfs":
+                yield from ("--remount-ro", path)
+
+    def _is_visible(self, path: str) -> bool:
+        """Whether the innermost folder around a path that is hidden or trusted is a trusted one."""
+        around = [one for one in (*self.hidden, *self.trusted) if _is_within(path, one)]
+        return not around or max(around, key=len) in self.trusted
+
+
+def file_arguments(view: View) -> Iterator[str]:
+    """The arguments of bubblewrap for a view of the files."""
+    hidden = tuple(dict.fromkeys(one for path in view.hidden for one in all_paths(path)))
+    trusted = (os.path.realpath(view.cwd), *(os.path.realpath(one) for one in view.shown))
+    mounts = _Mounts(hidden, trusted)
+    if view.level == "guard":
+        yield from ("--bind", "/", "/")
+    elif view.level != "none":
+        yield from ("--ro-bind", "/", "/")
+    yield from ("--dev", "/dev", "--proc", "/proc")
+    _LEVELS[view.level](mounts, view)
+    _add_kernel(mounts, view)
+    for path in view.protected:
+        if os.path.exists(path):
+            mounts.bind("--ro-bind", os.path.realpath(path))
+    for path in hidden:
+        mounts.hide(path, closed=True)
+    yield from mounts.arguments()
+
+
+# -- the levels ------------------------------------------------------------------------------------
+
+
+def _add_guard(mounts: _Mounts, view: View) -> None:
+    """Everything as it is, except for what starts programs outside of the sandbox."""
+    for path in (*_SYSTEM, *_own_services(view.env)):
+        if os.path.isdir(path):
+            mounts.bind("--ro-bind", os.path.realpath(path))
+    _hide_services(mounts, view.env)
+    if os.path.realpath(view.cwd) != os.sep:
+        _add_workspace(mounts, view)
+    for path in map(os.path.realpath, view.shown):
+        if _any(path, mounts.hidden):
+            mounts.bind("--ro-bind", path)
+
+
+def _add_writing(mounts: _Mounts, view: View) -> None:
+    """Nothing can be changed except for the workspace and the agent's own configuration."""
+    _hide_services(mounts, view.env)
+    for folder in _real(*_TEMPORARY, view.env.get("TMPDIR", "")):
+        mounts.bind("--bind", folder, view.temporary or None)
+    for home in _real(view.env.get("HOME", "")):
+        if _any(home, mounts.at):
+            mounts.bind("--ro-bind", home)
+    _show_program(mounts, view)
+    _add_workspace(mounts, view)
+    _protect_repository(mounts, os.path.realpath(view.cwd))
+
+
+def _add_reading(mounts: _Mounts, view: View) -> None:
+    """The workspace, the system and the program, all of it read-only; no other folder of people."""
+    folders = [*PRIVATE, view.env.get("HOME", ""), view.env.get("TMPDIR", "")]
+    if view.commands != "all":
+        folders += [*_BINARIES, *_search_path(view.env)]
+    for folder in _real(*folders):
+        mounts.hide(folder)
+    _show_program(mounts, view)
+    _add_workspace(mounts, view)
+
+
+def _add_nothing(mounts: _Mounts, view: View) -> None:
+    """Libraries and the program, in an otherwise empty tree of files."""
+    for path in (*_LIBRARIES, *_NEEDED_SETTINGS):
+        if os.path.islink(path) and path.count(os.sep) == 1:
+            mounts.at[path] = ("--symlink", os.readlink(path), path)
+        elif os.path.exists(path):
+            mounts.bind("--ro-bind", path)
+    for folder in _real(*_BINARIES):
+        mounts.hide(folder)
+    for folder in (*_TEMPORARY, view.env.get("HOME", ""), view.env.get("TMPDIR", "")):
+        if os.path.isabs(folder) and os.path.realpath(folder) != os.sep:
+            mounts.at[os.path.realpath(folder)] = ("--tmpfs", os.path.realpath(folder))
+    _add_workspace(mounts, view)
+    _show_program(mounts, view)
+
+
+_LEVELS = {
+    "guard": _add_guard,
+    "workspace": _add_writing,
+    "readonly": _add_reading,
+    "none": _add_nothing,
+}
+
+
+# -- their parts -----------------------------------------------------------------------------------
+
+
+def _add_workspace(mounts: _Mounts, view: View) -> None:
+    """The workspace, by its own path and by that of a link to it, then the configuration."""
+    real, named = os.path.realpath(view.cwd), os.path.abspath(view.cwd)
+    for path in dict.fromkeys((real, named)):
+        if path == named and named != real and view.writes:
+            continue  # the links on the way are there
+        if view.level == "guard" and not _any(real, mounts.hidden):
+            continue  # as it is; being a mount it could not be removed
+        if view.level == "none":
+            mounts.at[path] = ("--tmpfs", path)
+            mounts.closed.append(path)
+        else:
+            mounts.bind("--bind" if view.writes else "--ro-bind", path, real)
+    for own in (os.path.join(real, name) for name in _PROJECT_FILES):
+        if view.writes and os.path.exists(own):
+            mounts.bind("--ro-bind", own)
+    for path in _configuration(view):
+        mounts.bind("--bind", os.path.realpath(path))
+
+
+def _show_program(mounts: _Mounts, view: View) -> None:
+    """The program, the commands of its role, and the files that it was started with."""
+    search = view.env.get("PATH")
+    names = os.path.realpath("/etc/resolv.conf")  # often below /run, which is hidden
+    shown = [*program_files(view.file, search), *script_files(view.argv, view.cwd, search)]
+    shown += [*_commands(view.commands), names, *view.shown]
+    if view.level != "none":
+        shown += [one for one in view.argv if os.path.isabs(one) and os.path.isfile(one)]
+    covered = tuple(path for path, how in mounts.at.items() if how[0] != "--ro-bind")
+    inside = (one for one in _real_parents(shown) if view.level == "none" or _any(one, covered))
+    for path in _outermost(inside):
+        if not _is_within(path, os.path.realpath(view.cwd)) or view.level == "none":
+            mounts.bind("--ro-bind", path)
+
+
+def _add_kernel(mounts: _Mounts, view: View) -> None:
+    """What root could change of the kernel without any capability, read-only for everybody."""
+    if view.level == "guard":
+        mounts.at["/sys"] = ("--ro-bind-try", "/sys", "/sys")
+    for path in _KERNEL:
+        mounts.at[path] = ("--ro-bind-try", path, path)
+    for path in _KERNEL_SECRETS:
+        if os.path.exists(path):
+            mounts.at[path] = ("--ro-bind", os.devnull, path)
+    for path in _other_kernel_mounts() if view.level != "none" else ():
+        mounts.hide(path)
+    if view.writes:
+        for path in (one for pattern in _DEVICES for one in glob(pattern)):
+            mounts.at[path] = ("--dev-bind-try", path, path)
+
+
+def _hide_services(mounts: _Mounts, env: Mapping[str, str]) -> None:
+    user = os.getuid()
+    folders = (f"/run/user/{user}", env.get("XDG_RUNTIME_DIR", ""))
+    terminals = (f"{env.get('TMUX_TMPDIR') or '/tmp'}/tmux-{user}",)
+    own = (os.path.join(one, name) for one in folders if one for name in _USER_SERVICES)
+    for path in (*_SERVICES, *own, *terminals):
+        mounts.hide(os.path.realpath(path))
+
+
+def _own_services(env: Mapping[str, str]) -> Iterator[str]:
+    """Folders from which programs of this user are started at the next sign-in."""
+    home = env.get("HOME", "")
+    if os.path.isabs(home):
+        yield from (f"{home}/.config/systemd/user", f"{home}/.config/autostart")
+
+
+def _protect_repository(mounts: _Mounts, workspace: str) -> None:
+    """A repository can be committed to. Its hooks and settings, which start programs for whoever
+    uses it next, are read-only; being mounts, they cannot be moved away either.
+    """
+    git = os.path.join(workspace, ".git")
+    folder = git if os.path.isdir(git) else _linked_repository(git)
+    if not folder:
+        return
+    mounts.bind("--bind", folder)
+    hooks = os.path.join(folder, "hooks")
+    if not os.path.isdir(hooks):
+        Path(hooks).mkdir(exist_ok=True)
+    for path in (hooks, os.path.join(folder, "config")):
+        if os.path.exists(path):
+            mounts.bind("--ro-bind", path)
+
+
+def _linked_repository(file: str) -> str:
+    """The repository of a worktree, if it says itself that this is one of its worktrees: what
+    stands in the workspace alone may have been written by an agent.
+    """
+    try:
+        own = Path(file).read_text(encoding="utf-8").removeprefix("gitdir:").strip()
+        back = Path(own, "gitdir").read_text(encoding="utf-8").strip()
+        common = Path(own, Path(own, "commondir").read_text(encoding="utf-8").strip()).resolve()
+    except (OSError, ValueError):
+        return ""
+    is_own = os.path.realpath(back) == os.path.realpath(file)
+    return str(common) if is_own and _is_within(os.path.realpath(own), str(common)) else ""
+
+
+def _commands(commands: Commands) -> Iterator[str]:
+    """The programs that may be started, and the shells that coding agents start them with."""
+    if commands != "reading":
+        return
+    for name in (*READ_COMMANDS, *_SHELLS):
+        for folder in _BINARIES:
+            file = os.path.join(folder, name)
+            if os.path.isfile(file):
+                yield file
+
+
+def _configuration(view: View) -> Iterator[str]:
+    """The configuration of an agent, where it would be read-only or hidden. A missing folder is
+    made, as inside of the sandbox it could not be.
+    """
+    if view.level == "guard":
+        return
+    for path in view.configuration:
+        missing = not os.path.exists(path) and not os.path.splitext(path)[1]
+        if missing and os.path.isdir(view.env.get("HOME", "")):
+            Path(path).mkdir(parents=True, exist_ok=True, mode=0o700)
+        if os.path.exists(path):
+            yield path
+
+
+# -- paths -----------------------------------------------------------------------------------------
+
+
+def _is_within(path: str, folder: str) -> bool:
+    return path == folder or path.startswith(f"{folder.rstrip(os.sep)}{os.sep}")
+
+
+def _any(path: str, folders: Iterable[str]) -> bool:
+    return any(_is_within(path, folder) for folder in folders)
+
+
+def _real(*folders: str) -> list[str]:
+    """Folders that exist, without links; the root is not one of them."""
+    found = {os.path.realpath(one) for one in folders if os.path.isabs(one) and os.path.isdir(one)}
+    return sorted(found - {os.sep})
+
+
+def _real_parents(paths: Iterable[str]) -> Iterator[str]:
+    """Paths whose folders have no links; what they name may be a link."""
+    for path in paths:
+        folder, name = os.path.split(os.path.normpath(path))
+        yield os.path.join(os.path.realpath(folder), name)
+
+
+def _outermost(places: Iterable[str]) -> list[str]:
+    """Places without those inside of another one, where they are seen as they are."""
+    found = sorted({one for one in places if os.path.lexists(one)})
+    kept: list[str] = []
+    for one in found:
+        if not _any(one, kept):
+            kept.append(one)
+    return kept
+
+
+def _search_path(env: Mapping[str, str]) -> list[str]:
+    return [one for one in env.get("PATH", "").split(os.pathsep) if os.path.isabs(one)]
+
+
+# -- mounts of this machine ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Mount:
+    """One line of the kernel's list of mounts."""
+
+    device: str
+    root: str  # what of its file system is mounted
+    path: str
+    kind: str
+
+
+def _read_mounts() -> Iterator[_Mount]:
+    try:
+        text = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="surrogateescape")
+    except OSError:
+        return
+    for line in text.splitlines():
+        words = line.split(" ")
+        if "-" in words[6:]:
+            root, path = (_OCTAL.sub(lambda m: chr(int(m[1], 8)), one) for one in words[3:5])
+            yield _Mount(words[2], root, path, words[words.index("-", 6) + 1])
+
+
+def all_paths(path: str) -> list[str]:
+    """Every path by which a folder can be reached: its own, and those through other mounts of the
+    same file system.
+    """
+    real = os.path.realpath(path)
+    return [real, *_mounted_elsewhere(real, tuple(_read_mounts()))]
+
+
+def _mounted_elsewhere(real: str, mounts: tuple[_Mount, ...]) -> Iterator[str]:
+    around = [one for one in mounts if _is_within(real, one.path)]
+    if not around:
+        return
+    own = max(around, key=lambda one: len(one.path))
+    inner = os.path.normpath(os.path.join(own.root, os.path.relpath(real, own.path)))
+    for one in mounts:
+        if one.device == own.device and one != own and _is_within(inner, one.root):
+            other = os.path.normpath(os.path.join(one.path, os.path.relpath(inner, one.root)))
+            if other != real and os.path.exists(other):
+                yield other
+
+
+def _other_kernel_mounts() -> list[str]:
+    """Mounts of the kernel's own file systems at places where nobody expects them."""
+    usual = ("/proc", "/sys", "/dev")
+    return [
+        one.path
+        for one in tuple(_read_mounts())
+        if one.kind in _KERNEL_TYPES and not _any(one.path, usual)
+    ]
