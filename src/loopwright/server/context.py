@@ -118,6 +118,12 @@ class Context:
         return found
 
     @property
+    def private_paths(self) -> tuple[str, ...]:
+        """How the data directory is written; no answer has it."""
+        home = self.settings.home
+        return (str(home.resolve()), str(home))
+
+    @property
     def service(self) -> Service:
         return self.here.service
 

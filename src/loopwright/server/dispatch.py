@@ -31,6 +31,7 @@ from loopwright.server.refusals import (
     no_route,
     odd_path,
     problem_of,
+    without_paths,
 )
 from loopwright.server.repeating import HEADER, Repeating
 from loopwright.server.roles import admit
@@ -133,6 +134,7 @@ class Application:
     ) -> Response:
         """A refusal in the shape of a family; without an error something unexpected happened."""
         problem = _unexpected(request_id) if error is None else problem_of(error)
+        problem = without_paths(problem, self._context.private_paths)
         headers = {} if error is None else headers_of(error, problem.status)
         if family is None or family.refuse is None:
             return as_problem(problem, headers, (path, request_id))

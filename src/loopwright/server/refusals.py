@@ -1,12 +1,13 @@
 """What the server refuses by itself, before any use case is asked, each with status and code."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from loopwright.app.gate_links import LinkOver
 from loopwright.app.problems import Problem, known_problem
 from loopwright.errors import LoopwrightError, StorageError
 
+DATA_DIRECTORY = "(data directory)"
 ODD_PATH = "odd-path"
 KEY_REUSED = "key-reused"
 UNFIT = (
@@ -87,6 +88,22 @@ def problem_of(error: LoopwrightError) -> Problem:
             problem, detail=f"the data cannot be used just now ({error.code})", hint=None
         )
     return replace(problem, status=422) if error.code in UNFIT else problem
+
+
+def without_paths(problem: Problem, paths: Sequence[str]) -> Problem:
+    """The problem without these paths: where the data is kept is told nobody outside."""
+
+    def cleaned(text: str) -> str:
+        for path in paths:
+            text = text.replace(path, DATA_DIRECTORY)
+        return text
+
+    errors = [
+        {key: cleaned(value) if isinstance(value, str) else value for key, value in one.items()}
+        for one in problem.errors
+    ]
+    hint = None if problem.hint is None else cleaned(problem.hint)
+    return replace(problem, detail=cleaned(problem.detail), hint=hint, errors=errors)
 
 
 def headers_of(error: LoopwrightError, status: int) -> dict[str, str]:

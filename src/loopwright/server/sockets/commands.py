@@ -24,7 +24,7 @@ from loopwright.model.record import JsonValue
 from loopwright.server import words
 from loopwright.server.context import Context
 from loopwright.server.looping import Looping
-from loopwright.server.refusals import Refusal, problem_of
+from loopwright.server.refusals import Refusal, problem_of, without_paths
 from loopwright.server.roles import admit
 from loopwright.server.sockets.clients import Client, Clients, tell
 from loopwright.server.sockets.line import Line
@@ -132,7 +132,8 @@ class Commands:
                 raise _bad("this event is not known here, or has other arguments")
             return {"ok": True, **await self._do(client, str(event), command, args[0])}
         except LoopwrightError as error:
-            return await self._refused(client, args, problem_of(error), loop=command in LOOPS)
+            problem = without_paths(problem_of(error), self._context.private_paths)
+            return await self._refused(client, args, problem, loop=command in LOOPS)
 
     async def _do(self, client: Client, event: str, command: Command[Any], given: object) -> Answer:
         admit(self._context, client.who, command.need, event)
