@@ -3,10 +3,13 @@
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TypedDict
 
 import pytest
 import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from loopwright.model.plan import Plan
 from loopwright.programs.given import as_variables
@@ -21,6 +24,7 @@ from tests.dialects.archon.running import (
     run,
     run_with,
 )
+from tests.safety.script_compositions import AROUND, DATA, SINKS, WAYS
 
 _SCRIPTS = Path(__file__).parent / "scripts"
 _FIRST_LINE = 7  # of the script in the workflow below
@@ -147,3 +151,43 @@ def test_an_ordinary_script_runs_nothing_of_a_hostile_value(row: Row, tmp_path: 
     plan, _ = load(row["script"])
     assert plan is not None
     run_payloads(plan, tmp_path, FEW_PAYLOADS)
+
+
+def compose(ways: Sequence[str], sink: str, around: str) -> str:
+    """A script in which the value takes these ways to a place where it ends."""
+    expression, lines = '"$src.output"', []
+    for number, name in enumerate(ways):
+        lines_of_way, expression = WAYS[name](expression, number)
+        lines.append(lines_of_way)
+    end = {**DATA, **SINKS}[sink](expression)
+    return AROUND[around].format("\n".join([*lines, end]))
+
+
+_ways = st.lists(st.sampled_from(sorted(WAYS)), min_size=1, max_size=3)
+_around = st.sampled_from(sorted(AROUND))
+
+
+@pytest.mark.item("bnd-shell-2")
+@given(ways=_ways, sink=st.sampled_from(sorted(SINKS)), around=_around)
+@settings(max_examples=150, deadline=None)
+def test_no_combination_of_ways_lets_a_value_run(ways: list[str], sink: str, around: str) -> None:
+    """Whatever way a value takes to a place that evaluates it, it is refused or harmless."""
+    plan, _ = load(compose(ways, sink, around))
+    if plan is not None:
+        with TemporaryDirectory() as folder:
+            run_payloads(plan, Path(folder), FEW_PAYLOADS)
+
+
+@pytest.mark.item("bnd-shell-3")
+@given(ways=_ways, sink=st.sampled_from(sorted(DATA)), around=_around)
+@settings(max_examples=100, deadline=None)
+def test_every_combination_of_ways_may_end_as_data(ways: list[str], sink: str, around: str) -> None:
+    """A value that stays data is never refused, and arrives as it is."""
+    plan, problems = load(compose(ways, sink, around))
+    assert [one for one in problems if one.severity == "error"] == []
+    assert plan is not None
+    value = "a b$(touch x)'\""
+    with TemporaryDirectory() as folder:
+        said, _ = run(last_script(plan), value, Path(folder))
+        assert said == f"[{value}]"
+        assert not (Path(folder) / "x").exists()

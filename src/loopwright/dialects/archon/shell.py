@@ -16,7 +16,7 @@ from loopwright.dialects.archon.shell_taint import Taint
 from loopwright.dialects.archon.variables import Mark, marks
 
 _WORD = re.compile(r"[A-Za-z_]\w*")
-_MOST_READINGS = 60
+_MOST_READINGS = 25
 
 
 @dataclass(slots=True)

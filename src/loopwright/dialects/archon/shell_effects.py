@@ -130,7 +130,7 @@ class Effects:
                 self.write_file(word.source, self.pipe.marks[0])
 
     def _held(self, word: Word) -> Mark | None:
-        origin = self.taint.files.get(normalize_path(word.source))
+        origin = self.taint.files and self.taint.files.get(normalize_path(word.source))
         return derive_mark(origin, word.source, word.at) if origin else None
 
     def write_file(self, written: str, mark: Mark) -> None:

@@ -9,7 +9,7 @@ from bisect import bisect_left
 from collections.abc import Callable
 
 from loopwright.dialects.archon.environment import OWN, Environment
-from loopwright.dialects.archon.shell_commands import ARITHMETIC, CODE, INDIRECT, TARGET
+from loopwright.dialects.archon.shell_commands import ARITHMETIC, CODE, FILE_CODE, INDIRECT, TARGET
 from loopwright.dialects.archon.shell_guards import Guards
 from loopwright.dialects.archon.shell_parts import (
     WORDY,
@@ -114,7 +114,8 @@ class Quotes:
         name = mark.variable or self.env.add(mark.ref)
         message, hint = fault.message, fault.hint.replace("NAME", name)
         if mark.source:
-            message = f"{mark.written} holds {mark.source}: {message}"
+            sign = "$" if _PARAMETER.fullmatch(mark.written) and fault is not FILE_CODE else ""
+            message = f"{sign}{mark.written} holds {mark.source}: {message}"
         if hint == fault.hint:
             hint += f" (the value is in ${name} and in the file ${name}_FILE)"
         return fault._replace(message=message, hint=hint)

@@ -488,13 +488,13 @@ class ShellReader(Quotes):
     def _open_round(self, frame: Frame) -> None:
         word = frame.word
         empty = _EMPTY_BRACKETS.match(self.text, self.at)
-        if empty and (word or frame.words):  # name() begins a function
+        if word and word.whole and word.assigns and word.literal.endswith("="):
+            self._push("array", 1)
+        elif empty and (word or frame.words):  # name() begins a function
             named = word or frame.words[-1]
             frame.defines = frame.defines or named.literal
             frame.word, frame.words, frame.names_function = None, [], False
             self.at = empty.end()
-        elif word and word.whole and word.assigns and word.literal.endswith("="):
-            self._push("array", 1)
         elif word is None and self.text.startswith("((", self.at):
             frame.compound = frame.compound or not frame.words
             self._push("arith", 2, depth=2)
