@@ -366,6 +366,32 @@ def test_a_large_value_comes_as_a_file(tmp_path: Path, size: int) -> None:
     assert not Path(place).exists()
 
 
+@pytest.mark.parametrize("level", ["guard", "workspace"])
+def test_a_script_that_asks_for_the_file_of_a_value_gets_it(tmp_path: Path, level: str) -> None:
+    """A small value is in its variable, and in the file too when the script names NAME_FILE."""
+    if sandbox.works() is not None:
+        pytest.skip(f"bubblewrap cannot work here: {sandbox.works()}")
+    call = CommandCall(argv=("bash", "-c", 'cat "$V_FILE"; printf %s "$V"'), timeout_ms=60_000)
+    what = job(tmp_path, call, effect="dev/script#1", env={"V": "a b"})
+    answer = Stage(os.environ).perform(replace(what, sandbox=level))
+    assert isinstance(answer, Done)
+    assert answer.output == "a ba b"
+
+
+def test_a_field_called_file_shows_no_file_to_a_script(tmp_path: Path) -> None:
+    """An agent chooses the value of such a field: its path is not added to what a sandbox shows."""
+    if sandbox.works() is not None:
+        pytest.skip(f"bubblewrap cannot work here: {sandbox.works()}")
+    place = tmp_path / "work"
+    place.mkdir()
+    (tmp_path / "secret").write_text("canary")
+    call = CommandCall(argv=("bash", "-c", 'cat "$V_FILE"; true'), timeout_ms=60_000)
+    env = {"V": "x", "V_FILE": str(tmp_path / "secret")}
+    what = job(place, call, effect="dev/script#1", env=env)
+    answer = Stage(os.environ).perform(replace(what, sandbox="none"))
+    assert "canary" not in answer.output
+
+
 @pytest.mark.parametrize("fresh", [True, False])
 def test_checks_read_no_bytecode_of_the_workspace_where_files_are_protected(
     tmp_path: Path, fresh: bool

@@ -140,8 +140,8 @@ def test_an_ordinary_script_loads_and_prints_what_it_should(row: Row, tmp_path: 
             pytest.skip(f"{program} is not installed")
     script = last_script(plan)
     values = dict.fromkeys(script.env, row["value"]) | {"ARTIFACTS_DIR": "artifacts"}
-    with as_variables(values, script.text) as variables:
-        assert run_with(script, variables, tmp_path) == row["prints"]
+    with as_variables(values, script.text) as given_values:
+        assert run_with(script, given_values.variables, tmp_path) == row["prints"]
 
 
 @pytest.mark.item("bnd-shell-2")

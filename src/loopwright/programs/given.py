@@ -5,6 +5,7 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -68,33 +69,42 @@ def text_file(text: str, suffix: str = ".txt") -> Iterator[str]:
         Path(name).unlink(missing_ok=True)
 
 
+class ScriptValues(NamedTuple):
+    """The values of a script: its variables, and the files that some of them name."""
+
+    variables: dict[str, str]
+    files: dict[str, str]  # the path of the file with the value, by the name of the value
+
+
+def _asks_for_file(script: str, name: str, values: Mapping[str, str]) -> bool:
+    """Whether a script needs NAME_FILE, and does not itself handle that it is missing."""
+    file = f"{name}_FILE"
+    return file in script and f"{file}:-" not in script and file not in values
+
+
 @contextmanager
-def as_variables(values: Mapping[str, str], script: str = "") -> Iterator[dict[str, str]]:
+def as_variables(values: Mapping[str, str], script: str = "") -> Iterator[ScriptValues]:
     """Values for a script: in a variable when it fits, and in a file whose name is in NAME_FILE
     when it does not fit or the script asks for the file. No value is ever part of a command.
     """
-    wanted = {name for name in values if f"{name}_FILE" in script} if "_FILE" in script else set()
     variables: dict[str, str] = {}
-    files: list[Path] = []
+    files: dict[str, str] = {}
     try:
         for name, value in values.items():
             plain = value.replace("\0", "")
             data = plain.encode(errors="replace")
             fits = len(data) <= VARIABLE_BYTES
-            if fits:
-                variables[name] = data.decode()
-            if fits and (name not in wanted or f"{name}_FILE" in values):
+            variables[name] = data.decode() if fits else ""
+            if fits and not _asks_for_file(script, name, values):
                 continue
-            handle, place = tempfile.mkstemp(prefix="loopwright-", suffix=".txt")
-            files.append(Path(place))
+            handle, files[name] = tempfile.mkstemp(prefix="loopwright-", suffix=".txt")
             with os.fdopen(handle, "wb") as stream:
                 stream.write(data)
-            variables.setdefault(name, "")
-            variables[f"{name}_FILE"] = place
-        yield variables
+        named = {f"{name}_FILE": path for name, path in files.items()}
+        yield ScriptValues({**variables, **named}, files)
     finally:
-        for file in files:
-            file.unlink(missing_ok=True)
+        for path in files.values():
+            Path(path).unlink(missing_ok=True)
 
 
 @contextmanager
@@ -109,9 +119,9 @@ def python_variables(job: Job) -> Iterator[dict[str, str]]:
         yield {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONPYCACHEPREFIX": at}
 
 
-def reading_files(argv: tuple[str, ...], variables: Mapping[str, str]) -> tuple[str, ...]:
-    """The command, of which a shell script first reads the values that are in files."""
-    large = [name for name, value in variables.items() if not value and f"{name}_FILE" in variables]
+def reading_files(argv: tuple[str, ...], values: ScriptValues) -> tuple[str, ...]:
+    """The command, of which a shell script first reads the values that are only in files."""
+    large = [name for name in values.files if not values.variables[name]]
     if argv[:2] != _SHELL or not large:
         return argv
     # A letter keeps the newlines at the end, which `$( )` would take away.

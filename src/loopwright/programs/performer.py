@@ -310,14 +310,15 @@ class LocalPerformer:
                     cwd=job.workspace,
                     stdin=call.stdin.encode(errors="replace"),
                     env=agent_environment(
-                        self._base, {**python, **call.env, **values}, job_variables(job)
+                        self._base, {**python, **call.env, **values.variables}, job_variables(job)
                     ),
                     wall_s=call.timeout_ms / 1_000,
                     stdout_cap=CHECK_OUTPUT_BYTES,
                 ),
                 Confinement(
                     level=job.sandbox or self._sandbox.policy.default,
-                    shown=tuple(values[one] for one in values if one.endswith("_FILE")),
+                    # Not every NAME_FILE: an agent chooses the value of a field called `file`.
+                    shown=tuple(values.files.values()),
                 ),
                 on_stdout=Live(self._bus, job, lines=False),
             )
