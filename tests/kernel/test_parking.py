@@ -6,9 +6,16 @@ import pytest
 
 from loopwright.kernel.calls import SleepCall
 from loopwright.kernel.facts import EffectRequested, Failure, IterationStarted, Usage
-from loopwright.kernel.retry import LEAST_PARK_MS, MOST_PARKS, parked_until
+from loopwright.kernel.retry import (
+    LEAST_PARK_MS,
+    MOST_PARKS,
+    MOST_SHORTAGE_MS,
+    MOST_SHORTAGES,
+    SHORTAGE,
+    parked_until,
+)
 from loopwright.model.actions import CallAgent, Repeat
-from loopwright.model.checks import Judge
+from loopwright.model.checks import Command, Judge
 from loopwright.model.plan import Agent, Plan
 from loopwright.model.policy import Limits, Retry
 from tests.kernel.driving import Driver, Fail, Reply, Said, by_effect, drive, plan_of
@@ -36,6 +43,9 @@ def sleeps(run: Driver) -> list[tuple[str, int]]:
         pytest.param(Failure("rate_limited", resets_at=1), 0, 5 + LEAST_PARK_MS, id="in the past"),
         pytest.param(Failure("rate_limited"), 0, None, id="no time is named"),
         pytest.param(Failure("overloaded", resets_at=9_000), 0, None, id="another failure"),
+        pytest.param(Failure(SHORTAGE), 0, 5 + LEAST_PARK_MS, id="a shortage of the host"),
+        pytest.param(Failure(SHORTAGE), 30, 5 + MOST_SHORTAGE_MS, id="a long shortage"),
+        pytest.param(Failure(SHORTAGE), MOST_SHORTAGES, None, id="an endless shortage"),
         pytest.param(Failure("rate_limited", resets_at=9), MOST_PARKS, None, id="again and again"),
     ],
 )
@@ -105,6 +115,28 @@ def test_a_parked_judge_stops_with_its_run() -> None:
     plan = loop(until=Judge(agent="judge"), limits=Limits(wall_ms=10_000))
     run = drive(plan, by_effect({"main.0/check0#1": FULL}, "ok"))
     assert run.ended[:2] == ("exhausted", "deadline")
+    assert not broken_laws(run.facts)
+
+
+def test_a_shortage_of_the_host_is_neither_an_iteration_nor_an_attempt() -> None:
+    """Agents and check commands are started again when the machine can, with growing waits."""
+    plan = loop(until=Command(argv=("t",)), max=1)
+    lack = Fail(SHORTAGE)
+    answers: dict[str, Said | str | int] = {
+        "main.0/agent#1": lack,
+        "main.0/agent#2": lack,
+        "main.0/agent#3": "ok",
+        "main.0/check0#1": lack,
+        "main.0/check0#2": 0,
+    }
+    run = drive(plan, by_effect(answers, "ok"))
+    assert run.ended[0] == "completed"
+    assert len(run.of(IterationStarted)) == 1
+    assert [effect for effect, _ in sleeps(run)] == [
+        "main.0/backoff#1",
+        "main.0/backoff#2",
+        "main.0/park#1",
+    ]
     assert not broken_laws(run.facts)
 
 

@@ -68,7 +68,7 @@ def test_every_end_has_its_kind(end: ProgramEnd, kind: str, detail: str) -> None
     ("error", "kind"),
     [
         ("workspace-gone: the directory /x does not exist", "workspace_gone"),
-        ("resource: no processes left", "overloaded"),
+        ("resource: no processes left", "host_shortage"),
         ("not-executable: /x/a", "not_found"),
         ("is-a-directory: /x", "not_found"),
         ("supervisor-broken: it exited with 1", "not_found"),

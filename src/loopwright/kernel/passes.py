@@ -220,6 +220,10 @@ def _ask_program(state: State, owner: PassOwner, ask: Ask, call: CommandCall) ->
     answer = owner.check_answer
     if answer is None:
         return [request(state, owner, f"check{ask.index}", _next_try(owner, ask), call)]
+    if isinstance(answer, EffectFailed):
+        until = parked_until(answer.error, parks=owner.check_parks, now=state.now)
+        if until is not None:
+            return [request(state, owner, "park", owner.check_tries, SleepCall(until=until))]
     assert isinstance(ask.leaf, Command | Script)
     said = command_said(ask.leaf, answer)
     tail: Text = answer.output if isinstance(answer, EffectDone) else said.evidence

@@ -7,10 +7,13 @@ import msgspec
 
 from loopwright.kernel.facts import Failure
 from loopwright.kernel.reasons import HOME_BUDGET
-from loopwright.model.policy import Retry
+from loopwright.model.policy import FailureKind, Retry
 
 LEAST_PARK_MS = 1_000
 MOST_PARKS = 100
+SHORTAGE: FailureKind = "host_shortage"
+MOST_SHORTAGES = 2_000  # more than a day
+MOST_SHORTAGE_MS = 60_000
 
 
 class RetryAfter(msgspec.Struct, frozen=True):
@@ -49,8 +52,12 @@ def parked_until(failure: Failure, *, parks: int, now: int) -> int | None:
     """When a call that met a used-up allowance goes on, or None when it did not meet one.
 
     A provider that names the time has not failed us: the call waits for it, and that is neither a
-    try nor a pass. Only one that puts us off again and again is believed no longer.
+    try nor a pass. Only one that puts us off again and again is believed no longer. The same holds
+    for a machine that has no file descriptors, processes or memory left, with growing waits.
     """
+    if failure.type == SHORTAGE:
+        wait = min(MOST_SHORTAGE_MS, LEAST_PARK_MS * 2 ** min(parks, 20))
+        return now + wait if parks < MOST_SHORTAGES else None
     if failure.type != "rate_limited" or failure.resets_at is None or parks >= MOST_PARKS:
         return None
     return max(failure.resets_at, now + LEAST_PARK_MS)

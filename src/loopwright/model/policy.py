@@ -9,6 +9,7 @@ FailureKind: TypeAlias = Literal[
     "agent",  # the agent itself said that it failed
     "rate_limited",  # the provider asked to come back later
     "overloaded",  # the provider or the machine could not take it now
+    "host_shortage",  # no file descriptors, processes or memory left; neither a try nor a failure
     "idle_timeout",  # no output for too long
     "wall_timeout",  # too long altogether
     "not_found",  # the program does not exist or may not be run

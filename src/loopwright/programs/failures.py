@@ -40,9 +40,12 @@ def failure_of(end: ProgramEnd) -> Failure | None:
 
 
 def not_started(error: str) -> Failure:
-    """A program that could not be started; only a lack of resources is worth another try."""
+    """A program that could not be started; a shortage of the machine is waited out."""
     problem, _, detail = error.partition(": ")
-    kinds: dict[str, FailureKind] = {"workspace-gone": "workspace_gone", "resource": "overloaded"}
+    kinds: dict[str, FailureKind] = {
+        "workspace-gone": "workspace_gone",
+        "resource": "host_shortage",
+    }
     return Failure(type=kinds.get(problem, "not_found"), detail=detail or error)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 import subprocess
 from collections.abc import Callable, Iterator, Mapping
@@ -36,6 +37,11 @@ _DEADLY = (
     *(signal.SIGILL, signal.SIGTRAP, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE),
     *(signal.SIGKILL, signal.SIGSEGV, signal.SIGPIPE, signal.SIGALRM, signal.SIGTERM),
     *(signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGXCPU, signal.SIGXFSZ, signal.SIGSYS),
+)
+# What bubblewrap says when the machine has no process, descriptor or memory left for a sandbox.
+_WITHOUT_SANDBOX = re.compile(
+    rb"bwrap: [^\n]*"
+    rb"(Resource temporarily unavailable|Too many open files|Cannot allocate memory)\s*\Z"
 )
 
 How = Literal["exited", "answered", "signalled", "idle_timeout", "wall_timeout", "not_started"]
@@ -397,6 +403,9 @@ class _Run:
         if self._program.in_sandbox and code is not None and code - 128 in _DEADLY:
             by_signal, code = code - 128, None  # bubblewrap tells it as a shell does
         how: How = "exited" if by_signal is None else "signalled"
+        if code and self._program.in_sandbox and _WITHOUT_SANDBOX.match(self._stderr.last()):
+            said = self._stderr.last().decode(errors="replace").strip()
+            return self._end("not_started", error=f"resource: waiting for processes: {said}")
         if self._limit is not None and facts["stopped"] == "1":
             how = self._limit
         error = "processes-left: some processes could not be killed" if facts["left"] == "1" else ""

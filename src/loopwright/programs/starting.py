@@ -78,9 +78,20 @@ _SAYS: dict[int, str] = {
 }
 
 
+# What the machine has none of, for the errors that mean so.
+SHORTAGES: dict[int, str] = {
+    errno.EAGAIN: "processes",
+    errno.EMFILE: "file descriptors",
+    errno.ENFILE: "file descriptors",
+    errno.ENOMEM: "memory",
+}
+
+
 def cannot_start(number: int, file: str, *, stage: str = "exec") -> CannotStart:
     """What a number of the system means for somebody who wanted to start a program."""
     says = _SAYS.get(number, os.strerror(number))
     if stage == "chdir":
         return CannotStart("workspace-gone", f"cannot enter {file}: {os.strerror(number)}")
-    return CannotStart(_PROBLEMS.get(number, "not-startable"), f"cannot start {file}: {says}")
+    waits = f"waiting for {SHORTAGES[number]}: " if number in SHORTAGES else ""
+    problem = _PROBLEMS.get(number, "not-startable")
+    return CannotStart(problem, f"{waits}cannot start {file}: {says}")

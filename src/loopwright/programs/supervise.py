@@ -373,7 +373,10 @@ def _supervise(order: Order) -> str:
     _prctl(_PR_SET_PDEATHSIG, _DRIVER_DIED)
     if os.getppid() != order.driver:
         return ""
-    child, problem = _start(order)
+    try:
+        child, problem = _start(order)
+    except OSError as error:  # no processes or descriptors are left
+        return f"failed stage=fork errno={error.errno}"
     family = Family(child, whole_tree=whole_tree, in_sandbox=order.in_sandbox)
     try:
         stopped = False if problem else _watch(family, order)

@@ -1,12 +1,14 @@
 """Answers of effects as facts, and how effects are ended."""
 
 import asyncio
+import errno
 from collections.abc import Awaitable
 
 import msgspec
 
 from loopwright.errors import StorageError
 from loopwright.kernel.facts import EffectDone, EffectFailed, Failure, Usage
+from loopwright.kernel.retry import SHORTAGE
 from loopwright.kernel.state import Pending
 from loopwright.ports import Answer, Done, Failed, Job, Performer
 from loopwright.runtime.senses import Texts
@@ -70,8 +72,21 @@ def _storable_usage(usage: Usage) -> Usage:
     return usage if storable else Usage(unpriced=1)
 
 
+_SHORTAGES = {
+    errno.EMFILE: "file descriptors",
+    errno.ENFILE: "file descriptors",
+    errno.EAGAIN: "processes",
+    errno.ENOMEM: "memory",
+}
+
+
 def defect(error: Exception) -> Answer:
-    """A defect of ours, as the answer of the effect that met it."""
+    """A defect of ours, as the answer of the effect that met it. A shortage of the machine is not
+    one: the effect is repeated when it is over.
+    """
+    missing = _SHORTAGES.get(error.errno or 0) if isinstance(error, OSError) else None
+    if missing is not None:
+        return Failed(error=Failure(type=SHORTAGE, detail=f"waiting for {missing}: {error}"))
     return Failed(error=Failure(type="internal", detail=f"{type(error).__name__}: {error}"))
 
 

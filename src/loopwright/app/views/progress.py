@@ -65,6 +65,7 @@ from loopwright.kernel.facts import (
 )
 from loopwright.kernel.fold import apply
 from loopwright.kernel.learning import learning_of
+from loopwright.kernel.retry import SHORTAGE
 from loopwright.kernel.snapshots import name_files
 from loopwright.kernel.state import State
 from loopwright.model.ids import parent_path
@@ -131,6 +132,7 @@ class Progress:
         self._turns_told: set[str] = set()
         self._doing: dict[str, str] = {}
         self._status: dict[str, str] = {}  # by effect: its newest note
+        self._shortage = ""  # what the machine has none of, in words
         self.total_activity = ActivityCounts()
 
     def take(self, numbered: Numbered) -> Line | None:
@@ -195,6 +197,9 @@ class Progress:
         self._doing.pop(fact.effect, None)
         self._status.pop(fact.effect, None)
         purpose = fact.effect.rpartition("/")[2].partition("#")[0]
+        if isinstance(fact, EffectFailed) and fact.error.type == SHORTAGE:
+            self._shortage = fact.error.detail.partition(":")[0]
+            return Line(f"{self._pass_label(fact.path, fact.iteration)}: {fact.error.detail}")
         seen = self._open.get(fact.path)
         if seen is not None and purpose in WORK and (fact.output or purpose == "agent"):
             output = seen_output(self.state, fact, self._read)
@@ -376,6 +381,10 @@ class Progress:
         return Line(f"{title}: {text}" if text else title, good=False if dropped else None)
 
     def _note_call(self, fact: EffectRequested) -> Line | None:
+        if isinstance(fact.call, SleepCall) and self._shortage:
+            self._status[fact.effect] = self._shortage
+        else:
+            self._shortage = ""
         match fact.call:
             case SleepCall(until=until) if "/backoff#" in fact.effect:
                 wait = (until - fact.at) / 1_000
