@@ -52,7 +52,7 @@ EVALUATED = Fault(
     "the shell evaluates what stands here",
     "use the variable in quotes, in an ordinary command",
 )
-_RESERVED = Fault(
+RESERVED = Fault(
     "reserved-env",
     "this variable decides what programs load and run",
     "use a name of your own",
@@ -122,7 +122,7 @@ def _reserved(word: Word) -> list[Found]:
     name = word.assigns
     if name is None or not word.marks or not RESERVED_NAMES.fullmatch(name):
         return []
-    return _all([word], _RESERVED)
+    return _all([word], RESERVED)
 
 
 def _all(words: Sequence[Word], fault: Fault) -> list[Found]:

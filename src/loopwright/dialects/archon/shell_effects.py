@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from loopwright.dialects.archon.shell_commands import (
     ARITHMETIC,
     FILE_CODE,
+    RESERVED,
     Found,
     skip_wrappers,
 )
@@ -15,9 +16,10 @@ from loopwright.dialects.archon.shell_programs import (
     FILTERS,
     INTERPRETER,
     READS_INPUT,
+    RESERVED_NAMES,
     SILENT,
 )
-from loopwright.dialects.archon.shell_taint import ANY, Taint, derive_mark, normalize_path
+from loopwright.dialects.archon.shell_taint import ANY, Taint, derive_mark
 from loopwright.dialects.archon.variables import Mark
 
 _READ_VALUED = frozenset("dinNptu")
@@ -55,7 +57,11 @@ class Effects:
         if self.name in self.taint.functions:
             self._call_function()
         self._use_files()
+        if self.arguments and self.arguments[-1].marks:
+            self.taint.add_name("_", self.arguments[-1].marks[0])
         for name, mark in self.assigned.items():
+            if mark and RESERVED_NAMES.fullmatch(name):
+                self.refused.append((mark, RESERVED))
             if mark:
                 self.taint.add_name(name, mark)
 
@@ -71,6 +77,11 @@ class Effects:
         # What is added to a variable leaves the rest of it as it was.
         if mark or (not appends and element is None):
             self.assigned[name] = mark
+            self._remember(name, word.source.partition("=")[2])
+
+    def _remember(self, name: str, text: str) -> None:
+        if "`" not in text and "$(" not in text:
+            self.taint.add_constant(name, text)
 
     def _declare(self) -> None:
         flags = "".join(one.literal for one in self.arguments if one.literal[:1] == "-")
@@ -103,8 +114,14 @@ class Effects:
         unknown = False
         for position, word in enumerate(words, 1):
             unknown = unknown or word.many
+            self._remember(f"{function} {position}", word.source)
             for mark in word.marks[:1]:
                 self.taint.add_parameter(function, ANY if unknown else position, mark)
+
+    def find_names(self, word: Word) -> list[str]:
+        """The variables that a word may name, without their subscripts."""
+        texts = self.taint.resolve(word.source, self.function)
+        return sorted({text.partition("[")[0] for text in texts if _NAME.match(text)})
 
     def pass_values(self, function: str, words: Sequence[Word], marks: Sequence[Mark] = ()) -> None:
         """Values become parameters of which the position is not known."""
@@ -124,20 +141,16 @@ class Effects:
                 self.pipe.own.append(mark)
         if self.name in _COPIERS and any(mark for _, mark in held):
             mark = next(mark for _, mark in held if mark)
-            self.write_file(self.arguments[-1].source, mark)
+            self.taint.add_file(self.arguments[-1].source, self.function, mark)
         if self.name == "tee" and self.pipe.marks:
             for word in self.arguments:
-                self.write_file(word.source, self.pipe.marks[0])
+                self.taint.add_file(word.source, self.function, self.pipe.marks[0])
 
     def _held(self, word: Word) -> Mark | None:
-        origin = self.taint.files and self.taint.files.get(normalize_path(word.source))
+        if word.source.startswith("/dev/fd/"):
+            return next(iter(self.taint.descriptors.values()), None)
+        origin = self.taint.find_file(word.source, self.function)
         return derive_mark(origin, word.source, word.at) if origin else None
-
-    def write_file(self, written: str, mark: Mark) -> None:
-        """A file holds a value from now on."""
-        path = normalize_path(written)
-        if path and not path.startswith("-"):
-            self.taint.files.setdefault(path, mark)
 
     def _run_files(self) -> Iterator[Word]:
         """The words that name a file which is run."""
@@ -203,9 +216,10 @@ def _read(one: Effects) -> None:
     for word in one.arguments:
         option = word.literal.startswith("-") and not word.marks
         if not skip and not option:
-            names.append(word.literal)
+            names += one.find_names(word)
         skip = not skip and option and len(word.literal) > 1 and word.literal[-1] in valued
-    mark = one.pipe.inputs[0] if one.pipe.inputs else None
+    opened = one.taint.descriptors.values() if any(w.literal == "-u" for w in one.arguments) else ()
+    mark = next(iter([*one.pipe.inputs, *opened]), None)
     for name in names or ["REPLY" if one.name == "read" else "MAPFILE"]:
         one.assigned[name] = mark
 
@@ -215,9 +229,8 @@ def _printf(one: Effects) -> None:
         if word.literal == "-v" and word.whole:
             values = [mark for other in one.arguments[number + 2 :] for mark in other.marks]
             numeric = _is_number_format(one.arguments)
-            one.assigned[one.arguments[number + 1].literal] = (
-                values[0] if values and not numeric else None
-            )
+            for name in one.find_names(one.arguments[number + 1]):
+                one.assigned[name] = values[0] if values and not numeric else None
 
 
 def _for(one: Effects) -> None:
@@ -229,6 +242,8 @@ def _for(one: Effects) -> None:
     if len(one.command) == 2:
         mark = one.taint.parameter(one.function, "@")
     one.assigned[one.command[1].literal] = mark
+    for word in one.command[3:]:
+        one.taint.add_constant(one.command[1].literal, word.source)
 
 
 def _set(one: Effects) -> None:

@@ -25,7 +25,7 @@ from loopwright.dialects.archon.shell_parts import (
     Word,
 )
 from loopwright.dialects.archon.shell_quotes import HEREDOC, IN_ANSI, IN_SINGLE, SAY, Quotes
-from loopwright.dialects.archon.shell_taint import derive_mark, normalize_path
+from loopwright.dialects.archon.shell_taint import derive_mark
 from loopwright.dialects.archon.variables import TRUSTED, VARIABLES, Mark
 from loopwright.model.template import Ref
 
@@ -41,6 +41,7 @@ _MATCHES_NUMBERS = re.compile(
     r"\^?(?:[\w #/:,@-]|\(?\[(?:0-9|\[:digit:\])\][+*?]?\)?|\{\d+,?\d*\})*\$?"
 )
 _MOST_SCRIPTS = 5
+_LAST_STANDARD = 2  # descriptors above it are the script's own
 _EMPTY_BRACKETS = re.compile(r"\([ \t]*\)")
 
 # Words after which a command begins, and words that end a group of commands.
@@ -62,6 +63,7 @@ class ShellReader(Quotes):
     """Reads a script once from left to right: words, commands, pipelines."""
 
     pending: list[Heredoc]
+    numbered: bool = False  # the current redirection is of a descriptor of the script's own
 
     def read(self) -> None:
         """Read all of it; what is found is in `edits` and `refused`."""
@@ -187,10 +189,15 @@ class ShellReader(Quotes):
         if sign == "<":
             for mark in word.marks if word.led and word.source[:2] != "<(" else ():
                 self.refuse(mark, TARGET)
-            held = self.taint.files.get(normalize_path(word.source))
+            held = self.taint.find_file(word.source, self.bodies[-1])
             read = [*word.marks, *([derive_mark(held, word.source, word.at)] if held else [])]
+        elif sign == "<&":
+            read = [*word.marks, *self.taint.descriptors.values()]
         else:
             read = word.marks
+        if self.numbered or [one.literal for one in frame.words] == ["exec"]:
+            for mark in read:
+                self.taint.descriptors.setdefault("", mark)
         frame.pipe.inputs += read
         frame.pipe.explicit = True
         for mark in read:
@@ -341,8 +348,8 @@ class ShellReader(Quotes):
         elif frame.compound or frame.redirected:
             self.guards.finish(Outcome(), separator)
         for path in frame.writes:
-            if printed and normalize_path(path):
-                self.taint.files.setdefault(normalize_path(path), printed[0])
+            if printed:
+                self.taint.add_file(path, self.bodies[-1], printed[0])
         frame.writes, frame.redirected = [], False
         frame.piped = piped
         if piped:
@@ -377,6 +384,11 @@ class ShellReader(Quotes):
         judged = judge(words)
         for mark, fault in [*effects.refused, *judged.found]:
             self.refuse(mark, fault)
+        if effects.name == "eval" and not all(one.whole for one in effects.arguments):
+            for word in effects.arguments:  # code that is put together, and names a variable
+                used = self.find_in_text(f"{word.literal} {word.tail}", word.at)
+                if used:
+                    self.refuse(used, EVALUATED)
         for word in find_bare_words(effects.name, effects.arguments):
             self._add_quotes(word)
         named = next((name for one in words for name in _values_in(one)), None)
@@ -541,7 +553,9 @@ class ShellReader(Quotes):
             self._unknown()
             self._push_commands(2).captured = True
             return
+        self.numbered = False
         if frame.word and frame.word.whole and frame.word.literal.isdigit():
+            self.numbered = int(frame.word.literal) > _LAST_STANDARD
             frame.word = None
         self._end_word()
         heredoc = None if text.startswith("<<<", self.at) else _HEREDOC.match(text, self.at)
@@ -570,6 +584,8 @@ class ShellReader(Quotes):
         self.top.pipe.explicit = True
         if known:
             self.top.pipe.inputs.append(known)
+        if known and (self.numbered or [one.literal for one in self.top.words] == ["exec"]):
+            self.taint.descriptors.setdefault("", known)
         if known and self.top.compound:
             self.taint.inputs.setdefault((self.base, self.top.ended), known)
 

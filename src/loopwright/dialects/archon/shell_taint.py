@@ -7,13 +7,16 @@ shell has replaced or tested it.
 
 import re
 from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
 
 from loopwright.dialects.archon.variables import Mark
 
 ANY = 0  # the position of a parameter that may be any
 _QUOTES = re.compile(r"[\"'\\]")
 _BRACES = re.compile(r"\$\{(\w+)\}")
-_SLASHES = re.compile(r"/(?:\./)*/*")
+_USE = re.compile(r"\$\{?(\w+)\}?")
+_LONGEST_PATH = 300
+_MOST_TEXTS = 8
 
 
 @dataclass(slots=True)
@@ -34,15 +37,18 @@ class Taint:
     associative: set[str] = field(default_factory=set)
     aliases: set[tuple[str, str]] = field(default_factory=set)
     spoiled: set[tuple[int, str]] = field(default_factory=set)  # in a loop, by its place
+    descriptors: dict[str, Mark] = field(default_factory=dict)  # open files, all under one name
+    constants: dict[str, set[str]] = field(default_factory=dict)  # texts that a script assigns
     called: set[str] = field(default_factory=set)  # variables that a function gives a value
 
     @property
     def size(self) -> int:
         """Grows with every place that is found."""
-        held = (self.names, self.prints, self.reads, self.inputs, self.files)
+        held = (self.names, self.prints, self.reads, self.inputs, self.files, self.descriptors)
         known = (self.shifts, self.functions, self.integers, self.associative, self.called)
         positions = sum(len(one) for one in self.parameters.values())
         pairs = len(self.aliases) + len(self.spoiled)
+        pairs += sum(len(one) for one in self.constants.values())
         return sum(len(one) for one in held) + sum(len(one) for one in known) + positions + pairs
 
     def add_name(self, name: str, mark: Mark) -> None:
@@ -56,6 +62,42 @@ class Taint:
     def add_parameter(self, function: str, position: int, mark: Mark) -> None:
         """A function gets a value at this position."""
         self.parameters.setdefault(function, {}).setdefault(position, mark)
+
+    def add_constant(self, name: str, text: str) -> None:
+        """A script gives a variable this text, which may be the name of a file."""
+        known = self.constants.setdefault(name, set())
+        if text and len(text) <= _LONGEST_PATH and len(known) < _MOST_TEXTS:
+            known.add(text)
+
+    def resolve(self, written: str, function: str) -> set[str]:
+        """What a word may stand for, as far as the script says it."""
+        found = {written}
+        for _ in range(_MOST_TEXTS):
+            for text in list(found)[:_MOST_TEXTS]:
+                use = _USE.search(text)
+                if use is None:
+                    continue
+                name = f"{function} {use[1]}" if use[1].isdigit() else use[1]
+                others = self.constants.get(name, ())
+                found |= {text[: use.start()] + one + text[use.end() :] for one in others}
+        return found
+
+    def add_file(self, written: str, function: str, mark: Mark) -> None:
+        """A file holds a value."""
+        for text in self.resolve(written, function):
+            name = find_file_name(text)
+            if name and not name.startswith("-"):
+                self.files.setdefault(name, mark)
+
+    def find_file(self, written: str, function: str) -> Mark | None:
+        """The value in a file, which may be named by a pattern."""
+        if not self.files:
+            return None
+        names = {find_file_name(text) for text in self.resolve(written, function)}
+        for name, mark in self.files.items():
+            if name in names or any(_is_match(name, one) for one in names):
+                return derive_mark(mark, written, mark.at)
+        return None
 
     def parameter(self, function: str, written: str) -> Mark | None:
         """The value of `$1`, `$@` and the like inside of a function."""
@@ -73,8 +115,13 @@ def derive_mark(origin: Mark, written: str, at: int) -> Mark:
     return replace(origin, written=written, at=at, escaped=False, source=source)
 
 
-def normalize_path(written: str) -> str:
-    """One spelling for the ways to write the name of a file; empty for devices."""
-    plain = _SLASHES.sub("/", _BRACES.sub(r"$\1", _QUOTES.sub("", written)))
-    plain = plain.removeprefix("./").replace("$PWD/", "")
-    return "" if plain.startswith(("/dev/", "&")) or plain.isdigit() else plain
+def find_file_name(written: str) -> str:
+    """The last part of a path, since the script may change its folder; empty for devices."""
+    plain = _BRACES.sub(r"$\1", _QUOTES.sub("", written))
+    if plain.startswith(("/dev/", "&")) or plain.isdigit():
+        return ""
+    return plain.rstrip("/").rpartition("/")[2]
+
+
+def _is_match(name: str, pattern: str) -> bool:
+    return any(one in pattern for one in "*?[") and fnmatchcase(name, pattern)
