@@ -1,72 +1,59 @@
-"""Programs in a sandbox: none of the known ways out of it works, at any level, also for root."""
+"""Programs in a sandbox: none of the known escapes works, at any level, for root and for others."""
 
-import asyncio
-import json
-import os
-import sys
+import re
 from pathlib import Path
 
 import pytest
 
-from loopwright.model.sandbox import SANDBOX_LEVELS, SandboxLevel
 from loopwright.programs import sandbox
-from loopwright.programs.process import Program, ProgramEnd
-from loopwright.programs.sandbox import Confinement, Sandbox, SandboxPolicy
+from tests.safety.agent_program.__main__ import ESCAPES
+from tests.safety.identities import IDENTITIES, missing
+from tests.safety.sandbox_stage import PLACES, Order, perform_as
 
 pytestmark = pytest.mark.skipif(
     sandbox.works() is not None, reason=f"bubblewrap cannot work here: {sandbox.works()}"
 )
-SCRIPT = Path(__file__).with_name("escapes.py")
-PLACES = ("beside", "inside", "around")
-"""Where the data directory is, seen from the workspace."""
+PAGE = Path(__file__).parents[2] / "docs" / "security.md"
+CONFINED = ("guard", "workspace", "readonly", "none")
+every_identity = pytest.mark.parametrize(
+    "identity",
+    [
+        pytest.param(
+            one, marks=pytest.mark.skipif(missing(one) is not None, reason=str(missing(one)))
+        )
+        for one in IDENTITIES
+    ],
+)
 
 
-def places(folder: Path, place: str) -> tuple[Path, Path]:
-    """A workspace and a data directory with something in it."""
-    data = {"beside": folder / "data", "inside": folder / "work" / ".data", "around": folder}[place]
-    work = folder / "worktrees" / "run_1" if place == "around" else folder / "work"
-    for one in (work, data):
-        one.mkdir(parents=True, exist_ok=True)
-    (data / "loopwright.db").write_text("secret")
-    (work / "mine.txt").write_text("mine")
-    return work, data
-
-
-def run_inside(
-    level: SandboxLevel, work: Path, data: Path, *argv: str, offline: bool = False
-) -> ProgramEnd:
-    """Run Python in a sandbox."""
-    policy = SandboxPolicy(hidden=(str(data),), workspaces=(str(data / "worktrees"),))
-    confinement = Confinement(level=level, shown=(str(SCRIPT),), offline=offline)
-    env = {"PATH": os.environ["PATH"], "HOME": os.environ["HOME"], "LOOPWRIGHT_HOME": str(data)}
-    program = Program(argv=(sys.executable, *argv), cwd=str(work), env=env, wall_s=60)
-    return asyncio.run(Sandbox(policy).run(program, confinement))
-
-
+@pytest.mark.item("bnd-prf-1")
 @pytest.mark.parametrize("place", PLACES)
-@pytest.mark.parametrize("level", SANDBOX_LEVELS[1:])
-def test_no_way_out_works(tmp_path: Path, level: SandboxLevel, place: str) -> None:
-    """Each way is closed by something, which the program is told."""
-    work, data = places(tmp_path, place)
-    link = tmp_path / "link"
-    link.symlink_to(data)
-    end = run_inside(level, work, data, str(SCRIPT), str(data), str(link), str(os.getpid()))
-    assert end.code == 0, end.stderr_tail.decode()
-    found = json.loads(end.stdout)
-    assert len(found) >= 40
-    assert [name for name, stopped in found.items() if not stopped] == []
+@every_identity
+def test_no_escape_succeeds(identity: str, place: str) -> None:
+    """Wherever the data directory is, something blocks each escape at each level."""
+    orders = [Order("command", level, "escapes", inside=place == "beside") for level in CONFINED]
+    answers = perform_as(identity, orders, place)
+    for order, answer in zip(orders, answers, strict=True):
+        found = answer.get("found", answer)
+        assert set(found) == set(ESCAPES), f"{order.level}: {found}"
+        bad = {name: said for name, said in found.items() if said.startswith(("+", "!"))}
+        assert bad == {}, f"{order.level}: {len(bad)} escapes succeeded or are broken"
 
 
-@pytest.mark.parametrize("place", PLACES)
-@pytest.mark.parametrize("level", ["guard", "workspace", "readonly"])
-def test_the_workspace_is_seen_and_the_data_is_not(
-    tmp_path: Path, level: SandboxLevel, place: str
-) -> None:
-    """Wherever the data directory is, also around the workspace."""
-    work, data = places(tmp_path, place)
-    code = (
-        "import os, sys; print(open('mine.txt').read());"
-        " print(os.path.exists(sys.argv[1] + '/loopwright.db'))"
-    )
-    end = run_inside(level, work, data, "-c", code, str(data))
-    assert end.stdout.decode().split() == ["mine", "False"], end.stderr_tail.decode()
+@pytest.mark.item("bnd-prf-1")
+@every_identity
+def test_escapes_succeed_without_a_sandbox(identity: str) -> None:
+    """At `off` those succeed that do so everywhere: the attempts themselves work."""
+    expected = [name for name, one in ESCAPES.items() if one.works_at_off]
+    (answer,) = perform_as(identity, [Order("command", "off", "escapes", expected)])
+    assert {n: said for n, said in answer["found"].items() if not said.startswith("+")} == {}
+    assert len(expected) >= 20
+
+
+def test_every_escape_says_what_blocks_it() -> None:
+    """At least 60 escapes, each with a title and what blocks it, and the page has their number."""
+    assert len(ESCAPES) >= 60
+    assert all(one.blocked_by and one.title for one in ESCAPES.values())
+    assert len({one.title for one in ESCAPES.values()}) == len(ESCAPES)
+    (number,) = re.findall(r"(\d+) escapes", PAGE.read_text(encoding="utf-8"))
+    assert int(number) == len(ESCAPES)

@@ -5,6 +5,7 @@ import re
 import secrets
 
 from loopwright.app.cost_limits import CostRules
+from loopwright.app.git_confinement import confine_git
 from loopwright.app.inside_run import AgentRights, find_caller, is_private, mark_origin
 from loopwright.app.places import refuse_remote, unusable
 from loopwright.app.prices import PriceBook
@@ -74,6 +75,6 @@ def open_reader(settings: Settings) -> Service:
     restrict(service, log)
     service.costs = CostRules(book=PriceBook(settings.prices), purse=settings.budget)
     service.takes_snapshots = settings.snapshots == "on"
-    service.worktrees = GitWorktrees(settings.worktrees)
+    service.worktrees = GitWorktrees(settings.worktrees, confine_git(settings))
     service.variables = RunVariables(settings.home)
     return service

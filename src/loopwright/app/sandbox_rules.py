@@ -14,6 +14,7 @@ from loopwright.model.actions import Action, Repeat, RunCommand, RunScript, Step
 from loopwright.model.checks import Command, Script, leaves
 from loopwright.model.plan import Plan
 from loopwright.model.sandbox import DEFAULT_SANDBOX, SandboxLevel, effective_level, strictest
+from loopwright.programs.own_programs import own_program_folders
 from loopwright.programs.sandbox import INSTALL, Sandbox, SandboxPolicy, works
 from loopwright.programs.specs import UNHELD_KINDS, Spec, parse_spec
 
@@ -88,6 +89,7 @@ def policy_of(
         default=settings.sandbox,
         hidden=tuple(dict.fromkeys(hidden)),
         workspaces=(str(settings.worktrees),),
+        protected=own_program_folders(),
         guard_is_optional=not served or settings.allow_unsandboxed == "on",
     )
 

@@ -10,6 +10,7 @@ from functools import partial
 from loopwright.app.chatting import Chats
 from loopwright.app.cost_limits import CostRules
 from loopwright.app.desks import Desks
+from loopwright.app.git_confinement import confine_git
 from loopwright.app.granting import servers_of
 from loopwright.app.inside_run import find_caller
 from loopwright.app.live_text import LiveText, serve_live_text
@@ -124,7 +125,10 @@ async def local(
         performer.ask_through(driver.ask)
         performer.serve_stages(StageServers(desks, chats.workshop, settings.results).serve)
         performer.look_through(desks.look)
-        variables, worktrees = RunVariables(settings.home), GitWorktrees(settings.worktrees)
+        variables, worktrees = (
+            RunVariables(settings.home),
+            GitWorktrees(settings.worktrees, confine_git(settings)),
+        )
         variables.remove_expired(lambda run: _is_open(log, run))
         performer.read_variables_through(variables.read)
         driver.end_through(variables.remove, partial(_save_worktree, worktrees))

@@ -4,6 +4,9 @@ import re
 
 OWN_PREFIX = "LOOPWRIGHT_"
 
+SYSTEM_PATH = ("/usr/bin", "/bin", "/usr/local/bin", "/run/current-system/sw/bin")
+"""Folders of programs that an ordinary user cannot change."""
+
 # Each of these makes a program load or run something other than what was asked for.
 _RESERVED = frozenset(
     {

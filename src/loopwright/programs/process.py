@@ -177,7 +177,7 @@ async def _whatever_happens(ended: asyncio.Future[None]) -> None:
 
 
 @contextmanager
-def _readable(data: bytes) -> Iterator[list[int]]:
+def open_filter(data: bytes) -> Iterator[list[int]]:
     """A descriptor from which a program reads these bytes; none for no bytes."""
     if not data:
         yield []
@@ -247,7 +247,7 @@ class _Run:
 
     def _spawn(self, pipes: list[int]) -> subprocess.Popen[bytes]:
         cwd, file, name, *words = self._command
-        with _readable(self._program.call_filter) as given:
+        with open_filter(self._program.call_filter) as given:
             words = [*(word for one in given for word in ("--seccomp", str(one))), *words]
             return subprocess.Popen(
                 command_line(

@@ -8,7 +8,6 @@ the policy of the process allows it.
 
 import errno
 import os
-import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -21,6 +20,7 @@ from loopwright.model.access import Commands, is_offline, reach_of
 from loopwright.model.plan import Agent
 from loopwright.model.sandbox import DEFAULT_SANDBOX, SandboxLevel, effective_level
 from loopwright.programs.environment import CannotStart, resolve_program
+from loopwright.programs.own_programs import find_own_program
 from loopwright.programs.process import (
     OnRunning,
     OnStderr,
@@ -82,7 +82,7 @@ class Confinement:
 @cache
 def works(path: str | None = None) -> str | None:
     """None if bubblewrap works here for this user, else why not. It is tried once."""
-    file = shutil.which(NAME, path=path)
+    file = find_own_program(NAME, path)
     if file is None:
         return f"{NAME} is not installed; {INSTALL}"
     trial = [file, "--ro-bind", "/", "/", *_COMMON, "--dev", "/dev", "--proc", "/proc"]
@@ -196,7 +196,7 @@ class Sandbox:
             )
             network = ("--unshare-net",) if confinement.offline else ()
             chdir = ("--chdir", confinement.start or cwd)
-            bubblewrap = shutil.which(NAME)
+            bubblewrap = find_own_program(NAME)
             assert bubblewrap is not None, "it works"
             argv = (bubblewrap, *_COMMON, *network, *file_arguments(view), *chdir, "--", file)
             yield replace(

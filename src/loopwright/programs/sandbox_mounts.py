@@ -15,6 +15,7 @@ from pathlib import Path
 
 from loopwright.model.access import READ_COMMANDS, Commands
 from loopwright.model.sandbox import SandboxLevel
+from loopwright.programs.own_programs import is_own_checkout
 from loopwright.programs.program_files import program_files, script_files
 
 _SHELLS = ("sh", "bash", "dash")
@@ -39,8 +40,8 @@ _DEVICES = (
 )
 # At `guard`, read-only for root: what the system starts by itself, and what every start reads.
 _SYSTEM = (
-    *("/etc", "/boot", "/usr/lib/systemd", "/lib/systemd", "/var/spool", "/run/systemd"),
-    *("/run/udev", "/usr/lib/modules", "/lib/modules"),
+    *("/etc", "/boot", "/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt"),
+    *("/var/spool", "/run/systemd", "/run/udev"),
 )
 # Services that start programs for whoever asks, outside of the sandbox.
 _SERVICES = (
@@ -48,7 +49,14 @@ _SERVICES = (
     *("/run/crio", "/run/libvirt", "/run/snapd.socket", "/run/snapd-snap.socket", "/run/screen"),
     *("/run/incus", "/var/lib/lxd", "/var/lib/incus", "/var/snap/lxd/common/lxd"),
 )
-_USER_SERVICES = ("bus", "systemd", "podman", "docker.sock", "containerd-rootless")
+# The same of desktops, terminals, editors and agents for keys.
+_USER_SERVICES = (
+    *("/tmp/.X11-unix", "/tmp/.ICE-unix", "/tmp/ssh-*", "/tmp/screens", "/tmp/uscreens"),
+    *("/tmp/emacs*", "/tmp/vscode-ipc-*", "/tmp/vscode-git-*", "/tmp/kitty*", "/tmp/dbus-*"),
+    *("/tmp/nvim*",),
+)
+# Those in the folder of a session, where that folder itself is passed on.
+_SESSION_SERVICES = ("bus", "systemd", "podman", "docker.sock", "containerd-rootless", "gnupg")
 # At `none`, all that is there beside the program: libraries, certificates, names of hosts.
 _LIBRARIES = ("/usr", "/lib", "/lib32", "/lib64", "/bin", "/sbin", "/nix/store", "/gnu/store")
 _NEEDED_SETTINGS = (
@@ -131,11 +139,13 @@ def file_arguments(view: View) -> Iterator[str]:
     yield from ("--dev", "/dev", "--proc", "/proc")
     _LEVELS[view.level](mounts, view)
     _add_kernel(mounts, view)
-    for path in view.protected:
-        if os.path.exists(path):
-            mounts.bind("--ro-bind", os.path.realpath(path))
+    protected = tuple(_protected(view))
+    for path in protected:
+        mounts.bind("--ro-bind", path)
     for path in hidden:
         mounts.hide(path, closed=True)
+    for path in (*hidden, *protected) if view.writes else ():
+        _pin_parents(mounts, path, is_writable=view.level == "guard")
     yield from mounts.arguments()
 
 
@@ -242,12 +252,15 @@ def _show_program(mounts: _Mounts, view: View) -> None:
 
 
 def _add_kernel(mounts: _Mounts, view: View) -> None:
-    """What root could change of the kernel without any capability, read-only for everybody."""
+    """What root could change of the kernel without any capability, read-only for root. Others may
+    not write there anyway, and a sandbox inside of this one can mount a /proc of its own only
+    where nothing is mounted on this one.
+    """
     if view.level == "guard":
         mounts.at["/sys"] = ("--ro-bind-try", "/sys", "/sys")
-    for path in _KERNEL:
+    for path in _KERNEL if os.getuid() == 0 else ():
         mounts.at[path] = ("--ro-bind-try", path, path)
-    for path in _KERNEL_SECRETS:
+    for path in _KERNEL_SECRETS if os.getuid() == 0 else ():
         if os.path.exists(path):
             mounts.at[path] = ("--ro-bind", os.devnull, path)
     for path in _other_kernel_mounts() if view.level != "none" else ():
@@ -257,13 +270,51 @@ def _add_kernel(mounts: _Mounts, view: View) -> None:
             mounts.at[path] = ("--dev-bind-try", path, path)
 
 
+def _protected(view: View) -> Iterator[str]:
+    """What nobody changes. At the levels that change nothing it need not be shown."""
+    if not view.writes:
+        return
+    workspace, is_own = os.path.realpath(view.cwd), is_own_checkout(view.cwd)
+    for path in map(os.path.realpath, view.protected):
+        if os.path.exists(path) and not (is_own and _is_within(path, workspace)):
+            yield path
+
+
+def _pin_parents(mounts: _Mounts, path: str, *, is_writable: bool) -> None:
+    """Mount the folders above a path on themselves. A folder that something is mounted on cannot be
+    renamed, so nothing else can be put in the place of what is hidden or protected.
+    """
+    for folder in sorted(map(str, Path(path).parents), key=len):
+        around = [one for one in mounts.at if _is_within(folder, one)]
+        how = mounts.at[max(around, key=len)][0] if around else ""
+        writable = how in ("--bind", "--bind-try") if how else is_writable
+        parent = os.path.dirname(folder)
+        if folder != os.sep and writable and folder not in mounts.at and os.access(parent, os.W_OK):
+            mounts.at[folder] = ("--bind", folder, folder)
+
+
 def _hide_services(mounts: _Mounts, env: Mapping[str, str]) -> None:
-    user = os.getuid()
-    folders = (f"/run/user/{user}", env.get("XDG_RUNTIME_DIR", ""))
-    terminals = (f"{env.get('TMUX_TMPDIR') or '/tmp'}/tmux-{user}",)
-    own = (os.path.join(one, name) for one in folders if one for name in _USER_SERVICES)
-    for path in (*_SERVICES, *own, *terminals):
+    for path in (*_SERVICES, *_user_services(env)):
         mounts.hide(os.path.realpath(path))
+
+
+def _user_services(env: Mapping[str, str]) -> Iterator[str]:
+    """Sockets through which programs of this user take orders. An agent for keys stays if the
+    program is told about it on purpose.
+    """
+    user = os.getuid()
+    session, keys = (
+        env.get("XDG_RUNTIME_DIR", ""),
+        os.path.realpath(env.get("SSH_AUTH_SOCK") or "/"),
+    )
+    patterns = [f"{env.get('TMUX_TMPDIR') or '/tmp'}/tmux-{user}", *_USER_SERVICES]
+    if session:
+        patterns += [os.path.join(session, name) for name in _SESSION_SERVICES]
+    if not session or os.path.realpath(session) != f"/run/user/{user}":
+        patterns.append(f"/run/user/{user}")
+    for path in (one for pattern in patterns for one in glob(pattern)):
+        if not _is_within(keys, os.path.realpath(path)):
+            yield path
 
 
 def _own_services(env: Mapping[str, str]) -> Iterator[str]:

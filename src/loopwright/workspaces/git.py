@@ -4,12 +4,14 @@ import asyncio
 import os
 import shutil
 import signal
-from collections.abc import AsyncIterable, Mapping, Sequence
-from contextlib import suppress
+import sys
+from collections.abc import AsyncIterable, Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from loopwright.errors import LoopwrightError
+from loopwright.model.environment import SYSTEM_PATH
 
 _TAIL = 2000  # of an error output that a message repeats
 
@@ -70,6 +72,24 @@ class GitResult:
     errors: bytes
 
 
+@dataclass(frozen=True, slots=True)
+class GitStart:
+    """How Git is started: its command, its environment, and descriptors that it needs."""
+
+    argv: Sequence[str | bytes | Path]
+    env: Mapping[str, str]
+    fds: tuple[int, ...] = ()
+
+
+Confine = Callable[[GitStart, Path], AbstractContextManager[GitStart]]
+"""Puts a start of Git, in some folder, into a sandbox."""
+
+
+def start_unconfined(start: GitStart, folder: Path) -> AbstractContextManager[GitStart]:
+    """Start Git as it is."""
+    return nullcontext(start)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Git:
     """Git for one repository and one folder. `variables` name them; `fds` are kept open by every
@@ -81,6 +101,7 @@ class Git:
     settings: Mapping[str, str] = field(default_factory=dict)
     fds: tuple[int, ...] = ()
     as_user: bool = False  # with the user's own settings, for commands that they asked for
+    confine: Confine = start_unconfined  # as settings and attributes may name programs
 
     def with_variables(self, **variables: str) -> "Git":
         return replace(self, variables={**self.variables, **variables})
@@ -98,29 +119,32 @@ class Git:
         ]
         environment = {**(_user_environment() if self.as_user else _ENVIRONMENT), **self.variables}
         environment["PATH"] = os.environ.get("PATH", os.defpath)
-        try:
-            process = await asyncio.create_subprocess_exec(
-                program,
-                *options,
-                *arguments,
-                stdin=asyncio.subprocess.PIPE if feed else asyncio.subprocess.DEVNULL,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.PIPE,
-                cwd=self.folder,
-                env=environment,
-                pass_fds=self.fds,
-                process_group=0,
-            )
-        except FileNotFoundError as error:
-            raise workspace_gone(self.folder) from error
-        try:
-            out, errors = await _talk(process, feed)
-        finally:
-            await _end(process)
+        start = GitStart([program, *options, *arguments], environment, tuple(self.fds))
+        with self.confine(start, self.folder) as confined:
+            process = await self._start(confined, has_input=bool(feed))
+            try:
+                out, errors = await _talk(process, feed)
+            finally:
+                await _end(process)
         status = process.returncode if process.returncode is not None else -1
         if status not in accept:
             raise GitFailed(arguments, status, errors)
         return GitResult(status, out, errors)
+
+    async def _start(self, start: GitStart, *, has_input: bool) -> asyncio.subprocess.Process:
+        try:
+            return await asyncio.create_subprocess_exec(
+                *start.argv,
+                stdin=asyncio.subprocess.PIPE if has_input else asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE,
+                cwd=self.folder,
+                env=start.env,
+                pass_fds=start.fds,
+                process_group=0,
+            )
+        except FileNotFoundError as error:
+            raise workspace_gone(self.folder) from error
 
 
 def _user_environment() -> dict[str, str]:
@@ -134,7 +158,9 @@ def _user_environment() -> dict[str, str]:
 
 
 def git_program() -> str:
-    """The path of Git."""
+    """The path of Git. One in a folder of the system comes before others on the PATH, where an
+    agent can put a program of that name.
+    """
     found = shutil.which("git")
     if found is None:
         raise LoopwrightError(
@@ -142,7 +168,9 @@ def git_program() -> str:
             code="git-missing",
             hint="snapshots and worktrees need Git 2.32 or newer",
         )
-    return found
+    if sys.platform != "linux":
+        return found
+    return shutil.which("git", path=os.pathsep.join(SYSTEM_PATH)) or found
 
 
 def workspace_gone(folder: Path) -> LoopwrightError:

@@ -7,7 +7,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from loopwright.errors import LoopwrightError
-from loopwright.workspaces.git import SAFE_SETTINGS, Git
+from loopwright.workspaces.git import SAFE_SETTINGS, Confine, Git, start_unconfined
 from loopwright.workspaces.store import file_signature
 
 _IGNORE_FILE = ".gitignore"
@@ -21,6 +21,7 @@ class UserRepository:
     root: Path
     git_dir: Path
     common_dir: Path
+    confine: Confine = start_unconfined  # for commands with the settings of the repository
 
     def index_signature(self) -> str:
         """Changes when the index does."""

@@ -11,7 +11,7 @@ import stat
 import tempfile
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeAlias
 
@@ -20,7 +20,7 @@ import msgspec
 from loopwright.errors import Conflict, LoopwrightError
 from loopwright.kernel.fact_parts import Worktree
 from loopwright.ports import APPLIED, Applied
-from loopwright.workspaces.git import Git, GitFailed, shown_path
+from loopwright.workspaces.git import Confine, Git, GitFailed, shown_path, start_unconfined
 from loopwright.workspaces.restore import remove_file
 from loopwright.workspaces.user_repository import UserRepository, find_user_repository
 
@@ -44,15 +44,19 @@ _QUIET = {
 
 
 class GitWorktrees:
-    """Worktrees in one folder, each named after its run."""
+    """Worktrees in one folder, each named after its run. An agent may have changed the settings and
+    attributes of a repository, which name programs that Git starts, so `confine` puts Git into a
+    sandbox.
+    """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, confine: Confine = start_unconfined) -> None:
         self._folder = folder.resolve()
+        self._confine = confine
 
     async def create(self, run: str, folder: Path) -> tuple[Path, Worktree]:
         """Make a worktree of the repository that a folder lies in."""
         folder = await asyncio.to_thread(folder.resolve)
-        repository = await asyncio.to_thread(find_user_repository, folder)
+        repository = await asyncio.to_thread(self._find, folder)
         if repository is None:
             raise LoopwrightError(
                 f"{folder} is not in a Git repository, so it cannot have a worktree",
@@ -153,7 +157,7 @@ class GitWorktrees:
             raise LoopwrightError(
                 f"{folder} was not made in this data directory", code="foreign-worktree"
             )
-        repository = await asyncio.to_thread(find_user_repository, Path(worktree.repository))
+        repository = await asyncio.to_thread(self._find, Path(worktree.repository))
         git = None if repository is None else _git(repository, repository.root)
         branch = await _branch_tip(git, worktree) if git is not None else ""
         if not branch and not await asyncio.to_thread(folder.exists):
@@ -170,17 +174,21 @@ class GitWorktrees:
             with suppress(GitFailed):  # deleted by hand before
                 await git.run("branch", "--quiet", "-D", worktree.branch)
 
+    def _find(self, folder: Path) -> UserRepository | None:
+        found = find_user_repository(folder)
+        return None if found is None else replace(found, confine=self._confine)
+
     async def _both(self, worktree: Worktree) -> tuple[UserRepository, UserRepository | None]:
         """The checkout of the user, and the worktree if it still exists."""
         root, source = Path(worktree.repository), Path(worktree.folder)
-        repository = await asyncio.to_thread(find_user_repository, root)
+        repository = await asyncio.to_thread(self._find, root)
         if repository is None or repository.root != root:
             raise LoopwrightError(
                 f"the checkout {root} is not a Git repository any more",
                 code="worktree-gone",
                 hint=f"the files of the run are in {source}",
             )
-        own = await asyncio.to_thread(find_user_repository, source)
+        own = await asyncio.to_thread(self._find, source)
         if own is None or own.root != source or own.common_dir != repository.common_dir:
             return repository, None
         return repository, own
@@ -442,6 +450,7 @@ def _git(repository: UserRepository, folder: Path) -> Git:
         },
         settings=_QUIET,
         as_user=True,
+        confine=repository.confine,
     )
 
 

@@ -1,0 +1,148 @@
+"""What an agent writes into a repository starts no program outside of the sandbox."""
+
+import asyncio
+import os
+from pathlib import Path
+
+import pytest
+
+from loopwright.app.git_confinement import confine_git
+from loopwright.app.settings import Settings
+from loopwright.model.environment import SYSTEM_PATH
+from loopwright.programs import sandbox
+from loopwright.programs.own_programs import find_own_program
+from loopwright.workspaces import Confine, GitWorkspaces, GitWorktrees
+from loopwright.workspaces.git import git_program, start_unconfined
+from tests.workspaces.folders import commit, git, put, repository
+
+SECRET = "secret-5f2d81c0a9"
+needs_sandbox = pytest.mark.skipif(
+    sandbox.works() is not None, reason=f"bubblewrap cannot work here: {sandbox.works()}"
+)
+HOOKS = (
+    *("applypatch-msg", "commit-msg", "fsmonitor-watchman", "post-applypatch", "post-checkout"),
+    *("post-commit", "post-index-change", "post-merge", "post-rewrite", "pre-applypatch"),
+    *("pre-auto-gc", "pre-commit", "pre-merge-commit", "prepare-commit-msg", "pre-rebase"),
+    *("reference-transaction", "sendemail-validate", "update"),
+)
+SETTINGS = (
+    *("core.fsmonitor", "core.pager", "core.editor", "core.askPass", "core.sshCommand"),
+    *("diff.external", "diff.evil.textconv", "diff.evil.command", "merge.evil.driver"),
+    *("filter.evil.clean", "filter.evil.smudge", "filter.evil.process", "gpg.program"),
+    *("gpg.ssh.program", "credential.helper", "interactive.diffFilter", "pager.diff"),
+    *("trailer.x.command", "uploadpack.packObjectsHook", "core.gitProxy", "sequence.editor"),
+)
+
+
+@pytest.fixture
+def trap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A program that copies a secret out of the data directory, and a home without settings."""
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "secret.txt").write_text(SECRET)
+    program = tmp_path / "trap"
+    found, secret = tmp_path / "started", tmp_path / "data" / "secret.txt"
+    program.write_text(f"#!/bin/sh\n(echo started; cat '{secret}') >> '{found}' 2>&1\ncat\n")
+    program.chmod(0o755)
+    home = tmp_path / "home"
+    home.mkdir()
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(home / ".config"))
+    return program
+
+
+def set_traps(folder: Path, trap: Path, where: str) -> None:
+    """Settings, hooks and attributes that start the program at every occasion."""
+    config = (
+        folder / ".git" / "config" if where == "local" else Path(os.environ["HOME"]) / ".gitconfig"
+    )
+    for name in SETTINGS:
+        git(folder, "config", "--file", str(config), name, str(trap))
+    git(folder, "config", "--file", str(config), "commit.gpgSign", "true")
+    hooks = folder / ".git" / "hooks"
+    hooks.mkdir(exist_ok=True)
+    for name in HOOKS:
+        (hooks / name).write_text(trap.read_text())
+        (hooks / name).chmod(0o755)
+    git(folder, "config", "--file", str(config), "core.hooksPath", str(hooks))
+
+
+def plant_attributes(folder: Path) -> None:
+    put(folder, **{".gitattributes": "* filter=evil diff=evil merge=evil\n", "a.txt": "changed\n"})
+
+
+@pytest.mark.item("bnd-prf-3")
+@pytest.mark.parametrize("where", ["local", "global"])
+def test_snapshots_start_no_program_of_a_repository(tmp_path: Path, trap: Path, where: str) -> None:
+    """Neither taking a snapshot nor comparing nor restoring one."""
+    user = repository(tmp_path / "user")
+    put(user, a__txt="one\n")
+    commit(user, "first")
+    workspaces = GitWorkspaces(tmp_path / "data")
+
+    async def use() -> None:
+        first = await workspaces.snapshot("run_a", str(user))
+        set_traps(user, trap, where)
+        plant_attributes(user)
+        second = await workspaces.snapshot("run_a", str(user))
+        await workspaces.changes("run_a", first.tree, second.tree)
+        await workspaces.diff("run_a", first.tree, second.tree)
+        await workspaces.restore("run_a", first.tree, user, expected=second.tree, force=True)
+
+    asyncio.run(use())
+    assert not (tmp_path / "started").exists(), (tmp_path / "started").read_text()
+
+
+def use_worktree(tmp_path: Path, trap: Path, where: str, confine: Confine) -> str:
+    """Commit, apply and discard a result with traps in it: what the program found out."""
+    user = repository(tmp_path / "user")
+    put(user, a__txt="one\n")
+    commit(user, "first")
+    worktrees = GitWorktrees(tmp_path / "data" / "worktrees", confine)
+
+    async def use() -> None:
+        folder, worktree = await worktrees.create("run_a", user)
+        set_traps(user, trap, where)
+        plant_attributes(folder)
+        await worktrees.save(worktree)
+        await worktrees.unapplied(worktree, folder)
+        await worktrees.apply(worktree, folder)
+        await worktrees.discard(worktree)
+        assert not folder.exists()
+
+    asyncio.run(use())
+    assert "changed" in (user / "a.txt").read_text()
+    return (tmp_path / "started").read_text()
+
+
+@pytest.mark.item("bnd-prf-3")
+@needs_sandbox
+@pytest.mark.parametrize("where", ["local", "global"])
+def test_worktrees_start_programs_of_a_repository_in_a_sandbox(
+    tmp_path: Path, trap: Path, where: str
+) -> None:
+    """Filters work, and do not see the data directory."""
+    confine = confine_git(Settings(home=tmp_path / "data"))
+    found = use_worktree(tmp_path, trap, where, confine)
+    assert "started" in found
+    assert SECRET not in found
+
+
+def test_the_trap_works_without_a_sandbox(tmp_path: Path, trap: Path) -> None:
+    """Otherwise the test above would show nothing."""
+    assert SECRET in use_worktree(tmp_path, trap, "local", start_unconfined)
+
+
+@pytest.mark.parametrize("name", ["git", "bwrap"])
+def test_a_program_planted_on_the_path_is_not_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """What Loopwright itself starts comes from folders of the system, if it is there."""
+    if not any((Path(folder) / name).exists() for folder in SYSTEM_PATH):
+        pytest.skip(f"there is no {name} in a folder of the system")
+    planted = tmp_path / name
+    planted.write_text("#!/bin/sh\nexit 7\n")
+    planted.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    found = git_program() if name == "git" else find_own_program(name)
+    assert found is not None
+    assert os.path.dirname(found) in SYSTEM_PATH
