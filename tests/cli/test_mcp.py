@@ -12,6 +12,7 @@ from mcp import ClientSession
 from mcp.client.stdio import StdioServerParameters, stdio_client
 
 from loopwright import __version__
+from loopwright.app.loop_tools import INSIDE_RUN
 from tests.cli.conftest import Place
 
 STAGES = """\
@@ -241,3 +242,29 @@ def test_a_loop_outlives_its_client(lw: Place) -> None:
         assert told["status"] == "completed"
 
     play(lw, end)
+
+
+@pytest.mark.item("bnd-p6")
+def test_an_agent_inside_a_run_starts_and_looks(stages: Place) -> None:
+    """It has the tools that start loops and look at its own, and is named by the events."""
+    stages("loop", "x", "--agent", "script:stages.yaml", "--max", "1")
+    [parent, other] = [
+        stages("loop", "x", "--agent", "script:stages.yaml", "--max", "1", "--json").json["run"]
+        for _ in "12"
+    ]
+    stages.env.update(LOOPWRIGHT_RUN=parent, LOOPWRIGHT_AGENT="coder", LOOPWRIGHT_DEPTH="0")
+
+    async def work(client: Client) -> None:
+        assert await client.tools() == {*INSIDE_RUN}
+        started = await client.json("loop_start", definition="harness", goal="Write it")
+        loop = started["loop_id"]
+        assert "did not start" in await client.refused("loop_status", id=other)
+        assert other not in await client.text("loop_list")
+        await client.until(loop, "completed", "failed", "exhausted", "stopped", "waiting")
+        first = stages.facts(loop)[0]
+        assert (first["parent"], first["by"]) == (parent, f"agent:coder of {parent}")
+
+    play(stages, work)
+    refused = stages.real("mcp", "--allow-answers")
+    assert refused.code == 6
+    assert "cannot answer gates" in refused.err

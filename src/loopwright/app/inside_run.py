@@ -38,7 +38,7 @@ __all__ = [
 
 DENIED = "denied"
 _ORIGIN = ("origin", "inside-run")
-HINT = "a person does that outside of the run; an agent can use the loop tools (`loopwright mcp`)"
+HINT = "a person does that outside of the run; see what an agent can do in docs/security.md"
 SHOWN = 200  # characters of what was asked for that are recorded
 
 

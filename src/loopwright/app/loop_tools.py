@@ -1,4 +1,8 @@
-"""The tools with which other agents start and steer loops, for `loopwright mcp`."""
+"""The tools with which other agents start and steer loops, for `loopwright mcp`.
+
+For an agent that is itself inside a run they are fewer: it starts loops below its run, with what
+its run has left to spend, and looks at its own.
+"""
 
 from collections import deque
 from collections.abc import Awaitable, Callable
@@ -28,6 +32,10 @@ MOST_ENTRIES = 100
 Arguments = dict[str, JsonValue]
 DECISIONS: dict[str, Decision] = {one: one for one in get_args(Decision)}
 DIFF_CHARS = 100_000
+INSIDE_RUN = (
+    *("loop_start", "loop_list", "loop_status", "loop_activity", "loop_diff", "loop_definitions"),
+)
+"""The tools of an agent inside a run."""
 _ITERATION: JsonValue = {
     "type": ["integer", "string"],
     "minimum": 0,
@@ -87,6 +95,8 @@ class LoopTools:
 
     def _all(self) -> list[tuple[ToolSpec, Work]]:
         offered = [*self._loops_offered()]
+        if self.loops.here.service.rights is not None:
+            return [one for one in offered if one[0].name in INSIDE_RUN]
         if self.answers:
             offered += self._gates_offered()
         return offered
@@ -240,12 +250,16 @@ class LoopTools:
             parameters=_parameters(given.get("parameters")),
             max_iterations=most if isinstance(most, int) else None,
             worktree=given.get("worktree") is True,
-            allow_unknown_cost=given.get("allow_unknown_cost") is True,
+            allow_unknown_cost=given.get("allow_unknown_cost") is True and self._is_person(),
             project_id=_said(given, "project_id"),
             project_slug=_said(given, "project_slug"),
             session=self.session,
         )
         return _json(await self.loops.start(wish))
+
+    def _is_person(self) -> bool:
+        """Whether a person has started this server, and not an agent inside a run."""
+        return self.loops.here.service.rights is None
 
     async def _list(self, given: Arguments) -> str:
         return "\n".join(self.loops.lines(_said(given, "status"))) or "there are no loops"

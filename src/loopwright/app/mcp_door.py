@@ -31,6 +31,8 @@ async def serve(
     """
     library = import_module("loopwright.tools.serving")
     async with near(settings, via="mcp", alone=alone) as here:
+        if answers and here.service.rights is not None:
+            here.service.rights.refuse("answer gates", "loopwright mcp --allow-answers")
         loops = Loops(here=here, settings=settings, cwd=cwd, agents=agents)
         tools = LoopTools(loops=loops, session=session, answers=answers)
         await library.serve_stdio(

@@ -1,13 +1,14 @@
 """Settings: where the data lives and how it is kept. One frozen record, resolved once.
 
 A value comes from the first of these that has it: flag, environment, `loopwright.toml` of the
-project, `[tool.loopwright]` in its `pyproject.toml`, the user's own file, the default.
+project, `[tool.loopwright]` in its `pyproject.toml`, the user's own file, the default. Policies
+come from `settings.toml` in the data directory; the other sources can only make them stricter.
 """
 
 import os
 import re
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from pathlib import Path
@@ -33,6 +34,7 @@ PROJECT_FILE = "loopwright.toml"
 BUDGET = "budget"
 PRICES = "prices"
 PRICE_KEYS = ("input", "output", "cache_read", "call")
+POLICY_FILE = "settings.toml"  # of the data directory
 PURSE_KEYS = ("usd_per_day", "tokens_per_day", "usd_total", "tokens_total", "hard_stop")
 
 
@@ -70,9 +72,10 @@ NAMES: dict[Name, tuple[str, ...]] = {
 }
 """Every setting, with the words it may be; none means any text."""
 
-PERSONAL: tuple[Name, ...] = ("sandbox", "allow_unsandboxed")
+PERSONAL: tuple[Name, ...] = ("sandbox", "allow_unsandboxed", "webhooks_to_loopback")
 """Settings that the files of a project cannot loosen."""
-
+STRICTER: dict[Name, str] = {"four_eyes": "on"}
+"""Policies, with the value that no other source takes back."""
 SIZES: dict[Name, str] = {"snapshot_max_file": "50MB", "snapshot_max_total": "2GB"}
 """Settings that are sizes, with their defaults."""
 COUNTS: dict[Name, str] = {"snapshot_max_files": "200000"}
@@ -205,35 +208,41 @@ def load_settings(*, data_dir: str | None = None, place: Place | None = None) ->
     files: list[Path] = []
     servers: dict[str, Mapping[str, JsonValue]] = {}
     notifiers: dict[str, Notifier] = {}
-    purse: Purse | None = None
+    purses: list[Purse | None] = []
     prices: dict[str, Price] = {}
     levels: list[Found] = []
     ignored: list[str] = []
     if data_dir is not None:
         found["home"] = Found(_checked("home", data_dir, "--data-dir"), "--data-dir", place.cwd)
     for name, value in _from_env(place):
-        found.setdefault(name, value)
+        _take(found, name, value)
     for file, values in _from_files(place):
         files.append(file)
         for name, value in values.settings.items():
             if file == place.user_file or name not in PERSONAL:
-                found.setdefault(name, value)
+                _take(found, name, value)
             elif name == "sandbox":
                 levels.append(value)
             elif value.value == "on":
                 ignored.append(_ignored(name, value))
         servers = {**values.servers, **servers}
         notifiers = {**values.notifiers, **notifiers}
-        purse = purse or values.purse
+        purses.append(values.purse)
         prices = {**values.prices, **prices}
     ignored += _tighten(found, levels)
+    policies = _policies(_settings(found).home)
+    if policies is not None:
+        files.append(policies[0])
+        purses.append(policies[1].purse)
+        for name, value in policies[1].settings.items():
+            _take(found, name, value)
     origins = {name: found[name].origin if name in found else "default" for name in NAMES}
     warnings = (*_unknown_variables(place.env), *ignored)
     return Resolved(
         settings=replace(
             _settings(found),
             mcp=servers,
-            budget=purse or Purse(),
+            budget=strictest_purse(purses),
             notify=notifiers,
             prices=prices,
         ),
@@ -264,6 +273,41 @@ def _ignored(name: str, found: Found) -> str:
         f"{found.origin}: {name} = {found.value!r} is ignored: a project can only be stricter; "
         "set it in your own settings or as a variable"
     )
+
+
+def _take(found: dict[Name, Found], name: Name, value: Found) -> None:
+    """The first value counts. A policy can only be made stricter, by whichever source."""
+    if STRICTER.get(name) == value.value:
+        found[name] = value
+    found.setdefault(name, value)
+
+
+def _policies(home: Path) -> tuple[Path, "_Values"] | None:
+    """What the data directory says about everybody who uses it."""
+    file = home / POLICY_FILE
+    if not file.is_file():
+        return None
+    values = _values(_toml(file), file, str(file))
+    other = [name for name in values.settings if name not in STRICTER]
+    if other or values.servers or values.notifiers or values.prices:
+        raise _refused(
+            f"{file} has {other[0] if other else 'a table'} that is not a policy",
+            f"it may have {', '.join(STRICTER)} and [{BUDGET}]",
+        )
+    return file, values
+
+
+def strictest_purse(purses: Iterable[Purse | None]) -> Purse:
+    """The smallest of all limits. Those that stop nothing count where no others are."""
+    given = [one for one in purses if one is not None]
+    counted = [one for one in given if one.hard_stop] or given[:1]
+    if not counted:
+        return Purse()
+    least: dict[str, float | int | None] = {}
+    for key in PURSE_KEYS[:-1]:
+        amounts = [amount for one in counted if (amount := getattr(one, key)) is not None]
+        least[key] = min(amounts, default=None)
+    return Purse(**least, hard_stop=counted[0].hard_stop)  # type: ignore[arg-type]  # by its keys
 
 
 def _settings(found: Mapping[Name, Found]) -> Settings:

@@ -21,16 +21,18 @@ if TYPE_CHECKING:
     from loopwright.app.inside_run import InsideRun
     from loopwright.app.settings import Settings
 
-WITHOUT_DATA = ("completion", "convert", "init", "roles", "schema", "validate", "version")
-"""Commands that use no data directory."""
+WITHOUT_DATA = (
+    *("completion", "convert", "definitions", "init", "roles", "schema", "validate", "version"),
+)
+"""Commands that use no data of runs, people or settings."""
 START = ("loop", "run")
 """Commands that start a run below the run of the caller, with its budget."""
 OWN_RUNS = ("diff", "events", "logs", "ls", "mcp", "pause", "resume", "show", "stop", "watch")
 """Commands for runs of the caller: the one it belongs to, and those started below it."""
 EXPLICIT = ("--data-dir", "LOOPWRIGHT_HOME")
 NOT_VISIBLE = (
-    "give the agent the loop tools, or name a private data directory with --data-dir DIR; runs in "
-    "a private one do not count against the budget of this run"
+    "let a person start it outside of the run, or name a private data directory with --data-dir "
+    "DIR; runs in a private one do not count against the budget of this run"
 )
 
 

@@ -21,7 +21,7 @@ from loopwright.server.context import Context
 from loopwright.server.identity import identify
 
 _KEY = "loopwright.peer"
-HINT = "people use the server from outside of runs; an agent can use the loop tools"
+HINT = "people use the server from outside of runs"
 
 
 class Peer:
