@@ -13,7 +13,7 @@ from tests.cli.conftest import Place
 def itself(lw: Place) -> str:
     """A loop whose agent starts the same loop again."""
     home = lw.env["LOOPWRIGHT_HOME"]
-    call = f"{sys.executable} -m loopwright run loop.yaml --json --data-dir {home}"
+    call = f"{sys.executable} -m loopwright run loop.yaml --json --sandbox off --data-dir {home}"
     told = "> told-$LOOPWRIGHT_DEPTH.json 2> err-$LOOPWRIGHT_DEPTH"
     lw.write("again.sh", f"#!/bin/sh\n{call} {told} || true\n").chmod(0o755)
     return lw.loop("command:./again.sh", max=1, at_cap="exhaust")
@@ -22,7 +22,7 @@ def itself(lw: Place) -> str:
 @pytest.mark.item("I-12")
 def test_a_loop_that_starts_itself_has_an_end(lw: Place) -> None:
     """Five runs inside of the first, then it is refused with the reason; nothing hangs."""
-    told = lw.real("run", itself(lw), "--json")
+    told = lw.real("run", itself(lw), "--json", "--sandbox", "off")
     assert told.code == 4, told.err
     runs = lw("ls", "--json").json["runs"]
     assert len(runs) == 6
@@ -40,7 +40,18 @@ def test_a_program_is_told_where_its_run_is(lw: Place, named: str) -> None:
     lw.write("agent.sh", '#!/bin/sh\necho "$LOOPWRIGHT_HOME"\n').chmod(0o755)
     option = ("--data-dir", str(elsewhere)) if named == "option" else ()
     env = {"LOOPWRIGHT_HOME": str(elsewhere)} if named == "variable" else {}
-    words = ("loop", "x", "--agent", "command:./agent.sh", "--max", "1", "--json", *option)
+    words = (
+        "loop",
+        "x",
+        "--agent",
+        "command:./agent.sh",
+        "--max",
+        "1",
+        "--json",
+        "--sandbox",
+        "off",
+        *option,
+    )
     assert lw.real(*words, env=env).json["output"].strip() == str(elsewhere)
 
 
