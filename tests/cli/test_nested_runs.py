@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from loopwright.programs import sandbox
 from tests.cli.conftest import Place
 
 
@@ -77,3 +78,17 @@ def test_a_parent_that_is_not_here(lw: Place, monkeypatch: pytest.MonkeyPatch) -
     assert lw("run", file).code == 2
     monkeypatch.setenv("LOOPWRIGHT_DEPTH", "nonsense")
     assert lw("run", file).code == 0
+
+
+@pytest.mark.item("bnd-p3")
+def test_a_sandboxed_agent_gets_no_second_data_directory(lw: Place) -> None:
+    """Its commands say in one line that the data is not visible, whatever directory they name."""
+    if sandbox.works() is not None:
+        pytest.skip(f"bubblewrap cannot work here: {sandbox.works()}")
+    home, call = lw.env["LOOPWRIGHT_HOME"], f"{sys.executable} -m loopwright"
+    lines = [f"{call} run loop.yaml", f"env -i {call} approve last --data-dir {home}"]
+    lw.write("agent.sh", "#!/bin/sh\n" + "\n".join(f"{one} 2>&1" for one in lines) + "\ntrue\n")
+    (lw.folder / "agent.sh").chmod(0o755)
+    told = lw.real("loop", "x", "--agent", "command:./agent.sh", "--max", "1", "--json")
+    assert told.json["output"].count(f"{told.json['run']}: it is not visible here") == 2
+    assert [one["run"] for one in lw("ls", "--json").json["runs"]] == [told.json["run"]]

@@ -11,12 +11,16 @@ import os
 import socket
 import sys
 from contextlib import redirect_stderr, redirect_stdout
+from importlib import import_module
 
 
 def run_commands(lines: list[list[str]]) -> list[list[object]]:
     """Exit code, problem code and stderr of each command line, each in a process of its own."""
-    from loopwright.cli.main import main  # noqa: PLC0415 - only this kind of attempt needs it
+    from loopwright.cli.main import COMMANDS, main  # noqa: PLC0415 - only this kind needs it
 
+    for one in {entry.module for entry in COMMANDS.values()} | {"inside_run"}:
+        import_module(f"loopwright.cli.{one}")  # once, and not in each of the processes
+    import_module("loopwright.app.opening")
     ended: list[list[object]] = []
     for words in lines:
         reading, writing = os.pipe()

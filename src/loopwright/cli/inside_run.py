@@ -1,5 +1,6 @@
 """Which commands a process inside a run can use. The others are for people (`inside-run`)."""
 
+import os
 import time
 from contextlib import closing
 from typing import TYPE_CHECKING
@@ -77,6 +78,8 @@ def _check_new(
     """
     if door.wanted.server is not None:
         raise _refusal(inside, words)
+    if settings.home.is_dir() and not os.access(settings.home, os.W_OK):
+        raise _hidden(inside)  # an empty folder covers it in the sandbox
     if not explicit:
         raise _hidden(inside) if _is_allowed(words) else _refusal(inside, words)
     door.say(_private_words(settings, inside))
