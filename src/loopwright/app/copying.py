@@ -15,8 +15,7 @@ from loopwright.app.settings import Settings
 from loopwright.app.uploads import FOLDER, digests
 from loopwright.errors import StorageError
 from loopwright.ports import Liveness
-from loopwright.stores import SqliteLog, SqliteTrackers, open_sqlite_log
-from loopwright.stores.place import heads_beside
+from loopwright.stores import Options, SqliteLog, SqliteTrackers, open_sqlite_log
 
 TRIES = 3
 
@@ -43,7 +42,6 @@ def copy_home(settings: Settings, log: SqliteLog, file: Path) -> Copied:
             _fetch(settings.home / FOLDER, folder, digests(SqliteTrackers(log)))
             if made:
                 file.unlink()
-                heads_beside(file).unlink(missing_ok=True)
             log.backup(file)
             made = True
             missing = _complete(settings.home / FOLDER, file, folder, log.alive)
@@ -52,7 +50,6 @@ def copy_home(settings: Settings, log: SqliteLog, file: Path) -> Copied:
     except BaseException as error:
         if made:
             file.unlink(missing_ok=True)
-            heads_beside(file).unlink(missing_ok=True)
         shutil.rmtree(folder, ignore_errors=True)
         if isinstance(error, OSError):
             raise unusable(file.parent, error) from error
@@ -65,7 +62,7 @@ def copy_home(settings: Settings, log: SqliteLog, file: Path) -> Copied:
 
 def _complete(source: Path, file: Path, folder: Path, alive: Liveness) -> set[str]:
     """Let the folder have what the copy of the log names, and no more; what is not there."""
-    with closing(open_sqlite_log(file, alive=alive)) as copy:
+    with closing(open_sqlite_log(file, alive=alive, options=Options(heads=False))) as copy:
         named = digests(SqliteTrackers(copy))
     _fetch(source, folder, named)
     there = {place.name: place for place in folder.glob("??/*")}

@@ -15,6 +15,7 @@ from typing import Literal, TypeAlias
 
 from loopwright.app.agents_found import look as find_clis
 from loopwright.app.home_line import held_by
+from loopwright.app.integrity import check_runs
 from loopwright.app.opening import open_log
 from loopwright.app.places import LOCAL, REMOTE, disk_kind, nearest, owned_by
 from loopwright.app.plugins import plugins
@@ -32,7 +33,6 @@ from loopwright.ports import OPEN_STATUSES
 from loopwright.programs import sandbox
 from loopwright.programs.supervise import HAS_TABLE
 from loopwright.runtime.clock import wall_ms
-from loopwright.runtime.senses import content_hash
 from loopwright.stores import SqliteLog
 from loopwright.stores.faults import LOOK_CLOSER
 from loopwright.stores.place import heads_beside
@@ -298,6 +298,7 @@ def _heads(patient: Patient) -> Iterator[Finding]:
     """Whether the newest events that were recorded are still there."""
     if patient.log is None:
         return
+    # The deep look names the problems of single runs itself.
     found = patient.log.head_problems(patient.heads, deep=patient.deep)
     for text in found[:MOST_PROBLEMS]:
         yield Finding("recorded heads", "fail", text, TAMPERED)
@@ -412,14 +413,15 @@ def _invariants(patient: Patient) -> Iterator[Finding]:
     if patient.log is None or not patient.deep:
         return
     found = [f"the file: {problem}" for problem in patient.log.check()]
-    rows = patient.log.rows()
-    for row in rows:
-        found += [f"{row.run}: {text}" for text in patient.log.verify(row.run, content_hash)]
-    if found:
-        fix = "keep a copy of the data directory; the runs named here can no longer be trusted"
-        yield Finding("invariants", "fail", "; ".join(found[:20]), fix)
-    else:
-        why = f"{len(rows)} runs: numbers, hash chains and stored content are whole"
+    found += check_runs(patient.log)
+    for text in found[:MOST_PROBLEMS]:
+        yield Finding("invariants", "fail", text, TAMPERED)
+    if len(found) > MOST_PROBLEMS:
+        why = f"{len(found) - MOST_PROBLEMS} more problems of this kind"
+        yield Finding("invariants", "fail", why, TAMPERED)
+    if not found:
+        count = len(patient.log.rows())
+        why = f"{count} runs: numbers, hash chains, contents, rows, gates and usage are whole"
         yield Finding("invariants", "ok", why)
 
 

@@ -278,6 +278,8 @@ class Service:
     def find(self, reference: str) -> str:
         """A run by its id, by the beginning or the end of one when only one fits, or `last`."""
         found = self.log.rows(limit=1) if reference == "last" else []
+        if reference == "last":
+            self._refuse_newer_missing(found)
         if reference and not found:
             found = self.log.rows(prefix=reference, limit=CANDIDATES + 1)
         if not found and len(reference) >= SHORTEST_END:
@@ -292,6 +294,12 @@ class Service:
             self._refuse_missing(reference)
             raise NotFound(f"no run {reference!r}", hint="`loopwright ls` lists them")
         raise ambiguous(reference, runs)
+
+    def _refuse_newer_missing(self, newest: Sequence[RunRow]) -> None:
+        """The last run is not the one before the last: ids are in the order of their times."""
+        for run in self.log.missing():
+            if not newest or run > newest[0].run:
+                self.log.row(run)  # says so
 
     def _refuse_missing(self, reference: str) -> None:
         """A run that was recorded and is gone is damage, not a mistake of whoever asks for it."""

@@ -10,7 +10,7 @@ from typing import Literal, Protocol, TypeAlias, cast
 import msgspec
 import re2
 
-from loopwright.errors import StorageError
+from loopwright.errors import NotFound, StorageError
 from loopwright.kernel.state import Evaluated, Names
 from loopwright.model.plan import Plan, decode_plan
 from loopwright.model.record import Blob, JsonValue, Text
@@ -36,10 +36,13 @@ def content_hash(data: bytes) -> str:
 
 def stored_content(load: Callable[[str], bytes], name: str) -> bytes:
     """Stored content, which must be what its name says: a disk may have changed it."""
-    data = load(name)
-    if content_hash(data) != name:
+    try:
+        data: bytes | None = load(name)
+    except NotFound:
+        data = None
+    if data is None or content_hash(data) != name:
         raise StorageError(
-            f"content {name} is damaged",
+            f"content {name} is {'missing' if data is None else 'damaged'}",
             code="damaged",
             hint="`loopwright doctor --deep` says which runs are; a backup may have it whole",
         )

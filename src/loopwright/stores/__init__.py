@@ -9,7 +9,7 @@ May import: ports, kernel, model, errors. Named by `app` and `testing` alone. St
 
 from loopwright.stores.faults import KILLPOINTS
 from loopwright.stores.memory import MemoryLog, MemoryStore
-from loopwright.stores.opening import open_sqlite_log
+from loopwright.stores.opening import open_sqlite_log, rebuild_heads
 from loopwright.stores.place import Options
 from loopwright.stores.sqlite import SqliteLog
 from loopwright.stores.trackers import MemoryTrackers, SqliteTrackers
@@ -23,4 +23,5 @@ __all__ = [
     "SqliteLog",
     "SqliteTrackers",
     "open_sqlite_log",
+    "rebuild_heads",
 ]

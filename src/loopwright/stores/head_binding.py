@@ -39,6 +39,11 @@ from loopwright.stores.place import Place
 
 _T = TypeVar("_T")
 META = "heads"
+POSITION = "heads_position"
+_PUT_POSITION = """
+    INSERT INTO meta VALUES (?, ?)
+    ON CONFLICT (key) DO UPDATE SET value = max(value, excluded.value)
+"""
 _BYTES = 16
 _IDENTITY = f"SELECT value FROM meta WHERE key = '{META}'"
 _NEWEST = "SELECT coalesce(max(rowid), 0) FROM segment"
@@ -87,7 +92,19 @@ def bind(place: Place, ask: Ask) -> bool:
         raise refuse(
             place.path, f"this is not the database that {place.heads.name} was written for"
         )
+    _refuse_shortened(place, ask)
     return True
+
+
+def _refuse_shortened(place: Place, ask: Ask) -> None:
+    """The last records tell in most cases that the file goes as far as it once did."""
+    found = ask("SELECT value FROM meta WHERE key = ?", POSITION)
+    reached = found[0][0] if found and isinstance(found[0][0], int) else 0
+    if newest_position(place.heads) >= reached:
+        return
+    table = read_table(place.heads)
+    if table is None or table.position < reached:
+        raise refuse(place.heads, "records were removed from the end of this file")
 
 
 def stored_identity(ask: Ask) -> bytes | None:
@@ -104,9 +121,14 @@ def store_identity(db: sqlite3.Connection, identity: bytes) -> None:
     db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (META, identity.hex()))
 
 
+def store_position(db: sqlite3.Connection, position: int) -> None:
+    """Inside a transaction: how far the head file goes, durably."""
+    db.execute(_PUT_POSITION, (POSITION, position))
+
+
 def forget_identity(db: sqlite3.Connection) -> None:
     """Let a copy of a database have a head file of its own."""
-    db.execute("DELETE FROM meta WHERE key = ?", (META,))
+    db.execute("DELETE FROM meta WHERE key IN (?, ?)", (META, POSITION))
 
 
 def catch_up(place: Place, ask: Ask, heads: HeadFile) -> None:
@@ -126,6 +148,7 @@ def rebuild(place: Place) -> int:
     def write(db: sqlite3.Connection) -> int:
         _refuse_in_use(place)
         table = table_of(secrets.token_bytes(_BYTES), _ask(db))
+        forget_identity(db)
         store_identity(db, table.identity)
         write_new(place.heads, records_of(table), replace=True, mode=_mode(place))
         return len(table.heads)

@@ -50,6 +50,7 @@ class HeadRecorder:
         self._syncs = place.durability != "full"
         self._next_sync = 0.0
         self._audit = 0
+        self._position = 0
         self._compared: dict[str, int] = {}  # runs that agreed with the file, and at which version
 
     @property
@@ -60,6 +61,7 @@ class HeadRecorder:
     def add_head(self, key: bytes, head: HasHead) -> None:
         """Inside a transaction: the run will have this head."""
         self._fresh.append(head_record(key, head))
+        self._position = head.position
 
     def add_new(self, run: str, key: bytes) -> None:
         """Inside a transaction: the run is created by it."""
@@ -103,12 +105,19 @@ class HeadRecorder:
     def dropped(self) -> None:
         """After a transaction that was not committed, or whose outcome is not known."""
         self._fresh.clear()
-        self._audit = 0
+        self._audit = self._position = 0
 
     def compact(self) -> None:
         """Shorten the file."""
         self._flush()
         self._file.compact()
+
+    def sync(self) -> int:
+        """Make the file durable; answers the newest append that this process recorded in it, or 0
+        where there is none or it could not be done.
+        """
+        self._flush()
+        return self._position if self._position and self._file.sync() else 0
 
     def close(self) -> None:
         """Write what waits and close."""

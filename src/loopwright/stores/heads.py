@@ -83,11 +83,13 @@ class HeadTable:
     audit: Head | None = None
     gaps: list[Gap] = field(default_factory=list)
     conflicts: set[bytes] = field(default_factory=set)  # one number with two hashes
+    reached: int = 0  # the newest append that had been recorded when the file was shortened
 
     @property
     def position(self) -> int:
         """The newest append that was recorded."""
-        return max((head.position for head in self.heads.values()), default=0)
+        heads = (head.position for head in self.heads.values())
+        return max((self.reached, *heads, *self.forgotten.values()))
 
     def name_of(self, key: bytes) -> str:
         """The id of a run, or what is known of it."""
@@ -103,6 +105,7 @@ class HeadTable:
         _, _, _, version, revision, position, key, chain, digest = _RECORD.unpack_from(record)
         if kind == IDENTITY:
             self.identity = self.identity or key
+            self.reached = max(self.reached, position)
         elif kind == FORGOTTEN:
             self.forgotten[key] = max(position, self.forgotten.get(key, -1))
         elif kind == AUDIT:
@@ -194,9 +197,9 @@ def audit_record(number: int, chain: bytes) -> bytes:
     )
 
 
-def identity_record(identity: bytes) -> bytes:
-    """The first record: which database the file belongs to."""
-    return _sealed(_RECORD.pack(MAGIC, IDENTITY, 0, FORMAT, 0, 0, identity, b"", b""))
+def identity_record(identity: bytes, position: int = 0) -> bytes:
+    """The first record: which database the file belongs to, and how far it went."""
+    return _sealed(_RECORD.pack(MAGIC, IDENTITY, 0, FORMAT, 0, position, identity, b"", b""))
 
 
 def row_digest(columns: Iterable[str | int | None]) -> bytes:
@@ -278,12 +281,14 @@ def find_run(path: Path, run: str) -> HeadTable:
 
 
 def newest_position(path: Path) -> int:
-    """About the newest append that was recorded: the highest of the last records."""
+    """About the newest append that was recorded: the highest of the first and last records."""
     with path.open("rb") as file:
+        data = file.read(SIZE)
         end = file.seek(0, os.SEEK_END)
-        file.seek(max(0, end - _TAIL * SIZE))
-        records = [found for found in scan(file.read()) if isinstance(found, bytes)]
-    heads = (_RECORD.unpack_from(one) for one in records if one[2] in (HEAD, FORGOTTEN))
+        file.seek(max(SIZE, end - _TAIL * SIZE))
+        data += file.read()
+    records = [found for found in scan(data) if isinstance(found, bytes)]
+    heads = (_RECORD.unpack_from(one) for one in records if one[2] in (IDENTITY, HEAD, FORGOTTEN))
     return max((int(head[5]) for head in heads), default=0)
 
 
@@ -315,7 +320,7 @@ def write_new(path: Path, records: Iterable[bytes], *, replace: bool, mode: int 
 
 def records_of(table: HeadTable) -> Iterator[bytes]:
     """A table as the shortest file that says the same."""
-    yield identity_record(table.identity)
+    yield identity_record(table.identity, table.position)
     for key, head in table.heads.items():
         if table.is_forgotten(key):
             continue
@@ -400,6 +405,16 @@ class HeadFile:
         except OSError:
             pass
         self._close()
+
+    def sync(self) -> bool:
+        """Make durable what was appended; whether that was possible."""
+        if self._handle is None or self._pending:
+            return False
+        try:
+            os.fsync(self._handle)
+        except OSError:
+            return False
+        return True
 
     def close(self) -> None:
         """Write what is left and close."""

@@ -15,7 +15,7 @@ from loopwright.stores.faults import (
     newer,
     nothing,
 )
-from loopwright.stores.head_binding import bind, catch_up, prepare_new, store_identity
+from loopwright.stores.head_binding import bind, catch_up, prepare_new, rebuild, store_identity
 from loopwright.stores.head_recorder import HeadRecorder
 from loopwright.stores.heads import HeadFile
 from loopwright.stores.place import Durability, Options, Place
@@ -65,6 +65,21 @@ def open_sqlite_log(
         raise
 
 
+def rebuild_heads(path: Path) -> int:
+    """Record a database as it is now, whatever was recorded before; answers how many runs."""
+    place = Place(path=path)
+    try:
+        _refuse_foreign_file(path)
+        reader = Reader(place)
+        try:
+            _bring_up_to_date(place, reader)
+        finally:
+            reader.close()
+        return rebuild(place)
+    except (OSError, sqlite3.Error) as error:
+        raise as_storage_error(error, path) from error
+
+
 def _refuse_remains(place: Place) -> None:
     if not place.path.parent.is_dir():
         raise StorageError(
@@ -80,7 +95,7 @@ def _refuse_remains(place: Place) -> None:
 
 def _heads(place: Place, reader: Reader) -> HeadRecorder | None:
     """The head file of a database, and what was not recorded in it."""
-    if not bind(place, reader.ask):
+    if not place.options.heads or not bind(place, reader.ask):
         return None
     reader.use_heads()
     heads = HeadFile(place.heads)

@@ -36,6 +36,7 @@ class Options:
     busy_seconds: float = 30.0
     connect: Connect = connect
     steps: tuple[Step, ...] = STEPS
+    heads: bool = True  # False: a copy that is only looked at, and gets no head file
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,6 +11,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from typing import Generic, Protocol, TypeVar
 
 from loopwright.errors import LoopwrightError, StorageError
@@ -18,6 +19,7 @@ from loopwright.stores import refusals
 from loopwright.stores.edge import Entry
 from loopwright.stores.faults import as_storage_error
 from loopwright.stores.group import Group
+from loopwright.stores.head_binding import store_position
 from loopwright.stores.head_recorder import HeadRecorder
 from loopwright.stores.ledger import Ledger, Occupied
 from loopwright.stores.place import Place
@@ -134,9 +136,18 @@ class Writer:
         if self._thread is not None:
             self._waiting.put(None)
             self._thread.join()
+        with suppress(LoopwrightError, Occupied):
+            self._seal_heads()
         self.ledger.drop()
         if self.ledger.heads is not None:
             self.ledger.heads.close()
+
+    def _seal_heads(self) -> None:
+        """Keep in the database how far the head file goes: it does not get shorter again."""
+        heads = self.ledger.heads
+        position = heads.sync() if heads is not None else 0
+        if position:
+            self.ledger.transact(lambda db: store_position(db, position), wait=False)
 
     def _start(self) -> None:
         if self._closed:
