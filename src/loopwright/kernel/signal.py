@@ -65,9 +65,10 @@ def why_not_signalled(text: str, word: str, instructions: str = "") -> str | Non
         if not problem:
             return None
     if not problem and re.search(rf"(?<!\w){re.escape(word)}(?!\w)", text):
+        # The tag is not spelled out: an agent that quotes this reason does not signal.
         problem = (
-            f"{word} is inside a sentence; it counts in a tag (<{_USUAL}>{word}</{_USUAL}>), "
-            "alone on a line or as the last word"
+            f"{word} is inside a sentence; it counts inside <{_USUAL}> tags, alone on a line "
+            "or as the last word"
         )
     return problem
 
