@@ -198,11 +198,22 @@ def test_settings_that_cannot_be(value: Any, said: str) -> None:
 
 
 def test_settings_of_a_project(tmp_path: Path) -> None:
-    """Notifiers stand in the files of settings."""
-    (tmp_path / "loopwright.toml").write_text('[notify.team]\nslack_env = "X"\nlinks = true\n')
-    place = Place(env={}, cwd=tmp_path, user_file=tmp_path / "none")
+    """Notifiers are in the files of settings. Those of a project, which an agent may have written,
+    neither start programs nor get links that answer gates.
+    """
+    text = '[notify.team]\nslack_env = "X"\nlinks = true\n[notify.b]\ncommand = ["b"]\n'
+    (tmp_path / "loopwright.toml").write_text(f'{text}[notify.c]\nslack_env = "Y"\n')
+    place = Place(env={}, cwd=tmp_path, user_file=tmp_path / "config.toml")
+    loaded = load_settings(place=place)
+    assert loaded.settings.notify == {"c": Notifier(slack_env="Y")}
+    assert [one.partition("]")[0].rpartition("[")[2] for one in loaded.warnings] == [
+        "notify.team",
+        "notify.b",
+    ]
+    (tmp_path / "config.toml").write_text(text)
     found = load_settings(place=place).settings.notify
-    assert found == {"team": Notifier(slack_env="X", links=True)}
+    assert found["team"] == Notifier(slack_env="X", links=True)
+    assert found["b"] == Notifier(command=("b",))
     (tmp_path / "loopwright.toml").write_text("[notify.team]\nx = 1\n")
     with pytest.raises(LoopwrightError) as error:
         load_settings(place=place)

@@ -261,7 +261,7 @@ def test_a_receiver_that_is_removed_meanwhile(world: World) -> None:
 
 
 @pytest.mark.item("J11")
-def test_the_end_waits_for_no_receiver(tmp_path: Path) -> None:
+def test_the_end_waits_for_no_receiver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A signal ends the server at once, though a channel does not answer and a command does not
     end; the command goes with it.
     """
@@ -269,7 +269,9 @@ def test_the_end_waits_for_no_receiver(tmp_path: Path) -> None:
     (tmp_path / "tell.sh").chmod(0o755)
     with socket.create_server(("127.0.0.1", 0)) as deaf:
         deaf.settimeout(SECONDS)
-        (tmp_path / "loopwright.toml").write_text(
+        monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+        (tmp_path / "config" / "loopwright").mkdir(parents=True)
+        (tmp_path / "config" / "loopwright" / "config.toml").write_text(
             f'[notify.deaf]\nslack = "http://127.0.0.1:{deaf.getsockname()[1]}/"\n'
             "allow_private = true\n"
             f'[notify.hanging]\ncommand = ["{tmp_path / "tell.sh"}"]\n'

@@ -22,6 +22,13 @@ class Notifier(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     links: bool = False  # a question comes with a link that answers it, once
     allow_private: bool = False  # the channel may be on this machine or in its network
 
+    @property
+    def is_personal(self) -> bool:
+        """Whether it starts a program or lets its receiver answer gates. The files of a project,
+        which an agent may have written, cannot ask for that.
+        """
+        return bool(self.command) or self.links
+
     def address(self, env: Mapping[str, str] | None = None) -> str:
         values = os.environ if env is None else env
         return values.get(self.slack_env, "") if self.slack_env else self.slack

@@ -226,7 +226,10 @@ def load_settings(*, data_dir: str | None = None, place: Place | None = None) ->
             elif value.value == "on":
                 ignored.append(_ignored(name, value))
         servers = {**values.servers, **servers}
-        notifiers = {**values.notifiers, **notifiers}
+        personal = () if file == place.user_file else _personal_notifiers(values)
+        ignored += [_ignored_notifier(file, name) for name in personal]
+        kept = {name: one for name, one in values.notifiers.items() if name not in personal}
+        notifiers = {**kept, **notifiers}
         purses.append(values.purse)
         prices = {**values.prices, **prices}
     ignored += _tighten(found, levels)
@@ -265,6 +268,19 @@ def _tighten(found: dict["Name", Found], project: Sequence[Found]) -> Iterator[s
             found["sandbox"] = one
         else:
             yield _ignored("sandbox", one)
+
+
+def _personal_notifiers(values: "_Values") -> tuple[str, ...]:
+    """Notifiers that the file of a project cannot have."""
+    return tuple(name for name, one in values.notifiers.items() if one.is_personal)
+
+
+def _ignored_notifier(file: Path, name: str) -> str:
+    """A warning about a notifier of a project: an agent may have written it."""
+    return (
+        f"{file}: [{NOTIFY}.{name}] is ignored: a notifier with a command or with links counts "
+        "only in your own settings"
+    )
 
 
 def _ignored(name: str, found: Found) -> str:
