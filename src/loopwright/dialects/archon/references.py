@@ -15,7 +15,13 @@ from loopwright.model.template import Ref
 from loopwright.syntax import Diagnostic, Document, Position, suggest
 from loopwright.syntax.graphs import ended_before
 
-_WARNINGS = ("unordered-reference", "empty-reference", "bad-condition", "unquoted-value")
+_WARNINGS = (
+    "unordered-reference",
+    "empty-reference",
+    "bad-condition",
+    "unquoted-value",
+    "option-value",
+)
 _READS: dict[object, str] = {"uv": 'os.environ["NAME"]', "bun": "process.env.NAME"}
 _SCHEMA_KINDS = ("prompt", "command", "loop")
 

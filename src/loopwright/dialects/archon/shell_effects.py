@@ -27,6 +27,7 @@ _MAPFILE_VALUED = frozenset("dnOsuCc")
 _NAME = re.compile(r"[A-Za-z_]\w*")
 _NUMBER_FORMAT = re.compile(r"(?:[^%\\]|%%|\\[nt]|%[-+ 0]*\d*[dixXuo])*")
 _DIGITS = re.compile(r"(?:0-9|\[:digit:\]|\\n|[ .\n])+")
+_NUMBER_PATTERN = re.compile(r"(?:\^?\[(?:0-9|\[:digit:\])\](?:\\?[+*]|\{\d*,?\d*\})?\$?)+")
 _LENGTH = re.compile(r"(?:.*\|)?\s*length\s*", re.DOTALL)
 _COPIERS = frozenset({"cp", "mv", "install", "ln", "rsync"})
 _ENDS_OPTIONS = "--"
@@ -186,7 +187,9 @@ class Effects:
             case "wc" | "cksum" | "md5sum" | "sha1sum" | "sha256sum":
                 return not in_words and "f" not in flags
             case "grep" | "egrep" | "fgrep":
-                return "c" in flags and "r" not in flags.lower() and in_words <= 1
+                counts = "c" in flags and "r" not in flags.lower() and in_words <= 1
+                cuts = "o" in flags and not in_words and len(operands) == 1
+                return counts or (cuts and bool(_NUMBER_PATTERN.fullmatch(operands[0])))
             case "tr":
                 deletes = "d" in flags and "c" in flags.lower()
                 return deletes and bool(operands) and bool(_DIGITS.fullmatch(operands[-1]))

@@ -17,6 +17,11 @@ _RUNS = Fault(
     "this program runs or loads what a value says here",
     "write this argument into the script, and give the program the value as data",
 )
+DROPPED = Fault(
+    "option-value",
+    "a value that begins with - would be an option here, so it is replaced by an empty text",
+    "write -- in front of it, or text such as ./, if the value may begin with -",
+)
 BARE = Fault(
     "unquoted-value",
     "without quotes the shell makes several words of a value, of which each could be an option",

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from loopwright.dialects.archon.environment import OWN, Environment
 from loopwright.dialects.archon.shell_commands import ARITHMETIC, CODE, FILE_CODE, INDIRECT, TARGET
 from loopwright.dialects.archon.shell_guards import Guards
+from loopwright.dialects.archon.shell_options import BARE, DROPPED, OPTION, has_running_options
 from loopwright.dialects.archon.shell_parts import (
     WORDY,
     Fault,
@@ -119,6 +120,30 @@ class Quotes:
         if hint == fault.hint:
             hint += f" (the value is in ${name} and in the file ${name}_FILE)"
         return fault._replace(message=message, hint=hint)
+
+    def _drop_option(self, mark: Mark, program: str) -> bool:
+        """Let a variable of the script be empty when its value would be an option."""
+        start, end, name = mark.at, mark.end, mark.written
+        braces = self.text[start - 2 : start] == "${" and self.text[end : end + 1] == "}"
+        plain = self.text[start - 1 : start] == "$"
+        if not mark.source or self.depth or not has_running_options(program):
+            return False
+        if not plain and not braces:
+            return False
+        first, last = (start - 2, end + 1) if braces else (start - 1, end)
+        self.edits.append((first, last, f"${{{name}##-*}}"))
+        self.warned[start] = Refused(start, name, DROPPED)
+        return True
+
+    def _add_quotes(self, word: Word) -> None:
+        """One word stays one word; in code for another shell that is left to its author."""
+        note = Refused(word.marks[0].at, word.marks[0].written, BARE)
+        if self.depth:
+            self.refuse(word.marks[0], BARE._replace(code=OPTION.code))
+            return
+        self.warned[note.at] = note
+        for start, end in word.bare:
+            self.edits += [(start, start, '"'), (end, end, '"')]
 
     def _fill(self, mark: Mark, before: str, after: str) -> None:
         """Put a variable of the shell into the place of a variable of the workflow."""

@@ -1,6 +1,7 @@
 """Reading shell texts, the part above quotes: words, commands, pipelines, groups."""
 
 import re
+from collections.abc import Sequence
 
 from loopwright.dialects.archon.environment import OWN
 from loopwright.dialects.archon.shell_commands import (
@@ -13,14 +14,13 @@ from loopwright.dialects.archon.shell_commands import (
 )
 from loopwright.dialects.archon.shell_effects import Effects
 from loopwright.dialects.archon.shell_guards import Outcome, find_compared, find_tested
-from loopwright.dialects.archon.shell_options import BARE, OPTION, find_bare_words
+from loopwright.dialects.archon.shell_options import OPTION, find_bare_words
 from loopwright.dialects.archon.shell_parts import (
     SUBSCRIPT,
     Frame,
     Group,
     Heredoc,
     Pipe,
-    Refused,
     Unreadable,
     Word,
 )
@@ -383,12 +383,10 @@ class ShellReader(Quotes):
     def _judge(self, frame: Frame, words: list[Word], effects: Effects) -> None:
         judged = judge(words)
         for mark, fault in [*effects.refused, *judged.found]:
-            self.refuse(mark, fault)
+            if fault is not OPTION or not self._drop_option(mark, effects.name):
+                self.refuse(mark, fault)
         if effects.name == "eval" and not all(one.whole for one in effects.arguments):
-            for word in effects.arguments:  # code that is put together, and names a variable
-                used = self.find_in_text(f"{word.literal} {word.tail}", word.at)
-                if used:
-                    self.refuse(used, EVALUATED)
+            self._refuse_assembled(effects.arguments)
         for word in find_bare_words(effects.name, effects.arguments):
             self._add_quotes(word)
         named = next((name for one in words for name in _values_in(one)), None)
@@ -407,15 +405,12 @@ class ShellReader(Quotes):
                 effects.pass_values(function, [], frame.pipe.inputs)
             self.read_script(code, function)
 
-    def _add_quotes(self, word: Word) -> None:
-        """One word stays one word; in code for another shell that is left to its author."""
-        note = Refused(word.marks[0].at, word.marks[0].written, BARE)
-        if self.depth:
-            self.refuse(word.marks[0], BARE._replace(code=OPTION.code))
-            return
-        self.warned[note.at] = note
-        for start, end in word.bare:
-            self.edits += [(start, start, '"'), (end, end, '"')]
+    def _refuse_assembled(self, words: Sequence[Word]) -> None:
+        """Code that is put together when the script runs must not name a variable with a value."""
+        for word in words:
+            used = self.find_in_text(f"{word.literal} {word.tail}", word.at)
+            if used:
+                self.refuse(used, EVALUATED)
 
     def read_script(self, code: Word, function: str) -> None:
         """Read code for another shell, or for later; what is wrong with it is wrong here."""
