@@ -8,7 +8,7 @@ program (`command:`, `jsonl:`, `acp:`) is only on the list after an admin has ad
 import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Literal, TypeAlias, get_args
+from typing import Literal, TypeAlias
 
 import msgspec
 
@@ -17,6 +17,7 @@ from loopwright.app.access import Access
 from loopwright.app.plugins import PREFIX, plugins
 from loopwright.errors import Conflict, LoopwrightError, NotFound, VersionConflict
 from loopwright.model.environment import is_reserved, is_variable_name
+from loopwright.model.sandbox import SandboxLevel
 from loopwright.ports import Card
 from loopwright.programs.specs import KINDS, BadSpec, Spec, parse_spec
 
@@ -28,8 +29,6 @@ MOST_VARIABLES = 50
 PROGRAM_KINDS = ("command", "jsonl", "acp")
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 
-Level: TypeAlias = Literal["off", "guard", "workspace", "readonly", "none"]
-LEVELS: tuple[Level, ...] = get_args(Level)
 Source: TypeAlias = Literal["built-in", "settings", "plugin", "admin"]
 
 
@@ -38,7 +37,9 @@ class AgentEntry(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     spec: str
-    sandbox: Level | None = None  # the lowest level that it runs at; None: that of the server
+    sandbox: SandboxLevel | None = (
+        None  # the lowest level that it runs at; None: that of the server
+    )
     allow_off: bool = False  # whether a definition may run it without a sandbox
     pass_env: tuple[str, ...] = ()
     enabled: bool = True
@@ -53,7 +54,7 @@ class EntryChange(msgspec.Struct, frozen=True, kw_only=True):
     is the level of the server.
     """
 
-    sandbox: Level | msgspec.UnsetType | None = msgspec.UNSET
+    sandbox: SandboxLevel | msgspec.UnsetType | None = msgspec.UNSET
     allow_off: bool | None = None
     pass_env: tuple[str, ...] | None = None
     enabled: bool | None = None

@@ -82,6 +82,8 @@ async def reopen(service: Service, run: str, *, by: str = "", changes: Changes =
         _check_agent(service, run, changes)
         check_wall(service.log, run, service.inside)
         check_folder(state)
+        if service.admission is not None:
+            service.admission.check_resume(state.plan, run=run, by=by)
         if service.driver is not None:
             service.driver.take(run)
         _check_work(state, changes)

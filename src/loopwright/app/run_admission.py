@@ -29,7 +29,8 @@ from loopwright.app.plugins import PREFIX, plugin_spec
 from loopwright.app.service import Start
 from loopwright.errors import LoopwrightError, NotAllowed, StorageError
 from loopwright.model.plan import Agent, Plan
-from loopwright.programs.specs import Spec, parse_spec
+from loopwright.model.sandbox import COMMAND_SANDBOX, SandboxLevel, command_level, strictest
+from loopwright.programs.specs import UNHELD_KINDS, Spec, parse_spec
 
 ADMIN: Role = "admin"
 EDITOR: Role = "editor"
@@ -69,10 +70,18 @@ class _Authority:
 class RunAdmission:
     """The check of a server. Every refusal is written to the audit log."""
 
-    def __init__(self, registry: AgentRegistry, access: Access, home: Path) -> None:
+    def __init__(
+        self,
+        registry: AgentRegistry,
+        access: Access,
+        home: Path,
+        *,
+        allow_unsandboxed: bool = False,
+    ) -> None:
         self.registry = registry
         self._access = access
         self._home = home
+        self._allow_unsandboxed = allow_unsandboxed  # the setting of the server, for all agents
 
     def names(self) -> Mapping[str, str]:
         """The specs of the agents on the list by name."""
@@ -90,7 +99,13 @@ class RunAdmission:
                 name: self._admitted(name, agent, authority, start.workspace)
                 for name, agent in start.plan.agents.items()
             }
-        return replace(start, plan=msgspec.structs.replace(start.plan, agents=agents))
+            if start.sandbox == "off":
+                self._check_off(agents)
+        plan = msgspec.structs.replace(start.plan, agents=agents)
+        is_off = start.sandbox == "off" and not self._allow_unsandboxed
+        if author != ADMIN or is_off:
+            plan = self._with_command_level(plan, author)
+        return replace(start, plan=plan, allow_off=start.sandbox == "off")
 
     def admit_agents(self, agents: Agents, *, run: str, by: str, workspace: Path) -> Agents:
         """Agents that take the place of others in a run, if they are allowed."""
@@ -108,7 +123,15 @@ class RunAdmission:
         with self._recorded(by, run):
             self._check_workspace(workspace)
             self._check_plan(plan, _Authority(chooser=actor, author=actor, from_text=()))
+            if plan.sandbox == "off":
+                self._check_off(plan.agents)
         self.admit_agents(plan.agents, run=run, by=by, workspace=workspace)
+
+    def check_resume(self, plan: Plan, *, run: str, by: str) -> None:
+        """Refuse to resume a run at `off`, which an admin has started, for others than admins."""
+        if plan.sandbox == "off" and acting_role() != ADMIN:
+            with self._recorded(by, run):
+                self._check_off(plan.agents)
 
     def check_text(self, plan: Plan, *, by: str, what: str) -> None:
         """Refuse a definition that somebody wants to store and could not start."""
@@ -134,10 +157,41 @@ class RunAdmission:
             raise _not_listed(name, text)
         if entry is not None and entry.spec == ANY_SCRIPT and authority.role_for(name) != ADMIN:
             self._check_script(name, text, workspace)
+        least = entry.sandbox if entry is not None else None
         if authority.author != ADMIN:
             _check_servers(name, agent)
             _check_variables(name, agent, spec, entry)
-        return agent
+            if agent.is_chat:  # its tools start the commands that the definition allows
+                least = strictest(least, self._command_level(authority.author))
+        if least is None:
+            return agent
+        return msgspec.structs.replace(agent, sandbox=strictest(agent.sandbox, least))
+
+    def _command_level(self, author: Role) -> SandboxLevel:
+        """The least level of commands: what an editor writes can change the workspace alone."""
+        return "guard" if author == ADMIN or self._allow_unsandboxed else "workspace"
+
+    def _with_command_level(self, plan: Plan, author: Role) -> Plan:
+        level = command_level(self._command_level(author), plan.settings)
+        settings = {**plan.settings, COMMAND_SANDBOX: str(level)}
+        return msgspec.structs.replace(plan, settings=settings)
+
+    def _check_off(self, agents: Agents) -> None:
+        """Refuse `off` unless an admin allows it for every agent that is a program."""
+        if self._allow_unsandboxed:
+            return
+        for name, agent in agents.items():
+            text, spec = _parsed(agent)
+            if spec is not None and spec.kind in UNHELD_KINDS:
+                continue
+            entry = self.registry.find(text)
+            if entry is None or not entry.allow_off:
+                listed = entry.name if entry is not None else "NAME"
+                raise NotAllowed(
+                    f"agent {name!r}: sandbox level `off` is not allowed on this server; an admin "
+                    f"allows it for an agent with `loopwright agent change {listed} --allow-off`",
+                    code="unsandboxed",
+                )
 
     def _check_plan(self, plan: Plan, authority: _Authority) -> None:
         if plan.pass_env and authority.author != ADMIN:

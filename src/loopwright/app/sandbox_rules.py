@@ -13,7 +13,13 @@ from loopwright.errors import LoopwrightError, NotAllowed
 from loopwright.model.actions import Action, Repeat, RunCommand, RunScript, Steps
 from loopwright.model.checks import Command, Script, leaves
 from loopwright.model.plan import Plan
-from loopwright.model.sandbox import DEFAULT_SANDBOX, SandboxLevel, effective_level, strictest
+from loopwright.model.sandbox import (
+    DEFAULT_SANDBOX,
+    SandboxLevel,
+    command_level,
+    effective_level,
+    strictest,
+)
 from loopwright.programs.own_programs import own_program_folders
 from loopwright.programs.sandbox import INSTALL, Sandbox, SandboxPolicy, works
 from loopwright.programs.specs import UNHELD_KINDS, Spec, parse_spec
@@ -38,11 +44,14 @@ class SandboxRules:
         level = strictest(chosen or self.default, plan.sandbox)
         return plan if level == plan.sandbox else msgspec.structs.replace(plan, sandbox=level)
 
-    def check(self, plan: Plan) -> None:
-        """Refuse a plan whose levels cannot be enforced on this machine, before it starts."""
+    def check(self, plan: Plan, *, allow_off: bool = False) -> None:
+        """Refuse a plan whose levels cannot be enforced on this machine, before it starts. With
+        `allow_off`, an administrator lets its agents run without a sandbox.
+        """
         for level, who in _levels(plan):
             if level == "off":
-                self._check_off(who)
+                if not allow_off:
+                    self._check_off(who)
                 continue
             problem = works()
             if problem is None:
@@ -136,7 +145,7 @@ def _levels(plan: Plan) -> Iterator[tuple[SandboxLevel, str]]:
             yield effective_level(plan.sandbox, requested=agent.sandbox), f"agent {name!r}"
     for step in plan.steps:
         if _has_commands(step.action):
-            yield effective_level(plan.sandbox), f"step {step.id!r}"
+            yield effective_level(command_level(plan.sandbox, plan.settings)), f"step {step.id!r}"
 
 
 def _is_program(text: str | None) -> bool:

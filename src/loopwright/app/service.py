@@ -92,6 +92,7 @@ class Start:
     snapshots: SnapshotChoice = NO_CHOICE
     author: Role | None = None  # who wrote the definition; None: whoever starts the run
     from_text: frozenset[str] = frozenset()  # agents whose spec is in the definition
+    allow_off: bool = False  # an admin lets all of its agents run without a sandbox
     sandbox: SandboxLevel | None = None  # for this run, in the place of what is set
     beside: Beside = alone  # what is kept beside it, written with its first fact
 
@@ -119,6 +120,9 @@ class Admission(Protocol):
         self, agents: Mapping[str, Agent], *, run: str, by: str, workspace: Path
     ) -> Mapping[str, Agent]:
         """Agents that take the place of others in a run, as they are allowed."""
+
+    def check_resume(self, plan: Plan, *, run: str, by: str) -> None:
+        """Refuse to resume a run that has less of a sandbox than whoever asks may choose."""
 
     def check_text(self, plan: Plan, *, by: str, what: str) -> None:
         """Refuse a definition that somebody wants to store and could not start."""
@@ -166,12 +170,12 @@ class Service:
             return plan
         return self.costs.covered(plan, allow=allow, remedy=remedy)
 
-    def _sandboxed(self, plan: Plan, chosen: SandboxLevel | None) -> Plan:
+    def _sandboxed(self, plan: Plan, start: Start) -> Plan:
         """The plan with its sandbox level; refused if that cannot be enforced."""
         if self.sandbox is None:
             return plan
-        decided = self.sandbox.decide(plan, chosen)
-        self.sandbox.check(decided)
+        decided = self.sandbox.decide(plan, start.sandbox)
+        self.sandbox.check(decided, allow_off=start.allow_off)
         return decided
 
     async def start(self, start: Start) -> str:
@@ -189,7 +193,7 @@ class Service:
         run = start.run or f"run_{sortable_id(now)}"
         limited = msgspec.structs.replace(decided, limits=nest.limits)
         limited = self._covered(limited, allow=start.allow_unknown_cost or nest.allow_unknown_cost)
-        bound = with_artifacts(self._sandboxed(limited, start.sandbox), self.artifacts, run)
+        bound = with_artifacts(self._sandboxed(limited, start), self.artifacts, run)
         plan = encode_plan(bound)
         message, blobs = stored_text(start.message)
         blobs[content_hash(plan)] = plan

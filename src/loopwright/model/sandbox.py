@@ -30,6 +30,10 @@ LEVEL_OF_ACCESS: Mapping[str, SandboxLevel] = MappingProxyType(
 """The level that the access of a role stands for."""
 
 
+COMMAND_SANDBOX = "command_sandbox"
+"""The setting of a plan with the least level of its check commands and scripts."""
+
+
 def strictest(*levels: SandboxLevel | None) -> SandboxLevel:
     """The strictest of some levels; without any, `off`."""
     found = [SANDBOX_LEVELS.index(level) for level in levels if level is not None]
@@ -39,6 +43,12 @@ def strictest(*levels: SandboxLevel | None) -> SandboxLevel:
 def is_at_least(level: SandboxLevel, other: SandboxLevel) -> bool:
     """Whether a level is as strict as another one, or stricter."""
     return SANDBOX_LEVELS.index(level) >= SANDBOX_LEVELS.index(other)
+
+
+def command_level(level: SandboxLevel | None, settings: Mapping[str, str]) -> SandboxLevel | None:
+    """The level of the commands of a plan: that of the run, or what its settings ask for."""
+    least = next((one for one in SANDBOX_LEVELS if one == settings.get(COMMAND_SANDBOX)), None)
+    return level if least is None else strictest(level, least)
 
 
 def effective_level(

@@ -26,7 +26,7 @@ from loopwright.model.actions import AskPerson, CallAgent, Rework, RunScript
 from loopwright.model.checks import Goal, Judge, Leaf, Script, leaves
 from loopwright.model.ids import last_id
 from loopwright.model.plan import Agent
-from loopwright.model.sandbox import SandboxLevel, strictest
+from loopwright.model.sandbox import SandboxLevel, command_level, strictest
 from loopwright.model.template import Template
 from loopwright.ports import NO_VALUES, Answer, Failed, Job
 from loopwright.runtime.answering import defect
@@ -106,6 +106,8 @@ def _sandbox(state: State, pending: Pending) -> SandboxLevel | None:
     sandbox: should a value run as code, the data directory is still out of its reach.
     """
     level = state.plan.sandbox
+    if isinstance(pending.call, CommandCall):
+        level = command_level(level, state.plan.settings)
     return strictest(level, "guard") if pending.purpose == "script" and level else level
 
 

@@ -121,7 +121,12 @@ async def living(
         access = Access(here.log, clock, via="http")
         people = People(access)
         registry = AgentRegistry(access, settings.agent)
-        here.service.admission = RunAdmission(registry, access, settings.home)
+        here.service.admission = RunAdmission(
+            registry,
+            access,
+            settings.home,
+            allow_unsandboxed=settings.allow_unsandboxed == "on",
+        )
         check_reach(serving, people)
         channels = SettingsChannels(
             settings, log=here.log, cards=here.log, clock=clock, base=serving.base

@@ -5,7 +5,7 @@ this machine is shown that an admin has not written into the list.
 
 import asyncio
 import shutil
-from typing import Annotated, Literal
+from typing import Annotated
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -18,10 +18,10 @@ from loopwright.app.agent_registry import (
     AgentEntry,
     AgentRegistry,
     EntryChange,
-    Level,
 )
 from loopwright.app.moments import timestamp
 from loopwright.app.plugins import PREFIX, plugins
+from loopwright.model.sandbox import ConfinedLevel, SandboxLevel
 from loopwright.server.paging import PageQuery, paged
 from loopwright.server.routes import Answer, Asked, Body, Family, Route
 
@@ -35,7 +35,6 @@ KINDS = {
 }
 ENTRY_OF_KIND = {"model:PROVIDER/NAME": MODELS, "script:FILE": SCRIPTS}
 Variables = Annotated[tuple[str, ...], msgspec.Meta(max_length=MOST_VARIABLES)]
-LowestLevel = Literal["guard", "workspace", "readonly", "none"]
 
 
 class AgentItem(msgspec.Struct):
@@ -50,7 +49,7 @@ class AgentItem(msgspec.Struct):
     name: str | None = None  # on the list; null for a pattern that only admins may use
     listed: bool = False  # whether editors may start runs with it
     source: str | None = None  # built-in, settings, plugin or admin
-    sandbox: Level | None = None  # the lowest level it runs at; null: that of the server
+    sandbox: SandboxLevel | None = None  # the lowest level it runs at; null: that of the server
     allow_off: bool = False  # whether it may run without a sandbox
     pass_env: list[str] = []  # names of variables of the server that it may be given
     by: str | None = None  # who approved it
@@ -69,7 +68,7 @@ class AddBody(Body):
 
     name: str
     spec: str
-    sandbox: LowestLevel | None = None
+    sandbox: ConfinedLevel | None = None
     allow_off: bool = False
     pass_env: Variables = ()
 
@@ -77,7 +76,7 @@ class AddBody(Body):
 class ChangeBody(Body):
     """What is different; a field that is not given stays as it is."""
 
-    sandbox: LowestLevel | UnsetType | None = UNSET
+    sandbox: ConfinedLevel | UnsetType | None = UNSET
     allow_off: bool | UnsetType = UNSET
     pass_env: Variables | UnsetType = UNSET
     enabled: bool | UnsetType = UNSET

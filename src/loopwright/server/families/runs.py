@@ -228,7 +228,7 @@ def _prepared(asked: Asked, *, unbound: bool = False) -> Start:
         labels=body.labels,
         permission=body.permission,
         tools=body.tools,
-        sandbox=stricter_level(context.settings.sandbox, body.sandbox),
+        sandbox=_level(context.settings.sandbox, body.sandbox),
     )
     files = Path(wish.workspace or "") if body.files is None else sent_files(body.files)
     start, definition = prepare_file(file, wish, data=data, dialect=dialect, files=files)
@@ -236,6 +236,11 @@ def _prepared(asked: Asked, *, unbound: bool = False) -> Start:
         check_promoted(context.cards, definition, is_stored=body.stored is not None)
     choice = SnapshotChoice(off=not body.snapshots, protect=body.protect)
     return replace(start, snapshots=choice, author=author)
+
+
+def _level(own: SandboxLevel, asked: SandboxLevel | None) -> SandboxLevel:
+    """The level of a run. Whether it may be `off` is checked with its agents."""
+    return asked if asked == "off" else stricter_level(own, asked)
 
 
 def check_open(asked: Asked) -> None:
