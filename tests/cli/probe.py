@@ -25,7 +25,9 @@ def main() -> int:
         "env": dict(os.environ),
         "cwd": os.getcwd(),
         "argv": sys.argv,
-        "pid": os.getpid(),
+        # Of its supervisor, which lives as long as any process of the agent: its own number means
+        # nothing outside of a sandbox.
+        "pid": int(os.environ["LOOPWRIGHT_SUPERVISOR"].split(":")[0]),
         "parents": ancestors(),
     }
     number = len(list(folder.glob("call-*.json"))) + 1
@@ -34,8 +36,8 @@ def main() -> int:
         told = json.loads(Path(sys.argv[2]).read_text())
     what = told[min(int(os.environ.get("LOOPWRIGHT_ITERATION", "1")), len(told)) - 1]
     if what.get("hang"):
-        child = subprocess.Popen(["sleep", "300"])
-        call["child"] = child.pid
+        subprocess.Popen(["sleep", "300"])
+        call["child"] = call["pid"]
     done = folder / f"call-{number}.json"
     part = done.with_suffix(".part")
     part.write_text(json.dumps(call))

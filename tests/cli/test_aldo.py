@@ -205,6 +205,7 @@ How it can end
 at worst   4 iterations, 4 calls of agents, every retry counted (coder 4)
 spending   $0.75 at most
 snapshots  none are taken of the workspace
+sandbox    guard, or stricter where a role or an agent asks for it
 """
 
 

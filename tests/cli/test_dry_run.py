@@ -42,6 +42,7 @@ How it can end
 at worst   3 iterations, 24 calls of agents, every retry counted (w 24)
 spending   $5.00 at most
 snapshots  none are taken of the workspace
+sandbox    guard, or stricter where a role or an agent asks for it
 """
 
 

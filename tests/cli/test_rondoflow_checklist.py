@@ -161,7 +161,7 @@ def test_19_what_the_agent_is_given(lw: Place) -> None:
     """Model and tools reach the agent, the arguments are as written, no shell is in between."""
     file = assistant(lw, maxIterations=1, model="big", tools=["Read", "Bash(git *)"], persona="P")
     agent = lw.probe() + " '$HOME; echo no'"
-    assert lw("run", file, MESSAGE, "--agent", agent, "--json").code == 0
+    assert lw("run", file, MESSAGE, "--agent", agent, "--sandbox", "off", "--json").code == 0
     [call] = lw.calls()
     assert call["argv"][-1] == "$HOME; echo no"
     assert call["env"]["LOOPWRIGHT_MODEL"] == "big"

@@ -9,6 +9,7 @@ from loopwright.kernel.calls import AgentCall, AnyCall
 from loopwright.model.plan import Agent
 from loopwright.ports import ActivityEntry, Answer, Delta, Job
 from loopwright.programs.performer import LocalPerformer
+from loopwright.programs.sandbox import Sandbox
 from loopwright.runtime.bus import LiveBus
 from tests.programs.leaping import leap_when, play
 
@@ -34,12 +35,14 @@ def job(workspace: Path, call: AnyCall | None = None, **more: object) -> Job:
 class Stage:
     """A performer and everything that was heard from it."""
 
-    def __init__(self, base: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, base: Mapping[str, str] | None = None, sandbox: Sandbox | None = None
+    ) -> None:
         self.heard: list[Delta] = []
         self.speaks = asyncio.Event()
         bus = LiveBus()
         bus.listen(self._hear)
-        self.performer = LocalPerformer(bus, schema_problem, base)
+        self.performer = LocalPerformer(bus, schema_problem, base, sandbox=sandbox)
 
     def _hear(self, delta: Delta) -> None:
         self.heard.append(delta)

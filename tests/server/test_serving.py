@@ -102,8 +102,9 @@ def refused(folder: Path, **how: Any) -> tuple[int, str]:
 LASTING = """#!/bin/sh
 trap '' TERM INT HUP
 echo "pass $LOOPWRIGHT_ITERATION" >> "$1"
-setsid sh -c 'echo $$ >> "$0"; exec sleep 600' "$1.pids" &
-echo $$ >> "$1.pids"
+supervisor=${LOOPWRIGHT_SUPERVISOR%%:*}  # it lives as long as either of them
+setsid sh -c 'echo $1 >> "$0"; exec sleep 600' "$1.pids" $supervisor &
+echo $supervisor >> "$1.pids"
 while [ ! -e "$1.go" ]; do sleep 0.2; done
 echo said
 """
@@ -132,7 +133,7 @@ def tidy(tmp_path: Path) -> Iterator[None]:
 
 
 def programs(folder: Path) -> list[int]:
-    """The processes that agents in this folder were and have started."""
+    """The supervisors of agents in this folder, and of what those have started."""
     return [int(pid) for file in folder.glob("*.pids") for pid in file.read_text().split()]
 
 

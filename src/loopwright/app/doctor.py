@@ -29,6 +29,7 @@ from loopwright.app.surroundings import (
 )
 from loopwright.app.views.listing import is_left_behind
 from loopwright.errors import LoopwrightError
+from loopwright.model.sandbox import LEVEL_SAYS, SANDBOX_LEVELS
 from loopwright.ports import OPEN_STATUSES
 from loopwright.programs import sandbox
 from loopwright.programs.supervise import HAS_TABLE
@@ -142,11 +143,18 @@ def _git(_: Patient) -> Iterator[Finding]:
 
 
 def _sandbox(_: Patient) -> Iterator[Finding]:
+    """What is enforced here for this user; every level is tried."""
     problem = sandbox.works()
-    if problem is None:
-        yield Finding("sandbox", "ok", "bubblewrap works: programs are held to access levels")
-    else:
-        yield Finding("sandbox", "none", problem, "only access levels of programs need it")
+    if problem is not None:
+        fix = f"{sandbox.INSTALL}; until then `guard` runs as `off`, and stricter levels refuse"
+        yield Finding("sandbox", "warn", f"agents run without a sandbox: {problem}", fix)
+        return
+    for level in SANDBOX_LEVELS[1:]:
+        why = sandbox.try_level(level)
+        state: State = "ok" if why is None else "fail"
+        who = "root" if os.geteuid() == 0 else "this user"
+        says = f"enforced for {who}: {LEVEL_SAYS[level]}" if why is None else why
+        yield Finding(f"sandbox {level}", state, says, "" if why is None else sandbox.INSTALL)
 
 
 def _agents(_: Patient) -> Iterator[Finding]:

@@ -105,6 +105,7 @@ class Rehearsal:
                 "protect": list(self.plan.workspace.protect),
             },
             "worktree": self.plan.workspace.worktree,
+            "sandbox": self.plan.sandbox,
             "assumed": list(self.assumed),
             "limits": list(self.limits),
         }

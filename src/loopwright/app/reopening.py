@@ -38,6 +38,7 @@ from loopwright.kernel.resumption import loops_that_failed_at_cap, unfinished_pl
 from loopwright.kernel.state import State
 from loopwright.model.plan import Agent, Plan
 from loopwright.model.policy import Limits
+from loopwright.model.sandbox import SandboxLevel
 from loopwright.ports import Append, RunRow
 
 
@@ -59,6 +60,7 @@ class Changes:
     allow_unknown_cost: bool = False
     accept_changes: bool = False
     env: Sequence[str] = ()  # NAME=VALUE or NAME, for variables that the run was started with
+    sandbox: SandboxLevel | None = None  # of the run from now on
 
     def __bool__(self) -> bool:
         return self != NO_CHANGES
@@ -299,8 +301,18 @@ def _facts(service: Service, state: State, *, by: str, changes: Changes) -> list
         note=changes.note,
         time_ms=limits.wall_ms if limits is not None and timed else None,
         accept_changes=changes.accept_changes,
+        sandbox=_changed_sandbox(service, state.plan, changes.sandbox),
     )
     return [opened, *agents]
+
+
+def _changed_sandbox(
+    service: Service, plan: Plan, chosen: SandboxLevel | None
+) -> SandboxLevel | None:
+    """The sandbox level from now on, if another one is chosen; refused if it cannot be enforced."""
+    if chosen is None or service.sandbox is None:
+        return chosen
+    return service.sandbox.change(plan, chosen)
 
 
 def uncovered_agents(

@@ -42,7 +42,17 @@ class SandboxRules:
         definition asks for, whichever is stricter.
         """
         level = strictest(chosen or self.default, plan.sandbox)
-        return plan if level == plan.sandbox else msgspec.structs.replace(plan, sandbox=level)
+        if level == plan.sandbox:
+            return plan
+        least = plan.sandbox_least or plan.sandbox
+        return msgspec.structs.replace(plan, sandbox=level, sandbox_least=least)
+
+    def change(self, plan: Plan, chosen: SandboxLevel) -> SandboxLevel:
+        """The level of a run from now on, where somebody chooses another one."""
+        asked = stricter_level(self.default, chosen) if self.served else chosen
+        level = strictest(asked, plan.sandbox_least)
+        self.check(msgspec.structs.replace(plan, sandbox=level))
+        return level
 
     def check(self, plan: Plan, *, allow_off: bool = False) -> None:
         """Refuse a plan whose levels cannot be enforced on this machine, before it starts. With

@@ -83,4 +83,6 @@ def open_workshop(
     environment: Mapping[str, str], token: str, sandbox: Sandbox | None = None
 ) -> Workshop:
     """The workshop of this process; `token` marks every process that it starts."""
-    return Workshop(SupervisedPrograms(environment, token, sandbox), schema_problem)
+    sandbox = sandbox or Sandbox()
+    programs = SupervisedPrograms(environment, token, sandbox)
+    return Workshop(programs, schema_problem, sandbox.policy.hidden)

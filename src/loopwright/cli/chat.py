@@ -9,10 +9,12 @@ import click
 
 from loopwright.cli.completing import complete_runs
 from loopwright.cli.door import Door
+from loopwright.cli.starting import sandbox_option
 from loopwright.cli.verb import Verb, door_of
 
 if TYPE_CHECKING:
     from loopwright.cli.chat_session import ChatOptions
+    from loopwright.model.sandbox import SandboxLevel
 
 PROMPT = "you> "
 
@@ -23,6 +25,7 @@ class _Given(TypedDict):
     workspace: Path | None
     budget: str | None
     allow_unknown_cost: bool
+    sandbox: "SandboxLevel | None"
 
 
 @click.command(
@@ -55,6 +58,7 @@ class _Given(TypedDict):
     help="Start although a limit in USD cannot be enforced, since the cost of the model is "
     "unknown.",
 )
+@sandbox_option
 @click.pass_context
 def chat(ctx: click.Context, /, *, file: str | None, **given: Unpack[_Given]) -> int:
     """Talk with a chat model that works in the workspace.
@@ -76,6 +80,7 @@ def chat(ctx: click.Context, /, *, file: str | None, **given: Unpack[_Given]) ->
         workspace=given["workspace"] or Path.cwd(),
         budget=given["budget"],
         allow_unknown_cost=given["allow_unknown_cost"],
+        sandbox=given["sandbox"],
     )
     return asyncio.run(_chat(door, options))
 

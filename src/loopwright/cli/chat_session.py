@@ -1,7 +1,7 @@
 """A chat at the command line: lines in, answers out, and the run between them."""
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from loopwright.app.controlling import resume_run
@@ -31,6 +31,7 @@ from loopwright.errors import LoopwrightError, NotAllowed
 from loopwright.kernel.facts import GateOpened
 from loopwright.kernel.frames import GateState
 from loopwright.kernel.state import State
+from loopwright.model.sandbox import SandboxLevel
 from loopwright.runtime.headline import status_of
 from loopwright.syntax import suggest
 
@@ -55,6 +56,7 @@ class ChatOptions:
     workspace: Path
     budget: str | None
     allow_unknown_cost: bool = False
+    sandbox: SandboxLevel | None = None
 
 
 class ChatSession:
@@ -200,7 +202,7 @@ class ChatSession:
             allow_unknown_cost=options.allow_unknown_cost,
             file=plan,
         )
-        return chat_start(wish)
+        return replace(chat_start(wish), sandbox=options.sandbox)
 
     async def _settle(self) -> None:
         """Let the model work until it is the person's turn, and show what it said."""

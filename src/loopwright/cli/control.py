@@ -9,6 +9,7 @@ import click
 from loopwright.cli.completing import complete_runs
 from loopwright.cli.door import Door
 from loopwright.cli.looking import looking
+from loopwright.cli.starting import sandbox_option
 from loopwright.cli.verb import Verb, door_of
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from loopwright.app.wiring import Local
     from loopwright.cli.driving import Taken
     from loopwright.model.record import JsonValue
+    from loopwright.model.sandbox import SandboxLevel
 
 ALL = "all"
 MOST_PASSES = 1_000
@@ -32,6 +34,7 @@ class _Given(TypedDict):
     allow_unknown_cost: bool
     accept_changes: bool
     env: tuple[str, ...]
+    sandbox: "SandboxLevel | None"
 
 
 @click.command(
@@ -144,6 +147,7 @@ def stop(ctx: click.Context, /, *, run: str) -> None:
     help="For a run that has ended: a variable that it was started with, whose value is not "
     "stored any more or is another one.",
 )
+@sandbox_option
 @click.pass_context
 def resume(
     ctx: click.Context,
@@ -222,6 +226,8 @@ def _resume_afar(door: Door, run: str, given: _Given, *, jsonl: bool, detach: bo
         body["time"] = given["time"]
     if given["restart"]:
         body["restart"] = True
+    if given["sandbox"] is not None:
+        body["sandbox"] = given["sandbox"]
     for name in ("allow_unknown_cost", "accept_changes"):
         if given[name]:
             body[name] = True

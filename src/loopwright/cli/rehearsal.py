@@ -40,6 +40,8 @@ def put_rehearsal(door: Door, told: "dict[str, JsonValue]") -> None:
     door.put(cut(f"snapshots  {_snapshots(told.get('snapshots'))}", cells))
     if told.get("worktree"):
         door.put("worktree   a Git worktree of the workspace, on the branch loopwright/RUN")
+    if told.get("sandbox"):
+        door.put(f"sandbox    {told['sandbox']}, or stricter where a role or an agent asks for it")
     for limit in limits:
         door.put(f"limit      {one_line(limit)}")
     for assumed in _list(told["assumed"]):

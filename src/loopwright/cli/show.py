@@ -178,6 +178,7 @@ class _Sheet:
             "limits": _limits(detail.get("limits"), detail.get("max")),
             "protected": ", ".join(str(one) for one in _list(detail.get("protect") or [])),
             "variables": ", ".join(str(one) for one in _list(detail.get("env") or [])),
+            "sandbox": _sandbox(detail.get("sandbox")),
             "workspace": str(detail["workspace"]),
             "worktree": _worktree(detail.get("worktree")),
             "dialect": str(detail["dialect"]),
@@ -314,6 +315,16 @@ class _Sheet:
 
     def _line(self, text: str, tone: Tone = "plain") -> None:
         self._door.put(self._door.painted(cut(text, self._width), tone, sys.stdout))
+
+
+def _sandbox(sandbox: "JsonValue") -> str:
+    """The sandbox level of a run, and of agents that have another one."""
+    if not isinstance(sandbox, dict) or not sandbox.get("run"):
+        return ""  # an older run, or an older server
+    agents = sandbox.get("agents")
+    others = agents.items() if isinstance(agents, dict) else ()
+    named = [f"{name}: {level}" for name, level in others if level != sandbox["run"]]
+    return ", ".join([str(sandbox["run"]), *named])
 
 
 def _agents(agents: "JsonValue") -> str:

@@ -23,6 +23,7 @@ from loopwright.model.actions import Decision
 from loopwright.model.plan import Agent
 from loopwright.model.policy import Limits
 from loopwright.model.record import JsonValue, Text
+from loopwright.model.sandbox import SandboxLevel
 
 Outcome: TypeAlias = Literal["completed", "exhausted", "failed", "cancelled"]
 StepStatus: TypeAlias = Literal["completed", "exhausted", "failed", "cancelled", "skipped"]
@@ -105,6 +106,7 @@ class RunReopened(Fact, frozen=True, kw_only=True, tag="run.reopened"):
     uncovered: tuple[str, ...] | None = None  # agents that limits in USD do not cover from now on
     allow_unknown_cost: bool = False
     accept_changes: bool = False
+    sandbox: SandboxLevel | None = None  # of the run from now on
 
 
 class RunEdited(Fact, frozen=True, kw_only=True, tag="run.edited"):

@@ -71,6 +71,8 @@ def run_reopened(state: State, fact: RunReopened) -> None:
         state.plan = msgspec.structs.replace(state.plan, limits=fact.limits)
         state.note_limits()
     note_coverage(state, fact)
+    if fact.sandbox is not None:
+        state.plan = msgspec.structs.replace(state.plan, sandbox=fact.sandbox)
     _reset(state, fact)
     begin_again(state, accept_changes=fact.accept_changes)
     mail_reopened(state)

@@ -97,6 +97,7 @@ class Plan(Record, frozen=True, kw_only=True):
     pass_env: tuple[str, ...] = ()  # names of variables that every agent and command is given
     exclusive: Literal["workspace"] | None = None  # of what an open run keeps others away
     sandbox: SandboxLevel | None = None  # of all its programs; decided when a run starts
+    sandbox_least: SandboxLevel | None = None  # what its definition asks for, kept when resumed
     workspace: WorkspacePolicy = NO_WORKSPACE_POLICY
     dialect: str = "native"
     version: int = PLAN_VERSION

@@ -19,6 +19,17 @@ SANDBOX_LEVELS: tuple[SandboxLevel, ...] = ("off", "guard", "workspace", "readon
 
 DEFAULT_SANDBOX: SandboxLevel = "guard"
 
+LEVEL_SAYS: Mapping[SandboxLevel, str] = MappingProxyType(
+    {
+        "off": "not confined",
+        "guard": "Loopwright's data and the settings of the kernel are out of reach",
+        "workspace": "writes only to the workspace, temporary files and its own configuration",
+        "readonly": "changes nothing, and sees no other files of people than the workspace",
+        "none": "sees no files but its own program",
+    }
+)
+"""Each level in a few words."""
+
 LEVEL_OF_ACCESS: Mapping[str, SandboxLevel] = MappingProxyType(
     {
         "full": "workspace",

@@ -60,6 +60,8 @@ from loopwright.programs.talking import Submission, conversation
 if TYPE_CHECKING:
     from loopwright.programs.script import ScriptedAgent
 
+MADE_FILES = ("LOOPWRIGHT_SYSTEM_FILE", "LOOPWRIGHT_RESULT_SCHEMA", "LOOPWRIGHT_INBOX")
+"""Variables that name files which were made for a call."""
 CHECK_OUTPUT_BYTES = 1 << 20
 DEFAULT_IDLE_MS = 300_000
 
@@ -232,7 +234,7 @@ class LocalPerformer:
                     job.sandbox,
                     default=self._sandbox.policy.default,
                     configuration=configuration_of(argv, self._base),
-                    shown=(*own.values(), heard.get("LOOPWRIGHT_INBOX", "")),
+                    shown=tuple({**own, **heard}.get(one, "") for one in MADE_FILES),
                 ),
                 on_stdout=live,
                 on_running=cost.begin,

@@ -2,10 +2,13 @@
 
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 _MOST_LINKS = 40
+_MANAGERS = ("pyenv", "rbenv", "nodenv", "goenv", "plenv", "phpenv", "jenv")
+_SHIM_SECONDS = 10.0
 _INTERPRETERS = (
     *("python", "pypy", "node", "nodejs", "bun", "deno", "ruby", "perl", "php", "lua", "Rscript"),
     *("sh", "bash", "dash", "zsh", "ksh", "fish", "java", "tclsh", "guile", "julia"),
@@ -52,6 +55,31 @@ def interpreters(file: str, path: str | None = None) -> list[str]:
         found = shutil.which(named, path=path) if named else None
         return [words[0], *([found] if found else [])]
     return words[:1]
+
+
+def real_program(file: str, cwd: str, env: Mapping[str, str]) -> str:
+    """The program that a shim of a version manager (pyenv, rbenv, …) stands for, else the file
+    itself. A shim would look for its manager, which is hidden together with its folder.
+    """
+    folder = Path(file).parent
+    manager = next((one for one in _MANAGERS if (folder.parent / "bin" / one).is_file()), None)
+    if folder.name != "shims" or manager is None:
+        return file
+    try:
+        done = subprocess.run(
+            [str(folder.parent / "bin" / manager), "which", Path(file).name],
+            cwd=cwd,
+            env=dict(env),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=_SHIM_SECONDS,
+            check=False,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return file
+    found = done.stdout.strip()
+    return found if done.returncode == 0 and os.path.isfile(found) else file
 
 
 def first_line(file: str) -> list[str]:

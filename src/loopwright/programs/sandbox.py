@@ -8,6 +8,7 @@ the policy of the process allows it.
 
 import errno
 import os
+import shlex
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -29,7 +30,8 @@ from loopwright.programs.process import (
     ProgramEnd,
     run_program,
 )
-from loopwright.programs.program_files import is_startable
+from loopwright.programs.program_files import interpreters, is_startable, real_program
+from loopwright.programs.sandbox_hints import explain_failure
 from loopwright.programs.sandbox_mounts import View, file_arguments
 from loopwright.programs.seccomp import filter_program
 
@@ -103,6 +105,41 @@ def works(path: str | None = None) -> str | None:
     return f"{NAME} does not work here: {said or f'exit code {done.returncode}'}"
 
 
+def try_level(level: SandboxLevel) -> str | None:
+    """None if a program can be started at a level here and does not see what is hidden from it,
+    else why not.
+    """
+    with tempfile.TemporaryDirectory(prefix="loopwright-try-") as folder:
+        workspace, hidden = Path(folder, "workspace"), Path(folder, "hidden")
+        for one in (workspace, hidden):
+            one.mkdir()
+        Path(hidden, "secret").touch()
+        own = Sandbox(SandboxPolicy(hidden=(str(hidden),)))
+        # The shell itself says what it sees: at `none` there is no other program.
+        script = f"[ ! -e {shlex.quote(str(hidden / 'secret'))} ] && exit 7"
+        program = Program(
+            argv=("/bin/sh", "-c", script),
+            cwd=str(workspace),
+            env={"PATH": os.defpath, "HOME": str(workspace)},
+        )
+        try:
+            with own.confined(program, Confinement(level=level)) as started:
+                done = subprocess.run(
+                    started.argv,
+                    env=dict(started.env),
+                    stdin=subprocess.DEVNULL,
+                    capture_output=True,
+                    timeout=_PROBE_SECONDS,
+                    check=False,
+                )
+        except (CannotStart, OSError, subprocess.SubprocessError) as error:
+            return f"cannot be enforced: {error}"
+    if done.returncode == 7:
+        return None
+    said = done.stderr.decode(errors="replace").strip()[-200:]
+    return f"cannot be enforced: {said or f'exit code {done.returncode}'}"
+
+
 def confinement_of(
     agent: Agent,
     chosen: SandboxLevel | None,
@@ -152,7 +189,24 @@ class Sandbox:
                 )
         except CannotStart as why:
             return ProgramEnd(how="not_started", error=str(why))
-        return _with_start_failure(end) if started.in_sandbox else end
+        return self._explained(end, program, confinement) if started.in_sandbox else end
+
+    def _explained(self, end: ProgramEnd, program: Program, confinement: Confinement) -> ProgramEnd:
+        """The end of a program, with a line about what the sandbox hid from it, if it failed."""
+        end = _with_start_failure(end)
+        if end.how != "exited" or not end.code:
+            return end
+        hint = explain_failure(
+            confinement.level,
+            end.stderr_tail,
+            cwd=os.path.abspath(program.cwd),
+            env=program.env,
+            hidden=self.policy.hidden,
+        )
+        if hint is None:
+            return end
+        tail = end.stderr_tail.rstrip(b"\n")
+        return replace(end, stderr_tail=tail + f"\nloopwright: {hint}\n".encode())
 
     def is_off(self, confinement: Confinement) -> bool:
         """Whether a program would be started without a sandbox."""
@@ -178,8 +232,10 @@ class Sandbox:
                 f"cannot start {file}: the file is no program; a script needs a first line like "
                 "#!/bin/sh",
             )
+        env = {n: value for n, value in program.env.items() if n not in DATA_VARIABLES}
+        if level in ("readonly", "none"):
+            file, env = _without_shims(file, cwd, env)
         with _temporary_folder(level) as temporary:
-            env = {n: value for n, value in program.env.items() if n not in DATA_VARIABLES}
             caches = {name: f"/tmp/{name.lower()}" for name in _CACHES} if temporary else {}
             view = View(
                 level=level,
@@ -243,6 +299,21 @@ class Sandbox:
                     with suppress(OSError):
                         Path(path).mkdir(parents=True, mode=0o700)
         return self.policy.hidden
+
+
+def _without_shims(file: str, cwd: str, env: dict[str, str]) -> tuple[str, dict[str, str]]:
+    """The program and its environment, with the real programs in the place of shims. The one that
+    `#!/usr/bin/env` looks up comes first on the PATH.
+    """
+    file = real_program(file, cwd, env)
+    folders = [
+        os.path.dirname(real)
+        for one in interpreters(file, env.get("PATH"))
+        if (real := real_program(one, cwd, env)) != one
+    ]
+    if not folders:
+        return file, env
+    return file, {**env, "PATH": os.pathsep.join([*folders, env.get("PATH", os.defpath)])}
 
 
 def _is_inside(path: str, folder: str) -> bool:

@@ -261,6 +261,7 @@ class Snapshot(msgspec.Struct):
     agents: dict[str, str] = {}  # the backend of each
     limits: dict[str, JsonValue] = {}  # of the whole run; null is no limit
     protect: list[str] = []  # patterns of protected files
+    sandbox: dict[str, JsonValue] = {}  # the level of the run, and by agent
     env: list[str] = []  # names of variables that agents and commands get
 
 

@@ -15,6 +15,7 @@ class Rehearsal(msgspec.Struct):
     worst: dict[str, JsonValue]
     assumed: list[str]
     snapshots: dict[str, JsonValue]
+    sandbox: str | None
     limits: list[str]  # which are enforced, and how
 
 

@@ -13,7 +13,7 @@ import os
 import stat
 import sys
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from secrets import token_hex
@@ -54,9 +54,21 @@ def shown(parts: Parts) -> str:
 class Tree:
     """A folder and all that is really inside it. `kernel=False` walks, also where Linux could."""
 
-    def __init__(self, folder: str | Path, *, kernel: bool = sys.platform == "linux") -> None:
+    def __init__(
+        self,
+        folder: str | Path,
+        *,
+        kernel: bool = sys.platform == "linux",
+        hidden: Iterable[str] = (),
+    ) -> None:
         self.root = os.path.realpath(folder)
         self._kernel = kernel
+        inside = f"{self.root.rstrip('/')}/"
+        real = (os.path.realpath(one) for one in hidden)
+        # Folders of the workspace that no agent sees, such as a data directory in it.
+        self._hidden = [
+            tuple(one.removeprefix(inside).split("/")) for one in real if one.startswith(inside)
+        ]
 
     # -- names
 
@@ -138,6 +150,11 @@ class Tree:
             os.close(handle)
 
     def _open(self, root: int, parts: Parts, flags: int) -> int:
+        if any(parts[: len(one)] == one for one in self._hidden):
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+        return self._open_any(root, parts, flags)
+
+    def _open_any(self, root: int, parts: Parts, flags: int) -> int:
         if not parts:
             return os.open(".", flags, dir_fd=root)
         if self._kernel:

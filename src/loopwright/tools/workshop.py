@@ -21,7 +21,10 @@ class Workshop:
     tool wants to be alone. Belongs to one event loop; `close` ends all servers.
     """
 
-    def __init__(self, programs: Programs, check: SchemaCheck) -> None:
+    def __init__(
+        self, programs: Programs, check: SchemaCheck, hidden: tuple[str, ...] = ()
+    ) -> None:
+        self._hidden = hidden  # folders that no file tool reads or writes, wherever they are
         self._programs = programs
         self._check = check
         self._gates: dict[str, Gate] = {}
@@ -32,7 +35,7 @@ class Workshop:
     ) -> Toolbox:
         """The tools of an agent; ValueError when the grant itself cannot be used."""
         bench = Bench(
-            tree=Tree(workspace),
+            tree=Tree(workspace, hidden=self._hidden),
             protection=Protection(grant.protected),
             programs=self._programs,
             shelf=shelf,

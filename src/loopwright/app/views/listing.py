@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from loopwright.app.moments import timestamp
+from loopwright.app.sandbox_rules import agent_levels
 from loopwright.app.service import Service
 from loopwright.app.views.asked import asked_call
 from loopwright.app.views.exposing import exposure
@@ -203,6 +204,7 @@ def _setup(state: State) -> dict[str, JsonValue]:
     """What a run was started with: agents, limits, protected files, names of variables."""
     plan, limits = state.plan, state.plan.limits
     return {
+        "sandbox": {"run": plan.sandbox, "agents": {**agent_levels(plan)}},
         "agents": {name: _backend(agent) for name, agent in plan.agents.items() if agent.spec},
         "limits": {
             "usd": limits.usd,

@@ -119,6 +119,7 @@ class ResumeBody(OptionalBody):
     allow_unknown_cost: bool = False
     accept_changes: bool = False
     env: RunEnv = {}  # values of variables that the run was started with; never in the log
+    sandbox: SandboxLevel | None = None  # only stricter than what the server has set
 
     def changes(self) -> Changes:
         """The same as the use case has it."""
@@ -131,6 +132,7 @@ class ResumeBody(OptionalBody):
             allow_unknown_cost=self.allow_unknown_cost,
             accept_changes=self.accept_changes,
             env=env_choices(self.env),
+            sandbox=self.sandbox,
         )
 
 

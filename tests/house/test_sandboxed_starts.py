@@ -1,0 +1,61 @@
+"""Every program of a run is started through the sandbox."""
+
+import ast
+
+import pytest
+
+from tests.house.source_tree import SRC, dotted, nodes, source_files
+
+STARTS = (
+    *("subprocess.Popen", "subprocess.run", "subprocess.call", "subprocess.check_call"),
+    *("subprocess.check_output", "asyncio.create_subprocess_exec", "anyio.open_process"),
+    *("os.execve", "os.execv", "os.execvp", "os.execvpe", "os.posix_spawn", "os.spawnv"),
+    *("stdio_client", "pty.spawn"),
+)
+OWN = {
+    "app/agents_found.py": "asks a coding CLI whether it is signed in",
+    "app/detaching.py": "starts Loopwright itself",
+    "app/repository.py": "Git, without hooks",
+    "cli/workspace_history.py": "the pager of the person",
+    "programs/process.py": "the supervisor, which the sandbox starts programs with",
+    "programs/program_files.py": "asks a version manager of the person for the real program",
+    "programs/sandbox.py": "tries whether bubblewrap works",
+    "programs/supervise.py": "turns into the program",
+    "server/notifying.py": "programs that the settings of the server name",
+    "workspaces/git.py": "Git, without hooks",
+}
+"""Files that start programs by themselves, none of which is a program of a run, and why."""
+
+
+def starts(node: ast.AST) -> bool:
+    """Whether a node names a function that starts programs."""
+    return isinstance(node, ast.Attribute | ast.Name) and dotted(node) in STARTS
+
+
+@pytest.mark.item("bnd-l2")
+def test_only_known_files_start_programs() -> None:
+    """Another file that does so is a way around the sandbox."""
+    found = {
+        path.relative_to(SRC).as_posix()
+        for path in source_files()
+        if any(starts(node) for node in nodes(path))
+    }
+    assert found == set(OWN)
+
+
+@pytest.mark.item("bnd-l2")
+def test_only_the_sandbox_runs_programs_under_a_supervisor() -> None:
+    """`run_program` starts whatever it is given; the sandbox alone calls it."""
+    users = {
+        path.relative_to(SRC).as_posix()
+        for path in source_files()
+        for node in nodes(path)
+        if isinstance(node, ast.Call) and dotted(node.func).endswith("run_program")
+    }
+    assert users == {"programs/sandbox.py"}
+
+
+@pytest.mark.parametrize("code", ["subprocess.run(argv)", "asyncio.create_subprocess_exec(*argv)"])
+def test_a_start_is_found(code: str) -> None:
+    """The rule above sees what it is about."""
+    assert any(starts(node) for node in ast.walk(ast.parse(code)))

@@ -1,0 +1,361 @@
+"""Programs in a sandbox: what each level shows, and that limits and signals work inside of it."""
+
+import asyncio
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from loopwright.kernel.calls import CommandCall
+from loopwright.model.sandbox import SANDBOX_LEVELS, SandboxLevel
+from loopwright.ports import Done, Failed
+from loopwright.programs import coding, sandbox
+from loopwright.programs.process import Program, ProgramEnd
+from loopwright.programs.sandbox import Confinement, Sandbox, SandboxPolicy
+from tests.programs.calls import Stage, agent, job
+
+needs_sandbox = pytest.mark.skipif(
+    sandbox.works() is not None, reason=f"bubblewrap cannot work here: {sandbox.works()}"
+)
+CONFINED = SANDBOX_LEVELS[1:]
+every_level = pytest.mark.parametrize("level", CONFINED)
+
+
+def run(
+    folder: Path,
+    *argv: str,
+    level: SandboxLevel = "guard",
+    policy: SandboxPolicy | None = None,
+    **more: object,
+) -> ProgramEnd:
+    """Run a program in a workspace."""
+    home = os.environ.get("HOME", "/")
+    env = {"PATH": os.environ["PATH"], "HOME": home}
+    program = Program(argv=argv, cwd=str(folder), env=env, **more)  # type: ignore[arg-type]
+    return asyncio.run(Sandbox(policy).run(program, Confinement(level=level)))
+
+
+def python(folder: Path, code: str, **more: object) -> ProgramEnd:
+    return run(folder, sys.executable, "-c", code, **more)  # type: ignore[arg-type]
+
+
+@needs_sandbox
+@every_level
+def test_doctor_can_try_every_level(level: SandboxLevel) -> None:
+    """Each level works here, and hides what it should."""
+    assert sandbox.try_level(level) is None
+
+
+# -- limits and signals ----------------------------------------------------------------------------
+
+
+@pytest.mark.item("bnd-l6")
+@needs_sandbox
+@every_level
+def test_a_program_can_end_by_itself_within_its_grace_time(
+    tmp_path: Path, level: SandboxLevel
+) -> None:
+    """SIGTERM reaches the program, and bubblewrap does not end before it."""
+    code = (
+        "import signal, sys, time\n"
+        "def end(*_): print('saved', flush=True); sys.exit(3)\n"
+        "signal.signal(signal.SIGTERM, end)\n"
+        "print('up', flush=True)\n"
+        "time.sleep(60)"
+    )
+    end = python(tmp_path, code, level=level, wall_s=1.5, grace_s=20)
+    assert (end.how, end.code, end.stdout) == ("wall_timeout", 3, b"up\nsaved\n")
+
+
+@pytest.mark.item("bnd-l6")
+@needs_sandbox
+def test_a_program_that_ignores_the_signal_is_killed(tmp_path: Path) -> None:
+    """After the grace time, with everything that it started in other sessions."""
+    code = (
+        "import os, signal, subprocess, sys, time\n"
+        "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        f"subprocess.Popen(['sleep', '61.{os.getpid()}'], start_new_session=True)\n"
+        "time.sleep(60)"
+    )
+    end = python(tmp_path, code, wall_s=1.0, grace_s=0.2)
+    assert end.how == "wall_timeout"
+    listed = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True)
+    assert f"sleep 61.{os.getpid()}" not in listed.stdout
+
+
+@pytest.mark.item("bnd-l6")
+@needs_sandbox
+@pytest.mark.parametrize(
+    ("code", "how", "value"),
+    [
+        ("import sys; sys.exit(3)", "exited", 3),
+        ("import os; os.kill(os.getpid(), 9)", "signalled", 9),
+        ("import os; os.abort()", "signalled", 6),
+    ],
+    ids=["code", "killed", "aborted"],
+)
+def test_how_a_program_ended_is_told(tmp_path: Path, code: str, how: str, value: int) -> None:
+    """Bubblewrap tells a signal as a code; here it is a signal again."""
+    end = python(tmp_path, code)
+    assert (end.how, end.code if how == "exited" else end.signal) == (how, value)
+
+
+@pytest.mark.item("bnd-l6")
+@needs_sandbox
+@every_level
+def test_standard_input_and_idle_limits_work(tmp_path: Path, level: SandboxLevel) -> None:
+    """A large input arrives whole; silence ends a program."""
+    code = "import sys; print(len(sys.stdin.read()))"
+    end = python(tmp_path, code, level=level, stdin=b"x" * 300_000)
+    assert end.stdout == b"300000\n"
+    silent = python(tmp_path, "import time; time.sleep(60)", level=level, idle_s=1.0)
+    assert silent.how == "idle_timeout"
+
+
+@needs_sandbox
+def test_a_text_without_an_interpreter_is_not_started(tmp_path: Path) -> None:
+    """The C library would hand it to a shell, which nobody asked for."""
+    (tmp_path / "agent").write_text("echo hello\n")
+    (tmp_path / "agent").chmod(0o755)
+    end = run(tmp_path, "./agent")
+    assert (end.how, end.problem) == ("not_started", "not-startable")
+
+
+# -- the data directory ----------------------------------------------------------------------------
+
+
+@pytest.mark.item("bnd-l3")
+@needs_sandbox
+@every_level
+def test_no_variable_leads_to_the_data_directory(tmp_path: Path, level: SandboxLevel) -> None:
+    """Neither its own name nor a token reaches a program."""
+    here = Stage({**os.environ, "LOOPWRIGHT_HOME": str(tmp_path), "LOOPWRIGHT_TOKEN": "t"})
+    code = "import os; print([n for n in os.environ if n.endswith(('_HOME', '_TOKEN'))])"
+    spec = f'command:{sys.executable} -c "{code}"'
+    answer = here.performer.perform(job(tmp_path, agent=agent(spec), sandbox=level))
+    done = asyncio.run(_answer(answer))
+    assert isinstance(done, Done), done
+    assert "LOOPWRIGHT" not in done.output
+
+
+async def _answer(answer: object) -> object:
+    return await answer  # type: ignore[misc]
+
+
+@pytest.mark.item("bnd-l3")
+@needs_sandbox
+@every_level
+@pytest.mark.parametrize("named", ["SYSTEM", "OUT_FILE"])
+def test_a_value_that_is_a_path_shows_nothing(
+    tmp_path: Path, level: SandboxLevel, named: str
+) -> None:
+    """A path in the words of an author or an agent does not uncover a hidden file."""
+    data, work = tmp_path / "data", tmp_path / "work"
+    data.mkdir()
+    work.mkdir()
+    (data / "secret").write_text("canary")
+    stage = Stage(dict(os.environ), sandbox=Sandbox(SandboxPolicy(hidden=(str(data),))))
+    path = str(data / "secret")
+    code = f"import os; print(os.path.exists({path!r}))"
+    if named == "SYSTEM":
+        spec = f'command:{sys.executable} -c "{code}"'
+        what = job(work, agent=agent(spec, system=path), sandbox=level)
+    else:
+        call = CommandCall(argv=(sys.executable, "-c", code), timeout_ms=60_000)
+        what = job(work, call, env={"OUT_FILE": path}, sandbox=level)
+    answer = stage.perform(what)
+    assert isinstance(answer, Done), answer
+    assert answer.output.strip() == "False"
+
+
+@pytest.mark.item("bnd-l3")
+@needs_sandbox
+@every_level
+def test_a_workspace_in_the_data_directory_is_refused(tmp_path: Path, level: SandboxLevel) -> None:
+    """Unless it is one of the worktrees of runs."""
+    policy = SandboxPolicy(hidden=(str(tmp_path),), workspaces=(str(tmp_path / "worktrees"),))
+    inside, worktree = tmp_path / "results", tmp_path / "worktrees" / "run_1"
+    for one in (inside, worktree):
+        one.mkdir(parents=True)
+    end = python(inside, "pass", level=level, policy=policy)
+    assert (end.how, "no agent may see" in (end.error or "")) == ("not_started", True)
+    assert python(worktree, "pass", level=level, policy=policy).code == 0
+
+
+@pytest.mark.item("bnd-l3")
+@needs_sandbox
+def test_a_missing_settings_folder_cannot_be_made(tmp_path: Path) -> None:
+    """What Loopwright would read at its next start is not written by an agent."""
+    own, work = tmp_path / "config" / "loopwright", tmp_path / "work"
+    work.mkdir()
+    end = python(
+        work,
+        f"import pathlib; pathlib.Path({str(own)!r}, 'config.toml').write_text('x')",
+        policy=SandboxPolicy(hidden=(str(own),)),
+    )
+    assert end.code == 1
+    assert not (own / "config.toml").exists()
+
+
+# -- the workspace ---------------------------------------------------------------------------------
+
+
+@needs_sandbox
+@pytest.mark.parametrize("level", ["guard", "workspace"])
+@pytest.mark.parametrize("linked", [False, True], ids=["repository", "worktree"])
+def test_commits_work(tmp_path: Path, level: SandboxLevel, linked: bool) -> None:
+    """An agent commits, also in a worktree; at `workspace` it does not change hooks."""
+    main = tmp_path / "main"
+    _git(tmp_path, "init", "-q", str(main))
+    _git(main, "commit", "-q", "--allow-empty", "-m", "first")
+    work = tmp_path / "work" if linked else main
+    if linked:
+        _git(main, "worktree", "add", "-q", str(work))
+    (work / "new.txt").write_text("new")
+    own = ("-c", "user.name=a", "-c", "user.email=a@example.org", "-c", "commit.gpgsign=false")
+    added = run(work, "git", "add", "new.txt", level=level)
+    assert added.code == 0, added.stderr_tail
+    end = run(work, "git", *own, "commit", "-q", "-m", "second", level=level)
+    assert end.code == 0, end.stderr_tail
+    hook = f"open({str(main / '.git' / 'hooks' / 'pre-commit')!r}, 'w')"
+    assert python(work, hook, level=level).code == (1 if level == "workspace" else 0)
+    moved = f"import os; os.rename({str(main / '.git')!r}, {str(tmp_path / 'gone')!r})"
+    if level == "workspace":
+        assert python(work, moved, level=level).code == 1
+
+
+def _git(folder: Path, *words: str) -> None:
+    own = ("-c", "user.name=a", "-c", "user.email=a@example.org", "-c", "commit.gpgsign=false")
+    subprocess.run(["git", *own, *words], cwd=folder, check=True, capture_output=True)
+
+
+@needs_sandbox
+@pytest.mark.parametrize("level", ["workspace", "readonly", "none"])
+def test_temporary_files_are_private(tmp_path: Path, level: SandboxLevel) -> None:
+    """What is written to the folder for temporary files is gone afterwards."""
+    name = f"/tmp/loopwright-was-here-{os.getpid()}"
+    end = python(tmp_path, f"open({name!r}, 'w').write('x'); print('ok')", level=level)
+    assert end.stdout == b"ok\n", end.stderr_tail
+    assert not Path(name).exists()
+
+
+# -- errors ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.item("bnd-l5")
+@needs_sandbox
+@pytest.mark.parametrize(
+    ("level", "code", "says"),
+    [
+        ("none", "open('notes.txt')", "notes.txt exists, but sandbox level `none` hides it"),
+        (
+            "readonly",
+            "open('new.txt', 'w')",
+            "new.txt cannot be changed at sandbox level `readonly`",
+        ),
+        ("workspace", "open('/etc/new.txt', 'w')", "/etc/new.txt cannot be changed at sandbox"),
+    ],
+    ids=["hidden", "locked", "outside"],
+)
+def test_a_failure_names_the_level(
+    tmp_path: Path, level: SandboxLevel, code: str, says: str
+) -> None:
+    """One line says what is hidden or locked, by which level, and what to do."""
+    (tmp_path / "notes.txt").write_text("x")
+    end = python(tmp_path, code, level=level)
+    last = end.stderr_tail.decode().strip().splitlines()[-1]
+    assert last.startswith("loopwright: ")
+    assert says in last
+    assert "--sandbox " in last
+
+
+@pytest.mark.item("bnd-l5")
+@needs_sandbox
+@every_level
+def test_a_failure_says_nothing_about_hidden_files(tmp_path: Path, level: SandboxLevel) -> None:
+    """An agent cannot find out by it which files the data directory has."""
+    data, work = tmp_path / "data", tmp_path / "work"
+    data.mkdir()
+    work.mkdir()
+    (data / "secret").touch()
+    policy = SandboxPolicy(hidden=(str(data),))
+    end = python(work, f"open({str(data / 'secret')!r})", level=level, policy=policy)
+    assert end.code == 1
+    assert b"loopwright: " not in end.stderr_tail
+
+
+@pytest.mark.item("bnd-l5")
+@needs_sandbox
+@every_level
+@pytest.mark.parametrize("argv", [("./agent.py",), ("python3", "agent.py")], ids=["env", "named"])
+def test_a_program_of_the_workspace_starts_at_every_level(
+    tmp_path: Path, level: SandboxLevel, argv: tuple[str, ...]
+) -> None:
+    """With its interpreter, wherever that is installed, and behind a shim of a version manager."""
+    (tmp_path / "agent.py").write_text("#!/usr/bin/env python3\nprint('started')\n")
+    (tmp_path / "agent.py").chmod(0o755)
+    end = run(tmp_path, *argv, level=level)
+    assert end.stdout == b"started\n", end.stderr_tail
+
+
+# -- without bubblewrap, and as root ---------------------------------------------------------------
+
+
+@pytest.mark.item("bnd-l4")
+@pytest.mark.parametrize("optional", [True, False], ids=["own", "server"])
+@every_level
+def test_without_bubblewrap(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, level: SandboxLevel, optional: bool
+) -> None:
+    """`guard` is left out where that is allowed; everything else is not started."""
+    monkeypatch.setattr(sandbox, "works", lambda: "bwrap is not installed")
+    policy = SandboxPolicy(guard_is_optional=optional)
+    end = python(tmp_path, "print('started')", level=level, policy=policy)
+    if level == "guard" and optional:
+        assert end.stdout == b"started\n"
+    else:
+        assert (end.how, end.problem) == ("not_started", "no-sandbox")
+
+
+@pytest.mark.item("bnd-l7")
+@pytest.mark.parametrize(
+    ("user", "permission", "chosen", "level", "own"),
+    [
+        (0, "edit", "guard", "workspace", False),
+        (0, "read-only", "guard", "readonly", False),
+        (0, "edit", "none", "none", False),
+        (0, "edit", "off", "off", True),
+        (1000, "edit", "guard", "guard", True),
+    ],
+    ids=["root", "root-reads", "root-none", "root-off", "user"],
+)
+def test_codex_as_root_has_our_sandbox_alone(
+    monkeypatch: pytest.MonkeyPatch,
+    user: int,
+    permission: str,
+    chosen: SandboxLevel,
+    level: SandboxLevel,
+    own: bool,
+) -> None:
+    """Its own cannot start inside of ours there, so ours does as much as its own would have."""
+    monkeypatch.setattr(coding, "works", lambda: None)
+    monkeypatch.setattr(os, "geteuid", lambda: user)
+    agents = coding.CodingAgents(None, None, {})  # type: ignore[arg-type]
+    what = job(Path("/"), sandbox=chosen)
+    found = agents._confinement(what, agent("codex", permission=permission), "codex")
+    assert found.level == level
+    assert coding._replaces_own_sandbox("codex", found) is not own
+
+
+@pytest.mark.item("bnd-l4")
+def test_a_refused_start_is_a_failure_that_names_the_level(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The call fails with the reason and the remedy."""
+    monkeypatch.setattr(sandbox, "works", lambda: f"bwrap is not installed; {sandbox.INSTALL}")
+    answer = Stage().perform(job(tmp_path, agent=agent("command:true"), sandbox="workspace"))
+    assert isinstance(answer, Failed)
+    assert "sandbox level `workspace` cannot be enforced" in answer.error.detail
+    assert "apt install bubblewrap" in answer.error.detail
