@@ -17,7 +17,7 @@ unexport PYTHONDONTWRITEBYTECODE
 PURE_ROOMS := model kernel syntax agents dialects
 PURE_FILES := $(shell printf ',src/loopwright/%s/*' $(PURE_ROOMS))
 
-.PHONY: help setup demo test test-deep test-api test-agents test-model check cover bench matrix docs fmt lock clean
+.PHONY: help setup demo test test-deep test-soak test-api test-agents test-model check cover bench matrix docs fmt lock clean
 
 help: ## list the targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -42,8 +42,13 @@ demo: setup ## fix a small failing project in a loop (AGENT=claude uses the real
 test: check ## set up, run the gates, then all tests but the deep ones
 	$(PY) -m pytest -n $(JOBS) -m "not deep" tests
 
-test-deep: setup ## the tests that take minutes: long simulations, every crash point, new examples
+test-deep: setup ## the tests that take minutes: long simulations, every crash point, new examples, a server under load for 30 minutes
 	$(PY) -m pytest -n $(JOBS) -m "deep or hypothesis" --timeout 1800 tests
+	$(MAKE) test-soak SOAK_MINUTES=30
+
+SOAK_MINUTES ?= 3
+test-soak: setup ## a server under load for SOAK_MINUTES=3: memory, descriptors, threads and processes stay as they are
+	SOAK_MINUTES=$(SOAK_MINUTES) $(PY) -m pytest -q tests/soak
 
 EXAMPLES ?= 50000
 test-api: setup ## the server against its description (EXAMPLES=50000 requests, many of them wrong on purpose)

@@ -10,7 +10,7 @@ import pytest
 from tests.house.source_tree import ROOT, shown
 
 TARGETS = ["setup", "demo", "test", "test-deep", "test-agents", "check", "cover", "bench", "matrix"]
-TARGETS += ["fmt", "lock"]
+TARGETS += ["fmt", "lock", "test-soak"]
 
 # A lock is the same for everyone: it names neither a place on the net nor one on a disk.
 PLACES = re.compile(

@@ -65,6 +65,23 @@ def ended(own: Served, passes: int) -> str:
     return run
 
 
+def test_pictures_of_long_loops_make_room_for_each_other(
+    own: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All pictures together have a limited number of iterations; the newest is always kept."""
+    monkeypatch.setattr("loopwright.server.gallery.MOST_ITERATIONS", 10)
+    runs = [ended(own, 4) for _ in range(4)]
+
+    async def look() -> int:
+        gallery = Gallery(own.context.service, own.context.cards)
+        first = [await gallery.picture(run) for run in runs]
+        again = [await gallery.picture(run) for run in reversed(runs)]
+        return sum(one is other for one, other in zip(first, reversed(again), strict=True))
+
+    kept = asyncio.run_coroutine_threadsafe(look(), own.loop).result(SECONDS)
+    assert 1 <= kept < len(runs)
+
+
 def test_the_newest_passes_are_shown(own: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a long loop a picture has the newest passes, says how many there were before, and keeps no
     more than it shows, wherever it was carried on from.

@@ -131,7 +131,8 @@ def _agent_answered(state: State, pending: Pending, fact: EffectDone | EffectFai
     assert isinstance(pending.call, CALLED)
     if pending.call.role != "coordinator":
         count_call(state, pending.owner, -1)
-    free_slot(state)
+    if state.slots:
+        free_slot(state)
     if fact.mark is not None:
         state.marks.setdefault(pending.call.agent, set()).add(fact.mark)
     if fact.usage is not None or pending.used is not None:

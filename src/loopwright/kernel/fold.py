@@ -339,7 +339,8 @@ def _iteration_finished(state: State, fact: IterationFinished) -> None:
         snapshots.iteration_ended(state, owner, completed=fact.status == "completed")
     repeat = owner.parent
     repeat.active.pop(owner.number, None)
-    keep_iteration(repeat, owner, fact)
+    if fact.status != "completed":
+        keep_iteration(repeat, owner, fact)
     if owner.number < 0:
         _settle_check_first(state, repeat, owner, fact)
         return

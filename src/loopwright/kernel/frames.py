@@ -398,13 +398,13 @@ def release_frames(owner: Owner) -> None:
     Frames refer to the place around them, and the place to them. Without these references the
     frames are freed at once, with the texts that they hold, instead of by the garbage collector.
     """
-    body: Body | None = owner.body
+    body = owner.body
     owner.body = None  # type: ignore[assignment]  # nothing looks into a place that has ended
-    if not isinstance(owner, RunOwner):
+    if type(owner) is PassOwner:
+        owner.gate = owner.heard = None
+    elif type(owner) is StepOwner:
         owner.gate = None
-    if isinstance(owner, PassOwner):
-        owner.heard = None
-    if isinstance(body, StepsBody | RepeatBody):
+    if type(body) is not LeafBody:
         release_inside(body)
 
 

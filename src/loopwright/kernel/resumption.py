@@ -68,8 +68,6 @@ def keep_iteration(repeat: RepeatBody, owner: PassOwner, fact: IterationFinished
     has before that end is folded.
     """
     owner.ended_at = fact.at
-    if fact.status == "completed":
-        return
     names = () if repeat.action.each is not None else _SETTLED
     values = {name: copy_value(getattr(repeat, name)) for name in names}
     repeat.unfinished[owner.number] = Unfinished(owner=owner, values=values)

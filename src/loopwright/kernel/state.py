@@ -222,12 +222,14 @@ def is_full(state: State, owner: Owner) -> bool:
     """Whether as many agents are called at once as the plan allows, or a graph around a place."""
     if state.plan.parallel is not None and state.calls >= state.plan.parallel:
         return True
+    if not state.has_caps:
+        return False
     return any(graph.calls >= most for graph, most in capped_graphs(state, owner))
 
 
 def capped_graphs(state: State, owner: Owner) -> Iterator[tuple[StepsBody, int]]:
     """The graphs around a place that say how many agents may be called at once, and how many."""
-    place = owner if state.has_caps else state.root
+    place = owner
     while place.parent is not None:
         body = place.parent
         most = body.index.action.parallel if isinstance(body, StepsBody) else None
@@ -239,8 +241,9 @@ def capped_graphs(state: State, owner: Owner) -> Iterator[tuple[StepsBody, int]]
 def count_call(state: State, owner: Owner, more: int) -> None:
     """Count a call that begins, or that has ended, wherever that is limited."""
     state.calls += more
-    for graph, _ in capped_graphs(state, owner):
-        graph.calls += more
+    if state.has_caps:
+        for graph, _ in capped_graphs(state, owner):
+            graph.calls += more
 
 
 def has_to_wait(state: State, owner: Owner) -> bool:

@@ -32,9 +32,10 @@ def status_of(state: State) -> RunStatus:
         return state.finished.outcome
     if state.paused:
         return "paused"
+    if not state.gates:
+        return "running"
     asking = {gate.effect for gate in state.gates.values() if gate.effect}
-    working = len(state.pending) > len(state.timers) + len(asking)
-    return "waiting" if state.gates and not working else "running"
+    return "running" if len(state.pending) > len(state.timers) + len(asking) else "waiting"
 
 
 def wake_time(state: State) -> int | None:

@@ -112,7 +112,8 @@ def _sandbox(state: State, pending: Pending) -> SandboxLevel | None:
 
 
 def _is_covered(state: State, call: AnyCall) -> bool:
-    return not isinstance(call, CALLED) or call.agent not in state.plan.uncovered
+    uncovered = state.plan.uncovered
+    return not uncovered or not isinstance(call, CALLED) or call.agent not in uncovered
 
 
 def _path(pending: Pending) -> str:
@@ -120,8 +121,9 @@ def _path(pending: Pending) -> str:
     none.
     """
     call = pending.call
-    replies = isinstance(call, AgentCall) and call.role == "reply"
-    return call.step if replies and isinstance(call, AgentCall) else pending.owner.path
+    if isinstance(call, AgentCall) and call.role == "reply":
+        return call.step
+    return pending.owner.path
 
 
 def _shown(state: State, pending: Pending, texts: Texts) -> Shown:
@@ -154,9 +156,10 @@ def _unfit(state: State, pending: Pending, texts: Texts) -> str | None:
     if state.plan.missing == "empty":
         return None
     owner = pending.owner
-    templates = [*_environment(pending).values()]
-    if isinstance(pending.call, AgentCall) and isinstance(owner.body, LeafBody):
-        templates.append(_prompt(owner.body))
+    if isinstance(pending.call, AgentCall):
+        prompt = _prompt(owner.body) if isinstance(owner.body, LeafBody) else ()
+        return missing_value(state, owner, prompt, texts) if prompt else None
+    templates = _environment(pending).values()
     found = (missing_value(state, owner, template, texts) for template in templates)
     return next((why for why in found if why is not None), None)
 

@@ -98,8 +98,10 @@ class Talks:
 
     def forget(self, effect: str) -> None:
         """A call has its answer."""
-        self._before.pop(effect, None)
-        self._uses.pop(effect, None)
+        if self._uses:
+            del self._uses[effect]
+        if self._before:
+            self._before.pop(effect, None)
 
     # -- one append --------------------------------------------------------------------------------
 

@@ -24,6 +24,7 @@ from loopwright.server.enduring import Enduring
 from loopwright.server.shapes import Snapshot
 
 MOST = 256
+MOST_ITERATIONS = 10_000  # in all pictures together, about 1 kB each
 AT_ONCE = 500  # facts between two looks at other requests
 LONG = 2_000  # facts
 NEWEST = 1_000  # runs that are looked at when a server starts
@@ -72,9 +73,14 @@ class Gallery:
 
     def _new(self, run: str) -> Picture:
         picture = self._kept[run] = Picture(self._service, run)
-        while len(self._kept) > self._most:
+        while len(self._kept) > self._most or self._are_large():
             self._kept.popitem(last=False)
         return picture
+
+    def _are_large(self) -> bool:
+        """Whether the pictures before the newest one have to make room."""
+        held = sum(len(one.progress.passes) for one in self._kept.values())
+        return held > MOST_ITERATIONS and len(self._kept) > 1
 
     async def snapshot(self, run: str) -> Mapping[str, JsonValue]:
         """Everything that a page shows of a run, with the number of its newest fact."""

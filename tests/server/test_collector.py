@@ -1,0 +1,23 @@
+"""Serving leaves the garbage collector of the process as it is."""
+
+import gc
+from pathlib import Path
+
+import pytest
+
+from tests.server.served import served
+
+
+def settings() -> tuple[object, ...]:
+    return gc.get_threshold(), gc.isenabled(), gc.get_freeze_count(), gc.get_debug()
+
+
+@pytest.mark.item("bnd-m2")
+def test_serving_leaves_the_collector_as_it_is(tmp_path: Path) -> None:
+    """While a server has run a loop, and after it has ended, the settings are those of before."""
+    before = settings()
+    with served(tmp_path) as one:
+        run = one.start(one.definition(one.script("some work"), max=1))
+        one.until(run, "completed")
+        during = settings()
+    assert (during, settings()) == (before, before)
