@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.server.served import served
+from loopwright.kernel.state import Pending
+from loopwright.runtime.activity import CallActivity
+from tests.server.served import Served, served
 
 
 def settings() -> tuple[object, ...]:
@@ -21,3 +23,13 @@ def test_serving_leaves_the_collector_as_it_is(tmp_path: Path) -> None:
         one.until(run, "completed")
         during = settings()
     assert (during, settings()) == (before, before)
+
+
+@pytest.mark.item("bnd-m1")
+def test_calls_of_runs_that_have_ended_are_freed(own: Served) -> None:
+    """Nothing of a call stays in memory: its job, its activity and its frame refer to each other."""
+    run = own.start(own.definition(own.script(*["some work"] * 20), max=20))
+    own.until(run, "completed")
+    gc.collect()
+    left = [one for one in gc.get_objects() if isinstance(one, CallActivity | Pending)]
+    assert left == []

@@ -284,7 +284,7 @@ class Talk(Protocol):
         """
 
 
-class Job(msgspec.Struct, kw_only=True, gc=False):
+class Job(msgspec.Struct, kw_only=True):
     """One effect as a performer sees it: what to do, where, and under which key."""
 
     run: str

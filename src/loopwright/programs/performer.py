@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, cast
 
@@ -123,7 +124,8 @@ class LocalPerformer:
         if job.pass_env:
             job = with_variables(job, self._base, self._variables(job.run))
         agent = job.agent or Agent()
-        job.activity.hide(lambda: given_secrets(self._base, agent, job))
+        # Not the job itself: that refers to its activity.
+        job.activity.hide(partial(given_secrets, self._base, agent, job.env, job.pass_env))
         match job.call:
             case AgentCall():
                 answer = self._agent(job, agent)

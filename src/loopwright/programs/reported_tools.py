@@ -1,6 +1,6 @@
 """Tool calls that agents report, as entries of activity, and the secrets that agents were given."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -10,7 +10,7 @@ from loopwright.agents.clis.tool_calls import as_text
 from loopwright.kernel.masking import is_secret_name, mask_text
 from loopwright.model.plan import Agent
 from loopwright.model.record import JsonValue
-from loopwright.ports import ActivityEntry, ActivityKind, Job
+from loopwright.ports import ActivityEntry, ActivityKind
 
 KINDS: Mapping[str, ActivityKind] = {
     "tool": "tool",
@@ -67,14 +67,16 @@ def live_words(entry: ActivityEntry) -> Said:
     return tool_line(entry.tool, mask_text(entry.target))
 
 
-def given_secrets(base: Mapping[str, str], agent: Agent, job: Job) -> dict[str, str]:
+def given_secrets(
+    base: Mapping[str, str], agent: Agent, env: Mapping[str, str], pass_env: Sequence[str]
+) -> dict[str, str]:
     """Variables whose values are not stored: those whose names say that they are secret, and those
     that the definition or `--env` passes on, unless they are paths.
     """
-    named = {**base, **job.env, **agent.env}
+    named = {**base, **env, **agent.env}
     passed = {
         name: named[name]
-        for name in (*agent.pass_env, *job.pass_env)
+        for name in (*agent.pass_env, *pass_env)
         if name in named and not named[name].startswith(_PATH_STARTS)
     }
     return {**passed, **{name: named[name] for name in named if is_secret_name(name)}}
