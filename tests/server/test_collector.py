@@ -27,7 +27,7 @@ def test_serving_leaves_the_collector_as_it_is(tmp_path: Path) -> None:
 
 @pytest.mark.item("bnd-m1")
 def test_calls_of_runs_that_have_ended_are_freed(own: Served) -> None:
-    """Nothing of a call stays in memory: its job, its activity and its frame refer to each other."""
+    """Nothing of a call stays in memory, though its job, activity and frame are connected."""
     run = own.start(own.definition(own.script(*["some work"] * 20), max=20))
     own.until(run, "completed")
     gc.collect()
