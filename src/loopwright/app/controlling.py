@@ -1,17 +1,14 @@
 """Control of one run or of all: pause, resume, stop, whoever drives them."""
 
-import asyncio
 from typing import NamedTuple
 
 from loopwright.app.reopening import NO_CHANGES, Changes, check_folder, has_ended, reopen
 from loopwright.app.service import Service, current_user
+from loopwright.app.stop_wait import wait_until_stopped
 from loopwright.app.views.listing import driver_pid
 from loopwright.app.wiring import Local
 from loopwright.errors import Conflict, StorageError
 from loopwright.ports import OPEN_STATUSES, EventLog, RunRow
-
-STOP_WAIT_S = 10.0
-POLL_S = 0.05
 
 
 class ResumedRun(NamedTuple):
@@ -121,13 +118,18 @@ async def stop_all(here: Local) -> list[str]:
 
 
 async def _ended(here: Local, runs: list[str]) -> None:
-    """Wait for the processes that drive the runs to end them, this one or others."""
-    for _ in range(int(STOP_WAIT_S / POLL_S)):
-        still = [row for row in map(here.log.row, runs) if row.headline.status in OPEN_STATUSES]
-        if not still:
-            return
-        await asyncio.sleep(POLL_S)
-    raise Conflict(_stuck(here.log, still), code="busy")
+    """Wait until nothing is left of the runs, whichever process drives them."""
+    state = await wait_until_stopped(here.log, runs)
+    if state.open_runs:
+        raise Conflict(
+            _stuck(here.log, [here.log.row(run) for run in state.open_runs]), code="busy"
+        )
+    if not state.is_stopped:
+        raise Conflict(
+            state.describe(),
+            code="stopping",
+            hint="`loopwright stop` again waits for them; end them yourself if they stay",
+        )
 
 
 def _stuck(log: EventLog, rows: list[RunRow]) -> str:

@@ -79,7 +79,11 @@ def control_afar(door: Door, reference: str, verb: str, word: str) -> int:
         runs = [remote.run(reference)]
         _check_open(remote, runs[0], verb)
     for run in runs:
-        remote.post(f"{RUNS}/{quote(run)}/{verb}")
+        answer = remote.post(f"{RUNS}/{quote(run)}/{verb}")
+        if verb == "stop" and isinstance(answer, dict) and answer.get("stop") == "stopping":
+            left = ", ".join(str(pid) for pid in answer.get("processes", ()))
+            why = f"its processes {left} have not ended yet" if left else "it has not ended yet"
+            raise Conflict(f"{run} is stopping: {why}", code="stopping")
     if door.as_json:
         door.put_json({word: list(runs), "count": len(runs), "runs": list(runs)})
     for run in [] if door.as_json else runs:

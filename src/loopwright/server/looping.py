@@ -1,6 +1,5 @@
 """Loops of assistants as the doors of this server have them: one for HTTP and for sockets."""
 
-import asyncio
 import os
 from collections import OrderedDict
 
@@ -9,11 +8,10 @@ from loopwright.app.keeping import Beside
 from loopwright.app.leaving import Leaving, departures
 from loopwright.app.loops import LoopStory, agent_of, is_loop
 from loopwright.app.service import Start
-from loopwright.ports import OPEN_STATUSES
+from loopwright.app.stop_wait import wait_until_stopped
 from loopwright.server.context import Context
 
 MOST_KEPT = 256
-STOP_SECONDS = 5.0
 
 
 class Looping:
@@ -64,17 +62,14 @@ class Looping:
         if self.assistants.newest(agent_id) is None:
             self.assistants.get(agent_id)
 
-    async def stop(self, agent_id: str, *, by: str) -> str:
-        """End a loop, and wait a little for its end, so that the next may be started."""
+    async def stop(self, agent_id: str, *, by: str) -> tuple[str, str]:
+        """End a loop, and wait for its end, so that the next may be started; the run, and whether
+        it is `stopped` or still `stopping`.
+        """
         run = await self.assistants.stop(agent_id, by=by)
-        log, feed = self._context.here.log, self._context.feed
-        end = asyncio.get_running_loop().time() + STOP_SECONDS
-        while log.row(run).headline.status in OPEN_STATUSES:
-            left = end - asyncio.get_running_loop().time()
-            if left <= 0 or self._context.closing.is_set():
-                break
-            await feed.moved(run, log.version(run), min(left, 0.2))
-        return run
+        closing = self._context.closing
+        state = await wait_until_stopped(self._context.here.log, [run], is_closing=closing.is_set)
+        return run, state.word
 
     async def story(self, agent_id: str) -> LoopStory | None:
         """The loop of an assistant or the last one it had; None if it never had one."""

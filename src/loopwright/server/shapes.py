@@ -183,6 +183,15 @@ class ResumedSummary(RunSummary):
     message: str
 
 
+class StoppedRun(RunSummary):
+    """A run that was told to stop. It is `stopped` when none of its processes is left; until then
+    it is `stopping`, and `processes` are those that still live.
+    """
+
+    stop: Literal["stopped", "stopping"]
+    processes: list[int]
+
+
 class StartedRun(RunSummary):
     """A run that was just started, and what people should know about the folder it works in."""
 

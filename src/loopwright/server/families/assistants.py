@@ -82,8 +82,8 @@ async def started(asked: Asked) -> Answer:
 
 async def stopped(asked: Asked) -> Answer:
     agent_id = asked.params["agent"]
-    await _looping(asked).stop(agent_id, by=asked.who.name)
-    return _good({"agentId": agent_id, "status": "stopped"})
+    _, word = await _looping(asked).stop(agent_id, by=asked.who.name)
+    return _good({"agentId": agent_id, "status": word})
 
 
 async def status(asked: Asked) -> Answer:

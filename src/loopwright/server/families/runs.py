@@ -23,6 +23,7 @@ from loopwright.app.sandbox_rules import stricter_level
 from loopwright.app.service import Start
 from loopwright.app.snapshot_policy import SnapshotChoice
 from loopwright.app.spend import RunFilter, filtered_runs, since_ms, total_of
+from loopwright.app.stop_wait import wait_until_stopped
 from loopwright.app.views.listing import run_item
 from loopwright.app.views.summary import summary
 from loopwright.app.worktree_runs import start_warnings
@@ -30,7 +31,7 @@ from loopwright.errors import Conflict, StorageError
 from loopwright.model.actions import MAX_PASSES
 from loopwright.model.record import JsonValue
 from loopwright.model.sandbox import SandboxLevel
-from loopwright.ports import OPEN_STATUSES, RunRow
+from loopwright.ports import RunRow
 from loopwright.server.answers import as_response
 from loopwright.server.looping import Looping
 from loopwright.server.refusals import Refusal
@@ -43,12 +44,12 @@ from loopwright.server.shapes import (
     Snapshot,
     StartedRun,
     Status,
+    StoppedRun,
 )
 from loopwright.server.view_shapes import Rehearsal
 
 BASE = "/api/v1/runs"
 REQUEST = "(request)"
-STOP_SECONDS = 5.0
 DEFINITION_BYTES = 1_000_000
 
 
@@ -294,16 +295,12 @@ async def resumed(asked: Asked) -> Answer:
 
 
 async def stopped(asked: Asked) -> Answer:
-    """End a run and wait a little for its end; one that has ended stays as it is."""
+    """End a run and wait for its end; one that has ended stays as it is."""
     context, run = asked.context, _run(asked)
     await context.service.stop(run, by=asked.who.name)
-    end = context.clock.now_ms() + STOP_SECONDS * 1_000
-    while context.here.log.row(run).headline.status in OPEN_STATUSES:
-        left = (end - context.clock.now_ms()) / 1_000
-        if left <= 0 or context.closing.is_set():
-            break
-        await context.feed.moved(run, context.here.log.version(run), min(left, 0.2))
-    return await summary_of(asked, run)
+    state = await wait_until_stopped(context.here.log, [run], is_closing=context.closing.is_set)
+    left: list[JsonValue] = [*state.pids]
+    return {**await summary_of(asked, run), "stop": state.word, "processes": left}
 
 
 def _run(asked: Asked) -> str:
@@ -389,7 +386,7 @@ FAMILY = Family(
             handle=stopped,
             need="editor",
             say="End a run now; one that has ended stays as it is",
-            answer=RunSummary,
+            answer=StoppedRun,
         ),
     ),
 )

@@ -171,11 +171,11 @@ class Commands:
 
     async def stop(self, client: Client, said: StopLoop) -> Answer:
         self._looping.known(said.agentId)
-        run = await self._looping.stop(said.agentId, by=client.who.name)
+        run, word = await self._looping.stop(said.agentId, by=client.who.name)
         if self._looping.story_of(run).owner != client.who.name:
             for one in self._clients.of(client.who.name):
                 await tell(self._line, one, *words.status(said.agentId, "idle"))
-        return {"agentId": said.agentId, "status": "stopped", "run": run}
+        return {"agentId": said.agentId, "status": word, "run": run}
 
     async def approve(self, client: Client, said: ApproveLoop) -> Answer:
         self._looping.known(said.agentId)

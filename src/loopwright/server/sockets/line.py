@@ -21,6 +21,7 @@ PATH = "/socket.io"
 MESSAGE_BYTES = 1_000_000
 _LOG = logging.getLogger("loopwright.server.sockets")
 LAST_WORDS_S = 0.1
+SLOW_CLIENT_LOOKS = 30  # for a client to fetch the reason why it was refused
 MAX_UNIDENTIFIED = 128  # sessions whose clients have not sent a token that is known
 _ROOM = "/"
 NO_EVENT = ""
@@ -123,7 +124,11 @@ class Line:
 
     async def _show_out(self, held: str | None) -> None:
         """Close a connection that was refused, once it has been told why."""
-        await asyncio.sleep(LAST_WORDS_S)
+        for _ in range(SLOW_CLIENT_LOOKS):
+            await asyncio.sleep(LAST_WORDS_S)
+            session = self._server.eio.sockets.get(held)
+            if session is None or session.queue.empty():
+                break
         await self.hang_up(held)
 
     async def _disconnected(self, sid: str, *_: object) -> None:
