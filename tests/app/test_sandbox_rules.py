@@ -57,6 +57,8 @@ def test_another_level_for_a_resumed_run_keeps_that_of_the_definition() -> None:
     assert rules.change(rules.decide(plan("script:x"), "readonly"), "off") == "off"
     held = rules.decide(plan("script:x", level="workspace"), "none")
     assert (held.sandbox, rules.change(held, "off")) == ("none", "workspace")
+    same = rules.decide(plan("script:x", level="workspace"), "workspace")
+    assert rules.change(same, "off") == "workspace"
 
 
 @pytest.mark.item("bnd-l4")

@@ -42,8 +42,6 @@ class SandboxRules:
         definition asks for, whichever is stricter.
         """
         level = strictest(chosen or self.default, plan.sandbox)
-        if level == plan.sandbox:
-            return plan
         least = plan.sandbox_least or plan.sandbox
         return msgspec.structs.replace(plan, sandbox=level, sandbox_least=least)
 
