@@ -77,6 +77,7 @@ def command_lines(names: dict[str, str]) -> dict[str, list[str]]:
         "schema": ["schema"],
         "init": ["init", "new"],
         "roles": ["roles"],
+        "agent": ["agent", "ls"],
         "doctor": ["doctor", "--deep"],
         "prune": ["prune"],
         "config": ["config", "show"],

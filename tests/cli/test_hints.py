@@ -37,5 +37,5 @@ def test_a_command_that_is_named_is_there(line: str) -> None:
         found = command.get_command(click.Context(command), word)
         assert found is not None, word
         command = found
-    known = {option for one in command.params for option in one.opts}
+    known = {name for one in command.params for name in (*one.opts, *one.secondary_opts)}
     assert {word.partition("=")[0] for word in rest if word.startswith("--")} <= known | {"--help"}
