@@ -199,7 +199,8 @@ _SPEAKERS = {
     *("Diagnostic", "CannotStart", "FileProblem", "Refusal", "unfit"),
 }
 # Codes that are told by way of a name or a table.
-_BY_NAME = {"unordered-reference", "full", "read-only", "io"}
+_BY_NAME = {"unordered-reference", "full", "read-only", "io", "private-address"}
+_BY_NAME |= {"too-many-connections"}
 _BY_NAME |= {f"unknown-{what}" for what in ("command", "script", "workflow", "cost")}
 _KEYWORDS = {"code", "twice", "unknown"}
 _ONE_WORD = {"cycle", "encoding", "draining", "stale"}

@@ -20,10 +20,11 @@ HEADER_SECONDS = 10.0
 WRITE_SECONDS = 60.0  # for a client to read anything of what waits for it
 MAX_CONNECTIONS = 512
 MAX_FROM_ADDRESS = 256
+_CODE = "too-many-connections"
 _PROBLEM = (
-    b'{"type":"urn:loopwright:problem:too-many-connections","title":"Too many connections",'
+    b'{"type":"urn:loopwright:problem:%s","title":"Too many connections",'
     b'"status":503,"detail":"all connections of this server are in use; try again later"}'
-)
+) % _CODE.encode()
 _BUSY = (
     b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/problem+json\r\n"
     b"Content-Length: %d\r\nRetry-After: 5\r\nConnection: close\r\n\r\n%s"
