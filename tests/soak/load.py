@@ -22,6 +22,7 @@ SAMPLE_SECONDS = 0.5
 WINDOWS = 10
 MOST_SECONDS_AFTER = 120.0  # for runs to end that were stopped when the time was over
 FOLLOWERS = 4  # of each kind, at once
+WARM_UP_SECONDS = 60.0  # until bounded caches, of SQLite and of views, are mostly full
 
 # What an agent does is chosen at random: mostly it answers with 2.7 kB.
 AGENT = """#!/bin/sh
@@ -84,7 +85,7 @@ def medians(samples: list[Sample], name: str) -> list[float]:
 
 @dataclass
 class Load:
-    """Loops and clients of one server for so many seconds."""
+    """Loops and clients of one server, measured for so many seconds after a minute to warm up."""
 
     ask: Served
     pid: int
@@ -99,7 +100,7 @@ class Load:
 
     async def make(self) -> None:
         """Everything at once, until the time is over or something goes wrong."""
-        self._until = time.monotonic() + self.seconds
+        self._until = time.monotonic() + WARM_UP_SECONDS + self.seconds
         (self.ask.folder / "agent.sh").write_text(AGENT, encoding="utf-8")
         (self.ask.folder / "agent.sh").chmod(0o755)
         for number in range(LOOPS):
@@ -110,7 +111,10 @@ class Load:
             *(self._follow_stream() for _ in range(FOLLOWERS)),
             *(self._follow_socket() for _ in range(FOLLOWERS)),
         ]
-        async with asyncio.timeout(self.seconds + MOST_SECONDS_AFTER), asyncio.TaskGroup() as group:
+        async with (
+            asyncio.timeout(WARM_UP_SECONDS + self.seconds + MOST_SECONDS_AFTER),
+            asyncio.TaskGroup() as group,
+        ):
             for one in work:
                 group.create_task(one)
 
@@ -127,6 +131,7 @@ class Load:
         return reply.json
 
     async def _measure(self) -> None:
+        await asyncio.sleep(WARM_UP_SECONDS)
         while not self._is_over():
             self.samples.append(sample(self.pid))
             await asyncio.sleep(SAMPLE_SECONDS)
