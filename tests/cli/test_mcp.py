@@ -104,7 +104,7 @@ def test_a_client_starts_a_loop_and_sees_it_through(stages: Place) -> None:
     async def work(client: Client) -> None:
         assert await client.tools() == {
             *("loop_start", "loop_list", "loop_status", "loop_activity", "loop_diff"),
-            *("loop_control", "loop_tell", "loop_definitions"),
+            *("loop_control", "loop_tell", "loop_events", "loop_definitions"),
         }
         assert "harness" in await client.text("loop_definitions")
         told = await client.json("loop_start", definition="harness", goal="Build a cache")
@@ -260,6 +260,7 @@ def test_an_agent_inside_a_run_starts_and_looks(stages: Place) -> None:
         loop = started["loop_id"]
         assert "did not start" in await client.refused("loop_status", id=other)
         assert other not in await client.text("loop_list")
+        assert "cannot use the tool" in await client.refused("gate_list")
         await client.until(loop, "completed", "failed", "exhausted", "stopped", "waiting")
         first = stages.facts(loop)[0]
         assert (first["parent"], first["by"]) == (parent, f"agent:coder of {parent}")

@@ -1,8 +1,9 @@
 """Chat models on this machine: the gateway and the tools behind one performer."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol, TypeAlias
 
 import msgspec
 
@@ -10,6 +11,7 @@ from loopwright.app.desks import Desks
 from loopwright.app.granting import Server, grant_of
 from loopwright.app.rights import DENIED
 from loopwright.app.schemas import schema_problem
+from loopwright.app.stage_servers import LoopAnswers
 from loopwright.app.toolroom import open_workshop
 from loopwright.errors import LoopwrightError
 from loopwright.gateway import Catalogue, Gateway
@@ -21,7 +23,8 @@ from loopwright.model.sandbox import effective_level
 from loopwright.model.turns import WantedCall
 from loopwright.ports import Bus, Clock, Job, Offered, ToolEnd, Tools
 from loopwright.programs.sandbox import Sandbox
-from loopwright.tools import FolderShelf, Workshop
+from loopwright.tools import FolderShelf, ToolOutcome, Workshop
+from loopwright.tools.toolbox import Offer
 
 MOST_TOOLBOXES = 256
 
@@ -60,6 +63,59 @@ class Denying:
         return tool in self._denied or f"{tool.partition('.')[0]}.*" in self._denied
 
 
+class ChatLoops(LoopAnswers, Protocol):
+    """The loop tools of a chat model."""
+
+    async def answer(
+        self, name: str, arguments: dict[str, JsonValue], *, until_ended: bool = False
+    ) -> ToolOutcome:
+        """Use one of them; a start waits for the child run."""
+
+
+FindChatLoops: TypeAlias = Callable[[Job, Agent], ChatLoops | None]
+
+
+class WithLoops:
+    """Tools together with the loop tools of an agent. A start answers when its run has ended, so no
+    child run is without its parent after the call.
+    """
+
+    def __init__(self, tools: Tools, loops: ChatLoops) -> None:
+        self._tools = tools
+        self._loops = loops
+        self._offered = {one.name: one for one in loops.specs()}
+
+    async def specs(self) -> Offered:
+        others = await self._tools.specs()
+        return Offer(tools=(*others.tools, *self._offered.values()), problems=others.problems)
+
+    async def resolve(self, call: CallPart) -> WantedCall:
+        if call.tool in self._loops.refused:
+            refusal = await self._loops.answer(call.tool, {})
+            return WantedCall(id=call.id, tool=call.tool, problem=refusal.text)
+        if call.tool not in self._offered:
+            return await self._tools.resolve(call)
+        try:
+            arguments = msgspec.json.decode(call.args.strip() or "{}")
+        except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
+            problem: str | None = f"the arguments are not JSON: {error}"
+        else:
+            problem = schema_problem(self._offered[call.tool].schema, arguments)
+        if problem is not None:
+            return WantedCall(id=call.id, tool=call.tool, problem=problem)
+        return WantedCall(id=call.id, tool=call.tool, arguments=arguments)
+
+    async def run(
+        self, tool: str, arguments: JsonValue, *, approved: bool = False, key: str = ""
+    ) -> ToolEnd:
+        if tool in self._offered and isinstance(arguments, dict):
+            return await self._loops.answer(tool, arguments, until_ended=True)
+        return await self._tools.run(tool, arguments, approved=approved, key=key)
+
+    def repeatable(self, tool: str) -> bool:
+        return self._tools.repeatable(tool) if tool not in self._offered else tool != "loop_start"
+
+
 @dataclass(slots=True)
 class Chats:
     """Everything that chat models need; nothing of it is loaded before one is asked."""
@@ -72,6 +128,7 @@ class Chats:
     desks: Desks | None = None
     catalogue: Catalogue | None = None
     sandbox: Sandbox = field(default_factory=Sandbox)
+    find_loops: FindChatLoops = lambda job, agent: None
     _gateway: Gateway = field(init=False)
     workshop: Workshop = field(init=False)
     _boxes: dict[tuple[str, str, bytes], Tools] = field(init=False)
@@ -99,7 +156,8 @@ class Chats:
             while len(self._boxes) >= MOST_TOOLBOXES:
                 self._boxes.pop(next(iter(self._boxes)))
             self._boxes[key] = box
-        return self._boxes[key]
+        loops = self.find_loops(job, agent)
+        return self._boxes[key] if loops is None else WithLoops(self._boxes[key], loops)
 
     def _with_level(self, job: Job) -> Agent:
         """The agent of a job with the sandbox level of its run: its file tools keep to it, and so

@@ -20,6 +20,8 @@ from loopwright.app.snapshot_operations import RunSnapshots
 from loopwright.app.views.activity import ActivityFilter, activity_items
 from loopwright.app.views.iteration_names import started_iterations
 from loopwright.app.views.listing import inbox_items
+from loopwright.app.views.summary import summary
+from loopwright.app.views.wire import fact_on_wire
 from loopwright.errors import LoopwrightError
 from loopwright.model.actions import MAX_PASSES, Decision
 from loopwright.model.ids import ITERATION_PATTERN
@@ -33,7 +35,8 @@ Arguments = dict[str, JsonValue]
 DECISIONS: dict[str, Decision] = {one: one for one in get_args(Decision)}
 DIFF_CHARS = 100_000
 INSIDE_RUN = (
-    *("loop_start", "loop_list", "loop_status", "loop_activity", "loop_diff", "loop_definitions"),
+    *("loop_start", "loop_list", "loop_status", "loop_activity", "loop_events", "loop_diff"),
+    "loop_definitions",
 )
 """The tools of an agent inside a run."""
 _ITERATION: JsonValue = {
@@ -84,10 +87,24 @@ class LoopTools:
     def specs(self) -> list[ToolSpec]:
         return [spec for spec, _ in self._all()]
 
+    def all_names(self) -> frozenset[str]:
+        """The names of all loop tools, also of those that are not offered."""
+        every = (*self._loops_offered(), *self._gates_offered())
+        return frozenset(spec.name for spec, _ in every)
+
+    def refused_names(self) -> frozenset[str]:
+        """Tools that an agent inside a run does not have: using them is recorded."""
+        if self.loops.here.service.rights is None:
+            return frozenset()
+        return self.all_names() - {*INSIDE_RUN}
+
     async def answer(self, name: str, arguments: Arguments) -> ToolOutcome:
         """Do one of them. What goes wrong is told, with the hint, as an error."""
-        work = {spec.name: one for spec, one in self._all()}[name]
+        rights = self.loops.here.service.rights
         try:
+            if rights is not None and name not in INSIDE_RUN:
+                rights.refuse("use the tool", name)
+            work = {spec.name: one for spec, one in self._all()}[name]
             return ToolOutcome(text=await work(arguments))
         except LoopwrightError as error:
             hint = f" ({error.hint})" if error.hint else ""
@@ -156,6 +173,22 @@ class LoopTools:
                     ),
                 ),
                 self._activity,
+            ),
+            (
+                ToolSpec(
+                    name="loop_events",
+                    description=f"The newest {MOST_ENTRIES} events of a run, oldest first.",
+                    schema=schema(
+                        ("id",),
+                        id=text("Id of the run, or the beginning of it"),
+                        after={
+                            "type": "integer",
+                            "minimum": 0,
+                            "description": "Only events with a greater number",
+                        },
+                    ),
+                ),
+                self._events,
             ),
             (
                 ToolSpec(
@@ -245,14 +278,14 @@ class LoopTools:
     async def _start(self, given: Arguments) -> str:
         most = given.get("max_iterations")
         wish = LoopWish(
-            definition=_said(given, "definition"),
-            goal=_said(given, "goal"),
-            parameters=_parameters(given.get("parameters")),
+            definition=read_text(given, "definition"),
+            goal=read_text(given, "goal"),
+            parameters=read_parameters(given.get("parameters")),
             max_iterations=most if isinstance(most, int) else None,
             worktree=given.get("worktree") is True,
             allow_unknown_cost=given.get("allow_unknown_cost") is True and self._is_person(),
-            project_id=_said(given, "project_id"),
-            project_slug=_said(given, "project_slug"),
+            project_id=read_text(given, "project_id"),
+            project_slug=read_text(given, "project_slug"),
             session=self.session,
         )
         return _json(await self.loops.start(wish))
@@ -262,14 +295,23 @@ class LoopTools:
         return self.loops.here.service.rights is None
 
     async def _list(self, given: Arguments) -> str:
-        return "\n".join(self.loops.lines(_said(given, "status"))) or "there are no loops"
+        return "\n".join(self.loops.lines(read_text(given, "status"))) or "there are no loops"
 
     async def _status(self, given: Arguments) -> str:
-        return _json(self.loops.status(_said(given, "id")))
+        run = self.loops.here.service.find(read_text(given, "id"))
+        service = self.loops.here.service
+        output = summary(service.state(run), service.read_text)["output"]
+        return _json({**self.loops.status(run), "output": output})
+
+    async def _events(self, given: Arguments) -> str:
+        service, after = self.loops.here.service, given.get("after")
+        run = service.find(read_text(given, "id"))
+        newest = service.facts(run, after if isinstance(after, int) else 0)[-MOST_ENTRIES:]
+        return _json({"run": run, "events": [fact_on_wire(run, one) for one in newest]})
 
     async def _diff(self, given: Arguments) -> str:
         here = self.loops.here
-        run = here.service.find(_said(given, "id"))
+        run = here.service.find(read_text(given, "id"))
         snapshots = RunSnapshots(here.service, here.workspaces, run)
         start, end = (_iteration(given.get(name)) for name in ("from", "to"))
         told = (await snapshots.changes(start, end)).as_dict()
@@ -280,7 +322,7 @@ class LoopTools:
         return _json({**told, "diff": whole[:DIFF_CHARS], **cut})
 
     async def _control(self, given: Arguments) -> str:
-        action, loop, note = (_said(given, name) for name in ("action", "id", "note"))
+        action, loop, note = (read_text(given, name) for name in ("action", "id", "note"))
         if action in OF_ONE and not self.answers and self._waits(loop):
             raise LoopwrightError(
                 f"{loop} waits for a person or was ended by one, whose decision this would be",
@@ -306,7 +348,7 @@ class LoopTools:
         return await self.loops.control(action, loop, note=note, by="mcp", changes=allowed)
 
     async def _tell(self, given: Arguments) -> str:
-        loop, words, to = (_said(given, name) for name in ("id", "text", "to"))
+        loop, words, to = (read_text(given, name) for name in ("id", "text", "to"))
         sent = await tell(self.loops.here.service, loop, words, to=to, by="mcp")
         return f"{sent.run}: message {sent.message} recorded: {WHEN_WORDS[sent.when]}"
 
@@ -318,7 +360,7 @@ class LoopTools:
 
     async def _activity(self, given: Arguments) -> str:
         service, name = self.loops.here.service, _iteration(given.get("iteration"))
-        run = service.find(_said(given, "id"))
+        run = service.find(read_text(given, "id"))
         facts = service.facts(run)
         wanted = ActivityFilter()
         if name is not None:
@@ -335,24 +377,24 @@ class LoopTools:
         return _json({"gates": [*inbox_items(self.loops.here.service)]})
 
     async def _answer(self, given: Arguments) -> str:
-        gate = _said(given, "id")
-        decision = DECISIONS.get(_said(given, "decision"))
+        gate = read_text(given, "id")
+        decision = DECISIONS.get(read_text(given, "decision"))
         if decision is None:
             there = ", ".join(DECISIONS)
             raise LoopwrightError(f"the decision must be one of {there}", code="bad-decision")
         service = self.loops.here.service
-        run = await service.answer(gate, decision, text=_said(given, "text"), by="mcp")
+        run = await service.answer(gate, decision, text=read_text(given, "text"), by="mcp")
         return f"{gate}: {decision}, told to {run}"
 
 
 def _changes(given: Arguments) -> Changes:
     """What is different when a loop is resumed."""
-    most, agent, names = given.get("max"), _said(given, "agent"), given.get("env")
+    most, agent, names = given.get("max"), read_text(given, "agent"), given.get("env")
     return Changes(
         agents=(agent,) if agent else (),
-        budget=_said(given, "budget") or None,
+        budget=read_text(given, "budget") or None,
         passes=most if isinstance(most, int) else None,
-        time=_said(given, "time") or None,
+        time=read_text(given, "time") or None,
         restart=given.get("restart") is True,
         allow_unknown_cost=given.get("allow_unknown_cost") is True,
         accept_changes=given.get("accept_changes") is True,
@@ -360,7 +402,7 @@ def _changes(given: Arguments) -> Changes:
     )
 
 
-def _said(given: Arguments, name: str) -> str:
+def read_text(given: Arguments, name: str) -> str:
     value = given.get(name)
     return value.strip() if isinstance(value, str) else ""
 
@@ -369,7 +411,7 @@ def _iteration(value: JsonValue) -> str | None:
     return str(value) if isinstance(value, int | str) and not isinstance(value, bool) else None
 
 
-def _parameters(value: JsonValue) -> dict[str, JsonValue]:
+def read_parameters(value: JsonValue) -> dict[str, JsonValue]:
     """Parameters as an object, or as the text of one."""
     if isinstance(value, str):
         try:

@@ -36,7 +36,11 @@ async def serve(
         loops = Loops(here=here, settings=settings, cwd=cwd, agents=agents)
         tools = LoopTools(loops=loops, session=session, answers=answers)
         await library.serve_stdio(
-            "loopwright", tools.specs(), tools.answer, instructions=INSTRUCTIONS
+            "loopwright",
+            tools.specs(),
+            tools.answer,
+            instructions=INSTRUCTIONS,
+            refused=tools.refused_names(),
         )
         mine = here.driver.owner
         left = [

@@ -1,6 +1,6 @@
 """Loops by name: start, list, look, control. Every door to loops calls these alone."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from loopwright.app.projects import ProjectWish, project_for
 from loopwright.app.readiness import check_worker
 from loopwright.app.registry import is_loop
 from loopwright.app.reopening import NO_CHANGES, Changes
+from loopwright.app.service import Start
 from loopwright.app.settings import Settings
 from loopwright.app.views.listing import driver_pid
 from loopwright.app.views.loops import GOAL_CHARS, Seen, loop_status, seen, shown_time
@@ -66,6 +67,7 @@ class Loops:
     cwd: Path
     agents: Sequence[str] = ()  # what stands behind the roles, as `--agent` says it
     by: str | None = None  # who acts; without a name, the user of this machine
+    confine: Callable[[Start], Start] | None = None  # takes rights from a run before it starts
 
     # -- definitions and starting
 
@@ -98,6 +100,8 @@ class Loops:
             ),
             cwd=self.cwd,
         )
+        if self.confine is not None:
+            start = self.confine(start)
         # Anybody who can write files here, an agent too, may have written the definition.
         start = self.here.service.admit(replace(start, author="editor", by=self.by or start.by))
         await check_sign_in(start)

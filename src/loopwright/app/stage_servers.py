@@ -1,8 +1,9 @@
-"""The trackers of a stage for coding agents: an MCP server that lives as long as the call.
+"""Trackers and loop tools for coding agents: an MCP server that lives as long as the call.
 
 The server is this process itself, behind a socket in a folder that only this user may enter. Who
-connects must be of this user and show the token of the stage, which is in a file of that folder and
-gone with it. What it offers are the tools that the level of the agent has, at the desk of its run.
+connects must be of this user and show the token of the call, which is in a file of that folder and
+gone with it. It offers the trackers that the level of the agent has, at the desk of its run, and
+the loop tools that its definition names (`agent_loops`).
 """
 
 import asyncio
@@ -14,13 +15,14 @@ import struct
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from importlib import import_module
 from pathlib import Path
 from secrets import token_hex
+from typing import Protocol, TypeAlias
 
 import msgspec
 
@@ -41,6 +43,27 @@ TOKEN_SECONDS = 10.0
 _PEER = struct.Struct("3i")
 
 
+class LoopAnswers(Protocol):
+    """The loop tools of one call."""
+
+    @property
+    def refused(self) -> frozenset[str]:
+        """Names of loop tools that the agent does not have."""
+
+    def specs(self) -> list[ToolSpec]:
+        """The tools that it has."""
+
+    async def answer(self, name: str, arguments: dict[str, JsonValue]) -> ToolOutcome:
+        """Use one of them, or refuse."""
+
+    async def close(self) -> None:
+        """End what it has started."""
+
+
+FindLoops: TypeAlias = Callable[[Job, Agent], LoopAnswers | None]
+"""Makes the loop tools of a call; None for an agent without a right to them."""
+
+
 @dataclass(slots=True)
 class Served:
     """One stage: its tools under the names that agents can use, and what it was asked before."""
@@ -50,8 +73,20 @@ class Served:
     specs: tuple[ToolSpec, ...]
     own: dict[str, str]  # the name that was offered: the tool's own
     asked: Counter[str] = field(default_factory=Counter)
+    loops: LoopAnswers | None = None
+
+    @property
+    def offered(self) -> tuple[ToolSpec, ...]:
+        return (*self.specs, *(self.loops.specs() if self.loops is not None else ()))
+
+    @property
+    def refused(self) -> frozenset[str]:
+        """Names that are answered with a refusal, which is recorded."""
+        return self.loops.refused if self.loops is not None else frozenset()
 
     async def answer(self, name: str, arguments: dict[str, JsonValue]) -> ToolOutcome:
+        if self.loops is not None and name not in self.own:
+            return await self.loops.answer(name, arguments)
         tool = self.own[name]
         said = blake2b(msgspec.json.encode(arguments, order="sorted"), digest_size=12).hexdigest()
         call = f"{tool}/{said}"
@@ -67,15 +102,19 @@ class StageServers:
         self._desks = desks
         self._workshop = workshop
         self._results = results
+        self.find_loops: FindLoops = lambda job, agent: None
 
     @asynccontextmanager
     async def serve(self, job: Job, agent: Agent) -> AsyncIterator[StageServer | None]:
-        """The server, as an agent is told to start it; none for an agent without a level."""
-        names = tuple(tracker_names(agent))
-        if not names:
+        """The server, as an agent is told to start it; none for an agent that has neither a level
+        nor a right to loops.
+        """
+        names, loops = tuple(tracker_names(agent)), self.find_loops(job, agent)
+        if not names and loops is None:
             yield None
             return
         served = await self._served(job, names)
+        served.loops = loops
         folder = Path(tempfile.mkdtemp(prefix="loopwright-stage-"))  # for this user alone
         token = token_hex(24)
         tasks: set[asyncio.Task[None]] = set()
@@ -102,6 +141,8 @@ class StageServers:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             shutil.rmtree(folder, ignore_errors=True)
+            if loops is not None:
+                await loops.close()
 
     async def _served(self, job: Job, names: tuple[str, ...]) -> Served:
         shelf = FolderShelf(self._results / job.run)
@@ -133,7 +174,9 @@ async def _speak(
     served: Served, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
 ) -> None:
     library = import_module("loopwright.tools.serving")  # half a second to load, when first asked
-    await library.serve_connection(NAME, served.specs, served.answer, reader=reader, writer=writer)
+    await library.serve_connection(
+        NAME, served.offered, served.answer, streams=(reader, writer), refused=served.refused
+    )
 
 
 def _told(folder: Path, token: str) -> StageServer:

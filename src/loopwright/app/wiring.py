@@ -6,8 +6,10 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, closing, suppress
 from dataclasses import dataclass
 from functools import partial
+from importlib import import_module
+from typing import cast
 
-from loopwright.app.chatting import Chats
+from loopwright.app.chatting import ChatLoops, Chats
 from loopwright.app.cost_limits import CostRules
 from loopwright.app.desks import Desks
 from loopwright.app.git_confinement import confine_git
@@ -28,7 +30,8 @@ from loopwright.app.stage_servers import StageServers
 from loopwright.app.tracing import traced
 from loopwright.errors import LoopwrightError, NotFound
 from loopwright.kernel.fact_parts import Worktree
-from loopwright.ports import OPEN_STATUSES, Workspaces
+from loopwright.model.plan import Agent
+from loopwright.ports import OPEN_STATUSES, Job, Workspaces
 from loopwright.programs.performer import LocalPerformer
 from loopwright.programs.sandbox import Sandbox
 from loopwright.programs.sweep import sweep
@@ -109,8 +112,11 @@ async def local(
         performer = LocalPerformer(
             bus, schema_problem, base, models=chats.performer, price=book.price, sandbox=sandbox
         )
-        purse = settings.budget
-        paid = performer if purse.is_open else Guarded(performer, purse, log, clock)
+        paid = (
+            performer
+            if settings.budget.is_open
+            else Guarded(performer, settings.budget, log, clock)
+        )
         if line is None:
             driver = LocalDriver(log, paid, clock=clock, owner=owner, check_schema=schema_problem)
         else:
@@ -123,7 +129,8 @@ async def local(
                 server=Server(line=line, settings=settings, bus=bus, heard=log.heard, say=say),
             )
         performer.ask_through(driver.ask)
-        performer.serve_stages(StageServers(desks, chats.workshop, settings.results).serve)
+        stages = StageServers(desks, chats.workshop, settings.results)
+        performer.serve_stages(stages.serve)
         performer.look_through(desks.look)
         variables, worktrees = (
             RunVariables(settings.home),
@@ -136,12 +143,11 @@ async def local(
         performer.snapshot_through(workspaces)
         driver.open()
         try:
-            service = restrict(_open_service(settings, log, clock, driver, via), log)
-            service.costs = CostRules(book=book, purse=settings.budget)
+            service = restrict(_open_service(settings, log, driver, via, book), log)
             service.worktrees, service.variables = worktrees, variables
             async with serve_live_text(bus, settings.home, owner.token) as live:
                 with traced(service, driver, os.environ):
-                    yield Local(
+                    here = Local(
                         service=service,
                         driver=driver,
                         log=log,
@@ -152,18 +158,29 @@ async def local(
                         workspaces=workspaces,
                         jumped=clock.jump_ms,
                     )
+                    stages.find_loops = chats.find_loops = partial(_find_loops, here, settings)
+                    yield here
         finally:
             await driver.close()
             await chats.close()
 
 
+def _find_loops(here: Local, settings: Settings, job: Job, agent: Agent) -> ChatLoops | None:
+    """The loop tools of an agent, where its definition names them; loaded when first needed."""
+    if not agent.loops:
+        return None
+    module = import_module("loopwright.app.agent_loops")
+    return cast("ChatLoops | None", module.find_agent_loops(here, settings, job, agent))
+
+
 def _open_service(
-    settings: Settings, log: SqliteLog, clock: SystemClock, driver: LocalDriver, via: str
+    settings: Settings, log: SqliteLog, driver: LocalDriver, via: str, book: PriceBook
 ) -> Service:
     """The use cases, as the settings want them."""
     service = Service(
-        log, clock, driver, settings.artifacts, via=via, four_eyes=settings.four_eyes == "on"
+        log, driver.clock, driver, settings.artifacts, via=via, four_eyes=settings.four_eyes == "on"
     )
+    service.costs = CostRules(book=book, purse=settings.budget)
     service.sandbox = rules_of(settings, served=via == SERVED)
     service.takes_snapshots = settings.snapshots == "on"
     return service

@@ -27,6 +27,8 @@ CHAT = "model:"
 ApprovalRule: TypeAlias = Literal["never", "always", "protected_paths"]
 Access: TypeAlias = Literal["full", "readonly-shell", "readonly", "minimal"]
 """How far an agent reaches: all of it, reading and a few commands, reading alone, no files."""
+LoopRight: TypeAlias = Literal["start", "look"]
+"""What an agent may do with loops: start child runs of its run; look at its run and at those."""
 
 
 class Agent(Record, frozen=True, kw_only=True):
@@ -50,6 +52,7 @@ class Agent(Record, frozen=True, kw_only=True):
     role: str | None = None  # a role of this machine or project; it is bound when a run starts
     access: Access | None = None  # what it is held to, whatever else it is given
     sandbox: SandboxLevel | None = None  # at least; the level of the run may be stricter
+    loops: tuple[LoopRight, ...] = ()  # the loop tools that it is given; none by default
 
     @property
     def is_chat(self) -> bool:

@@ -112,14 +112,23 @@ def unfit_agent(spec: Spec, agent: Agent) -> str | None:
         missing = sandbox.works() if spec.kind not in UNHELD_KINDS else None
         if missing is not None:
             return f"nothing here could keep it from the network: {missing}"
-    asked = sorted(tool for tool, rule in agent.approvals.items() if rule != "never")
-    if asked and spec.kind != "model":
-        return f"nobody would be asked before {asked[0]}: only a chat model has approvals"
+    problem = _unfit_tools(spec, agent)
+    if problem is not None:
+        return problem
     if spec.kind in CLIS:
         return arguments.unfit(spec.kind, agent)
     if spec.kind == "model":
         return _unfit_chat(agent)
     return acp.unfit(agent) if spec.kind == "acp" else None
+
+
+def _unfit_tools(spec: Spec, agent: Agent) -> str | None:
+    if agent.loops and spec.kind not in (*CLIS, "acp", "model"):
+        return "a plain program cannot use loop tools (`loops`): give them to another agent"
+    asked = sorted(tool for tool, rule in agent.approvals.items() if rule != "never")
+    if asked and spec.kind != "model":
+        return f"nobody would be asked before {asked[0]}: only a chat model has approvals"
+    return None
 
 
 def _unfit_chat(agent: Agent) -> str | None:

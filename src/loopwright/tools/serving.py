@@ -7,7 +7,7 @@ side, as the library does them; what a tool does wrong is told to the client as 
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from typing import TypeAlias
 
@@ -33,7 +33,11 @@ logging.getLogger("mcp").propagate = False
 
 
 def _server(
-    name: str, tools: Sequence[ToolSpec], answer: Answering, instructions: str
+    name: str,
+    tools: Sequence[ToolSpec],
+    answer: Answering,
+    instructions: str,
+    refused: Collection[str] = (),
 ) -> "Server[dict[str, object]]":
     listed = [
         mcp_types.Tool(
@@ -44,7 +48,7 @@ def _server(
         )
         for one in tools
     ]
-    known = {one.name for one in tools}
+    known = {*(one.name for one in tools), *refused}
 
     async def on_list(_context: object, _params: object) -> mcp_types.ListToolsResult:
         return mcp_types.ListToolsResult(tools=listed)
@@ -70,7 +74,7 @@ def _server(
 
 def _annotated(name: str) -> mcp_types.ToolAnnotations:
     """What a client may know: some ask a person about every tool that does not say so."""
-    looks = name.endswith(("_list", "_read", "_more", "_status", "_definitions"))
+    looks = name.endswith(("_list", "_read", "_more", "_status", "_definitions", "_events"))
     ends = name.endswith(("_delete", "_control", "_answer"))
     return mcp_types.ToolAnnotations(
         read_only_hint=looks, destructive_hint=ends, open_world_hint=False
@@ -78,10 +82,15 @@ def _annotated(name: str) -> mcp_types.ToolAnnotations:
 
 
 async def serve_stdio(
-    name: str, tools: Sequence[ToolSpec], answer: Answering, *, instructions: str = ""
+    name: str,
+    tools: Sequence[ToolSpec],
+    answer: Answering,
+    *,
+    instructions: str = "",
+    refused: Collection[str] = (),
 ) -> None:
-    """Serve until the client has gone."""
-    server = _server(name, tools, answer, instructions)
+    """Serve until the client has gone. Calls of the `refused` names are answered, not offered."""
+    server = _server(name, tools, answer, instructions, refused)
     async with stdio_server() as (read, write):
         await server.run(read, write, server.create_initialization_options())
 
@@ -91,11 +100,12 @@ async def serve_connection(
     tools: Sequence[ToolSpec],
     answer: Answering,
     *,
-    reader: asyncio.StreamReader,
-    writer: asyncio.StreamWriter,
+    streams: tuple[asyncio.StreamReader, asyncio.StreamWriter],
+    refused: Collection[str] = (),
 ) -> None:
     """Serve over a connection, one message on a line, until the other side has gone."""
-    server = _server(name, tools, answer, "")
+    reader, writer = streams
+    server = _server(name, tools, answer, "", refused)
     async with _lines(reader, writer) as (read, write):
         await server.run(read, write, server.create_initialization_options())
 

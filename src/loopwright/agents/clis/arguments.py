@@ -12,7 +12,7 @@ from itertools import pairwise
 
 import msgspec
 
-from loopwright.agents.clis.access import unasked, worded
+from loopwright.agents.clis.access import SERVER, unasked, worded
 from loopwright.agents.clis.check_rules import added_tools, check_lines, only_tools
 from loopwright.agents.clis.claude import input_line
 from loopwright.agents.clis.table import CLIS, DEFAULT_PERMISSION, Cli
@@ -135,7 +135,7 @@ def _claude(cli: Cli, wanted: Wanted) -> CommandLine:
     argv += _claude_system(wanted)
     argv += _claude_tools(agent, (*unasked(agent), *_claude_allowed(wanted)))
     if wanted.server is not None:
-        strict = ["--strict-mcp-config"] if agent.access != "full" else []
+        strict = ["--strict-mcp-config"] if agent.access not in (None, "full") else []
         argv += ["--mcp-config", wanted.server.config, *strict]
     argv += _option("--max-turns", None if agent.max_turns is None else str(agent.max_turns))
     # The program compares with the cost of the whole session.
@@ -169,7 +169,8 @@ def _claude_allowed(wanted: Wanted) -> tuple[str, ...]:
     agent = wanted.agent
     all_tools = ROOT_TOOLS if agent.permission == "all" and wanted.as_root else ()
     checks = (f"Bash({line})" for line in check_lines(wanted.checks, agent))
-    return (*all_tools, *checks, *added_tools(agent))
+    loops = (f"mcp__{SERVER}",) if agent.loops and wanted.server is not None else ()
+    return (*all_tools, *checks, *loops, *added_tools(agent))
 
 
 def _claude_system(wanted: Wanted) -> list[str]:
@@ -259,6 +260,8 @@ def _opencode_rights(permission: str, wanted: Wanted) -> dict[str, JsonValue]:
     if only is not None:
         rights = {"*": "deny", **_opencode_tools(only)}
     added = [f"bash({line})" for line in check_lines(wanted.checks, agent)]
+    if agent.loops and wanted.server is not None:
+        added.append(f"{SERVER}_*")
     rights |= _opencode_additions((*added, *added_tools(agent)))
     return {**rights, **dict.fromkeys(agent.deny_tools, "deny")}
 

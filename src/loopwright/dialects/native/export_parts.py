@@ -103,6 +103,7 @@ def write_agent(agent: Agent) -> Made:
     put(made, "deny_tools", list(agent.deny_tools), unless=[])
     for key in ("role", "access", "sandbox", "permission", "max_turns", "max_usd", "temperature"):
         put(made, key, getattr(agent, key), unless=None)
+    put(made, "loops", list(agent.loops), unless=[])
     put(made, "env", dict(agent.env), unless={})
     put(made, "pass_env", list(agent.pass_env), unless=[])
     if agent.idle_ms is not None:

@@ -60,6 +60,7 @@ def lower_agent(spec: AgentSpec) -> Agent:
         role=spec.role,
         access=spec.access,
         sandbox=spec.sandbox,
+        loops=tuple(dict.fromkeys(spec.loops)),
     )
 
 

@@ -16,7 +16,7 @@ from loopwright.dialects.native.fields import (
     Tokens,
     Usd,
 )
-from loopwright.model.plan import Access, ApprovalRule
+from loopwright.model.plan import Access, ApprovalRule, LoopRight
 from loopwright.model.sandbox import ConfinedLevel
 from loopwright.syntax.fields import Maybe, fault, leads_away, ref_loop
 from loopwright.syntax.patterns import pattern_fault
@@ -119,6 +119,12 @@ class AgentSpec(Surface):
     model: Maybe[Line] = Field(default=None, description="Model, as the agent names it.")
     tools: Maybe[list[Line]] = Field(default=None, description="The only tools it may use.")
     deny_tools: list[Line] = Field(default=[], description="Tools it may not use.")
+    loops: list[LoopRight] = Field(
+        default=[],
+        description="Loop tools for a coding CLI, an `acp:` agent or a chat model: `start` starts "
+        "child runs of its run, `look` shows its run and its child runs. It never answers gates.",
+        examples=[["start", "look"]],
+    )
     permission: Maybe[Line] = Field(default=None, description="Permission mode of the agent.")
     max_turns: Maybe[Annotated[int, Field(ge=1, le=10_000)]] = Field(
         default=None, description="Most turns in one call."

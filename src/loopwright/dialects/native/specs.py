@@ -10,7 +10,9 @@ PREFIXES = ("acp", "command", "jsonl", "model", "plugin", "script")
 
 # Plain programs: nobody could hold them to a list of tools, a number of turns or a price.
 _UNGOVERNED = ("command", "jsonl", "plugin", "script")
-GOVERNING_KEYS = ("tools", "deny_tools", "permission", "max_turns", "max_usd", "temperature")
+GOVERNING_KEYS = (
+    *("tools", "deny_tools", "loops", "permission", "max_turns", "max_usd", "temperature"),
+)
 
 
 class SpecFault(NamedTuple):

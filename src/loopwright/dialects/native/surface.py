@@ -187,6 +187,7 @@ class BodySpec(Surface):
     access: OnAgentOnly = None
     tools: OnAgentOnly = None
     deny_tools: OnAgentOnly = None
+    loops: OnAgentOnly = None
     permission: OnAgentOnly = None
     max_turns: OnAgentOnly = None
     max_usd: OnAgentOnly = None
