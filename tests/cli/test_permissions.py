@@ -124,7 +124,7 @@ def real_looking(folder: Path, name: str, words: list[str], said: str, code: int
     node = programs / "node"
     node.write_text(f'#!/bin/sh\nexec {sys.executable} -IS "$@"\n')
     file = programs / name
-    called = str(folder / "called")
+    called = str(folder / "work" / "called")  # as root, codex writes to its workspace alone
     file.write_text(STATUS.format(words=words, said=said, code=code, called=called))
     for one in (node, file):
         one.chmod(0o755)
@@ -152,11 +152,11 @@ def test_an_agent_that_is_not_signed_in_is_refused(
     assert told.code == 2
     assert "is not signed in" in told.err
     assert fix in told.err
-    assert not (lw.folder.parent / "called").exists()
+    assert not (lw.folder / "called").exists()
     assert lw("ls", "--json").json["runs"] == []
     key = CLIS[name].credentials[-1]
     lw.real("loop", "go", "--agent", name, "--max", "1", env={**env, **hidden, key: "k"})
-    assert (lw.folder.parent / "called").exists()
+    assert (lw.folder / "called").exists()
 
 
 @pytest.mark.item("rec-33")

@@ -286,10 +286,12 @@ def _pin_parents(mounts: _Mounts, path: str, *, is_writable: bool) -> None:
     """
     for folder in sorted(map(str, Path(path).parents), key=len):
         around = [one for one in mounts.at if _is_within(folder, one)]
-        how = mounts.at[max(around, key=len)][0] if around else ""
-        writable = how in ("--bind", "--bind-try") if how else is_writable
-        parent = os.path.dirname(folder)
-        if folder != os.sep and writable and folder not in mounts.at and os.access(parent, os.W_OK):
+        mount = mounts.at[max(around, key=len)] if around else ()
+        # Below another folder, such as a private one for temporary files, nothing is to be pinned.
+        is_itself = mount[:1] in (("--bind",), ("--bind-try",)) and mount[1] == mount[2]
+        writable = is_itself if mount else is_writable
+        is_new = folder != os.sep and folder not in mounts.at and os.path.isdir(folder)
+        if is_new and writable and os.access(os.path.dirname(folder), os.W_OK):
             mounts.at[folder] = ("--bind", folder, folder)
 
 
