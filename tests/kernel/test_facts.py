@@ -115,6 +115,8 @@ def _of(hint: object) -> st.SearchStrategy[object]:
     options = typing.get_args(hint)
     if typing.get_origin(hint) is typing.Literal:
         return st.sampled_from(options)
+    if any(typing.get_origin(one) is typing.Literal for one in options):
+        return st.one_of(st.none(), *(_of(one) for one in options if one is not type(None)))
     if Blob in options:
         return TEXT | st.none() if type(None) in options else TEXT
     if facts.Failure in (hint, *options):

@@ -106,6 +106,7 @@ def policy_of(
         default=settings.sandbox,
         hidden=tuple(dict.fromkeys(hidden)),
         workspaces=(str(settings.worktrees),),
+        artifacts=str(settings.artifacts),
         protected=own_program_folders(),
         guard_is_optional=not served or settings.allow_unsandboxed == "on",
     )

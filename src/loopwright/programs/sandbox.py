@@ -8,10 +8,11 @@ the policy of the process allows it.
 
 import errno
 import os
+import re
 import shlex
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cache
@@ -52,6 +53,7 @@ _COMMON = (
 _CACHES = ("PIP_CACHE_DIR", "UV_CACHE_DIR", "npm_config_cache", "YARN_CACHE_FOLDER", "GOCACHE")
 _FAILED = b"bwrap: "
 # What passes by: no processes, namespaces, memory or descriptors left.
+_RUN_ID = re.compile(r"run_[0-9a-z]+")
 _SHORTAGES = tuple(
     os.strerror(number)
     for number in (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ENOSPC)
@@ -65,6 +67,7 @@ class SandboxPolicy:
     default: SandboxLevel = DEFAULT_SANDBOX  # of runs that have no level recorded
     hidden: tuple[str, ...] = ()  # the data directory, settings, tokens: nobody sees them
     workspaces: tuple[str, ...] = ()  # folders inside of hidden ones that have workspaces in them
+    artifacts: str = ""  # a folder inside of a hidden one that has a folder for each run
     protected: tuple[str, ...] = ()  # files that nobody changes
     guard_is_optional: bool = True  # where bubblewrap does not work, `guard` is `off`
 
@@ -246,6 +249,7 @@ class Sandbox:
                 commands=confinement.commands,
                 configuration=confinement.configuration,
                 shown=confinement.shown,
+                artifacts=self._artifacts(program.env),
                 hidden=self._hidden(level),
                 protected=self.policy.protected,
                 temporary=temporary,
@@ -262,6 +266,14 @@ class Sandbox:
                 call_filter=filter_program(),
                 in_sandbox=True,
             )
+
+    def _artifacts(self, env: Mapping[str, str]) -> str:
+        """The folder for what the agents of a run make, if the run has one."""
+        run = env.get("LOOPWRIGHT_RUN", "")
+        if not self.policy.artifacts or not _RUN_ID.fullmatch(run):
+            return ""
+        folder = os.path.join(self.policy.artifacts, run)
+        return folder if os.path.isdir(folder) and not os.path.islink(folder) else ""
 
     def enforced_level(self, confinement: Confinement) -> SandboxLevel:
         """The level that a program is really started at; CannotStart if that must not be."""

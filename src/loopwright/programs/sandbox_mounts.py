@@ -83,6 +83,7 @@ class View:
     commands: Commands = "all"
     configuration: tuple[str, ...] = ()  # the agent's own, which it may change
     shown: tuple[str, ...] = ()  # files of the call, made by Loopwright
+    artifacts: str = ""  # the folder of the run for what its agents make, inside of a hidden one
     hidden: tuple[str, ...] = ()  # the data directory, and whatever else nobody may see
     protected: tuple[str, ...] = ()  # read-only at every level
     temporary: str = ""  # the private folder for temporary files; else they are in memory
@@ -130,7 +131,8 @@ class _Mounts:
 def file_arguments(view: View) -> Iterator[str]:
     """The arguments of bubblewrap for a view of the files."""
     hidden = tuple(dict.fromkeys(one for path in view.hidden for one in all_paths(path)))
-    trusted = (os.path.realpath(view.cwd), *(os.path.realpath(one) for one in view.shown))
+    places = (view.cwd, *view.shown, *((view.artifacts,) if view.artifacts else ()))
+    trusted = tuple(os.path.realpath(one) for one in places)
     mounts = _Mounts(hidden, trusted)
     if view.level == "guard":
         yield from ("--bind", "/", "/")
@@ -138,6 +140,9 @@ def file_arguments(view: View) -> Iterator[str]:
         yield from ("--ro-bind", "/", "/")
     yield from ("--dev", "/dev", "--proc", "/proc")
     _LEVELS[view.level](mounts, view)
+    if view.artifacts and view.level != "none":
+        folder = os.path.realpath(view.artifacts)
+        mounts.bind("--bind" if view.writes else "--ro-bind", folder)
     _add_kernel(mounts, view)
     protected = tuple(_protected(view))
     for path in protected:
