@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from loopwright.errors import NotFound
+from loopwright.errors import NotFound, StorageError
 from loopwright.model.record import Blob
 from loopwright.runtime.senses import (
     INLINE_BYTES,
@@ -93,7 +93,7 @@ def test_stored_content_is_loaded_once(texts: Texts, shelf: Shelf) -> None:
 
 def test_missing_content_is_an_error(texts: Texts) -> None:
     """Content that is not there is told, never taken for empty."""
-    with pytest.raises(NotFound):
+    with pytest.raises(StorageError, match="content none is missing"):
         texts.read(Blob(blob="none", size=1))
 
 

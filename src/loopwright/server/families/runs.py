@@ -189,12 +189,15 @@ async def started(asked: Asked) -> Answer:
 
 async def rehearsed(asked: Asked) -> Answer:
     """What a run could come to; nothing is called, and nothing kept."""
-    plan, _ = asked.context.service.decide_snapshots(_prepared(asked, unbound=True))
+    start, service = _prepared(asked, unbound=True), asked.context.service
+    plan, _ = service.decide_snapshots(start)
+    if service.sandbox is not None:
+        plan = service.sandbox.decide(plan, start.sandbox)
     endings = []
     for story in all_stories(plan):  # one by one: a server that is to stop does not wait for all
         check_open(asked)
         endings.append(await asyncio.to_thread(played, plan, story))
-    costs = asked.context.service.costs
+    costs = service.costs
     limits: list[JsonValue] = [*costs.enforcement(plan)] if costs is not None else []
     return {**told_rehearsal(plan, endings).as_dict(), "limits": limits}
 
