@@ -10,10 +10,11 @@ from loopwright.app.agent_registry import (
     AgentEntry,
     AgentRegistry,
     EntryChange,
+    listed_default,
     with_entry_names,
 )
 from loopwright.app.opening import open_log
-from loopwright.app.settings import Settings
+from loopwright.app.settings import Place, Settings, load_settings
 from loopwright.errors import Conflict, LoopwrightError, NotFound
 from loopwright.runtime.clock import SystemClock
 from loopwright.stores import SqliteLog
@@ -162,3 +163,28 @@ def test_names_stand_for_specs() -> None:
         "command:x=a",
         "worker=claude",
     )
+
+
+@pytest.mark.item("bnd-e1")
+@pytest.mark.parametrize(
+    ("where", "listed"),
+    [("loopwright.toml", None), ("variable", "command:cat"), ("own settings", "command:cat")],
+)
+def test_the_agent_of_a_project_is_not_listed(
+    tmp_path: Path, where: str, listed: str | None
+) -> None:
+    """An agent can write the settings of its project, so they approve no program."""
+    line = 'agent = "command:cat"\n'
+    (tmp_path / "project").mkdir()
+    files = {"loopwright.toml": "project/loopwright.toml", "own settings": "config.toml"}
+    if where in files:
+        (tmp_path / files[where]).write_text(line)
+    env = {"LOOPWRIGHT_AGENT": "command:cat"} if where == "variable" else {}
+    place = Place(
+        env={"LOOPWRIGHT_HOME": str(tmp_path / "home"), **env},
+        cwd=tmp_path / "project",
+        user_file=tmp_path / "config.toml",
+    )
+    settings = load_settings(place=place).settings
+    assert settings.agent == "command:cat"
+    assert listed_default(settings) == listed

@@ -15,6 +15,7 @@ import msgspec
 from loopwright.agents.clis.table import CLIS
 from loopwright.app.access import Access
 from loopwright.app.plugins import PREFIX, plugins
+from loopwright.app.settings import Settings
 from loopwright.errors import Conflict, LoopwrightError, NotFound, VersionConflict
 from loopwright.model.environment import is_reserved, is_variable_name
 from loopwright.model.sandbox import SandboxLevel
@@ -58,6 +59,13 @@ class EntryChange(msgspec.Struct, frozen=True, kw_only=True):
     allow_off: bool | None = None
     pass_env: tuple[str, ...] | None = None
     enabled: bool | None = None
+
+
+def listed_default(settings: Settings) -> str | None:
+    """The agent of the settings, unless a file of a project names it: whatever works in that folder
+    can write such a file, and only people add agents to the list.
+    """
+    return None if settings.agent_is_of_project else settings.agent
 
 
 class AgentRegistry:

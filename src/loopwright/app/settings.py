@@ -129,6 +129,7 @@ class Settings:
     color: Color = "auto"
     four_eyes: Switch = "off"  # on: who started a run approves nothing in it
     webhooks_to_loopback: Switch = "off"  # on: webhooks may go to this machine itself
+    agent_is_of_project: bool = False  # an agent may have written the file that names `agent`
     sandbox: SandboxLevel = DEFAULT_SANDBOX  # of runs for which nobody chooses another level
     allow_unsandboxed: Switch = "off"  # on: a server may run agents without a sandbox
     snapshots: Switch = "off"  # on where nothing else is said; see `_settings`
@@ -240,6 +241,7 @@ def load_settings(*, data_dir: str | None = None, place: Place | None = None) ->
         for name, value in policies[1].settings.items():
             _take(found, name, value)
     origins = {name: found[name].origin if name in found else "default" for name in NAMES}
+    projects = tuple(str(file) for file in _project_files(place.cwd) if file is not None)
     warnings = (*_unknown_variables(place.env), *ignored)
     return Resolved(
         settings=replace(
@@ -248,6 +250,7 @@ def load_settings(*, data_dir: str | None = None, place: Place | None = None) ->
             budget=strictest_purse(purses),
             notify=notifiers,
             prices=prices,
+            agent_is_of_project=origins["agent"].startswith(projects),
         ),
         origins=origins,
         warnings=warnings,

@@ -95,13 +95,16 @@ def _open_list(door: Door) -> "Iterator[_List]":
         yield _RemoteList(door.remote)
         return
     from loopwright.app.access import Access  # noqa: PLC0415 - help stays quick
-    from loopwright.app.agent_registry import AgentRegistry  # noqa: PLC0415 - help stays quick
+    from loopwright.app.agent_registry import (  # noqa: PLC0415 - help stays quick
+        AgentRegistry,
+        listed_default,
+    )
     from loopwright.app.opening import open_log  # noqa: PLC0415 - help stays quick
     from loopwright.app.service import current_user  # noqa: PLC0415 - help stays quick
     from loopwright.runtime.clock import SystemClock  # noqa: PLC0415 - help stays quick
 
     with closing(open_log(door.settings)) as log:
-        registry = AgentRegistry(Access(log, SystemClock()), door.settings.agent)
+        registry = AgentRegistry(Access(log, SystemClock()), listed_default(door.settings))
         yield _LocalList(registry, current_user())
 
 

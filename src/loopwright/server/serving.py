@@ -16,7 +16,7 @@ import uvicorn
 
 from loopwright import __version__
 from loopwright.app.access import Access
-from loopwright.app.agent_registry import AgentRegistry
+from loopwright.app.agent_registry import AgentRegistry, listed_default
 from loopwright.app.definitions import Definitions
 from loopwright.app.gate_links import GateLinks
 from loopwright.app.home_line import Held
@@ -120,7 +120,7 @@ async def living(
         clock = here.service.clock
         access = Access(here.log, clock, via="http")
         people = People(access)
-        registry = AgentRegistry(access, settings.agent)
+        registry = AgentRegistry(access, listed_default(settings))
         here.service.admission = RunAdmission(
             registry,
             access,
