@@ -3,26 +3,34 @@
 import asyncio
 import json
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 import pytest
 
-from loopwright.app.agent_loops import confine_agent
+from loopwright.app import agent_loops
+from loopwright.app.agent_loops import AgentLoops, Caller, confine_agent, find_agent_loops
+from loopwright.app.inside_run import InsideRun
 from loopwright.app.service import Start
 from loopwright.app.settings import Settings
+from loopwright.app.stage_servers import StageServers
+from loopwright.app.toolroom import open_workshop
 from loopwright.app.wiring import Local, local
 from loopwright.errors import NotAllowed
+from loopwright.kernel.calls import AgentCall
 from loopwright.kernel.facts import EffectDone, RunStarted
 from loopwright.model.actions import CallAgent, Step
 from loopwright.model.plan import Agent, LoopRight, Plan
 from loopwright.model.policy import Limits
 from loopwright.model.sandbox import SandboxLevel, is_at_least
 from loopwright.model.template import literal
+from loopwright.ports import Job
 from loopwright.programs import sandbox
 from loopwright.programs.specs import Spec, parse_spec, unfit_agent
+from loopwright.programs.supervise import HAS_TABLE
 from loopwright.testing.wires import Call, Turn, WireRequest, WireServer
 from tests.app import loop_tool_agents
 
@@ -395,3 +403,85 @@ def test_a_limited_agent_cannot_start_an_agent_of_another_kind() -> None:
     """Its tools and its permission have no meaning there, so they could not be kept."""
     with pytest.raises(NotAllowed, match="limited"):
         confine_agent("coder", Agent(spec="opencode"), LIMITED, "guard")
+
+
+@pytest.mark.item("bnd-p6")
+@pytest.mark.skipif(not HAS_TABLE, reason="there is no process tree to read")
+def test_the_token_of_a_call_is_useless_for_other_processes(tmp_path: Path) -> None:
+    """A process that is not of the agent is disconnected in spite of the token, and recorded."""
+
+    async def work() -> tuple[bytes, list[str]]:
+        async with local(Settings(home=tmp_path / "data", durability="normal")) as here:
+            agent = Agent(spec="claude", loops=BOTH)
+            start = Start(plan=made(agent), workspace=tmp_path, drive=False)
+            run = await here.service.start(start)
+            servers = StageServers(here.desks, open_workshop(os.environ, "t"), tmp_path / "results")
+            servers.find_loops = partial(find_agent_loops, here, Settings(home=tmp_path / "data"))
+            job = Job(
+                run=run,
+                effect="main/agent#1",
+                path="main",
+                iteration=1,
+                attempt=1,
+                call=AgentCall(agent="worker"),
+                workspace=str(tmp_path),
+                token="t",
+                agent=agent,
+            )
+            async with servers.serve(job, agent) as server:
+                assert server is not None
+                address, token = map(Path, server.argv[-2:])
+                reader, writer = await asyncio.open_unix_connection(address)
+                writer.write(token.read_bytes())
+                answer = await asyncio.wait_for(reader.read(), 60)
+                writer.close()
+            denied = [row.subject for row in here.log.audited() if row.action == "denied"]
+            return answer, denied
+
+    answer, denied = asyncio.run(work())
+    assert answer == b""
+    assert len(denied) == 1
+    assert denied[0].startswith("use the loop tools of agent:worker of run_")
+
+
+@pytest.mark.item("bnd-p6")
+@pytest.mark.parametrize(
+    ("peer", "fits"),
+    [
+        (InsideRun(run="R", agent="worker", runs=("R",)), True),
+        (InsideRun(run="R", agent="worker", runs=("R", "other")), False),
+        (InsideRun(run="R", agent="reviewer", runs=("R",)), False),
+        (InsideRun(run="other", agent="worker", runs=("other",)), False),
+        (InsideRun(), False),
+        (None, False),
+    ],
+    ids=["itself", "forged-supervisor", "other-agent", "other-run", "gone", "person"],
+)
+def test_only_processes_of_the_agent_use_its_tools(
+    tmp_path: Path, peer: InsideRun | None, fits: bool
+) -> None:
+    """The supervisors above a process count, all of them."""
+
+    async def work() -> bool:
+        settings = Settings(home=tmp_path / "data", durability="normal")
+        async with local(settings) as here:
+            agent = Agent(spec="claude", loops=BOTH)
+            run = await here.service.start(Start(plan=made(agent), workspace=tmp_path, drive=False))
+            caller = Caller(
+                run=run,
+                name="worker",
+                agent=agent,
+                workspace=tmp_path,
+                level="guard",
+                agents={"worker": agent},
+            )
+            loops = AgentLoops(here=here, settings=settings, caller=caller)
+            named = peer and replace(
+                peer,
+                run=peer.run.replace("R", run),
+                runs=tuple(one.replace("R", run) for one in peer.runs),
+            )
+            return loops.check_caller(named)
+
+    with patch.object(agent_loops, "find_caller", return_value=None):
+        assert asyncio.run(work()) == fits

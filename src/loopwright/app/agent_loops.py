@@ -22,7 +22,7 @@ from loopwright.app.access import Access
 from loopwright.app.agent_registry import AgentRegistry
 from loopwright.app.dialects import OF_LOOPS
 from loopwright.app.granting import asking, granted_names
-from loopwright.app.inside_run import AgentRights, InsideRun
+from loopwright.app.inside_run import AgentRights, InsideRun, find_caller, record_refusal
 from loopwright.app.loop_tools import Arguments, LoopTools, read_parameters, read_text
 from loopwright.app.role_loops import Loops, LoopWish
 from loopwright.app.run_admission import ADMIN, acting_as
@@ -135,6 +135,7 @@ class AgentLoops:
     settings: Settings
     caller: Caller
     started: list[str] = field(default_factory=list)
+    starting: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     # -- what is offered
 
@@ -171,6 +172,18 @@ class AgentLoops:
     # -- starting
 
     async def _start(self, given: Arguments, *, until_ended: bool) -> str:
+        async with self.starting:  # one after the other, as each counts those before it
+            begun = await self._create(given)
+        if not until_ended:
+            return msgspec.json.encode(begun).decode()
+        run = str(begun["loop_id"])
+        try:
+            await self._rest(run)
+        finally:
+            await self.close()
+        return (await self._tools().answer(STATUS.name, {"id": run})).text
+
+    async def _create(self, given: Arguments) -> dict[str, JsonValue]:
         open_runs = [run for run in self.started if not self._has_ended(run)]
         if len(open_runs) >= MOST_OPEN:
             raise LoopwrightError(
@@ -190,15 +203,8 @@ class AgentLoops:
         # The agent can only choose from agents that the owner of its run could start.
         with acting_as(ADMIN):
             begun = await loops.start(wish)
-        run = str(begun["loop_id"])
-        self.started.append(run)
-        if not until_ended:
-            return msgspec.json.encode(begun).decode()
-        try:
-            await self._rest(run)
-        finally:
-            await self.close()
-        return (await self._tools().answer(STATUS.name, {"id": run})).text
+        self.started.append(str(begun["loop_id"]))
+        return begun
 
     def _spec(self, name: str) -> str:
         """The spec of the agents of a child run: of the caller, its run, or the list of agents."""
@@ -264,6 +270,18 @@ class AgentLoops:
                 await self.here.driver.rest(run)
 
     # -- who acts
+
+    def check_caller(self, inside: InsideRun | None) -> bool:
+        """Whether a process is one of the agent; any other one is written to the audit log."""
+        caller, around = self.caller, find_caller()
+        # All runs count: a program can start a supervisor of its own that names another run.
+        runs = (caller.run, *(around.runs if around is not None else ()))
+        if inside is not None and (inside.runs, inside.agent) == (runs, caller.name):
+            return True
+        what = f"use the loop tools of {self._inside().actor}"
+        at, log = self.here.service.clock.now_ms(), self.here.log
+        record_refusal(log, inside or InsideRun(), what, at=at, via=VIA)
+        return False
 
     def _inside(self) -> InsideRun:
         caller = self.caller

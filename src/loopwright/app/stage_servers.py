@@ -34,7 +34,10 @@ from loopwright.model.plan import Agent
 from loopwright.model.record import JsonValue
 from loopwright.ports import Job
 from loopwright.programs import pump
+from loopwright.programs.lineage import InsideRun
 from loopwright.programs.program_files import program_files
+from loopwright.programs.socket_peers import find_unix_peer
+from loopwright.programs.supervise import HAS_TABLE
 from loopwright.tools import FolderShelf, Grant, ToolOutcome, Workshop
 from loopwright.tools.toolbox import Toolbox
 
@@ -55,6 +58,9 @@ class LoopAnswers(Protocol):
 
     async def answer(self, name: str, arguments: dict[str, JsonValue]) -> ToolOutcome:
         """Use one of them, or refuse."""
+
+    def check_caller(self, inside: InsideRun | None) -> bool:
+        """Whether a process is one of the agent; any other one is written to the audit log."""
 
     async def close(self) -> None:
         """End what it has started."""
@@ -124,7 +130,7 @@ class StageServers:
             assert task is not None
             tasks.add(task)
             try:
-                if await _is_let_in(reader, writer, token):
+                if await _is_let_in(reader, writer, token) and _is_caller(loops, writer):
                     await _speak(served, reader, writer)
             finally:
                 tasks.discard(task)
@@ -168,6 +174,15 @@ async def _is_let_in(
         said = await asyncio.wait_for(reader.readline(), TOKEN_SECONDS)
         return hmac.compare_digest(said.strip(), token.encode())
     return False
+
+
+def _is_caller(loops: LoopAnswers | None, writer: asyncio.StreamWriter) -> bool:
+    """Whether a process of the agent itself connects. At `guard` other agents of this user can read
+    the token, so it is not enough for loop tools.
+    """
+    if loops is None or not HAS_TABLE:
+        return True
+    return loops.check_caller(find_unix_peer(writer.get_extra_info("socket")))
 
 
 async def _speak(
