@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+import msgspec
 import pytest
 
 from loopwright.app import agent_loops
@@ -485,3 +486,36 @@ def test_only_processes_of_the_agent_use_its_tools(
 
     with patch.object(agent_loops, "find_caller", return_value=None):
         assert asyncio.run(work()) == fits
+
+
+@pytest.mark.item("bnd-p6")
+def test_a_child_run_ends_when_the_call_is_cancelled_while_it_starts(tmp_path: Path) -> None:
+    """Whenever the call is cancelled, no child run stays open."""
+    replies = tmp_path / "answers.yaml"
+    replies.write_text("replies: [{text: APPROVED, delay: 30}]")
+
+    async def work() -> list[str]:
+        settings = Settings(home=tmp_path / "data", durability="normal", sandbox="off")
+        async with local(settings) as here:
+            agent = Agent(spec=f"script:{replies}")
+            run = await here.service.start(Start(plan=made(agent), workspace=tmp_path, drive=False))
+            caller = Caller(
+                run=run,
+                name="worker",
+                agent=msgspec.structs.replace(agent, loops=BOTH),
+                workspace=tmp_path,
+                level="off",
+                agents={"worker": agent},
+            )
+            for turns in (1, 2, 3, 5, 50):
+                loops = AgentLoops(here=here, settings=settings, caller=caller)
+                task = asyncio.ensure_future(loops.answer("loop_start", {**GO}, until_ended=True))
+                for _ in range(turns):
+                    await asyncio.sleep(0)
+                task.cancel()
+                await asyncio.wait([task])
+            return [row.headline.status for row in here.log.rows() if row.run != run]
+
+    statuses = asyncio.run(work())
+    assert statuses
+    assert {*statuses} <= {"stopped", "cancelled"}, statuses

@@ -136,6 +136,7 @@ class AgentLoops:
     caller: Caller
     started: list[str] = field(default_factory=list)
     starting: asyncio.Lock = field(default_factory=asyncio.Lock)
+    pending: set["asyncio.Task[dict[str, JsonValue]]"] = field(default_factory=set)
 
     # -- what is offered
 
@@ -172,15 +173,17 @@ class AgentLoops:
     # -- starting
 
     async def _start(self, given: Arguments, *, until_ended: bool) -> str:
-        async with self.starting:  # one after the other, as each counts those before it
-            begun = await self._create(given)
+        try:
+            async with self.starting:  # one after the other, as each counts those before it
+                begun = await self._create(given)
+            run = str(begun["loop_id"])
+            if until_ended:
+                await self._rest(run)
+        finally:
+            if until_ended:
+                await self.close()
         if not until_ended:
             return msgspec.json.encode(begun).decode()
-        run = str(begun["loop_id"])
-        try:
-            await self._rest(run)
-        finally:
-            await self.close()
         return (await self._tools().answer(STATUS.name, {"id": run})).text
 
     async def _create(self, given: Arguments) -> dict[str, JsonValue]:
@@ -202,7 +205,13 @@ class AgentLoops:
         loops = replace(self._loops(), agents=(spec,), confine=self._confined)
         # The agent can only choose from agents that the owner of its run could start.
         with acting_as(ADMIN):
-            begun = await loops.start(wish)
+            task = asyncio.ensure_future(self._record(loops, wish))
+        self.pending.add(task)
+        task.add_done_callback(self.pending.discard)
+        return await asyncio.shield(task)  # a call that ends meanwhile still knows its child run
+
+    async def _record(self, loops: Loops, wish: LoopWish) -> dict[str, JsonValue]:
+        begun = await loops.start(wish)
         self.started.append(str(begun["loop_id"]))
         return begun
 
@@ -262,6 +271,7 @@ class AgentLoops:
         """Stop the child runs that are still open. A driver that is closed leaves them as they are:
         whoever drives the parent next stops them.
         """
+        await asyncio.gather(*self.pending, return_exceptions=True)
         for run in self.started:
             if self.here.driver.is_closed or self._has_ended(run):
                 continue
