@@ -4,6 +4,7 @@ Started as `python inside_attempts.py KIND` with a list of attempts on standard 
 became of each as JSON.
 """
 
+import contextlib
 import http.client
 import io
 import json
@@ -67,7 +68,8 @@ def use_sockets(lines: list[list[str]]) -> list[str]:
             sock.settimeout(60)
             try:
                 sock.connect(path)
-                sock.sendall(line.encode() + b"\n")
+                with contextlib.suppress(BrokenPipeError):  # refused before anything was sent
+                    sock.sendall(line.encode() + b"\n")
                 ended.append(incoming.readline().decode())
             except OSError as error:
                 ended.append(type(error).__name__)
