@@ -22,9 +22,7 @@ SAMPLE_SECONDS = 0.5
 WINDOWS = 10
 MOST_SECONDS_AFTER = 120.0  # for runs to end that were stopped when the time was over
 FOLLOWERS = 4  # of each kind, at once
-# As long as the first tenth of the 30 minutes in the deep lane: until bounded caches, of SQLite and
-# of the views of 256 runs, are full.
-WARM_UP_SECONDS = 180.0
+WARM_UP_SECONDS = 60.0  # until bounded caches, of SQLite and of views, are mostly full
 
 # What an agent does is chosen at random: mostly it answers with 2.7 kB.
 AGENT = """#!/bin/sh
@@ -87,7 +85,7 @@ def medians(samples: list[Sample], name: str) -> list[float]:
 
 @dataclass
 class Load:
-    """Loops and clients of one server, measured for so many seconds after a warm-up."""
+    """Loops and clients of one server, measured for so many seconds after a minute to warm up."""
 
     ask: Served
     pid: int

@@ -35,7 +35,7 @@ def remaining(folder: Path) -> list[str]:
 
 @pytest.mark.skipif(not MINUTES, reason="takes minutes: `make test-soak`")
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-@pytest.mark.timeout(MINUTES * 60 + 600)
+@pytest.mark.timeout(MINUTES * 60 + 360)
 @pytest.mark.item("bnd-m4")
 def test_a_server_under_load_does_not_grow(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
