@@ -1,22 +1,10 @@
-"""Records the golden logs: small runs of a scripted driver, kept as they were written.
-
-A log that a release has written stays as it is for ever: later code must fold it. Only a log that
-no release has seen may be written anew, with `python -m tests.golden.recording --write`.
-"""
+"""The first golden logs: small runs of a scripted driver. `catalogue` lists all of them."""
 
 from __future__ import annotations
 
-import argparse
-import json
-from collections import Counter
 from collections.abc import Callable
-from pathlib import Path
 
-import msgspec
-
-from loopwright.kernel.facts import AnyFact, StepFinished, StepSkipped, Usage
-from loopwright.kernel.fold import fold
-from loopwright.kernel.state import State
+from loopwright.kernel.facts import Usage
 from loopwright.model.actions import (
     AskPerson,
     CallAgent,
@@ -29,7 +17,7 @@ from loopwright.model.actions import (
 )
 from loopwright.model.checks import AllOf, Command, Contains, Person, Signal
 from loopwright.model.memory import PreviousOutput, ProgressLog
-from loopwright.model.plan import Coordinator, Plan, decode_plan, encode_plan
+from loopwright.model.plan import Coordinator
 from loopwright.model.policy import Limits, Retry
 from loopwright.model.template import Items, literal
 from tests.kernel.driving import (
@@ -40,12 +28,10 @@ from tests.kernel.driving import (
     by_pass,
     decisions,
     drive,
-    kind,
     plan_of,
     plan_of_steps,
 )
 
-FOLDER = Path(__file__).parent
 WORK = CallAgent(agent="coder", prompt=literal("Make the tests pass."))
 SPENT = Usage(input_tokens=100, output_tokens=20, usd=0.01)
 
@@ -170,61 +156,3 @@ RECORDINGS: dict[str, Callable[[], Driver]] = {
     "stopped": stopped,
     "waiting": waiting,
 }
-
-
-def read_facts(name: str) -> list[AnyFact]:
-    decoder = msgspec.json.Decoder(AnyFact)
-    lines = (FOLDER / f"{name}.jsonl").read_bytes().splitlines()
-    return [decoder.decode(line) for line in lines]
-
-
-def read_plan(name: str) -> Plan:
-    return decode_plan((FOLDER / f"{name}.plan.json").read_bytes())
-
-
-def read_expected(name: str) -> object:
-    return json.loads((FOLDER / f"{name}.expected.json").read_text(encoding="utf-8"))
-
-
-def summary(state: State, facts: list[AnyFact]) -> dict[str, object]:
-    """What a run came to, as later releases must still see it."""
-    end = state.finished
-    ended = [fact for fact in facts if isinstance(fact, StepFinished | StepSkipped)]
-    return {
-        "version": state.version,
-        "outcome": end.outcome if end else None,
-        "reason": end.reason if end else None,
-        "output": msgspec.to_builtins(end.output) if end else None,
-        "error": msgspec.to_builtins(end.error) if end else None,
-        "steps": {fact.path: fact.status for fact in ended},
-        "kinds": dict(sorted(Counter(kind(fact) for fact in facts).items())),
-        "pending": sorted(state.pending),
-        "gates": sorted(gate.path for gate in state.gates.values()),
-        "paused": state.paused,
-        "ignored": state.ignored,
-        "usage": msgspec.to_builtins(state.usage),
-    }
-
-
-def write(name: str) -> None:
-    run = RECORDINGS[name]()
-    encoder = msgspec.json.Encoder()
-    lines = b"".join(encoder.encode(fact) + b"\n" for fact in run.facts)
-    (FOLDER / f"{name}.jsonl").write_bytes(lines)
-    (FOLDER / f"{name}.plan.json").write_bytes(encode_plan(run.plan) + b"\n")
-    found = summary(fold(run.plan, run.facts), run.facts)
-    text = json.dumps(found, indent=2, ensure_ascii=False) + "\n"
-    (FOLDER / f"{name}.expected.json").write_text(text, encoding="utf-8")
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--write", action="store_true", help="record logs anew")
-    parser.add_argument("names", nargs="*", help="which ones; all when none is named")
-    arguments = parser.parse_args()
-    for name in arguments.names or RECORDINGS if arguments.write else ():
-        write(name)
-
-
-if __name__ == "__main__":
-    main()

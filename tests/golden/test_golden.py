@@ -1,31 +1,63 @@
-"""Old logs still fold: what any release has written, this one reads."""
+"""Golden logs: today's code makes them byte for byte, and folds what was stored before."""
 
 from __future__ import annotations
 
+import typing
+from itertools import chain
+
 import pytest
 
+from loopwright.app.dialects import NAMES as DIALECTS
+from loopwright.kernel.calls import AnyCall
 from loopwright.kernel.decide import settle
+from loopwright.kernel.facts import AnyFact, RunStarted
 from loopwright.kernel.fold import fold
 from loopwright.model.plan import decode_plan, encode_plan
-from tests.golden.recording import FOLDER, RECORDINGS, read_expected, read_facts, read_plan, summary
-from tests.kernel.driving import Texts, without_time
-from tests.kernel.invariants import broken_laws
+from loopwright.testing import fact_problems
+from tests.golden.catalogue import (
+    LOGS,
+    PURPOSES,
+    RUNS,
+    as_json,
+    calls_in,
+    kinds_in,
+    lines_of,
+    purposes_in,
+    purposes_in_source,
+    read_facts,
+    read_plan,
+    roles_of,
+    state_picture,
+    summary,
+)
+from tests.golden.files import compare
+from tests.kernel.driving import Texts
 
-NAMES = sorted(path.stem for path in FOLDER.glob("*.jsonl"))
+NAMES = sorted({path.stem for path in LOGS.glob("*.jsonl")} | set(RUNS))
 
 
-def test_there_are_golden_logs() -> None:
-    """The folder is where this test looks, and each recording has its log."""
-    assert set(RECORDINGS) <= set(NAMES)
+@pytest.mark.parametrize("name", sorted(RUNS))
+def test_run_made_again_gives_the_stored_log(name: str) -> None:
+    """The same answers lead to the same events, with the same times, byte for byte."""
+    run = RUNS[name]()
+    compare(LOGS / f"{name}.plan.json", encode_plan(run.plan) + b"\n")
+    compare(LOGS / f"{name}.jsonl", lines_of(run.facts))
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_old_logs_still_fold(name: str) -> None:
-    """A log folds to the state that was recorded with it."""
+def test_stored_log_folds_to_the_stored_state(name: str) -> None:
+    """A log folds to the result and to the picture of the state that were recorded with it."""
     facts = read_facts(name)
     state = fold(read_plan(name), facts)
-    assert summary(state, facts) == read_expected(name)
-    assert broken_laws(facts, ended=state.finished is not None) == []
+    compare(LOGS / f"{name}.expected.json", as_json(summary(state, facts)))
+    compare(LOGS / f"{name}.picture.json", as_json(state_picture(state)))
+    assert fact_problems(read_plan(name), facts) == []
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_stored_log_is_encoded_as_it_was_read(name: str) -> None:
+    """Reading and writing a log changes no byte of it."""
+    assert lines_of(read_facts(name)) == (LOGS / f"{name}.jsonl").read_bytes()
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -61,7 +93,42 @@ def test_old_plans_still_read(name: str) -> None:
     assert decode_plan(encode_plan(plan)) == plan
 
 
-@pytest.mark.parametrize("name", sorted(RECORDINGS))
-def test_today_decides_the_same(name: str) -> None:
-    """The same answers lead to the same facts. A change of decisions on purpose: record anew."""
-    assert without_time(RECORDINGS[name]().facts) == without_time(read_facts(name))
+# -- nothing is missing ----------------------------------------------------------------------------
+
+
+def stored_facts() -> list[AnyFact]:
+    return list(chain.from_iterable(read_facts(name) for name in NAMES))
+
+
+def test_every_kind_of_event_is_in_a_golden_log() -> None:
+    """A new kind of event needs a run that records it."""
+    kinds = {str(one.__struct_config__.tag) for one in typing.get_args(AnyFact)}
+    assert kinds - kinds_in(stored_facts()) == set()
+
+
+def test_every_purpose_of_an_effect_is_in_a_golden_log() -> None:
+    """A new purpose needs a run that requests such an effect."""
+    assert purposes_in_source() == PURPOSES
+    assert purposes_in(stored_facts()) == PURPOSES
+
+
+def test_every_kind_of_call_is_in_a_golden_log() -> None:
+    """So do a new kind of call and a new role of one."""
+    calls = {
+        (str(one.__struct_config__.tag), role)
+        for one in typing.get_args(AnyCall)
+        for role in roles_of(one)
+    }
+    assert calls - calls_in(stored_facts()) == set()
+
+
+def test_every_dialect_is_in_a_golden_log() -> None:
+    """Each dialect has a run of one of its definitions, from its start to its end."""
+    facts = stored_facts()
+    assert {one.dialect for one in facts if isinstance(one, RunStarted)} == set(DIALECTS)
+
+
+def test_every_golden_file_belongs_to_a_log() -> None:
+    """No file is left over from a log that was removed or renamed."""
+    parts = (".jsonl", ".plan.json", ".expected.json", ".picture.json")
+    assert {file.name for file in LOGS.iterdir()} == {f"{n}{part}" for n in NAMES for part in parts}

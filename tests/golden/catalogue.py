@@ -1,0 +1,202 @@
+"""All golden logs: how each is made, what it contains, and what the logs must contain together."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import json
+import re
+import typing
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Protocol
+
+import msgspec
+
+from loopwright import kernel
+from loopwright.app.views.summary import summary as run_summary
+from loopwright.kernel.facts import AnyFact, EffectRequested, StepFinished, StepSkipped
+from loopwright.kernel.state import State
+from loopwright.model.plan import Plan, decode_plan
+from loopwright.model.record import Blob, Text
+from loopwright.testing import picture
+from tests.golden.files import FOLDER
+from tests.golden.kernel_runs import KERNEL_RUNS
+from tests.golden.recording import RECORDINGS
+from tests.golden.stored_runs import STORED_RUNS
+from tests.kernel.driving import kind
+
+LOGS = FOLDER / "logs"
+
+
+class Run(Protocol):
+    """A run that was made: its plan and its events."""
+
+    @property
+    def plan(self) -> Plan: ...
+
+    @property
+    def facts(self) -> list[AnyFact]: ...
+
+
+RUNS: dict[str, Callable[[], Run]] = {**RECORDINGS, **KERNEL_RUNS, **STORED_RUNS}
+
+PURPOSES = {
+    *("agent", "command", "script", "wait", "backoff", "rework", "artifact"),
+    *("deadline", "loop-deadline", "delay", "check", "park", "snapshot"),
+    *("model", "tool", "summary"),
+    *("coordinator", "coordinator-backoff", "reply", "hold"),
+}
+"""What an effect is for: the part of its id between `/` and `#`, without a number at its end."""
+
+
+def read_facts(name: str) -> list[AnyFact]:
+    decoder = msgspec.json.Decoder(AnyFact)
+    lines = (LOGS / f"{name}.jsonl").read_bytes().splitlines()
+    return [decoder.decode(line) for line in lines]
+
+
+def read_plan(name: str) -> Plan:
+    return decode_plan((LOGS / f"{name}.plan.json").read_bytes())
+
+
+def read_expected(name: str) -> object:
+    return json.loads((LOGS / f"{name}.expected.json").read_text(encoding="utf-8"))
+
+
+def lines_of(facts: Iterable[AnyFact]) -> bytes:
+    """Events as they are on disk, one on each line."""
+    encoder = msgspec.json.Encoder()
+    return b"".join(encoder.encode(fact) + b"\n" for fact in facts)
+
+
+def as_json(value: object) -> bytes:
+    return (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode()
+
+
+# -- what a log comes to ---------------------------------------------------------------------------
+
+
+def summary(state: State, facts: Sequence[AnyFact]) -> dict[str, object]:
+    """The result of a run, as later releases must still see it."""
+    end = state.finished
+    ended = [fact for fact in facts if isinstance(fact, StepFinished | StepSkipped)]
+    return {
+        "version": state.version,
+        "outcome": end.outcome if end else None,
+        "reason": end.reason if end else None,
+        "output": msgspec.to_builtins(end.output) if end else None,
+        "error": msgspec.to_builtins(end.error) if end else None,
+        "steps": {fact.path: fact.status for fact in ended},
+        "kinds": dict(sorted(Counter(kind(fact) for fact in facts).items())),
+        "pending": sorted(state.pending),
+        "gates": sorted(gate.path for gate in state.gates.values()),
+        "paused": state.paused,
+        "ignored": state.ignored,
+        "usage": msgspec.to_builtins(state.usage),
+    }
+
+
+def state_picture(state: State) -> dict[str, object]:
+    """What `run --json` shows of a state, and everything in it that later events depend on.
+
+    The first part is a public shape. The second has the names of the kernel's own records, so that
+    a change of those records, which changes no log, renews it.
+    """
+    return {"shown": run_summary(state, _text), "state": _plain(picture(state))}
+
+
+def _text(text: Text | None) -> str:
+    """A text, or the beginning of a stored one: contents are not kept with these logs."""
+    return text.head if isinstance(text, Blob) else text or ""
+
+
+def _plain(value: object) -> object:
+    """A value as JSON; what is empty or as it begins is left out, to keep the files small."""
+    if isinstance(value, msgspec.Struct):
+        fields = {name: getattr(value, name) for name in value.__struct_fields__}
+        return {"type": type(value).__name__, **_filled(fields)}
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+        return {"type": type(value).__name__, **_filled(fields)}
+    if isinstance(value, dict):
+        return _filled({str(key): one for key, one in value.items()})
+    if isinstance(value, set | frozenset):
+        return sorted(map(str, value))
+    if isinstance(value, list | tuple):
+        return [_plain(one) for one in value]
+    assert value is None or isinstance(value, str | int | float), f"no JSON for {type(value)}"
+    return value
+
+
+def _filled(fields: dict[str, object]) -> dict[str, object]:
+    plain = {name: _plain(value) for name, value in fields.items()}
+    return {n: v for n, v in plain.items() if v is not None and v not in ("", [], {}, 0, False)}
+
+
+# -- what the logs must contain --------------------------------------------------------------------
+
+
+def purpose_of(effect: str) -> str:
+    return re.sub(r"\d+$", "", effect.rpartition("/")[2].partition("#")[0])
+
+
+def kinds_in(facts: Iterable[AnyFact]) -> set[str]:
+    return {kind(fact) for fact in facts}
+
+
+def purposes_in(facts: Iterable[AnyFact]) -> set[str]:
+    return {purpose_of(fact.effect) for fact in facts if isinstance(fact, EffectRequested)}
+
+
+def calls_in(facts: Iterable[AnyFact]) -> set[tuple[str, str]]:
+    """Kinds of calls with their roles."""
+    return {
+        (str(type(fact.call).__struct_config__.tag), getattr(fact.call, "role", ""))
+        for fact in facts
+        if isinstance(fact, EffectRequested)
+    }
+
+
+def roles_of(call: type) -> Iterator[str]:
+    hint = typing.get_type_hints(call).get("role")
+    yield from typing.get_args(hint) if hint is not None else ("",)
+
+
+def purposes_in_source(package: ModuleType = kernel) -> set[str]:
+    """The purposes that the source of the kernel requests effects for."""
+    assert package.__file__ is not None
+    found: set[str] = set()
+    for file in Path(package.__file__).parent.rglob("*.py"):
+        tree = ast.parse(file.read_text(encoding="utf-8"))
+        constants = {
+            node.targets[0].id: node.value
+            for node in tree.body
+            if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
+        }
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+                place = _PURPOSE_AT.get(node.func.id)
+                if place is not None and len(node.args) > place:
+                    found |= set(_literal(node.args[place], constants))
+    return found
+
+
+_PURPOSE_AT = {"request": 2, "_request": 1, "effect_id": 1}
+"""The functions that make the id of an effect, and which argument is its purpose."""
+
+
+def _literal(node: ast.expr, constants: dict[str, ast.expr]) -> Iterator[str]:
+    match node:
+        case ast.Constant(value=str(text)):
+            yield text
+        case ast.JoinedStr(values=[ast.Constant(value=str(text)), *_]):
+            yield text
+        case ast.Name(id=name) if name in constants:
+            yield from _literal(constants[name], constants)
+        case ast.Name():
+            return  # the parameter of one of these functions themselves
+        case _:
+            raise AssertionError(f"a purpose that cannot be read: {ast.unparse(node)}")

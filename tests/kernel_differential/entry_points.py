@@ -1,0 +1,132 @@
+"""What the rest of the source imports from the kernel, read from the source.
+
+`python -m tests.kernel_differential.entry_points` prints it: the functions, classes and values of
+each module of the kernel, and which parts of the source use them.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import sys
+from collections import defaultdict
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+
+import loopwright
+
+SOURCE = Path(loopwright.__file__).parent
+KERNEL = "loopwright.kernel"
+
+MODULES: dict[str, tuple[str, ...]] = {
+    "addresses": ("directory", "locate", "reachable", "resolve_address"),
+    "checks": ("inspect", "last_json_object"),
+    "conversing": ("conversation",),
+    "cycles": ("rejected", "turned_away"),
+    "decide": ("settle",),
+    "encoding": ("decode_facts", "encode_facts"),
+    "fold": ("apply", "fold"),
+    "forking": ("copied", "end_of", "places"),
+    "frames": ("passes_made", "release_frames"),
+    "gates": ("tool_gate",),
+    "histories": ("middle_of",),
+    "learning": ("learning_of",),
+    "limits": ("cap", "exceeded", "has_usd_limit", "remaining", "used_up"),
+    "masking": ("is_secret_name", "mask", "mask_text", "mask_tokens"),
+    "passes": ("requests_of",),
+    "reopening": ("at_cap", "stopped_half_way"),
+    "resumption": ("is_at_cap", "loops_that_failed_at_cap", "unfinished_places"),
+    "retry": ("after_failure",),
+    "scopes": ("hidden_word", "pass_in_scope"),
+    "signal": ("hidden_tags", "without_signal"),
+    "snapshots": ("has_unrecorded", "is_last_under_way", "name_files", "violation"),
+    "state": ("chain", "enclosing_pass", "enclosing_step", "limits_of"),
+    "texts": ("fill", "missing_value", "request_text", "step_result", "told_message"),
+    "threads": ("is_first_turn", "thread_of"),
+    "tools": ("caller_of", "tools_of", "use"),
+    "vanishing": ("vanished",),
+}
+"""Every function of the kernel that the rest of the source imports, by module.
+
+Besides it imports classes and constants: `python -m tests.kernel_differential.entry_points`.
+"""
+MOVED: dict[str, str] = {}
+"""Functions that the current kernel has in another module than listed above, with that module."""
+NOT_CALLED = {"release_frames": "it frees memory of a run that is left, and decides nothing"}
+"""Functions that no test here calls, with the reason."""
+
+
+def module_of(function: str, package: str) -> str:
+    """The module of a function; a frozen kernel has it where it was."""
+    if package == KERNEL and function in MOVED:
+        return MOVED[function]
+    return next(module for module, names in MODULES.items() if function in names)
+
+
+@dataclass
+class EntryPoint:
+    """A name that is imported from a module of the kernel."""
+
+    module: str
+    name: str
+    users: set[str] = field(default_factory=set)
+
+    @property
+    def kind(self) -> str:
+        found = getattr(import_module(f"{KERNEL}.{self.module}"), self.name)
+        if inspect.isclass(found):
+            return "class"
+        return "function" if inspect.isroutine(found) or hasattr(found, "cache_info") else "value"
+
+
+def entry_points() -> list[EntryPoint]:
+    """Every name of the kernel that a file outside of it imports, with the folders of the files."""
+    found: dict[tuple[str, str], EntryPoint] = {}
+    for file in sorted(SOURCE.rglob("*.py")):
+        place = file.relative_to(SOURCE)
+        text = file.read_text(encoding="utf-8")
+        if place.parts[0] == "kernel" or KERNEL not in text:
+            continue
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(KERNEL):
+                module = (node.module or "").removeprefix(KERNEL).lstrip(".")
+                for one in node.names:
+                    point = found.setdefault((module, one.name), EntryPoint(module, one.name))
+                    point.users.add(place.parts[0])
+    return [found[key] for key in sorted(found)]
+
+
+def imported_functions() -> set[tuple[str, str]]:
+    """The functions that are imported from the current kernel, with their modules."""
+    return {(one.module, one.name) for one in entry_points() if one.kind == "function"}
+
+
+def called_functions() -> set[str]:
+    """The functions that the files of this folder call by name."""
+    called: set[str] = set()
+    for name in ("harness.py", "probes.py"):
+        tree = ast.parse((Path(__file__).parent / name).read_text(encoding="utf-8"))
+        for node in ast.walk(tree):
+            match node:
+                case ast.Call(
+                    func=ast.Name(id="part" | "call") | ast.Attribute(attr="function"),
+                    args=[ast.Constant(value=str(function))],
+                ):
+                    called.add(function)
+    return called
+
+
+def main() -> None:
+    by_module: dict[str, list[EntryPoint]] = defaultdict(list)
+    for point in entry_points():
+        by_module[point.module].append(point)
+    for module, points in by_module.items():
+        sys.stdout.write(f"{module}\n")
+        for point in points:
+            users = ", ".join(sorted(point.users))
+            sys.stdout.write(f"    {point.kind:8} {point.name}: {users}\n")
+
+
+if __name__ == "__main__":
+    main()
