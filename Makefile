@@ -17,7 +17,7 @@ unexport PYTHONDONTWRITEBYTECODE
 PURE_ROOMS := model kernel syntax agents dialects
 PURE_FILES := $(shell printf ',src/loopwright/%s/*' $(PURE_ROOMS))
 
-.PHONY: help setup demo test test-deep test-soak test-api test-agents test-model check cover bench matrix docs fmt lock clean
+.PHONY: help setup demo test test-deep test-soak test-api test-agents test-model check cover bench matrix docs golden fmt lock clean
 
 help: ## list the targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -95,6 +95,10 @@ matrix: setup ## which checklist item is shown by which test
 
 docs: setup ## renew the generated pages of docs/reference
 	$(PY) scripts/reference.py
+
+golden: setup ## renew the golden logs and transcripts of tests/golden; read the diff before you commit it
+	RENEW_GOLDEN=1 $(PY) -m pytest -q -p no:cacheprovider tests/golden
+	$(PY) -m pytest -q tests/golden
 
 fmt: setup ## format and apply safe fixes
 	$(VENV)/bin/ruff check --fix .

@@ -20,8 +20,11 @@ from rich.markup import escape
 from rich.table import Table
 
 ROOT = Path(__file__).resolve().parents[1]
-PARTS = ("engine", "dag", "agents", "roles", "server", "record", "boundary")
+PARTS = ("engine", "dag", "agents", "roles", "server", "record", "boundary", "fidelity")
 FIELDS = ("id", "say", "area", "issue")
+# Checklists of dialects also compare each item with the document of the dialect.
+DIALECTS = frozenset({"aldo", "archon", "coqui", "rondoflow", "zenflow"})
+FIDELITY = ("as documented", "stricter", "looser")
 LONGEST_SAY = 100
 OPEN = "open"
 # A test that is never run, or that is expected to fail, shows nothing.
@@ -36,7 +39,9 @@ HEADER = """\
 
 Every item of the checklists under `tests/checklists/` against the tests that name it with
 `@pytest.mark.item(...)`. An item that no test names is `open`. Tests that are skipped or
-expected to fail do not count. *Part* is the part of the product that brings the item.
+expected to fail do not count. *Part* is the part of the product that brings the item. *Fidelity*
+compares an item of a dialect with the document of that dialect: `as documented`, `stricter` or
+`looser`. Every item that is not as documented is explained in [support.md](support.md).
 """
 
 
@@ -48,6 +53,7 @@ class Item:
     say: str
     area: str
     issue: str
+    fidelity: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +99,7 @@ def load_checklists(folder: Path) -> tuple[list[Checklist], list[str]]:
         rows = yaml.safe_load(path.read_text(encoding="utf-8"))
         for number, row in enumerate(rows or [], start=1):
             where = f"{path.name}: entry {number}"
-            trouble = row_trouble(row)
+            trouble = row_trouble(row, of_dialect=path.stem in DIALECTS)
             if trouble:
                 problems.append(f"{where}: {trouble}")
                 continue
@@ -107,17 +113,20 @@ def load_checklists(folder: Path) -> tuple[list[Checklist], list[str]]:
     return lists, problems
 
 
-def row_trouble(row: object) -> str | None:
+def row_trouble(row: object, *, of_dialect: bool = False) -> str | None:
     """What is wrong with one entry, in words that name the fix."""
-    if not isinstance(row, dict) or set(row) != set(FIELDS):
-        return f"needs exactly these fields: {', '.join(FIELDS)}"
-    empty = [name for name in FIELDS if not isinstance(row[name], str) or not row[name].strip()]
+    fields = (*FIELDS, "fidelity") if of_dialect else FIELDS
+    if not isinstance(row, dict) or set(row) != set(fields):
+        return f"needs exactly these fields: {', '.join(fields)}"
+    empty = [name for name in fields if not isinstance(row[name], str) or not row[name].strip()]
     if empty:
         return f"{empty[0]} must be a text that is not empty"
     if len(row["say"]) > LONGEST_SAY:
         return f"say has {len(row['say'])} characters, shorten it to {LONGEST_SAY}"
     if row["issue"] not in PARTS:
         return f"issue is {row['issue']!r}, use one of: {', '.join(PARTS)}"
+    if of_dialect and row["fidelity"] not in FIDELITY:
+        return f"fidelity is {row['fidelity']!r}, use one of: {', '.join(FIDELITY)}"
     return None
 
 
@@ -301,9 +310,9 @@ def summary_rows(lists: Sequence[Checklist], findings: Findings) -> list[list[st
 
 
 def item_rows(checklist: Checklist, findings: Findings, *, only_open: bool) -> list[list[str]]:
-    """Per item: id, what it says, area, part, and its tests one per line, or `open`."""
+    """Per item: id, what it says, area, part, fidelity, and its tests one per line, or `open`."""
     return [
-        [item.id, item.say, item.area, item.issue, "\n".join(tests) or OPEN]
+        [item.id, item.say, item.area, item.issue, item.fidelity, "\n".join(tests) or OPEN]
         for item in checklist.items
         for tests in [sorted(findings.tests.get(item.id, ()))]
         if not (only_open and tests)
@@ -311,7 +320,7 @@ def item_rows(checklist: Checklist, findings: Findings, *, only_open: bool) -> l
 
 
 SUMMARY_HEAD = ["checklist", "shown", *PARTS]
-ITEM_HEAD = ["id", "say", "area", "part", "tests"]
+ITEM_HEAD = ["id", "say", "area", "part", "fidelity", "tests"]
 
 
 def markdown(lists: Sequence[Checklist], findings: Findings) -> str:

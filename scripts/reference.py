@@ -21,7 +21,7 @@ import click
 import msgspec
 
 from loopwright.app.dialects import dialect
-from loopwright.app.settings import COUNTS, NAMES, PREFIX, SIZES
+from loopwright.app.settings import COUNTS, LISTS, NAMES, PREFIX, SIZES
 from loopwright.cli.main import COMMANDS, cli
 from loopwright.cli.verb import PROGRAM, common_options
 from loopwright.kernel import calls
@@ -343,6 +343,8 @@ def settings_table() -> str:
     rows = ["| setting | variable | may be |", "|---|---|---|"]
     for name, words in NAMES.items():
         kind = "a size" if name in SIZES else "a whole number" if name in COUNTS else "any text"
+        if name in LISTS:
+            kind = {"workspaces": "a list of folders"}.get(name, "a list of names")
         shown = ", ".join(f"`{word}`" for word in words) or kind
         rows.append(f"| `{name}` | `{PREFIX}{name.upper()}` | {shown} |")
     return "\n".join([*rows, ""])

@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 
 from loopwright.app.dialects import NAMES, dialect, read_definition
 from loopwright.errors import DefinitionError
-from loopwright.syntax import Diagnostic, read
+from loopwright.syntax.diagnostic import Diagnostic
+from loopwright.syntax.reading import read
 
 ROOT = Path(__file__).resolve().parents[1]
 CORPUS = ROOT / "tests" / "corpus"

@@ -4,8 +4,12 @@ Warnings are errors (`filterwarnings` in pyproject.toml): a test that expects on
 `pytest.warns`.
 """
 
+import atexit
 import os
+import shutil
+import tempfile
 from collections.abc import Generator
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -15,6 +19,18 @@ from hypothesis import settings
 settings.register_profile("house", deadline=None, print_blob=True, derandomize=True)
 settings.register_profile("search", deadline=None, print_blob=True)
 settings.load_profile("house")
+
+# Records that all data directories of a user share are not those of whoever runs the tests.
+os.environ["XDG_DATA_HOME"] = tempfile.mkdtemp(prefix="lw-share-")
+atexit.register(shutil.rmtree, os.environ["XDG_DATA_HOME"], ignore_errors=True)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def known_data_directories() -> None:
+    """Every sandbox hides all known data directories: those of other tests slow it down."""
+    records = Path(os.environ["XDG_DATA_HOME"]) / "loopwright" / "records"
+    (records / "data-directories.json").unlink(missing_ok=True)
+
 
 # Snapshots take time: tests that need them switch them on.
 os.environ.setdefault("LOOPWRIGHT_SNAPSHOTS", "off")

@@ -17,8 +17,9 @@ import protocol
 import trees
 import workflows
 
+from loopwright.app.run_request import Start
 from loopwright.app.schemas import schema_problem
-from loopwright.app.service import Service, Start
+from loopwright.app.service import Service
 from loopwright.app.wiring import this_owner
 from loopwright.kernel.facts import EffectActivity
 from loopwright.model.actions import AskPerson, CallAgent, Each, Repeat, Step
@@ -29,7 +30,8 @@ from loopwright.programs.performer import LocalPerformer
 from loopwright.programs.presence import Presence
 from loopwright.runtime.clock import SystemClock
 from loopwright.runtime.driver import LocalDriver
-from loopwright.stores import SqliteLog, open_sqlite_log
+from loopwright.stores.opening import open_sqlite_log
+from loopwright.stores.sqlite import SqliteLog
 
 IDLE_SECONDS = 4.0
 LOADS = 20

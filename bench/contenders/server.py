@@ -28,7 +28,7 @@ import protocol
 from msgspec.structs import replace
 from ours import Engine, Noop, gate_plan, loop_plan
 
-from loopwright.app.service import Start
+from loopwright.app.run_request import Start
 from loopwright.kernel.facts import AnyFact, EffectDone, EffectRequested
 from loopwright.ports import Append, Headline
 

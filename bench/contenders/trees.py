@@ -8,7 +8,7 @@ import subprocess
 import time
 from pathlib import Path
 
-from loopwright.workspaces import GitWorkspaces
+from loopwright.workspaces.snapshots import GitWorkspaces
 
 RUN = "run_bench"
 IN_A_FOLDER = 25

@@ -97,3 +97,7 @@ class StorageError(LoopwrightError):
     """The data directory cannot be used as it is."""
 
     code = "storage"
+
+
+RESTORE_HINT = "put a backup in its place, or move it away to begin anew; nothing was changed"
+"""What helps when stored data is damaged."""

@@ -294,8 +294,9 @@ def test_the_checks_of_the_loop_need_no_person(
     ("agent", "says"),
     [
         (Agent(permission="root"), "knows no permission 'root'"),
-        (Agent(tools=("Read",)), "cannot be confined"),
-        (Agent(deny_tools=("Read",)), "cannot be confined"),
+        (Agent(tools=("mystery",)), "cannot be confined to or kept from 'mystery'"),
+        (Agent(deny_tools=("mystery",)), "cannot be confined to or kept from 'mystery'"),
+        (Agent(tools=("Read", "bash"), deny_tools=("write",)), None),
         *((Agent(permission=word), None) for word in PERMISSIONS),
         (Agent(), None),
     ],
@@ -304,6 +305,26 @@ def test_what_the_protocol_has_no_words_for_is_refused(agent: Agent, says: str |
     """A right that an agent cannot be held to is not left out in silence."""
     found = unfit(agent)
     assert (found is None) if says is None else says in (found or "")
+
+
+@pytest.mark.item("zenflow-74")
+@pytest.mark.parametrize(
+    ("agent", "rejected"),
+    [
+        (Agent(deny_tools=("bash",), permission="all"), {"execute"}),
+        (Agent(deny_tools=("write",), permission="all"), {"edit", "delete", "move"}),
+        (
+            Agent(tools=("read", "grep"), permission="all"),
+            {"execute", "edit", "delete", "move", "fetch"},
+        ),
+    ],
+    ids=["command", "write", "only"],
+)
+def test_tools_that_an_agent_does_not_have_are_rejected(agent: Agent, rejected: set[str]) -> None:
+    """Whatever its permission says: a request for one of them is refused without a person."""
+    kinds = ("execute", "edit", "delete", "move", "fetch", "read", "search", "think")
+    found = {kind for kind in kinds if policy(agent, wants(kind, "x")) == "reject"}
+    assert found == rejected
 
 
 def test_servers_of_a_stage_are_named_with_the_session() -> None:

@@ -146,7 +146,7 @@ def test_a_counted_loop_does_not_hide_the_item() -> None:
     inner = Steps(steps=(Step(id="in", action=repeat(call("Fix."))),))
     items = Each(items=Items(values=("a", "b")), parallel=2)
     driver = started(Step(id="all", action=Repeat(body=inner, each=items)))
-    assert shown(driver, "all[1].in.0") == 'Fix.\n\n## Item (index 1)\n\n"b"'
+    assert shown(driver, "all[1].in.0") == 'Fix.\n\n## forEach Item (index: 1)\n"b"'
 
 
 def test_a_result_that_did_not_fit_is_told() -> None:

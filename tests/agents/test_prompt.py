@@ -266,7 +266,7 @@ def each(prompt: Template) -> Driver:
 def test_an_item_is_added_where_the_prompt_does_not_place_it() -> None:
     """A pass over a list sees its item as JSON, with its index."""
     text = shown(each(literal("Deploy it."))).text
-    assert text == 'Deploy it.\n\n## Item (index 0)\n\n{"name":"a","n":1}'
+    assert text == 'Deploy it.\n\n## forEach Item (index: 0)\n{"name": "a", "n": 1}'
 
 
 def test_a_placed_item_is_not_added_again() -> None:

@@ -2,8 +2,8 @@
 Client Protocol.
 
 Both connect to the MCP server that they are told of and make the calls of a list. `$CHILD` in a
-call stands for the run that the newest `loop_start` has started. An agent without `loop_list` and
-`loop_start` is a stage of a child run and approves.
+call stands for the run that the newest `loop_start` has started, `$CHILD0` for the first one. An
+agent without `loop_list` and `loop_start` is a stage of a child run and approves.
 """
 
 import json
@@ -38,14 +38,18 @@ def use_tools(argv):
     listed = [tool["name"] for tool in ask("tools/list")["result"]["tools"]]
     if not {{"loop_start", "loop_list"}} & set(listed):
         return "APPROVED by a stage with " + " ".join(listed)
-    child, came = "", []
+    child, children, came = "", [], []
     for tool, arguments in CALLS:
-        arguments = json.loads(json.dumps(arguments).replace("$CHILD", child))
+        words = json.dumps(arguments)
+        for place, one in enumerate(children):
+            words = words.replace(f"$CHILD{{place}}", one)
+        arguments = json.loads(words.replace("$CHILD", child))
         result = ask("tools/call", name=tool, arguments=arguments)["result"]
         text = result["content"][0]["text"]
         came.append([tool, not result.get("isError", False), text])
         if tool == "loop_start" and not result.get("isError", False):
             child = json.loads(text)["loop_id"]
+            children.append(child)
     line.stdin.close()
     return json.dumps({{"listed": listed, "came": came, "server": argv}})
 

@@ -10,7 +10,7 @@ import asyncio
 import sys
 from pathlib import Path
 
-from loopwright.app.service import Start
+from loopwright.app.run_request import Start
 from loopwright.app.settings import Settings
 from loopwright.app.wiring import local
 from loopwright.model.plan import Plan, decode_plan

@@ -15,7 +15,7 @@ import pytest
 from loopwright.app import agent_loops
 from loopwright.app.agent_loops import AgentLoops, Caller, confine_agent, find_agent_loops
 from loopwright.app.inside_run import InsideRun
-from loopwright.app.service import Start
+from loopwright.app.run_request import Start
 from loopwright.app.settings import Settings
 from loopwright.app.stage_servers import StageServers
 from loopwright.app.toolroom import open_workshop
@@ -55,6 +55,7 @@ class Played:
     statuses: dict[str, tuple[str, str]]
     audit: list[tuple[str, str, str, str]] = field(default_factory=list)
     server: list[str] = field(default_factory=list)
+    spent: dict[str, float] = field(default_factory=dict)  # in USD
 
     def text(self, tool: str) -> str:
         return next(text for name, _, text in self.came if name == tool)
@@ -94,6 +95,7 @@ async def collected(here: Local, run: str) -> Played:
         statuses={name: (head.status, head.reason or "") for name, head in heads.items()},
         audit=[(row.who, row.action, row.subject, row.via) for row in here.log.audited()],
         server=said["server"],
+        spent={name: here.service.state(name).usage.usd for name in firsts},
     )
 
 
@@ -223,6 +225,24 @@ def test_child_runs_count_against_the_budget_of_their_parent(tmp_path: Path) -> 
     played = play(tmp_path, agent, calls, limits=Limits(usd=10.0), usd=1.0)
     children = sorted(run for run in played.runs if run != played.run)
     assert [played.plans[run].limits.usd for run in children] == [10.0, 7.0]  # three stages
+
+
+@pytest.mark.item("bnd-p8")
+def test_child_runs_of_one_call_share_one_budget(tmp_path: Path) -> None:
+    """Three at the same time have no more to spend than one after the other. A call that reports
+    its cost only at its end can exceed the budget, as in one run.
+    """
+    waits: loop_tool_agents.Calls = [
+        ("loop_status", {"id": f"$CHILD{number}", "wait_seconds": 50}) for number in range(3)
+    ]
+    calls: loop_tool_agents.Calls = [*[("loop_start", GO)] * 3, *waits]
+    agent = Agent(spec="claude", loops=BOTH)
+    played = play(tmp_path, agent, calls, limits=Limits(usd=4.0), usd=1.0)
+    children = sorted(run for run in played.runs if run != played.run)
+    assert len(children) == 3
+    ended = [played.statuses[run] for run in children]
+    assert ("exhausted", "home_budget") in ended, ended
+    assert 4.0 <= sum(played.spent[run] for run in children) <= 6.0  # three stages each: 9.0
 
 
 @pytest.mark.item("bnd-p6")

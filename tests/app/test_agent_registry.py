@@ -17,7 +17,7 @@ from loopwright.app.opening import open_log
 from loopwright.app.settings import Place, Settings, load_settings
 from loopwright.errors import Conflict, LoopwrightError, NotFound
 from loopwright.runtime.clock import SystemClock
-from loopwright.stores import SqliteLog
+from loopwright.stores.sqlite import SqliteLog
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def log(tmp_path: Path) -> Iterator[SqliteLog]:
 @pytest.fixture
 def registry(log: SqliteLog) -> AgentRegistry:
     """The list of a server whose settings name an agent."""
-    return AgentRegistry(Access(log, SystemClock()), "command:/opt/default")
+    return AgentRegistry(Access(log, SystemClock()), "command:/usr/default")
 
 
 @pytest.mark.item("bnd-e4")
@@ -45,7 +45,7 @@ def test_programs_are_never_listed_by_themselves(registry: AgentRegistry) -> Non
         "gemini": "gemini",
         "models": "model:*",
         "scripts": "script:*",
-        "default": "command:/opt/default",
+        "default": "command:/usr/default",
     }
 
 
@@ -56,16 +56,16 @@ FOUND = [
     ("model:openai/gpt-5", "models"),
     ("model:openai/gpt-5,anthropic/x", "models"),
     ("script:/tmp/x.yaml", "scripts"),
-    ("command:/opt/default", "default"),
-    ("command:/opt/a --b 'c d'", "a"),
-    ('command:  /opt/a   --b "c d"', "a"),
-    ("command:/opt/a --b c d", None),
-    ("command:/opt/a", None),
-    ("command:/opt/a --b 'c d' e", None),
-    ("jsonl:/opt/a --b 'c d'", None),
-    ("acp:/opt/a --b 'c d'", None),
-    ("command:sh -c '/opt/a --b \"c d\"'", None),
-    ("command:/opt/../opt/a --b 'c d'", None),
+    ("command:/usr/default", "default"),
+    ("command:/usr/a --b 'c d'", "a"),
+    ('command:  /usr/a   --b "c d"', "a"),
+    ("command:/usr/a --b c d", None),
+    ("command:/usr/a", None),
+    ("command:/usr/a --b 'c d' e", None),
+    ("jsonl:/usr/a --b 'c d'", None),
+    ("acp:/usr/a --b 'c d'", None),
+    ("command:sh -c '/usr/a --b \"c d\"'", None),
+    ("command:/usr/../usr/a --b 'c d'", None),
     ("command:", None),
     ("model:*", None),
     ("a", None),
@@ -77,7 +77,7 @@ FOUND = [
 @pytest.mark.parametrize(("spec", "name"), FOUND, ids=[one[0] or "empty" for one in FOUND])
 def test_a_spec_is_found_by_its_words(registry: AgentRegistry, spec: str, name: str | None) -> None:
     """A spec is on the list if it has the words of an entry, however they are quoted."""
-    registry.add(AgentEntry(name="a", spec="command:/opt/a --b 'c d'"), by="ann")
+    registry.add(AgentEntry(name="a", spec="command:/usr/a --b 'c d'"), by="ann")
     found = registry.find(spec)
     assert (None if found is None else found.name) == name
 
@@ -85,7 +85,7 @@ def test_a_spec_is_found_by_its_words(registry: AgentRegistry, spec: str, name: 
 REFUSED = {
     "upper case": (AgentEntry(name="Up", spec="claude:-x"), "bad-agent-name"),
     "a kind": (AgentEntry(name="model", spec="claude:-x"), "name-taken"),
-    "a built-in name": (AgentEntry(name="claude", spec="command:/opt/x"), "name-taken"),
+    "a built-in name": (AgentEntry(name="claude", spec="command:/usr/x"), "name-taken"),
     "no agent": (AgentEntry(name="x", spec="nothing"), "bad-agent"),
     "no program": (AgentEntry(name="x", spec="command:"), "bad-agent"),
     "in the workspace": (AgentEntry(name="x", spec="command:./x"), "relative-agent"),
@@ -119,12 +119,12 @@ def test_an_entry_that_is_refused(registry: AgentRegistry, case: str) -> None:
 @pytest.mark.item("bnd-e4")
 def test_changes_are_kept_with_who_made_them(registry: AgentRegistry, log: SqliteLog) -> None:
     """Adding, changing and removing are in the audit log; a disabled entry is not found."""
-    made = registry.add(AgentEntry(name="a", spec="command:a"), by="ann")
+    made = registry.add(AgentEntry(name="a", spec="command:cat"), by="ann")
     assert (made.by, made.source, made.approved_at > 0) == ("ann", "admin", True)
     registry.change("a", EntryChange(sandbox="workspace", pass_env=("KEY",)), by="bob")
     changed = registry.change("a", EntryChange(enabled=False), by="bob")
     assert (changed.sandbox, changed.pass_env, changed.by) == ("workspace", ("KEY",), "bob")
-    assert registry.find("command:a") is None
+    assert registry.find("command:cat") is None
     assert "a" not in registry.names()
     registry.remove("a", by="ann")
     with pytest.raises(NotFound):
@@ -155,11 +155,11 @@ def test_a_built_in_agent_is_disabled_not_removed(registry: AgentRegistry) -> No
 @pytest.mark.item("bnd-e1")
 def test_names_stand_for_specs() -> None:
     """A name of the list is replaced by its spec, for all agents and for one."""
-    names = {"a": "command:/opt/a=b"}
+    names = {"a": "command:/usr/a=b"}
     given = ["a", "worker=a", "command:x=a", "worker=claude"]
     assert with_entry_names(given, names) == (
-        "command:/opt/a=b",
-        "worker=command:/opt/a=b",
+        "command:/usr/a=b",
+        "worker=command:/usr/a=b",
         "command:x=a",
         "worker=claude",
     )

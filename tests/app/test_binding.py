@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from loopwright.app.binding import bind_agents, bind_inputs, check_message
+from loopwright.app.permissions import limit_warnings
 from loopwright.errors import DefinitionError, LoopwrightError
 from loopwright.model.actions import CallAgent, Repeat, RunCommand, Step, Steps
 from loopwright.model.plan import Agent, Coordinator, Input, Plan
@@ -109,9 +110,9 @@ def test_an_agent_that_cannot_run_is_refused(
 @pytest.mark.parametrize(
     ("spec", "more", "words"),
     [
-        ("codex", {"tools": ("Read",)}, "agent 'coder': codex cannot be confined"),
+        ("codex", {"tools": ("Read",)}, "agent 'coder': codex works on files by running"),
         ("claude", {"permission": "root"}, "claude knows no permission 'root'"),
-        ("acp:x", {"deny_tools": ("Bash",)}, "cannot be confined"),
+        ("acp:x", {"deny_tools": ("mystery",)}, "cannot be confined"),
     ],
 )
 def test_rights_that_nobody_can_hold_are_refused(
@@ -197,3 +198,29 @@ def test_a_message_may_be_missing_where_none_is_needed(what: Plan) -> None:
 def test_a_message_is_kept_exactly() -> None:
     """Nothing is trimmed off a message."""
     assert check_message(plan(), "  Do it.\n") == "  Do it.\n"
+
+
+@pytest.mark.item("zenflow-73")
+@pytest.mark.parametrize(
+    ("spec", "model", "own"),
+    [
+        ("claude", "bedrock/anthropic.claude-sonnet-4-6", "claude-sonnet-4-6"),
+        ("claude", "anthropic.claude-sonnet-4-6", "anthropic.claude-sonnet-4-6"),
+        ("claude", "opus", "opus"),
+        ("claude", "gemini-2.5-flash", None),
+        ("codex", "azure/gpt-5", "gpt-5"),
+        ("codex", "claude-opus-4-6", None),
+        ("gemini", "google/gemini-2.5-flash", "gemini-2.5-flash"),
+        ("opencode", "bedrock/anthropic.claude-sonnet-4-6", "bedrock/anthropic.claude-sonnet-4-6"),
+        ("command:true", "azure/gpt-5", "azure/gpt-5"),
+    ],
+)
+def test_a_model_of_another_vendor_is_left_out(
+    tmp_path: Path, spec: str, model: str, own: str | None
+) -> None:
+    """A program of one vendor is given the names that it knows; the start says what is left out."""
+    plan = Plan(name="p", steps=(), agents={"a": Agent(model=model)})
+    bound = bind_agents(plan, default=spec, named={}, base=tmp_path, cwd=tmp_path)
+    assert bound.agents["a"].model == own
+    warned = [one for one in limit_warnings(bound, tmp_path) if "does not have the model" in one]
+    assert bool(warned) is (own is None)

@@ -6,13 +6,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from loopwright.app.service import Start
+from loopwright.app.run_request import Start
 from loopwright.app.settings import Settings
 from loopwright.app.wiring import Local, local
 from loopwright.dialects import rondoflow
 from loopwright.errors import Conflict, NotFound
 from loopwright.model.plan import Agent, Plan
-from loopwright.syntax import Document
+from loopwright.syntax.document import Document
 
 PROBE = """\
 import os, pathlib, sys, time

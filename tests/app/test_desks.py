@@ -10,7 +10,7 @@ from unittest.mock import patch
 
 import pytest
 
-from loopwright.app.service import Start
+from loopwright.app.run_request import Start
 from loopwright.app.settings import Settings
 from loopwright.app.wiring import Local, local
 from loopwright.kernel.calls import ToolCall

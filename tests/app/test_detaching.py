@@ -7,7 +7,7 @@ import pytest
 
 from loopwright.app import detaching as room
 from loopwright.app.opening import HANDED, open_log, presence_of, this_owner
-from loopwright.app.service import Start
+from loopwright.app.run_request import Start
 from loopwright.app.settings import Settings
 from loopwright.errors import StorageError
 from loopwright.model.actions import AskPerson, Step

@@ -8,7 +8,7 @@ from loopwright.errors import LoopwrightError
 from loopwright.kernel.approvals import rule_for
 from loopwright.model.plan import Agent
 from loopwright.model.record import JsonValue
-from loopwright.tools import HttpServer, StdioServer
+from loopwright.tools.servers import HttpServer, StdioServer
 
 FILES = ("fs.read", "fs.list", "fs.search", "fs.write", "fs.edit")
 READING = ("fs.read", "fs.list", "fs.search")
@@ -180,3 +180,67 @@ def test_asking_about_a_whole_server() -> None:
     rules = asking(msgspec.structs.replace(OPEN, permission="default")).approvals
     assert rule_for("issues.close", rules) == "always"
     assert rule_for("fs.read", rules) == "never"
+
+
+FULL = {"access": "full", "role": "coder"}
+
+
+@pytest.mark.item("coqui-26", "coqui-88")
+def test_full_access_has_shell_web_memory_and_all_servers() -> None:
+    """A chat model in a role with full access has what its document promises."""
+    grant = grant_of(Agent(spec="model:a/b", **FULL), SERVERS)  # type: ignore[arg-type]
+    assert {*FILES, "shell.exec", "web.fetch", "memory.save", "memory.search"} <= {*grant.native}
+    assert [(one.name, one.allow) for one in grant.servers] == [("issues", ("*",))]
+
+
+@pytest.mark.item("coqui-26", "coqui-88")
+@pytest.mark.parametrize(
+    "more",
+    [
+        pytest.param({"access": "readonly-shell", "role": "explorer"}, id="readonly-shell"),
+        pytest.param({"access": "readonly", "role": "plan"}, id="readonly"),
+        pytest.param({"access": "minimal", "role": "evaluator"}, id="minimal"),
+        pytest.param({**FULL, "permission": "read-only"}, id="a permission that only reads"),
+    ],
+)
+def test_lesser_access_has_neither_web_nor_servers(more: dict[str, object]) -> None:
+    """Nothing is discovered for them, and memory is for full access alone."""
+    grant = grant_of(Agent(spec="model:a/b", **more), SERVERS)  # type: ignore[arg-type]
+    assert grant.servers == ()
+    assert "web.fetch" not in grant.native
+    if more["access"] != "full":
+        assert not [one for one in grant.native if one.startswith("memory.")]
+
+
+@pytest.mark.item("coqui-88")
+def test_what_takes_discovered_tools_away() -> None:
+    """A role that denies them, an agent without a network, and one that names its tools."""
+
+    def granted(**more: object) -> tuple[list[str], bool]:
+        found = grant_of(Agent(spec="model:a/b", **{**FULL, **more}), SERVERS)  # type: ignore[arg-type]
+        return [one.name for one in found.servers], "web.fetch" in found.native
+
+    assert granted(options={"denied_toolkits": ["servers", "web"]}) == ([], False)
+    assert granted(options={"network": "none"}) == ([], False)
+    assert granted(tools=("fs.read",)) == ([], False)
+    assert granted(role=None) == ([], True)
+
+
+@pytest.mark.item("aldo-31")
+@pytest.mark.parametrize(
+    ("agent", "granted"),
+    [
+        pytest.param(Agent(tools=("fs.mkdir",)), True, id="named"),
+        pytest.param(Agent(tools=("fs.mkdir",), access="readonly"), False, id="a level that reads"),
+        pytest.param(Agent(tools=("fs.mkdir",), permission="read-only"), False, id="read only"),
+        pytest.param(
+            Agent(tools=("fs.mkdir",), options={"permissions": {"filesystem": "repo-readonly"}}),
+            False,
+            id="files of the definition",
+        ),
+        pytest.param(Agent(), False, id="not named"),
+    ],
+)
+def test_folders_are_made_only_by_those_who_may_write(agent: Agent, *, granted: bool) -> None:
+    """`fs.mkdir` is a tool that writes, and is given by name only."""
+    assert ("fs.mkdir" in grant_of(agent, {}).native) is granted

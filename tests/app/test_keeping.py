@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from loopwright.app.reopening import reopen
-from loopwright.app.service import Start
+from loopwright.app.run_request import Start
 from loopwright.errors import Conflict
 from loopwright.model.actions import AskPerson, Step
 from loopwright.model.plan import Plan

@@ -8,7 +8,8 @@ import pytest
 
 from loopwright.app.leaving import GRACE_MS, Departures, Leaving, departures
 from loopwright.errors import StorageError
-from loopwright.stores import SqliteLog, open_sqlite_log
+from loopwright.stores.opening import open_sqlite_log
+from loopwright.stores.sqlite import SqliteLog
 from tests.app.test_service import at_gate
 from tests.runtime.world import Process, World, quiet, run
 
@@ -113,18 +114,15 @@ def test_coming_back_in_time_keeps_a_loop(cards: SqliteLog) -> None:
 @pytest.mark.parametrize(
     ("enabled", "parting", "ends"),
     [
-        (None, None, False),
-        (None, "keep", False),
-        (None, "teardown", True),
-        (True, None, True),
+        (True, None, False),
         (True, "keep", False),
         (True, "teardown", True),
         (False, None, False),
         (False, "teardown", False),
     ],
 )
-def test_who_decides(cards: SqliteLog, enabled: bool | None, parting: Any, ends: bool) -> None:
-    """By default a loop goes on; a loop may say so or otherwise; switched off, none is ended."""
+def test_who_decides(cards: SqliteLog, enabled: bool, parting: Any, ends: bool) -> None:
+    """A run is ended only if it was started so; switched off, none is ended."""
 
     async def body() -> None:
         scene = Scene(cards, enabled=enabled)
@@ -207,7 +205,7 @@ def test_more_time_when_the_server_leaves(cards: SqliteLog) -> None:
 @pytest.mark.parametrize(
     ("env", "expected"),
     [
-        ({}, (None, GRACE_MS)),
+        ({}, (True, GRACE_MS)),
         ({"RONDOFLOW_TEARDOWN_ON_DISCONNECT": "0"}, (False, GRACE_MS)),
         ({"RONDOFLOW_TEARDOWN_ON_DISCONNECT": "1"}, (True, GRACE_MS)),
         ({"RONDOFLOW_TEARDOWN_ON_DISCONNECT": "no"}, (True, GRACE_MS)),
@@ -216,16 +214,16 @@ def test_more_time_when_the_server_leaves(cards: SqliteLog) -> None:
             {"LOOPWRIGHT_TEARDOWN_ON_DISCONNECT": "1", "RONDOFLOW_TEARDOWN_ON_DISCONNECT": "0"},
             (True, GRACE_MS),
         ),
-        ({"RONDOFLOW_TEARDOWN_GRACE_MS": "abc"}, (None, GRACE_MS)),
-        ({"RONDOFLOW_TEARDOWN_GRACE_MS": "-5"}, (None, GRACE_MS)),
-        ({"RONDOFLOW_TEARDOWN_GRACE_MS": "1.5"}, (None, GRACE_MS)),
-        ({"RONDOFLOW_TEARDOWN_GRACE_MS": "0"}, (None, 0)),
-        ({"LOOPWRIGHT_TEARDOWN_GRACE_MS": "250"}, (None, 250)),
-        ({"LOOPWRIGHT_TEARDOWN_GRACE_MS": "9" * 30}, (None, 7 * 86_400_000)),
+        ({"RONDOFLOW_TEARDOWN_GRACE_MS": "abc"}, (True, GRACE_MS)),
+        ({"RONDOFLOW_TEARDOWN_GRACE_MS": "-5"}, (True, GRACE_MS)),
+        ({"RONDOFLOW_TEARDOWN_GRACE_MS": "1.5"}, (True, GRACE_MS)),
+        ({"RONDOFLOW_TEARDOWN_GRACE_MS": "0"}, (True, 0)),
+        ({"LOOPWRIGHT_TEARDOWN_GRACE_MS": "250"}, (True, 250)),
+        ({"LOOPWRIGHT_TEARDOWN_GRACE_MS": "9" * 30}, (True, 7 * 86_400_000)),
     ],
     ids=str,
 )
-def test_variables(env: dict[str, str], expected: tuple[bool | None, int]) -> None:
+def test_variables(env: dict[str, str], expected: tuple[bool, int]) -> None:
     """Both prefixes count, ours first; a time that is none is a minute, and 0 is at once."""
     found = departures(env)
     assert (found.enabled, found.grace_ms) == expected

@@ -26,7 +26,7 @@ def known(tmp_path: Path) -> Library:
 
 
 def put(known: Library, name: str, value: object, *, project: bool = False) -> Path:
-    folder = known.folders["project" if project else "user"]
+    folder = known.folders["project" if project else "user"][0]
     folder.mkdir(parents=True, exist_ok=True)
     place = folder / f"{name}.json"
     place.write_text(value if isinstance(value, str) else json.dumps(value), encoding="utf-8")
@@ -72,7 +72,6 @@ BROKEN = {
     "bad name": GOOD | {"name": "Foo Bar"},
     "no roles": GOOD | {"roles": []},
     "empty prompt": GOOD | {"roles": [{"role": "coder", "prompt": ""}]},
-    "no termination": {key: one for key, one in GOOD.items() if key != "termination_condition"},
     "optional without default": GOOD
     | {"parameters": [{"name": "a", "description": "A", "required": False}]},
 }
@@ -114,8 +113,8 @@ def test_a_name_that_is_used_twice_is_a_problem(known: Library) -> None:
 
 def test_a_file_that_cannot_be_read_is_listed(known: Library) -> None:
     """Also what is no file at all."""
-    known.folders["user"].mkdir(parents=True)
-    (known.folders["user"] / "folder.json").mkdir()
+    known.folders["user"][0].mkdir(parents=True)
+    (known.folders["user"][0] / "folder.json").mkdir()
     assert [one.code for one in known.get("folder").problems] == ["not-a-file"]
 
 
@@ -166,7 +165,7 @@ def test_definitions_are_written_by_their_version(known: Library) -> None:
         with pytest.raises(LoopwrightError):
             known.save(name, data, expected="*")
     with pytest.raises(DefinitionError):
-        known.save("small", json.dumps(GOOD | {"version": 3}).encode(), expected=again.version)
+        known.save("small", json.dumps(GOOD | {"roles": []}).encode(), expected=again.version)
     with pytest.raises(NotFound):
         known.save("harness", json.dumps(GOOD | {"name": "harness"}).encode(), expected="x")
     with pytest.raises(Conflict):
@@ -198,4 +197,33 @@ def test_a_folder_that_cannot_be_written(known: Library, monkeypatch: pytest.Mon
         with pytest.raises(StorageError):
             known.delete("small")
     assert known.get("small").version == first.version
-    assert [one.name for one in known.folders["user"].iterdir()] == ["small.json"]
+    assert [one.name for one in known.folders["user"][0].iterdir()] == ["small.json"]
+
+
+@pytest.mark.item("coqui-75")
+@pytest.mark.parametrize("start", [".", "src/deep", "workspace", "workspace/loops"])
+def test_definitions_are_found_in_the_workspace_folder(tmp_path: Path, start: str) -> None:
+    """`workspace/loops/` of a project counts, from any folder inside of the project."""
+    project = tmp_path / "project"
+    for folder in ("src/deep", "workspace/loops", ".git"):
+        (project / folder).mkdir(parents=True)
+    (project / "workspace/loops/small.json").write_text(json.dumps(GOOD))
+    known = Library(tmp_path / "home", project / start)
+    found = known.get("small")
+    assert (found.source, found.is_valid) == ("project", True)
+    put(known, "small", GOOD | {"description": "Of the person"})
+    assert known.get("small").about["description"] == GOOD["description"]
+    assert known.get("small").hides == ("user",)
+
+
+@pytest.mark.item("coqui-75")
+def test_the_own_folder_of_a_project_comes_before_its_workspace_folder(tmp_path: Path) -> None:
+    """The same name in `.loopwright/loops` wins; nothing is wrong with either file."""
+    for folder in (".loopwright", "workspace"):
+        (tmp_path / folder / "loops").mkdir(parents=True)
+        place = tmp_path / folder / "loops" / "small.json"
+        place.write_text(json.dumps(GOOD | {"description": folder}))
+    found = Library(tmp_path / "home", tmp_path).get("small")
+    assert found.about["description"] == ".loopwright"
+    assert found.problems == ()
+    assert found.hides == ("project",)

@@ -1,6 +1,7 @@
 """What is known of a loop afterwards: iterations, figures, and forgetting it."""
 
 import asyncio
+import json
 from collections.abc import Callable, Coroutine
 from functools import partial
 from pathlib import Path
@@ -9,9 +10,12 @@ from typing import Any
 import pytest
 import yaml
 
+from loopwright.app.loop_live import live
 from loopwright.app.loop_records import figures, forget, history, iteration
 from loopwright.app.preparing import Wish, prepare_named
+from loopwright.app.role_loops import Loops
 from loopwright.app.settings import Settings
+from loopwright.app.views.loop_sheets import sheet
 from loopwright.app.wiring import Local, local
 from loopwright.errors import Conflict, NotFound
 
@@ -108,3 +112,133 @@ async def test_a_loop_under_way_is_not_forgotten(here: Local, tmp_path: Path) ->
     await here.service.stop(run)
     await here.driver.rest(run)
     assert forget(here.service, run, by="ann")["id"] == run
+
+
+async def named(
+    here: Local, tmp_path: Path, definition: dict[str, Any], agent: str, **values: str
+) -> str:
+    """Start a loop of a definition of the project."""
+    folder = tmp_path / "workspace" / "loops"
+    folder.mkdir(parents=True, exist_ok=True)
+    name = definition["name"]
+    (folder / f"{name}.json").write_text(json.dumps(definition), encoding="utf-8")
+    wish = Wish(
+        message="Build it",
+        agents=[agent],
+        workspace=str(tmp_path),
+        home=tmp_path / "home",
+        values=values,
+    )
+    start, _ = prepare_named(name, wish, cwd=tmp_path)
+    return await here.service.start(start)
+
+
+def script(folder: Path, *said: tuple[str, dict[str, Any]]) -> str:
+    """Replies by agent, each for one call in any iteration."""
+    written = [{"when": {"agent": agent}, "text": "done", **more} for agent, more in said]
+    (folder / "replies.yaml").write_text(yaml.safe_dump({"replies": written}), encoding="utf-8")
+    return f"script:{folder / 'replies.yaml'}"
+
+
+def loop_of(here: Local, run: str) -> Any:
+    return sheet(here.service, here.log.row(run)).loop()
+
+
+def statuses(here: Local, tmp_path: Path, run: str) -> Any:
+    return Loops(here=here, settings=Settings(home=tmp_path / "home"), cwd=tmp_path).status(run)
+
+
+TWO = [
+    {"name": "write", "role": "coder", "prompt": "Write."},
+    {"name": "polish", "role": "coder", "prompt": "Polish."},
+]
+
+
+@pytest.mark.item("coqui-83")
+@pytest.mark.parametrize(
+    ("condition", "expected", "status"),
+    [
+        pytest.param(
+            {
+                "type": "evaluation_bound",
+                "value": {"criteria": "All of {{part}} works", "max_review_rounds": 2},
+            },
+            "All of the cache works",
+            ["needs_rework", "needs_rework"],
+            id="a review",
+        ),
+        pytest.param(
+            {
+                "type": "goal_bound",
+                "value": {"goal_prompt": "{{part}} works", "max_iterations": 2},
+            },
+            "the cache works",
+            ["completed", "completed"],
+            id="a goal",
+        ),
+        pytest.param(
+            {"type": "iteration_bound", "value": 2}, None, ["completed", "completed"], id="a number"
+        ),
+    ],
+)
+def test_criteria_and_iterations_of_a_record(
+    tmp_path: Path, condition: Any, expected: str | None, status: list[str]
+) -> None:
+    """The criteria have the parameters of the loop, and only a review asks for rework."""
+
+    @in_a_home
+    async def told(here: Local, tmp_path: Path) -> None:
+        definition = {
+            "name": "small",
+            "parameters": [{"name": "part", "description": "Which"}],
+            "roles": TWO,
+            "termination_condition": condition,
+        }
+        agent = script(tmp_path, *[("coder", {}), ("evaluator", {"text": "NOT_ACHIEVED"})] * 4)
+        run = await named(here, tmp_path, definition, agent, part="the cache")
+        await here.driver.rest(run)
+        loop = loop_of(here, run)
+        assert loop["termination_criteria"] == expected
+        assert loop["current_stage"] == 1
+        found: Any = history(here.service, run)
+        assert [one["status"] for one in found["history"]] == status
+        seen = statuses(here, tmp_path, run)
+        assert seen["current_iteration_status"] == status[-1]
+        assert seen["current_iteration"] == loop["current_iteration"] == 2
+        assert figures(here.service, run)["current_iteration"] == 2
+        assert live(here.service, run)["position"]["iteration"] == 2  # type: ignore[index, call-overload]
+        # The evaluator is not a stage, so the last stage is what was dispatched last.
+        assert loop["metadata"]["dispatch"]["stage_id"] == "main.1.polish"
+        assert loop["metadata"]["dispatch"]["stage_index"] == 1
+
+    told(tmp_path)
+
+
+@pytest.mark.item("coqui-84")
+@in_a_home
+async def test_a_record_of_a_loop_that_is_paused_and_stopped(here: Local, tmp_path: Path) -> None:
+    """While it is paused, the stage that was dispatched and the one that is next are told apart;
+    after a stop, the current stage is the one that was stopped.
+    """
+    definition = {
+        "name": "small",
+        "roles": TWO,
+        "termination_condition": {"type": "iteration_bound", "value": 1},
+    }
+    agent = script(tmp_path, *[("coder", {"delay": 0.3})] * 3)
+    run = await named(here, tmp_path, definition, agent)
+    await here.service.pause(run, by="me")
+    await here.driver.rest(run)
+    loop = loop_of(here, run)
+    assert (loop["status"], loop["current_stage"]) == ("paused", 1)
+    dispatch = loop["metadata"]["dispatch"]
+    assert (dispatch["status"], dispatch["stage_id"]) == ("dispatched", "main.0.write")
+    assert (dispatch["stage_index"], dispatch["next_stage_index"]) == (0, 1)
+    assert "stage 1 (polish)" in dispatch["message"]
+    assert statuses(here, tmp_path, run)["metadata"]["dispatch"] == dispatch
+    await here.service.resume(run, by="me")
+    await here.service.stop(run, by="me")
+    await here.driver.rest(run)
+    loop = loop_of(here, run)
+    assert (loop["status"], loop["current_stage"]) == ("cancelled", 1)
+    assert loop["metadata"]["dispatch"]["stage_index"] == 1

@@ -65,8 +65,8 @@ def test_tools_replace_or_add(
     ("spec", "permission", "tools", "words"),
     [
         ("claude", "yes", (), "--permission 'yes' is not known"),
-        ("codex", None, ("Read",), "agent a: codex cannot be confined"),
-        ("acp:x", None, ("+Bash",), "agent a: an acp agent cannot be confined"),
+        ("codex", None, ("Read",), "agent a: codex works on files by running commands"),
+        ("acp:x", None, ("+mystery",), "agent a: an acp agent cannot be confined"),
         ("model:openai/x", None, ("+shell.exec",), "leave the plus sign out"),
     ],
     ids=["word", "codex", "acp", "chat"],
@@ -93,3 +93,39 @@ def test_programs_that_are_only_told() -> None:
     given = with_permission(plan(a=Agent(spec="jsonl:x"), b=Agent(spec="claude")), "edit", ())
     (warning,) = unenforced_permissions(given)
     assert warning.startswith("agent a reads its permission")
+
+
+@pytest.mark.item("zenflow-73", "zenflow-74")
+def test_tools_are_given_in_the_words_of_what_is_behind_an_agent() -> None:
+    """The same list of tools is understood by a chat model and by a coding agent."""
+    here = Path.cwd()
+    agent = Agent(tools=("bash", "read", "webfetch", "websearch"), deny_tools=("grep",))
+    found = {
+        spec: bind_agents(plan(a=agent), default=spec, named={}, base=here, cwd=here).agents["a"]
+        for spec in ("model:ollama/llama3", "claude", "command:true")
+    }
+    chat = found["model:ollama/llama3"]
+    assert chat.tools == ("shell.exec", "fs.read", "web.fetch")
+    assert chat.deny_tools == ("fs.search",)
+    assert found["claude"].tools == ("Bash", "Read", "WebFetch", "WebSearch")
+    assert found["claude"].deny_tools == ("Grep",)
+    assert found["command:true"].tools == agent.tools
+    assert unenforced_permissions(plan(a=chat)) == [
+        "agent a has no tool websearch: chat models do not have it here"
+    ]
+
+
+@pytest.mark.item("zenflow-74")
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        ("command:true", "nothing enforces it"),
+        ("jsonl:true", "nothing enforces it"),
+        ("acp:true", "does not ask is not kept"),
+    ],
+)
+def test_denied_tools_that_nothing_enforces_cause_a_warning(spec: str, words: str) -> None:
+    """A security key is never ignored in silence."""
+    [warning] = unenforced_permissions(plan(a=Agent(spec=spec, deny_tools=("bash",))))
+    assert words in warning
+    assert unenforced_permissions(plan(a=Agent(spec=spec))) == []

@@ -4,7 +4,7 @@ import pytest
 
 from loopwright.app.projects import ProjectWish, activate, make_project, project_for
 from loopwright.errors import LoopwrightError, NotFound
-from loopwright.stores import MemoryTrackers
+from loopwright.stores.trackers import MemoryTrackers
 
 
 def wish(**more: str) -> ProjectWish:

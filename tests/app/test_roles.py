@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from loopwright.app.preparing import Wish, prepare_file
@@ -78,7 +79,7 @@ def test_a_role_is_read_whole() -> None:
         (ROLE.replace("name: scribe", "name: other"), "must be called other.md"),
         (ROLE.replace("readonly-shell", "read-only"), "access_level"),
         (ROLE.replace("access_level: readonly-shell\n", ""), "access_level"),
-        (ROLE.replace("version", "verzion"), "line 5: "),
+        (ROLE.replace("toolkits", "toolkit"), "line 9: toolkit is not"),
         (ROLE.replace("max_iterations: 7", "max_iterations: -1"), "max_iterations"),
         (ROLE.replace("-ShellToolkit", "-Shel"), "toolkits"),
         (ROLE.replace("+*, ", "*, "), "toolkits"),
@@ -107,9 +108,14 @@ def test_names_of_roles() -> None:
     [
         ("", ()),
         ("+*", ()),
-        ("-*, +artifacts, +todo", ("files", "shell", "servers", "sprints", "projects", "skills")),
+        (
+            "-*, +artifacts, +todo",
+            ("files", "shell", "web", "servers", "memory", "sprints", "projects", "skills"),
+        ),
+        ("-MemoryToolkit, -WebToolkit", ("web", "memory")),
         ("-shell, +ShellToolkit", ()),
         ("-FilesystemToolkit", ("files",)),
+        ("+*, -php_execute, -LearningToolkit, -vendor/package, -ShellToolkit", ("shell",)),
     ],
 )
 def test_the_last_entry_of_a_filter_counts(written: str, denied: tuple[str, ...]) -> None:
@@ -189,3 +195,63 @@ def test_an_unknown_role_is_an_error_before_anything_is_created(tmp_path: Path) 
     file.write_text(DEFINITION % "reviewer")
     start, _ = prepare_file(str(file), Wish(workspace=str(tmp_path)))
     assert start.plan.agents["eye"].access == "readonly"
+
+
+FOREIGN = """---
+name: muse
+display_name: Muse
+description: Collects ideas.
+version: 1
+access_level: readonly-shell
+is_builtin: true
+is_template: false
+ignore_updates: false
+max_iterations: 32
+toolkits: "+*, -ShellToolkit, -php_execute"
+persona: bright
+---
+
+You collect ideas.
+"""
+
+
+@pytest.mark.item("coqui-76")
+def test_a_role_of_another_system_loads_with_warnings() -> None:
+    """Its own fields count, and each field or toolkit that means nothing here is named."""
+    found = role(FOREIGN, "muse")
+    assert (found.problem, found.access, found.max_turns) == (None, "readonly-shell", 32)
+    assert found.denied == ("shell",)
+    assert found.warnings == ("persona has no effect", "toolkits: -php_execute has no effect")
+
+
+@pytest.mark.item("coqui-76")
+def test_roles_are_found_in_the_workspace_folder(tmp_path: Path) -> None:
+    """`workspace/roles/` of a project counts, and cannot widen a role that is known."""
+    write(tmp_path / "workspace" / "roles")
+    write(tmp_path / "workspace" / "roles", FOREIGN, "muse")
+    wide = ROLE.replace("name: scribe", "name: reviewer").replace("readonly-shell", "full")
+    write(tmp_path / "workspace" / "roles", wide, "reviewer")
+    found = find_roles(None, tmp_path)
+    assert found["scribe"].place == "project"
+    assert found["muse"].access == "readonly-shell"
+    assert found["reviewer"].access == "readonly"
+
+
+@pytest.mark.item("coqui-77")
+@pytest.mark.parametrize(
+    ("own", "of_role", "turns"),
+    [
+        pytest.param(None, "max_iterations: 7", 7, id="the role's"),
+        pytest.param(12, "max_iterations: 7", 12, id="the stage's comes first"),
+        pytest.param(None, "", 48, id="neither: the default"),
+        pytest.param(None, "max_iterations: 0", 100, id="0 is as many as there may be"),
+        pytest.param(None, "max_iterations: 5000", 100, id="never more than 100"),
+    ],
+)
+def test_turns_of_a_stage_follow_its_role(own: int | None, of_role: str, turns: int) -> None:
+    """A stage without a number of its own has the turns of its role."""
+    text = ROLE.replace("max_iterations: 7\n", f"{of_role}\n" if of_role else "", 1)
+    made = plan(a=Agent(role="scribe", max_turns=own))
+    loop = msgspec.structs.replace(made, dialect="coqui")
+    bound = bind_roles(loop, {"scribe": role(text)})
+    assert bound.agents["a"].max_turns == turns

@@ -2,16 +2,24 @@
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from loopwright.app import sandbox_rules
-from loopwright.app.sandbox_rules import SandboxRules, policy_of, stricter_level, unconfined_note
+from loopwright.app.sandbox_rules import (
+    SandboxRules,
+    agent_levels,
+    policy_of,
+    stricter_level,
+    unconfined_note,
+)
 from loopwright.app.settings import Place, Settings, load_settings
 from loopwright.errors import LoopwrightError, NotAllowed
 from loopwright.model.actions import CallAgent, Repeat, Step
 from loopwright.model.checks import Command
 from loopwright.model.plan import Agent, Plan
 from loopwright.model.sandbox import SandboxLevel
+from loopwright.programs import coding
 
 MISSING = "bwrap is not installed"
 
@@ -154,3 +162,23 @@ def test_a_project_cannot_loosen_the_sandbox(
     assert found.settings.sandbox == level
     assert found.settings.allow_unsandboxed == "off"
     assert any("is ignored" in one for one in found.warnings) is warned
+
+
+@pytest.mark.item("bnd-l10")
+def test_the_levels_that_a_run_shows_are_those_that_its_programs_have(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Offline agents, roles and coding CLIs whose own sandbox is left out are named by theirs."""
+    monkeypatch.setattr(coding, "works", lambda: None)
+    monkeypatch.setattr(coding.os, "geteuid", lambda: 0)
+    agents = {
+        "plain": Agent(spec="command:cat"),
+        "offline": Agent(spec="command:cat", options={"network": "none"}),
+        "strict": Agent(spec="claude", sandbox="readonly"),
+        "codex": Agent(spec="codex"),
+        "model": Agent(spec="model:openai/gpt-5"),
+    }
+    made = Plan(name="p", steps=(), agents=agents, sandbox="guard")
+    levels = {"plain": "guard", "offline": "guard", "strict": "readonly", "codex": "workspace"}
+    assert agent_levels(made) == levels
+    assert agent_levels(msgspec.structs.replace(made, sandbox="off"))["codex"] == "off"

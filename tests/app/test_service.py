@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from loopwright.app import service as service_room
-from loopwright.app.service import Start
+from loopwright.app.run_request import Start
 from loopwright.errors import Conflict, LoopwrightError, NotFound
 from loopwright.kernel.facts import CancelRequested, GateAnswered, GateOpened, RunPaused, RunStarted
 from loopwright.model.actions import AskPerson, CallAgent, Gate, Repeat, Step

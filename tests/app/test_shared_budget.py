@@ -14,11 +14,10 @@ from loopwright.app.purse import READ_AGAIN_MS, Guarded, Purse
 from loopwright.kernel.calls import AgentCall
 from loopwright.kernel.facts import RunPaused, RunStarted, Usage
 from loopwright.kernel.reasons import HOME_BUDGET
-from loopwright.model.plan import Plan, encode_plan
+from loopwright.model.plan import Plan, content_hash, encode_plan
 from loopwright.ports import Answer, Append, Done, EventLog, Failed, Headline, Job, UsageRow
 from loopwright.runtime.headline import DAY_MS
-from loopwright.runtime.senses import content_hash
-from loopwright.stores import open_sqlite_log
+from loopwright.stores.opening import open_sqlite_log
 from loopwright.testing.clock import FakeClock
 
 PLAN = encode_plan(Plan(name="work", steps=()))

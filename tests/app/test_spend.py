@@ -22,11 +22,10 @@ from loopwright.kernel.facts import (
     RunStarted,
     Usage,
 )
-from loopwright.model.plan import Plan, encode_plan
+from loopwright.model.plan import Plan, content_hash, encode_plan
 from loopwright.ports import Append, EventLog, Headline
 from loopwright.runtime.headline import DAY_MS, usage_rows
-from loopwright.runtime.senses import content_hash
-from loopwright.stores import open_sqlite_log
+from loopwright.stores.opening import open_sqlite_log
 
 NOW = 20_000 * DAY_MS + 5
 USAGE = st.builds(

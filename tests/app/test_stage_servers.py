@@ -9,7 +9,7 @@ from unittest.mock import patch
 
 import pytest
 
-from loopwright.app.service import Start
+from loopwright.app.run_request import Start
 from loopwright.app.settings import Settings
 from loopwright.app.stage_servers import StageServers
 from loopwright.app.toolroom import open_workshop
@@ -30,7 +30,7 @@ ORDER = [
     *("artifact.create", "artifact.list", "todo.add", "todo.list", "sprint.create"),
     *("sprint.list", "project.list", "skill.list", "skill.read", "artifact.delete"),
     *("todo.complete", "todo.delete", "artifact.update", "artifact.read", "todo.update"),
-    "sprint.move",
+    *("sprint.move", "memory.save", "memory.search", "memory.delete"),
 ]
 
 

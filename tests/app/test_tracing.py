@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from loopwright.app.service import Start
+from loopwright.app.run_request import Start
 from loopwright.app.settings import Settings
 from loopwright.app.tracing import OpenTelemetry, traced, wanted
 from loopwright.app.views.spans import Span

@@ -13,7 +13,8 @@ from typing import Protocol, TypeVar
 
 import pytest
 
-from loopwright.app.service import Start, row_ended
+from loopwright.app.run_request import Start
+from loopwright.app.service import row_ended
 from loopwright.app.settings import Settings
 from loopwright.app.wiring import Local, local, open_log, open_reader, sweep_leftovers, this_owner
 from loopwright.errors import Conflict

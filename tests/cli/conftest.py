@@ -157,6 +157,7 @@ def lw(
     monkeypatch.setenv("LOOPWRIGHT_DURABILITY", "normal")
     monkeypatch.setenv("LOOPWRIGHT_SNAPSHOTS", "off")
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "share"))
     monkeypatch.setenv("USER", "somebody-else")  # nobody is asked for it
 
     def call(args: Sequence[str]) -> Told:

@@ -9,10 +9,9 @@ from loopwright.app.opening import open_log
 from loopwright.app.settings import load_settings
 from loopwright.kernel.facts import AnyFact, RunStarted
 from loopwright.kernel.fold import fold
-from loopwright.model.plan import Plan, encode_plan
+from loopwright.model.plan import Plan, content_hash, encode_plan
 from loopwright.ports import Append
 from loopwright.runtime.headline import gate_changes, headline_of
-from loopwright.runtime.senses import content_hash
 from tests.kernel.driving import START, Texts
 
 INLINE = 1_000_000

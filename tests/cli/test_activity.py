@@ -293,3 +293,59 @@ def test_pruning_takes_activity_and_output_along_and_nothing_else(lw: Place) -> 
     assert b"b" * 3_000 in kept
     assert b"s" * 3_000 in kept
     assert lw("doctor", "--deep").code == 0
+
+
+@pytest.mark.item("rec-45")
+@pytest.mark.parametrize("kind", ["command", "jsonl"])
+def test_standard_error_of_an_agent_that_succeeds_is_recorded(lw: Place, kind: str) -> None:
+    """It is stored bounded and without secrets, and shown by `logs` and `show`, but not live."""
+    lines = "".join(f"print('line {n}', file=sys.stderr)\n" for n in range(30))
+    lw.write(
+        "agent.py",
+        "import json, os, sys\n"
+        f"{lines}print('used ' + os.environ['API_KEY'], file=sys.stderr)\n"
+        "print('last', file=sys.stderr)\n"
+        "print(json.dumps({'type': 'result', 'text': 'done'}))\n",
+    )
+    spec = f"{kind}:{sys.executable} -I -S {lw.folder / 'agent.py'}"
+    told = lw("run", lw.loop(spec, max=1), "--env", f"API_KEY={SECRET}")
+    assert "line 29" not in told.err
+    found = [one for one in entries(lw) if one["kind"] == "stderr"]
+    assert [(one["text"], str(one["result"]).splitlines()[0]) for one in found] == [
+        ("last", "line 0")
+    ]
+    assert "used [API_KEY]" in str(found[0]["result"])
+    logs = lw("logs", "last").out
+    assert f"agent {kind}: standard error" in logs
+    assert "(22 lines before; `logs --tools --json` has them)\nline 22\n" in logs
+    assert "standard error: last" in lw("show", "last").out
+    assert lw("show", "last", "--json").json["activity"]["stderr"] == ["last"]
+    assert SECRET not in "".join(str(one) for one in lw.facts("last"))
+
+
+@pytest.mark.item("rec-45")
+def test_long_standard_error_is_cut_at_a_line(lw: Place) -> None:
+    """The end is stored; a secret at the cut is not stored in part."""
+    lw.write(
+        "agent.py",
+        "import os, sys\n"
+        "sys.stderr.write((os.environ['API_KEY'] + '\\n') * 4_000 + 'x' * 100_000 + '\\nend\\n')\n"
+        "print('done')\n",
+    )
+    spec = f"command:{sys.executable} -I -S {lw.folder / 'agent.py'}"
+    lw("run", lw.loop(spec, max=1), "--env", f"API_KEY={SECRET}")
+    (found,) = (one for one in entries(lw) if one["kind"] == "stderr")
+    assert found["result"] == "end"
+
+
+@pytest.mark.item("rec-45")
+def test_no_entry_without_standard_error_or_for_a_failed_call(lw: Place) -> None:
+    """Silence is not recorded, and the failure of a call has the text already."""
+    lw.write("quiet.py", "print(1)")
+    lw("run", lw.loop(f"command:{sys.executable} {lw.folder / 'quiet.py'}", max=1))
+    assert entries(lw) == []
+    code = "import sys; sys.stderr.write('boom'); sys.exit(3)"
+    lw.write("bad.py", code)
+    lw("run", lw.loop(f"command:{sys.executable} {lw.folder / 'bad.py'}", max=1))
+    assert entries(lw) == []
+    assert "boom" in lw("show", "last").out

@@ -20,6 +20,11 @@ def only(events: list[tuple[str, dict[str, Any]]], kind: str) -> list[dict[str, 
     return [payload for name, payload in events if name == kind]
 
 
+def ends(events: list[tuple[str, dict[str, Any]]]) -> list[tuple[str, dict[str, Any]]]:
+    """What ended each loop, with what belongs to the reason."""
+    return [(one["reason"], one["detail"]) for one in only(events, "run.terminated_by")]
+
+
 @pytest.mark.item("aldo-7", "aldo-9", "aldo-13", "aldo-15", "aldo-21")
 def test_a_run_is_told_in_the_words_of_its_document(
     lw: Place, monkeypatch: pytest.MonkeyPatch
@@ -32,8 +37,8 @@ def test_a_run_is_told_in_the_words_of_its_document(
     events = told(lw, done.json["run"])
     cycle = ["checkpoint", "cycle.start", "usage", "model.response", "message"]
     tools = ["tool_call", "tool_result", "tool.results"]
-    ends = ["run.terminated_by", "run.completed"]
-    assert [name for name, _ in events] == ["run.started", *cycle, *tools, *cycle, *ends]
+    last = ["run.terminated_by", "run.completed"]
+    assert [name for name, _ in events] == ["run.started", *cycle, *tools, *cycle, *last]
     starts = only(events, "cycle.start")
     assert [(one["cycle"], one["maxCycles"]) for one in starts] == [(1, 4), (2, 4)]
     first, last = only(events, "model.response")
@@ -43,9 +48,7 @@ def test_a_run_is_told_in_the_words_of_its_document(
     (result,) = only(events, "tool_result")
     assert (result["tool"], result["isError"]) == ("fs.list", False)
     assert only(events, "tool.results")[0]["cycle"] == 1
-    assert only(events, "run.terminated_by") == [
-        {"reason": "text-includes", "detail": {"trigger": DONE}}
-    ]
+    assert ends(events) == [("text-includes", {"trigger": DONE})]
     (completed,) = only(events, "run.completed")
     assert completed["output"] == f"All done {DONE}"
     assert (completed["terminatedBy"], completed["cycles"]) == ("text-includes", 2)
@@ -84,7 +87,7 @@ def test_the_ceiling_of_cycles(lw: Place, monkeypatch: pytest.MonkeyPatch) -> No
     assert (done.code, done.json["status"]) == (4, "exhausted")
     assert done.json["output"] == "thinking 3"
     events = told(lw, done.json["run"])
-    assert only(events, "run.terminated_by") == [{"reason": "maxCycles", "detail": {"cycles": 4}}]
+    assert ends(events) == [("maxCycles", {"cycles": 4})]
     assert only(events, "run.completed")[0]["terminatedBy"] == "maxCycles"
 
 
@@ -183,7 +186,7 @@ def test_validate_gathers_the_files(lw: Place) -> None:
     )
     refused = lw("validate", file)
     assert refused.code == 2
-    assert "one.yaml: no such file" in refused.err
+    assert "there is no agent one: no file one.yaml" in refused.err
     write(lw, name="one")
     assert lw("validate", file).code == 0
     assert lw("validate", file, "--json").json["files"][0]["dialect"] == "aldo"

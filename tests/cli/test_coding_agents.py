@@ -145,7 +145,7 @@ def test_rights_that_cannot_be_held_are_refused_before_anything_runs(
     file.write_text(json.dumps(plan), encoding="utf-8")
     told = lw.real("run", str(file))
     assert told.code == 2
-    assert "codex cannot be confined to named tools" in told.err
+    assert "cannot be used without 'bash' among its tools" in told.err
     assert fake.calls == []
 
 

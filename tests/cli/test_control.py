@@ -10,6 +10,7 @@ import pytest
 
 from tests.cli.conftest import Place, until
 from tests.cli.terminal import PATIENCE_S
+from tests.person import ME
 
 
 def is_running(pid: int) -> bool:
@@ -56,6 +57,22 @@ def test_stop_ends_what_another_process_drives(lw: Place) -> None:
     again = lw("stop", "run_")
     assert again.code == 8
     assert "already ended: cancelled (stopped)" in again.err
+
+
+def test_a_call_that_was_stopped_is_shown_as_such(lw: Place) -> None:
+    """What it said was not recorded, which is not the same as no output."""
+    lw.write("agent.sh", "#!/bin/sh\ncat > /dev/null\necho working\ntouch said\nsleep 60\n").chmod(
+        0o755
+    )
+    process = lw.start("run", lw.loop("command:./agent.sh"))
+    until(lambda: (lw.folder / "said").exists())
+    assert lw("stop", "last").code == 0
+    err = process.communicate(timeout=PATIENCE_S)[1].decode()
+    assert f"is being stopped by {ME}\n" in err
+    page = lw("show", "last").out
+    assert "(the call was stopped)" in page
+    assert "produced no output" not in page
+    assert "command:./agent.sh" in lw("spend").out
 
 
 def test_stop_of_a_run_that_nobody_drives(lw: Place) -> None:
@@ -165,3 +182,14 @@ def test_resume_in_the_background_of_a_run_that_is_driven(lw: Place) -> None:
     process.communicate(timeout=PATIENCE_S)
     for words in (["all", "--detach"], ["last", "--detach", "--jsonl"]):
         assert "--detach is for one run" in lw("resume", *words).err
+
+
+def test_resume_of_a_loop_that_completed_at_its_limit_names_the_fork(lw: Place) -> None:
+    """The command of the hint makes more iterations."""
+    run = lw("loop", "go", "--agent", "command:echo hi", "--max", "2", "--json").json["run"]
+    refused = lw("resume", run)
+    assert refused.code == 8
+    words = f"loopwright fork {run} --at 2 --max 4"
+    assert words in refused.err
+    forked = lw(*words.split()[1:], "--json")
+    assert (forked.code, forked.json["iterations"]) == (0, 4)

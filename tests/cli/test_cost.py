@@ -215,7 +215,7 @@ def test_fork_with_an_agent_of_unknown_cost_is_refused(lw: Place) -> None:
 @pytest.mark.item("rec-24")
 @pytest.mark.parametrize("allowed", [True, False], ids=["allowed", "refused"])
 @pytest.mark.parametrize("known", [True, False], ids=["known", "unknown"])
-@pytest.mark.parametrize("body", ["loop", "for-each", "roles"])
+@pytest.mark.parametrize("body", ["loop", "for-each"])  # agents of roles start no loops
 def test_child_run_inherits_budget_and_permission(
     lw: Place, monkeypatch: pytest.MonkeyPatch, body: str, *, known: bool, allowed: bool
 ) -> None:
@@ -242,9 +242,7 @@ def test_child_run_inherits_budget_and_permission(
 
 
 def definition_of(lw: Place, body: str) -> str:
-    """A definition that calls its agent in a loop, for the items of a list, or as several roles."""
-    if body == "roles":
-        return "harness"
+    """A definition that calls its agent in a loop, or for the items of a list."""
     repeat = {"agent": "a", "prompt": "go"}
     repeat |= {"for_each": {"items": ["x"]}} if body == "for-each" else {"max": 1}
     inner = {"id": "inner", "repeat": repeat}

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,6 +16,9 @@ from tests.cli.conftest import Place, until
 
 STOP_SECONDS = 9.0
 """More than the time to end an agent and to take the last snapshot."""
+
+AT_ONCE_SECONDS = 3.0
+"""Less than the time that a last snapshot may take."""
 
 WORKING = """#!/bin/sh
 cat >/dev/null
@@ -128,3 +134,72 @@ def test_a_last_snapshot_that_is_not_finished_in_time_is_reported(
     assert ws("diff", run, "--json").json["unrecorded"] is True
     failed = [one for one in ws.facts(run) if one["kind"] == "effect.failed"]
     assert "it was not finished within 0.001 s" in failed[-1]["error"]["detail"]
+
+
+@contextmanager
+def hold_snapshots(lw: Place) -> Iterator[None]:
+    """Let snapshots wait, as they do while another process works on the same repository."""
+    files = [open(one, "rb") for one in lw.folder.parent.rglob("snapshots/**/lock")]  # noqa: SIM115
+    assert files
+    try:
+        for one in files:
+            fcntl.flock(one, fcntl.LOCK_EX)
+        yield
+    finally:
+        for one in files:
+            one.close()
+
+
+@pytest.mark.item("rec-12", "rec-36")
+def test_a_second_stop_ends_a_run_that_takes_its_last_snapshot(ws: Place) -> None:
+    """It does not wait for the snapshot; the changes count as not recorded, and a resume records
+    them.
+    """
+    spec, started = agent(ws)
+    base = ("loop", "Do it", "--agent", spec, "--max", "3", "--json")
+    with ws.start(*base) as running:
+        until(started.exists)
+        [row] = ws("ls", "--json").json["runs"]
+        with hold_snapshots(ws), ws.start("stop", row["run"]) as first:
+            until(lambda: any(map(is_last_snapshot, ws.facts(row["run"]))))
+            assert stop(ws, row["run"]) < AT_ONCE_SECONDS
+            first.communicate(timeout=STOP_SECONDS)
+        running.communicate(timeout=STOP_SECONDS)
+    facts = ws.facts(row["run"])
+    assert [one["kind"] for one in facts[-3:]] == [
+        "cancel.requested",
+        "effect.failed",
+        "run.finished",
+    ]
+    assert ws("diff", row["run"], "--json").json["unrecorded"] is True
+    started.unlink()
+    ws("resume", row["run"], "--budget", "time=1s")
+    assert "+cut off" in ws("diff", row["run"]).out
+
+
+def is_last_snapshot(fact: dict[str, Any]) -> bool:
+    return fact["kind"] == "effect.requested" and bool(fact["call"].get("within_ms"))
+
+
+LIMITS = {
+    "of the loop": "  max: 3\n  limits: {time: 1500ms}\n",
+    "of an iteration": "  max: 3\n  limits: {pass_time: 1500ms}\n",
+}
+
+
+@pytest.mark.item("rec-10", "rec-36")
+@pytest.mark.parametrize("limit", LIMITS)
+def test_diff_of_an_iteration_that_a_limit_of_its_loop_cut_off(ws: Place, limit: str) -> None:
+    """Its changes are shown under its number, as after a limit of the run."""
+    spec, _ = agent(ws)
+    (ws.folder / "l.yaml").write_text(
+        f"name: l\nagent: {spec}\ngoal: Do it\nrepeat:\n{LIMITS[limit]}"
+    )
+    told = ws("run", "l.yaml", "--json")
+    assert told.code == 4, told.err
+    run = told.json["run"]
+    assert "+cut off" in ws("diff", run).out
+    assert "+cut off" in ws("diff", run, "2").out
+    assert ws("diff", run, "--json").json["unrecorded"] is False
+    [_, second] = ws("show", run, "--json").json["passes"]
+    assert second["changed"]["files"] == 1

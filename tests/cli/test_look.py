@@ -76,17 +76,18 @@ def test_show_of_a_list_with_a_failed_item(lw: Place) -> None:
     folder = lw.folder / ".archon" / "workflows"
     folder.mkdir(parents=True)
     child = {"id": "work", "bash": 'test "$ARGUMENTS" != b'}
-    fan = {"id": "fan", "workflow": "child", "fan_out": {"items": ["a", "b", "c"]}}
+    items = {"items": ["a", "b", "c"], "join": "all_success"}
+    fan = {"id": "fan", "workflow": "child", "fan_out": items}
     for name, node in (("child", child), ("parent", fan)):
         text = json.dumps({"name": name, "description": "d", "nodes": [node]})
         (folder / f"{name}.yaml").write_text(text)
     assert lw("run", str(folder / "parent.yaml")).code == 3
     told = lw("show", "last").out
-    assert "Failed after 3 items: the command ended with code 1" in told
+    assert "Failed after 3 items: step 'work' failed: bash exited with code 1" in told
     assert re.search(r"✗ work +failed +2 ok, 1 failed, script", told)
     marks = re.findall(r"^([✓✗·]) \d  (.*)$", told, re.MULTILINE)
     assert [mark for mark, _ in marks] == ["✓", "✗", "✓"]
-    assert marks[1][1] == "the command ended with code 1"
+    assert marks[1][1] == "step 'work' failed: bash exited with code 1"
 
 
 def test_show_of_a_run_that_was_left_behind(lw: Place) -> None:

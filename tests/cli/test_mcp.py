@@ -133,19 +133,26 @@ def test_a_client_starts_a_loop_and_sees_it_through(stages: Place) -> None:
     play(stages, work)
 
 
-@pytest.mark.item("coqui-10")
-def test_parameters_that_a_definition_does_not_declare_are_ignored(stages: Place) -> None:
-    """What it declares is there with what was said or its default; nothing else is."""
+@pytest.mark.item("coqui-10", "coqui-79")
+def test_parameters_and_arguments_that_are_not_declared_are_refused(stages: Place) -> None:
+    """A parameter has what was given or its default; an unknown one is refused by its name, and so
+    are unknown arguments and statuses. Nothing is started then.
+    """
 
     async def work(client: Client) -> None:
-        told = await client.json(
-            "loop_start",
-            definition="research",
-            goal="g",
-            parameters={"output_format": "a table", "colour": 1},
-        )
-        assert "colour" not in told["parameters"]
+        asked = {"definition": "research", "goal": "g"}
+        told = await client.json("loop_start", **asked, parameters={"output_format": "a table"})
         assert told["parameters"]["output_format"] == "a table"
+        assert told["parameters"]["max_review_rounds"] == "3"
+        before = await client.text("loop_list")
+        for parameters in ({"colour": 1}, '{"colour": 1}'):
+            said = await client.refused("loop_start", **asked, parameters=parameters)
+            assert "research has no parameter 'colour'" in said
+        said = await client.refused("loop_start", **asked, paramters={})
+        assert "paramters" in said
+        assert "max_iterations" in await client.refused("loop_start", **asked, max_iterations="3")
+        assert "'finished'" in await client.refused("loop_list", status="finished")
+        assert (await client.text("loop_list")).count("\n") == before.count("\n")
 
     play(stages, work)
 
@@ -269,3 +276,29 @@ def test_an_agent_inside_a_run_starts_and_looks(stages: Place) -> None:
     refused = stages.real("mcp", "--allow-answers")
     assert refused.code == 6
     assert "cannot answer gates" in refused.err
+
+
+@pytest.mark.item("coqui-27", "coqui-80")
+def test_a_stage_of_a_loop_of_roles_starts_no_loop(stages: Place) -> None:
+    """Neither with a tool nor with a command, also below a run that the stage belongs to; each
+    attempt is in the audit log.
+    """
+    told = stages("run", "harness", "Write it", "--agent", "script:stages.yaml", "--json")
+    parent = told.json["run"]
+    stages.env.update(LOOPWRIGHT_RUN=parent, LOOPWRIGHT_AGENT="coder", LOOPWRIGHT_DEPTH="0")
+
+    async def work(client: Client) -> None:
+        said = await client.refused("loop_start", definition="harness", goal="Write it")
+        assert "stages of a loop do not start loops" in said
+        assert parent in await client.text("loop_list")
+
+    play(stages, work)
+    for command in (
+        ("run", "harness", "Write it", "--agent", "script:stages.yaml"),
+        ("loop", "x", "--agent", "script:stages.yaml", "--max", "1"),
+    ):
+        refused = stages.real(*command)
+        assert refused.code == 6, refused
+        assert "do not start loops" in refused.err
+    del stages.env["LOOPWRIGHT_RUN"]
+    assert [one["run"] for one in stages("ls", "--json").json["runs"]] == [parent]

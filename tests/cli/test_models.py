@@ -63,7 +63,7 @@ def test_a_model_works_in_the_workspace(lw: Place, serve: Serve) -> None:
     assert ids == [message["tool_call_id"] for message in last["messages"][3:5]]
     offered = {tool["function"]["name"] for tool in server.requests[0].body["tools"]}
     assert {"fs_read", "fs_edit", "fs_write", "fs_list", "fs_search"} <= offered
-    assert "shell_exec" not in offered
+    assert "shell_exec" in offered, "the bash of these workflows"
 
 
 def test_turns_are_told_as_they_come(lw: Place, serve: Serve) -> None:
@@ -89,7 +89,7 @@ def test_what_goes_wrong_is_told_to_the_model(lw: Place, serve: Serve) -> None:
                 Call(name="fs_read", args={"file": "a"}),
                 Call(name="fs_read", raw='{"path": '),
                 Call(name="fs_read", args={"path": "../../etc/passwd"}),
-                Call(name="shell_exec", args={"argv": ["ls"]}),
+                Call(name="shell_spawn", args={"argv": ["ls"]}),
             )
         ),
         Turn(text="I see."),
@@ -258,8 +258,8 @@ def test_away_from_a_terminal_tools_are_denied(
     one, two = [m["content"] for m in server.requests[-1].body["messages"] if m["role"] == "tool"]
     assert ("return a - b" in one) == reads
     assert ("denied" in one and "--allow fs.read" in one) != reads
-    assert not (lw.folder / "made").exists(), "no program is on the allow list of the agent"
-    assert ("not-allowed" in two) == runs
+    assert (lw.folder / "made").exists() == runs
+    assert ('"exit_code":0' in two) == runs
 
 
 def test_a_sandbox_excludes_allowing(lw: Place) -> None:
@@ -304,3 +304,27 @@ def test_a_tool_that_is_not_there(lw: Place, serve: Serve) -> None:
     told = lw.real("run", flow(lw, "tools: [fs.reed]"), "go", "--allow", "all", "--agent", MODEL)
     assert told.code == 2
     assert "did you mean fs.read?" in told.err
+
+
+@pytest.mark.item("zenflow-73", "zenflow-74")
+def test_tool_names_of_other_systems_and_denied_tools(lw: Place, serve: Serve) -> None:
+    """A model is offered what the names mean, without what is denied; a command runs if allowed."""
+    server = serve(
+        Turn(calls=(Call(name="shell_exec", args={"argv": ["cat", "calc.py"]}),)),
+        Turn(text="Read."),
+    )
+    calc(lw)
+    told = lw.real(
+        "run", flow(lw, "tools: [bash, read]"), "go", "--allow", "bash", "--agent", MODEL
+    )
+    assert (told.code, told.out.strip()) == (0, "Read.")
+    first, last = server.requests[0].body, server.requests[-1].body
+    offered = {one["function"]["name"] for one in first["tools"]}
+    assert offered == {"shell_exec", "fs_read", "result_more"}
+    assert "def add" in str(last["messages"][-1]) or "no sandbox" in str(last["messages"][-1])
+    other = serve(Turn(text="Thought."))
+    more = "disallowedTools: [bash, write, grep]"
+    told = lw.real("run", flow(lw, more), "go", "--allow", "all", "--agent", MODEL)
+    assert told.code == 0
+    offered = {one["function"]["name"] for one in other.requests[0].body["tools"]}
+    assert offered == {"fs_read", "fs_list", "result_more"}

@@ -10,7 +10,7 @@ import pytest
 from loopwright.agents.clis.table import CLIS
 from loopwright.app.agents_found import is_signed_out
 from loopwright.app.preflight import preflight
-from loopwright.app.service import Start
+from loopwright.app.run_request import Start
 from loopwright.errors import LoopwrightError
 from loopwright.model.actions import CallAgent, Step
 from loopwright.model.plan import Agent, Plan
@@ -68,7 +68,7 @@ def test_flags_that_an_agent_cannot_be_held_to(lw: Place, fake: FakeCli) -> None
     """One that knows no tools by name is refused; one that can only be told is warned about."""
     refused = lw.real("loop", "go", "--agent", "codex", "--tools", "Read", "--max", "1")
     assert refused.code == 2
-    assert "agent worker: codex cannot be confined to named tools" in refused.err
+    assert "agent worker: codex works on files by running commands" in refused.err
     probe = lw.probe({"text": "ok"})
     loop = ("loop", "go", "--agent", probe, "--max", "1")
     told = lw.real(*loop, "--permission", "edit", "--tools", "a,b")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from typing import Any
 
 import pytest
@@ -150,3 +152,42 @@ def test_other_shell_syntax_is_refused(lw: Place, line: str) -> None:
     assert told.code == 2
     assert "--until-command: " in told.err
     assert "script" in told.err or "&& needs a command" in told.err
+
+
+@pytest.mark.parametrize("dry", [False, True], ids=["run", "dry run"])
+@pytest.mark.parametrize(
+    ("command", "first", "warned"),
+    [
+        ("true -q", ".venv/bin", True),
+        ("true -q", ".", True),
+        (".venv/bin/true -q", ".venv/bin", False),
+        ("true -q", "", False),
+    ],
+    ids=["virtual environment", "the workspace itself", "by its path", "not on PATH"],
+)
+def test_a_program_of_the_workspace_that_is_first_on_path_is_told(
+    lw: Place,
+    monkeypatch: pytest.MonkeyPatch,
+    command: str,
+    first: str,
+    warned: bool,
+    dry: bool,
+) -> None:
+    """One warning names the file that a shell would run, the one that is run, and what to write."""
+    (lw.folder / ".venv/bin").mkdir(parents=True)
+    for name in (".venv/bin/true", "true"):
+        lw.write(name, "#!/bin/sh\n").chmod(0o755)
+    theirs = shutil.which("true")
+    path = os.environ["PATH"]
+    monkeypatch.setenv("PATH", f"{lw.folder / first}:{path}" if first else path)
+    flags = ("--agent", ECHO, "--max", "1", *(["--dry-run"] if dry else []))
+    told = lw("loop", "Do it", "--until-command", command, *flags)
+    assert told.code == 0, told
+    mine = lw.folder / first / "true"
+    written = "./true" if first == "." else f"{first}/true"
+    said = (
+        f"warning: --until-command `true -q` runs {theirs}, and not {mine}, which is first on "
+        f"PATH: bare names are not looked up in the workspace; write {written} to run that one\n"
+    )
+    assert told.err.count("looked up in the workspace") == warned
+    assert (said in told.err) is warned

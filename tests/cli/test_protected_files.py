@@ -121,6 +121,36 @@ def test_a_run_whose_protected_file_was_changed_never_completes(
     assert CHECKED in changed or "tests/other.txt" in changed
 
 
+@pytest.mark.item("rec-41")
+@pytest.mark.parametrize(
+    ("times", "code", "verdict"),
+    [("1", 0, ["fail"]), ("1 2 3", 4, ["fail", "fail"])],
+    ids=["once", "always"],
+)
+def test_a_protected_file_that_a_check_changes_fails_the_checks_of_that_iteration(
+    ws: Place, times: str, code: int, verdict: list[str]
+) -> None:
+    """The loop continues: it completes after the file is as it was, and never before."""
+    check = ws.folder.parent / "check.sh"
+    check.write_text(
+        "#!/bin/sh\necho x >> ../count; now=$(wc -l < ../count)\n"
+        f"case ' {times} ' in *\" $now \"*) echo easier > {CHECKED};; esac\n"
+    )
+    check.chmod(0o755)
+    spec = agent(ws.folder, "true", "command")
+    (ws.folder.parent / "agent.sh").write_text(
+        f"#!/bin/sh\ncat > /dev/null\necho hard > {CHECKED}\necho done\n"
+    )
+    told = ws("loop", "Do it", "--agent", spec, "--until-command", str(check), "--max", "2",
+              "--protect", "tests/**", "--json")  # fmt: skip
+    assert told.code == code, told
+    run = told.json["run"]
+    protect = verdicts(ws, run, "protect")
+    assert [one["verdict"] for one in protect] == verdict
+    assert all(f"protected files changed: {CHECKED}" == one["evidence"] for one in protect)
+    assert "failed" not in [one["status"] for one in ws("ls", "--json").json["runs"]]
+
+
 @pytest.mark.item("rec-41", "rec-42")
 @pytest.mark.parametrize("how", CHANGES)
 def test_a_changed_file_that_is_not_protected_is_always_visible(ws: Place, how: str) -> None:

@@ -111,7 +111,7 @@ def test_steering_all(lw: Place) -> None:
         ("/loops pause", "write /loops pause RUN|all"),
         ("/workflow approve", "write /workflow approve GATE|RUN [TEXT]"),
         ("/workflow approve gate_nope", "no gate 'gate_nope'"),
-        ("/workflow run", "write /workflow run [--worktree] [--allow-unknown-cost] FILE [MESSAGE]"),
+        ("/workflow run", "write /workflow run [--input NAME=VALUE] [--max N] [--worktree]"),
         ("/workflow run nowhere.yaml", "nowhere.yaml"),
         ("/workflow run bad.yaml", "unknown-field"),
         ("/loops stop last", "has already ended"),
@@ -173,3 +173,85 @@ def test_leaving_in_the_middle(lw: Place) -> None:
     lw.write("go", "")
     assert lw("resume", "last").code == 0
     assert [one["status"] for one in runs(lw)] == ["completed"]
+
+
+@pytest.mark.item("coqui-81")
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("/loops frobnicate", "unknown command /loops frobnicate"),
+        ("/loops stauts x", "did you mean /loops status?"),
+        ("/inbox x", "unknown command /inbox x"),
+        ("/workflow frobnicate", "unknown command /workflow"),
+    ],
+)
+def test_unknown_subcommands_are_refused(lw: Place, line: str, says: str) -> None:
+    """Nothing is listed in their place, and the exit code says that a command was wrong."""
+    told = typed(lw, line)
+    assert told.code == 2
+    assert says in told.err
+    assert told.out == ""
+
+
+@pytest.mark.item("coqui-46", "coqui-82")
+@pytest.mark.parametrize("word", ["/loops", "/workflow"])
+def test_everything_that_was_paused_here_is_resumed_without_a_server(lw: Place, word: str) -> None:
+    """`resume all` resumes what this very prompt has paused and drives. The first stage takes long
+    enough to be paused, however fast the machine is.
+    """
+    slow = [
+        {"when": {"agent": "plan"}, "text": "a plan", "delay": 3},
+        {"when": {"agent": "coder"}, "text": "the work"},
+        {"when": {"agent": "reviewer"}, "text": "APPROVED"},
+    ]
+    lw.write("slow.yaml", json.dumps({"replies": slow}))
+    agent = "script:slow.yaml"
+    told = typed(
+        lw,
+        "/loops start harness Build it",
+        "/loops pause all",
+        f"{word} resume all",
+        args=("--agent", agent),
+    )
+    assert told.code == 0, told
+    assert ": paused" in told.out
+    assert ": resumed" in told.out
+    assert [run["status"] for run in runs(lw)] == ["completed"]
+
+
+@pytest.mark.item("coqui-81", "coqui-82", "coqui-87")
+def test_the_table_of_commands(lw: Place) -> None:
+    """Each of them is understood, for one loop and for all."""
+    agent = lw.script("a plan", "the work", "APPROVED")
+    lw("run", "harness", "Build it", "--agent", agent)
+    lines = [
+        "/loops",
+        "/loops definitions",
+        "/loops status last",
+        "/loops pause all",
+        "/loops resume all",
+        "/loops stop all",
+    ]
+    told = lw.real("repl", stdin="".join(f"{line}\n" for line in lines).encode())
+    assert told.code == 0, told
+    assert "harness" in told.out
+    assert "plan → coder → reviewer" in told.out
+    assert told.out.count("nothing to do") == 3
+    for word in ("pause", "resume", "stop"):
+        refused = lw.real("repl", stdin=f"/loops {word}\n".encode())
+        assert (refused.code, f"/loops {word} RUN|all" in refused.err) == (2, True)
+
+
+@pytest.mark.item("coqui-10", "coqui-13")
+def test_a_loop_is_started_with_parameters_and_a_limit(lw: Place) -> None:
+    """`--input` and `--max` as for the command `run`; a wrong number is refused."""
+    agent = lw.script("facts", "the table", "Rejected")
+    line = '/loops start --input output_format="comparison matrix" --max 1 research Look at it'
+    told = typed(lw, line, "/loops start --max x research y", args=("--agent", agent))
+    assert told.code == 2
+    assert "write /loops start" in told.err
+    (run,) = runs(lw)
+    first = lw.facts(str(run["run"]))[0]
+    assert first["inputs"]["output_format"] == "comparison matrix"
+    assert first["message"] == "Look at it"
+    assert run["status"] == "exhausted"

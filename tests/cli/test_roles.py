@@ -12,7 +12,8 @@ def test_roles_are_listed(lw: Place) -> None:
     told = lw("roles")
     assert told.code == 0
     assert [line.split()[0] for line in told.out.splitlines()[1:]] == [
-        *("coder", "evaluator", "explorer", "plan", "reviewer", "thinker")
+        *("coder", "evaluator", "explorer", "identity-curator", "muse", "philosopher"),
+        *("plan", "reviewer", "thinker"),
     ]
     found = {one["name"]: one for one in lw("roles", "--json").json["roles"]}
     assert (found["thinker"]["place"], found["thinker"]["access"]) == ("project", "minimal")

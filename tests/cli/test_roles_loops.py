@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.cli.conftest import Place
+from tests.cli.conftest import Place, until
 
 
 def script(lw: Place, *rounds: dict[str, str], name: str = "replies.yaml") -> str:
@@ -62,6 +62,20 @@ def test_the_harness_runs_until_the_reviewer_approves(lw: Place) -> None:
         f"main.{n}.{stage}" for n in (0, 1) for stage in ("plan", "implement", "evaluate")
     ]
     assert "· reviewer approved" in lw("show", "last").out
+
+
+@pytest.mark.parametrize(
+    "flags", [(), ("--detach",), ("--detach", "--here")], ids=["here", "detach", "detach here"]
+)
+def test_a_loop_of_roles_has_a_project_wherever_it_is_driven(
+    lw: Place, flags: tuple[str, ...]
+) -> None:
+    """A start in the background makes the project that a start in the foreground makes."""
+    agent = script(lw, round_of("APPROVED"))
+    told = lw.real("run", "harness", "Build a cache", "--agent", agent, *flags, "--json")
+    run = told.json["run"]
+    until(lambda: lw("show", run, "--json").json["status"] == "completed")
+    assert lw.facts(run)[0]["project"]
 
 
 @pytest.mark.item("coqui-34")

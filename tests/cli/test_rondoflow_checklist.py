@@ -234,9 +234,21 @@ def test_24_a_test_command(lw: Place) -> None:
 
 @pytest.mark.item("rondoflow-25")
 def test_25_a_test_program_that_does_not_exist(lw: Place) -> None:
-    """Counts as not passed, to the last pass."""
-    told = run(lw, assistant(lw, "test_pass", "no-such-program-here", maxIterations=4))
-    assert (told.code, told.json["status"], told.json["iterations"]) == (0, "completed", 4)
+    """The start is refused with the name of the program, before anything is spent."""
+    told = run(lw, assistant(lw, "test_pass", "no-such-program-here --ci", maxIterations=4))
+    assert told.code == 2
+    assert "no-such-program-here" in told.json["detail"]
+    assert lw.calls() == []
+
+
+@pytest.mark.item("rondoflow-25")
+def test_25_a_test_program_that_disappears(lw: Place) -> None:
+    """The check is broken then, and the loop fails; it is never "not yet"."""
+    check = lw.write("check", '#!/bin/sh\nrm -- "$0"; exit 1\n')
+    check.chmod(0o755)
+    told = run(lw, assistant(lw, "test_pass", "./check", maxIterations=4))
+    assert (told.json["status"], told.json["reason"]) == ("failed", "check_broken")
+    assert told.json["iterations"] == 2
 
 
 def test_26_a_test_command_has_a_minute(lw: Place) -> None:
@@ -248,12 +260,11 @@ def test_26_a_test_command_has_a_minute(lw: Place) -> None:
 
 @pytest.mark.item("rondoflow-27")
 def test_27_no_shell_reads_a_test_command(lw: Place) -> None:
-    """Signs of a shell are refused when the document is read; words stay what they are."""
-    refused = run(lw, assistant(lw, "test_pass", "echo a | grep b"))
-    assert (refused.code, refused.json["errors"][0]["code"]) == (2, "shell-syntax")
+    """Every part is an argument as it is written."""
     lw.write("args", '#!/bin/sh\nprintf "%s\\n" "$@" > args.txt\n').chmod(0o755)
-    run(lw, assistant(lw, "test_pass", "./args a  -b ./c"))
-    assert (lw.folder / "args.txt").read_text() == "a\n-b\n./c\n"
+    words = "a  -b ./c x:y a.py::test_b --ci=true | grep && echo $HOME *.txt 'q r'"
+    run(lw, assistant(lw, "test_pass", f"./args {words}"))
+    assert (lw.folder / "args.txt").read_text().splitlines() == words.split()
 
 
 @pytest.mark.item("rondoflow-28")

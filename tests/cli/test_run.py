@@ -103,6 +103,25 @@ def test_streams_off_a_terminal(lw: Place) -> None:
     assert (quiet.code, quiet.out, quiet.err) == (0, "second\nDONE\n", "")
 
 
+@pytest.mark.parametrize(
+    ("agent", "code", "says"),
+    [
+        pytest.param({"fail": "no key"}, 3, "✗ Failed ", id="failed"),
+        pytest.param("not yet", 4, "■ Stopped at the limit of 2 iterations", id="exhausted"),
+    ],
+)
+def test_quiet_prints_the_error_of_a_run_that_did_not_complete(
+    lw: Place, agent: object, code: int, says: str
+) -> None:
+    """One line on stderr says how the run ended; with --json the result says it."""
+    file = lw.loop(lw.script(*[agent] * 2), until={"signal": "DONE"}, max=2)
+    told = lw.real("run", file, "--quiet")
+    assert told.code == code
+    (line,) = told.err.splitlines()
+    assert line.startswith(says)
+    assert lw.real("run", file, "--quiet", "--json").err == ""
+
+
 def test_streams_that_are_not_there(lw: Place) -> None:
     """A run keeps its exit code when nobody can hear of it."""
     file = lw.loop(lw.script("x", "x", "x"), until={"signal": "D"})
@@ -268,7 +287,12 @@ def test_a_loop_without_criteria(lw: Place) -> None:
 @pytest.mark.item("rec-29")
 @pytest.mark.parametrize(
     ("option", "value"),
-    [("--until-regex", "ALL PASS"), ("--until-signal", "DONE"), ("--until-regex", "done")],
+    [
+        ("--until-regex", "ALL PASS"),
+        ("--until-signal", "DONE"),
+        ("--until-regex", "done"),
+        ("--until-regex", "(?<!not )finished"),
+    ],
 )
 def test_an_agent_that_echoes_its_prompt_does_not_complete(
     lw: Place, option: str, value: str
@@ -277,6 +301,16 @@ def test_an_agent_that_echoes_its_prompt_does_not_complete(
     told = lw("loop", "Go", "--agent", "command:cat", option, value, "--max", "3", "--json")
     assert outcome(told) == (4, "exhausted", "max_iterations")
     assert "written without the dots" in told.json["output"] or value != "ALL PASS"
+
+
+@pytest.mark.item("rondoflow-65")
+def test_a_loop_ends_with_a_pattern_that_looks_behind(lw: Place) -> None:
+    """--until-regex takes what RE2 lacks; the engine with a time limit searches for it."""
+    agent = lw.probe({"say": "not finished"}, {"say": "finished"})
+    told = lw("loop", "Go", "--agent", agent, "--until-regex", "(?<!not )finished", "--json")
+    assert outcome(told) == (0, "completed", "regex")
+    assert told.json["iterations"] == 2
+    assert [one["verdict"] for one in told.json["checks"]] == ["pass"]
 
 
 def test_a_loop_asks_a_person(lw: Place) -> None:
@@ -420,3 +454,22 @@ def test_why_a_loop_with_several_checks_is_done(lw: Place, until: object, why: s
     assert re.fullmatch(
         rf"✓ Completed in 1 iteration · [\d.]+ s · cost unknown · {re.escape(why)}", line
     )
+
+
+@pytest.mark.item("bnd-l1")
+@pytest.mark.parametrize(("word", "near"), [("gaurd", "guard"), ("read-only", "readonly")])
+def test_a_misspelt_sandbox_level_is_suggested(lw: Place, word: str, near: str) -> None:
+    """The error names the level that was probably meant, and all levels."""
+    told = lw("loop", "Do it.", "--agent", "command:cat", "--sandbox", word)
+    assert told.code == 2
+    assert f"did you mean {near}?" in told.err
+    assert "off, guard, workspace, readonly, none" in told.err
+
+
+@pytest.mark.item("bnd-p6")
+def test_loop_tools_are_given_on_the_command_line(lw: Place) -> None:
+    """An option gives what a definition gives with `loops`; a plain program cannot have it."""
+    plain = lw("loop", "Do it.", "--agent", "command:cat", "--loop-tools", "start", "--max", "1")
+    assert (plain.code, "none of the agents can use loop tools" in plain.err) == (2, True)
+    flags = ("--loop-tools", "start", "--loop-tools", "look", "--max", "1", "--dry-run")
+    assert lw("loop", "Do it.", "--agent", "claude", *flags).code == 0

@@ -5,13 +5,16 @@ import random
 import shutil
 import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
+from loopwright.app.integrity import check_files
 from loopwright.stores.chain import genesis, link
+from loopwright.stores.opening import open_sqlite_log
 from tests.cli.conftest import Place, Told
 
 LONG = "a line that is too long to stand in an event\n" * 60
@@ -386,3 +389,102 @@ def test_random_damage_is_never_shown_as_data(home: Home, seed: int) -> None:
                 assert told.json == before[tuple(words)], (seed, number, name, words)
             else:
                 assert "Traceback" not in told.err
+
+
+# -- files beside the database ---------------------------------------------------------------------
+
+
+@pytest.fixture
+def changing(lw: Place, monkeypatch: pytest.MonkeyPatch) -> Home:
+    """A run of two iterations that change files, with snapshots, and a file given to it."""
+    monkeypatch.setenv("LOOPWRIGHT_SNAPSHOTS", "on")
+    folder = lw.folder / "project"
+    folder.mkdir()
+    (folder / "kept.txt").write_text("kept\n" * 50)
+    agent = lw.write("agent.sh", "#!/bin/sh\necho $$ >> made.txt\necho worked\n")
+    agent.chmod(0o755)
+    told = lw(
+        *("loop", "go", "--agent", f"command:{agent}", "--max", "2", "--json"),
+        *("--workspace", str(folder)),
+    )
+    run = told.json["run"]
+    given = lw.write("given.txt", "given\n" * 100)
+    assert lw("artifact", "put", run, str(given)).code == 0
+    return Home(lw, Path(lw.env["LOOPWRIGHT_HOME"]), run, run, run, run)
+
+
+def objects(home: Home) -> list[Path]:
+    """Every object of the snapshots: blobs, trees and commits."""
+    return sorted((home.path / "snapshots").glob("*.git/objects/??/*"))
+
+
+def problems_of(home: Home) -> list[str]:
+    """What `doctor --deep` says of files beside the database."""
+    with closing(open_sqlite_log(home.path / DATABASE, alive=lambda _: True)) as log:
+        return list(check_files(log, home.path))
+
+
+def reads_of(home: Home) -> list[Told]:
+    """What shows files of snapshots."""
+    commands = (["diff", home.done], ["diff", home.done, "1"], ["diff", home.done, "--json"])
+    return [home(*words) for words in commands]
+
+
+@pytest.mark.item("bnd-tamper-9")
+def test_each_missing_or_edited_object_of_a_snapshot_is_found(changing: Home) -> None:
+    """`doctor --deep` names it; `diff` shows the original or fails, and never shows nothing."""
+    assert changing.failures("--deep") == []
+    before = [(told.code, told.out) for told in reads_of(changing)]
+    assert all(out for _, out in before), before
+    for number, file in enumerate(objects(changing)):
+        data = file.read_bytes()
+        if not number:
+            file.unlink()
+            assert any("snapshots/" in one["why"] for one in changing.failures("--deep"))
+            file.write_bytes(data)
+        for damaged in (None, data[: len(data) // 2], bytes([data[0], data[1] ^ 1, *data[2:]])):
+            file.chmod(0o600)
+            file.unlink()
+            if damaged is not None:
+                file.write_bytes(damaged)
+            assert problems_of(changing), (file, damaged)
+            for told, (code, out) in zip(reads_of(changing), before, strict=True):
+                assert (told.code, told.out) == (code, out) or told.code in (1, 2), file
+            file.unlink(missing_ok=True)
+            file.write_bytes(data)
+    assert problems_of(changing) == []
+
+
+@pytest.mark.item("bnd-tamper-9")
+def test_snapshots_that_are_gone_are_not_an_empty_diff(changing: Home) -> None:
+    """Without its reference or its repository, a run has an error in the place of its diff."""
+    (reference,) = (changing.path / "snapshots").glob(f"*.git/refs/loopwright/{changing.done}")
+    reference.unlink()
+    assert any("its snapshots are missing" in one["why"] for one in changing.failures("--deep"))
+    assert all(told.code == 2 for told in reads_of(changing))
+    shutil.rmtree(changing.path / "snapshots")
+    assert all(told.code == 2 for told in reads_of(changing))
+
+
+@pytest.mark.item("bnd-tamper-9")
+@pytest.mark.parametrize("how", ["removed", "edited", "emptied"])
+def test_a_changed_artifact_file_is_found_and_not_handed_out(changing: Home, how: str) -> None:
+    """Its bytes are compared with its name by `doctor --deep` and by whatever reads it."""
+    (file,) = (one for one in (changing.path / "uploads").rglob("*") if one.is_file())
+    name = next(
+        one["id"]
+        for one in changing("artifact", "ls", changing.done, "--json").json["artifacts"]
+        if one["name"] == "given.txt"
+    )
+    target = changing.lw.folder / "copy.txt"
+    words = ("artifact", "get", changing.done, name, "-o", str(target))
+    assert changing(*words).code == 0
+    target.unlink()
+    if how == "removed":
+        file.unlink()
+    else:
+        file.write_bytes(b"" if how == "emptied" else file.read_bytes().replace(b"g", b"h", 1))
+    assert any("an artifact: its file" in one for one in problems_of(changing))
+    told = changing(*words)
+    assert (told.code, target.exists()) == (1, False)
+    assert "loopwright doctor" in told.err

@@ -202,6 +202,28 @@ def test_settings_of_dialects_make_a_worktree(
     assert (project.folder / "a.txt").read_text() == "a\n"
 
 
+@pytest.mark.item("zenflow-77")
+@pytest.mark.parametrize(
+    ("isolation", "warned"),
+    [
+        ("worktree", ""),
+        ("worktree-per-step", "all steps of the run share one Git worktree"),
+        ("container", "isolation 'container' is not known: the run works in a Git worktree"),
+    ],
+)
+def test_every_isolation_is_a_worktree(project: Place, isolation: str, warned: str) -> None:
+    """What is not provided as it is asked for causes a warning; `--no-worktree` turns it off."""
+    definition = {"name": "z", "options": {"isolation": isolation}, "steps": [{"id": "a"}]}
+    file = project.write("definition.yaml", json.dumps(definition))
+    told = project("run", str(file), "go", "--agent", agent(project))
+    assert told.code == 0
+    assert warned in told.err
+    assert ("warning" in told.err) is bool(warned)
+    assert project("ls", "--json").json["runs"][0]["worktree"] is not None
+    plain = project("run", str(file), "--agent", agent(project), "--no-worktree", "--json")
+    assert project("show", plain.json["run"], "--json").json["worktree"] is None
+
+
 @pytest.mark.item("rec-21")
 def test_a_second_run_in_the_same_folder_is_warned_about(project: Place) -> None:
     """The open run is named, with the flag that keeps them apart; not after it has ended."""
@@ -278,3 +300,26 @@ def test_a_read_only_agent_in_a_worktree_is_not_shown_the_repository(project: Pl
     words = "see the files of the worktree, but not the Git repository"
     assert f"{words} {project.folder}" in told.err
     assert words not in project("loop", "go", "--agent", agent(project), "--worktree").err
+
+
+@pytest.mark.parametrize("where", ["inside", "outside"])
+def test_an_agent_by_a_relative_path_that_the_worktree_lacks_is_refused_before_the_start(
+    project: Place, where: str
+) -> None:
+    """The file is in the checkout, but not committed, or beside it: the run would fail in its first
+    iteration. Neither a run nor a worktree nor a branch is left.
+    """
+    folder = project.folder if where == "inside" else project.folder.parent
+    program = folder / "writer.sh"
+    program.write_text("#!/bin/sh\necho hi\n")
+    program.chmod(0o755)
+    spec = "command:./writer.sh" if where == "inside" else "command:../writer.sh"
+    told = project("loop", "go", "--agent", spec, "--max", "1", "--worktree")
+    assert told.code == 2
+    assert f"write its whole path: {program}" in told.err
+    assert ("only committed files" in told.err) is (where == "inside")
+    assert project("ls", "--json").json["runs"] == []
+    assert "loopwright/" not in git(project.folder, "branch", "--list", "-a")
+    assert git(project.folder, "worktree", "list").count("\n") <= 1
+    whole = project("loop", "go", "--agent", f"command:{program}", "--max", "1", "--worktree")
+    assert whole.code == 0, whole.err

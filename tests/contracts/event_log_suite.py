@@ -12,7 +12,9 @@ from typing import Any, TypeAlias
 
 from loopwright.kernel.facts import AnyFact, RunPaused
 from loopwright.ports import Append, Headline, Liveness, OpenGate, Owner, RunStatus
-from loopwright.stores import MemoryLog, MemoryStore, SqliteLog, open_sqlite_log
+from loopwright.stores.memory import MemoryLog, MemoryStore
+from loopwright.stores.opening import open_sqlite_log
+from loopwright.stores.sqlite import SqliteLog
 
 Log: TypeAlias = MemoryLog | SqliteLog
 Opener: TypeAlias = Callable[[Liveness], Log]

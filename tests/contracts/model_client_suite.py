@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 from typing import TypeAlias
 
-from loopwright.gateway import Gateway
+from loopwright.gateway.client import Gateway
 from loopwright.model.exchange import AttemptFailed, CallLimits, ModelEvent, ModelRequest
 from loopwright.model.messages import ToolSpec, UserMessage
 from loopwright.ports import ModelClient

@@ -8,10 +8,10 @@ import pytest
 
 from loopwright.errors import Conflict, NotFound
 from loopwright.kernel.facts import AnyFact, EffectDone
+from loopwright.model.plan import content_hash
 from loopwright.model.record import Blob
 from loopwright.ports import Append, AuditRow, RunStatus
-from loopwright.runtime.senses import content_hash
-from loopwright.stores import SqliteLog
+from loopwright.stores.sqlite import SqliteLog
 from tests.contracts.event_log_suite import STORES, Log, World, fact, headline, worlds
 
 SHARED, OWN = b"said in both " * 100, b"said in one " * 100

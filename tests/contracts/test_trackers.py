@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from loopwright.model.trackers import Book, Item, Trackers, Values
-from loopwright.stores import MemoryTrackers, SqliteTrackers, open_sqlite_log
+from loopwright.stores.opening import open_sqlite_log
+from loopwright.stores.trackers import MemoryTrackers, SqliteTrackers
 
 Reopen = Callable[[], Trackers]
 

@@ -10,7 +10,7 @@ from loopwright.errors import LoopwrightError
 from loopwright.kernel.fact_parts import DiffStat
 from loopwright.ports import Workspaces
 from loopwright.testing.workspaces import MemoryWorkspaces
-from loopwright.workspaces import GitWorkspaces
+from loopwright.workspaces.snapshots import GitWorkspaces
 
 IMPLEMENTATIONS: dict[str, Callable[[Path], Workspaces]] = {
     "memory": lambda _folder: MemoryWorkspaces(),

@@ -4,7 +4,9 @@ from collections.abc import Callable
 
 from loopwright.dialects import coqui, native, rondoflow
 from loopwright.model.plan import Plan
-from loopwright.syntax import Diagnostic, Document, read
+from loopwright.syntax.diagnostic import Diagnostic
+from loopwright.syntax.document import Document
+from loopwright.syntax.reading import read
 
 Lower = Callable[[Document], tuple[Plan | None, list[Diagnostic]]]
 LOWER: dict[str, Lower] = {

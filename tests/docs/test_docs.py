@@ -17,7 +17,7 @@ from loopwright.app.settings import NAMES as SETTINGS
 from loopwright.cli.main import COMMANDS
 from loopwright.cli.outcomes import EXIT
 from loopwright.errors import DefinitionError
-from loopwright.syntax import Diagnostic
+from loopwright.syntax.diagnostic import Diagnostic
 from tests.docs.pages import DOCS, ROOT, Block, anchors, blocks, links, pages, shown
 from tests.docs.sessions import Terminal, commands
 

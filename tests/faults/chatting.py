@@ -36,7 +36,7 @@ from loopwright.ports import Answer, Job
 from loopwright.runtime.bus import LiveBus
 from loopwright.testing.models import ScriptedModel
 from loopwright.testing.wires import Call, Script, Turn, Usage
-from loopwright.tools import FolderShelf
+from loopwright.tools.shelf import FolderShelf
 from tests.faults.people import question
 
 NOTES = "notes"  # beside the log: what the children did

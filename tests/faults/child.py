@@ -19,21 +19,24 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from loopwright.app.run_request import Start
 from loopwright.app.schemas import schema_problem
-from loopwright.app.service import Service, Start
+from loopwright.app.service import Service
 from loopwright.app.wiring import this_owner
 from loopwright.kernel.encoding import encode_facts
 from loopwright.kernel.facts import EffectRequested
+from loopwright.model.plan import content_hash
 from loopwright.ports import OPEN_STATUSES, Answer, Job
 from loopwright.programs.presence import Presence
 from loopwright.runtime.clock import SystemClock
 from loopwright.runtime.driver import LocalDriver
-from loopwright.runtime.senses import content_hash
-from loopwright.stores import SqliteLog, open_sqlite_log
+from loopwright.stores.opening import open_sqlite_log
+from loopwright.stores.sqlite import SqliteLog
 from loopwright.testing import ScriptedPerformer
 from tests.faults import mutants
 from tests.faults.chatting import NOTES, Chat
 from tests.faults.scenarios import SCENARIOS, Scenario
+from tests.planned_levels import PlannedLevels
 
 LOG = "log.db"
 LONGEST_S = 60
@@ -117,7 +120,7 @@ async def decide(home: Path, scenario: Scenario, death: Death) -> int:
     alive = Presence(home / "owners").alive
     log = open_sqlite_log(home / LOG, alive=alive, durability=scenario.durability, killpoint=death)
     [row] = log.rows()
-    await scenario.person(Service(log, SystemClock(), None), row.run)
+    await scenario.person(Service(log, SystemClock(), None, PlannedLevels()), row.run)
     log.close()
     return 0
 
@@ -137,7 +140,7 @@ async def live(home: Path, scenario: Scenario, death: Death) -> int:
         check_schema=no_schema,
     )
     driver.open()
-    service = Service(log, clock, driver)
+    service = Service(log, clock, driver, PlannedLevels())
     news = asyncio.Event()
     rows = log.rows()
     known = rows[0].version if rows else 0

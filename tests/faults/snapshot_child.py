@@ -17,8 +17,8 @@ from typing import Any
 
 from loopwright.cli.main import main as run_command
 from loopwright.stores.ledger import Ledger
-from loopwright.workspaces import GitWorkspaces
 from loopwright.workspaces.git import Git, GitResult
+from loopwright.workspaces.snapshots import GitWorkspaces
 from tests.faults.child import Death
 
 LONGEST_S = 60

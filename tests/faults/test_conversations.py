@@ -17,7 +17,7 @@ from loopwright.kernel.state import State
 from loopwright.model.messages import UserMessage
 from loopwright.model.plan import Plan, decode_plan
 from loopwright.runtime.senses import Texts
-from loopwright.stores import MemoryLog
+from loopwright.stores.memory import MemoryLog
 from tests.faults.replies import schema_problem
 from tests.faults.simulation import simulate
 from tests.faults.talking import TASK, talking_plan

@@ -12,15 +12,19 @@ from typing import Any
 
 import pytest
 
-from loopwright.app.service import Service, Start
+from loopwright.app.run_request import Start
+from loopwright.app.service import Service
 from loopwright.errors import LoopwrightError, StorageError
 from loopwright.ports import OPEN_STATUSES, Owner
 from loopwright.runtime.driver import LocalDriver
-from loopwright.stores import Options, SqliteLog, open_sqlite_log
+from loopwright.stores.opening import open_sqlite_log
+from loopwright.stores.place import Options
+from loopwright.stores.sqlite import SqliteLog
 from loopwright.testing import FakeClock, ScriptedPerformer, check_invariants
 from tests.faults.child import LOG, no_schema
 from tests.faults.scenarios import SEQUENTIAL
 from tests.faults.walking import facts_of, plain
+from tests.planned_levels import PlannedLevels
 
 ME = Owner(pid=1, start=1, boot="boot", token="me")
 PATIENCE_S = 60.0
@@ -38,8 +42,8 @@ class Failure:
         self.spent = hit == 0
         failure = self
 
-        class Failing(sqlite3.Connection):
-            """A connection whose disk fails."""
+        class Cursor(sqlite3.Cursor):
+            """Statements of a connection whose disk fails."""
 
             def execute(self, *statement: Any) -> sqlite3.Cursor:
                 failure.left -= statement[0].split()[0] in WRITING
@@ -49,6 +53,13 @@ class Failure:
                 if failure.moment == "after":
                     super().execute(*statement)
                 raise sqlite3.OperationalError("database or disk is full")
+
+        class Failing(sqlite3.Connection):
+            def cursor(self, *_: Any) -> sqlite3.Cursor:
+                return Cursor(self)
+
+            def execute(self, *statement: Any) -> sqlite3.Cursor:
+                return self.cursor().execute(*statement)
 
         self.connection = Failing
 
@@ -96,7 +107,7 @@ async def drive(home: Path, failure: Failure) -> list[str]:
     performer = ScriptedPerformer(SEQUENTIAL.script)
     driver = LocalDriver(log, performer, clock=clock, owner=ME, check_schema=no_schema)
     driver.open()
-    service = Service(log, clock, driver)
+    service = Service(log, clock, driver, PlannedLevels())
     try:
         run = await started(service, home)
         end = time.monotonic() + PATIENCE_S

@@ -14,8 +14,8 @@ from random import Random
 
 from loopwright.kernel.encoding import encode_facts
 from loopwright.kernel.facts import AnyFact, EffectDone, EffectFailed, RunFinished
-from loopwright.runtime.senses import content_hash
-from loopwright.stores import open_sqlite_log
+from loopwright.model.plan import content_hash
+from loopwright.stores.opening import open_sqlite_log
 from loopwright.testing import check_invariants
 from tests.faults.chatting import NOTES
 from tests.faults.child import LOG

@@ -16,7 +16,8 @@ from random import Random
 from typing import Any
 
 from loopwright.app.deciding import CallAnswer
-from loopwright.app.service import Service, Start
+from loopwright.app.run_request import Start
+from loopwright.app.service import Service
 from loopwright.errors import Conflict, LoopwrightError, StorageError
 from loopwright.kernel.facts import (
     AnyFact,
@@ -32,14 +33,15 @@ from loopwright.ports import OPEN_STATUSES, Answer, Append, Job, Owner
 from loopwright.runtime.actor import Actor
 from loopwright.runtime.driver import LocalDriver
 from loopwright.runtime.senses import Texts
-from loopwright.stores import MemoryLog, MemoryStore
 from loopwright.stores.edge import Entry
+from loopwright.stores.memory import MemoryLog, MemoryStore
 from loopwright.testing import FakeClock, ScriptedPerformer, check_invariants, picture
 from tests.faults.chance import random_plan
 from tests.faults.listening import holdings, overheard
 from tests.faults.people import question
 from tests.faults.replies import random_answer, schema_problem
 from tests.faults.talking import edited, edited_arguments
+from tests.planned_levels import PlannedLevels
 
 HERE = Path(__file__).parent
 
@@ -240,7 +242,7 @@ class World:
             owner=owner,
             check_schema=schema_problem,
         )
-        process.service = Service(process.log, process.clock, process.driver)
+        process.service = Service(process.log, process.clock, process.driver, PlannedLevels())
         self.processes[place] = process
         self.note(process, "boots")
         process.driver.open()

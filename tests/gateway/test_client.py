@@ -10,7 +10,8 @@ from contextlib import aclosing
 import msgspec
 import pytest
 
-from loopwright.gateway import Catalogue, Gateway
+from loopwright.gateway.catalogue import Catalogue
+from loopwright.gateway.client import Gateway
 from loopwright.model.exchange import (
     Answered,
     AttemptFailed,

@@ -9,7 +9,7 @@ from contextlib import aclosing
 
 import pytest
 
-from loopwright.gateway import Gateway
+from loopwright.gateway.client import Gateway
 from loopwright.model.exchange import Answered, ModelEvent, ModelRequest
 from loopwright.model.messages import UserMessage
 from loopwright.testing import FakeClock

@@ -181,7 +181,7 @@ def test_a_result_is_a_call_of_its_own() -> None:
     assert [(call.arguments, bool(call.problem)) for call in calls] == [
         ({"n": 3}, False),
         ({"n": "x"}, True),
-        (None, True),
+        ("{", True),
     ]
 
 

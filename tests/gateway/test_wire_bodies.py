@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from openai import AsyncOpenAI
 from pydantic_ai.direct import model_request_stream
 
-from loopwright.gateway import Gateway
+from loopwright.gateway.client import Gateway
 from loopwright.gateway.library import chat, claude
 from loopwright.gateway.library.converting import (
     library_messages,
@@ -32,6 +32,7 @@ from loopwright.model.messages import (
     AnyMessage,
     AssistantMessage,
     CallPart,
+    FilePart,
     SystemMessage,
     TextPart,
     ThoughtPart,
@@ -250,3 +251,32 @@ def test_every_call_has_exactly_one_result(name: str) -> None:
 
 async def _opened(wires: WireServer) -> Gateway:
     return Gateway(env=env_of(wires), clock=FakeClock())
+
+
+PICTURE = FilePart(name="a.png", media_type="image/png", data=b"\x89PNG\r\n...")
+PAPER = FilePart(name="b.pdf", media_type="application/pdf", data=b"%PDF-1.7 ...")
+
+
+@pytest.mark.item("zenflow-80")
+@pytest.mark.parametrize(
+    ("wire", "kinds"),
+    [
+        ("anthropic", ["text", "image", "document"]),
+        ("chat", ["text", "image_url", "file"]),
+        ("responses", ["input_text", "input_image", "input_file"]),
+    ],
+)
+def test_files_are_parts_of_the_message(wire: str, kinds: list[str]) -> None:
+    """As each wire has them, behind the text."""
+    message = UserMessage(text="Look.", files=(PICTURE, PAPER))
+
+    async def body() -> Any:
+        with WireServer(Script(turns=(Turn(text="seen"),))) as wires:
+            async with Gateway(env=env_of(wires), clock=FakeClock()) as gateway:
+                request = ModelRequest(models=(MODELS[wire],), messages=(message,))
+                assert isinstance(await last_event(gateway, request), Answered)
+            return wires.asked[-1].body
+
+    sent = asyncio.run(body())
+    [said] = sent["input"] if wire == "responses" else sent["messages"]
+    assert [one["type"] for one in said["content"]] == kinds

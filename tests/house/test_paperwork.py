@@ -88,3 +88,13 @@ def test_ci_runs_what_people_run() -> None:
     assert script.stat().st_mode & 0o111
     lines = script.read_text(encoding="utf-8").splitlines()
     assert any(re.fullmatch(r"make .*\btest", line) for line in lines)
+
+
+def test_no_file_has_a_conflict_of_a_merge() -> None:
+    """Markers that Git writes into a file with a conflict are in no page and no source file."""
+    folders = ["src", "tests", "docs", "examples", "bench", "scripts"]
+    files = [path for folder in folders for path in (ROOT / folder).rglob("*") if path.is_file()]
+    marked = re.compile(rb"^(<<<<<<< |>>>>>>> )", re.MULTILINE)
+    text = {".json", ".md", ".py", ".sh", ".toml", ".txt", ".yaml", ".yml"}
+    found = [shown(p) for p in files if p.suffix in text and marked.search(p.read_bytes())]
+    assert found == []

@@ -17,6 +17,7 @@ OWN = {
     "app/detaching.py": "starts Loopwright itself",
     "app/repository.py": "Git, without hooks",
     "cli/workspace_history.py": "the pager of the person",
+    "programs/pattern_search.py": "searches texts with a pattern, with no files and no variables",
     "programs/process.py": "the supervisor, which the sandbox starts programs with",
     "programs/program_files.py": "asks a version manager of the person for the real program",
     "programs/sandbox.py": "tries whether bubblewrap works",

@@ -59,8 +59,9 @@ def by_path(table: Mapping[str, Words], default: Words = "ok") -> Says:
 
 
 def named(job: Job) -> str:
-    """The place of a call, apart for workers and judges."""
-    assert isinstance(job.call, AgentCall)
+    """The place of a call, apart for workers and judges; of a tool, the place of its step."""
+    if not isinstance(job.call, AgentCall):
+        return job.path
     return job.path if job.call.role == "worker" else f"{job.path}/{job.call.role}"
 
 

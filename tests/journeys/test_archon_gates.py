@@ -32,7 +32,7 @@ def status(told: Any) -> tuple[int, str, str, int]:
 @pytest.mark.item("archon-38")
 def test_a_person_is_asked_after_the_first_pass(troupe: Troupe) -> None:
     """One call; then the run waits, and says what is asked, of which run, and how to answer."""
-    troupe.says(refine=[f"draft one {TAG}"])
+    troupe.says(refine=["draft one"])
     file = troupe.write(workflow(refine(), interactive=True))
     told = troupe.lw("run", file, "Go", "--agent", troupe.agent)
     assert (told.code, len(troupe.calls)) == (5, 1)
@@ -44,7 +44,6 @@ def test_a_person_is_asked_after_the_first_pass(troupe: Troupe) -> None:
     assert "loopwright approve gate_" in shown
     [gate] = troupe.lw("inbox", "--json").json["gates"]
     assert (gate["run"], gate["message"]) == (run["run"], "Good?")
-    assert "promise" not in shown
 
 
 @pytest.mark.item("archon-40", "archon-41")
@@ -77,12 +76,18 @@ def test_words_are_not_lost_on_a_prompt_without_a_place_for_them(troupe: Troupe)
     assert "Shorter" in troupe.prompts[1]
 
 
-@pytest.mark.item("archon-39", "archon-42", "archon-43", "archon-44")
+@pytest.mark.item("archon-39", "archon-43", "archon-75")
+def test_an_iteration_that_completes_the_loop_asks_nobody(troupe: Troupe) -> None:
+    """The loop waits after an iteration that does not complete it, and after no other."""
+    troupe.says(refine=[f"good {TAG}"])
+    told = first(troupe)
+    assert (told["status"], told["output"], told["gates"]) == ("completed", "good", [])
+
+
+@pytest.mark.item("archon-42", "archon-44")
 @pytest.mark.parametrize(
     ("said", "text", "calls", "ended"),
     [
-        pytest.param([TAG], "", 1, "completed", id="bare approval of a signal"),
-        pytest.param([TAG, "x"], "more", 2, "waiting", id="words after a signal"),
         pytest.param(["x", "y"], "", 2, "waiting", id="bare approval without a signal"),
         pytest.param(["x", TAG], "more", 2, "completed", id="signal in a later pass"),
     ],
@@ -204,17 +209,32 @@ def test_an_edited_file_changes_no_run_that_waits(troupe: Troupe) -> None:
     assert troupe.prompts[1] == "Improve it as before: shorter"
 
 
-@pytest.mark.item("archon-52")
-@pytest.mark.parametrize("text", ["", "One more."], ids=["bare", "with words"])
-def test_a_person_may_grant_a_pass_after_the_last(troupe: Troupe, text: str) -> None:
-    """Whoever asks for another pass after the last one gets it, one for each time."""
+@pytest.mark.item("archon-52", "archon-76")
+def test_the_limit_is_raised_only_by_whoever_asks_for_that(troupe: Troupe) -> None:
+    """The gate after the last iteration says that it is the last; `continue` raises the limit by
+    one iteration each time.
+    """
     troupe.says(refine=["one", "two", f"three {TAG}"])
-    run = first(troupe, most=1)["run"]
-    answer = [text] if text else []
-    assert troupe.lw("approve", run, *answer, "--json").json["status"] == "waiting"
-    told = troupe.lw("approve", run, *answer, "--json")
+    waits = first(troupe, most=1)
+    [gate] = waits["gates"]
+    assert gate["message"].startswith("Good?\nThis was iteration 1 of 1, the limit: `continue`")
+    run = waits["run"]
+    assert troupe.lw("continue", run, "One more.", "--json").json["status"] == "waiting"
+    told = troupe.lw("continue", run, "And another.", "--json")
     assert (told.json["status"], told.json["output"]) == ("completed", "three")
     assert [one["of"] for one in troupe.facts("iteration.started")] == [1, 2, 3]
+    assert troupe.prompts[1] == "Improve it. Feedback: [One more.]"
+
+
+@pytest.mark.item("archon-52", "archon-76")
+@pytest.mark.parametrize("text", ["", "One more."], ids=["bare", "with words"])
+def test_an_approval_does_not_raise_the_limit(troupe: Troupe, text: str) -> None:
+    """The node fails at its limit, as the document says of max_iterations."""
+    troupe.says(refine=["one", "two"])
+    run = first(troupe, most=1)["run"]
+    told = troupe.lw("approve", run, *([text] if text else []), "--json")
+    assert (told.json["status"], len(troupe.calls)) == ("failed", 1)
+    assert "1" in told.json["error"]["detail"]
 
 
 # -- approvals -------------------------------------------------------------------------------------
@@ -270,3 +290,39 @@ def test_a_group_asks_about_its_passes(lw: Place, troupe: Troupe) -> None:
     run = troupe.run(group, interactive=True, message="1")["run"]
     assert lw("approve", run, "again", "--json").json["status"] == "completed"
     assert troupe.prompts == ["A [] []", "A [again] [b1]"]
+
+
+DECIDE = {"message": "Publish?", "decisions": [{"id": "approve", "label": "Now"}, {"id": "hold"}]}
+TELL = {"id": "tell", "depends_on": ["sure"], "prompt": "[$sure.output.decision] $sure.output"}
+
+
+@pytest.mark.parametrize(
+    ("said", "seen"),
+    [
+        ((), '[approve] {"decision":"approve","comment":""}'),
+        (("hold", "until Monday"), '[hold] {"decision":"hold","comment":"until Monday"}'),
+        (("well done",), '[approve] {"decision":"approve","comment":"well done"}'),
+    ],
+)
+def test_decisions_of_an_approval_are_its_output(
+    troupe: Troupe, said: tuple[str, ...], seen: str
+) -> None:
+    """A person answers with the id of a decision; any other answer is the first one."""
+    told = troupe.run({"id": "sure", "approval": DECIDE}, TELL)
+    message = told["gates"][0]["message"]
+    assert message.startswith("Publish?\n")
+    assert message.endswith("- approve: Now\n- hold")
+    troupe.lw("approve", told["run"], " ".join(said))
+    assert troupe.prompts == [seen]
+
+
+@pytest.mark.parametrize(("listed", "status"), [(False, "cancelled"), (True, "completed")])
+def test_reject_cancels_unless_it_is_a_decision(troupe: Troupe, listed: bool, status: str) -> None:
+    """A rejection that the gate lists is an answer like the others."""
+    ids = ["approve", "reject"] if listed else ["approve"]
+    asked = {"message": "Publish?", "decisions": ids}
+    told = troupe.run({"id": "sure", "approval": asked}, TELL)
+    ended = troupe.lw("reject", told["run"], "Too early", "--json")
+    assert ended.json["status"] == status
+    seen = ['[reject] {"decision":"reject","comment":"Too early"}']
+    assert troupe.prompts == (seen if listed else [])

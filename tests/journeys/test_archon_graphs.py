@@ -159,13 +159,13 @@ def test_how_a_run_is_judged(
 # -- scripts ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.item("archon-59")
+@pytest.mark.item("archon-59", "archon-82")
 def test_shell_nodes(troupe: Troupe) -> None:
     """One newline is trimmed, stderr is told and not output, a time limit fails with its reason."""
     told = troupe.told(
         {"id": "trim", "bash": "printf 'a\\n\\n'; echo warned >&2"},
         {"id": "slow", "bash": "sleep 30", "timeout": 300},
-        {"id": "bad", "bash": "echo why >&2; exit 4"},
+        {"id": "bad", "bash": "echo printed; echo why >&2; exit 4"},
     )
     steps = told.json["steps"]
     assert (told.code, steps["trim"]["output"]) == (3, "a\n")
@@ -174,7 +174,8 @@ def test_shell_nodes(troupe: Troupe) -> None:
     assert "warned" in told.err
     assert (steps["slow"]["status"], steps["slow"]["error"]["type"]) == ("failed", "wall_timeout")
     assert "timed out (wall-clock)" in steps["slow"]["error"]["detail"]
-    assert steps["bad"]["error"]["detail"] == "the command ended with code 4: stderr: why"
+    expected = "step 'bad' failed: bash exited with code 4: stdout: printed; stderr: why"
+    assert steps["bad"]["error"]["detail"] == expected
 
 
 RUNNERS = {
@@ -337,9 +338,13 @@ def test_commands_are_those_of_the_project_then_of_the_person(
     assert told.code == 0
     assert sorted(troupe.prompts) == ["both of work: it", "own of home: it", "review of work: it"]
     bad = troupe.write(workflow({"id": "a", "command": "reviw"}), "bad.yaml")
-    told = troupe.lw("validate", bad)
-    assert told.code == 2
-    assert "did you mean review?" in told.out + told.err
+    for option, code in (("--no-color", 0), ("--strict", 2)):
+        told = troupe.lw("validate", bad, option)
+        assert told.code == code
+        assert "did you mean review?" in told.out + told.err
+    failed = troupe.lw("run", bad, "--agent", troupe.agent, "--quiet")
+    assert failed.code == 3
+    assert "step 'a' failed: no command is called reviw in .archon/commands" in failed.err
 
 
 def test_a_command_cannot_lead_out_of_its_folder(troupe: Troupe, project: Path) -> None:
@@ -352,3 +357,56 @@ def test_a_command_cannot_lead_out_of_its_folder(troupe: Troupe, project: Path) 
     assert told.code == 2
     assert "leads out" in told.out + told.err
     assert "secret" not in (told.out + told.err).replace(str(secret), "")
+
+
+def write_command(troupe: Troupe, text: str) -> None:
+    folder = troupe.lw.folder / ".archon" / "commands"
+    folder.mkdir(parents=True)
+    (folder / "tell.md").write_text(text, encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("instead", "seen"), [("none", "none"), (None, "null"), (False, "false"), ({"a": 1}, '{"a":1}')]
+)
+def test_if_skipped_replaces_the_value_of_a_node_that_did_not_run(
+    troupe: Troupe, instead: object, seen: str
+) -> None:
+    """A binding says what stands for the output, or a field of it, of a skipped node."""
+    write_command(troupe, "[$INPUTS.ran] [$INPUTS.whole] [$INPUTS.field]")
+    bound = {
+        "ran": {"from": "$start.output", "if_skipped": instead},
+        "whole": {"from": "$maybe.output", "if_skipped": instead},
+        "field": {"from": "$maybe.output.ready", "if_skipped": instead},
+    }
+    troupe.run(
+        {"id": "start", "bash": "echo go"},
+        {"id": "maybe", "depends_on": ["start"], "when": "$start.output == 'no'", "bash": "echo x"},
+        {
+            "id": "tell",
+            "command": "tell",
+            "depends_on": ["start", "maybe"],
+            "trigger_rule": "none_failed_min_one_success",
+            "with": bound,
+        },
+    )
+    assert troupe.prompts == [f"[go] [{seen}] [{seen}]"]
+
+
+@pytest.mark.parametrize(("how", "status"), [("skip", "completed"), ("fail", "failed")])
+def test_a_script_that_takes_too_long_can_be_skipped(troupe: Troupe, how: str, status: str) -> None:
+    """The nodes after it see a node that did not run."""
+    write_command(troupe, "[$INPUTS.note]")
+    note = {"from": "$slow.output", "if_skipped": "no note"}
+    told = troupe.run(
+        {"id": "fast", "bash": "echo x"},
+        {"id": "slow", "bash": "sleep 30", "timeout": 300, "on_timeout": how},
+        {
+            "id": "tell",
+            "command": "tell",
+            "depends_on": ["fast", "slow"],
+            "trigger_rule": "none_failed_min_one_success",
+            "with": {"note": note},
+        },
+    )
+    assert told["status"] == status
+    assert troupe.prompts == (["[no note]"] if how == "skip" else [])

@@ -344,3 +344,33 @@ def test_the_cast_counts_calls() -> None:
     """The helper itself: nobody is at work when a run has ended."""
     cast: Cast = play(one("maxIterations: 2")).cast
     assert (cast.under_way, cast.peak, len(cast.jobs)) == (0, 1, 2)
+
+
+# -- what the document prints ----------------------------------------------------------------------
+
+
+@pytest.mark.item("zenflow-76")
+@pytest.mark.parametrize(
+    ("said", "feedback"),
+    [
+        ('None found.\n{"done": false, "reason": "add tests"}', "add tests\n\nNone found."),
+        ('```json\n{"done": false, "reason": "add tests"}\n```', "add tests"),
+        ('Please add tests.\n{"done": false, "reason": "add tests"}', "Please add tests."),
+        ('Almost.\n{"done": false}', "Almost."),
+        ("It looks unfinished.", "It looks unfinished."),
+    ],
+    ids=["both", "reason", "reason-in-content", "content", "no-answer"],
+)  # fmt: skip
+def test_the_next_iteration_sees_what_the_judge_said_once(said: str, feedback: str) -> None:
+    """Its content and its reason, in one section, and no JSON."""
+    says = {"dev.0/judge": said, "dev.1/judge": DONE}
+    played = play(two("maxIterations: 3\n      untilAgent: judge"), says)
+    assert played.ended["dev"] == "completed"
+    for place in ("dev.1.code", "dev.1.review"):
+        prompt = played.prompt(place)
+        section = prompt.partition("## Judge Feedback\n\n")[2].partition("\n\n## ")[0]
+        assert section.endswith(feedback)
+        assert [prompt.count(words) for words in feedback.split("\n\n")] == [1] * len(
+            feedback.split("\n\n")
+        )
+        assert '"done"' not in section

@@ -97,3 +97,67 @@ def test_some_that_failed_make_a_run_fail(
     file = lw.write("flow.yaml", flow("  - {id: a, agent: w}\n  - {id: b, agent: w}"))
     told = lw("run", str(file), "Go.", "--agent", lw.script("fine", second), "--json")
     assert (told.code, told.json["reason"]) == (code, reason)
+
+
+@pytest.mark.item("zenflow-79")
+def test_events_under_the_names_of_the_document(lw: Place) -> None:
+    """One object on each line, with the fields of that system; `seq` is Loopwright's own."""
+    loop = "{forEach: [x, y], maxConcurrency: 1}"
+    file = lw.write("flow.yaml", flow(f"  - {{id: a, agent: w, loop: {loop}}}"))
+    run = lw("run", str(file), "Go.", "--agent", lw.script("one", "two"), "--json").json["run"]
+    for words in (["--dialect"], ["--dialect", "zenflow"]):
+        lines = lw("events", run, *words).lines
+        assert [
+            (one["type"], one.get("stepId")) for one in lines if one["type"] != "agent_turn"
+        ] == [
+            ("workflow_start", None),
+            ("step_start", "a"),
+            *(("step_start", "a[0]"), ("step_end", "a[0]")),
+            *(("step_start", "a[1]"), ("step_end", "a[1]")),
+            ("step_end", "a"),
+            ("workflow_end", None),
+        ]
+        assert {one["runId"] for one in lines} == {run}
+        assert all(one["timestamp"].endswith("Z") and one["seq"] for one in lines)
+    assert lw("events", "--dialect", run).lines == lines
+    other = lw("events", run, "--dialect", "aldo")
+    assert (other.code, "is in the dialect zenflow, not aldo" in other.err) == (2, True)
+
+
+@pytest.mark.item("zenflow-81")
+def test_context_files_stand_beside_the_workflow(lw: Place) -> None:
+    """From the folder of each workflow file on, also of an included one; else in the workspace."""
+    for folder in ("flows/docs", "flows/parts"):
+        (lw.folder / folder).mkdir(parents=True)
+    lw.write("flows/docs/a.md", "beside the workflow")
+    lw.write("flows/parts/b.md", "beside the part")
+    lw.write("top.md", "in the workspace")
+    part = "name: part\nsteps: [{id: in, instructions: Go., contextFiles: [b.md, ../docs/a.md]}]\n"
+    lw.write("flows/parts/part.yaml", part)
+    steps = """
+  - {id: a, agent: w, instructions: Go., contextFiles: [docs/a.md, top.md]}
+  - {id: b, include: parts/part.yaml, dependsOn: [a]}
+"""
+    file = lw.write("flows/flow.yaml", flow(steps))
+    told = lw("run", str(file), "Go.", "--agent", lw.probe(), "--json")
+    assert told.code == 0, told.err
+    first, second = (one["prompt"] for one in lw.calls())
+    assert "### flows/docs/a.md\n\nbeside the workflow" in first
+    assert "### top.md\n\nin the workspace" in first
+    assert "### flows/parts/b.md\n\nbeside the part" in second
+    assert "beside the workflow" in second
+
+
+@pytest.mark.item("zenflow-80", "zenflow-81")
+def test_files_that_an_agent_does_not_see_cause_a_warning(lw: Place) -> None:
+    """An image for an agent that cannot look at it, and a file outside of the workspace."""
+    for folder in ("flows", "work"):
+        (lw.folder / folder).mkdir()
+    lw.write("flows/logo.png", "x")
+    lw.write("work/x.txt", "x")
+    file = lw.write("flows/flow.yaml", flow("  - {id: a, agent: w, contextFiles: [logo.png]}"))
+    told = lw("run", str(file), "Go.", "--agent", lw.script("ok"))
+    assert "agent w is given only the name of flows/logo.png: image/png files are" in told.err
+    other = lw("run", str(file), "Go.", "--agent", lw.script("ok"), "--workspace", "work")
+    assert other.code == 0
+    assert "logo.png is beside the definition but outside of the workspace" in other.err

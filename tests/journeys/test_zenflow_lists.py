@@ -96,20 +96,20 @@ def test_a_list_that_does_not_compile_fails_the_step() -> None:
 def test_every_item_sees_itself() -> None:
     """As JSON with its index, whatever kind of value it is, and each of them once."""
     items = "[plain, {name: auth, n: 1}, 7, 1.5, true, null, [1, 2]]"
-    shown = ['"plain"', '{"name":"auth","n":1}', "7", "1.5", "true", "null", "[1,2]"]
+    shown = ['"plain"', '{"name": "auth", "n": 1}', "7", "1.5", "true", "null", "[1, 2]"]
     played = play(each(f"forEach: {items}"))
     assert sorted(played.calls) == [f"dep[{n}]" for n in range(7)]
     for index, value in enumerate(shown):
         prompt = played.prompt(f"dep[{index}]")
         assert prompt.startswith("Deploy it.")
-        assert f"Item (index {index})\n\n{value}" in prompt
+        assert f"forEach Item (index: {index})\n{value}" in prompt
 
 
 def test_every_inner_step_sees_the_item() -> None:
     """Not only the first one."""
     played = play(flow(INNER))
     for place in ("dep[1].deploy", "dep[1].verify"):
-        assert 'Item (index 1)\n\n"b"' in played.prompt(place)
+        assert 'forEach Item (index: 1)\n"b"' in played.prompt(place)
 
 
 def test_expressions_know_item_and_index() -> None:
@@ -289,5 +289,32 @@ def test_a_loop_inside_an_item() -> None:
     played = play(text, said)
     assert len(played.calls) == 6
     prompt = played.prompt("out[1].fix.1")
-    for words in ("prepared b", 'Item (index 1)\n\n"b"', "first try"):
+    for words in ("prepared b", 'forEach Item (index: 1)\n"b"', "first try"):
         assert words in prompt
+
+
+@pytest.mark.item("zenflow-75")
+def test_an_item_stands_in_the_prompt_as_the_document_prints_it() -> None:
+    """With its keys in their order, from a literal list and from the result of a step."""
+    agents = """
+  s: {description: Lists., resultSchema: {type: object, properties: {services: {type: array}}}}
+"""
+    steps = """
+  - {id: list-services, agent: s}
+  - id: deploy-each
+    dependsOn: [list-services]
+    loop:
+      forEach: "steps.list-services.result.services"
+      steps: [{id: deploy, agent: w, instructions: Deploy this service.}]
+  - {id: fixed, agent: w, loop: {forEach: [{name: auth, region: us-east-1, at: [1, {z: 1, a: 2}]}]}}
+"""
+    services = (
+        '{"services": [{"name": "auth", "region": "us-east-1"}, {"b": 1, "a": {"d": 1, "c": 2}}]}'
+    )
+    played = play(flow(steps, agents=agents), {"list-services": services})
+    documented = '## forEach Item (index: 0)\n{"name": "auth", "region": "us-east-1"}'
+    assert documented in played.prompt("deploy-each[0].deploy")
+    second = '## forEach Item (index: 1)\n{"b": 1, "a": {"d": 1, "c": 2}}'
+    assert second in played.prompt("deploy-each[1].deploy")
+    third = '(index: 0)\n{"name": "auth", "region": "us-east-1", "at": [1, {"z": 1, "a": 2}]}'
+    assert third in played.prompt("fixed[0]")

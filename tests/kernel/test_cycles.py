@@ -172,7 +172,7 @@ def test_a_call_with_a_problem_is_never_run() -> None:
             ("completed", "contains"),
             id="text first",
         ),
-        pytest.param(Spend(usd=0), ("exhausted", "max_iterations"), id="a cap of 0 is none"),
+        pytest.param(Spend(usd=0), ("exhausted", "budget"), id="a cap of 0 is met at once"),
     ],
 )
 def test_stop_rules(until: Check, ended: tuple[str, str]) -> None:

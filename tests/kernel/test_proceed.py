@@ -10,13 +10,16 @@ from loopwright.kernel.calls import AgentCall, CommandCall, SleepCall
 from loopwright.kernel.decide import settle
 from loopwright.kernel.facts import (
     EffectRequested,
+    Failure,
     IterationStarted,
     RunStarted,
+    StepFinished,
     StepStarted,
 )
 from loopwright.kernel.fold import fold
 from loopwright.model.actions import (
     Action,
+    FailStep,
     Repeat,
     RunCommand,
     Step,
@@ -100,6 +103,20 @@ def test_bad_code_is_told() -> None:
     run = drive(plan_of(RunCommand(argv=("x",))), by_effect({}, default=3))
     assert run.end.error is not None
     assert (run.end.error.type, run.end.error.detail) == ("exit", "the command ended with code 3")
+
+
+def test_a_step_that_cannot_run_fails_when_it_is_reached() -> None:
+    """It says why, is not tried again, and does not count where it is skipped."""
+    fails = FailStep(reason="no command is called x")
+    never = Cel(text="1 > 2")
+    plan = plan_of_steps(
+        step("a"), step("x", "a", action=fails), Step(id="y", action=fails, when=never)
+    )
+    run = drive(plan, by_effect({}))
+    assert statuses(run) == {"a": "completed", "x": "failed", "y": "skipped"}
+    (ended,) = [one for one in run.of(StepFinished) if one.status == "failed"]
+    assert ended.error == Failure("bad_input", "no command is called x")
+    assert broken_laws(run.facts) == []
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,8 @@ PROMPT = (
 )
 
 APPROVE = {
+    "said of anything": "The data is accepted.",
+    "said of many things": "All pages are now approved",
     "plain": "APPROVED",
     "lower case": "approved",
     "with a full stop": "Approved.",

@@ -73,6 +73,85 @@ def test_a_signal_anywhere(text: str, given: bool) -> None:
     assert signalled(text, "DONE", ASKED, anywhere=True) is given
 
 
+COMPLETING = [
+    "I did not need to touch docs: DONE",
+    "I did not change anything else, all stories are DONE",
+    "I did not change anything else; everything is DONE.",
+    "I didn\u2019t touch the tests, so it is DONE",
+    "I did not touch the docs but everything is DONE",
+    "I did not touch the docs and all stories are DONE",
+    "No problems were found, all stories are DONE",
+    "There is nothing left to be done: DONE",
+    "I checked it once more, and all is DONE!",
+    "I would not change more - the work is DONE",
+    "I could not reproduce it before. Now it is DONE",
+    "The tests do not fail any more. DONE",
+    "Story 3 was not there yet\nDONE",
+    "**DONE**",
+    "all fixed\n**DONE**",
+    "all fixed\n__DONE__.",
+    "all fixed\n*DONE.*\nbye",
+    "All stories are **DONE**.",
+    "**All stories are DONE**",
+    "I did not change the docs: **DONE**",
+]
+NOT_COMPLETING = [
+    "not DONE",
+    "this is not yet DONE",
+    "I cannot say DONE",
+    "I cannot say: DONE",
+    "I cannot yet say that, all in all, it is DONE",
+    "I do not think, honestly, it is DONE",
+    "I don't believe it is tested and it is DONE",
+    "This is not, as far as I know, DONE",
+    "It is not yet, unfortunately, DONE",
+    "It isn't, DONE",
+    "It is not true: all stories are DONE",
+    "Not all stories, only some, are DONE",
+    "None of the stories is DONE",
+    "I checked all of them, no story is DONE",
+    "Almost DONE",
+    "The status is not: DONE",
+    "Status: not DONE",
+    "Status: almost DONE",
+    "Tests: not finished; docs: DONE",
+    "Tests are not finished; DONE",
+    "The tests are not run, docs: DONE",
+    "It is not tested and DONE",
+    "It is not so DONE",
+    "Once the tests pass, it is DONE",
+    "Once the tests pass, I say: DONE",
+    "When the tests pass: DONE",
+    "I will fix the rest, then DONE",
+    "I will fix the rest and then it is DONE",
+    "The last line will be: DONE",
+    "I doubt that it is DONE",
+    "It is unclear whether it is DONE",
+    "This is not **DONE**",
+    "**not DONE**",
+    "**NOT YET DONE**",
+    "**DONE",
+    "*UNDONE*",
+    "```\n**DONE**\n```",
+    "It is <a>DONE</a>, but not yet tested",
+    "It is <a>DONE</a>, once the tests pass",
+]
+
+
+@pytest.mark.item("archon-11")
+@pytest.mark.parametrize("text", COMPLETING)
+def test_a_denial_in_another_clause_does_not_deny_the_signal(text: str) -> None:
+    """Only the clause around a plain signal denies it; emphasis does not hide it."""
+    assert why_not_signalled(text, "DONE", "Work.") is None
+
+
+@pytest.mark.item("archon-11")
+@pytest.mark.parametrize("text", NOT_COMPLETING)
+def test_a_denial_or_condition_that_reaches_the_signal_counts(text: str) -> None:
+    """In its clause, left open in front of it, or as the condition of the sentence."""
+    assert why_not_signalled(text, "DONE", "Work.") is not None
+
+
 @pytest.mark.parametrize(
     ("text", "why"),
     [
@@ -324,7 +403,7 @@ def test_words_decide_about_another_try(detail: str, kind: str, again: bool) -> 
 @pytest.mark.parametrize(
     ("grants", "answer", "passes", "ended"),
     [
-        (True, ("approve", ""), 3, "completed"),
+        (True, ("approve", ""), 1, "failed"),  # an approval does not raise the limit
         (True, ("continue", "more"), 3, "completed"),
         (False, ("approve", ""), 1, "failed"),
     ],
@@ -332,7 +411,7 @@ def test_words_decide_about_another_try(detail: str, kind: str, again: bool) -> 
 def test_passes_after_the_last(
     grants: bool, answer: tuple[str, str], passes: int, ended: str
 ) -> None:
-    """Where a gate grants them, whoever asks for another pass after the last one gets it."""
+    """Where a gate grants them, `continue` after the last iteration gives another one."""
     gate = Gate(approve_continues=True, grants=grants)
     loop = Repeat(body=WORK, max=1, until=ANYWHERE, gate=gate, at_cap="fail")
     run = drive(plan_of(loop), by_pass("a", "b", TAG), decisions(answer))  # type: ignore[arg-type]

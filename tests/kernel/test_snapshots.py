@@ -239,21 +239,38 @@ def test_a_failed_snapshot_fails_no_iteration(fails: tuple[int, ...], outcome: s
 
 @pytest.mark.item("rec-41")
 @pytest.mark.parametrize(
-    ("fails", "reason"),
+    ("fails", "outcome", "iterations"),
     [
-        pytest.param((1,), "protected files could not be verified: the disk is full", id="first"),
-        pytest.param((5, 6), "protected files could not be verified: the disk is full", id="last"),
+        pytest.param((1,), "failed", 0, id="first"),
+        pytest.param((5,), "exhausted", 3, id="after the checks"),
     ],
 )
-def test_protected_files_that_cannot_be_verified_fail_the_run(
-    fails: tuple[int, ...], reason: str
+def test_protected_files_that_cannot_be_verified_let_nothing_complete(
+    fails: tuple[int, ...], outcome: str, iterations: int
 ) -> None:
-    """Where files are protected, a snapshot that fails lets nothing complete."""
+    """A run does not begin without its first snapshot; an iteration whose checks passed fails."""
     run = drive(of_loop(Repeat(body=WORK, max=3, until=CHECK), GUARDED), trees(fails=fails))
-    assert run.end.outcome == "failed"
-    assert run.end.error is not None
-    assert run.end.error.detail == reason
-    assert len(finished(run.facts)) == (0 if fails == (1,) else 3)
+    assert run.end.outcome == outcome
+    said = [one.evidence for one in run.facts if isinstance(one, CheckVerdict)][-1:]
+    said += [run.end.error.detail] if run.end.error is not None else []
+    assert said == ["protected files could not be verified: the disk is full"]
+    assert len(finished(run.facts)) == iterations
+
+
+@pytest.mark.item("rec-41")
+def test_a_check_that_changes_a_protected_file_fails_its_iteration() -> None:
+    """The change of the check is seen before the iteration passes, and the loop continues."""
+    made = of_loop(Repeat(body=WORK, max=4, until=CHECK), GUARDED)
+    run = drive(made, trees(passes_at=2, touched={4: TOUCHED}))
+    verdicts = [(v.iteration, v.check, v.verdict) for v in run.facts if isinstance(v, CheckVerdict)]
+    assert verdicts == [
+        (1, "command", "fail"),
+        (2, "command", "pass"),
+        (2, "protect", "fail"),
+        (3, "command", "pass"),
+    ]
+    assert [one.done for one in finished(run.facts)] == [False, False, True]
+    assert run.end.outcome == "completed"
 
 
 @pytest.mark.item("rec-41")
@@ -441,6 +458,8 @@ def test_a_stop_anywhere_records_what_was_written_before_the_run_ends(
         assert bool(asked) >= (taken and bool(under_way & {AgentCall, SnapshotCall}))
         assert bool(asked) == (run.state.finished is None)
         last.add(bool(asked))
+        if asked:
+            _end_at_second_stop(run.cut(len(run.facts)))
         again = run.cut(len(run.facts)).run()  # killed while it is taken
         run.run()
         assert [_timeless(f) for f in again.facts] == [_timeless(f) for f in run.facts]
@@ -448,6 +467,23 @@ def test_a_stop_anywhere_records_what_was_written_before_the_run_ends(
         assert run.end.outcome == "cancelled"
         assert not taken or not has_unrecorded(run.state)
     assert True in last
+
+
+def _end_at_second_stop(run: Driver) -> None:
+    """A stop while the last snapshot is being taken ends the run with the next append, without it;
+    a resume takes one again.
+    """
+    [asked] = [one for one in run.state.pending.values() if isinstance(one.call, SnapshotCall)]
+    run.append(CancelRequested(at=run.clock + 1))
+    assert run.end.outcome == "cancelled"
+    withdrawn = [f for f in run.facts if isinstance(f, EffectFailed) and f.effect == asked.effect]
+    assert [f.error.type for f in withdrawn] == ["cancelled"]
+    assert has_unrecorded(run.state)
+    assert fact_problems(run.plan, run.facts) == []
+    run.append(RunReopened(at=run.clock + 1, mode="continue"))
+    call = next(iter(run.state.pending.values())).call
+    assert isinstance(call, SnapshotCall)
+    assert not call.within_ms
 
 
 def test_a_last_snapshot_that_fails_does_not_hold_up_a_stop() -> None:
@@ -483,16 +519,31 @@ def test_a_deadline_ends_a_run_that_waits_for_its_first_snapshot() -> None:
     assert withdrawn == ["/snapshot#1"]
 
 
-def test_work_that_a_deadline_cuts_off_is_in_the_last_snapshot() -> None:
-    """The iteration has no snapshot of its own then; the end of the run has."""
-    loop = Repeat(body=WORK, max=2, until=CHECK, limits=Limits(pass_wall_ms=10))
-
-    def silent(request: EffectRequested) -> Said:
-        return None
-
-    run = drive(of_loop(loop), trees(agent=silent))
-    assert run.end.outcome == "exhausted"
-    assert snapshots(run.facts)[-1][0] in ("", "main")
+@pytest.mark.item("rec-10")
+@pytest.mark.parametrize(
+    ("step", "places"),
+    [
+        (Step(id="main", action=Repeat(body=WORK, limits=Limits(pass_wall_ms=10))), "main.0"),
+        (Step(id="main", action=Repeat(body=GRAPH, limits=Limits(pass_wall_ms=10))), "main.0"),
+        (Step(id="main", action=Repeat(body=WORK, limits=Limits(wall_ms=10))), "main"),
+        (Step(id="main", action=Repeat(body=WORK), limits=Limits(wall_ms=10)), "main"),
+        (Step(id="main", action=WORK, limits=Limits(wall_ms=10)), "main"),
+    ],
+    ids=["iteration", "graph", "loop", "step of a loop", "step"],
+)
+def test_work_that_a_deadline_cuts_off_has_a_snapshot_of_its_place(step: Step, places: str) -> None:
+    """Exactly one, after the call was ended, also when the run is killed at any moment."""
+    whole = drive(msgspec.structs.replace(plan(step), workspace=ON), trees(agent=lambda _: None))
+    assert whole.end.outcome == "exhausted"
+    assert snapshots(whole.facts) == [("", ""), (places, "t1")]
+    [ended] = [n for n, f in enumerate(whole.facts) if isinstance(f, EffectFailed)]
+    asked = [n for n, f in enumerate(whole.facts) if _is_snapshot(f)]
+    assert asked[0] < ended < asked[1]
+    assert not has_unrecorded(whole.state)
+    for end in whole.ends[:-1]:
+        again = whole.cut(end).run()
+        assert snapshots(again.facts) == snapshots(whole.facts)
+        assert fact_problems(again.plan, again.facts) == []
 
 
 def test_judges_write_nothing() -> None:

@@ -109,6 +109,7 @@ ANY_SINGLE: SearchStrategy[Action] = st.one_of(
     st.builds(actions.AskPerson, message=TEMPLATES, capture=st.booleans()),
     st.builds(actions.Wait, ms=COUNTS),
     st.builds(actions.Stop, reason=TEMPLATES),
+    st.builds(actions.FailStep, reason=TEXTS),
     st.builds(actions.Cycle, agent=IDS, prompt=TEMPLATES, nudge=st.none() | TEXTS),
 )
 

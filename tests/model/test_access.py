@@ -22,9 +22,9 @@ from loopwright.model.record import JsonValue
     [
         (None, Reach()),
         ("full", Reach()),
-        ("readonly-shell", Reach(writes=False, commands="reading", servers=False)),
-        ("readonly", Reach(writes=False, commands="none", servers=False)),
-        ("minimal", Reach(reads=False, writes=False, commands="none", servers=False)),
+        ("readonly-shell", Reach(writes=False, commands="reading", servers=False, web=False)),
+        ("readonly", Reach(writes=False, commands="none", servers=False, web=False)),
+        ("minimal", Reach(reads=False, writes=False, commands="none", servers=False, web=False)),
     ],
 )
 def test_levels(level: Access | None, reach: Reach) -> None:

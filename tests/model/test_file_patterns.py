@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import subprocess
+import time
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from loopwright.model.file_patterns import is_protected, matches_any, pathspecs
 
@@ -86,3 +90,66 @@ def test_caches_of_python_are_protected_only_where_a_pattern_names_them(
 ) -> None:
     """Anything in a cache folder that is not a cache is protected like other files."""
     assert is_protected([pattern], path) is expected
+
+
+HOSTILE = ["*a*a*a*a*a*a*a*a*ab", "**/a/" * 12 + "b", "?*" * 40 + "b", "**a" * 20 + "b"]
+
+
+@pytest.mark.parametrize("pattern", HOSTILE)
+@pytest.mark.parametrize("path", ["a" * 120, "a/" * 100 + "a", "\\xff" * 200])
+def test_pattern_with_many_wildcards_is_matched_in_linear_time(pattern: str, path: str) -> None:
+    """An editor's `protect` cannot keep the server busy."""
+    start = time.perf_counter()
+    assert not matches_any([pattern], path)
+    assert time.perf_counter() - start < 1
+
+
+def test_pattern_that_is_too_large_protects_every_file() -> None:
+    """The engine refuses it: then no file loses its protection."""
+    assert matches_any(["?" * 100_000], "a.py")
+    assert not matches_any(["?" * 1_000], "a.py")
+
+
+def test_half_of_a_surrogate_pair_is_matched_like_another_character() -> None:
+    """A definition in JSON can have one; the engine cannot read it."""
+    assert matches_any(["a\ud800*"], "a\ud800b")
+    assert not matches_any(["a\ud800"], "a.py")
+
+
+@given(
+    st.text("ab*?/.", min_size=1, max_size=8).filter(lambda one: "***" not in one),
+    st.text("ab/.", min_size=1, max_size=8),
+)
+@example("a/**", "a/")
+@example("**", "a/b")
+@example("a**/b", "ab/b")
+def test_patterns_match_like_a_simple_matcher(pattern: str, path: str) -> None:
+    """A matcher that tries every possibility finds the same."""
+    plain = pattern.removeprefix("./").rstrip("/")
+    wanted = plain if "/" in pattern.rstrip("/") else f"**/{plain}"
+    ends = [path, *(path[:at] for at, one in enumerate(path) if one == "/")]
+    assert matches_any([pattern], path) == any(_fits(wanted, one) for one in ends)
+
+
+def _fits(pattern: str, path: str) -> bool:
+    """The rules of the module in their simplest form, without regard to time."""
+    if not pattern:
+        return not path
+    if pattern.startswith("**/"):
+        starts = [0, *(at + 1 for at, one in enumerate(path) if one == "/")]
+        return any(_fits(pattern[3:], path[at:]) for at in starts)
+    if pattern.startswith("**"):
+        return any(_fits(pattern[2:], path[at:]) for at in range(len(path) + 1))
+    if pattern.startswith("*"):
+        longest = len(path.partition("/")[0])
+        return any(_fits(pattern[1:], path[at:]) for at in range(longest + 1))
+    is_same = path[:1] == pattern[0] or (pattern[0] == "?" and path[:1] not in ("", "/"))
+    return is_same and _fits(pattern[1:], path[1:])
+
+
+def test_fnmatch_of_python_needs_little_time_for_hostile_patterns() -> None:
+    """`fs.search`, `ls --name` and protected paths of tools use it: it must not backtrack."""
+    start = time.perf_counter()
+    for pattern in ("*a" * 60 + "b", "*[a]" * 60 + "b", "*?a" * 60 + "b"):
+        assert not fnmatchcase("a" * 250, pattern)
+    assert time.perf_counter() - start < 1

@@ -107,7 +107,7 @@ def tags(union: object) -> dict[str, type[Record]]:
     [
         pytest.param(
             Action,
-            "agent command cycle gate repeat script steps stop wait",
+            "agent command cycle fail gate repeat script steps stop wait",
             id="actions",
         ),
         pytest.param(

@@ -3,8 +3,11 @@
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from loopwright.kernel.calls import AgentCall
+from loopwright.model.messages import UserMessage
+from loopwright.model.plan import Agent
 from loopwright.ports import Job
 from loopwright.programs.context import LEAST_BYTES, MAX_FILE_BYTES, with_files
 
@@ -63,3 +66,29 @@ def test_long_files_are_cut(tmp_path: Path) -> None:
     assert len(prompt) < 125_000
     assert prompt.count("[… truncated") == 2
     assert "b" * LEAST_BYTES in prompt
+
+
+@pytest.mark.item("zenflow-80")
+@pytest.mark.parametrize(
+    ("spec", "attached"),
+    [
+        ("model:openai/gpt-5", ["logo.png", "spec.pdf"]),
+        ("model:ollama/llava", ["logo.png"]),
+        ("model:ollama/llama3", []),
+    ],
+)
+def test_images_and_pdfs_are_parts_for_models_that_can_see_them(
+    tmp_path: Path, spec: str, attached: list[str]
+) -> None:
+    """The others are given the names; a file that is not what its name says is not attached."""
+    (tmp_path / "logo.png").write_bytes(b"\x89PNG\r\n\x1a\n\xff")
+    (tmp_path / "spec.pdf").write_bytes(b"%PDF-1.7\n\xff")
+    (tmp_path / "fake.png").write_bytes(b"\xff\xfe")
+    asked = job(tmp_path, "logo.png", "spec.pdf", "fake.png")
+    asked = replace(asked, agent=Agent(spec=spec), messages=(UserMessage(text="Look."),))
+    [first] = with_files(asked).messages
+    assert isinstance(first, UserMessage)
+    assert [one.name for one in first.files] == attached
+    for name in ("logo.png", "spec.pdf", "fake.png"):
+        shown = first.text.partition(f"### {name}\n\n")[2]
+        assert shown.startswith("(attached as" if name in attached else "(not shown: ")

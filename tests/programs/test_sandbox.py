@@ -1,6 +1,7 @@
 """Programs in a sandbox: what each level shows, and that limits and signals work inside of it."""
 
 import asyncio
+import json
 import os
 import subprocess
 import sys
@@ -8,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from loopwright.agents.clis.arguments import Wanted, command_line
 from loopwright.kernel.calls import CommandCall
 from loopwright.model.sandbox import SANDBOX_LEVELS, SandboxLevel
 from loopwright.ports import Done, Failed
@@ -346,7 +348,29 @@ def test_codex_as_root_has_our_sandbox_alone(
     what = job(Path("/"), sandbox=chosen)
     found = agents._confinement(what, agent("codex", permission=permission), "codex")
     assert found.level == level
-    assert coding._replaces_own_sandbox("codex", found) is not own
+    assert coding._replaces_own_sandbox(found.level, has_own=True) is not own
+
+
+@pytest.mark.item("bnd-l7")
+@pytest.mark.parametrize(
+    "where", ["home/.claude/settings.json", "work/.claude/settings.local.json"]
+)
+@pytest.mark.parametrize("enabled", [True, False])
+def test_claude_as_root_starts_without_a_sandbox_that_its_settings_switch_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str, enabled: bool
+) -> None:
+    """It is off by default; where it is on, ours takes its place at `workspace` at least."""
+    monkeypatch.setattr(coding, "works", lambda: None)
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    file = tmp_path / where
+    file.parent.mkdir(parents=True)
+    (tmp_path / "work").mkdir(exist_ok=True)
+    file.write_text(json.dumps({"sandbox": {"enabled": enabled}}))
+    agents = coding.CodingAgents(None, None, {"HOME": str(tmp_path / "home")})  # type: ignore[arg-type]
+    found = agents._confinement(job(tmp_path / "work", sandbox="guard"), agent("claude"), "claude")
+    assert found.level == ("workspace" if enabled else "guard")
+    wanted = Wanted(prompt="x", agent=agent("claude"), own_sandbox=not enabled)
+    assert ('{"sandbox":{"enabled":false}}' in command_line("claude", wanted).argv) is enabled
 
 
 @pytest.mark.item("bnd-l4")

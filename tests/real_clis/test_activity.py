@@ -59,7 +59,7 @@ def recorded(lab: Lab, cli: str, **more: object) -> tuple[list[ActivityEntry], R
     kept = RecordedActivity()
     answer, _ = lab.ask(cli, activity=kept, **more)
     assert isinstance(answer, Done), answer
-    return [one for one in kept.entries if one.kind != "status"], kept
+    return [one for one in kept.entries if one.kind not in ("status", "stderr")], kept
 
 
 @pytest.mark.item("rec-6")

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from loopwright.tools import Grant, ServerGrant, StdioServer
+from loopwright.tools.servers import StdioServer
+from loopwright.tools.toolbox import Grant, ServerGrant
 from tests.real_clis.conftest import CLIS, needs
 from tests.tools.boxes import CANARY, Room, inside, problem
 

@@ -8,8 +8,9 @@ import sys
 from itertools import count
 from pathlib import Path
 
+from loopwright.app.run_request import Start
 from loopwright.app.schemas import schema_problem
-from loopwright.app.service import Service, Start
+from loopwright.app.service import Service
 from loopwright.app.wiring import this_owner
 from loopwright.model.actions import CallAgent, Repeat, Step
 from loopwright.model.memory import ProgressLog
@@ -18,7 +19,8 @@ from loopwright.ports import Answer, Done, Job
 from loopwright.programs.presence import Presence
 from loopwright.runtime.clock import SystemClock
 from loopwright.runtime.driver import LocalDriver
-from loopwright.stores import open_sqlite_log
+from loopwright.stores.opening import open_sqlite_log
+from tests.planned_levels import PlannedLevels
 
 ANSWER_CHARS = 2_700
 
@@ -47,7 +49,7 @@ async def drive(folder: Path, iterations: int) -> str:
         log, Speaker(), clock=SystemClock(), owner=this_owner(), check_schema=schema_problem
     )
     driver.open()
-    service = Service(log, SystemClock(), driver)
+    service = Service(log, SystemClock(), driver, PlannedLevels())
     run = await service.start(Start(plan=plan, workspace=folder, message="go"))
     await driver.rest(run)
     status = log.row(run).headline.status

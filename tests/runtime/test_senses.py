@@ -5,14 +5,9 @@ import time
 import pytest
 
 from loopwright.errors import NotFound, StorageError
+from loopwright.model.plan import content_hash
 from loopwright.model.record import Blob
-from loopwright.runtime.senses import (
-    INLINE_BYTES,
-    RECENT_CHARS,
-    RECENT_TEXTS,
-    Texts,
-    content_hash,
-)
+from loopwright.runtime.senses import INLINE_BYTES, RECENT_CHARS, RECENT_TEXTS, Texts
 
 LONG = "x" * 2_000
 

@@ -10,7 +10,8 @@ from typing import TypeVar
 
 import jsonschema
 
-from loopwright.app.service import Service, Start
+from loopwright.app.run_request import Start
+from loopwright.app.service import Service
 from loopwright.kernel.facts import AnyFact
 from loopwright.kernel.fold import fold
 from loopwright.kernel.state import State
@@ -18,9 +19,10 @@ from loopwright.model.plan import Plan, decode_plan
 from loopwright.model.record import JsonValue
 from loopwright.ports import Append, Numbered, Owner, Performer
 from loopwright.runtime.driver import LocalDriver
-from loopwright.stores import MemoryLog, MemoryStore
+from loopwright.stores.memory import MemoryLog, MemoryStore
 from loopwright.testing import FakeClock, ScriptedPerformer
 from loopwright.testing.performer import Script
+from tests.planned_levels import PlannedLevels
 
 _T = TypeVar("_T")
 
@@ -76,8 +78,8 @@ class Process:
         self.driver = LocalDriver(
             self.log, performer, clock=self.clock, owner=self.owner, check_schema=no_schema
         )
-        self.service = Service(self.log, self.clock, self.driver)
-        self.looker = Service(self.log, self.clock, None)
+        self.service = Service(self.log, self.clock, self.driver, PlannedLevels())
+        self.looker = Service(self.log, self.clock, None, PlannedLevels())
         self.driver.open()
 
     @property

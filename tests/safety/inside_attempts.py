@@ -1,7 +1,7 @@
 """What a program inside a run tries in order to act as a person, for `test_only_people.py`.
 
 Started as `python inside_attempts.py KIND` with a list of attempts on standard input; prints what
-became of each as JSON.
+became of each as JSON. With `all`, the input is an object with a list for each kind.
 """
 
 import contextlib
@@ -95,5 +95,19 @@ KINDS = {
     "files": read_files,
 }
 
+
+def try_all(attempts: dict[str, list[object]]) -> dict[str, object]:
+    """All kinds of attempts. Where Loopwright itself cannot be loaded, no command can be used."""
+    ended: dict[str, object] = {}
+    for kind, lines in attempts.items():
+        try:
+            ended[kind] = KINDS[kind](lines)  # type: ignore[operator]
+        except (ImportError, OSError) as error:
+            ended[kind] = type(error).__name__
+    return ended
+
+
 if __name__ == "__main__":
-    sys.stdout.write(json.dumps(KINDS[sys.argv[1]](json.load(sys.stdin))))  # type: ignore[operator]
+    given = json.load(sys.stdin)
+    use = try_all if sys.argv[1] == "all" else KINDS[sys.argv[1]]
+    sys.stdout.write(json.dumps(use(given)))  # type: ignore[operator]

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import loopwright
-from loopwright.app.service import Start
+from loopwright.app.run_request import Start
 from loopwright.app.settings import Settings
 from loopwright.app.wiring import Local, local
 from loopwright.kernel.facts import EffectDone, EffectFailed, EffectRequested

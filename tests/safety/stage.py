@@ -15,7 +15,7 @@ from unittest.mock import patch
 import msgspec
 import yaml
 
-from loopwright.app.service import Start
+from loopwright.app.run_request import Start
 from loopwright.app.settings import Settings
 from loopwright.app.wiring import local
 from loopwright.kernel.calls import ToolCall

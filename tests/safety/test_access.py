@@ -21,9 +21,10 @@ from loopwright.model.trackers import Book, Item, Values
 from loopwright.ports import Done, Failed
 from loopwright.programs import sandbox, sandbox_mounts
 from loopwright.programs.process import Program
-from loopwright.stores import MemoryTrackers
-from loopwright.tools import FolderShelf
+from loopwright.stores.trackers import MemoryTrackers
 from loopwright.tools.desk import Desk
+from loopwright.tools.native import Page
+from loopwright.tools.shelf import FolderShelf
 from loopwright.tools.toolbox import NATIVE
 from tests.programs.calls import Stage, job
 from tests.safety.trying_cli import OUTSIDE, install
@@ -45,7 +46,9 @@ CALLS: dict[str, tuple[dict[str, JsonValue], tuple[str, ...]]] = {
     "fs.search": ({"pattern": "hello"}, READING),
     "fs.write": ({"path": "new.txt", "content": "x"}, (FULL,)),
     "fs.edit": ({"path": "README.md", "old": "hello", "new": "bye"}, (FULL,)),
+    "fs.mkdir": ({"path": "made"}, ()),  # given only by name
     "shell.exec": ({"argv": ["grep", "hello", "README.md"]}, (FULL, SHELL)),
+    "web.fetch": ({"url": "https://a.example/"}, (FULL,)),
 }
 """By tool: a call that works where it is allowed, and the levels where it is."""
 
@@ -69,6 +72,9 @@ TOOLKIT_CALLS: dict[str, tuple[dict[str, JsonValue], tuple[str, ...]]] = {
     "project.list": ({}, ANY),
     "skill.list": ({}, READING),
     "skill.read": ({"name": "knitting"}, READING),
+    "memory.search": ({}, (FULL,)),
+    "memory.save": ({"text": "t"}, (FULL,)),
+    "memory.delete": ({"id": MADE}, (FULL,)),
 }
 """The same for the trackers. Whoever has no level has none of them."""
 
@@ -80,6 +86,7 @@ def desk() -> Desk:
         for kind in ("artifact", "todo", "sprint"):
             values: Values = {"title": "made", "status": "planned", "type": "plan", "content": "c"}
             book.put(Item(scope="s", kind=kind, id=MADE, values=values))
+        book.put(Item(scope="memory:w", kind="memory", id=MADE, values={"text": "made"}))
         return ""
 
     trackers = MemoryTrackers()
@@ -88,11 +95,19 @@ def desk() -> Desk:
     return Desk(
         trackers=trackers,
         scope="s",
+        memory="memory:w",
         run="run_1",
         role="tester",
         now_ms=lambda: 1,
         skills=lambda: {"knitting": skill},
     )
+
+
+class OnePage:
+    """A web with one page."""
+
+    async def get(self, url: str, seconds: float) -> Page:
+        return Page(url, 200, "text/plain", b"hello", truncated=False)
 
 
 @dataclass
@@ -109,6 +124,7 @@ class Model:
 
         async def work() -> bool:
             async with open_workshop(environment(), "token-of-a-test") as workshop:
+                workshop._web = OnePage()
                 room = Room(self.folder, workshop)
                 grant = grant_of(Agent(spec="model:a/b", access=self.level), {})
                 shelf = FolderShelf(self.folder / "shelf")
@@ -180,8 +196,9 @@ COMMANDS = [
     (["diff", "-r", "src", "."], ()),
     (["diff", "--paginate", "README.md", "README.md"], (FULL,)),
     (["cat", "../neighbour/secret.txt"], ()),
-    (["sh", "-c", "echo x > made.txt"], ()),
-    (["env", "touch", "made.txt"], ()),
+    (["sh", "-c", "echo x > made.txt"], (FULL,)),
+    (["env", "touch", "made.txt"], (FULL,)),
+    (["sudo", "true"], ()),
 ]  # fmt: skip
 
 

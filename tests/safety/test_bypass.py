@@ -25,12 +25,13 @@ from loopwright.model.messages import AssistantMessage, CallPart
 from loopwright.model.plan import Agent, ApprovalRule, Plan
 from loopwright.model.record import JsonValue
 from loopwright.model.turns import Turn, WantedCall, encode_turn
-from loopwright.tools import FolderShelf, Grant, ServerGrant, ShellRules, StdioServer, Toolbox
 from loopwright.tools.gate import Gate
-from loopwright.tools.native import Bench
+from loopwright.tools.native import Bench, ShellRules
 from loopwright.tools.outcome import as_json
 from loopwright.tools.protecting import Protection
-from loopwright.tools.servers import Called, Listed
+from loopwright.tools.servers import Called, Listed, StdioServer
+from loopwright.tools.shelf import FolderShelf
+from loopwright.tools.toolbox import Grant, ServerGrant, Toolbox
 from loopwright.tools.tree import Tree
 from tests.kernel.driving import Driver, Reply, nobody
 from tests.tools.boxes import environment

@@ -12,7 +12,7 @@ from unittest.mock import patch
 import pytest
 from msgspec.structs import replace
 
-from loopwright.app.service import Start
+from loopwright.app.run_request import Start
 from loopwright.app.wiring import Local, local
 from loopwright.kernel.calls import ModelCall
 from loopwright.kernel.facts import (

@@ -17,7 +17,7 @@ from loopwright.errors import LoopwrightError
 from loopwright.model.plan import Agent
 from loopwright.programs import sandbox
 from loopwright.programs.specs import Spec, unfit_agent
-from loopwright.tools import HttpServer
+from loopwright.tools.servers import HttpServer
 from tests.cli.conftest import Place, lw, until
 from tests.tools.boxes import Room, inside
 from tests.tools.test_servers import http

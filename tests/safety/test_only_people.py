@@ -22,6 +22,7 @@ from loopwright.programs.process import Program, run_program
 from loopwright.programs.sandbox import works
 from loopwright.programs.supervise import HAS_TABLE
 from tests.safety import inside_attempts
+from tests.safety.identities import BASE, IDENTITIES, folder_of, missing, run_as
 from tests.server.served import Served, served
 
 pytestmark = pytest.mark.skipif(not HAS_TABLE, reason="there is no process table to read")
@@ -103,6 +104,9 @@ FOR_PEOPLE: tuple[str, ...] = (
     "spend",
     "artifact ls {run}",
     "notifications ls",
+    "todo ls {run}",
+    "project ls",
+    "sprint ls",
     "eval cases.yaml",
     "chat",
     "repl",
@@ -116,6 +120,8 @@ FOR_PEOPLE: tuple[str, ...] = (
     "token create mine --role admin",
     "token ls",
     "agent ls",
+    "workspace ls",
+    "workspace add /",
     "hook ls",
     "webhook ls",
     "backup copy.db",
@@ -124,6 +130,7 @@ FOR_PEOPLE: tuple[str, ...] = (
     "config",
     "config show",
     "config path",
+    "config trust work.yaml",
 )
 OF_OTHERS: tuple[str, ...] = (
     "show {run}",
@@ -305,3 +312,72 @@ def test_files_with_secrets_are_hidden_where_the_data_is(
     """
     files = [str(server.folder / "home" / "loopwright.db")]
     assert attempt(server, own, space, "files", files) == [seen]
+
+
+# -- at the levels of a sandbox, as root and as an ordinary user -----------------------------------
+
+LEVELS = ("guard", "workspace", "readonly", "none")
+NAMED = ("approve", "reject", "continue", "tell", "user", "token", "show", "stop")
+"""Commands that are also tried with the name of the data directory."""
+SECRETS = ("<home>/loopwright.db", "<home>/token", "<home>/settings.toml")
+SECRETS = (*SECRETS, "<records>/data-directories.json", "/proc/1/root<home>/loopwright.db")
+
+
+@pytest.mark.item("bnd-p3", "bnd-p4", "bnd-p7")
+@pytest.mark.parametrize("identity", IDENTITIES)
+def test_nothing_of_the_table_succeeds_at_any_level(identity: str) -> None:
+    """Commands, requests with and without a stolen token, the socket and files with secrets: the
+    whole table in one program for each level, in the sandbox that agents have.
+    """
+    problem = missing(identity) or works()
+    if problem is not None:
+        pytest.skip(
+            f"no ordinary user can run tests here, or bubblewrap cannot work here: {problem}"
+        )
+    stolen = {"Authorization": "Bearer <token>"}
+    asked = [
+        [0, method, path.format(run="<run>", gate="<gate>"), body, {**HOOK, **headers}]
+        for headers in ({}, stolen)
+        for method, path, body in REQUESTS.values()
+    ]
+    commands = [
+        [*line.format(run="<run>", gate="<gate>", port="<port>").split(), *where]
+        for line in (*FOR_PEOPLE, *OF_OTHERS)
+        for where in ([], ["--data-dir", "<home>"])
+        if "--server" not in line and (not where or line.split()[0] in NAMED)
+    ]
+    attempts = {
+        "requests": [*asked, *[[0, "GET", path, None, stolen] for path in OPEN]],
+        "sockets": [[f"<home>/{SOCKET}", as_line(Drive("<run>")).decode().strip()]],
+        "files": [*SECRETS],
+        "commands": commands,
+    }
+    with folder_of(identity) as folder:
+        order = {"folder": str(folder), "levels": LEVELS, "attempts": attempts}
+        env = {**BASE, "HOME": str(folder), "LOOPWRIGHT_SNAPSHOTS": "off"}
+        done = run_as(
+            identity, ["-m", "tests.safety.people_stage"], env=env, text=json.dumps(order)
+        )
+    assert done.returncode == 0, done.stderr[-3000:]
+    for level, found in json.loads(done.stdout).items():
+        said = found["said"]
+        assert isinstance(said, dict), (level, said)
+        refused, free = said["requests"][: len(asked)], said["requests"][len(asked) :]
+        wrong = [(a, b) for a, b in zip(asked, refused, strict=True) if b[0] != 403]
+        assert not wrong, (level, wrong)
+        assert all("inside-run" in body for _, body in refused), level
+        assert [status for status, _ in free] == [200] * len(OPEN), level
+        assert found["audited"] == len(asked), level
+        assert found["gates"], level
+        assert all(one.endswith("Error") for one in said["sockets"]), (level, said["sockets"])
+        assert said["files"] == [False] * len(SECRETS), level
+        if said["commands"] in ("ImportError", "ModuleNotFoundError"):
+            assert level in ("readonly", "none")  # where Loopwright itself is not visible
+            continue
+        allowed = [
+            (line, one)
+            for line, one in zip(commands, said["commands"], strict=True)
+            if one[0] != 6 and "--data-dir" not in line
+        ]
+        assert not allowed, (level, allowed)
+        assert all(one[0] != 0 for one in said["commands"]), level

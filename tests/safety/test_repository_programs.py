@@ -11,8 +11,9 @@ from loopwright.app.settings import Settings
 from loopwright.model.environment import SYSTEM_PATH
 from loopwright.programs import sandbox
 from loopwright.programs.own_programs import find_own_program
-from loopwright.workspaces import Confine, GitWorkspaces, GitWorktrees
-from loopwright.workspaces.git import git_program, start_unconfined
+from loopwright.workspaces.git import Confine, git_program, start_unconfined
+from loopwright.workspaces.snapshots import GitWorkspaces
+from loopwright.workspaces.worktrees import GitWorktrees
 from tests.workspaces.folders import commit, git, put, repository
 
 SECRET = "secret-5f2d81c0a9"

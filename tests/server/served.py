@@ -110,13 +110,23 @@ class Served:
         assert reply.status == 201, reply.body
         return str(reply.json["token"])
 
-    def plain(self, data: bytes, seconds: float = SECONDS) -> bytes:
-        """Send bytes as they are; everything that comes back until the end of the connection."""
+    def plain(
+        self,
+        data: bytes,
+        seconds: float = SECONDS,
+        on_data: Callable[[bytes], None] | None = None,
+    ) -> bytes:
+        """Send bytes as they are; everything that comes back until the end of the connection.
+
+        `on_data` is called with what has come back so far.
+        """
         with socket.create_connection(("127.0.0.1", self.port), timeout=seconds) as sock:
             sock.sendall(data)
             got = b""
             while piece := sock.recv(65_536):
                 got += piece
+                if on_data is not None:
+                    on_data(got)
             return got
 
     def script(self, *replies: Any, name: str = "replies.yaml") -> str:

@@ -10,12 +10,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from loopwright.app import outgoing
+from loopwright.app.address_registry import read_blocks, why_not_public
+from loopwright.app.outgoing import check_url, resolve
 from loopwright.errors import LoopwrightError
 from loopwright.ports import NOTICE
-from loopwright.server import outgoing
-from loopwright.server.address_registry import read_blocks, why_not_public
 from loopwright.server.notices import Notice
-from loopwright.server.outgoing import check_url, resolve
 from loopwright.server.webhooks import DELIVERY, REFUSED_TRIES, TRIES_S
 from tests.server.test_webhooks import World, world
 
@@ -23,6 +23,14 @@ __all__ = ["world"]
 TABLES = Path(outgoing.__file__).parent / "address_tables"
 
 REFUSED = [
+    "161.26.0.10",
+    "166.9.0.1",
+    "168.63.129.16",
+    "::ffff:168.63.129.16",
+    "64:ff9b::a83f:8110",
+    "199.36.153.4",
+    "199.36.153.11",
+    "2600:2d00:2:1000::1",
     "0.0.0.0",
     "0.1.2.3",
     "10.0.0.1",

@@ -36,12 +36,14 @@ def entry(server: Served, name: str) -> dict[str, object]:
 def test_an_agent_from_first_to_last(world: World) -> None:
     """Added, listed, changed, removed; the audit log has it all."""
     do, server = world
-    added = do("agent", "add", "reviewer", "command:/opt/r --strict", "--sandbox", "workspace")
+    added = do(
+        "agent", "add", "reviewer", "command:/usr/local/bin/r --strict", "--sandbox", "workspace"
+    )
     assert (added.code, added.out) == (0, "")
-    assert "editors may start runs with reviewer: command:/opt/r --strict" in added.err
+    assert "editors may start runs with reviewer: command:/usr/local/bin/r --strict" in added.err
     found = entry(server, "reviewer")
     assert (found["spec"], found["listed"], found["sandbox"]) == (
-        "command:/opt/r --strict",
+        "command:/usr/local/bin/r --strict",
         True,
         "workspace",
     )
@@ -49,7 +51,7 @@ def test_an_agent_from_first_to_last(world: World) -> None:
     assert found["by"]
     listed = do("agent", "ls")
     assert "reviewer" in listed.out
-    assert "command:/opt/r --strict" in listed.out
+    assert "command:/usr/local/bin/r --strict" in listed.out
     names = [one["name"] for one in do("agent", "ls", "--json").json["agents"]]
     assert {"claude", "models", "scripts", "reviewer"} <= set(names)
     changed = do("agent", "change", "reviewer", "--sandbox", "server", "--env", "KEY", "--disable")
@@ -98,11 +100,11 @@ def test_a_change_that_is_refused(world: World, case: str) -> None:
 def test_others_see_names_not_programs(tmp_path: Path) -> None:
     """An editor sees the name of a listed program, which a start takes, and not its path."""
     with served(tmp_path) as server:
-        added = server("POST", BASE, {"name": "mine", "spec": "command:/opt/private --key abc"})
-        assert (added.status, added.json["spec"]) == (201, "command:/opt/private --key abc")
+        added = server("POST", BASE, {"name": "mine", "spec": "command:/usr/private --key abc"})
+        assert (added.status, added.json["spec"]) == (201, "command:/usr/private --key abc")
         for role in ("viewer", "editor"):
             reply = server("GET", BASE, token=server.made(role))
-            assert b"/opt/private" not in reply.body
+            assert b"/usr/private" not in reply.body
             found = [one for one in reply.json["agents"] if one["name"] == "mine"]
             assert [(one["spec"], one["listed"]) for one in found] == [("mine", True)]
 
@@ -124,3 +126,38 @@ def test_a_body_that_is_refused(shared: Served, case: str) -> None:
     before = shared("GET", BASE).json
     assert shared("POST", BASE, BAD_BODIES[case]).status == 422
     assert shared("GET", BASE).json == before
+
+
+@pytest.mark.item("bnd-w2")
+def test_a_folder_from_first_to_last(world: World, tmp_path: Path) -> None:
+    """Approved, listed and removed, here and at a server."""
+    do, server = world
+    folder = tmp_path / "projects"
+    folder.mkdir()
+    added = do("workspace", "add", str(folder))
+    assert (added.code, f"editors may choose workspaces in {folder}" in added.err) == (0, True)
+    assert str(folder) in do("workspace", "ls").out
+    listed = do("workspace", "ls", "--json").json["workspaces"]
+    assert str(folder) in [one["path"] for one in listed]
+    seen = server("GET", "/api/v1/workspaces").json["workspaces"]
+    assert str(folder) in [one["path"] for one in seen]
+    assert do("workspace", "add", str(folder)).code == 8
+    assert do("workspace", "rm", str(folder)).code == 0
+    assert do("workspace", "rm", str(folder)).code == 2
+    assert do("workspace", "add", str(tmp_path / "missing")).code == 2
+
+
+@pytest.mark.item("bnd-w3")
+def test_a_changed_program_is_approved_again(world: World, tmp_path: Path) -> None:
+    """The list says that it has changed, and one option approves it."""
+    do, server = world
+    file = tmp_path / "helper.sh"
+    file.write_text("#!/bin/sh\necho one\n")
+    file.chmod(0o755)
+    assert do("agent", "add", "helper", f"command:{file}").code == 0
+    file.write_text("#!/bin/sh\necho two\n")
+    assert "has changed since it was approved" in str(entry(server, "helper")["problem"])
+    assert "changed" in next(one for one in do("agent", "ls").out.splitlines() if "helper" in one)
+    assert do("agent", "change", "helper", "--approve").code == 0
+    assert entry(server, "helper")["problem"] is None
+    assert do("agent", "change", "claude", "--approve").code != 0

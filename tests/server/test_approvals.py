@@ -9,7 +9,7 @@ import pytest
 
 from loopwright.server import feed
 from loopwright.server.context import Limits
-from loopwright.testing.wires import Script, Turn, WireServer
+from loopwright.testing.wires import Call, Script, Turn, WireServer
 from tests.cli.aldo import DONE, MODEL, agent, asks, says
 from tests.server.served import Served, served
 from tests.server.test_events import Stream
@@ -88,6 +88,36 @@ def test_a_rejection(home: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     home.until(run, "completed")
     assert not (home.folder / "a.txt").exists()
     assert "not today" in json.dumps(wires.asked[-1].body)
+    wires.__exit__(None, None, None)
+
+
+@pytest.mark.item("aldo-76", "aldo-88", "aldo-33", "aldo-85")
+def test_one_word_holds_two_calls_of_a_cycle(home: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`tools.approvals: always`: each call is resolved by a request of its own, and the end of the
+    run has the number of its cycles everywhere.
+    """
+    both = Turn(
+        calls=(
+            Call(name="fs_list", args={"path": "."}, id="c1"),
+            Call(name="fs_write", args={"path": "a.txt", "content": "x"}, id="c2"),
+        )
+    )
+    tools = agent()["tools"] | {"approvals": "always"}
+    run, wires = started(home, both, says(DONE), monkeypatch=monkeypatch, tools=tools)
+    home.until(run, "waiting")
+    waiting = home("GET", f"/v1/runs/{run}/approvals").json["approvals"]
+    assert {one["callId"] for one in waiting} == {"c1", "c2"}
+    assert home("POST", f"/v1/runs/{run}/approve", {"callId": "c1"}).json["kind"] == "approved"
+    left = home("GET", f"/v1/runs/{run}/approvals").json["approvals"]
+    assert [one["callId"] for one in left] == ["c2"]
+    reject = {"callId": "c2", "reason": "no files"}
+    assert home("POST", f"/v1/runs/{run}/reject", reject).json["kind"] == "rejected"
+    home.until(run, "completed")
+    path = f"/v1/runs/{run}/events"
+    events = home("GET", path, headers={"Accept": "application/json"}).json["events"]
+    payload = events[-1]["payload"]
+    assert (payload["ok"], payload["cycles"], payload["usage"]["provider"]) == (True, 2, "local")
+    assert home("GET", f"/api/v1/runs/{run}").json["iterations"] == 2
     wires.__exit__(None, None, None)
 
 
@@ -242,3 +272,20 @@ def test_what_is_not_there(shared: Served) -> None:
     """It is refused in the shape of this family."""
     assert shared("GET", "/v1/runs/run_0/events").status == 404
     assert shared("GET", "/v1/nothing").json["error"]["code"] == "not-found"
+
+
+@pytest.mark.item("zenflow-79")
+def test_a_run_whose_events_are_flat(shared: Served, tmp_path: Path) -> None:
+    """The fields of an event stand beside its type, in pages and in a stream alike."""
+    text = (
+        "name: x\nagents: {w: {description: Works.}}\nsteps: [{id: a, agent: w, dependsOn: []}]\n"
+    )
+    body = {"definition": text, "dialect": "zenflow", "message": "Go.", "agent": "command:cat"}
+    run = shared("POST", "/api/v1/runs", {**body, "workspace": str(tmp_path)}).json["run"]
+    shared.until(run, "completed")
+    plain = {"Accept": "application/json"}
+    events = shared("GET", f"/v1/runs/{run}/events?own=true", headers=plain).json["events"]
+    told = [one["type"] for one in events if one["type"] != "agent_turn"]
+    assert told == ["workflow_start", "step_start", "step_end", "workflow_end"]
+    assert events[1]["stepId"] == "a"
+    assert {one["runId"] for one in events} == {run}

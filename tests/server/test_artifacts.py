@@ -360,12 +360,12 @@ def test_what_cannot_be_given(shared: Served, run: str) -> None:
 
 
 def test_content_that_is_gone(shared: Served, run: str) -> None:
-    """A file that somebody has removed is not found, and nothing else is."""
+    """A file that somebody has removed is reported as damage, never as an empty file."""
     made = give(shared, run, b"soon gone", "gone.txt").json["artifacts"][0]
     digest = hashlib.sha256(b"soon gone").hexdigest()
     (shared.context.settings.home / FOLDER / digest[:2] / digest).unlink()
     reply = shared("GET", f"/api/v1/runs/{run}/artifacts/{made['id']}/content")
-    assert reply.status == 404
+    assert (reply.status, reply.code) == (503, "damaged")
 
 
 def test_artifacts_of_a_session(shared: Served) -> None:

@@ -28,10 +28,9 @@ from loopwright.kernel.facts import (
 )
 from loopwright.kernel.fold import fold
 from loopwright.model.actions import AskPerson, CallAgent, Decision, Repeat, Step
-from loopwright.model.plan import Agent, Plan, encode_plan
+from loopwright.model.plan import Agent, Plan, content_hash, encode_plan
 from loopwright.ports import Append, Owner
 from loopwright.runtime.headline import headline_of, usage_rows
-from loopwright.runtime.senses import content_hash
 from tests.kernel.driving import Driver, Fail, Reply, Said
 from tests.server.served import SECONDS, Served, served
 

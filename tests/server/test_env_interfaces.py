@@ -10,7 +10,9 @@ import pytest
 
 from loopwright.app.loop_tools import LoopTools
 from loopwright.app.role_loops import Loops
+from loopwright.app.run_admission import acting_as
 from loopwright.cli.main import main
+from loopwright.tools.outcome import ToolOutcome
 from tests.server.served import SECONDS, Served, served
 from tests.server.talking import tab, talk
 
@@ -55,8 +57,12 @@ def by_mcp(server: Served, run: str, given_as: str = "MY_KEY") -> str:
     context = server.context
     loops = Loops(here=context.here, settings=context.settings, cwd=server.folder, by="mcp")
     given: dict[str, Any] = {"action": "resume", "id": run, "env": [given_as]}
-    work = LoopTools(loops=loops).answer("loop_control", given)
-    outcome = asyncio.run_coroutine_threadsafe(work, server.loop).result(SECONDS)
+
+    async def answer() -> ToolOutcome:
+        with acting_as("admin"):  # `loopwright mcp` is a process of the person's own
+            return await LoopTools(loops=loops).answer("loop_control", given)
+
+    outcome = asyncio.run_coroutine_threadsafe(answer(), server.loop).result(SECONDS)
     return outcome.text
 
 

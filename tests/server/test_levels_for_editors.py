@@ -153,3 +153,12 @@ def test_a_request_does_not_ask_for_less(world: World, role: str) -> None:
     )
     reply = world.start(role, script(world), sandbox="guard")
     assert (reply.status, reply.code) == (403, "widens")
+
+
+@pytest.mark.item("bnd-l10")
+@pytest.mark.parametrize(("role", "level"), [("editor", "workspace"), ("admin", "guard")])
+def test_a_run_shows_the_level_of_its_commands(world: World, role: str, level: str) -> None:
+    """What is shown is what was enforced."""
+    run = world.run(role, script(world))
+    shown = world.server("GET", f"{RUNS}/{run}/snapshot").json["sandbox"]
+    assert (shown["run"], shown["commands"]) == ("guard", level)

@@ -10,11 +10,11 @@ from threading import Thread
 
 import pytest
 
+from loopwright.app import outgoing
+from loopwright.app.outgoing import check_url, is_loopback
 from loopwright.app.settings import Place, load_settings
 from loopwright.app.signing import is_signed
 from loopwright.errors import LoopwrightError
-from loopwright.server import outgoing
-from loopwright.server.outgoing import check_url, is_loopback
 from tests.server.served import Served, served, wait_for
 
 BASE = "/api/v1/webhooks"

@@ -54,6 +54,10 @@ CASES = {
     ),
 }
 
+# An ALDO agent whose prompt file is missing loads with a warning, so its file is not required.
+# A workflow of Archon that names a missing file loads, and the node fails when it is reached.
+REQUIRED = {name: case for name, case in CASES.items() if name not in ("aldo", "archon")}
+
 
 @pytest.fixture(autouse=True)
 def nobody_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -97,7 +101,7 @@ def test_files_come_with_the_request(shared: Served, workspace: Path, case: Case
     assert shared("POST", "/api/v1/rehearsals", dry).status == 200
 
 
-@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+@pytest.mark.parametrize("case", REQUIRED.values(), ids=REQUIRED)
 def test_files_of_the_workspace(
     shared: Served, workspace: Path, tmp_path: Path, case: Case
 ) -> None:
@@ -109,7 +113,7 @@ def test_files_of_the_workspace(
     assert MARK in plan_of(shared, reply.json["run"])
 
 
-@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+@pytest.mark.parametrize("case", REQUIRED.values(), ids=REQUIRED)
 def test_files_that_came_count_alone(
     shared: Served, workspace: Path, tmp_path: Path, case: Case
 ) -> None:
@@ -131,11 +135,13 @@ def test_files_that_came_count_alone(
 
 
 def test_files_with_other_names(shared: Served, workspace: Path) -> None:
-    """One that is not among them is told with what may have been meant, of those in its folder."""
+    """The node of one that is not among them fails, and names those in its folder."""
     files = {".archon/commands/own.md": "x", "next.md": "x", ".archon/commands/in/nxet.md": "x"}
     for more, hint in (({}, "known are own"), ({".archon/commands/nex.md": "x"}, "did you mean")):
         reply = asked(shared, CASES["archon"], workspace, files={**files, **more})
-        assert [one["hint"][: len(hint)] for one in reply.json["errors"]] == [hint]
+        assert reply.status == 201, reply.body
+        assert hint in plan_of(shared, reply.json["run"])
+        assert [hint in one for one in reply.json["warnings"]] == [True]
 
 
 @pytest.mark.parametrize(
@@ -192,7 +198,7 @@ def there(lw: Place, shared: Served, monkeypatch: pytest.MonkeyPatch) -> There:
     return There(lw, shared, monkeypatch)
 
 
-@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+@pytest.mark.parametrize("case", REQUIRED.values(), ids=REQUIRED)
 def test_a_definition_takes_its_files_along(
     there: There, workspace: Path, tmp_path: Path, case: Case
 ) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from loopwright.app.gate_links import LINK, GateLink
 from loopwright.app.notify_settings import Notifier, read_notifiers
+from loopwright.app.sending import send
 from loopwright.app.server_settings import BadServers
 from loopwright.app.settings import Place, Settings, load_settings
 from loopwright.errors import LoopwrightError
@@ -19,7 +20,6 @@ from loopwright.ports import Card
 from loopwright.server import notifying
 from loopwright.server.channels import SettingsChannels, idle_channels
 from loopwright.server.notifying import run_command, slack_text
-from loopwright.server.sending import send
 from tests.server.served import Reply, Served, served, wait_for
 from tests.server.test_webhooks import World, world
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from loopwright.app import outgoing
 from loopwright.cli.remote import Remote
-from loopwright.server import outgoing
 from tests.cli.conftest import Place, Told, lw
 from tests.server.served import Served, served, wait_for
 from tests.server.test_loopback import Receiver, receiver

@@ -29,7 +29,7 @@ from loopwright.server import serving as serving_room
 from loopwright.server.context import Serving
 from loopwright.server.guarding import Guard
 from loopwright.server.reach import check_options, check_reach
-from loopwright.stores import open_sqlite_log
+from loopwright.stores.opening import open_sqlite_log
 from loopwright.testing import FakeClock
 from tests.server.served import Reply, Served, served
 from tests.server.test_people import ANN, add, sign_in

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from loopwright.app.service import Start
+from loopwright.app.run_request import Start
 from loopwright.server.repeating import Repeating
 from tests.server.served import SECONDS, Reply, Served, served
 from tests.server.test_assistants import people

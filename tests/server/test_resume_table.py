@@ -28,12 +28,11 @@ from loopwright.kernel.facts import (
     RunStarted,
 )
 from loopwright.kernel.fold import fold
-from loopwright.model.plan import Agent, Plan, encode_plan
+from loopwright.model.plan import Agent, Plan, content_hash, encode_plan
 from loopwright.model.policy import Limits
 from loopwright.ports import Answer, Append, Done, Job, Owner
 from loopwright.programs.performer import LocalPerformer
 from loopwright.runtime.headline import headline_of
-from loopwright.runtime.senses import content_hash
 from loopwright.testing import check_invariants
 from tests.kernel.driving import Driver, Reply, Texts
 from tests.kernel.test_resumption import (

@@ -25,7 +25,7 @@ from loopwright.server import serving as serving_room
 from loopwright.server.context import Serving
 from loopwright.server.holding import announce, holding
 from loopwright.server.serving import serve
-from loopwright.stores import open_sqlite_log
+from loopwright.stores.opening import open_sqlite_log
 from tests.server.served import SECONDS, Served, served, wait_for
 
 COMMAND = [sys.executable, "-m", "loopwright"]

@@ -16,7 +16,7 @@ from loopwright.server.context import Limits
 from loopwright.server.rates import MOST_KNOWN, Rates
 from loopwright.server.refusals import Refusal
 from loopwright.server.sign_in_limits import MAX_KNOWN, Attempt, SignInLimits
-from loopwright.stores import open_sqlite_log
+from loopwright.stores.opening import open_sqlite_log
 from loopwright.testing import FakeClock
 from tests.server.served import SECONDS, UNHURRIED, Reply, Served, served
 

@@ -13,9 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from loopwright.server import lanes, sending, webhooks
-from loopwright.server.outgoing import Target
-from loopwright.server.sending import send
+from loopwright.app import sending
+from loopwright.app.outgoing import Target
+from loopwright.app.sending import send
+from loopwright.server import lanes, webhooks
 from tests.server.served import SECONDS, wait_for
 from tests.server.test_serving import is_alive, serving
 from tests.server.test_webhooks import World, world

@@ -10,7 +10,7 @@ import pytest
 
 from loopwright.app.loop_tools import LoopTools
 from loopwright.app.role_loops import Loops
-from loopwright.app.service import Start
+from loopwright.app.run_request import Start
 from loopwright.kernel.facts import EffectDone, Snapshot
 from loopwright.model.actions import RunCommand
 from loopwright.model.plan import Plan, Step

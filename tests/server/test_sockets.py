@@ -14,7 +14,7 @@ import socketio
 from loopwright.app.passwords import hashed
 from loopwright.server.context import Limits
 from loopwright.server.sockets.door import Sockets
-from tests.server.served import SECONDS, Served, served
+from tests.server.served import SECONDS, Served, served, wait_for
 from tests.server.talking import Tab, tab, talk
 from tests.server.test_assistants import BASE, STAYS, made, people, status
 
@@ -27,7 +27,10 @@ async def begin(one: Tab, agent: str, **more: Any) -> dict[str, Any]:
     return dict(answer)
 
 
-@pytest.mark.item("rondoflow-42", "rondoflow-43", "rondoflow-44", "rondoflow-17")
+SHAPE = {"id", "notification", "kind", "level", "title", "agentId", "run", "seq", "at", "actions"}
+
+
+@pytest.mark.item("rondoflow-42", "rondoflow-43", "rondoflow-44", "rondoflow-17", "rondoflow-68")
 def test_a_loop_is_told_to_all_tabs_of_its_starter(shared: Served) -> None:
     """Every tab gets each pass in order and the end with the whole output; nobody else does."""
     agent = made(shared, "one", "two", "all done", loopCriteria=DONE)
@@ -47,15 +50,32 @@ def test_a_loop_is_told_to_all_tabs_of_its_starter(shared: Served) -> None:
                 words = [data["status"] for name, data in told if name == "agent:status"]
                 assert words == ["running", "idle"]
                 notes = [data for name, data in told if name == "notification"]
-                assert [note["id"] for note in notes] == [
-                    *(f"loop-progress-{agent}-{number}" for number in (1, 2, 3)),
-                    f"loop-completed-{agent}",
-                ]
+                assert len({note["id"] for note in notes}) == 4
+                assert all(note.keys() >= SHAPE | {"iteration"} for note in notes)
+                kinds = [note["kind"] for note in notes]
+                assert kinds == [*["loop.progress"] * 3, "loop.completed"]
                 assert {note["level"] for note in notes} == {"info"}
                 assert [note.get("output") for note in notes[:3]] == ["one", "two", "all done"]
-                assert notes[-1]["finalOutput"] == "all done"
+                assert (notes[-1]["finalOutput"], notes[-1]["totalIterations"]) == ("all done", 3)
                 names = [name for name, _ in told]
-                assert names[1:3] == ["agent:loop_iteration", "notification"]
+                assert names[1:5] == [
+                    "iteration",
+                    "agent:loop_iteration",
+                    "progress",
+                    "notification",
+                ]
+                about = {"agentId": agent, "run": answer["run"]}
+                (*_, iteration) = each.all("iteration")
+                assert iteration == {
+                    **about,
+                    "iteration": 3,
+                    "maxIterations": 10,
+                    "output": "all done",
+                }
+                (*_, progress) = each.all("progress")
+                assert progress == {**about, "iteration": 3, "learning": "all done"}
+                (completed,) = each.all("completed")
+                assert completed == {**about, "totalIterations": 3, "finalOutput": "all done"}
             assert stranger.got == []
 
     talk(go())
@@ -72,7 +92,15 @@ def test_a_review_over_the_socket(shared: Served, approved: bool) -> None:
             await begin(one, agent)
             note = await one.first("notification", agentId=agent, level="action_required")
             assert note["actions"] == ["approve", "reject"]
-            assert note["id"] == f"loop-approval-{agent}-{note['loopId']}"
+            assert note.keys() >= SHAPE | {"loopId", "iteration", "output"}
+            event = await one.first("manual_approval_required", agentId=agent)
+            assert event == {
+                "agentId": agent,
+                "run": note["run"],
+                "iteration": 1,
+                "output": "some work",
+                "loopId": note["loopId"],
+            }
             assert (note["iteration"], note["output"]) == (1, "some work")
             answer = {"agentId": agent, "loopId": "gate_0", "approved": True}
             wrong = await one.say("loop:approve", answer)
@@ -80,7 +108,7 @@ def test_a_review_over_the_socket(shared: Served, approved: bool) -> None:
             answer = {"agentId": agent, "loopId": note["loopId"], "approved": approved}
             assert (await one.say("loop:approve", answer))["ok"] is True
             if approved:
-                end = await one.first("notification", id=f"loop-completed-{agent}")
+                end = await one.first("notification", agentId=agent, kind="loop.completed")
                 assert end["finalOutput"] == "some work"
                 await one.first("agent:status", agentId=agent, status="idle")
             else:
@@ -129,7 +157,7 @@ def test_refusals_over_the_socket(shared: Served) -> None:
     talk(go())
 
 
-@pytest.mark.item("rondoflow-31", "rondoflow-43")
+@pytest.mark.item("rondoflow-31", "rondoflow-43", "rondoflow-66", "rondoflow-67", "rondoflow-68")
 def test_a_failing_loop_over_the_socket(shared: Served) -> None:
     """The error names the pass, the status goes to error, and the assistant is free again."""
     agent = made(shared, {"fail": {"type": "crashed", "detail": "exit 3"}})
@@ -141,6 +169,32 @@ def test_a_failing_loop_over_the_socket(shared: Served) -> None:
             (failed,) = one.all("agent:error")
             assert failed["type"] == "PROCESS_ERROR"
             assert failed["error"].startswith("Iteration 1")
+            event = await one.first("failed", agentId=agent)
+            note = await one.first("notification", agentId=agent)
+            assert note.keys() >= SHAPE
+            assert (note["kind"], note["level"]) == ("loop.failed", "error")
+            for told in (event, note):
+                assert (told["iteration"], told["error"]) == (1, failed["error"])
+            names = [name for name, data in one.got if data.get("agentId") == agent]
+            assert names == [
+                "agent:status",
+                "failed",
+                "agent:error",
+                "notification",
+                "agent:status",
+            ]
+            kept = f"/api/v1/notifications?run={note['run']}"
+
+            def read() -> list[Any]:
+                page = shared("GET", kept).json["notifications"]
+                return [(one["id"], one["read"]) for one in page]
+
+            await asyncio.to_thread(wait_for, read)
+            assert await asyncio.to_thread(read) == [(note["id"], False)]
+            assert (await one.say("notifications:read", {"ids": [note["id"]]}))["read"] == 1
+            assert await asyncio.to_thread(read) == [(note["id"], True)]
+            unknown = await one.say("notifications:read", {"ids": ["ntf_0"]})
+            assert (unknown["ok"], unknown["code"]) == (False, "not-found")
             assert one.all("agent:loop_iteration") == []
             assert (await begin(one, agent))["ok"]
 

@@ -30,7 +30,7 @@ def at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         yield own
 
 
-@pytest.mark.item("rondoflow-47", "rondoflow-48", "rondoflow-51", "rondoflow-52")
+@pytest.mark.item("rondoflow-47", "rondoflow-48", "rondoflow-51", "rondoflow-52", "rondoflow-72")
 def test_the_last_socket_leaves(at_once: Served) -> None:
     """Another tab keeps the loop; the last one gone ends it, and its starter is told later."""
     agent, other = made(at_once, loopCriteria=MANUAL), people(at_once, "editor")
@@ -38,7 +38,7 @@ def test_the_last_socket_leaves(at_once: Served) -> None:
     async def go() -> None:
         async with tab(at_once) as one:
             async with tab(at_once) as two, tab(at_once, other) as stranger:
-                await begin(one, agent, onDisconnect="teardown")
+                run = (await begin(one, agent))["run"]
                 await two.first("notification", agentId=agent, level="action_required")
                 await stranger.leave()
                 await two.leave()
@@ -49,18 +49,42 @@ def test_the_last_socket_leaves(at_once: Served) -> None:
         async with tab(at_once) as one:
             note = await one.first("notification", level="critical")
             assert (note["agentId"], note["run"]) == (agent, status(at_once, agent)["run"])
-            assert "nobody was there" in note["title"]
+            assert (note["kind"], note["run"]) == ("loop.torn_down", run)
+            assert "its starter was away" in note["title"]
+            at_once.call(lambda: None)
+            wait_for(
+                lambda: at_once("GET", f"/api/v1/notifications?run={run}&level=critical").json[
+                    "notifications"
+                ]
+            )
+            answer = await one.say("notifications:read", {"ids": [note["id"]]})
+            assert answer["ok"], answer
 
     talk(go())
 
 
-def test_a_loop_goes_on_by_default(at_once: Served) -> None:
-    """Nobody has to stay for a loop that was not told to end."""
+@pytest.mark.item("rondoflow-72")
+@pytest.mark.parametrize("how", ["keep", "http", "switched-off"])
+def test_loops_that_continue_without_their_starter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    """A loop that says so, one that was started over HTTP, and all where it is switched off."""
+    monkeypatch.setenv("RONDOFLOW_TEARDOWN_GRACE_MS", "0")
+    if how == "switched-off":
+        monkeypatch.setenv("RONDOFLOW_TEARDOWN_ON_DISCONNECT", "0")
+    with served(tmp_path) as own:
+        stays_without_its_starter(own, how)
+
+
+def stays_without_its_starter(at_once: Served, how: str) -> None:
     agent = made(at_once, loopCriteria=MANUAL)
 
     async def go() -> None:
         async with tab(at_once) as one:
-            await begin(one, agent)
+            if how == "http":
+                assert (await asyncio.to_thread(start, at_once, agent)).status == 202
+            else:
+                await begin(one, agent, **({"onDisconnect": "keep"} if how == "keep" else {}))
             await one.first("notification", agentId=agent, level="action_required")
 
     talk(go())
@@ -139,16 +163,6 @@ def by_choice(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
             yield own
 
 
-@pytest.fixture(scope="module")
-def by_rule(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """A server that ends whatever does not say `keep`."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("LOOPWRIGHT_TEARDOWN_GRACE_MS", "0")
-        patch.setenv("LOOPWRIGHT_TEARDOWN_ON_DISCONNECT", "1")
-        with served(tmp_path_factory.mktemp("rule")) as own:
-            yield own
-
-
 def left(own: Served, door: Callable[..., str], *, token: str | None = None, **more: Any) -> str:
     """A run that is started while a tab of its starter is open, which is closed then."""
     runs: list[str] = []
@@ -168,8 +182,8 @@ def told_on_return(own: Served, run: str) -> None:
     async def go() -> None:
         async with tab(own) as one:
             note = await one.first("notification", level="critical", run=run)
-            assert "nobody was there" in note["title"]
-            assert note["agentId"] in (run, "kept-nowhere")
+            assert "its starter was away" in note["title"]
+            assert note["kind"] in ("loop.torn_down", "run.torn_down")
 
     talk(go())
 
@@ -187,25 +201,13 @@ def test_every_door_leaves_the_choice(by_choice: Served, door: Callable[..., str
     told_on_return(by_choice, torn)
 
 
-@pytest.mark.item("rondoflow-47", "rondoflow-50")
-@pytest.mark.parametrize("door", DOORS)
-def test_every_door_follows_the_rule(by_rule: Served, door: Callable[..., str]) -> None:
-    """What the operator says counts for the starts of all doors, but for those that say `keep`."""
-    torn = left(by_rule, door)
-    by_rule.until(torn, "cancelled")
-    told_on_return(by_rule, torn)
-    kept = left(by_rule, door, on_disconnect="keep")
-    assert by_rule("GET", f"/api/v1/runs/{kept}").json["status"] in OPEN
-    by_rule("POST", f"/api/v1/runs/{kept}/stop")
-
-
-def test_whoever_never_had_a_tab(by_rule: Served) -> None:
-    """Their runs go on, whoever else leaves."""
-    run = by_runs(by_rule)
-    left(by_rule, by_runs, token=people(by_rule, "editor", "elsewhere"))
-    by_rule.call(lambda: None)
-    assert by_rule("GET", f"/api/v1/runs/{run}").json["status"] in OPEN
-    by_rule("POST", f"/api/v1/runs/{run}/stop")
+def test_runs_of_somebody_without_a_socket_continue(by_choice: Served) -> None:
+    """Their runs are not ended, whoever else leaves."""
+    run = by_runs(by_choice, on_disconnect="teardown")
+    left(by_choice, by_runs, token=people(by_choice, "editor", "elsewhere"))
+    by_choice.call(lambda: None)
+    assert by_choice("GET", f"/api/v1/runs/{run}").json["status"] in OPEN
+    by_choice("POST", f"/api/v1/runs/{run}/stop")
 
 
 @pytest.mark.parametrize("path", ["/api/v1/runs", "/api/v1/loops"])

@@ -69,13 +69,17 @@ def test_text_has_no_number_and_only_who_asks_gets_it(shared: Served) -> None:
     """Events named `delta` carry no id, so a client that reconnects resumes at an event."""
     run, watched = writing(shared, "frames")
     path = f"/api/v1/runs/{run}/events"
-    threading.Timer(1.0, watched.touch).start()
+
+    def end_after_text(got: bytes) -> None:
+        if b"still writing" in got:
+            watched.touch()
+
     request = (
         f"GET {path}?text=true HTTP/1.1\r\nHost: 127.0.0.1:{shared.port}\r\n"
         f"Authorization: Bearer {shared.token}\r\nAccept: text/event-stream\r\n"
         "Connection: close\r\n\r\n"
     )
-    got = shared.plain(request.encode()).decode()
+    got = shared.plain(request.encode(), on_data=end_after_text).decode()
     frames = [one for one in got.replace("\r\n", "\n").split("\n\n") if "event: delta" in one]
     assert frames
     assert not any("id:" in one.partition("data:")[0] for one in frames)

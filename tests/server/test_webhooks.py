@@ -17,13 +17,14 @@ from typing import Any
 import pytest
 
 from loopwright.app.access import Access
+from loopwright.app.outgoing import Target, check_url, is_public
+from loopwright.app.sending import send
 from loopwright.errors import LoopwrightError
 from loopwright.kernel.facts import GateOpened, RunFinished
 from loopwright.ports import Append
-from loopwright.server.outgoing import Target, check_url, is_public
-from loopwright.server.sending import send
 from loopwright.server.webhooks import DELIVERY, TRIES_S, Webhooks
-from loopwright.stores import SqliteLog, open_sqlite_log
+from loopwright.stores.opening import open_sqlite_log
+from loopwright.stores.sqlite import SqliteLog
 from loopwright.testing import FakeClock
 from tests.contracts.event_log_suite import headline
 from tests.server.served import Served

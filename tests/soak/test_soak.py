@@ -4,19 +4,20 @@ import asyncio
 import os
 import signal
 import sys
+import threading
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from tests.server.test_serving import serving
-from tests.soak.load import LOOPS, Load, children_of, growth, medians, wait_until
+from tests.server.test_serving import Process, serving
+from tests.soak.load import FEWEST_SAMPLES, LOOPS, Load, children_of, growth, medians, wait_until
 
 MINUTES = float(os.environ.get("SOAK_MINUTES", "0"))
-MOST_GROWTH = 1.10
-# How many agents work at the same moment depends on how busy the machine is. So descriptors and
-# processes may also be as many as agents and clients need that all work at once; one that was left
-# behind by every call would exceed that within a minute.
-NEEDED_AT_ONCE = {"memory": 0, "descriptors": 30 + 5 * LOOPS, "threads": 10, "processes": 4 * LOOPS}
+# A short run has few samples for each tenth, and the caches of the server fill during it.
+MOST_GROWTH = 1.10 if MINUTES >= 10 else 1.25
 
 
 def remaining(folder: Path) -> list[str]:
@@ -33,23 +34,43 @@ def remaining(folder: Path) -> list[str]:
     return found
 
 
+@contextmanager
+def shown_on_failure(server: Process, capsys: pytest.CaptureFixture[str]) -> Iterator[None]:
+    """Read what the server reports, so that it never waits for a reader, and show the end of it
+    when the test fails.
+    """
+    lines: deque[str] = deque(maxlen=200)
+    assert server.process.stderr is not None
+    reading = threading.Thread(target=lines.extend, args=(server.process.stderr,), daemon=True)
+    reading.start()
+    try:
+        yield
+    except BaseException:
+        server.process.kill()
+        reading.join(10)
+        with capsys.disabled():
+            sys.stderr.writelines(["\n", *lines])
+        raise
+
+
 @pytest.mark.skipif(not MINUTES, reason="takes minutes: `make test-soak`")
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-@pytest.mark.timeout(MINUTES * 60 + 360)
+@pytest.mark.timeout(3 * MINUTES * 60 + 300)
 @pytest.mark.item("bnd-m4")
 def test_a_server_under_load_does_not_grow(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """30 loops whose agents answer, fail, fork, detach and hang, and clients that come and leave:
     memory, descriptors, threads and processes stay within 10 % of their value after the first
-    tenth, and nothing is left when the server has ended.
+    tenth (25 % in runs under ten minutes), and nothing is left when the server has ended.
     """
-    with serving(tmp_path, "--rate", "10000") as server:
+    with serving(tmp_path, "--rate", "10000") as server, shown_on_failure(server, capsys):
         load = Load(ask=server.ask, pid=server.process.pid, seconds=MINUTES * 60)
         asyncio.run(load.make())
         found = growth(load.samples)
         is_quiet = wait_until(lambda: not list(children_of(server.process.pid)), 30)
-        code = server.end(signal.SIGTERM)
+        server.process.send_signal(signal.SIGTERM)
+        code = server.process.wait(60)
     with capsys.disabled():
         sys.stderr.write(
             f"\n{LOOPS} loops, {MINUTES:g} minutes: {load.started} runs {load.outcomes},"
@@ -62,10 +83,11 @@ def test_a_server_under_load_does_not_grow(
     assert code == 0
     assert remaining(tmp_path) == []
     assert load.started > LOOPS
+    assert len(load.samples) >= FEWEST_SAMPLES
     assert {"completed", "failed"} <= load.outcomes.keys()
     grown = {
         name: (begin, most)
         for name, (begin, _, most) in found.items()
-        if most > max(begin * MOST_GROWTH, NEEDED_AT_ONCE[name])
+        if most > begin * MOST_GROWTH
     }
     assert grown == {}

@@ -17,7 +17,8 @@ from typing import Literal
 
 from loopwright.kernel.facts import RunPaused
 from loopwright.ports import Append, AuditRow, Headline, Owner
-from loopwright.stores import SqliteLog, open_sqlite_log
+from loopwright.stores.opening import open_sqlite_log
+from loopwright.stores.sqlite import SqliteLog
 
 Durability = Literal["full", "normal"]
 LATEST = 0.1

@@ -15,8 +15,10 @@ from pathlib import Path
 from loopwright.errors import VersionConflict
 from loopwright.kernel.facts import RunPaused
 from loopwright.ports import Append, Headline, OpenGate, Owner
-from loopwright.stores import Options, SqliteLog, open_sqlite_log
+from loopwright.stores.opening import open_sqlite_log
+from loopwright.stores.place import Options
 from loopwright.stores.schema import STEPS, Step
+from loopwright.stores.sqlite import SqliteLog
 
 NEXT_STEP = Step(
     STEPS[-1].version + 1,

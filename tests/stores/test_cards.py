@@ -9,7 +9,8 @@ import pytest
 
 from loopwright.errors import StorageError, VersionConflict
 from loopwright.ports import Append, AuditRow, Card
-from loopwright.stores import SqliteLog, open_sqlite_log
+from loopwright.stores.opening import open_sqlite_log
+from loopwright.stores.sqlite import SqliteLog
 from tests.contracts.event_log_suite import fact, headline
 
 

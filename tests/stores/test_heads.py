@@ -1,8 +1,10 @@
 """The head file: what it survives, what it finds, and that a killed process is not tampering."""
 
+import asyncio
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,13 +12,21 @@ import pytest
 
 from loopwright.errors import StorageError
 from loopwright.ports import Append
-from loopwright.stores import SqliteLog, head_recorder, heads, open_sqlite_log, rebuild_heads
+from loopwright.stores import head_recorder, heads, writer
 from loopwright.stores.chain import genesis
 from loopwright.stores.heads import SIZE, Gap, Head, HeadTable, head_record, read_table, scan
+from loopwright.stores.opening import open_sqlite_log, rebuild_heads
+from loopwright.stores.sqlite import SqliteLog
 from tests.contracts.event_log_suite import World, facts, headline
 from tests.stores.conftest import Spawn
 
 KILLER = Path(__file__).with_name("kill_writers.py")
+
+
+@pytest.fixture(autouse=True)
+def recorded_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Most of these tests are about what is in the file, not about when it is written."""
+    monkeypatch.setattr(head_recorder, "_SECONDS", 0.0)
 
 
 def opened(path: Path) -> SqliteLog:
@@ -204,10 +214,73 @@ def test_heads_wait_for_a_sync_with_durability_normal(
     assert table_at(path).heads[genesis("run_a")].version == 1
     now += 2
     world.append(log, Append(run="run_a", expected=2, facts=facts(1)))
-    assert table_at(path).heads[genesis("run_a")].version == 3
+    # The head that waited is written when its time has come, before or with the next commit.
+    assert table_at(path).heads[genesis("run_a")].version in (2, 3)
+    now += 2
     world.append(log, Append(run="run_a", expected=3, facts=facts(1), headline=headline()))
+    now += 2
     log.close()
     assert table_at(path).heads[genesis("run_a")].version == 4
+
+
+@pytest.mark.item("bnd-tamper-8")
+@pytest.mark.parametrize("thread", [False, True], ids=["in the event loop", "in the thread"])
+def test_heads_of_quick_commits_are_collected(
+    path: Path, world: World, monkeypatch: pytest.MonkeyPatch, thread: bool
+) -> None:
+    """Commits that follow each other at once share a record. It is written soon, also when no
+    further commit comes; a commit that lists show is recorded before it is answered.
+    """
+    monkeypatch.setattr(head_recorder, "_SECONDS", 0.2)
+    monkeypatch.setattr(writer, "_QUICK_SECONDS", 0.0 if thread else 60.0)
+    log = filled(world, 1)
+    written = heads_of(path).stat().st_size
+    for at in range(1, 30):
+        world.append(log, Append(run="run_a", expected=at, facts=facts(1)))
+    assert heads_of(path).stat().st_size <= written + 10 * SIZE
+
+    until = time.monotonic() + 30
+    while table_at(path).heads[genesis("run_a")].version < 30 and time.monotonic() < until:
+        world.loop.run_until_complete(asyncio.sleep(0.02))
+    assert table_at(path).heads[genesis("run_a")].version == 30
+    world.append(log, Append(run="run_a", expected=30, facts=facts(1)))
+    shown = Append(run="run_a", expected=31, facts=facts(1), headline=headline("waiting"))
+    world.append(log, shown)
+    assert table_at(path).heads[genesis("run_a")].version == 32
+    assert log.head_problems(deep=True) == []
+
+
+def test_heads_that_wait_are_written_when_the_log_is_closed(
+    path: Path, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No head of a process that ends in order is missing."""
+    monkeypatch.setattr(head_recorder, "_SECONDS", 60.0)
+    log = filled(world)
+    assert table_at(path).heads[genesis("run_a")].version == 1
+    log.close()
+    assert table_at(path).heads[genesis("run_a")].version == 5
+
+
+def test_a_head_that_was_not_committed_is_never_written(
+    path: Path, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What waits is what was committed, also when a later transaction of the same run fails."""
+    monkeypatch.setattr(head_recorder, "_SECONDS", 60.0)
+    log = filled(world)
+    monkeypatch.setattr(log._writer.ledger, "killpoint", raise_at("commit.before"))
+    with pytest.raises(StorageError):
+        world.append(log, Append(run="run_a", expected=5, facts=facts(1)))
+    log.close()
+    assert table_at(path).heads[genesis("run_a")].version == 5
+    assert opened(path).head_problems(deep=True) == []
+
+
+def raise_at(wanted: str) -> Callable[[str], None]:
+    def killpoint(point: str) -> None:
+        if point == wanted:
+            raise OSError(5, "the disk is gone")
+
+    return killpoint
 
 
 def test_heads_are_not_rebuilt_under_a_process_that_writes(path: Path, world: World) -> None:
@@ -237,3 +310,71 @@ def test_a_database_of_an_older_version_gets_a_head_file(path: Path, world: Worl
         assert last.head_problems(deep=True) == []
         assert table_at(path).heads[genesis("run_a")].version == 5
         last.close()
+
+
+def _all_events(path: Path) -> dict[str, list[str]]:
+    """What a new process reads of every run, or the errors in its place."""
+    log = opened(path)
+    try:
+        return {row.run: [repr(one) for one in log.read(row.run)] for row in log.rows()}
+    finally:
+        log.close()
+
+
+def _is_noticed(path: Path) -> bool:
+    """Whether the deep look finds something."""
+    try:
+        log = opened(path)
+    except StorageError:
+        return True
+    try:
+        return bool(log.head_problems(deep=True) or log.check())
+    except StorageError:
+        return True
+    finally:
+        log.close()
+
+
+@pytest.mark.item("bnd-tamper-10")
+def test_damaged_bytes_of_the_write_ahead_log_are_noticed(
+    path: Path, world: World, tmp_path: Path
+) -> None:
+    """Wherever a byte is flipped or the file is cut, every read gives the recorded events, an
+    error, or events that the deep look reports as incomplete. A tail that nobody was told about
+    may be dropped.
+    """
+    log = filled(world, 12)
+    for number in range(3):
+        world.start(log, f"run_{number}")
+    files = {one.name: one.read_bytes() for one in path.parent.iterdir() if one.is_file()}
+    wal = files[f"{path.name}-wal"]
+    assert len(wal) > 20_000
+    copy = tmp_path / "copy"
+    copy.mkdir()
+
+    def damaged(data: bytes) -> Path:
+        for one in copy.iterdir():
+            one.unlink()
+        for name, content in files.items():
+            if not name.endswith("-shm"):
+                (copy / name).write_bytes(data if name.endswith("-wal") else content)
+        return copy / path.name
+
+    whole = _all_events(damaged(wal))
+    assert len(whole) == 4
+    offsets = [*range(0, 64, 4), *range(64, len(wal), len(wal) // 50)]
+    lost = 0
+    for at in offsets:
+        flipped = bytearray(wal)
+        flipped[at] ^= 0x55
+        for data in (bytes(flipped), wal[:at]):
+            place = damaged(data)
+            try:
+                seen = _all_events(place)
+            except StorageError:
+                lost += 1
+                continue
+            if seen != whole:
+                assert _is_noticed(damaged(data)), at
+                lost += 1
+    assert lost > len(offsets)

@@ -9,8 +9,9 @@ import pytest
 
 from loopwright.errors import Conflict, StorageError, VersionConflict
 from loopwright.ports import Append
-from loopwright.stores import Options, SqliteLog, open_sqlite_log
-from loopwright.stores.place import connect
+from loopwright.stores.opening import open_sqlite_log
+from loopwright.stores.place import Options, connect
+from loopwright.stores.sqlite import SqliteLog
 from tests.contracts.event_log_suite import World, fact, facts, gate, headline, owner
 
 
@@ -26,7 +27,7 @@ class Disk:
     def connect(self, uri: str, timeout: float) -> sqlite3.Connection:
         disk = self
 
-        class Connection(sqlite3.Connection):
+        class Cursor(sqlite3.Cursor):
             def execute(self, sql: str, parameters: Any = (), /) -> sqlite3.Cursor:
                 if disk.fail_in is None:
                     return super().execute(sql, parameters)
@@ -38,6 +39,13 @@ class Disk:
                 if disk.after:
                     super().execute(sql, parameters)
                 raise sqlite3.OperationalError("disk I/O error")
+
+        class Connection(sqlite3.Connection):
+            def cursor(self, *_: Any) -> sqlite3.Cursor:
+                return Cursor(self)
+
+            def execute(self, sql: str, parameters: Any = (), /) -> sqlite3.Cursor:
+                return self.cursor().execute(sql, parameters)
 
         db = sqlite3.connect(
             uri,

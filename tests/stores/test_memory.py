@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Callable
 
 from loopwright.ports import Append
-from loopwright.stores import MemoryLog, MemoryStore
+from loopwright.stores.memory import MemoryLog, MemoryStore
 from tests.contracts.event_log_suite import facts, headline, owner
 
 

@@ -10,8 +10,10 @@ import pytest
 
 from loopwright.errors import StorageError
 from loopwright.ports import Append
-from loopwright.stores import Options, SqliteLog, open_sqlite_log
+from loopwright.stores.opening import open_sqlite_log
+from loopwright.stores.place import Options
 from loopwright.stores.schema import STEPS, Step
+from loopwright.stores.sqlite import SqliteLog
 from tests.contracts.event_log_suite import World, fact, headline
 
 

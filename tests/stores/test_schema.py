@@ -9,8 +9,9 @@ import pytest
 
 from loopwright.errors import StorageError
 from loopwright.ports import Append
-from loopwright.stores import SqliteLog, open_sqlite_log
+from loopwright.stores.opening import open_sqlite_log
 from loopwright.stores.schema import STEPS, schema_of
+from loopwright.stores.sqlite import SqliteLog
 from tests.contracts.event_log_suite import World, facts
 from tests.stores.conftest import Spawn
 from tests.stores.other_process import NEXT, NEXT_STEP

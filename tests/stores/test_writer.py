@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 
 from loopwright.ports import Append, Card
-from loopwright.stores import Options, SqliteLog, open_sqlite_log
 from loopwright.stores import writer as writer_module
-from loopwright.stores.place import connect
+from loopwright.stores.opening import open_sqlite_log
+from loopwright.stores.place import Options, connect
+from loopwright.stores.sqlite import SqliteLog
 from tests.contracts.event_log_suite import facts, headline, owner
 
 
@@ -34,13 +35,20 @@ class Witness:
     def connect(self, uri: str, timeout: float) -> sqlite3.Connection:
         witness = self
 
-        class Connection(sqlite3.Connection):
+        class Cursor(sqlite3.Cursor):
             def execute(self, sql: str, parameters: Any = (), /) -> sqlite3.Cursor:
                 if sql == "COMMIT":
                     witness.commits.append(threading.current_thread().name)
                     time.sleep(witness.delay)
                     witness._now += witness.delay
                 return super().execute(sql, parameters)
+
+        class Connection(sqlite3.Connection):
+            def cursor(self, *_: Any) -> sqlite3.Cursor:
+                return Cursor(self)
+
+            def execute(self, sql: str, parameters: Any = (), /) -> sqlite3.Cursor:
+                return self.cursor().execute(sql, parameters)
 
         return sqlite3.connect(
             uri,

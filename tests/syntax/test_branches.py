@@ -5,7 +5,8 @@ import time
 
 import pytest
 
-from loopwright.syntax import read, validate
+from loopwright.syntax.reading import read
+from loopwright.syntax.validation import validate
 from tests.syntax.union_model import Plan
 
 

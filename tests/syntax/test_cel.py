@@ -1,5 +1,6 @@
 """Expressions: checked when they are read, evaluated without surprises."""
 
+import json
 import subprocess
 import sys
 from typing import Any, Literal
@@ -454,3 +455,23 @@ def test_any_text_gives_an_answer_or_problems(text: str, wants: Wants, scope: An
 def test_any_text_gives_an_answer_or_problems_deep(text: str, wants: Wants, scope: Any) -> None:
     """The same, many more times."""
     holds(text, wants, scope)
+
+
+@pytest.mark.item("zenflow-75")
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("result.a", [{"z": 1, "a": {"y": 1, "b": 2}}, {"a": 3, "z": 4}]),
+        ("result.a.filter(x, x.z == 4)", [{"a": 3, "z": 4}]),
+        ("[{'n': 1, 'm': 2}]", [{"m": 2, "n": 1}]),
+    ],
+    ids=["as-given", "filtered", "made"],
+)
+def test_items_keep_the_order_of_their_keys(text: str, found: list[object]) -> None:
+    """The evaluator forgets the order of keys; mappings that are new have theirs sorted."""
+    scope: dict[str, Any] = {"a": [{"z": 1, "a": {"y": 1, "b": 2}}, {"a": 3, "z": 4}]}
+    program = compile_cel(text, step_ids=[], wants="list")
+    assert isinstance(program, Program)
+    items = program.evaluate({"result": scope})
+    assert isinstance(items, Items)
+    assert json.dumps(items.values) == json.dumps(found)

@@ -2,7 +2,9 @@
 
 import pytest
 
-from loopwright.syntax import Diagnostic, Document, read
+from loopwright.syntax.diagnostic import Diagnostic
+from loopwright.syntax.document import Document
+from loopwright.syntax.reading import read
 
 TEXT = """\
 name: x

@@ -2,8 +2,8 @@
 
 import pytest
 
-from loopwright.syntax import read
 from loopwright.syntax.expressions import Expression, expression_problems
+from loopwright.syntax.reading import read
 
 
 def problems(data: str, **changes: object) -> list[str]:

@@ -5,8 +5,10 @@ from typing import Annotated
 import pytest
 from pydantic import AfterValidator, BaseModel, JsonValue
 
-from loopwright.syntax import Diagnostic, Document, validate
+from loopwright.syntax.diagnostic import Diagnostic
+from loopwright.syntax.document import Document
 from loopwright.syntax.fields import Maybe, fault, leads_away, ref_loop, visible
+from loopwright.syntax.validation import validate
 
 
 def _refuse(value: str) -> str:

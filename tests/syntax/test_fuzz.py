@@ -6,10 +6,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from loopwright.syntax import Document, read, validate
-from loopwright.syntax.document import Value
+from loopwright.syntax.document import Document, Value
 from loopwright.syntax.json_reader import compose_json
+from loopwright.syntax.reading import read
 from loopwright.syntax.source import Source
+from loopwright.syntax.validation import validate
 from loopwright.syntax.yaml_reader import compose_yaml
 from tests.syntax.union_model import Plan
 

@@ -5,7 +5,8 @@ from time import process_time
 
 import pytest
 
-from loopwright.syntax import Diagnostic, Document, read
+from loopwright.syntax.diagnostic import Diagnostic
+from loopwright.syntax.document import Document
 from loopwright.syntax.graphs import (
     Wording,
     ended_before,
@@ -14,6 +15,7 @@ from loopwright.syntax.graphs import (
     near_or_known,
     needs_of,
 )
+from loopwright.syntax.reading import read
 
 WORDS = Wording("after", twice="bad-id", unknown="unknown-step", step="task", edges="edges")
 

@@ -3,7 +3,7 @@
 import pytest
 import re2
 
-from loopwright.syntax.patterns import compiled, pattern_fault
+from loopwright.syntax.patterns import Fault, compiled, pattern_engine, pattern_fault
 
 
 @pytest.mark.parametrize(
@@ -75,6 +75,37 @@ def test_good_patterns_pass(pattern: str) -> None:
     """What only looks like a lacking feature is no fault."""
     assert pattern_fault(pattern) is None
     assert pattern_fault(pattern, ignore_case=True) is None
+
+
+@pytest.mark.parametrize(
+    ("pattern", "engine"),
+    [
+        pytest.param("DONE|COMPLETE", "linear", id="plain"),
+        pytest.param("(?i)done", "linear", id="flag-of-re2"),
+        pytest.param("a(?=b)", "javascript", id="look-ahead"),
+        pytest.param("(?<!not )done", "javascript", id="look-behind"),
+        pytest.param(r"(['\"])ok\1", "javascript", id="back-reference"),
+        pytest.param(r"(?<q>a)\k<q>", "javascript", id="named-back-reference"),
+        pytest.param("a{2,1001}", "javascript", id="long-range"),
+        pytest.param("(a{100}){100}", "javascript", id="nested-repetition"),
+        pytest.param(r"(?=x)a\z", "regex-feature", id="anchor-that-javascript-lacks"),
+        pytest.param(r"(?=x)\pL", "regex-feature", id="class-that-javascript-lacks"),
+        pytest.param("(?=x)[[:alpha:]]", "regex-feature", id="posix-class"),
+        pytest.param("(?i)(?=x)a", "regex-feature", id="flags-with-look-ahead"),
+        pytest.param("(?>a)b", "regex-feature", id="atomic"),
+        pytest.param("a++", "regex-feature", id="possessive"),
+        pytest.param("(", "bad-regex", id="invalid"),
+        pytest.param(".*", "matches-everything", id="any-output"),
+        pytest.param("(?=a)" * 300, "regex-too-big", id="too-long"),
+    ],
+)
+@pytest.mark.item("rondoflow-65")
+def test_patterns_that_need_backtracking_run_in_the_javascript_engine(
+    pattern: str, engine: str
+) -> None:
+    """RE2 runs what it can, JavaScript's engine the rest; words of a third language are refused."""
+    found = pattern_engine(pattern)
+    assert (found.code if isinstance(found, Fault) else found) == engine
 
 
 def test_the_engine_stays_silent(capfd: pytest.CaptureFixture[str]) -> None:

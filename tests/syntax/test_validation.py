@@ -8,7 +8,10 @@ import pytest
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError, PydanticKnownError
 
-from loopwright.syntax import Diagnostic, Document, read, validate
+from loopwright.syntax.diagnostic import Diagnostic
+from loopwright.syntax.document import Document
+from loopwright.syntax.reading import read
+from loopwright.syntax.validation import validate
 
 
 class Strict(BaseModel):

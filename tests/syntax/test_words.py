@@ -2,8 +2,7 @@
 
 import pytest
 
-from loopwright.syntax import did_you_mean, suggest
-from loopwright.syntax.words import misspelt, one_of, show
+from loopwright.syntax.words import did_you_mean, misspelt, one_of, show, suggest
 
 KNOWN = ["name", "max_iterations", "memory", "for_each", "until", "agents"]
 

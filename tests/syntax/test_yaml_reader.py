@@ -3,8 +3,8 @@
 import pytest
 import yaml
 
-from loopwright.syntax import Diagnostic
 from loopwright.syntax.composing import Composer
+from loopwright.syntax.diagnostic import Diagnostic
 from loopwright.syntax.source import Source
 from loopwright.syntax.yaml_reader import FASTEST, Loader, compose_yaml
 

@@ -14,17 +14,12 @@ import msgspec
 from loopwright.app.toolroom import open_workshop
 from loopwright.model.messages import CallPart
 from loopwright.model.turns import WantedCall
-from loopwright.tools import (
-    FolderShelf,
-    Grant,
-    ServerGrant,
-    ShellRules,
-    StdioServer,
-    Toolbox,
-    ToolOutcome,
-    Workshop,
-)
-from loopwright.tools.toolbox import NATIVE
+from loopwright.tools.native import ShellRules
+from loopwright.tools.outcome import ToolOutcome
+from loopwright.tools.servers import StdioServer
+from loopwright.tools.shelf import FolderShelf
+from loopwright.tools.toolbox import NATIVE, Grant, ServerGrant, Toolbox
+from loopwright.tools.workshop import Workshop
 from tests.programs import leaping
 
 CANARY = "canary-5f2d81c0a9"

@@ -14,8 +14,10 @@ import pytest
 from loopwright.app.toolroom import open_workshop
 from loopwright.model.messages import CallPart
 from loopwright.model.record import JsonValue
-from loopwright.tools import ServerGrant, ShellRules, StdioServer, Toolbox
+from loopwright.tools.native import ShellRules
 from loopwright.tools.outcome import as_json
+from loopwright.tools.servers import StdioServer
+from loopwright.tools.toolbox import ServerGrant, Toolbox
 from tests.tools.boxes import ALL, CANARY, SERVER, Room, environment, furnish
 
 GRANT = replace(

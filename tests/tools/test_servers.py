@@ -14,8 +14,10 @@ from typing import Any
 import pytest
 
 from loopwright.model.messages import CallPart
-from loopwright.tools import Grant, HttpServer, Limit, ServerGrant, Toolbox, ToolOutcome
-from loopwright.tools.servers import ServerSpec
+from loopwright.tools.gate import Limit
+from loopwright.tools.outcome import ToolOutcome
+from loopwright.tools.servers import HttpServer, ServerSpec
+from loopwright.tools.toolbox import Grant, ServerGrant, Toolbox
 from tests.programs.leaping import HOUR_S, leap_when
 from tests.tools.boxes import (
     CANARY,

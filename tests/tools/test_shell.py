@@ -10,7 +10,10 @@ from typing import Any
 
 import pytest
 
-from loopwright.tools import Limit, ShellRules, ToolOutcome
+from loopwright.programs.sandbox import works
+from loopwright.tools.gate import Limit
+from loopwright.tools.native import ShellRules
+from loopwright.tools.outcome import ToolOutcome
 from tests.programs.leaping import leap_when
 from tests.tools.boxes import ALL, CANARY, Room, furnish, inside, problem, run, value
 
@@ -274,3 +277,25 @@ def test_a_bare_name_is_never_found_in_the_workspace(tmp_path: Path) -> None:
         return await play(room)
 
     assert problem(inside(second, there, PATH=path)) == "cannot-start"
+
+
+IN_SANDBOX = replace(ALL, commands=ShellRules(allow=("*",), wall="writing"))
+
+
+@pytest.mark.item("coqui-26", "coqui-88")
+@pytest.mark.skipif(works() is not None, reason="bubblewrap does not work here")
+def test_full_access_in_a_sandbox_has_a_shell(tmp_path: Path) -> None:
+    """Pipes and variables work; only the workspace is written, and no other user is reached."""
+
+    def script(text: str) -> str:
+        told = run(tmp_path, "shell.exec", {"argv": ["bash", "-c", text]}, IN_SANDBOX)
+        return str(value(told)["stdout"]).strip()
+
+    assert script("x=1; cat README.md | wc -l > lines.txt; echo $((x + 1)) $(cat lines.txt)") == (
+        "2 2"
+    )
+    away = tmp_path / "neighbour" / "new.txt"
+    assert script(f"(echo no > {away}) 2>/dev/null || echo refused") == "refused"
+    assert not away.exists()
+    for program in ("sudo", "ssh", "nsenter"):
+        assert run(tmp_path, "shell.exec", {"argv": [program, "x"]}, IN_SANDBOX).error

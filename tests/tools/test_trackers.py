@@ -9,10 +9,11 @@ import pytest
 from loopwright.app.skills import Skill, find_skills
 from loopwright.app.toolroom import open_workshop
 from loopwright.model.trackers import LOOP_OUTPUT, Item
-from loopwright.stores import MemoryTrackers
-from loopwright.tools import FolderShelf, Grant, Toolbox, ToolOutcome
+from loopwright.stores.trackers import MemoryTrackers
 from loopwright.tools.desk import Desk
-from loopwright.tools.toolbox import NATIVE
+from loopwright.tools.outcome import ToolOutcome
+from loopwright.tools.shelf import FolderShelf
+from loopwright.tools.toolbox import NATIVE, Grant, Toolbox
 from tests.tools.boxes import environment, furnish, problem, value
 
 ENGINE = Item(
@@ -41,6 +42,7 @@ class Table:
         desk = Desk(
             trackers=self.trackers,
             scope="s",
+            memory="memory:work",
             run="run_1",
             role=self.role,
             now_ms=lambda: 7,
@@ -142,3 +144,20 @@ def test_skills(table: Table, tmp_path: Path) -> None:
         "sew": Skill("sew", "Sewing", "Stitch."),
     }
     assert find_skills(home, project)["sew"] == Skill("sew", "", "Ours.")
+
+
+@pytest.mark.item("coqui-88")
+def test_memories_belong_to_the_workspace(table: Table) -> None:
+    """They are found by their words, kept once, and forgotten by id; no session sees them as its
+    own.
+    """
+    first = value(table.do("memory.save", key="k", text="The cache is in Redis"))["ids"]
+    assert value(table.do("memory.save", key="k", text="The cache is in Redis"))["ids"] == first
+    table.do("memory.save", text="Tests need Postgres")
+    found = value(table.do("memory.search", query="redis CACHE"))["memories"]
+    assert [one["text"] for one in found] == ["The cache is in Redis"]
+    assert len(value(table.do("memory.search"))["memories"]) == 2
+    assert [one.scope for one in table.trackers.all("memory:work", "memory")] == ["memory:work"] * 2
+    table.do("memory.delete", id=first[0])
+    assert len(value(table.do("memory.search"))["memories"]) == 1
+    assert problem(table.do("memory.save", text="x" * 5_000)) == "bad-arguments"

@@ -1,4 +1,4 @@
-"""The workspace is a tree that nothing leads out of, by the kernel's help and without it."""
+"""The workspace is a tree that nothing leads out of, by whatever name."""
 
 import ctypes
 import os
@@ -15,21 +15,10 @@ from tests.tools.boxes import CANARY, furnish
 LIMIT = 10_000
 AT_FDCWD = -100
 RENAME_EXCHANGE = 2
-pytestmark = pytest.mark.parametrize(
-    "kernel",
-    [
-        pytest.param(
-            True,
-            id="openat2",
-            marks=pytest.mark.skipif(sys.platform != "linux", reason="openat2 is Linux's"),
-        ),
-        pytest.param(False, id="walk"),
-    ],
-)
 
 
 @pytest.fixture
-def tree(tmp_path: Path, kernel: bool) -> Tree:
+def tree(tmp_path: Path) -> Tree:
     work = furnish(tmp_path)
     (work / "inner").symlink_to("src")
     (work / "out").symlink_to("../neighbour")
@@ -39,7 +28,7 @@ def tree(tmp_path: Path, kernel: bool) -> Tree:
     (work / "round").symlink_to("round")
     (work / "src" / "up").symlink_to("../..")
     (work / "proc").symlink_to("/proc/self")
-    return Tree(work, kernel=kernel)
+    return Tree(work)
 
 
 def refused(tree: Tree, name: str) -> str:
@@ -166,9 +155,9 @@ def test_a_write_is_whole_and_leaves_nothing_else(tree: Tree, tmp_path: Path) ->
 
 
 @pytest.mark.item("D12")
-def test_a_workspace_that_is_gone_is_told(tmp_path: Path, kernel: bool) -> None:
+def test_a_workspace_that_is_gone_is_told(tmp_path: Path) -> None:
     """Nothing hangs, nothing is made in its place."""
-    tree = Tree(tmp_path / "gone", kernel=kernel)
+    tree = Tree(tmp_path / "gone")
     with pytest.raises(Refusal, match="workspace-gone"):
         tree.write(("x",), b"")
     assert not (tmp_path / "gone").exists()

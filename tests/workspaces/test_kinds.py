@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from loopwright.ports import FileChange
-from loopwright.workspaces import GitWorkspaces, SnapshotLimits
+from loopwright.workspaces.scan import SnapshotLimits
+from loopwright.workspaces.snapshots import GitWorkspaces
 from tests.workspaces.folders import commit, fingerprint, git, put, repository
 
 RUN = "run_kinds"

@@ -12,8 +12,9 @@ import pytest
 
 from loopwright.errors import LoopwrightError
 from loopwright.ports import FilesOfInterest
-from loopwright.workspaces import GitWorkspaces, snapshots
+from loopwright.workspaces import snapshots
 from loopwright.workspaces.scan import Scanner, SnapshotLimits
+from loopwright.workspaces.snapshots import GitWorkspaces
 from tests.programs.test_process import child_processes
 from tests.workspaces.folders import fingerprint, git, put, repository, unprivileged
 
@@ -250,7 +251,8 @@ def test_ignored_files_of_a_nested_repository_are_included(tmp_path: Path, rule:
 _KILLED = """
 import asyncio, sys
 from pathlib import Path
-from loopwright.workspaces import GitWorkspaces, snapshots
+from loopwright.workspaces import snapshots
+from loopwright.workspaces.snapshots import GitWorkspaces
 
 asyncio.run(GitWorkspaces(Path(sys.argv[1])).snapshot("run_a", sys.argv[2],
     progress=lambda line: print(line, flush=True)))

@@ -8,8 +8,7 @@ import pytest
 
 from loopwright.errors import LoopwrightError
 from loopwright.kernel.fact_parts import Worktree
-from loopwright.workspaces import GitWorktrees
-from loopwright.workspaces.worktrees import _Merge
+from loopwright.workspaces.worktrees import GitWorktrees, _Merge
 from tests.workspaces.folders import commit, fingerprint, git, put, repository
 
 RUN = "run_a"

@@ -5,7 +5,7 @@ a pipe, so a whole conversation can be played in a test.
 """
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Literal, TypeAlias
@@ -14,13 +14,14 @@ import msgspec
 from msgspec.structs import replace
 
 from loopwright.agents.activity_targets import inside_shell
-from loopwright.agents.clis.check_rules import check_lines
+from loopwright.agents.clis.check_rules import ADDS, added_tools, check_lines, only_tools
 from loopwright.agents.clis.heard import Heard, Said, Trouble, tool_line
 from loopwright.agents.clis.loose import amount, at, decode_object, items, text, whole
 from loopwright.agents.clis.tool_calls import CallKind, as_text
 from loopwright.kernel.facts import Usage
 from loopwright.model.plan import Agent
 from loopwright.model.record import JsonValue
+from loopwright.model.toolnames import family_of
 
 PROTOCOL_VERSION = 1
 NO_SUCH_METHOD = -32601
@@ -354,6 +355,10 @@ def policy(
     wants to run a check of the loop around it.
     """
     kind = wanted.kind
+    if kind != "think" and not _is_given(agent, kind):
+        return "reject"
+    if kind in _kinds(added_tools(agent)):
+        return "allow"
     if kind == "execute" and agent.permission in (None, "edit", "acceptEdits"):
         editing = replace(agent, permission="edit")
         if wanted.command and wanted.command in check_lines(checks, editing):
@@ -373,6 +378,25 @@ def unfit(agent: Agent) -> str | None:
     if agent.permission is not None and agent.permission not in PERMISSIONS:
         known = ", ".join(PERMISSIONS)
         return f"acp knows no permission {agent.permission!r}; it has {known}"
-    if agent.tools is not None or agent.deny_tools:
-        return "an acp agent cannot be confined to named tools; use `permission:` and its gates"
+    named = (*(agent.tools or ()), *agent.deny_tools)
+    unknown = [name for name in named if not _kinds((name,))]
+    if unknown:
+        return (
+            f"an acp agent cannot be confined to or kept from {unknown[0]!r}: the protocol has no "
+            "such kind of tool"
+        )
     return None
+
+
+def _kinds(names: Iterable[str]) -> frozenset[str]:
+    """The kinds of tools that these names stand for."""
+    families = (family_of(name.removeprefix(ADDS)) for name in names)
+    return frozenset(kind for family in families if family is not None for kind in family.acp)
+
+
+def _is_given(agent: Agent, kind: str) -> bool:
+    """Whether the tools that an agent has, and those it is denied, leave it this kind."""
+    if kind in _kinds(agent.deny_tools):
+        return False
+    only = only_tools(agent)
+    return only is None or kind in _kinds((*only, *added_tools(agent)))

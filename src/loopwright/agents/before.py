@@ -12,6 +12,8 @@ from loopwright.model.record import JsonValue
 NEED_BYTES = 16 * 1_024
 PROMPT_BYTES = 120 * 1_024
 SMALL_FIELD_BYTES = 1_024
+JUDGES = ("judge", "goal")
+"""Checks whose words are shown as the feedback of a judge."""
 
 
 def needed(owner: Owner, senses: Senses) -> list[str]:
@@ -54,7 +56,7 @@ def judged(repeat: RepeatBody, senses: Senses) -> list[str]:
     return [
         f"## Judge Feedback\n\n{senses.read(note.evidence)}"
         for note in repeat.last_checks
-        if note.check in ("judge", "goal") and note.evidence
+        if note.check in JUDGES and note.evidence
     ]
 
 

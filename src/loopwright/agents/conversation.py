@@ -36,7 +36,10 @@ SUMMARY_SYSTEM = (
 )
 BEFORE = "Summary of the conversation before this point:"
 LEFT_OUT = "[The beginning of this conversation was left out.]"
-HAND_IN = f"Hand in your result now by calling {SUBMIT}. Nothing else counts as an answer."
+HAND_IN = (
+    f"Hand in your result now by calling {SUBMIT}. "
+    "If you cannot call it, answer with the JSON of the result and nothing else."
+)
 
 
 class Conversation(msgspec.Struct, frozen=True, kw_only=True, gc=False):

@@ -164,6 +164,8 @@ def _text_words(leaf: Regex | Contains, wording: _Wording) -> str:
     case = ", in upper or lower case" if leaf.ignore_case else ""
     words = f"{wording.reply} {what} `{text}`{case}"
     spelled = f"{wording.reply} {what} `{_spelled(text)}`{case}, {WITHOUT_DOTS}"
+    if isinstance(leaf, Regex) and leaf.engine == "javascript":
+        return spelled  # a search could take long, and prompts are composed without waiting
     unnamed = f"{wording.reply} {what} of the definition"
     return next((one for one in (words, spelled) if not wording.is_met_by(leaf, one)), unnamed)
 

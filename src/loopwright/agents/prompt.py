@@ -5,9 +5,11 @@ the memory of their loop, then what the checks said, then what a person said. A 
 also says, from its first iteration on, when the work is done.
 """
 
+import json
+
 import msgspec
 
-from loopwright.agents.before import PROMPT_BYTES, needed, pass_before
+from loopwright.agents.before import JUDGES, PROMPT_BYTES, needed, pass_before
 from loopwright.agents.clipping import clip, clip_end
 from loopwright.agents.criteria import criteria_sections
 from loopwright.agents.letters import read_out
@@ -59,9 +61,11 @@ NOTHING = Shown(text="", schema=None, session=None)
 def compose(state: State, owner: Owner, senses: Senses) -> Shown:
     """What the agent at this place is shown now."""
     body = owner.body
-    assert isinstance(body, LeafBody)
-    assert isinstance(body.action, CallAgent)
-    return _composed(state, owner, body.action, _form(body, body.action.schema), senses)
+    assert type(body) is LeafBody
+    action = body.action
+    assert type(action) is CallAgent
+    form = _form(body, action.schema) if action.schema is not None else []
+    return _composed(state, owner, action, form, senses)
 
 
 def compose_call(state: State, owner: Owner, action: CallAgent, senses: Senses) -> Shown:
@@ -75,8 +79,9 @@ def _composed(
     state: State, owner: Owner, action: CallAgent, form: list[str], senses: Senses
 ) -> Shown:
     inside = pass_in_scope(owner)
-    heard = read_out(state.mail.heard.get(owner.inside, ()), senses)
-    if inside is not None and isinstance(inside.parent.action.memory, StageOutputs):
+    messages = state.mail.heard.get(owner.inside, ())
+    heard = read_out(messages, senses) if messages else []
+    if inside is not None and type(inside.parent.action.memory) is StageOutputs:
         told = [*stage_sections(state, owner, inside, action, senses), *form]
         told += [*_criteria(state, inside, senses), *heard]
         session = _session(state, owner, action)
@@ -144,10 +149,8 @@ def _as_fits(needs: list[str], *, beside: str) -> list[str]:
     return [clip_end(_joined(needs), max(room, 0))]
 
 
-def _form(body: LeafBody, schema: dict[str, JsonValue] | None) -> list[str]:
+def _form(body: LeafBody, schema: dict[str, JsonValue]) -> list[str]:
     """The form of a structured answer, and what was wrong with the one before."""
-    if schema is None:
-        return []
     shown = msgspec.json.encode(schema).decode()
     told = [f"## Result\n\nEnd with one JSON object that fits this schema:\n\n{shown}"]
     if body.failure is not None and body.failure.error.type == "bad_result":
@@ -172,8 +175,8 @@ def _item(inside: PassOwner, template: Template) -> list[str]:
         place = pass_in_scope(place.parent.owner)
     if place is None or place.parent.items is None:
         return []
-    value = msgspec.json.encode(place.parent.items[place.number]).decode()
-    return [f"## Item (index {place.number})\n\n{value}"]
+    value = json.dumps(place.parent.items[place.number], ensure_ascii=False)
+    return [f"## forEach Item (index: {place.number})\n{value}"]
 
 
 def _criteria(state: State, inside: PassOwner, senses: Senses) -> list[str]:
@@ -198,7 +201,10 @@ def _memory(inside: PassOwner, senses: Senses) -> list[str]:
         case _:
             pass
     if not repeat.action.criteria:
-        sections += [_check_note(note, senses) for note in repeat.last_checks if _is_told(note)]
+        told = [note for note in repeat.last_checks if _is_told(note)]
+        if repeat.action.memory == PreviousOutput(by_step=True):
+            told = [note for note in told if note.check not in JUDGES]  # shown as judge feedback
+        sections += [_check_note(note, senses) for note in told]
     return sections
 
 

@@ -23,10 +23,18 @@ from loopwright.app.agent_registry import AgentRegistry
 from loopwright.app.dialects import OF_LOOPS
 from loopwright.app.granting import asking, granted_names
 from loopwright.app.inside_run import AgentRights, InsideRun, find_caller, record_refusal
-from loopwright.app.loop_tools import Arguments, LoopTools, read_parameters, read_text
+from loopwright.app.loop_tools import (
+    Arguments,
+    LoopTools,
+    check_arguments,
+    read_parameters,
+    read_text,
+)
+from loopwright.app.problems import problem_words
 from loopwright.app.role_loops import Loops, LoopWish
 from loopwright.app.run_admission import ADMIN, acting_as
-from loopwright.app.service import Start, row_ended
+from loopwright.app.run_request import Start
+from loopwright.app.service import row_ended
 from loopwright.app.settings import Settings
 from loopwright.app.wiring import Local
 from loopwright.errors import LoopwrightError, NotAllowed
@@ -39,8 +47,8 @@ from loopwright.model.record import JsonValue
 from loopwright.model.sandbox import SandboxLevel, effective_level, strictest
 from loopwright.ports import Job
 from loopwright.programs.specs import Spec, parse_spec, unfit_agent
-from loopwright.tools import ToolOutcome
 from loopwright.tools.native import schema, text, whole
+from loopwright.tools.outcome import ToolOutcome
 
 VIA = "agent"
 """How the audit log names what an agent did with its loop tools."""
@@ -51,6 +59,7 @@ MOST_OPEN = 8
 LONGEST_WAIT_S = 50
 """Clients of the protocol commonly give a tool call 60 seconds."""
 POLL_S = 0.1
+WAIT = "wait_seconds"
 TOOLS_OF: Mapping[LoopRight, tuple[str, ...]] = {
     "start": ("loop_start", "loop_definitions"),
     "look": ("loop_list", "loop_status", "loop_activity", "loop_events", "loop_diff"),
@@ -162,13 +171,17 @@ class AgentLoops:
         try:
             if name not in self.offered:
                 self._rights().refuse("use the tool", name)
+            own = next((one for one in (START, STATUS) if one.name == name), None)
+            if own is not None:
+                check_arguments(own, arguments)
             if name == START.name:
                 return ToolOutcome(text=await self._start(arguments, until_ended=until_ended))
             if name == STATUS.name:
                 await self._wait(arguments)
         except LoopwrightError as error:
             return _failed(error)
-        return await self._tools().answer(name, arguments)
+        passed = {key: value for key, value in arguments.items() if key != WAIT}
+        return await self._tools().answer(name, passed if name == STATUS.name else arguments)
 
     # -- starting
 
@@ -249,7 +262,7 @@ class AgentLoops:
     # -- waiting and ending
 
     async def _wait(self, given: Arguments) -> None:
-        seconds = given.get("wait_seconds")
+        seconds = given.get(WAIT)
         if isinstance(seconds, int) and seconds > 0:
             run = self._loops().here.service.find(read_text(given, "id"))
             with suppress(TimeoutError):
@@ -361,5 +374,4 @@ def _kind(agent: Agent) -> str:
 
 
 def _failed(error: LoopwrightError) -> ToolOutcome:
-    hint = f" ({error.hint})" if error.hint else ""
-    return ToolOutcome(text=f"{error.code}: {error.message}{hint}", error=True)
+    return ToolOutcome(text=problem_words(error), error=True)

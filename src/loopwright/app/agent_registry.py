@@ -2,9 +2,12 @@
 
 An entry has a name and a spec. Coding CLIs, chat models, scripts in the workspace and plugins are
 built-in entries, and the agent of the server's settings is one too: an admin can disable them. A
-program (`command:`, `jsonl:`, `acp:`) is only on the list after an admin has added it.
+program (`command:`, `jsonl:`, `acp:`) is only on the list after an admin has added it, and only as
+long as its files are those that the admin approved.
 """
 
+import contextlib
+import os
 import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
@@ -14,9 +17,18 @@ import msgspec
 
 from loopwright.agents.clis.table import CLIS
 from loopwright.app.access import Access
+from loopwright.app.approved_programs import (
+    PROGRAM_KINDS,
+    ApprovedFile,
+    approve_files,
+    check_named_files,
+    files_in_workspace,
+    find_change,
+    find_indirect,
+)
 from loopwright.app.plugins import PREFIX, plugins
 from loopwright.app.settings import Settings
-from loopwright.errors import Conflict, LoopwrightError, NotFound, VersionConflict
+from loopwright.errors import Conflict, LoopwrightError, NotFound, StorageError, VersionConflict
 from loopwright.model.environment import is_reserved, is_variable_name
 from loopwright.model.sandbox import SandboxLevel
 from loopwright.ports import Card
@@ -27,7 +39,8 @@ ANY_MODEL, ANY_SCRIPT = "model:*", "script:*"
 MODELS, SCRIPTS, DEFAULT = "models", "scripts", "default"
 MOST_ENTRIES = 1_000
 MOST_VARIABLES = 50
-PROGRAM_KINDS = ("command", "jsonl", "acp")
+CHANGED = "agent-changed"
+_DETAIL_CHARS = 200
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 
 Source: TypeAlias = Literal["built-in", "settings", "plugin", "admin"]
@@ -47,6 +60,7 @@ class AgentEntry(msgspec.Struct, frozen=True, kw_only=True):
     source: Source = "admin"
     by: str = ""  # who approved it
     approved_at: int = 0
+    files: tuple[ApprovedFile, ...] = ()  # of a program, as they were approved
     version: int = 0  # of the record; not stored in it
 
 
@@ -59,6 +73,7 @@ class EntryChange(msgspec.Struct, frozen=True, kw_only=True):
     allow_off: bool | None = None
     pass_env: tuple[str, ...] | None = None
     enabled: bool | None = None
+    approve: bool = False  # the files of the program as they are now
 
 
 def listed_default(settings: Settings) -> str | None:
@@ -75,6 +90,7 @@ class AgentRegistry:
         self._access = access
         self._cards = access.cards
         self._default = default
+        self._default_files = _files_of_default(default)
 
     def all(self) -> list[AgentEntry]:
         """Every entry by name; what an admin has stored replaces a built-in entry."""
@@ -88,7 +104,9 @@ class AgentRegistry:
             if known is None and entry.source != "admin":
                 continue  # of a plugin or a setting that is gone
             if known is not None:
-                entry = msgspec.structs.replace(entry, spec=known.spec, source=known.source)
+                entry = msgspec.structs.replace(
+                    entry, spec=known.spec, source=known.source, files=known.files
+                )
             found[name] = entry
         return [found[name] for name in sorted(found)]
 
@@ -124,7 +142,8 @@ class AgentRegistry:
             raise _name_taken(entry.name)
         if len(known) >= MOST_ENTRIES:
             raise Conflict(f"there are {MOST_ENTRIES:,} agents already", code="too-many")
-        made = msgspec.structs.replace(entry, source="admin")
+        files = approve_files(_spec_of(entry.spec))
+        made = msgspec.structs.replace(entry, source="admin", files=files)
         return self._write(made, 0, by=by, action="agent.added")
 
     def change(self, name: str, change: EntryChange, *, by: str) -> AgentEntry:
@@ -138,7 +157,52 @@ class AgentRegistry:
             pass_env=known.pass_env if change.pass_env is None else change.pass_env,
         )
         _check_entry(changed)
+        if change.approve:
+            changed = _with_files_of_now(changed)
         return self._write(changed, known.version, by=by, action="agent.changed")
+
+    def problem(self, entry: AgentEntry) -> str | None:
+        """Why the program of an entry may not be started, in words; None if it may."""
+        spec = parse_spec(entry.spec)
+        if isinstance(spec, BadSpec) or spec.kind not in PROGRAM_KINDS or entry.source == "plugin":
+            return None
+        remedy = f"an admin approves it with `loopwright agent change {entry.name} --approve`"
+        if entry.source == "settings":
+            remedy = "restart the server to use it as it is now"
+        if entry.source == "settings" and files_in_workspace(spec):
+            return (
+                f"agent {entry.name!r} of the settings is a path in the workspace, where agents "
+                "can replace the program; write its whole path in the settings of the server"
+            )
+        indirect = find_indirect(spec)
+        if indirect is not None or (entry.source == "admin" and files_in_workspace(spec)):
+            why = indirect or "it names a path in the workspace"
+            return (
+                f"it is not known which files agent {entry.name!r} runs ({why}); an admin writes a "
+                "program file and adds it to the list with its whole path"
+            )
+        if not entry.files:
+            return f"the files of agent {entry.name!r} were not recorded; {remedy}"
+        change = find_change(spec, entry.files)
+        if change is None:
+            return None
+        return (
+            f"the program of agent {entry.name!r} has changed since it was approved ({change}); "
+            f"{remedy}"
+        )
+
+    def listed_program(self, spec: str) -> AgentEntry | None:
+        """The entry whose program a call starts, if it is on the list."""
+        wanted = parse_spec(spec)
+        if isinstance(wanted, BadSpec) or wanted.kind not in PROGRAM_KINDS:
+            return None
+        entries = self._merged(self._fixed())
+        return next((one for one in entries if one.enabled and _covers(one.spec, wanted)), None)
+
+    def program_files(self) -> tuple[str, ...]:
+        """The files of all listed programs that are not files of the system."""
+        entries = self._merged(self._fixed())
+        return tuple({file.real for one in entries for file in one.files if file.sha256})
 
     def remove(self, name: str, *, by: str) -> None:
         """Take an agent off the list; runs that use it continue."""
@@ -179,7 +243,32 @@ class AgentRegistry:
         yield AgentEntry(name=MODELS, spec=ANY_MODEL, source="built-in")
         yield AgentEntry(name=SCRIPTS, spec=ANY_SCRIPT, source="built-in")
         if self._default and not isinstance(parse_spec(self._default), BadSpec):
-            yield AgentEntry(name=DEFAULT, spec=self._default, source="settings")
+            yield AgentEntry(
+                name=DEFAULT, spec=self._default, source="settings", files=self._default_files
+            )
+
+
+class ListedPrograms:
+    """The programs of the list, for the sandbox that starts them. Refusals are audited."""
+
+    def __init__(self, registry: AgentRegistry, access: Access) -> None:
+        self._registry = registry
+        self._access = access
+
+    def files(self) -> tuple[str, ...]:
+        """Files that no program changes, as they belong to listed programs."""
+        return self._registry.program_files()
+
+    def problem(self, spec: str, run: str) -> str | None:
+        """Why the program of an agent may not be started, in words."""
+        entry = self._registry.listed_program(spec)
+        found = self._registry.problem(entry) if entry is not None else None
+        if entry is not None and found is not None:
+            who = f"agent:{entry.name}"
+            row = self._access.row(who, "denied", run, f"{CHANGED}: {found}"[:_DETAIL_CHARS])
+            with contextlib.suppress(StorageError):
+                self._access.cards.change(audit=[row])
+        return found
 
 
 def own_variables_of(spec: Spec) -> tuple[str, ...]:
@@ -190,9 +279,22 @@ def own_variables_of(spec: Spec) -> tuple[str, ...]:
     return () if cli is None else (*cli.credentials, *cli.variables)
 
 
-def suggest_command(spec: str) -> str:
-    """The command with which an admin puts a spec on the list."""
-    return f"loopwright agent add NAME {shlex.quote(spec)}"
+def suggest_command(text: str) -> str:
+    """The command with which an admin puts a spec on the list. A path in the workspace is shown as
+    a whole path to fill in, since an entry must have one.
+    """
+    spec = parse_spec(text)
+    inside = files_in_workspace(spec) if isinstance(spec, Spec) else []
+    if isinstance(spec, Spec) and find_indirect(spec) is not None:
+        text = f"{spec.kind}:/PATH/TO/PROGRAM"
+    elif isinstance(spec, Spec) and spec.argv and inside:
+        words = [_whole_path(one) if one in inside else one for one in spec.argv]
+        text = f"{spec.kind}:{shlex.join(words)}"
+    return f"loopwright agent add NAME {shlex.quote(text)}"
+
+
+def _whole_path(word: str) -> str:
+    return f"/PATH/TO/{os.path.normpath(word).removeprefix('../')}"
 
 
 def with_entry_names(choices: Iterable[str], names: Mapping[str, str]) -> tuple[str, ...]:
@@ -222,7 +324,7 @@ def _check_entry(entry: AgentEntry) -> None:
             hint="use a-z, 0-9, dashes and underscores, at most 63 of them",
         )
     if entry.source == "admin":
-        _check_spec(entry.spec)
+        check_named_files(_spec_of(entry.spec))
     if entry.sandbox == "off":
         raise LoopwrightError(
             "the lowest sandbox level of an agent cannot be off",
@@ -241,20 +343,32 @@ def _check_entry(entry: AgentEntry) -> None:
         raise LoopwrightError(message, code="out-of-range")
 
 
-def _check_spec(text: str) -> None:
-    """A program is named by its whole path, or is found on PATH: a path that begins in the
-    workspace would let whoever writes there choose the program.
-    """
+def _spec_of(text: str) -> Spec:
     spec = parse_spec(text)
     if isinstance(spec, BadSpec):
         raise LoopwrightError(spec.message, code="bad-agent", hint=spec.hint)
-    program = spec.argv[0] if spec.kind in PROGRAM_KINDS else spec.file
-    if "/" in program and not program.startswith("/"):
+    return spec
+
+
+def _files_of_default(text: str | None) -> tuple[ApprovedFile, ...]:
+    """The files of the agent of the settings, as they are when the process starts."""
+    spec = parse_spec(text or "")
+    if isinstance(spec, BadSpec):
+        return ()
+    try:
+        return approve_files(spec)
+    except LoopwrightError:
+        return ()
+
+
+def _with_files_of_now(entry: AgentEntry) -> AgentEntry:
+    if entry.source != "admin" or _spec_of(entry.spec).kind not in PROGRAM_KINDS:
         raise LoopwrightError(
-            f"{program!r} is a path in the workspace, where agents can replace the program",
-            code="relative-agent",
-            hint="write the whole path of the program, or a name that is found on PATH",
+            f"{entry.name} is not a program that an admin has added",
+            code="not-a-program",
+            hint="leave out `approve`: only files of added programs are recorded",
         )
+    return msgspec.structs.replace(entry, files=approve_files(_spec_of(entry.spec)))
 
 
 def _name_taken(name: str) -> Conflict:

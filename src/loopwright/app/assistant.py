@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from loopwright.app.binding import bind_agents
-from loopwright.app.service import Start
+from loopwright.app.run_request import Start
 from loopwright.errors import NotFound
 from loopwright.model.actions import Cycle, Repeat, Step
 from loopwright.model.checks import NoCalls

@@ -14,7 +14,7 @@ from loopwright.app.binding import bind_agents
 from loopwright.app.dialects import ASSISTANTS, Definition, assistant_key, parse_definition
 from loopwright.app.keeping import Beside, alone
 from loopwright.app.moments import sortable_id
-from loopwright.app.preflight import check_sign_in
+from loopwright.app.preflight import check_sign_in, preflight_checks
 from loopwright.app.preparing import Wish, prepare_file
 from loopwright.app.rights import Rights
 from loopwright.app.run_admission import acting_role
@@ -22,7 +22,7 @@ from loopwright.app.service import Service, row_ended
 from loopwright.errors import Conflict, DefinitionError, LoopwrightError, NotFound, VersionConflict
 from loopwright.model.record import JsonValue
 from loopwright.ports import OPEN_STATUSES, AuditRow, Card, Cards, RunRow
-from loopwright.syntax import Diagnostic
+from loopwright.syntax.diagnostic import Diagnostic
 
 KIND = "assistant"
 REQUEST = "(assistant)"
@@ -93,7 +93,7 @@ class Assistants:
             created_at=now,
         )
         made = _edited(begun, edit, now)
-        self._check(made, self._parsed(made), by=by)
+        self._check(made, self.definition(made), by=by)
         self._write(made, 0, by=by, action="assistant.created")
         return made
 
@@ -103,9 +103,9 @@ class Assistants:
         """
         for _ in range(TRIES):
             known, version = self._found(agent_id)
-            changed = _edited(known, edit, self._service.clock.now_ms())
+            changed = _edited(known, _switched(edit), self._service.clock.now_ms())
             changed = msgspec.structs.replace(changed, role=least(known.role, acting_role()))
-            definition = self._parsed(changed)
+            definition = self.definition(changed)
             self._check(changed, definition, by=by)
             try:
                 self._write(changed, version, by=by, action="assistant.changed")
@@ -145,7 +145,7 @@ class Assistants:
             via=self._service.via,
         )
 
-    def _parsed(self, assistant: Assistant) -> Definition:
+    def definition(self, assistant: Assistant) -> Definition:
         """Its definition; whatever is wrong is told now, not when a loop is started."""
         document = {**assistant.document, "loopEnabled": True}
         try:
@@ -154,9 +154,11 @@ class Assistants:
             raise _unfit(error) from error
 
     def _check(self, assistant: Assistant, definition: Definition, *, by: str) -> None:
-        """Refuse an assistant whose agent its author could not start."""
+        """Refuse an assistant whose agent or folder its authors could not use."""
         if self._service.admission is None:
             return
+        if assistant.workspace:
+            self._check_workspace(assistant, by=by)
         plan = definition.plan
         if assistant.agent:
             agents = {
@@ -165,6 +167,13 @@ class Assistants:
             }
             plan = msgspec.structs.replace(plan, agents=agents)
         self._service.admission.check_text(plan, by=by, what=f"assistant {assistant.id}")
+
+    def _check_workspace(self, assistant: Assistant, *, by: str) -> None:
+        """The authors of an assistant chose its folder, not the person who starts it."""
+        admission = self._service.admission
+        if admission is not None:
+            folder = Path(assistant.workspace or self._workspace)
+            admission.check_workspace(folder, by=by, role=assistant.role)
 
     async def _tell_loop(self, assistant: Assistant, definition: Definition, *, by: str) -> None:
         row = self.active(assistant.id)
@@ -217,6 +226,7 @@ class Assistants:
                 code="loop-disabled",
                 hint="set loopEnabled to true first",
             )
+        self._check_workspace(assistant, by=by)  # before anything in it is read
         wish = Wish(
             message=message,
             agents=[assistant.agent] if assistant.agent else [],
@@ -233,7 +243,9 @@ class Assistants:
             raise _unfit(error) from error
         chosen = frozenset(start.plan.agents) if assistant.agent else start.from_text
         start = replace(start, by=by, beside=beside, author=assistant.role, from_text=chosen)
+        start = replace(start, workspace_by=assistant.role)
         start = self._service.admit(start)
+        preflight_checks(start)
         await check_sign_in(start)
         try:
             return await self._service.start(start)
@@ -290,6 +302,13 @@ def _edited(known: Assistant, edit: Edit, now: int) -> Assistant:
         updated_at=now,
         **ours,
     )
+
+
+def _switched(edit: Edit) -> Edit:
+    """An edit that switches looping off clears the criterion, too."""
+    if edit.document.get("loopEnabled") is not False:
+        return edit
+    return replace(edit, document={**edit.document, "loopCriteria": None})
 
 
 def _unfit(error: DefinitionError) -> LoopwrightError:

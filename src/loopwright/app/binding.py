@@ -2,11 +2,20 @@
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
+from typing import NamedTuple
 
 import msgspec
 
-from loopwright.app.granting import asking, check_tools
-from loopwright.app.models_fit import check_models, check_options, fit_windows
+from loopwright.agents.clis.table import CLIS
+from loopwright.app.dialects import PORTABLE
+from loopwright.app.granting import asking, check_tools, in_own_tool_names
+from loopwright.app.models_fit import (
+    check_models,
+    check_options,
+    fit_windows,
+    with_own_model,
+)
 from loopwright.app.plugins import PREFIX, plugin_spec
 from loopwright.errors import DefinitionError, LoopwrightError
 from loopwright.model.actions import (
@@ -21,11 +30,22 @@ from loopwright.model.actions import (
 )
 from loopwright.model.checks import Goal, Judge, leaves
 from loopwright.model.memory import StageOutputs
-from loopwright.model.plan import Agent, Coordinator, Plan
+from loopwright.model.plan import Agent, Coordinator, Input, Plan
 from loopwright.model.record import JsonValue
 from loopwright.programs.specs import CHAT_WORDS, BadSpec, Spec, parse_spec, unfit_agent
-from loopwright.syntax import suggest
+from loopwright.syntax.words import suggest
 
+
+class Fallback(NamedTuple):
+    """What the settings say about agents that nobody has chosen."""
+
+    agent: str | None = None
+    models: Mapping[str, str] = MappingProxyType({})  # agents by tier, alias or provider
+
+
+NO_FALLBACK = Fallback()
+TIERS = {"small": "haiku", "medium": "sonnet", "large": "opus"}
+"""Sizes of models, with those of the CLI `claude`."""
 COORDINATOR = "coordinator"
 """The name of an agent that coordinates, in a definition and on the command line."""
 
@@ -37,7 +57,7 @@ def bind_agents(
     named: Mapping[str, str],
     base: Path,
     cwd: Path,
-    fallback: str | None = None,
+    fallback: Fallback = NO_FALLBACK,
 ) -> Plan:
     """Give every agent of a plan a spec that can be started.
 
@@ -55,25 +75,80 @@ def bind_agents(
             hint = f"did you mean {near}?" if near else f"it has {', '.join(sorted(known))}"
             raise LoopwrightError(f"no agent {name!r} here", code="unknown-agent", hint=hint)
     bound: dict[str, Agent] = {}
+    conversing = _conversing(plan)
     for name in sorted(known):
         agent = plan.agents.get(name, Agent())
-        given = named.get(name) or default or (None if agent.spec else fallback)
+        chosen = named.get(name) or default
+        if plan.dialect in PORTABLE:
+            agent = resolve_model(name, agent, chosen, fallback)
+        given = named.get(name) or default or (None if agent.spec else fallback.agent)
         spec, place = (given, cwd) if given else (agent.spec, base)
-        bound[name] = _fit(name, msgspec.structs.replace(agent, spec=_checked(name, spec, place)))
-    for name in _conversing(plan):
+        found = _checked(name, spec, place, chats=name in conversing)
+        agent = msgspec.structs.replace(agent, spec=found)
+        bound[name] = _fit(name, _loosened(agent) if plan.dialect in PORTABLE else agent)
+    for name in conversing:
         _check_chat(name, bound[name])
     bound_plan = msgspec.structs.replace(plan, agents=bound)
     return fit_windows(bound_plan) if any(one.is_chat for one in bound.values()) else bound_plan
 
 
-def _checked(name: str, text: str | None, place: Path) -> str:
-    if not text:
+def resolve_model(name: str, agent: Agent, chosen: str | None, fallback: Fallback) -> Agent:
+    """An agent whose provider and model are names that any machine may map to its own: a tier, an
+    alias, a provider. What the settings map, they decide; what nothing maps is named in an error.
+    """
+    provider, model, models = agent.spec, agent.model, fallback.models
+    if chosen is not None:
+        kind = chosen.partition(":")[0].strip()
+        keeps = kind == (provider or kind) and not _is_portable(model)
+        return agent if keeps else msgspec.structs.replace(agent, model=None)
+    keys = (f"{provider}/{model}", model or "", provider or "")
+    mapped = next((models[key] for key in keys if key in models), None)
+    if mapped is not None:
+        kept = None if _is_portable(model) or mapped.startswith("model:") else model
+        return msgspec.structs.replace(agent, spec=mapped, model=kept)
+    if model is not None and model.startswith("@"):
         raise LoopwrightError(
-            f"agent {name!r} has nothing behind it",
+            f"agent {name!r}: the model alias {model} is not defined",
             code="no-agent",
-            hint=f"give --agent SPEC (or --agent {name}=SPEC), for example --agent claude, "
-            "model:PROVIDER/NAME or command:./my-agent; or name it in the file, as `agent` in the "
-            "settings, or as `agent` of a request",
+            hint=f'give --agent {name}=SPEC, or add "{model}" = "SPEC" to [models] in the settings',
+        )
+    if provider is not None and isinstance(parse_spec(provider), BadSpec):
+        raise LoopwrightError(
+            f"agent {name!r}: Loopwright has no agent for the provider {provider!r}",
+            code="no-agent",
+            hint=f"give --agent SPEC (or --agent {name}=SPEC), or add "
+            f'"{provider}" = "SPEC" to [models] in the settings',
+        )
+    if model in TIERS:
+        is_claude = (provider or fallback.agent or "").partition(":")[0] == "claude"
+        return msgspec.structs.replace(agent, model=TIERS[model] if is_claude else None)
+    return agent
+
+
+def _is_portable(model: str | None) -> bool:
+    return model is not None and (model in TIERS or model.startswith("@"))
+
+
+def _loosened(agent: Agent) -> Agent:
+    """The agent without named tools, where its program cannot be confined to them. Who starts the
+    run is warned; see `unsupported_options`.
+    """
+    spec = parse_spec(agent.spec or "")
+    if not isinstance(spec, Spec) or spec.kind not in CLIS or unfit_agent(spec, agent) is None:
+        return agent
+    free = msgspec.structs.replace(agent, tools=None, deny_tools=())
+    return free if unfit_agent(spec, free) is None else agent
+
+
+def _checked(name: str, text: str | None, place: Path, *, chats: bool) -> str:
+    if not text:
+        kinds = "claude, model:PROVIDER/NAME or command:./my-agent"
+        kinds = "model:PROVIDER/NAME" if chats else kinds
+        raise LoopwrightError(
+            f"no {'model' if chats else 'agent'} is specified for {name!r}",
+            code="no-agent",
+            hint=f"add --agent SPEC, for example {kinds}; or name it in the definition or as "
+            "`agent` in the settings",
         )
     if text.startswith(PREFIX):
         text = plugin_spec(text)
@@ -94,6 +169,7 @@ def _fit(name: str, agent: Agent) -> Agent:
     """The agent, if what stands behind it can be held to all that it is given."""
     spec = parse_spec(agent.spec or "")
     assert isinstance(spec, Spec), "it was checked"
+    agent = with_own_model(spec.kind, in_own_tool_names(spec.kind, agent))
     if agent.is_chat and agent.permission in CHAT_WORDS:
         agent = msgspec.structs.replace(agent, permission=CHAT_WORDS[agent.permission])
     problem = unfit_agent(spec, agent)
@@ -175,9 +251,14 @@ def bind_inputs(plan: Plan, given: Mapping[str, JsonValue]) -> dict[str, JsonVal
         raise LoopwrightError(
             f"missing input: {', '.join(missing)}",
             code="missing-input",
-            hint=f"give --input {missing[0]}=VALUE",
+            hint=_missing_hint(missing[0], plan.inputs[missing[0]]),
         )
     return {name: given.get(name, item.default) for name, item in plan.inputs.items()}
+
+
+def _missing_hint(name: str, wanted: Input) -> str:
+    about = f" ({wanted.description})" if wanted.description else ""
+    return f"give --input {name}=VALUE{about}"
 
 
 def check_message(plan: Plan, message: str | None) -> str:

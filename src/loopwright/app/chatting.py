@@ -14,7 +14,8 @@ from loopwright.app.schemas import schema_problem
 from loopwright.app.stage_servers import LoopAnswers
 from loopwright.app.toolroom import open_workshop
 from loopwright.errors import LoopwrightError
-from loopwright.gateway import Catalogue, Gateway
+from loopwright.gateway.catalogue import Catalogue
+from loopwright.gateway.client import Gateway
 from loopwright.gateway.turns import Turns
 from loopwright.model.messages import CallPart
 from loopwright.model.plan import Agent, encode_agent
@@ -23,8 +24,10 @@ from loopwright.model.sandbox import effective_level
 from loopwright.model.turns import WantedCall
 from loopwright.ports import Bus, Clock, Job, Offered, ToolEnd, Tools
 from loopwright.programs.sandbox import Sandbox
-from loopwright.tools import FolderShelf, ToolOutcome, Workshop
+from loopwright.tools.outcome import ToolOutcome
+from loopwright.tools.shelf import FolderShelf
 from loopwright.tools.toolbox import Offer
+from loopwright.tools.workshop import Workshop
 
 MOST_TOOLBOXES = 256
 
@@ -92,7 +95,7 @@ class WithLoops:
     async def resolve(self, call: CallPart) -> WantedCall:
         if call.tool in self._loops.refused:
             refusal = await self._loops.answer(call.tool, {})
-            return WantedCall(id=call.id, tool=call.tool, problem=refusal.text)
+            return WantedCall(id=call.id, tool=call.tool, arguments=call.args, problem=refusal.text)
         if call.tool not in self._offered:
             return await self._tools.resolve(call)
         try:
@@ -102,7 +105,7 @@ class WithLoops:
         else:
             problem = schema_problem(self._offered[call.tool].schema, arguments)
         if problem is not None:
-            return WantedCall(id=call.id, tool=call.tool, problem=problem)
+            return WantedCall(id=call.id, tool=call.tool, arguments=call.args, problem=problem)
         return WantedCall(id=call.id, tool=call.tool, arguments=arguments)
 
     async def run(
@@ -149,7 +152,8 @@ class Chats:
             grant = grant_of(agent, self.servers)
             shelf = FolderShelf(self.results / job.run)
             desk = self.desks.of(job) if self.desks is not None else None
-            box: Tools = self.workshop.toolbox(job.workspace, grant, shelf, desk)
+            identity = self.sandbox.workspace_identity(job.run, job.workspace)
+            box: Tools = self.workshop.toolbox(job.workspace, grant, shelf, desk, identity)
             denied = agent.options.get(DENIED)
             if isinstance(denied, list):
                 box = Denying(box, frozenset(one for one in denied if isinstance(one, str)))

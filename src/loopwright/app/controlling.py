@@ -1,5 +1,6 @@
 """Control of one run or of all: pause, resume, stop, whoever drives them."""
 
+import os
 from typing import NamedTuple
 
 from loopwright.app.reopening import NO_CHANGES, Changes, check_folder, has_ended, reopen
@@ -70,11 +71,13 @@ async def resume_stored(
 
 
 async def resume_all(here: Local) -> list[ResumedRun]:
-    """Let everything go on that is paused, or that nobody drives; only what is driven here."""
+    """Resume all runs that are paused or that no process drives; not those that another process
+    drives.
+    """
     seen = {row.run: row.version for row in here.service.rows(OPEN_STATUSES)}
     resumed: list[str] = []
     for row in here.service.rows(("paused",)):
-        if driver_pid(here.log, row) in (None, here.driver.server_pid):
+        if driver_pid(here.log, row) in (None, here.driver.server_pid, os.getpid()):
             try:
                 await here.service.resume(row.run, by=current_user())
             except StorageError as error:  # one that is damaged must not hold up the others

@@ -12,7 +12,8 @@ from pathlib import Path
 from loopwright.app.binding import bind_agents
 from loopwright.app.plugins import PREFIX
 from loopwright.app.preparing import tightened
-from loopwright.app.service import Service, Start, current_user
+from loopwright.app.run_request import Start
+from loopwright.app.service import Service, current_user
 from loopwright.app.views.summary import ReadText
 from loopwright.errors import Conflict, LoopwrightError
 from loopwright.kernel.facts import (
@@ -207,7 +208,7 @@ def _turn(fact: TurnTaken, answers: dict[str, EffectDone], read: ReadText) -> It
     text = read(answer.output) if answer is not None else ""
     if text.strip():
         yield Said("assistant", text, fact.effect)
-    for call in fact.calls:
+    for call in [one for one in fact.calls if one.id]:
         problem = f" ({call.problem})" if call.problem else ""
         yield Said("tool", f"{call.tool} {read(call.arguments)}{problem}")
 

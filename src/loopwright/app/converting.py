@@ -6,17 +6,20 @@ from pathlib import Path
 import yaml
 
 from loopwright.app.dialects import Definition, parse_definition, read_definition
-from loopwright.dialects.native import NotExpressible, export
+from loopwright.dialects.native.export import NotExpressible, export
 from loopwright.errors import Conflict, DefinitionError, LoopwrightError
 from loopwright.model.plan import Plan, unplaced
 from loopwright.model.record import JsonValue
-from loopwright.syntax import Diagnostic
+from loopwright.syntax.diagnostic import Diagnostic
 
 CONVERTED = "(converted)"
 
 
 class _Dumper(yaml.SafeDumper):
-    """Block style; texts of several lines stay readable."""
+    """Block style; texts of several lines stay readable, and nothing is an alias."""
+
+    def ignore_aliases(self, data: object) -> bool:
+        return True
 
 
 def _text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:

@@ -15,7 +15,10 @@ from loopwright.app.settings import Settings
 from loopwright.app.uploads import FOLDER, digests
 from loopwright.errors import StorageError
 from loopwright.ports import Liveness
-from loopwright.stores import Options, SqliteLog, SqliteTrackers, open_sqlite_log
+from loopwright.stores.opening import open_sqlite_log
+from loopwright.stores.place import Options
+from loopwright.stores.sqlite import SqliteLog
+from loopwright.stores.trackers import SqliteTrackers
 
 TRIES = 3
 

@@ -5,12 +5,13 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from loopwright.app.agent_titles import agent_title, quoted_agent
 from loopwright.app.prices import PriceBook
 from loopwright.app.purse import Purse
 from loopwright.errors import LoopwrightError
 from loopwright.model.actions import Action, AskPerson, CallAgent, Cycle, Repeat, Rework, Steps
 from loopwright.model.checks import Goal, Judge, leaves
-from loopwright.model.plan import Agent, Plan
+from loopwright.model.plan import CHAT, Agent, Plan
 from loopwright.model.prices import CostSource
 from loopwright.programs.specs import Spec, parse_spec
 
@@ -53,6 +54,7 @@ class CostRules:
         they do not cover; otherwise such an agent is refused. `remedy` says what to do where an
         interface takes none of the usual remedies.
         """
+        self._check_free(plan)
         allow = allow or plan.allow_unknown_cost
         found: dict[str, str] = {}
         silent: set[str] = set()  # may turn out to report no cost, which was allowed
@@ -66,8 +68,9 @@ class CostRules:
         for name, limit in found.items():
             if name not in allowed:
                 spec = plan.agents[name].spec or ""
+                who = quoted_agent(name, plan.agents, with_spec=True)
                 raise LoopwrightError(
-                    f"{limit} cannot be enforced: the cost of agent {name!r} ({spec}) is unknown",
+                    f"{limit} cannot be enforced: the cost of {who} is unknown",
                     code="unknown-cost",
                     hint=remedy or f"{_own_remedy(spec)}{_remedies(spec)}",
                 )
@@ -75,6 +78,34 @@ class CostRules:
         return msgspec.structs.replace(
             plan, uncovered=tuple(sorted({*found, *silent})), allow_unknown_cost=allow
         )
+
+    def _check_free(self, plan: Plan) -> None:
+        """An agent whose definition lets a run spend nothing asks no model that costs money."""
+        for name in sorted(agents_of(plan)):
+            agent = plan.agents.get(name, Agent())
+            if agent.options.get("usd_per_run") != 0 or agent.options.get("usd_grace"):
+                continue
+            costly = self.book.costly_model(agent)
+            if costly is not None:
+                raise LoopwrightError(
+                    f"{quoted_agent(name, plan.agents)} may spend nothing (usd_per_run is 0); "
+                    f"{costly} costs money",
+                    code="unknown-cost",
+                    hint="raise usd_per_run in the definition, or use a model on this machine",
+                )
+
+    def free_agents(self, plan: Plan) -> Iterator[str]:
+        """Limits in USD that never stop an agent, since its model costs nothing here."""
+        told: set[str] = set()
+        for one in usd_limits(plan, self.purse):
+            if one.agent in told or self.source(plan, one.agent) != "local":
+                continue
+            told.add(one.agent)
+            models = (plan.agents[one.agent].spec or "").removeprefix(CHAT)
+            yield (
+                f"{one.limit} never stops agent {one.agent!r}: {models} runs on this machine and "
+                f'costs 0 USD; set a price in the settings to count it (`[prices."{models}"]`)'
+            )
 
     def source(self, plan: Plan, agent: str) -> CostSource:
         """How the cost of an agent of a plan will be known."""
@@ -103,7 +134,7 @@ def token_warnings(plan: Plan) -> Iterator[str]:
     silent = sorted(name for name in agents_of(plan) if _kind(plan, name) == "command")
     if plan.limits.tokens is None or not silent:
         return
-    named = ", ".join(silent)
+    named = ", ".join(agent_title(name, plan.agents) for name in silent)
     yield (
         f"the budget tokens={plan.limits.tokens} is not enforced for {named}: a `command:` agent "
         f"reports no tokens; {_NO_TOKENS} instead"

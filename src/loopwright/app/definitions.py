@@ -8,9 +8,9 @@ import msgspec
 
 from loopwright.app.access import Access, Role
 from loopwright.app.dialects import MAX_BYTES, Definition, names_files, parse_definition
-from loopwright.app.preflight import programs_named
+from loopwright.app.named_programs import programs_named
 from loopwright.app.run_admission import acting_role
-from loopwright.app.service import Admission
+from loopwright.app.run_request import Admission
 from loopwright.errors import (
     Conflict,
     DefinitionError,
@@ -20,7 +20,7 @@ from loopwright.errors import (
     VersionConflict,
 )
 from loopwright.ports import Card, Cards
-from loopwright.syntax import Diagnostic
+from loopwright.syntax.diagnostic import Diagnostic
 
 KIND = "definition"
 _ALONE = "it names other files, and only the text of a definition is stored"
@@ -28,6 +28,8 @@ _WITH_FILES = (
     "write what they say into the definition, or leave it unstored: "
     "`loopwright run FILE --server URL` sends its files"
 )
+_MISSING_FILE = ("missing-file", "unknown-command", "unknown-script", "unknown-workflow")
+"""The codes of warnings about a file that is not there."""
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,99}")
 
 
@@ -121,14 +123,19 @@ class Definitions:
                 hint="use a-z, 0-9, dots, dashes and underscores, at most 100 of them",
             )
         data = text.encode(errors="surrogatepass")[: MAX_BYTES + 1]
+        alone = Diagnostic(name, 1, 1, "names-files", _ALONE, hint=_WITH_FILES)
         try:
-            return parse_definition(data, file=name, force=dialect)
+            parsed = parse_definition(data, file=name, force=dialect)
         except DefinitionError as error:
             if not names_files(data, file=name, force=dialect):
                 raise
             # Else it would only be told that they are missing, though they may lie beside it.
-            alone = Diagnostic(name, 1, 1, "names-files", _ALONE, hint=_WITH_FILES)
             raise DefinitionError(error.message, problems=[alone, *error.problems]) from error
+        # A definition may load without a file that it names. Stored, it would lose that file.
+        missing = [one for one in parsed.warnings if one.code in _MISSING_FILE]
+        if missing:
+            raise DefinitionError(f"{name}: {_ALONE}", problems=[alone, *missing])
+        return parsed
 
     def _new(self, parsed: Definition, text: str, by: str, *, foreign: bool) -> Stored:
         programs = programs_named(parsed.plan)

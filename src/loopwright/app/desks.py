@@ -8,13 +8,14 @@ from loopwright.app.skills import Skill, find_skills
 from loopwright.app.views.rounds import rounds_of
 from loopwright.kernel.calls import AgentCall, LookupCall, ModelCall, ToolCall
 from loopwright.kernel.facts import RunStarted
-from loopwright.model.plan import Agent
+from loopwright.model.plan import Agent, stored_content, stored_plan
 from loopwright.model.record import Text
 from loopwright.model.trackers import Item, Kind, Trackers
 from loopwright.ports import Answer, Clock, Done, EventLog, Job
-from loopwright.runtime.senses import stored_content, stored_plan
 from loopwright.tools.desk import Desk
 
+MEMORY = "memory:"
+"""How scopes of memories begin; the workspace follows."""
 MOST_RUNS = 100
 """Runs of a session whose rounds are shown, the newest ones."""
 
@@ -48,6 +49,7 @@ class Desks:
             role=agent.role or name,
             now_ms=self.clock.now_ms,
             project=self._project(job.run),
+            memory=f"{MEMORY}{job.workspace}",
             made=lambda kind: self.made(job.scope or job.run, kind, run=job.run),
             skills=skills,
         )

@@ -13,8 +13,8 @@ from loopwright.app.home_line import held_by
 from loopwright.app.inside_run import find_caller
 from loopwright.app.opening import HANDED, open_reader, presence_of, this_owner
 from loopwright.app.reopening import Changes
+from loopwright.app.run_request import Start
 from loopwright.app.served import ServedDriver
-from loopwright.app.service import Start
 from loopwright.app.settings import Settings
 from loopwright.app.views.summary import summary
 from loopwright.app.wiring import near

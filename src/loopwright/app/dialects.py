@@ -1,18 +1,23 @@
 """The dialects by name, and how a definition's own is found: by what it says, not by its name."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache
 from importlib import import_module
-from pathlib import Path
+from pathlib import Path, PurePath
 from types import MappingProxyType
 from typing import Any, Protocol, TypeAlias, cast
 
 from loopwright.app.fetching import Places, Wanted, fetch, project_of
+from loopwright.app.file_kinds import other_kind
 from loopwright.errors import DefinitionError
 from loopwright.model.plan import Plan
 from loopwright.model.record import JsonValue
 from loopwright.programs.files import FileProblem, read_regular
-from loopwright.syntax import Diagnostic, Document, read, suggest
+from loopwright.syntax.diagnostic import Diagnostic
+from loopwright.syntax.document import Document
+from loopwright.syntax.reading import read
+from loopwright.syntax.words import suggest
 
 Files: TypeAlias = Mapping[str, bytes | FileProblem]
 Source: TypeAlias = Path | Mapping[str, bytes] | None
@@ -22,10 +27,41 @@ NO_VALUES: Mapping[str, JsonValue] = MappingProxyType({})
 MAX_BYTES = 262_144
 DEEPEST = 32  # files that name files
 NAMES = ("native", "rondoflow", "zenflow", "archon", "aldo", "coqui")
+ANY_MAPPING = 10
+"""How sure the native dialect is of any mapping. A file with no more than that is something else,
+unless its folder says what it is.
+"""
+DEFINITION_FOLDERS: Mapping[str, tuple[str, tuple[str, ...]]] = {
+    "/.archon/workflows/": ("archon", (".yaml", ".yml")),
+    "/workspace/loops/": ("coqui", (".json",)),
+    "/.loopwright/loops/": ("coqui", (".json",)),
+}
+"""Folders in which every file with such an ending is a definition of that dialect."""
+PART_FOLDERS: Mapping[str, str] = {
+    "/.archon/commands/": "command",
+    "/.archon/scripts/": "script",
+}
+"""Folders of files that definitions use by name."""
+SYSTEM_FOLDERS = (".archon", ".loopwright", ".zenflow", ".aldo", ".rondoflow", ".coqui")
+"""Hidden folders in which systems keep definitions."""
+MARKS: Mapping[str, str] = {
+    "aldo": r"apiVersion[\"']?\s*:\s*[\"']?aldo-ai/",
+    "archon": r"(?m)^nodes\s*:|\"nodes\"\s*:\s*\[",
+    "coqui": r"\"termination_condition\"\s*:",
+    "rondoflow": r"\"loop(Enabled|Criteria)\"\s*:",
+    "zenflow": r"(?m)^steps\s*:(?s:.*)\b(dependsOn|instructions)\s*:",
+    "native": r"(?m)^(repeat|goal)\s*:",
+}
+"""How a text looks that would be of a dialect if it could be read."""
 OF_LOOPS = "coqui"
 """The dialect of definitions that are run by their name: those in folders of loops."""
+FILLED = ("coqui",)
+"""Dialects whose goals have places that inputs fill."""
 ONE_AT_A_TIME = ("rondoflow",)
 """Dialects whose definition is one worker: it has at most one run under way."""
+
+PORTABLE = ("archon",)
+"""Dialects whose definitions name providers, models and options that a machine may not have."""
 
 ASSISTANTS = "rondoflow"
 """The dialect whose definitions are assistants, which a server keeps and lets loop."""
@@ -33,8 +69,13 @@ ASSISTANTS = "rondoflow"
 THEIR_VARIABLES = "RONDOFLOW_"
 """How variables of the environment begin in that system; those about loops count here too."""
 
+OFF = ("loop-disabled",)
+"""Codes of warnings about definitions that are valid and switched off."""
+
 EXIT_CODES: Mapping[str, Mapping[str, int]] = {
     "zenflow": {"failed": 1, "exhausted": 1, "cancelled": 1, "deadline": 124},
+    # A ceiling is no failure there; the budget of all runs together is one.
+    "aldo": {"failed": 1, "exhausted": 0, "cancelled": 1, "home_budget": 1},
 }
 """Exit codes of the systems that dialects come from, by status, or by reason where it has one."""
 
@@ -78,10 +119,23 @@ class TakesValues(Protocol):
         """A text with its places filled."""
 
 
+class HasAssistants(Protocol):
+    """What a dialect exports whose documents may have several assistants; an input chooses one."""
+
+    def lower(
+        self, document: Document, files: Files, given: Mapping[str, JsonValue]
+    ) -> tuple[Plan | None, list[Diagnostic]]:
+        """The plan of the assistant that runs, and everything that was found wrong."""
+
+    def assistant_id(self, value: JsonValue, given: Mapping[str, JsonValue]) -> str | None:
+        """The id of that assistant."""
+
+
 class Named(Protocol):
     """What a dialect exports whose definitions are run by their name."""
 
     BUILTIN: str
+    STAGE_TURNS: tuple[int, int]
 
     def described(self, value: JsonValue) -> dict[str, JsonValue]:
         """What a list shows of a definition."""
@@ -104,7 +158,9 @@ class Event(Protocol):
 
 
 class Rendering(Protocol):
-    """Follows a run fact by fact, in the words of a dialect."""
+    """Follows a run fact by fact, in the words of a dialect. One with a true `is_flat` has its
+    payload beside the type of an event, not in a field of its own.
+    """
 
     def events(self, fact: Mapping[str, Any]) -> Iterable[Event]:
         """What the next fact is in those words."""
@@ -225,19 +281,54 @@ def parse_definition(
     document, found = read(data, file=file, limit=MAX_BYTES)
     if document is None:
         raise DefinitionError(f"{file} cannot be read", problems=found)
+    kind = None if force else other_kind(document.value)
+    if kind is not None:
+        problem = document.error("not-a-definition", f"this is {kind.name}", hint=kind.hint)
+        raise DefinitionError(f"{file} is {kind.name}, not a definition", problems=[problem])
     name = force or recognise(document.value)
+    return lower_document(document, found, name=name, files=files, given=given)
+
+
+def lower_document(
+    document: Document,
+    found: Sequence[Diagnostic],
+    *,
+    name: str,
+    files: Source = None,
+    given: Mapping[str, JsonValue] = NO_VALUES,
+) -> Definition:
+    """The definition of a document that was read with these findings, in a dialect by name."""
     plan, more = _lowered(dialect(name), document, files, given)
     found = [*found, *more]
     if plan is None or any(problem.severity == "error" for problem in found):
-        raise DefinitionError(f"{file} is not a valid definition", problems=found)
+        raise DefinitionError(f"{document.file} is not a valid definition", problems=found)
     return Definition(
         plan=plan,
         dialect=name,
         digest=document.digest,
-        file=file,
+        file=document.file,
         warnings=tuple(found),
-        key=_key(name, plan, document.value) if name in ONE_AT_A_TIME else None,
+        key=_key(name, plan, document.value, given) if name in ONE_AT_A_TIME else None,
     )
+
+
+def used_files(document: Document, *, name: str, folder: Path) -> list[Path]:
+    """The files of its folder or project that a definition uses, directly or through others."""
+    language = dialect(name)
+    if not hasattr(language, "wanted"):
+        return []
+    places = _places(language, folder)
+    gathered = _gathered(language, document, folder)
+    named = [path for path, data in gathered.items() if isinstance(data, bytes)]
+    found = [places.folder / path for path in named if not path.startswith("~/")]
+    return [path for path in found if path.is_file()]
+
+
+def check_startable(definition: Definition) -> None:
+    """Refuse a definition that is valid but says itself that it is not to be started."""
+    off = [replace(one, severity="error") for one in definition.warnings if one.code in OFF]
+    if off:
+        raise DefinitionError(f"{definition.file}: {off[0].message}", problems=off)
 
 
 def named_files(data: bytes, *, file: str, force: str | None, folder: Path) -> Files:
@@ -266,7 +357,10 @@ def _lowered(
     files: Source,
     given: Mapping[str, JsonValue] = NO_VALUES,
 ) -> tuple[Plan | None, list[Diagnostic]]:
-    """Lower a document, with the files that it and they name in turn."""
+    """Lower a document, with the files that it and they name in turn, and with the inputs."""
+    if hasattr(language, "assistant_id"):
+        beside = _gathered(language, document, files)
+        return cast(HasAssistants, language).lower(document, beside, given)
     if hasattr(language, "filled"):
         return cast(TakesValues, language).lower(document, given)
     if not hasattr(language, "wanted"):
@@ -294,16 +388,22 @@ def _places(language: Dialect, folder: Path) -> Places:
     """
     own: str | None = getattr(language, "PROJECT_FOLDER", None)
     if own is None:
-        return Places(folder)
-    return Places(project_of(folder, own), own=own, home=Path.home())
+        return Places(folder, around=getattr(language, "LOOKS_AROUND", False))
+    return Places(project_of(folder, own), own=own, home=Path.home(), beside=folder)
 
 
 def filled(name: str, text: str, values: Mapping[str, JsonValue]) -> str:
     """The goal of a run with the inputs that it speaks of, in dialects that fill them in."""
-    language = dialect(name)
-    if not hasattr(language, "filled"):
+    if name not in FILLED:
         return text
-    return cast(TakesValues, language).filled(text, values)
+    return cast(TakesValues, dialect(name)).filled(text, values)
+
+
+def stage_turns(name: str) -> tuple[int, int] | None:
+    """How many turns a stage has whose role does not say it, and how many at most; None for a
+    dialect without such numbers.
+    """
+    return cast(Named, dialect(name)).STAGE_TURNS if name == OF_LOOPS else None
 
 
 def loops() -> Named:
@@ -311,17 +411,62 @@ def loops() -> Named:
     return cast(Named, dialect(OF_LOOPS))
 
 
-def _key(name: str, plan: Plan, value: JsonValue) -> str:
+def _key(name: str, plan: Plan, value: JsonValue, given: Mapping[str, JsonValue]) -> str:
     """What names the worker of a definition: its id, else what it is called."""
-    own = value.get("id") if isinstance(value, dict) else None
-    return f"{name}/{own if isinstance(own, str) and own else plan.name}"
+    own = cast(HasAssistants, dialect(name)).assistant_id(value, given)
+    return f"{name}/{own or plan.name}"
 
 
 def recognise(value: JsonValue) -> str:
     """The dialect whose own words a document uses most; the native one when none is sure."""
+    best, score = _best_match(value)
+    return best if score > 0 else "native"
+
+
+def _best_match(value: JsonValue) -> tuple[str, int]:
     scores: Mapping[str, int] = {name: int(dialect(name).recognise(value)) for name in NAMES}
     best = max(NAMES, key=lambda name: scores[name])
-    return best if scores[best] > 0 else "native"
+    return best, scores[best]
+
+
+def recognise_file(value: JsonValue, path: PurePath) -> str | None:
+    """The dialect of a file that may be something else: by its own words, or by the folder in
+    which a system keeps its definitions. None if it is not a definition.
+    """
+    best, score = _best_match(value)
+    expected = expected_dialect(path)
+    if score > ANY_MAPPING and (best != "native" or expected or _uses_native_words(value)):
+        return best
+    if expected is not None:
+        return expected
+    steps = value.get("steps") if isinstance(value, dict) else None
+    if not isinstance(steps, list) or not steps:
+        return None
+    return "native" if all(isinstance(one, dict) and "id" in one for one in steps) else None
+
+
+def _uses_native_words(value: JsonValue) -> bool:
+    """Whether most keys of a document are words of native definitions, which are common ones."""
+    return isinstance(value, dict) and 2 * len(value.keys() & _native_words()) > len(value)
+
+
+@cache
+def _native_words() -> frozenset[str]:
+    known = dialect("native").json_schema().get("properties")
+    return frozenset(known) if isinstance(known, dict) else frozenset()
+
+
+def expected_dialect(path: PurePath) -> str | None:
+    """The dialect that a file must have because of the folder that it is in."""
+    folder = f"/{path.parent.as_posix()}/"
+    kept = DEFINITION_FOLDERS.items()
+    return next((n for part, (n, ending) in kept if part in folder and path.suffix in ending), None)
+
+
+def expected_part(path: PurePath) -> str | None:
+    """What a file of a project is that definitions use by name, because of its folder."""
+    folder = f"/{path.parent.as_posix()}/"
+    return next((what for part, what in PART_FOLDERS.items() if part in folder), None)
 
 
 def _refused(file: str, code: str, message: str) -> DefinitionError:

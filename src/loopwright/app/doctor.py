@@ -15,7 +15,7 @@ from typing import Literal, TypeAlias
 
 from loopwright.app.agents_found import look as find_clis
 from loopwright.app.home_line import held_by
-from loopwright.app.integrity import check_runs
+from loopwright.app.integrity import check_files, check_runs
 from loopwright.app.opening import open_log
 from loopwright.app.places import LOCAL, REMOTE, disk_kind, nearest, owned_by
 from loopwright.app.plugins import plugins
@@ -34,9 +34,9 @@ from loopwright.ports import OPEN_STATUSES
 from loopwright.programs import sandbox
 from loopwright.programs.supervise import HAS_TABLE
 from loopwright.runtime.clock import wall_ms
-from loopwright.stores import SqliteLog
 from loopwright.stores.faults import LOOK_CLOSER
 from loopwright.stores.place import heads_beside
+from loopwright.stores.sqlite import SqliteLog
 
 State: TypeAlias = Literal["ok", "none", "warn", "fail"]
 """`none`: something that is not here, and is needed only by those who want it."""
@@ -127,6 +127,15 @@ def _re2(_: Patient) -> Iterator[Finding]:
         yield Finding("re2", "fail", str(error), "pip install google-re2")
         return
     yield Finding("re2", "ok" if found else "fail", "patterns are matched in linear time")
+
+
+def _regress(_: Patient) -> Iterator[Finding]:
+    try:
+        found = import_module("regress").Regex("(?<=c)a").find("caat") is not None
+    except ImportError as error:
+        yield Finding("regress", "fail", str(error), "pip install regress")
+        return
+    yield Finding("regress", "ok" if found else "fail", "patterns of JavaScript have a time limit")
 
 
 def _libyaml(_: Patient) -> Iterator[Finding]:
@@ -422,6 +431,7 @@ def _invariants(patient: Patient) -> Iterator[Finding]:
         return
     found = [f"the file: {problem}" for problem in patient.log.check()]
     found += check_runs(patient.log)
+    found += check_files(patient.log, patient.home)
     for text in found[:MOST_PROBLEMS]:
         yield Finding("invariants", "fail", text, TAMPERED)
     if len(found) > MOST_PROBLEMS:
@@ -429,7 +439,7 @@ def _invariants(patient: Patient) -> Iterator[Finding]:
         yield Finding("invariants", "fail", why, TAMPERED)
     if not found:
         count = len(patient.log.rows())
-        why = f"{count} runs: numbers, hash chains, contents, rows, gates and usage are whole"
+        why = f"{count} runs: events, contents, rows, gates, usage, files and snapshots are whole"
         yield Finding("invariants", "ok", why)
 
 
@@ -437,6 +447,7 @@ LOOKS: tuple[Look, ...] = (
     _python,
     _sqlite,
     _re2,
+    _regress,
     _libyaml,
     _git,
     _sandbox,

@@ -17,8 +17,9 @@ from loopwright.app.binding import bind_agents
 from loopwright.app.dialects import rendering
 from loopwright.app.evaluations import JUDGED, Case, Evaluation, Evaluator, read_evaluation
 from loopwright.app.preparing import Wish, prepare_file
+from loopwright.app.run_request import Start
 from loopwright.app.schemas import schema_problem
-from loopwright.app.service import Service, Start, current_user
+from loopwright.app.service import Service, current_user
 from loopwright.app.views.words import goal
 from loopwright.app.wiring import Local
 from loopwright.errors import LoopwrightError

@@ -16,9 +16,12 @@ from loopwright.dialects.native.parts import JsonSchema, Surface
 from loopwright.errors import DefinitionError, LoopwrightError
 from loopwright.model.record import JsonValue
 from loopwright.programs.files import FileProblem, read_regular
-from loopwright.syntax import Diagnostic, Document, read, validate
+from loopwright.syntax.diagnostic import Diagnostic
+from loopwright.syntax.document import Document
 from loopwright.syntax.fields import Maybe, fault
 from loopwright.syntax.patterns import pattern_fault
+from loopwright.syntax.reading import read
+from loopwright.syntax.validation import validate
 
 Kind: TypeAlias = Literal[
     "contains", "not_contains", "regex", "exact", "json_schema", "rubric", "llm_judge"

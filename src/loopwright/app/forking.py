@@ -20,7 +20,7 @@ from loopwright.app.snapshot_operations import RunSnapshots, tree_at
 from loopwright.app.views.iteration_names import IterationNames
 from loopwright.errors import Conflict, LoopwrightError, NotFound
 from loopwright.kernel.decide import settle
-from loopwright.kernel.facts import AgentChanged, AnyFact, RunForked, RunStarted
+from loopwright.kernel.facts import AgentChanged, AnyFact, RunForked, RunStarted, Worktree
 from loopwright.kernel.fold import fold
 from loopwright.kernel.forking import Standing, copied, end_of, places
 from loopwright.kernel.frames import RepeatBody
@@ -33,11 +33,11 @@ from loopwright.model.ids import (
     pass_number,
     try_number,
 )
-from loopwright.model.plan import CHAT, Plan, encode_plan
+from loopwright.model.plan import CHAT, Plan, content_hash, encode_plan
 from loopwright.ports import Append, Workspaces
 from loopwright.runtime.headline import gate_changes, headline_of
-from loopwright.runtime.senses import Texts, content_hash
-from loopwright.syntax import suggest
+from loopwright.runtime.senses import Texts
+from loopwright.syntax.words import suggest
 
 MOST_NAMED = 12
 MAX_EDIT_BYTES = 100_000
@@ -71,13 +71,17 @@ async def fork(service: Service, run: str, wish: Fork, *, by: str = "") -> tuple
     prefix = facts[: end_of(facts, place)]
     tree = _tree(service, wish, run, place) if wish.restore else ""
     now = service.clock.now_ms()
+    if service.admission is not None and wish.workspace is not None:
+        service.admission.check_workspace(wish.workspace, by=by)  # before it is looked at
     begins = _begins(first, wish, run=f"run_{sortable_id(now)}", plan=plan, by=by)
     known = copied(prefix, begins, now)
     before = fold(plan, known)
     edit = _edit(before, place, wish.edit)
     _check_passes(before, place, wish.passes)
     agents = _agents(service, fold(plan, known), wish, at=now, by=by)
-    _check_admission(service, before.plan, agents, begins)
+    _check_admission(
+        service, before.plan, agents, begins, first.worktree if wish.workspace is None else None
+    )
     # The permission may have been given after the place, when the other run was resumed.
     allow = wish.allow_unknown_cost or fold(plan, facts).plan.allow_unknown_cost
     forked = RunForked(
@@ -93,7 +97,7 @@ async def fork(service: Service, run: str, wish: Fork, *, by: str = "") -> tuple
     new: list[AnyFact] = [forked, *agents]
     variables = _variables(service, wish, run, plan)
     _check_goes_on(service, plan, [*known, *new], place)
-    bound = _with_artifacts(service, plan, begins.run)
+    bound = _with_artifacts(service, plan, begins.run, Path(begins.workspace))
     text = encode_plan(bound)
     begins = msgspec.structs.replace(begins, plan=content_hash(text))
     if wish.workspaces is not None:
@@ -142,7 +146,7 @@ async def _with_folder(
         assert wish.workspaces is not None
         snapshots = RunSnapshots(service, wish.workspaces, first.run)
         if wish.workspace is not None:
-            await snapshots.export(tree, wish.workspace)
+            await snapshots.export(tree, Path(begins.workspace))  # without links, as admitted
             wish.say(f"wrote the files of then into {wish.workspace}")
         else:
             done = await snapshots.restore(tree, force=wish.force)
@@ -316,16 +320,24 @@ def _check_passes(state: State, place: str, wanted: int | None) -> None:
 
 
 def _check_admission(
-    service: Service, plan: Plan, agents: Sequence[AnyFact], begins: RunStarted
+    service: Service,
+    plan: Plan,
+    agents: Sequence[AnyFact],
+    begins: RunStarted,
+    worktree: Worktree | None,
 ) -> None:
     """A fork is a run of its own, so all of its agents must be allowed to whoever makes it."""
     if service.admission is None:
         return
     changed = {one.agent: one.becomes for one in agents if isinstance(one, AgentChanged)}
     becomes = msgspec.structs.replace(plan, agents={**plan.agents, **changed})
-    folder = Path(begins.workspace)
-    service.admission.admit_fork(
-        becomes, run=begins.parent or begins.run, by=begins.by, workspace=folder
+    service.admission.admit_run(
+        becomes,
+        run=begins.parent or begins.run,
+        by=begins.by,
+        workspace=Path(begins.workspace),
+        worktree=worktree,
+        is_fork=True,
     )
 
 
@@ -368,10 +380,10 @@ def _check_goes_on(service: Service, plan: Plan, facts: list[AnyFact], place: st
 # -- making it -------------------------------------------------------------------------------------
 
 
-def _with_artifacts(service: Service, plan: Plan, run: str) -> Plan:
+def _with_artifacts(service: Service, plan: Plan, run: str, workspace: Path) -> Plan:
     """The plan with a folder of its own for what its steps make, as it is now in the other run."""
     before = plan.settings.get(ARTIFACTS)
-    bound = with_artifacts(plan, service.artifacts, run)
+    bound = with_artifacts(plan, service.artifacts, run, workspace)
     made = bound.settings.get(ARTIFACTS)
     if before and made and made != before and Path(before).is_dir():
         shutil.copytree(before, made, symlinks=True, dirs_exist_ok=True)

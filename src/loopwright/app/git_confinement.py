@@ -14,7 +14,7 @@ from loopwright.app.sandbox_rules import policy_of
 from loopwright.app.settings import Settings
 from loopwright.programs.process import Program, open_filter
 from loopwright.programs.sandbox import Confinement, Sandbox
-from loopwright.workspaces import Confine, GitStart
+from loopwright.workspaces.git import Confine, GitStart
 
 
 def confine_git(settings: Settings) -> Confine:

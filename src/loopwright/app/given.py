@@ -13,11 +13,12 @@ from loopwright.app.uploads import File, Uploads, artifact_item, is_file, not_gi
 from loopwright.app.views.output_streams import BLOB, output_items
 from loopwright.errors import NotFound
 from loopwright.kernel.facts import RunStarted
+from loopwright.model.plan import stored_content, stored_plan
 from loopwright.model.record import JsonValue
 from loopwright.model.trackers import Item
 from loopwright.ports import AuditRow
-from loopwright.runtime.senses import stored_content, stored_plan
-from loopwright.stores import SqliteLog, SqliteTrackers
+from loopwright.stores.sqlite import SqliteLog
+from loopwright.stores.trackers import SqliteTrackers
 
 UPLOAD_BYTES = 64_000_000
 

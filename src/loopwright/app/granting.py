@@ -9,6 +9,7 @@ from difflib import get_close_matches
 
 import msgspec
 
+from loopwright.agents.clis.table import CLIS
 from loopwright.errors import LoopwrightError
 from loopwright.model.access import (
     READ_COMMANDS,
@@ -20,27 +21,28 @@ from loopwright.model.access import (
 )
 from loopwright.model.plan import Agent, ApprovalRule
 from loopwright.model.record import JsonValue
-from loopwright.model.toolnames import speaks_of
+from loopwright.model.sandbox import strictest
+from loopwright.model.toolnames import family_of, names_for, speaks_of
 from loopwright.programs.sandbox import works
-from loopwright.tools import (
-    Grant,
-    HttpServer,
-    Limit,
-    ServerGrant,
-    ShellRules,
-    StdioServer,
-    grant_problem,
-)
-from loopwright.tools.native import ANY_PROGRAM
+from loopwright.tools.gate import Limit
+from loopwright.tools.native import ANY_PROGRAM, ShellRules
 from loopwright.tools.processes import Wall
-from loopwright.tools.toolbox import NATIVE
+from loopwright.tools.servers import HttpServer, StdioServer
+from loopwright.tools.toolbox import NATIVE, Grant, ServerGrant, grant_problem
 
 FILE_TOOLS = ("fs.read", "fs.list", "fs.search", "fs.write", "fs.edit")
 _READING = ("fs.read", "fs.list", "fs.search")
-_WRITING = ("fs.write", "fs.edit")
+_WRITING = ("fs.write", "fs.edit", "fs.mkdir")
 READ_ONLY = "read-only"
 SHELL = "shell.exec"
+WEB = "web.fetch"
+ALL_TOOLS = "*"
+"""All tools of a server."""
 _FILES = "fs."
+MISSING_TOOLS = "missing_tools"
+"""Where an agent's options name the tools of its definition that chat models do not have."""
+SKIP = "skip_missing_tools"
+"""Where an agent's options say that tools that are not there are left out, not refused."""
 OURS = frozenset(name.partition(".")[0] for name in NATIVE)
 Server = StdioServer | HttpServer
 
@@ -50,6 +52,8 @@ def grant_of(agent: Agent, servers: Mapping[str, Server]) -> Grant:
     native, foreign = _named(agent)
     denied = agent.deny_tools
     options = agent.options
+    if _discovers(agent):
+        foreign = {name: [ALL_TOOLS] for name in servers}
     granted = tuple(_servers(options, foreign, denied, servers))
     if granted and is_offline(agent):
         raise LoopwrightError(
@@ -63,6 +67,7 @@ def grant_of(agent: Agent, servers: Mapping[str, Server]) -> Grant:
         servers=granted if agent.permission != READ_ONLY and reach_of(agent).servers else (),
         commands=_commands(agent),
         limits=dict(_limits(options)),
+        aliases=dict(_aliases(agent)),
         **({"protected": protected} if protected else {}),
     )
     problem = grant_problem(grant)
@@ -71,26 +76,64 @@ def grant_of(agent: Agent, servers: Mapping[str, Server]) -> Grant:
     return grant
 
 
+def _discovers(agent: Agent) -> bool:
+    """Whether an agent has the tools of all servers of the settings: a role with full access that
+    names no tools, has a network, and is not asked about each change.
+    """
+    is_free = agent.permission is None and not agent.approvals and not is_offline(agent)
+    return agent.access == "full" and agent.role is not None and agent.tools is None and is_free
+
+
+def in_own_tool_names(kind: str, agent: Agent) -> Agent:
+    """The agent with its tools under the names that an agent of this kind knows. A tool that chat
+    models do not have is left out; the start says so.
+    """
+    if kind not in ("model", *CLIS):
+        return agent
+    tools = None if agent.tools is None else names_for(kind, agent.tools)
+    denied = names_for(kind, agent.deny_tools, denies=True)
+    missing: tuple[str, ...] = ()
+    if kind == "model" and tools is not None:
+        missing = tuple(name for name in tools if _is_missing(name))
+        tools = tuple(name for name in tools if name not in missing)
+    options = {**agent.options, MISSING_TOOLS: list(missing)} if missing else agent.options
+    return msgspec.structs.replace(agent, tools=tools, deny_tools=denied, options=options)
+
+
+def _is_missing(name: str) -> bool:
+    """Whether this is a tool of other agents that chat models do not have."""
+    family = family_of(name)
+    return family is not None and not family.ours
+
+
 def _commands(agent: Agent) -> ShellRules:
     """Which programs may be started. At `full` that is any of them, where only the workspace can
-    be written; without such a wall, those that the author has listed.
+    be written; otherwise those that the author has listed. Programs that are `confined` are started
+    only where a sandbox holds them to the workspace.
     """
     said = _mapping(agent.options.get("commands"))
     allow, deny = _words(said.get("allow")), _words(said.get("deny"))
     wall: Wall = "none"
+    sandbox, offline = agent.sandbox, is_offline(agent)
+    if "confined" in said and works() is None:
+        allow = (*allow, *_words(said.get("confined")))
+        level = said.get("sandbox")
+        sandbox = strictest(sandbox or "guard", "readonly" if level == "readonly" else "workspace")
+        offline = offline or said.get("offline") is True
     if agent.access == "full" and works() is None:
         allow, wall = allow or (ANY_PROGRAM,), "writing"
+    elif ANY_PROGRAM in allow:  # any program at all only where it can write nothing else
+        allow, wall = (allow, "writing") if works() is None else ((), "none")
     if reach_of(agent).commands == "reading":
         kept = tuple(one for one in READ_COMMANDS if not allow or one in allow)
         allow, wall = kept, "reading"
-    offline = is_offline(agent)
     return ShellRules(
         allow=allow,
         deny=deny,
         pass_env=agent.pass_env,
         wall=wall,
         offline=offline,
-        sandbox=agent.sandbox,
+        sandbox=sandbox,
     )
 
 
@@ -103,6 +146,7 @@ def granted_names(agent: Agent) -> list[str]:
 def check_tools(name: str, agent: Agent) -> None:
     """Every built-in tool that an agent names is there. Servers are known when the run begins."""
     unknown = [one for one in _named(agent)[0] if one not in NATIVE]
+    unknown = [] if agent.options.get(SKIP) is True else unknown
     if unknown:
         near = get_close_matches(unknown[0], NATIVE, n=1)
         there = ", ".join(sorted(one for one in NATIVE if not is_tracker(one)))
@@ -119,8 +163,10 @@ def _named(agent: Agent) -> tuple[list[str], dict[str, list[str]]]:
     named as if a server had it (`files.fs.read`): what runs is the tool of that name.
     """
     if agent.tools is None:
-        shell = [SHELL] if agent.access in ("full", "readonly-shell") else []
-        return [*FILE_TOOLS, *shell, *tracker_names(agent)], {}
+        any_program = ANY_PROGRAM in _words(_mapping(agent.options.get("commands")).get("allow"))
+        shell = [SHELL] if any_program or agent.access in ("full", "readonly-shell") else []
+        web = [WEB] if agent.access == "full" else []
+        return [*FILE_TOOLS, *shell, *web, *tracker_names(agent)], {}
     native: list[str] = [*tracker_names(agent)]
     foreign: dict[str, list[str]] = {}
     for name in agent.tools:
@@ -130,9 +176,17 @@ def _named(agent: Agent) -> tuple[list[str], dict[str, list[str]]]:
             native += [own] if own not in native else []
         elif dot and server and tool and server not in OURS:
             foreign.setdefault(server, []).append(tool)
-        else:
+        elif agent.options.get(SKIP) is not True:
             native.append(name)  # there is no such tool; told by name below
     return native, foreign
+
+
+def _aliases(agent: Agent) -> Iterator[tuple[str, str]]:
+    """The built-in tools that an author names as if a server had them, by that name."""
+    for name in agent.tools or ():
+        own = next((one for one in NATIVE if name.endswith(f".{one}")), None)
+        if own is not None:
+            yield name, own
 
 
 def tracker_names(agent: Agent) -> list[str]:
@@ -172,6 +226,8 @@ def _is_within(name: str, reach: Reach) -> bool:
     """Whether a built-in tool is one of those that a level has."""
     if name == SHELL:
         return reach.commands != "none"
+    if name == WEB:
+        return reach.web
     return reach.writes if name in _WRITING else reach.reads
 
 
@@ -188,6 +244,8 @@ def _servers(
     }
     for name, tools in foreign.items():
         spec = own.get(name) or known.get(name)
+        if spec is None and options.get(SKIP) is True:
+            continue
         if spec is None:
             there = ", ".join(sorted({*own, *known})) or "none"
             raise LoopwrightError(

@@ -17,7 +17,7 @@ from typing import NoReturn
 
 import msgspec
 
-from loopwright.app.nesting import claimed_run, is_own_run
+from loopwright.app.nesting import claimed_run, is_own_run, is_stage_of_loop
 from loopwright.errors import LoopwrightError, NotAllowed
 from loopwright.ports import AuditRow, Card, Cards, Clock, EventLog
 from loopwright.programs.lineage import InsideRun, find_inside_run
@@ -105,6 +105,11 @@ class AgentRights:
         at = self.clock.now_ms()
         record_refusal(self.cards, self.inside, f"{what} {subject}".strip(), at=at, via=self.via)
         raise inside_run_error(self.inside, what)
+
+    def check_start(self) -> None:
+        """Refuse to start a run for a stage of a loop of roles: such loops have no loops inside."""
+        if is_stage_of_loop(self.log, self.inside):
+            self.refuse("start a run: stages of a loop do not start loops")
 
     def is_own(self, run: str) -> bool:
         """Whether a run is the one around the process, or was started below it."""

@@ -4,16 +4,22 @@ The hash chain covers events and the contents that they name. Rows are written b
 so whoever edits a row leaves the chain whole; the events still say what the row has to be.
 """
 
+import asyncio
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
+from loopwright.app.uploads import Uploads, digests
 from loopwright.errors import LoopwrightError
-from loopwright.kernel.facts import AnyFact, RunStarted
+from loopwright.kernel.facts import AnyFact, EffectDone, RunStarted
 from loopwright.kernel.fold import fold
 from loopwright.kernel.state import State
+from loopwright.model.plan import content_hash, stored_plan
 from loopwright.ports import OPEN_STATUSES, RunRow, UsageRow
+from loopwright.runtime.clock import SystemClock
 from loopwright.runtime.headline import headline_of, usage_rows
-from loopwright.runtime.senses import content_hash, stored_plan
-from loopwright.stores import SqliteLog
+from loopwright.stores.sqlite import SqliteLog
+from loopwright.stores.trackers import SqliteTrackers
+from loopwright.workspaces.store import Stores, check_stores
 
 _FIELDS = ("name", "dialect", "workspace", "started_at", "key", "session", "labels", "surface")
 _END = ("status", "reason", "finished_at")
@@ -91,6 +97,36 @@ def _is_same(one: UsageRow, other: UsageRow) -> bool:
         for row in (one, other)
     ]
     return close and counts[0] == counts[1]
+
+
+def check_files(log: SqliteLog, home: Path) -> Iterator[str]:
+    """Everything that is wrong with files outside of the database that its rows and events name:
+    uploads, and the snapshots of workspaces.
+    """
+    uploads = Uploads(home=home, trackers=SqliteTrackers(log), clock=SystemClock())
+    for digest in sorted(digests(uploads.trackers)):
+        problem = uploads.problem(digest)
+        if problem:
+            yield f"an artifact: {problem}"
+    trees = {row.run: found for row in log.rows() if (found := _trees(log, row.run))}
+    stores = Stores(home / "snapshots")
+    if trees and not stores.folder.is_dir():
+        return  # a backup of the database alone; `diff` says that they are missing
+    yield from asyncio.run(_collect(stores, trees))
+
+
+async def _collect(stores: Stores, trees: dict[str, list[str]]) -> list[str]:
+    return [problem async for problem in check_stores(stores, trees)]
+
+
+def _trees(log: SqliteLog, run: str) -> list[str]:
+    """The snapshots that the events of a run name; a damaged run is reported elsewhere."""
+    try:
+        facts = [one.fact for one in log.read(run, as_is=True)]
+    except LoopwrightError:
+        return []
+    named = [one.snapshot.tree for one in facts if isinstance(one, EffectDone) and one.snapshot]
+    return list(dict.fromkeys(tree for tree in named if tree))
 
 
 def _find_strays(log: SqliteLog) -> Iterator[str]:

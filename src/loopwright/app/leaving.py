@@ -29,9 +29,11 @@ GRACE = "TEARDOWN_GRACE_MS"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Departures:
-    """What the operator says: `enabled` None leaves it to each loop, which goes on by default."""
+    """What the operator allows: whether runs of people who have left are ended at all, and how long
+    they have to come back.
+    """
 
-    enabled: bool | None = None
+    enabled: bool = True
     grace_ms: int = GRACE_MS
 
 
@@ -39,7 +41,7 @@ def departures(env: Mapping[str, str]) -> Departures:
     """From the environment; a variable of ours beats one of the other system."""
     switch, grace = _variable(env, SWITCH), _variable(env, GRACE)
     return Departures(
-        enabled=None if switch is None else switch != "0",
+        enabled=switch != "0",
         grace_ms=_grace(grace),
     )
 
@@ -160,10 +162,8 @@ class Leaving:
         return bool(puts) and due is not None
 
     def _ends(self, leash: Leash) -> bool:
-        """Whether a loop ends when its starter stays away. Switched off, none does."""
-        if self.rules.enabled is False or leash.parting == "keep":
-            return False
-        return leash.parting == "teardown" or self.rules.enabled is True
+        """Whether a run ends when its starter stays away. Switched off, none does."""
+        return self.rules.enabled and leash.parting == "teardown"
 
     def _has_ended(self, run: str) -> bool:
         try:

@@ -1,9 +1,9 @@
-"""Library that are run by their name: the project's, the person's, and those that are shipped.
+"""Definitions that are run by their name: the project's, the person's, and those that are shipped.
 
-The nearest wins: `.loopwright/loops/` of the project, then `loops/` of the data folder, then what
-is built in. A file that cannot be used is listed with all that is wrong with it, and stands in the
-way of what it was meant to replace: nothing else is run in its place. Deleting it brings back what
-it hid. A run that is under way keeps the definition it was started with.
+The nearest wins: `.loopwright/loops/` and `workspace/loops/` of the project, then `loops/` of the
+data directory, then what is built in. A file that cannot be used is listed with all that is wrong
+with it, and nothing else is run under its name. Deleting it brings back what it hid. A run that is
+under way keeps the definition it was started with.
 """
 
 import contextlib
@@ -23,17 +23,18 @@ from loopwright.app.dialects import (
     loops,
     parse_definition,
 )
-from loopwright.app.fetching import project_of
+from loopwright.app.fetching import project_folders
 from loopwright.app.places import unusable
 from loopwright.errors import Conflict, DefinitionError, LoopwrightError, NotFound
 from loopwright.model.record import JsonValue
 from loopwright.programs.files import FileProblem, read_regular
-from loopwright.syntax import Diagnostic, read, suggest
+from loopwright.syntax.diagnostic import Diagnostic
+from loopwright.syntax.reading import read
+from loopwright.syntax.words import suggest
 
 Source: TypeAlias = Literal["project", "user", "builtin"]
 
 FOLDER = "loops"
-PROJECT = ".loopwright"
 ENDING = ".json"
 NEW = "*"
 """In the place of a version: there must be none yet."""
@@ -71,9 +72,16 @@ class Listed:
 
     @property
     def parameter_names(self) -> set[str]:
+        return {str(one["name"]) for one in self._parameters()}
+
+    @property
+    def required_parameters(self) -> list[str]:
+        return [str(one["name"]) for one in self._parameters() if one.get("required")]
+
+    def _parameters(self) -> list[dict[str, JsonValue]]:
         declared = self.about.get("parameters")
         listed = declared if isinstance(declared, list) else []
-        return {str(one["name"]) for one in listed if isinstance(one, dict)}
+        return [one for one in listed if isinstance(one, dict)]
 
     def as_dict(self) -> dict[str, JsonValue]:
         return {
@@ -97,10 +105,9 @@ class Library:
     cwd: Path
 
     @property
-    def folders(self) -> dict[Source, Path]:
+    def folders(self) -> dict[Source, list[Path]]:
         """Where a person writes definitions, the nearest first."""
-        project = project_of(self.cwd, PROJECT)
-        return {"project": project / PROJECT / FOLDER, "user": self.home / FOLDER}
+        return {"project": project_folders(self.cwd, FOLDER), "user": [self.home / FOLDER]}
 
     def all(self) -> list[Listed]:
         """Every definition by name, the nearest of each name, and every file that is wrong."""
@@ -175,7 +182,8 @@ class Library:
             raise LoopwrightError(message, code="bad-name", hint="give both the same name")
         known = next((one for one in self._in("user") if one.name == name), None)
         _check_version(name, known, expected)
-        place = Path(known.file) if known is not None else self.folders["user"] / f"{name}{ENDING}"
+        own = self.folders["user"][0] / f"{name}{ENDING}"
+        place = Path(known.file) if known is not None else own
         noted()
         _write(place, data)
         return self.get(name), known is None
@@ -206,16 +214,21 @@ class Library:
         yield from _shipped()
 
     def _in(self, source: Source) -> list[Listed]:
-        """The definitions of a folder; of two with one name, the second is wrong."""
-        listed: list[Listed] = []
-        folder = self.folders[source]
-        for place in sorted(folder.glob(f"*{ENDING}")) if folder.is_dir() else ():
-            if place.name.startswith("."):
-                continue
-            found = _listed(place, source)
-            twice = next((one for one in listed if one.name == found.name), None)
-            listed.append(_twice(found, twice) if twice is not None else found)
-        return listed
+        """The definitions of folders, the nearest first; of two with one name in the same folder,
+        the second is wrong.
+        """
+        return [one for folder in self.folders[source] for one in _in_folder(folder, source)]
+
+
+def _in_folder(folder: Path, source: Source) -> list[Listed]:
+    listed: list[Listed] = []
+    for place in sorted(folder.glob(f"*{ENDING}")) if folder.is_dir() else ():
+        if place.name.startswith("."):
+            continue
+        found = _listed(place, source)
+        twice = next((one for one in listed if one.name == found.name), None)
+        listed.append(_twice(found, twice) if twice is not None else found)
+    return listed
 
 
 def _write(place: Path, data: bytes) -> None:

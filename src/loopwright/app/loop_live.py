@@ -74,7 +74,7 @@ def live(service: Service, reference: str) -> dict[str, JsonValue]:
             "status": loop_status(row),
             "goal": goal_of(state),
             "labels": [*state.labels],
-            "metadata": {**state.metadata, "dispatch": told.dispatch()},
+            "metadata": {**state.metadata, "dispatch": told.dispatch(loop_status(row))},
         },
         "position": {
             "iteration": told.iteration,

@@ -49,7 +49,7 @@ def figures(service: Service, reference: str) -> dict[str, JsonValue]:
     return {
         "loop_id": row.run,
         "status": loop_status(row),
-        "current_iteration": len(cycles),
+        "current_iteration": cycles[-1].number if cycles else 1,
         "iterations": {"total": len(cycles), "by_status": _count(one.status for one in cycles)},
         "stages": {
             "total": len(stages),

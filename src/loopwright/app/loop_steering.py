@@ -217,6 +217,8 @@ async def _go_on(service: Service, reference: str, changes: Changes, *, by: str)
             hint=f"go on with `retry`, or accept it: loopwright approve {about[0].gate}",
         )
     decision = _AGAIN[changes.stage or "retry"]
+    if row.headline.status == "paused":
+        service.admit_resume(service.state(row.run), by=by)
     run = await service.answer(about[0].gate, decision, text=changes.note, by=by)
     if row.headline.status == "paused":  # whoever wants a stage again wants the loop to go on
         await service.resume(run, by=by)

@@ -13,9 +13,11 @@ import msgspec
 
 from loopwright.app.library import Listed
 from loopwright.app.messaging import WHEN_WORDS, tell
+from loopwright.app.problems import problem_words
 from loopwright.app.reopening import Changes
 from loopwright.app.role_loops import ACTIONS, ALL, OF_ONE, STATUSES, Loops, LoopWish
 from loopwright.app.run_variables import names_only
+from loopwright.app.schemas import schema_problem
 from loopwright.app.snapshot_operations import RunSnapshots
 from loopwright.app.views.activity import ActivityFilter, activity_items
 from loopwright.app.views.iteration_names import started_iterations
@@ -27,8 +29,8 @@ from loopwright.model.actions import MAX_PASSES, Decision
 from loopwright.model.ids import ITERATION_PATTERN
 from loopwright.model.messages import ToolSpec
 from loopwright.model.record import JsonValue
-from loopwright.tools import ToolOutcome
 from loopwright.tools.native import schema, text
+from loopwright.tools.outcome import ToolOutcome
 
 MOST_ENTRIES = 100
 Arguments = dict[str, JsonValue]
@@ -104,11 +106,11 @@ class LoopTools:
         try:
             if rights is not None and name not in INSIDE_RUN:
                 rights.refuse("use the tool", name)
-            work = {spec.name: one for spec, one in self._all()}[name]
+            spec, work = {spec.name: (spec, one) for spec, one in self._all()}[name]
+            check_arguments(spec, arguments)
             return ToolOutcome(text=await work(arguments))
         except LoopwrightError as error:
-            hint = f" ({error.hint})" if error.hint else ""
-            return ToolOutcome(text=f"{error.message}{hint}", error=True)
+            return ToolOutcome(text=problem_words(error), error=True)
 
     def _all(self) -> list[tuple[ToolSpec, Work]]:
         offered = [*self._loops_offered()]
@@ -300,8 +302,9 @@ class LoopTools:
     async def _status(self, given: Arguments) -> str:
         run = self.loops.here.service.find(read_text(given, "id"))
         service = self.loops.here.service
-        output = summary(service.state(run), service.read_text)["output"]
-        return _json({**self.loops.status(run), "output": output})
+        told = summary(service.state(run), service.read_text)
+        more = {name: told[name] for name in ("iterations", "output")}
+        return _json({**self.loops.status(run), **more})
 
     async def _events(self, given: Arguments) -> str:
         service, after = self.loops.here.service, given.get("after")
@@ -385,6 +388,17 @@ class LoopTools:
         service = self.loops.here.service
         run = await service.answer(gate, decision, text=read_text(given, "text"), by="mcp")
         return f"{gate}: {decision}, told to {run}"
+
+
+def check_arguments(spec: ToolSpec, given: Arguments) -> None:
+    """Refuse arguments that the tool does not have or that have the wrong type."""
+    problem = schema_problem(spec.schema, given)
+    if problem is not None:
+        names = spec.schema.get("properties")
+        hint = f"its arguments are {', '.join(names)}" if isinstance(names, dict) and names else ""
+        raise LoopwrightError(
+            f"{spec.name}: the arguments do not fit: {problem}", code="bad-arguments", hint=hint
+        )
 
 
 def _changes(given: Arguments) -> Changes:

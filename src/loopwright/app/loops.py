@@ -27,19 +27,34 @@ from loopwright.ports import Numbered
 
 LEARNING_CHARS = 300
 AT_ONCE = 2_000
+ENGINE_EVENTS: dict[str, tuple[str, ...]] = {
+    "iteration": ("iteration", "maxIterations", "output"),
+    "progress": ("iteration", "learning"),
+    "manual_approval_required": ("iteration", "output", "loopId"),
+    "completed": ("totalIterations", "finalOutput"),
+    "failed": ("iteration", "error"),
+}
+"""The events of a loop in its own system, each with the fields of its payload."""
 
 
 @dataclass(frozen=True, slots=True)
 class Told:
     """Something that happened to a loop: `iteration`, `progress`, `manual_approval_required`,
     `completed`, `failed` as their system has them, with the output of the pass also in `progress`;
-    `started`, `paused`, `resumed`, `stopped` are ours.
+    `started`, `paused`, `resumed`, `stopped` are ours. `part` counts the notifications of one
+    event of the log from 0.
     """
 
     seq: int
     at: int
     name: str
     payload: dict[str, JsonValue]
+    part: int = 0
+
+    def engine_payload(self) -> dict[str, JsonValue] | None:
+        """The payload that this event has in its own system; None where it is ours."""
+        fields = ENGINE_EVENTS.get(self.name)
+        return None if fields is None else {name: self.payload[name] for name in fields}
 
 
 class LoopStory:
@@ -61,6 +76,7 @@ class LoopStory:
         self.status = "running"
         self.learnings: list[str] = []
         self.reviews: dict[str, dict[str, JsonValue]] = {}
+        self.asked: dict[str, Told] = {}  # the events that opened reviews
         self.questions: dict[str, dict[str, JsonValue]] = {}  # that are about no pass
         self.last_output = ""
         self.final_output: str | None = None
@@ -78,7 +94,15 @@ class LoopStory:
         """Take in the next fact."""
         self.seen = numbered.seq
         seq, fact = numbered.seq, numbered.fact
-        return [Told(seq, fact.at, name, body) for name, body in self._told(fact)]
+        told: list[Told] = []
+        part = 0
+        for name, body in self._told(fact):
+            one = Told(seq, fact.at, name, body, part)
+            told.append(one)
+            part += name in ENGINE_EVENTS and name != "iteration"
+            if name == "manual_approval_required":
+                self.asked[str(body["loopId"])] = one
+        return told
 
     @property
     def active(self) -> bool:

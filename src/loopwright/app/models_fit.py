@@ -1,6 +1,7 @@
 """Whether the models behind an agent fit what its author asks, told before anything is sent."""
 
 import os
+import re
 from collections.abc import Mapping
 from ipaddress import ip_address
 from math import isfinite
@@ -9,8 +10,8 @@ from urllib.parse import urlsplit
 import msgspec
 
 from loopwright.errors import LoopwrightError
-from loopwright.gateway import Catalogue
 from loopwright.gateway.asking import models_of
+from loopwright.gateway.catalogue import Catalogue
 from loopwright.gateway.specs import Endpoint, endpoint_of
 from loopwright.model.actions import Action, Cycle, Repeat, Step, Steps
 from loopwright.model.memory import History
@@ -19,6 +20,31 @@ from loopwright.model.record import JsonValue
 from loopwright.ports import ModelCatalogue
 
 WINDOW = "context_window"
+
+
+UNUSED_MODEL = "unused_model"
+"""Where an agent's options name the model of its definition that its program does not have."""
+_VENDORS = {
+    "claude": re.compile(r"claude"),
+    "codex": re.compile(r"gpt-|\bo[1-9]\b|codex"),
+    "gemini": re.compile(r"gemini"),
+}
+
+
+def with_own_model(kind: str, agent: Agent) -> Agent:
+    """The agent with its model under the name that a coding CLI of one vendor knows: of
+    `bedrock/anthropic.claude-sonnet-4-6` that is `claude-sonnet-4-6`. A model of another vendor is
+    left out, so that the program uses its own; the start says so.
+    """
+    model = agent.model or ""
+    if kind not in _VENDORS or not any(one.search(model) for one in _VENDORS.values()):
+        return agent
+    found = _VENDORS[kind].search(model)
+    if found is not None:
+        own = model[found.start() :] if "/" in model else model
+        return msgspec.structs.replace(agent, model=own)
+    options = {**agent.options, UNUSED_MODEL: model}
+    return msgspec.structs.replace(agent, model=None, options=options)
 
 
 def check_options(name: str, agent: Agent) -> None:

@@ -9,14 +9,15 @@ from dataclasses import dataclass
 
 import msgspec
 
+from loopwright.app.dialects import OF_LOOPS
 from loopwright.errors import Conflict, LoopwrightError, NotFound, StorageError
-from loopwright.kernel.facts import RunStarted, Usage
+from loopwright.kernel.facts import NO_USAGE, RunStarted, Usage
 from loopwright.kernel.state import State
 from loopwright.model.access import is_offline
+from loopwright.model.plan import stored_plan
 from loopwright.model.policy import Limits
 from loopwright.ports import EventLog, RunRow
 from loopwright.programs.lineage import InsideRun
-from loopwright.runtime.senses import stored_plan
 
 MOST_DEPTH = 5
 
@@ -81,6 +82,22 @@ def is_own_run(log: EventLog, own: str, run: str) -> bool:
         if parent is None:
             return False
         run = parent
+    return False
+
+
+def is_stage_of_loop(log: EventLog, inside: InsideRun) -> bool:
+    """Whether a process belongs to a stage of a loop of roles, or to a run below one."""
+    run: str | None = claimed_run(log, inside)
+    for _ in range(MOST_DEPTH + 1):
+        try:
+            first = log.read(run, limit=1)[0].fact if run else None
+        except (NotFound, StorageError, ValueError):  # of another data directory, or damaged
+            return False
+        if not isinstance(first, RunStarted):
+            return False
+        if first.dialect == OF_LOOPS:
+            return True
+        run = first.parent
     return False
 
 
@@ -170,11 +187,17 @@ def _first(runs: Runs, run: str) -> RunStarted | None:
     return first if isinstance(first, RunStarted) else None
 
 
+def used_with_children(runs: Runs, run: str) -> Usage:
+    """What a run has used, with the runs below it at any depth."""
+    first = _first(runs, run)
+    return NO_USAGE if first is None else _used(runs, first)
+
+
 def _used(runs: Runs, parent: RunStarted) -> Usage:
-    """What a run has used, with what its children have."""
+    """What a run has used, with the runs below it."""
     used = runs.state(parent.run).usage
     for child in _children(runs, parent):
-        more = runs.state(child).usage
+        more = used_with_children(runs, child)
         used = Usage(
             input_tokens=used.input_tokens + more.input_tokens,
             output_tokens=used.output_tokens + more.output_tokens,

@@ -9,15 +9,23 @@ from loopwright.app.git_confinement import confine_git
 from loopwright.app.inside_run import AgentRights, find_caller, is_private, mark_origin
 from loopwright.app.places import refuse_remote, unusable
 from loopwright.app.prices import PriceBook
+from loopwright.app.project_files import records_folder, user_records
 from loopwright.app.run_variables import RunVariables
+from loopwright.app.sandbox_rules import policy_of, rules_of
 from loopwright.app.service import Service
 from loopwright.app.settings import Settings
 from loopwright.ports import Owner
+from loopwright.programs.files import keep_private
 from loopwright.programs.presence import Presence, owner_mark
 from loopwright.runtime.clock import SystemClock
-from loopwright.stores import SqliteLog, open_sqlite_log
-from loopwright.workspaces import GitWorktrees
+from loopwright.runtime.driver import LocalDriver
+from loopwright.stores.opening import open_sqlite_log
+from loopwright.stores.sqlite import SqliteLog
+from loopwright.stores.trackers import SqliteTrackers
+from loopwright.workspaces.worktrees import GitWorktrees
 
+SERVED = "http"
+"""How a server says that it drives runs, for other people."""
 HANDED = "LOOPWRIGHT_HANDED_OWNER"
 """Where a process finds the token of the one that hands its run over to it."""
 TOKEN_BYTES = 8
@@ -46,6 +54,8 @@ def open_log(settings: Settings) -> SqliteLog:
     log = open_sqlite_log(settings.database, alive=alive, durability=settings.durability)
     if is_new and (inside := find_caller()) is not None:
         mark_origin(log, inside)
+    user_records().add_data_directory(settings.home)
+    keep_private(*policy_of(settings).hidden, records=records_folder())
     return log
 
 
@@ -62,19 +72,34 @@ def restrict(service: Service, log: SqliteLog) -> Service:
     return service
 
 
-def open_reader(settings: Settings) -> Service:
-    """A service that looks and does not drive."""
-    log = open_log(settings)
+def open_service(
+    settings: Settings,
+    log: SqliteLog,
+    driver: LocalDriver | None = None,
+    *,
+    via: str = "cli",
+    book: PriceBook | None = None,
+) -> Service:
+    """The use cases, as the settings want them. Each service is made here, also one that does not
+    drive: it may start or resume a run that another process drives.
+    """
     service = Service(
         log,
-        SystemClock(),
-        None,
-        settings.artifacts,
+        driver.clock if driver is not None else SystemClock(),
+        driver,
+        rules_of(settings, served=via == SERVED),
+        via=via,
         four_eyes=settings.four_eyes == "on",
     )
-    restrict(service, log)
-    service.costs = CostRules(book=PriceBook(settings.prices), purse=settings.budget)
+    service.artifacts = settings.artifacts
+    service.costs = CostRules(book=book or PriceBook(settings.prices), purse=settings.budget)
     service.takes_snapshots = settings.snapshots == "on"
+    service.trackers = SqliteTrackers(log)
     service.worktrees = GitWorktrees(settings.worktrees, confine_git(settings))
     service.variables = RunVariables(settings.home)
-    return service
+    return restrict(service, log)
+
+
+def open_reader(settings: Settings) -> Service:
+    """A service that does not drive."""
+    return open_service(settings, open_log(settings))

@@ -11,31 +11,32 @@ from typing import cast
 import msgspec
 
 from loopwright.app.agent_registry import with_entry_names
-from loopwright.app.binding import bind_agents, bind_inputs, check_message
+from loopwright.app.binding import Fallback, bind_agents, bind_inputs, check_message
 from loopwright.app.dialects import (
     Definition,
     Source,
+    check_startable,
     filled,
     parse_definition,
     read_definition,
 )
-from loopwright.app.library import Library
-from loopwright.app.permissions import with_permission
-from loopwright.app.repository import with_surroundings
+from loopwright.app.permissions import with_loop_tools, with_permission
+from loopwright.app.plain_loop import plain_checks, plain_limits, plain_plan, plain_repeat
+from loopwright.app.repository import with_context_files, with_surroundings
 from loopwright.app.rights import Rights, with_rights
-from loopwright.app.roles import bind_roles, find_roles
+from loopwright.app.run_request import Start
 from loopwright.app.run_variables import read_variables, with_variables
-from loopwright.app.service import Start, current_user
-from loopwright.dialects.native.templates import write
+from loopwright.app.service import current_user
 from loopwright.errors import DefinitionError, LoopwrightError
 from loopwright.model.actions import MAX_PASSES, Repeat
-from loopwright.model.plan import Plan
+from loopwright.model.plan import LoopRight, Plan
 from loopwright.model.policy import Limits
 from loopwright.model.record import JsonValue
 from loopwright.model.sandbox import SandboxLevel
 from loopwright.model.template import literal
-from loopwright.syntax import Diagnostic, suggest
-from loopwright.syntax.words import clip
+from loopwright.syntax.diagnostic import Diagnostic
+from loopwright.syntax.document import Document
+from loopwright.syntax.words import clip, suggest
 
 COMMAND_LINE = "(command line)"
 MAX_NAME = 200
@@ -58,12 +59,14 @@ class Wish:
     budget: str | None = None
     parallel: int | None = None
     base_branch: str | None = None
-    worktree: bool = False  # in a worktree, whatever the definition says
+    worktree: bool | None = None  # in a worktree or not, whatever the definition says
     name: str | None = None
     default_agent: str | None = None
+    models: Mapping[str, str] = field(default_factory=dict)  # agents by tier, alias or provider
     agent_names: Mapping[str, str] = field(default_factory=dict)  # specs of listed agents by name
     rights: Rights = field(default_factory=Rights)
     permission: str | None = None  # ask, edit or all, for every agent
+    loop_tools: Sequence[LoopRight] = ()  # rights of the agents, beside those of the definition
     tools: Sequence[str] = ()  # the only ones, or with a plus sign further ones
     home: Path | None = None  # the data directory, where a person keeps roles and definitions
     env: Sequence[str] = ()  # NAME or NAME=VALUE, for every agent and command
@@ -114,11 +117,13 @@ def prepare_file(
 
 def is_name(path: Path) -> bool:
     """Whether something is no file but may be the name of a definition."""
-    return not path.suffix and path.name == str(path) and not path.exists()
+    return not path.suffix and path.name == str(path) and not path.is_file()
 
 
 def prepare_named(name: str, wish: Wish, *, cwd: Path | None = None) -> tuple[Start, Definition]:
     """A run of a definition that is known by its name here, or in another folder."""
+    from loopwright.app.library import Library  # noqa: PLC0415 - only for a name
+
     assert wish.home is not None, "the door knows where definitions are"
     known = Library(wish.home, cwd or Path.cwd())
     definition = known.read(name, {**wish.values, **input_values(wish.inputs)})
@@ -126,13 +131,35 @@ def prepare_named(name: str, wish: Wish, *, cwd: Path | None = None) -> tuple[St
 
 
 def prepare_loop(loop: LoopWish) -> tuple[Start, Definition]:
-    """A run of a loop that was written on the command line, by way of a native definition."""
-    definition, _ = loop_definition(loop)
+    """A run of a loop that was written on the command line."""
+    definition = plain_definition(loop) or loop_definition(loop)[0]
     return _prepare(definition, loop.wish, base=Path.cwd()), definition
 
 
+def plain_definition(loop: LoopWish) -> Definition | None:
+    """The definition of a loop whose options need no validation; None for any other. It is the
+    same as that of `loop_definition`, without the time that loading the validators takes.
+    """
+    wish = loop.wish
+    if loop.judges or loop.patterns or loop.manual or wish.inputs:
+        return None
+    checks = plain_checks(loop.signals, loop.commands)
+    limits = plain_limits(budget_values(wish.budget) if wish.budget else {})
+    if checks is None or limits is None:
+        return None
+    step = plain_repeat(loop.max, loop.memory, checks, criteria=loop.criteria)
+    plan = plain_plan(_loop_name(loop), step, limits) if step is not None else None
+    if plan is None:
+        return None
+    document = _LoopText()
+    _write_loop(document, loop)
+    value = msgspec.json.decode(document.data())
+    digest = Document.plain(value, file=COMMAND_LINE).digest
+    return Definition(plan=plan, dialect=plan.dialect, digest=digest, file=COMMAND_LINE)
+
+
 def loop_definition(loop: LoopWish) -> tuple[Definition, bytes]:
-    """That definition, and its text."""
+    """A loop from the command line by way of a native definition, and the text of that."""
     document = _LoopText()
     _write_loop(document, loop)
     data = document.data()
@@ -144,10 +171,12 @@ def loop_definition(loop: LoopWish) -> tuple[Definition, bytes]:
 
 
 def _prepare(definition: Definition, wish: Wish, *, base: Path) -> Start:
+    check_startable(definition)
     workspace = Path(wish.workspace) if wish.workspace else Path.cwd()
     plan = with_surroundings(definition.plan, workspace, wish.base_branch)
+    plan = with_context_files(plan, workspace, base)
     if any(agent.role for agent in plan.agents.values()):
-        plan = bind_roles(plan, find_roles(wish.home, workspace))
+        plan = _with_roles(plan, definition, wish.home, workspace)
     inputs = bind_inputs(plan, {**wish.values, **input_values(wish.inputs)})
     message = filled(definition.dialect, check_message(plan, wish.message), inputs)
     if wish.max is not None:
@@ -157,6 +186,7 @@ def _prepare(definition: Definition, wish: Wish, *, base: Path) -> Start:
         plan = _bound(plan, wish, base)
     strict = wish.rights.strict
     plan = with_permission(plan, wish.permission, wish.tools, strict=strict)
+    plan = with_loop_tools(plan, wish.loop_tools)
     plan = with_rights(plan, wish.rights)
     variables = read_variables(wish.env, os.environ)
     plan = with_variables(plan, wish.env, variables)
@@ -164,8 +194,8 @@ def _prepare(definition: Definition, wish: Wish, *, base: Path) -> Start:
         plan = msgspec.structs.replace(plan, limits=tightened(plan.limits, wish.budget))
     if wish.parallel is not None:
         plan = _side_by_side(plan, wish.parallel)
-    if wish.worktree:
-        policy = msgspec.structs.replace(plan.workspace, worktree=True)
+    if wish.worktree is not None:
+        policy = msgspec.structs.replace(plan.workspace, worktree=wish.worktree)
         plan = msgspec.structs.replace(plan, workspace=policy)
     if wish.name is not None:
         if not wish.name.strip() or len(wish.name) > MAX_NAME:
@@ -185,6 +215,16 @@ def _prepare(definition: Definition, wish: Wish, *, base: Path) -> Start:
         from_text=from_text,
         sandbox=wish.sandbox,
     )
+
+
+def _with_roles(plan: Plan, definition: Definition, home: Path | None, workspace: Path) -> Plan:
+    from loopwright.app.roles import bind_roles, find_roles  # noqa: PLC0415 - loads validators
+
+    try:
+        return bind_roles(plan, find_roles(home, workspace))
+    except LoopwrightError as error:  # say in which file
+        message = f"{Path(definition.file).name}: {error.message}"
+        raise LoopwrightError(message, code=error.code, hint=error.hint) from error
 
 
 def run_labels(given: Sequence[str]) -> tuple[str, ...]:
@@ -212,7 +252,7 @@ def _bound(plan: Plan, wish: Wish, base: Path) -> Plan:
         named=named,
         base=base,
         cwd=Path.cwd(),
-        fallback=wish.default_agent,
+        fallback=Fallback(wish.default_agent, wish.models),
     )
 
 
@@ -247,6 +287,10 @@ def _in_range(problem: Diagnostic, loop: LoopWish) -> Diagnostic:
         return problem
     message = f"max must be a whole number from 1 to {MAX_PASSES}, not {clip(str(loop.max))}"
     return replace(problem, message=message)
+
+
+def _loop_name(loop: LoopWish) -> str:
+    return loop.wish.name or _name_of(loop.wish.message or "")
 
 
 def _name_of(message: str) -> str:
@@ -302,18 +346,22 @@ def input_values(given: Sequence[str]) -> dict[str, JsonValue]:
 def tightened(limits: Limits, text: str) -> Limits:
     """The limits of the plan, with what `--budget` says in the place of what the file says."""
     given = budget_values(text)
-    document = {"name": "budget", "goal": "-", "agents": {"a": {}}, "agent": "a", "budget": given}
-    try:
-        read = parse_definition(msgspec.json.encode(document), file="--budget", force="native")
-    except DefinitionError as error:
-        raise _bad_budget(_first_words(error)) from error
-    wanted = read.plan.limits
+    wanted = plain_limits(given) or _read_limits(given)
     return msgspec.structs.replace(
         limits,
         usd=limits.usd if wanted.usd is None else wanted.usd,
         tokens=limits.tokens if wanted.tokens is None else wanted.tokens,
         wall_ms=limits.wall_ms if wanted.wall_ms is None else wanted.wall_ms,
     )
+
+
+def _read_limits(given: dict[str, JsonValue]) -> Limits:
+    document = {"name": "budget", "goal": "-", "agents": {"a": {}}, "agent": "a", "budget": given}
+    try:
+        read = parse_definition(msgspec.json.encode(document), file="--budget", force="native")
+    except DefinitionError as error:
+        raise _bad_budget(_first_words(error)) from error
+    return read.plan.limits
 
 
 def budget_values(text: str) -> dict[str, JsonValue]:
@@ -396,7 +444,7 @@ class _LoopText:
 
 def _write_loop(text: _LoopText, loop: LoopWish) -> None:
     text.line("{")
-    text.field("name", loop.wish.name or _name_of(loop.wish.message or ""), "--name")
+    text.field("name", _loop_name(loop), "--name")
     if loop.wish.budget:
         text.field("budget", budget_values(loop.wish.budget), "--budget")
     # What stands behind it is bound afterwards, like every agent given on the command line.
@@ -444,4 +492,6 @@ def _judge(criterion: str) -> JsonValue:
         "Judge whether the work below meets this criterion. Look at the work, not at what is "
         f"claimed.\n\n## Criterion\n\n{criterion}"
     )
+    from loopwright.dialects.native.templates import write  # noqa: PLC0415 - loads validators
+
     return {"judge": {"agent": "judge", "prompt": write(literal(words))}}

@@ -7,12 +7,12 @@ from msgspec.structs import replace
 
 from loopwright.agents.clis.arguments import named_model
 from loopwright.agents.clis.table import CLIS
-from loopwright.gateway import Catalogue
 from loopwright.gateway.asking import models_of, pricing_of
+from loopwright.gateway.catalogue import Catalogue
 from loopwright.kernel.facts import Usage
 from loopwright.model.exchange import ModelUsage
 from loopwright.model.plan import Agent
-from loopwright.model.prices import CostSource, Price
+from loopwright.model.prices import MILLION, CostSource, Price
 from loopwright.programs.codex_model import codex_model
 from loopwright.programs.specs import Spec, parse_spec
 
@@ -54,6 +54,17 @@ class PriceBook:
         if usd is None:
             return usage
         return replace(usage, usd=round(usage.usd + usd, 9), unpriced=0)
+
+    def costly_model(self, agent: Agent) -> str | None:
+        """The first model of a chat agent that costs money, or may."""
+        if not agent.is_chat:
+            return None
+        pricing = pricing_of(agent.options, budgeted=True)
+        for model in models_of(agent):
+            usd = self.catalogue.price(model, MILLION, MILLION, pricing)
+            if usd is None or usd > 0:
+                return model
+        return None
 
     def source(self, agent: Agent) -> CostSource:
         """How the cost of an agent's calls will be known, as far as that can be said before."""

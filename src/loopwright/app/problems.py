@@ -1,6 +1,7 @@
 """Errors of the product as every door tells them: one problem object, by RFC 9457."""
 
-from dataclasses import dataclass, field
+import re
+from dataclasses import dataclass, field, replace
 
 from loopwright.errors import (
     CannotServe,
@@ -49,6 +50,54 @@ class Problem:
             return self.lines
         hint = f"\n  {self.hint}" if self.hint else ""
         return [f"error: {self.detail}{hint}"]
+
+
+_COMMAND = re.compile(r"`loopwright [^`]*`")
+_FLAG = re.compile(r"(?P<tick>`?)(?<![\w-])--(?P<name>[a-z][a-z-]*)")
+_FIELDS = {"input": "inputs", "label": "labels", "env": "variables"}
+"""Options of the command line that other interfaces call otherwise."""
+
+
+def without_flags(text: str) -> str:
+    """A text for interfaces other than the command line: an option is written as the parameter of
+    the same name (`--allow-unknown-cost` is `allow_unknown_cost`). A whole command in backticks
+    stays, since it says itself where it belongs.
+    """
+    if "--" not in text:
+        return text
+    parts: list[str] = []
+    end = 0
+    for command in _COMMAND.finditer(text):
+        parts += [_FLAG.sub(_as_parameter, text[end : command.start()]), command[0]]
+        end = command.end()
+    return "".join([*parts, _FLAG.sub(_as_parameter, text[end:])])
+
+
+def _as_parameter(found: re.Match[str]) -> str:
+    name = _FIELDS.get(found["name"], found["name"].replace("-", "_"))
+    return f"`{name}" if found["tick"] else f"`{name}`"
+
+
+def neutral(problem: "Problem") -> "Problem":
+    """A problem for interfaces other than the command line."""
+    errors = [
+        {
+            key: without_flags(value) if isinstance(value, str) else value
+            for key, value in one.items()
+        }
+        for one in problem.errors
+    ]
+    hint = None if problem.hint is None else without_flags(problem.hint)
+    return replace(problem, detail=without_flags(problem.detail), hint=hint, errors=errors)
+
+
+def problem_words(error: LoopwrightError) -> str:
+    """A refusal as one line for agents: code, message and remedy, the same as over HTTP."""
+    problem = neutral(known_problem(error))
+    hint = f" ({problem.hint})" if problem.hint else ""
+    found = [p for p in getattr(error, "problems", ()) if hasattr(p, "render")]
+    lines = [without_flags(one.render()) for one in found]
+    return "\n".join([f"{problem.code}: {problem.detail}{hint}", *lines])
 
 
 _KINDS: list[tuple[type[LoopwrightError], int, int, str]] = [

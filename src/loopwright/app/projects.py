@@ -56,14 +56,14 @@ def _made_for(trackers: Trackers, wish: ProjectWish, *, now_ms: int, key: str) -
 
 
 def make_project(
-    trackers: Trackers, title: str, *, description: str = "", now_ms: int, key: str = ""
+    trackers: Trackers, title: str, *, description: str = "", slug: str = "", now_ms: int
 ) -> Item:
-    """A project of somebody's own; Conflict-free as its slug has a part that nobody else has."""
-    key = key or token_hex(16)
+    """A project of a person. Without a slug, its title and a part that no other has make one."""
+    key = token_hex(16)
     name = blake2b(f"{key}/project".encode(), digest_size=16).hexdigest()
     values: Values = {
         "title": title,
-        "slug": f"{slug_of(title)}-{name[:8]}",
+        "slug": slug or f"{slug_of(title)}-{name[:8]}",
         "description": description,
         "status": "active",
     }

@@ -18,10 +18,9 @@ from loopwright.app.preparing import Wish
 from loopwright.app.service import current_user
 from loopwright.app.wiring import Local
 from loopwright.errors import LoopwrightError, NotAllowed
-from loopwright.model.plan import Plan
+from loopwright.model.plan import Plan, content_hash
 from loopwright.model.record import JsonValue
 from loopwright.ports import AuditRow, Card, Cards
-from loopwright.runtime.senses import content_hash
 
 PROMOTION = "promotion"
 FOLDER = "evals"

@@ -17,7 +17,7 @@ from loopwright.app.uploads import Uploads
 from loopwright.dialects.native.fields import duration_ms
 from loopwright.errors import Conflict, LoopwrightError, NotFound
 from loopwright.ports import APPLIED, OPEN_STATUSES, RunRow
-from loopwright.workspaces import GitWorkspaces
+from loopwright.workspaces.snapshots import GitWorkspaces
 
 RUN_PREFIX = "run_"
 AT_ONCE = 50  # runs in one transaction: others write in between

@@ -9,7 +9,7 @@ from loopwright.app.settings import Settings
 from loopwright.errors import StorageError
 from loopwright.ports import AuditRow
 from loopwright.runtime.clock import wall_ms
-from loopwright.stores import rebuild_heads as rebuild
+from loopwright.stores.opening import rebuild_heads as rebuild
 from loopwright.stores.place import heads_beside
 
 

@@ -16,8 +16,9 @@ from loopwright.app.nesting import check_wall
 from loopwright.app.preflight import preflight_agents
 from loopwright.app.preparing import agent_choices, tightened
 from loopwright.app.rights import rights_of, with_rights
+from loopwright.app.run_request import Admission
 from loopwright.app.run_variables import renewed_variables
-from loopwright.app.service import CAS_TRIES, Admission, Service, row_ended
+from loopwright.app.service import CAS_TRIES, Service, row_ended
 from loopwright.app.views.iterations import iterations
 from loopwright.app.views.resume_words import (
     RESUMABLE,
@@ -84,12 +85,11 @@ async def reopen(service: Service, run: str, *, by: str = "", changes: Changes =
         _check_agent(service, run, changes)
         check_wall(service.log, run, service.inside)
         check_folder(state)
-        if service.admission is not None:
-            service.admission.check_resume(state.plan, run=run, by=by)
         if service.driver is not None:
             service.driver.take(run)
         _check_work(state, changes)
         facts = _facts(service, state, by=by, changes=changes)
+        service.admit_resume(state, by=by, agents=facts)
         _keep_variables(service, state, changes.env)
         words = _words(state, facts[0])
         headline = replace(
@@ -163,7 +163,7 @@ def _check(row: RunRow, changes: Changes, state: State) -> None:
         raise Conflict(
             f"{row.run} has ended: {status} ({reason}), there is nothing left to do",
             code="ended",
-            hint=_fork_hint(state, changes) or "start a new run",
+            hint=_fork_hint(state, changes, reason) or "start a new run",
         )
     if changes.stage is not None and status == "cancelled":
         raise Conflict(
@@ -173,12 +173,15 @@ def _check(row: RunRow, changes: Changes, state: State) -> None:
         )
 
 
-def _fork_hint(state: State, changes: Changes) -> str:
+def _fork_hint(state: State, changes: Changes, reason: str) -> str:
     """How a loop that completed at its limit makes more iterations."""
     made = iterations(state)
-    if not made or changes.passes is None or changes.passes <= made:
+    wanted = changes.passes
+    if wanted is None and reason == "max_iterations":
+        wanted = 2 * made
+    if not made or wanted is None or wanted <= made:
         return ""
-    words = f"loopwright fork {state.run} --at {made} --max {changes.passes}"
+    words = f"loopwright fork {state.run} --at {made} --max {wanted}"
     return f"more iterations are a new run that continues it: `{words}`"
 
 
@@ -289,6 +292,9 @@ def _facts(service: Service, state: State, *, by: str, changes: Changes) -> list
     uncovered = uncovered_agents(
         service.costs, state.plan, limits, agents, allow=changes.allow_unknown_cost
     )
+    level = changes.sandbox
+    if level is not None:  # refused if it cannot be enforced
+        level = service.sandbox.change(state.plan, level)
     opened = RunReopened(
         at=at,
         by=by,
@@ -301,18 +307,9 @@ def _facts(service: Service, state: State, *, by: str, changes: Changes) -> list
         note=changes.note,
         time_ms=limits.wall_ms if limits is not None and timed else None,
         accept_changes=changes.accept_changes,
-        sandbox=_changed_sandbox(service, state.plan, changes.sandbox),
+        sandbox=level,
     )
     return [opened, *agents]
-
-
-def _changed_sandbox(
-    service: Service, plan: Plan, chosen: SandboxLevel | None
-) -> SandboxLevel | None:
-    """The sandbox level from now on, if another one is chosen; refused if it cannot be enforced."""
-    if chosen is None or service.sandbox is None:
-        return chosen
-    return service.sandbox.change(plan, chosen)
 
 
 def uncovered_agents(

@@ -6,11 +6,13 @@ from pathlib import Path
 import msgspec
 
 from loopwright.errors import LoopwrightError, StorageError
-from loopwright.model.plan import Plan
+from loopwright.model.actions import Action, CallAgent, Repeat, Step, Steps
+from loopwright.model.plan import Plan, agent_calls
 from loopwright.syntax.characters import escaped
 from loopwright.syntax.refs import ref_problem
 
 ARTIFACTS = "artifacts"
+STATE = "state"
 _BASE = "base_branch"
 _USUAL = ("main", "master")
 _SECONDS = 10
@@ -40,16 +42,38 @@ def _check(branch: str) -> None:
         )
 
 
-def with_artifacts(plan: Plan, place: Path | None, run: str) -> Plan:
-    """The plan with the folder that its texts speak of, made before anything starts."""
-    if place is None or ARTIFACTS not in plan.settings:
-        return plan
-    folder = place / run
+def with_artifacts(plan: Plan, place: Path | None, run: str, workspace: Path) -> Plan:
+    """The plan with the folders that its texts name, made before anything starts: one for the
+    artifacts of this run, and one in the project for the state that all its runs share.
+    """
+    made = dict(plan.settings)
+    if ARTIFACTS in made and place is not None:
+        made[ARTIFACTS] = str(_make_folder(place / run, is_new=True))
+    if STATE in made:
+        made[STATE] = str(_make_state_folder(workspace, made[STATE]))
+    return msgspec.structs.replace(plan, settings=made) if made != plan.settings else plan
+
+
+def _make_state_folder(workspace: Path, name: str) -> Path:
+    """The folder of this name in the main checkout, also for runs in another one. Git does not see
+    it.
+    """
+    common = _git(workspace, "rev-parse", "--path-format=absolute", "--git-common-dir")
+    is_usual = common is not None and Path(common).name == ".git"
+    project = Path(common).parent if common is not None and is_usual else workspace.absolute()
+    folder = _make_folder(project / name, is_new=False)
+    ignore = folder / ".gitignore"
+    if not ignore.exists():
+        ignore.write_text("*\n", encoding="utf-8")
+    return folder
+
+
+def _make_folder(folder: Path, *, is_new: bool) -> Path:
     try:
-        folder.mkdir(parents=True, mode=0o700)
+        folder.mkdir(parents=True, mode=0o700, exist_ok=not is_new)
     except OSError as error:
         raise StorageError(f"{folder} cannot be made: {error.strerror or error}") from error
-    return msgspec.structs.replace(plan, settings={**plan.settings, ARTIFACTS: str(folder)})
+    return folder
 
 
 def base_branch(workspace: Path) -> str | None:
@@ -81,3 +105,53 @@ def _git(workspace: Path, *args: str) -> str | None:
         return None
     said = done.stdout.decode(errors="replace").strip()
     return said if done.returncode == 0 and said else None
+
+
+# -- files of the context --------------------------------------------------------------------------
+
+CONTEXT_FILES = "context_files"
+"""The setting of a plan whose context files stand beside its definition."""
+
+
+def with_context_files(plan: Plan, workspace: Path, folder: Path) -> Plan:
+    """The plan with its context files named from the workspace on. A definition may name them from
+    its own `folder` on: what is not there is looked for in the workspace.
+    """
+    if plan.settings.get(CONTEXT_FILES) != "definition":
+        return plan
+    root = workspace.resolve()
+    prefix = folder.resolve()
+    prefix = prefix.relative_to(root) if prefix.is_relative_to(root) else Path()
+
+    def found(name: str) -> str:
+        beside = prefix / name
+        return str(beside) if (root / beside).exists() or not (root / name).exists() else name
+
+    def moved(action: Action) -> Action:
+        match action:
+            case CallAgent(context_files=names) if names:
+                return msgspec.structs.replace(action, context_files=tuple(map(found, names)))
+            case Repeat(body=body):
+                return msgspec.structs.replace(action, body=moved(body))
+            case Steps(steps=steps):
+                return msgspec.structs.replace(action, steps=tuple(map(in_step, steps)))
+            case _:
+                return action
+
+    def in_step(step: Step) -> Step:
+        return msgspec.structs.replace(step, action=moved(step.action))
+
+    return msgspec.structs.replace(plan, steps=tuple(map(in_step, plan.steps)))
+
+
+def hidden_context_files(plan: Plan, workspace: Path, folder: Path) -> list[str]:
+    """Warnings about context files that stand beside the definition, outside of the workspace."""
+    if plan.settings.get(CONTEXT_FILES) != "definition":
+        return []
+    names = dict.fromkeys(name for call in agent_calls(plan) for name in call.context_files)
+    return [
+        f"{name} is beside the definition but outside of the workspace {workspace}, so agents are "
+        "not shown it; copy it there, or start with --workspace"
+        for name in names
+        if not (workspace / name).exists() and (folder / name).is_file()
+    ]

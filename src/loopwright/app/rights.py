@@ -9,10 +9,11 @@ from difflib import get_close_matches
 
 import msgspec
 
-from loopwright.app.granting import FILE_TOOLS, OURS, granted_names
+from loopwright.app.granting import FILE_TOOLS, OURS, SHELL, granted_names
 from loopwright.errors import LoopwrightError, NotAllowed
+from loopwright.model.access import reach_of
 from loopwright.model.plan import Agent, ApprovalRule, Plan
-from loopwright.model.toolnames import is_open, speaks_of
+from loopwright.model.toolnames import is_open, names_for, speaks_of
 from loopwright.tools.toolbox import NATIVE
 
 ALL = "all"
@@ -50,6 +51,13 @@ def with_rights(plan: Plan, rights: Rights) -> Plan:
             code="widens",
             hint="leave it out and answer in the inbox, or start the run on that machine",
         )
+    plan, rights = _with_programs(plan, rights)
+    rights = replace(
+        rights,
+        allow=names_for("model", rights.allow),
+        deny=names_for("model", rights.deny, denies=True),
+        ask=names_for("model", rights.ask),
+    )
     asks = plan.settings.get("tools") == ASK
     narrows = bool(rights.deny or rights.ask or rights.file_tools_only)
     _check_names(plan, rights)
@@ -73,6 +81,47 @@ def rights_of(plan: Plan) -> Rights:
     if given is None:
         return Rights()
     return replace(msgspec.json.decode(given, type=Rights), attended=False)
+
+
+def _with_programs(plan: Plan, rights: Rights) -> tuple[Plan, Rights]:
+    """The plan with the programs that `shell.exec:PROGRAM` allows, and the rights without them."""
+    programs = [one.partition(":")[2].strip() for one in rights.allow if ":" in one]
+    tools = [one.partition(":")[0] for one in rights.allow if ":" in one]
+    other = next((name for name in tools if not speaks_of(name, SHELL)), None)
+    if other is not None or not all(programs):
+        raise LoopwrightError(
+            f"only programs of {SHELL} are allowed by name, not {other or ''!r}",
+            code="bad-tool",
+            hint=f"--allow {SHELL}:tsc",
+        )
+    if not programs:
+        return plan, rights
+    starting = [name for name, agent in plan.agents.items() if _starts_programs(agent)]
+    if not starting:
+        raise LoopwrightError(
+            f"no agent here has {SHELL}", code="bad-tool", hint=f"name it among its tools: {SHELL}"
+        )
+    agents = {
+        name: _allowing(agent, programs) if name in starting else agent
+        for name, agent in plan.agents.items()
+    }
+    left = replace(rights, allow=tuple(one for one in rights.allow if ":" not in one))
+    return msgspec.structs.replace(plan, agents=agents), left
+
+
+def _starts_programs(agent: Agent) -> bool:
+    """Whether a chat model has `shell.exec` with programs of one's choice."""
+    if not agent.is_chat or SHELL not in granted_names(agent):
+        return False
+    return reach_of(agent).commands == "all"
+
+
+def _allowing(agent: Agent, programs: list[str]) -> Agent:
+    said = agent.options.get("commands")
+    commands = dict(said) if isinstance(said, dict) else {}
+    listed = commands.get("allow")
+    commands["allow"] = [*(listed if isinstance(listed, list) else ()), *programs]
+    return msgspec.structs.replace(agent, options={**agent.options, "commands": commands})
 
 
 def _check_held(plan: Plan) -> None:

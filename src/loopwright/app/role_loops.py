@@ -6,7 +6,7 @@ from pathlib import Path
 
 from loopwright.app.controlling import ResumedRun, pause_run, resume_run, stop_run
 from loopwright.app.keeping import Beside, alone
-from loopwright.app.library import Library
+from loopwright.app.library import Library, Listed
 from loopwright.app.loop_live import live
 from loopwright.app.loop_steering import LoopEdit, edit, retry, skip
 from loopwright.app.preflight import check_sign_in
@@ -15,7 +15,8 @@ from loopwright.app.projects import ProjectWish, project_for
 from loopwright.app.readiness import check_worker
 from loopwright.app.registry import is_loop
 from loopwright.app.reopening import NO_CHANGES, Changes
-from loopwright.app.service import Start
+from loopwright.app.run_request import Start
+from loopwright.app.service import row_ended
 from loopwright.app.settings import Settings
 from loopwright.app.views.listing import driver_pid
 from loopwright.app.views.loops import GOAL_CHARS, Seen, loop_status, seen, shown_time
@@ -29,6 +30,7 @@ from loopwright.kernel.state import State
 from loopwright.model.actions import MAX_PASSES
 from loopwright.model.record import JsonValue
 from loopwright.ports import OPEN_STATUSES, RunRow
+from loopwright.syntax.words import suggest
 
 ALL = "all"
 ACTIONS = ("pause", "resume", "stop", "retry", "skip")
@@ -80,10 +82,8 @@ class Loops:
         check_worker(self.here.driver, self.cwd, self.here.service.clock.now_ms())
         _check(wish)
         listed = self.definitions.get(wish.definition)
-        known = listed.parameter_names
-        told = {name: _text(name, value) for name, value in wish.parameters.items()}
-        # Whoever steers many loops may say the same of all: what this one lacks is left out.
-        given = {name: value for name, value in told.items() if name in known}
+        given = {name: _text(name, value) for name, value in wish.parameters.items()}
+        _check_known(listed, given)
         start, definition = prepare_named(
             wish.definition,
             Wish(
@@ -142,12 +142,8 @@ class Loops:
 
     def rows(self, status: str = "") -> list[RunRow]:
         """Loops, newest first; only those of a status, where one is given."""
-        if status and status not in STATUSES:
-            raise LoopwrightError(
-                f"there is no status {status!r}",
-                code="bad-status",
-                hint=f"there are {', '.join(STATUSES)}",
-            )
+        if status:
+            check_status(status)
         service = self.here.service
         found = [row for row in service.rows() if status in ("", loop_status(row))]
         return [row for row in found if is_loop(service, row)]
@@ -189,7 +185,7 @@ class Loops:
             "started_at": shown_time(head.started_at),
             "completed_at": shown_time(head.finished_at),
             "elapsed_seconds": round((until - head.started_at) / 1_000, 3),
-            "metadata": {**state.metadata, "dispatch": told.dispatch()},
+            "metadata": {**state.metadata, "dispatch": told.dispatch(loop_status(row))},
             "labels": [*state.labels],
             "usage": run_usage_item(state),
             "current_iteration_status": told.round_status,
@@ -230,7 +226,8 @@ class Loops:
     ) -> ResumedRun:
         """Resume a loop that is paused, has ended, or was left behind by a process that is gone."""
         run = self.here.service.find(reference)
-        self._check_fits("resume", run)
+        if not row_ended(self.here.log.row(run)):  # else `resume_run` says what is wrong
+            self._check_fits("resume", run)
         return await resume_run(self.here, run, changes, by=by or self.by)
 
     def _check_fits(self, action: str, run: str) -> None:
@@ -308,6 +305,39 @@ def _check(wish: LoopWish) -> None:
     if wish.project_id and wish.project_slug:
         raise LoopwrightError(
             "name a project by its id or by its slug, not by both", code="two-projects"
+        )
+
+
+def _check_known(listed: Listed, given: Mapping[str, str]) -> None:
+    """Refuse parameters that the definition does not declare, as they would change nothing, and
+    name those that it needs.
+    """
+    known = sorted(listed.parameter_names)
+    unknown = [name for name in given if name not in known]
+    if unknown:
+        near = suggest(unknown[0], known)
+        there = f"its parameters are {', '.join(known)}" if known else "it has no parameters"
+        raise LoopwrightError(
+            f"{listed.name} has no parameter {unknown[0]!r}",
+            code="unknown-input",
+            hint=f"did you mean {near}?" if near else there,
+        )
+    missing = [name for name in listed.required_parameters if name not in given]
+    if missing:
+        raise LoopwrightError(
+            f"{listed.name} has required parameters without a value: {', '.join(missing)}",
+            code="missing-input",
+            hint="give them as `parameters`, a JSON object",
+        )
+
+
+def check_status(status: str) -> None:
+    """Refuse a status that loops do not have."""
+    if status not in STATUSES:
+        raise LoopwrightError(
+            f"there is no status {status[:80]!r}",
+            code="bad-status",
+            hint=f"there are {', '.join(STATUSES)}",
         )
 
 

@@ -1,13 +1,15 @@
-"""Roles: what an agent of that name is told and how far it reaches. Markdown with front matter.
+"""Roles: the instructions and the access level of agents. Markdown with front matter.
 
-A role is looked for in the project (`.loopwright/roles`), then in the data directory (`roles`),
-then among the built-in ones. A file that cannot be used is listed with what is wrong with it; it
-still takes its name, so that a mistake in it never gives an agent the rights of another file.
+A role is looked for in the project (`.loopwright/roles`, `workspace/roles`), then in the data
+directory (`roles`), then among the built-in ones. A file that cannot be used is listed with what is
+wrong with it; it still takes its name, so that a mistake in it never gives an agent the rights of
+another file.
 """
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Literal
@@ -15,21 +17,31 @@ from typing import Annotated, Literal
 import msgspec
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
+from loopwright.app.dialects import stage_turns
+from loopwright.app.fetching import project_folders
+from loopwright.app.project_files import untrusted_note
 from loopwright.errors import LoopwrightError
 from loopwright.model.access import DENIED_TOOLKITS, TOOLKITS, narrower
-from loopwright.model.plan import Access, Agent, Plan
+from loopwright.model.actions import CallAgent, Steps
+from loopwright.model.plan import Access, Agent, Plan, only_repeat
 from loopwright.model.record import JsonValue
-from loopwright.programs.files import FileProblem, read_regular
-from loopwright.syntax import Diagnostic, read, suggest, validate
+from loopwright.programs.files import FileProblem, ReadScope, read_regular
+from loopwright.syntax.diagnostic import Diagnostic
+from loopwright.syntax.document import Document
+from loopwright.syntax.reading import read
+from loopwright.syntax.validation import validate
+from loopwright.syntax.words import suggest
 
 FOLDER = "roles"
-PROJECT_FOLDER = Path(".loopwright", FOLDER)
 MAX_BYTES = 262_144
 MOST_FILES = 1_000
 Place = Literal["built-in", "home", "project"]
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]*")
 _FENCE = "---"
+_OF_RIGHTS = ("access_level", "max_iterations", "toolkits")
+_NEAR = 0.8
+"""How alike two words are of which one is taken for a misspelling of the other."""
 
 
 def _one_text(value: object) -> object:
@@ -40,9 +52,11 @@ def _one_text(value: object) -> object:
 
 
 class Head(BaseModel):
-    """What stands between the two lines of dashes."""
+    """The front matter. `is_builtin`, `is_template` and `ignore_updates` are read because files of
+    other systems have them; they change nothing here.
+    """
 
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config = ConfigDict(extra="ignore", strict=True)
 
     name: str = ""
     display_name: str = ""
@@ -50,8 +64,11 @@ class Head(BaseModel):
     version: Annotated[str, BeforeValidator(_one_text)] = ""
     access_level: Access
     model: str | None = None
-    max_iterations: int = Field(default=0, ge=0, le=10_000)
-    toolkits: Annotated[str, BeforeValidator(_one_text)] = ""
+    max_iterations: int | None = Field(default=None, ge=0, le=10_000)
+    toolkits: Annotated[str | None, BeforeValidator(_one_text)] = None
+    is_builtin: bool = False
+    is_template: bool = False
+    ignore_updates: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,10 +83,11 @@ class Role:
     version: str = ""
     access: Access | None = None
     model: str | None = None
-    max_turns: int | None = None
+    max_turns: int | None = None  # 0: as many as there may be
     denied: tuple[str, ...] = ()  # toolkits that it does not have
     instructions: str = ""
     problem: str | None = None
+    warnings: tuple[str, ...] = ()  # parts of its file that have no effect
 
 
 # -- reading ---------------------------------------------------------------------------------------
@@ -84,10 +102,12 @@ def read_role(data: bytes, *, file: str, name: str, place: Place) -> Role:
         return replace(bad, problem=words)
     document, found = read(parts[0], file=file)
     head, more = validate(Head, document) if document is not None else (None, [])
-    if head is None:
+    if head is None or document is None:
         return replace(bad, problem=_told([*found, *more]))
-    denied = denied_by(head.toolkits)
-    problem = _problem(head, name, parts[1]) or (denied if isinstance(denied, str) else None)
+    unknown = _unknown_fields(document)
+    denied = denied_by(head.toolkits or "")
+    problem = _problem(head, name, parts[1]) or _misspelled(document, unknown)
+    problem = problem or (denied if isinstance(denied, str) else None)
     if problem is not None or isinstance(denied, str):
         return replace(bad, problem=problem)
     return Role(
@@ -99,10 +119,35 @@ def read_role(data: bytes, *, file: str, name: str, place: Place) -> Role:
         version=head.version,
         access=head.access_level,
         model=head.model or None,
-        max_turns=head.max_iterations or None,
+        max_turns=head.max_iterations,
         denied=denied,
         instructions=parts[1],
+        warnings=(
+            *(f"{name} has no effect" for name in unknown),
+            *(f"toolkits: {entry} has no effect" for entry in _foreign(head.toolkits or "")),
+        ),
     )
+
+
+def _unknown_fields(document: Document) -> list[str]:
+    written = document.value if isinstance(document.value, dict) else {}
+    return [name for name in written if name not in Head.model_fields]
+
+
+def _misspelled(document: Document, names: Sequence[str]) -> str | None:
+    """A field that is nearly one about rights: it may have been meant to take a right away."""
+    for name in names:
+        near = get_close_matches(name, _OF_RIGHTS, n=1, cutoff=_NEAR)
+        if near:
+            line, _ = document.key_at((name,))
+            return f"line {line}: {name} is not a field of a role (did you mean {near[0]}?)"
+    return None
+
+
+def _foreign(written: str) -> list[str]:
+    """Entries of a filter about toolkits and tools that are not known here."""
+    words = {entry: entry[1:].strip() for entry in _entries(written)}
+    return [entry for entry, word in words.items() if word != "*" and not _toolkit(word)]
 
 
 def front_matter(data: bytes) -> tuple[bytes, str] | None:
@@ -132,24 +177,36 @@ def _told(found: Sequence[Diagnostic]) -> str:
 
 def denied_by(written: str) -> tuple[str, ...] | str:
     """The toolkits that a filter like `+*, -shell` takes away, or what is wrong with it. The last
-    entry that speaks of a toolkit counts.
+    entry about a toolkit counts; toolkits of other systems and single tools have no effect.
     """
     kept = dict.fromkeys(TOOLKITS, True)
-    for entry in filter(None, (one.strip() for one in written.split(","))):
+    for entry in _entries(written):
         sign, word = entry[0], entry[1:].strip()
+        if sign not in "+-" or not word:
+            there = ", ".join(TOOLKITS)
+            return f"toolkits: {entry!r} is not +NAME or -NAME; there are *, {there}"
         named = TOOLKITS if word == "*" else _toolkit(word)
-        if sign not in "+-" or not named:
-            known = ", ".join(TOOLKITS)
-            return f"toolkits: {entry!r} is no +NAME or -NAME; there are *, {known}"
+        known = [] if named else [_plain(one) for one in TOOLKITS]
+        near = get_close_matches(_plain(word), known, n=1, cutoff=_NEAR)
+        if near:
+            return f"toolkits: {entry!r} is not known; did you mean {near[0]}?"
         kept |= dict.fromkeys(named, sign == "+")
     return tuple(name for name, keeps in kept.items() if not keeps)
 
 
+def _entries(written: str) -> list[str]:
+    return [one.strip() for one in written.split(",") if one.strip()]
+
+
 def _toolkit(word: str) -> tuple[str, ...]:
     """A toolkit by its name, also as others write it: `ShellToolkit`, `artifact`."""
-    plain = word.casefold().removesuffix("toolkit").removesuffix("s")
-    plain = {"filesystem": "file", "mcp": "server"}.get(plain, plain)
+    plain = _plain(word)
+    plain = {"filesystem": "file", "mcp": "server", "webfetch": "web"}.get(plain, plain)
     return tuple(name for name in TOOLKITS if name.removesuffix("s") == plain)
+
+
+def _plain(word: str) -> str:
+    return word.casefold().removesuffix("toolkit").removesuffix("s")
 
 
 # -- finding ---------------------------------------------------------------------------------------
@@ -159,10 +216,12 @@ def find_roles(home: Path | None, project: Path | None) -> dict[str, Role]:
     """All roles by name, the project's before those of the data directory."""
     found = {role.name: role for role in _built_in()}
     if home is not None:
-        found |= {role.name: role for role in _in_folder(home / FOLDER, "home")}
+        found |= {role.name: role for role in _in_folder(home / FOLDER, "home", home)}
     if project is not None:
-        for role in _in_folder(project / PROJECT_FOLDER, "project"):
-            found[role.name] = _not_wider(role, found.get(role.name))
+        known = dict(found)
+        for folder in reversed(project_folders(project, FOLDER)):
+            for role in _in_folder(folder, "project", project):
+                found[role.name] = _not_wider(role, known.get(role.name))
     return dict(sorted(found.items()))
 
 
@@ -181,13 +240,18 @@ def _built_in() -> Iterator[Role]:
             yield read_role(entry.read_bytes(), file=entry.name, name=name, place="built-in")
 
 
-def _in_folder(folder: Path, place: Place) -> Iterator[Role]:
+def _in_folder(folder: Path, place: Place, around: Path) -> Iterator[Role]:
     try:
         found = sorted(one for one in folder.iterdir() if one.suffix == ".md")[:MOST_FILES]
     except OSError:
         return
     for file in found:
-        data = read_regular(file, MAX_BYTES)
+        data = read_regular(file, MAX_BYTES, ReadScope(around))
+        if place == "project" and isinstance(data, bytes):
+            note = untrusted_note(file, data)
+            if note is not None:
+                yield Role(name=file.stem, place=place, file=str(file), problem=note)
+                continue
         if isinstance(data, FileProblem):
             yield Role(name=file.stem, place=place, file=str(file), problem=data.message)
         else:
@@ -201,15 +265,39 @@ def bind_roles(plan: Plan, roles: Mapping[str, Role]) -> Plan:
     """The plan with what its agents have of their roles; an unknown role is an error."""
     if not any(agent.role for agent in plan.agents.values()):
         return plan
+    most = stage_turns(plan.dialect)
     agents = {
-        name: _bound(name, agent, roles) if agent.role else agent
+        name: _bound(_stages_of(plan, name), agent, roles, most) if agent.role else agent
         for name, agent in plan.agents.items()
     }
     return msgspec.structs.replace(plan, agents=agents)
 
 
-def _bound(name: str, agent: Agent, roles: Mapping[str, Role]) -> Agent:
-    role = find_role(agent.role or "", roles, who=f"agent {name!r}: ")
+def _stages_of(plan: Plan, agent: str) -> str:
+    """Who has a role, in words: the stages of a loop, else the agent."""
+    loop = only_repeat(plan)
+    steps = loop.body.steps if loop is not None and isinstance(loop.body, Steps) else ()
+    found = [
+        repr(step.id)
+        for step in steps
+        if isinstance(step.action, CallAgent) and step.action.agent == agent
+    ]
+    if not found:
+        return f"agent {agent!r}: "
+    return f"{'stage' if len(found) == 1 else 'stages'} {', '.join(found)}: "
+
+
+def _bound(
+    who: str, agent: Agent, roles: Mapping[str, Role], most: tuple[int, int] | None
+) -> Agent:
+    """The agent with what its role says. `most` is how many turns a stage has whose role does not
+    say it, and how many it has at most.
+    """
+    role = find_role(agent.role or "", roles, who=who)
+    turns = agent.max_turns or role.max_turns
+    if most is not None:
+        usual, limit = most
+        turns = min(turns if turns else limit if role.max_turns == 0 else usual, limit)
     options: dict[str, JsonValue] = dict(agent.options)
     if role.denied:
         options[DENIED_TOOLKITS] = list(role.denied)
@@ -217,7 +305,7 @@ def _bound(name: str, agent: Agent, roles: Mapping[str, Role]) -> Agent:
         agent,
         system="\n\n".join(part for part in (role.instructions, agent.system) if part),
         model=agent.model or role.model,
-        max_turns=agent.max_turns or role.max_turns,
+        max_turns=turns or None,
         access=narrower(agent.access, role.access),
         options=options,
     )

@@ -3,13 +3,15 @@
 Whoever starts a run with a role below admin may use the agents on the list (`agent_registry`), and
 no others. A definition counts as written by whoever stored it: an admin who starts the definition
 of an editor does not approve the programs in it. What the text of somebody below admin may not do:
-name another agent, describe an MCP server, or ask for variables of the server.
+name another agent, describe an MCP server, or ask for variables of the server. A listed program
+must be the one that was approved. The workspace must lie in an approved folder
+(`workspace_roots`), unless an admin chooses it. Whoever resumes or forks a run is held to the same.
 
 The role is that of the request (`acting_as`). Where nobody has said which, it is editor.
 """
 
 import contextlib
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,10 +26,15 @@ from loopwright.app.agent_registry import (
     AgentRegistry,
     own_variables_of,
     suggest_command,
+    with_entry_names,
 )
 from loopwright.app.plugins import PREFIX, plugin_spec
-from loopwright.app.service import Start
+from loopwright.app.preparing import agent_choices
+from loopwright.app.run_request import Start
+from loopwright.app.workspace_roots import WorkspaceRoots
 from loopwright.errors import LoopwrightError, NotAllowed, StorageError
+from loopwright.kernel.facts import Worktree
+from loopwright.model.environment import EDITOR_VARIABLES, INPUTS_PREFIX, is_listed
 from loopwright.model.plan import Agent, Plan
 from loopwright.model.sandbox import COMMAND_SANDBOX, SandboxLevel, command_level, strictest
 from loopwright.programs.specs import UNHELD_KINDS, Spec, parse_spec
@@ -76,11 +83,15 @@ class RunAdmission:
         access: Access,
         home: Path,
         *,
+        roots: WorkspaceRoots | None = None,
         allow_unsandboxed: bool = False,
+        editor_variables: Collection[str] = EDITOR_VARIABLES,
     ) -> None:
         self.registry = registry
         self._access = access
         self._home = home
+        self._roots = roots or WorkspaceRoots(access, home)
+        self._editor_variables = editor_variables
         self._allow_unsandboxed = allow_unsandboxed  # the setting of the server, for all agents
 
     def names(self) -> Mapping[str, str]:
@@ -93,10 +104,11 @@ class RunAdmission:
         author = least(actor, start.author or actor)
         authority = _Authority(chooser=actor, author=author, from_text=start.from_text)
         with self._recorded(start.by, f"start {start.plan.name}"):
-            self._check_workspace(start.workspace)
+            chosen_by = least(actor, start.workspace_by or actor)
+            workspace = self._check_workspace(start.workspace, chosen_by)
             self._check_plan(start.plan, authority)
             agents = {
-                name: self._admitted(name, agent, authority, start.workspace)
+                name: self._admitted(name, agent, authority, workspace)
                 for name, agent in start.plan.agents.items()
             }
             if start.sandbox == "off":
@@ -105,7 +117,15 @@ class RunAdmission:
         is_off = start.sandbox == "off" and not self._allow_unsandboxed
         if author != ADMIN or is_off:
             plan = self._with_command_level(plan, author)
-        return replace(start, plan=plan, allow_off=start.sandbox == "off")
+        return replace(start, plan=plan, workspace=workspace, allow_off=start.sandbox == "off")
+
+    def check_workspace(self, workspace: Path, *, by: str, role: Role | None = None) -> None:
+        """Refuse a workspace before anything in it is read. `role` is that of the author of a
+        record that names it: using a record does not approve its folder.
+        """
+        actor = acting_role()
+        with self._recorded(by, f"workspace {workspace}"):
+            self._check_workspace(workspace, least(actor, role or actor))
 
     def admit_agents(self, agents: Agents, *, run: str, by: str, workspace: Path) -> Agents:
         """Agents that take the place of others in a run, if they are allowed."""
@@ -117,20 +137,27 @@ class RunAdmission:
                 for name, agent in agents.items()
             }
 
-    def admit_fork(self, plan: Plan, *, run: str, by: str, workspace: Path) -> None:
-        """Refuse a fork whose agents its maker could not start: it is a run of its own."""
+    def admit_run(
+        self,
+        plan: Plan,
+        *,
+        run: str,
+        by: str,
+        workspace: Path,
+        worktree: Worktree | None = None,
+        is_fork: bool = False,
+    ) -> None:
+        """Refuse to resume or fork a run that whoever asks could not start as it is. `workspace` is
+        the folder that the run works in, which may be in a worktree.
+        """
         actor = acting_role()
+        authority = _Authority(chooser=actor, author=actor, from_text=())
         with self._recorded(by, run):
-            self._check_workspace(workspace)
-            self._check_plan(plan, _Authority(chooser=actor, author=actor, from_text=()))
-            if plan.sandbox == "off":
-                self._check_off(plan.agents)
-        self.admit_agents(plan.agents, run=run, by=by, workspace=workspace)
-
-    def check_resume(self, plan: Plan, *, run: str, by: str) -> None:
-        """Refuse to resume a run at `off`, which an admin has started, for others than admins."""
-        if plan.sandbox == "off" and acting_role() != ADMIN:
-            with self._recorded(by, run):
+            self._check_workspace(_origin(workspace, worktree), actor, is_recorded=True)
+            self._check_plan(plan, authority)
+            for name, agent in plan.agents.items():
+                self._admitted(name, agent, authority, workspace)
+            if plan.sandbox == "off" and (is_fork or actor != ADMIN):
                 self._check_off(plan.agents)
 
     def check_text(self, plan: Plan, *, by: str, what: str) -> None:
@@ -153,14 +180,18 @@ class RunAdmission:
     ) -> Agent:
         text, spec = _parsed(agent)
         entry = self.registry.find(text)
-        if entry is None and authority.role_for(name) != ADMIN:
+        # Only a rehearsal has agents without a spec: nothing is started.
+        if entry is None and authority.role_for(name) != ADMIN and agent.spec is not None:
             raise _not_listed(name, text)
         if entry is not None and entry.spec == ANY_SCRIPT and authority.role_for(name) != ADMIN:
             self._check_script(name, text, workspace)
+        problem = self.registry.problem(entry) if entry is not None else None
+        if problem is not None:
+            raise NotAllowed(f"agent {name!r}: {problem}", code="agent-changed")
         least = entry.sandbox if entry is not None else None
         if authority.author != ADMIN:
             _check_servers(name, agent)
-            _check_variables(name, agent, spec, entry)
+            _check_variables(name, agent, spec, entry, self._editor_variables)
             if agent.is_chat:  # its tools start the commands that the definition allows
                 least = strictest(least, self._command_level(authority.author))
         if least is None:
@@ -211,14 +242,31 @@ class RunAdmission:
                 code="agent-not-listed",
             )
 
-    def _check_workspace(self, workspace: Path) -> None:
-        """No run works in the data directory, except in the worktrees that are kept there."""
-        if self._is_private(workspace.resolve()):
+    def _check_workspace(self, workspace: Path, role: Role, *, is_recorded: bool = False) -> Path:
+        """The workspace without links, if it may be one. No run works in the data directory, except
+        in the worktrees that are kept there for runs. Others than admins choose approved folders.
+        """
+        folder = workspace.resolve()
+        if is_recorded and folder != workspace:
+            raise NotAllowed(
+                f"the workspace {workspace} was replaced by a link",
+                code="workspace-not-approved",
+                hint="put the folder back, or start a new run",
+            )
+        if self._is_private(folder):
             raise NotAllowed(
                 "the workspace is in the data directory of the server, which no agent may see",
                 code="private-workspace",
                 hint="name another folder as `workspace`",
             )
+        if role != ADMIN and not self._roots.contains(folder):
+            raise NotAllowed(
+                f"the workspace {folder} is not in a folder that editors may use on this server; "
+                f"an admin approves one with `loopwright workspace add DIR`",
+                code="workspace-not-approved",
+                hint="`loopwright workspace ls` (GET /api/v1/workspaces) shows the folders",
+            )
+        return folder
 
     def _is_private(self, place: Path) -> bool:
         home = self._home.resolve()
@@ -237,6 +285,29 @@ class RunAdmission:
             raise
 
 
+def rehearsal_of(start: Start, choices: Sequence[str], names: Mapping[str, str]) -> Start:
+    """The start of a rehearsal with the specs that its agents would have. An agent that no spec is
+    known for has none: what it may be is decided when a run starts.
+    """
+    default, named = agent_choices(with_entry_names(choices, names))
+    agents = {}
+    for name, agent in start.plan.agents.items():
+        spec = named.get(name) or default or agent.spec or ""
+        is_known = spec.startswith(PREFIX) or isinstance(parse_spec(spec), Spec)
+        agents[name] = msgspec.structs.replace(agent, spec=spec if is_known else None)
+    return replace(start, plan=msgspec.structs.replace(start.plan, agents=agents))
+
+
+def _origin(workspace: Path, worktree: Worktree | None) -> Path:
+    """The folder of the person's checkout that a workspace in a worktree stands for."""
+    if worktree is None:
+        return workspace
+    try:
+        return Path(worktree.repository, workspace.relative_to(worktree.folder))
+    except ValueError:
+        return workspace
+
+
 def _parsed(agent: Agent) -> tuple[str, Spec | None]:
     """The spec of an agent, of a plugin the one that it stands for."""
     text = agent.spec or ""
@@ -252,7 +323,9 @@ def _check_servers(name: str, agent: Agent) -> None:
     would connect to. Those of the settings are named without a description.
     """
     listed = agent.options.get("mcp")
-    for one in listed if isinstance(listed, list) else ():
+    described = listed if isinstance(listed, dict) else {}
+    named = [{"server": name, **one} for name, one in described.items() if isinstance(one, dict)]
+    for one in listed if isinstance(listed, list) else named:
         if isinstance(one, dict) and (one.get("command") or one.get("url")):
             server = str(one.get("server", ""))[:60]
             raise NotAllowed(
@@ -262,9 +335,21 @@ def _check_servers(name: str, agent: Agent) -> None:
             )
 
 
-def _check_variables(name: str, agent: Agent, spec: Spec | None, entry: AgentEntry | None) -> None:
+def _check_variables(
+    name: str, agent: Agent, spec: Spec | None, entry: AgentEntry | None, listed: Collection[str]
+) -> None:
     allowed = {*(entry.pass_env if entry is not None else ())}
     allowed |= {*own_variables_of(spec)} if spec is not None else set()
+    for variable in agent.env:
+        if not is_listed(variable, listed):
+            raise NotAllowed(
+                f"agent {name!r} sets the variable {variable}, which editors may not set on this "
+                "server: variables decide what a program loads and where it sends requests; an "
+                "admin adds the name to `editor_variables` in the settings of the server",
+                code="variable-not-listed",
+                hint=f"leave it out, use a name that begins with {INPUTS_PREFIX}, or let an admin "
+                "store the definition and start it",
+            )
     for variable in agent.pass_env:
         if variable not in allowed:
             raise _variable_refused(f"agent {name!r}", variable, entry)

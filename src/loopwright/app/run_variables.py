@@ -18,7 +18,7 @@ from typing import Annotated, TypeAlias
 import msgspec
 
 from loopwright.app.moments import sortable_id
-from loopwright.app.service import Start
+from loopwright.app.run_request import Start
 from loopwright.errors import LoopwrightError, StorageError
 from loopwright.model.environment import is_reserved, is_variable_name
 from loopwright.model.plan import Plan

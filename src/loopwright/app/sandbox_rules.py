@@ -8,11 +8,15 @@ from pathlib import Path
 import msgspec
 from platformdirs import user_config_path, user_data_path
 
-from loopwright.app.settings import Settings
+from loopwright.app.agent_titles import quoted_agent
+from loopwright.app.project_files import records_folder
+from loopwright.app.settings import PREFIX, Settings
 from loopwright.errors import LoopwrightError, NotAllowed
+from loopwright.model.access import is_offline
 from loopwright.model.actions import Action, Repeat, RunCommand, RunScript, Steps
 from loopwright.model.checks import Command, Script, leaves
 from loopwright.model.plan import Plan
+from loopwright.model.record import JsonValue
 from loopwright.model.sandbox import (
     DEFAULT_SANDBOX,
     SandboxLevel,
@@ -20,6 +24,7 @@ from loopwright.model.sandbox import (
     effective_level,
     strictest,
 )
+from loopwright.programs.coding import level_of_cli
 from loopwright.programs.own_programs import own_program_folders
 from loopwright.programs.sandbox import INSTALL, Sandbox, SandboxPolicy, works
 from loopwright.programs.specs import UNHELD_KINDS, Spec, parse_spec
@@ -100,7 +105,9 @@ def policy_of(
 ) -> SandboxPolicy:
     """What no agent sees, and where its workspace may be in spite of that."""
     token = (os.environ if env is None else env).get(_TOKEN_FILE, "").strip()
-    own = (settings.home, user_data_path("loopwright"), user_config_path("loopwright"))
+    named = (os.environ if env is None else env).get(f"{PREFIX}HOME", "").strip()
+    own = [settings.home, user_data_path("loopwright"), user_config_path("loopwright")]
+    own += [Path(named).expanduser().absolute()] if named else []
     hidden = (*map(str, own), *([str(Path(token).absolute())] if token else []))
     return SandboxPolicy(
         default=settings.sandbox,
@@ -108,6 +115,8 @@ def policy_of(
         workspaces=(str(settings.worktrees),),
         artifacts=str(settings.artifacts),
         protected=own_program_folders(),
+        records=str(records_folder()),
+        fixed_workspaces=served,
         guard_is_optional=not served or settings.allow_unsandboxed == "on",
     )
 
@@ -136,13 +145,28 @@ def unconfined_note(plan: Plan) -> str | None:
     return None if problem is None else NOT_CONFINED.format(problem=problem)
 
 
+def enforced_levels(plan: Plan) -> dict[str, JsonValue]:
+    """The levels that programs of a run are started at: of the run, of its commands if they differ,
+    and of each agent that is a program.
+    """
+    commands = command_level(plan.sandbox, plan.settings)
+    has_commands = any(_has_commands(step.action) for step in plan.steps)
+    shown: dict[str, JsonValue] = {"run": plan.sandbox, "agents": {**agent_levels(plan)}}
+    return {**shown, "commands": commands} if has_commands else shown
+
+
 def agent_levels(plan: Plan) -> dict[str, SandboxLevel]:
     """The level of each agent that is a program."""
-    return {
-        name: effective_level(plan.sandbox, requested=agent.sandbox, access=agent.access)
-        for name, agent in plan.agents.items()
-        if _is_program(agent.spec)
-    }
+    found: dict[str, SandboxLevel] = {}
+    for name, agent in plan.agents.items():
+        spec = parse_spec(agent.spec or "")
+        if not isinstance(spec, Spec) or spec.kind in UNHELD_KINDS:
+            continue
+        level = effective_level(
+            plan.sandbox, requested=agent.sandbox, access=agent.access, offline=is_offline(agent)
+        )
+        found[name] = level_of_cli(spec.kind, agent, level)
+    return found
 
 
 def _levels(plan: Plan) -> Iterator[tuple[SandboxLevel, str]]:
@@ -151,7 +175,8 @@ def _levels(plan: Plan) -> Iterator[tuple[SandboxLevel, str]]:
     """
     for name, agent in plan.agents.items():
         if _is_program(agent.spec):
-            yield effective_level(plan.sandbox, requested=agent.sandbox), f"agent {name!r}"
+            level = effective_level(plan.sandbox, requested=agent.sandbox)
+            yield level, quoted_agent(name, plan.agents)
     for step in plan.steps:
         if _has_commands(step.action):
             yield effective_level(command_level(plan.sandbox, plan.settings)), f"step {step.id!r}"

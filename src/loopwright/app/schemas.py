@@ -46,7 +46,7 @@ def schema_problem(schema: dict[str, JsonValue], value: JsonValue) -> str | None
     is ever fetched.
     """
     try:
-        validator = _validator(msgspec.json.encode(schema))
+        validator = _validator(msgspec.json.encode(_without_hidden_patterns(schema, value)))
         errors = sorted(validator.iter_errors(value), key=lambda e: list(map(str, e.absolute_path)))
     except Exception as error:  # of the schema: unknown type, bad pattern, reference to nowhere
         said = str(error).partition("\n")[0][:DETAIL_CHARS]
@@ -78,6 +78,8 @@ def _validator(schema: bytes) -> _Validator:
         "additionalProperties": _additional_properties,
     }
     linear = jsonschema.validators.extend(kind, ours)
+    # Without this, a part with a `$schema` of its own is checked without these functions.
+    linear.evolve = import_module("attrs").evolve
     return cast(_Validator, linear(loaded, registry=known))
 
 
@@ -113,6 +115,42 @@ def _additional_properties(
     elif isinstance(allowed, dict):
         for name in extra:
             yield from validator.descend(instance[name], allowed, path=name)
+
+
+def _without_hidden_patterns(schema: Schema, value: JsonValue) -> Schema:
+    """The schema, with `patternProperties` written as `properties` for the names in the value where
+    the library would match the patterns itself to learn which properties are unevaluated.
+    """
+    text = msgspec.json.encode(schema)
+    if b'"unevaluatedProperties"' not in text or b'"patternProperties"' not in text:
+        return schema
+    return _mapping(_spelled_out(schema, sorted(_names(value))))
+
+
+def _spelled_out(schema: JsonValue, names: list[str]) -> JsonValue:
+    if isinstance(schema, list):
+        return [_spelled_out(one, names) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    made = {key: _spelled_out(one, names) for key, one in schema.items()}
+    patterns = made.pop("patternProperties", None)
+    if not isinstance(patterns, dict):
+        return made if patterns is None else {**made, "patternProperties": patterns}
+    known = _mapping(made.get("properties"))
+    for name in names:
+        fitting = [inner for pattern, inner in patterns.items() if _found(pattern, name)]
+        if fitting:
+            known = {**known, name: {"allOf": [known.get(name, True), *fitting]}}
+    return {**made, "properties": known}
+
+
+def _names(value: JsonValue) -> set[str]:
+    """The names of all properties in a value."""
+    if isinstance(value, list):
+        return {name for one in value for name in _names(one)}
+    if not isinstance(value, dict):
+        return set()
+    return {*value, *(name for one in value.values() for name in _names(one))}
 
 
 def _mapping(value: JsonValue) -> Schema:

@@ -3,14 +3,13 @@
 import os
 import pwd
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
-from typing import Literal, Protocol, TypeAlias
+from typing import Literal, TypeAlias
 
 import msgspec
 
-from loopwright.app.access import Role
 from loopwright.app.auditing import audit_rows, forgotten
 from loopwright.app.cost_limits import CostRules
 from loopwright.app.deciding import (
@@ -22,14 +21,25 @@ from loopwright.app.deciding import (
     not_open,
     only_gate,
 )
+from loopwright.app.dialects import OF_LOOPS
 from loopwright.app.inside_run import AgentRights, InsideRun, find_caller
-from loopwright.app.keeping import CANDIDATES, Beside, alone, ambiguous, key_of, taken
+from loopwright.app.keeping import CANDIDATES, ambiguous, key_of, taken
 from loopwright.app.moments import sortable_id
+from loopwright.app.named_programs import create_worktree
 from loopwright.app.nesting import Runs, adoptable, check_wall, nested
+from loopwright.app.projects import ProjectWish, project_for
 from loopwright.app.repository import with_artifacts
+from loopwright.app.run_request import Admission, Start, StoredVariables
 from loopwright.app.sandbox_rules import SandboxRules
-from loopwright.app.snapshot_policy import NO_CHOICE, SnapshotChoice, decide_snapshots
-from loopwright.errors import Conflict, LoopwrightError, NotFound, StorageError, VersionConflict
+from loopwright.app.snapshot_policy import decide_snapshots
+from loopwright.errors import (
+    RESTORE_HINT,
+    Conflict,
+    LoopwrightError,
+    NotFound,
+    StorageError,
+    VersionConflict,
+)
 from loopwright.kernel.facts import (
     AgentChanged,
     AnyFact,
@@ -42,11 +52,19 @@ from loopwright.kernel.facts import (
     Worktree,
 )
 from loopwright.kernel.fold import fold
+from loopwright.kernel.snapshots import is_last_under_way
 from loopwright.kernel.state import State
 from loopwright.model.actions import Decision
-from loopwright.model.plan import Agent, Plan, encode_plan
-from loopwright.model.record import JsonValue, Text
-from loopwright.model.sandbox import SandboxLevel
+from loopwright.model.plan import (
+    Agent,
+    Plan,
+    content_hash,
+    encode_plan,
+    stored_content,
+    stored_plan,
+)
+from loopwright.model.record import Text
+from loopwright.model.trackers import Trackers
 from loopwright.ports import (
     NO_BLOBS,
     OPEN_STATUSES,
@@ -56,79 +74,17 @@ from loopwright.ports import (
     Headline,
     Numbered,
     OpenGate,
-    Owner,
     RunRow,
     RunStatus,
     Worktrees,
 )
 from loopwright.runtime.driver import LocalDriver
-from loopwright.runtime.senses import content_hash, stored_content, stored_plan, stored_text
-from loopwright.stores.faults import REPLACE
+from loopwright.runtime.senses import stored_text
 
 CAS_TRIES = 50
 Shown: TypeAlias = RunStatus | Literal["unchanged"]
 SHORTEST_END = 4  # of an id; the beginnings of ids of one day are all alike
 MANY = 1_000
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Start:
-    """What a run is started with."""
-
-    plan: Plan
-    workspace: Path
-    message: str = ""
-    inputs: Mapping[str, JsonValue] = field(default_factory=dict)
-    by: str = ""
-    key: str | None = None
-    drive: bool = True
-    session: str = ""  # of whoever starts it: runs of a session share artifacts, todos and sprints
-    project: str = ""
-    run: str = ""  # its id, where whoever starts it has chosen one; it must be new
-    owner: Owner | None = None  # who has it until another process drives it
-    variables: Mapping[str, str] = field(default_factory=dict, repr=False)  # never in the log
-    allow_unknown_cost: bool = False  # limits in USD need not cover agents of unknown cost
-    labels: tuple[str, ...] = ()
-    snapshots: SnapshotChoice = NO_CHOICE
-    author: Role | None = None  # who wrote the definition; None: whoever starts the run
-    from_text: frozenset[str] = frozenset()  # agents whose spec is in the definition
-    allow_off: bool = False  # an admin lets all of its agents run without a sandbox
-    sandbox: SandboxLevel | None = None  # for this run, in the place of what is set
-    beside: Beside = alone  # what is kept beside it, written with its first fact
-
-
-class StoredVariables(Protocol):
-    """The values of variables that runs were given with `--env`."""
-
-    def read(self, run: str) -> dict[str, str]:
-        """The values of a run; empty if it has none any more."""
-
-    def write(self, run: str, values: Mapping[str, str]) -> None:
-        """Store the values of a run."""
-
-
-class Admission(Protocol):
-    """Whether a run may start here, or be changed; NotAllowed where it may not."""
-
-    def names(self) -> Mapping[str, str]:
-        """The specs of listed agents by name."""
-
-    def admit(self, start: Start) -> Start:
-        """The start as it is allowed."""
-
-    def admit_agents(
-        self, agents: Mapping[str, Agent], *, run: str, by: str, workspace: Path
-    ) -> Mapping[str, Agent]:
-        """Agents that take the place of others in a run, as they are allowed."""
-
-    def check_resume(self, plan: Plan, *, run: str, by: str) -> None:
-        """Refuse to resume a run that has less of a sandbox than whoever asks may choose."""
-
-    def check_text(self, plan: Plan, *, by: str, what: str) -> None:
-        """Refuse a definition that somebody wants to store and could not start."""
-
-    def admit_fork(self, plan: Plan, *, run: str, by: str, workspace: Path) -> None:
-        """Refuse a fork that is not allowed."""
 
 
 class Service:
@@ -139,7 +95,7 @@ class Service:
         log: EventLog,
         clock: Clock,
         driver: LocalDriver | None,
-        artifacts: Path | None = None,
+        sandbox: SandboxRules,
         *,
         via: str = "cli",
         four_eyes: bool = False,
@@ -148,12 +104,13 @@ class Service:
         self.costs: CostRules | None = None  # whether limits in USD can be enforced
         self.four_eyes = four_eyes  # who started a run approves nothing in it
         self.via = via  # the door by which people come here
-        self.artifacts = artifacts  # where runs that want one have a folder for what they make
+        self.artifacts: Path | None = None  # where runs have a folder for what they make
         self.log = log
         self.clock = clock
         self.driver = driver
-        self.sandbox: SandboxRules | None = None  # how the sandbox level of a run is decided
+        self.sandbox = sandbox  # how the level of a run is decided: no service is without rules
         self.takes_snapshots = False  # where neither the definition nor the start says so
+        self.trackers: Trackers | None = None  # where loops of roles have their projects
         self.worktrees: Worktrees | None = None  # where runs can have a checkout of their own
         self.variables: StoredVariables | None = None  # values that were given with --env
         self.inside: InsideRun | None = None  # the run whose program calls, if it is one
@@ -170,35 +127,45 @@ class Service:
             return plan
         return self.costs.covered(plan, allow=allow, remedy=remedy)
 
+    def _project(self, start: Start, run: str) -> str:
+        """The project of a loop of roles that was started without one: a new project."""
+        if self.trackers is None or start.plan.dialect != OF_LOOPS:
+            return ""
+        wish = ProjectWish(definition=start.plan.name, goal=start.message, session=start.session)
+        return project_for(self.trackers, wish, now_ms=self.clock.now_ms(), key=run).id
+
     def _sandboxed(self, plan: Plan, start: Start) -> Plan:
         """The plan with its sandbox level; refused if that cannot be enforced."""
-        if self.sandbox is None:
-            return plan
         decided = self.sandbox.decide(plan, start.sandbox)
         self.sandbox.check(decided, allow_off=start.allow_off)
         return decided
 
     async def start(self, start: Start) -> str:
         """Create a run; with `drive`, it begins at once in this process."""
+        if self.rights is not None:
+            self.rights.check_start()
+        start = self.admit(start)
         if not start.workspace.is_dir():
             raise LoopwrightError(
                 f"the workspace {start.workspace} is not a folder",
                 code="no-workspace",
                 hint="create it first, or name another folder with --workspace DIR",
             )
-        start = self.admit(start)
         decided, _ = self.decide_snapshots(start)
         nest = nested(Runs(self.log, self.state), start.plan.limits, self.inside)
         now = self.clock.now_ms()
         run = start.run or f"run_{sortable_id(now)}"
         limited = msgspec.structs.replace(decided, limits=nest.limits)
         limited = self._covered(limited, allow=start.allow_unknown_cost or nest.allow_unknown_cost)
-        bound = with_artifacts(self._sandboxed(limited, start), self.artifacts, run)
+        sandboxed = self._sandboxed(limited, start)
+        bound = with_artifacts(sandboxed, self.artifacts, run, start.workspace)
         plan = encode_plan(bound)
         message, blobs = stored_text(start.message)
         blobs[content_hash(plan)] = plan
         folder, worktree = await self._checkout(start, run)
-        workspace = str(folder.resolve())  # a link may be swapped while a person decides
+        # A link may be swapped while a person decides. What was admitted has no links, and what is
+        # put in its place later is refused by the sandbox.
+        workspace = str(folder.resolve() if self.admission is None else folder)
         key = key_of(start.plan, folder, start.key)
         first = RunStarted(
             at=now,
@@ -212,7 +179,7 @@ class Service:
             by=start.by,
             key=key,
             session=start.session,
-            project=start.project,
+            project=start.project or self._project(start, run),
             parent=nest.parent,
             depth=nest.depth,
             labels=start.labels,
@@ -275,7 +242,7 @@ class Service:
             return start.workspace, None
         if self.worktrees is None:
             raise LoopwrightError("worktrees are not available here", code="no-worktrees")
-        return await self.worktrees.create(run, start.workspace)
+        return await create_worktree(self.worktrees, run, start.plan, start.workspace)
 
     # -- looking -------------------------------------------------------------------------------
 
@@ -324,7 +291,7 @@ class Service:
     def facts(self, run: str, after: int = 0) -> list[Numbered]:
         """The facts of a run; one that has none at all is damaged."""
         if not (found := self.log.read(run, after=after)) and after <= 0:
-            raise StorageError(f"{run} has no events", code="damaged", hint=REPLACE)
+            raise StorageError(f"{run} has no events", code="damaged", hint=RESTORE_HINT)
         return found
 
     def state(self, run: str) -> State:
@@ -437,18 +404,31 @@ class Service:
         """Let a paused run go on, and take up one that nobody drives."""
         self._open(run)
         check_wall(self.log, run, self.inside)
+        self.admit_resume(self.state(run), by=by)
         if self.state(run).paused:
             await self._control(run, RunResumed(at=self.clock.now_ms(), by=by), "running")
         elif self.driver is not None:
             self.driver.wake(run)
 
+    def admit_resume(self, state: State, *, by: str, agents: Sequence[AnyFact] = ()) -> None:
+        """Refuse to resume a run that whoever asks could not start as it is, with these agents."""
+        first = state.started
+        if self.admission is None or first is None:
+            return
+        changed = {one.agent: one.becomes for one in agents if isinstance(one, AgentChanged)}
+        plan = msgspec.structs.replace(state.plan, agents={**state.plan.agents, **changed})
+        self.admission.admit_run(
+            plan, run=state.run, by=by, workspace=Path(first.workspace), worktree=first.worktree
+        )
+
     async def stop(self, run: str, by: str = "", reason: str = "stopped") -> bool:
-        """End a run now. False when it had already ended."""
+        """End a run now; False when it had ended. A second stop skips the last snapshot."""
         self.check_control(run)
         if row_ended(self.log.row(run)):
             return False
-        if self.state(run).cancel is not None:  # asked before: whoever drives it only has to look
-            if self.driver is not None:
+        state = self.state(run)
+        if state.cancel is not None and not is_last_under_way(state):
+            if self.driver is not None:  # whoever drives it only has to look
                 self.look(run)
             return True
         fact = CancelRequested(at=self.clock.now_ms(), reason=reason, by=by)

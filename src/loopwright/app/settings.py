@@ -16,10 +16,12 @@ from typing import Literal, TypeAlias, cast
 
 from platformdirs import user_config_path, user_data_path
 
+from loopwright.app.model_settings import MODELS, PRICES, read_models, read_prices, refused
 from loopwright.app.notify_settings import NOTIFY, Notifier, read_notifiers
+from loopwright.app.project_files import untrusted_note
 from loopwright.app.purse import Purse
 from loopwright.app.server_settings import MCP, BadServers, read_servers
-from loopwright.errors import LoopwrightError
+from loopwright.model.environment import EDITOR_VARIABLES, is_variable_pattern
 from loopwright.model.prices import Price
 from loopwright.model.record import JsonValue
 from loopwright.model.sandbox import (
@@ -32,11 +34,8 @@ from loopwright.model.sandbox import (
 PREFIX = "LOOPWRIGHT_"
 PROJECT_FILE = "loopwright.toml"
 BUDGET = "budget"
-PRICES = "prices"
-PRICE_KEYS = ("input", "output", "cache_read", "call")
 POLICY_FILE = "settings.toml"  # of the data directory
 PURSE_KEYS = ("usd_per_day", "tokens_per_day", "usd_total", "tokens_total", "hard_stop")
-
 
 Durability: TypeAlias = Literal["full", "normal"]
 Color: TypeAlias = Literal["auto", "always", "never"]
@@ -50,6 +49,8 @@ Name: TypeAlias = Literal[
     "webhooks_to_loopback",
     "sandbox",
     "allow_unsandboxed",
+    "workspaces",
+    "editor_variables",
     "snapshots",
     "snapshot_max_file",
     "snapshot_max_total",
@@ -65,6 +66,8 @@ NAMES: dict[Name, tuple[str, ...]] = {
     "webhooks_to_loopback": ("off", "on"),
     "sandbox": SANDBOX_LEVELS,
     "allow_unsandboxed": ("off", "on"),
+    "workspaces": (),
+    "editor_variables": (),
     "snapshots": ("off", "on"),
     "snapshot_max_file": (),
     "snapshot_max_total": (),
@@ -72,7 +75,9 @@ NAMES: dict[Name, tuple[str, ...]] = {
 }
 """Every setting, with the words it may be; none means any text."""
 
-PERSONAL: tuple[Name, ...] = ("sandbox", "allow_unsandboxed", "webhooks_to_loopback")
+LISTS: tuple[Name, ...] = ("workspaces", "editor_variables")
+"""Settings that are lists; in a variable they are separated as the folders of PATH."""
+PERSONAL: set[Name] = {"sandbox", "allow_unsandboxed", "webhooks_to_loopback", *LISTS}
 """Settings that the files of a project cannot loosen."""
 STRICTER: dict[Name, str] = {"four_eyes": "on"}
 """Policies, with the value that no other source takes back."""
@@ -89,6 +94,7 @@ _OTHER_VARIABLES = (
     "ASSISTANT_MODEL",
     "ATTEMPT",
     "DEBUG",
+    "DENIED_TOOLS",
     "DEPTH",
     "EFFECT",
     "HANDED_OWNER",
@@ -132,6 +138,8 @@ class Settings:
     agent_is_of_project: bool = False  # an agent may have written the file that names `agent`
     sandbox: SandboxLevel = DEFAULT_SANDBOX  # of runs for which nobody chooses another level
     allow_unsandboxed: Switch = "off"  # on: a server may run agents without a sandbox
+    workspaces: tuple[Path, ...] = ()  # of a server: where editors may choose workspaces
+    editor_variables: tuple[str, ...] = EDITOR_VARIABLES  # that their definitions may set
     snapshots: Switch = "off"  # on where nothing else is said; see `_settings`
     snapshot_max_file: int = 50_000_000  # bytes of one file that a snapshot takes in
     snapshot_max_total: int = 2_000_000_000  # bytes of all new and changed files
@@ -140,6 +148,7 @@ class Settings:
     budget: Purse = field(default_factory=Purse)  # of all runs of the home together
     notify: Mapping[str, Notifier] = field(default_factory=dict)  # whom a server tells
     prices: Mapping[str, Price] = field(default_factory=dict)  # by model or agent
+    models: Mapping[str, str] = field(default_factory=dict)  # agents by tier, alias or provider
 
     @property
     def results(self) -> Path:
@@ -211,20 +220,21 @@ def load_settings(*, data_dir: str | None = None, place: Place | None = None) ->
     notifiers: dict[str, Notifier] = {}
     purses: list[Purse | None] = []
     prices: dict[str, Price] = {}
+    models: dict[str, str] = {}
     levels: list[Found] = []
     ignored: list[str] = []
     if data_dir is not None:
         found["home"] = Found(_checked("home", data_dir, "--data-dir"), "--data-dir", place.cwd)
     for name, value in _from_env(place):
         _take(found, name, value)
-    for file, values in _from_files(place):
+    for file, values in _from_files(place, ignored):
         files.append(file)
         for name, value in values.settings.items():
             if file == place.user_file or name not in PERSONAL:
                 _take(found, name, value)
             elif name == "sandbox":
                 levels.append(value)
-            elif value.value == "on":
+            elif value.value == "on" or name in LISTS:
                 ignored.append(_ignored(name, value))
         servers = {**values.servers, **servers}
         personal = () if file == place.user_file else _personal_notifiers(values)
@@ -233,6 +243,7 @@ def load_settings(*, data_dir: str | None = None, place: Place | None = None) ->
         notifiers = {**kept, **notifiers}
         purses.append(values.purse)
         prices = {**values.prices, **prices}
+        models = {**values.models, **models}
     ignored += _tighten(found, levels)
     policies = _policies(_settings(found).home)
     if policies is not None:
@@ -250,6 +261,7 @@ def load_settings(*, data_dir: str | None = None, place: Place | None = None) ->
             budget=strictest_purse(purses),
             notify=notifiers,
             prices=prices,
+            models=models,
             agent_is_of_project=origins["agent"].startswith(projects),
         ),
         origins=origins,
@@ -308,8 +320,8 @@ def _policies(home: Path) -> tuple[Path, "_Values"] | None:
         return None
     values = _values(_toml(file), file, str(file))
     other = [name for name in values.settings if name not in STRICTER]
-    if other or values.servers or values.notifiers or values.prices:
-        raise _refused(
+    if other or values.servers or values.notifiers or values.prices or values.models:
+        raise refused(
             f"{file} has {other[0] if other else 'a table'} that is not a policy",
             f"it may have {', '.join(STRICTER)} and [{BUDGET}]",
         )
@@ -345,6 +357,10 @@ def _settings(found: Mapping[Name, Found]) -> Settings:
         if "sandbox" in found
         else DEFAULT_SANDBOX,
         allow_unsandboxed=_switch(found, "allow_unsandboxed"),
+        workspaces=_folders(found.get("workspaces")),
+        editor_variables=tuple(found["editor_variables"].value.split(os.pathsep))
+        if "editor_variables" in found
+        else EDITOR_VARIABLES,
         snapshots=_switch(found, "snapshots", "on"),
         snapshot_max_file=_amount(found, "snapshot_max_file"),
         snapshot_max_total=_amount(found, "snapshot_max_total"),
@@ -371,6 +387,11 @@ def read_size(text: str) -> int:
 
 def _folder(found: Found) -> Path:
     return ((found.folder or Path.cwd()) / Path(found.value).expanduser()).absolute()
+
+
+def _folders(found: Found | None) -> tuple[Path, ...]:
+    listed = found.value.split(os.pathsep) if found else ()
+    return tuple(Path(one).expanduser() for one in listed)
 
 
 # -- the environment -----------------------------------------------------------------------------
@@ -406,21 +427,32 @@ class _Values:
     purse: Purse | None = None
     notifiers: Mapping[str, Notifier] = field(default_factory=dict)
     prices: Mapping[str, Price] = field(default_factory=dict)
+    models: Mapping[str, str] = field(default_factory=dict)
 
 
-def _from_files(place: Place) -> Iterator[tuple[Path, _Values]]:
-    project, pyproject = _project_files(place.cwd)
-    if project is not None:
-        yield project, _values(_toml(project), project, str(project))
-    if pyproject is not None:
-        table = _table(pyproject)
-        if table is not None:
-            yield pyproject, _values(table, pyproject, f"{pyproject} [tool.loopwright]")
+def _from_files(place: Place, ignored: list[str]) -> Iterator[tuple[Path, _Values]]:
+    """What each file says. Those of a project that an agent may have written are ignored."""
+    for file, part, table in project_tables(place.cwd):
+        note = untrusted_note(file, table, part)
+        if note is not None:
+            ignored.append(note)
+        else:
+            yield file, _values(table, file, f"{file} {part}".strip())
     if place.user_file.is_file():
         yield (
             place.user_file,
             _values(_toml(place.user_file), place.user_file, str(place.user_file)),
         )
+
+
+def project_tables(cwd: Path) -> Iterator[tuple[Path, str, dict[str, object]]]:
+    """The settings of the project around a folder: the file, the part of it, and what it says."""
+    project, pyproject = _project_files(cwd)
+    if project is not None:
+        yield project, "", _toml(project)
+    table = _table(pyproject) if pyproject is not None else None
+    if pyproject is not None and table is not None:
+        yield pyproject, "[tool.loopwright]", table
 
 
 def _project_files(cwd: Path) -> tuple[Path | None, Path | None]:
@@ -439,7 +471,7 @@ def _table(pyproject: Path) -> dict[str, object] | None:
     tool = _toml(pyproject).get("tool")
     table = tool.get("loopwright") if isinstance(tool, dict) else None
     if table is not None and not isinstance(table, dict):
-        raise _refused(f"{pyproject}: tool.loopwright is not a table", "write [tool.loopwright]")
+        raise refused(f"{pyproject}: tool.loopwright is not a table", "write [tool.loopwright]")
     return table
 
 
@@ -447,9 +479,9 @@ def _toml(file: Path) -> dict[str, object]:
     try:
         return tomllib.loads(file.read_text(encoding="utf-8"))
     except tomllib.TOMLDecodeError as error:
-        raise _refused(f"{file}: {error}", "mend the TOML, or move the file away") from error
+        raise refused(f"{file}: {error}", "mend the TOML, or move the file away") from error
     except (OSError, UnicodeDecodeError) as error:
-        raise _refused(f"{file} cannot be read: {error}", "mend it, or move it away") from error
+        raise refused(f"{file} cannot be read: {error}", "mend it, or move it away") from error
 
 
 def _values(table: Mapping[str, object], file: Path, origin: str) -> _Values:
@@ -458,9 +490,11 @@ def _values(table: Mapping[str, object], file: Path, origin: str) -> _Values:
     purse: Purse | None = None
     notifiers: dict[str, Notifier] = {}
     prices: dict[str, Price] = {}
+    models: dict[str, str] = {}
     for key, value in table.items():
-        if key == PRICES:
-            prices = read_prices(value, origin)
+        if key in (MODELS, PRICES):
+            models = read_models(value, origin) if key == MODELS else models
+            prices = read_prices(value, origin) if key == PRICES else prices
             continue
         if key == MCP:
             servers = _servers(value, origin)
@@ -472,39 +506,41 @@ def _values(table: Mapping[str, object], file: Path, origin: str) -> _Values:
             notifiers = _notifiers(value, origin)
             continue
         if key not in NAMES:
-            known = ", ".join([*NAMES, MCP, BUDGET, NOTIFY, PRICES])
+            known = ", ".join([*NAMES, MCP, BUDGET, NOTIFY, PRICES, MODELS])
             hint = _near(key, NAMES).removeprefix(": ") or f"settings are {known}"
-            raise _refused(f"{origin}: unknown setting {key!r}", hint)
+            raise refused(f"{origin}: unknown setting {key!r}", hint)
         if key in (*SIZES, *COUNTS) and isinstance(value, int) and not isinstance(value, bool):
             value = str(value)
+        if key in LISTS and isinstance(value, list):
+            value = os.pathsep.join(map(str, value))
         if not isinstance(value, str):
-            raise _refused(f"{origin}: {key} must be text, not {value!r}", f'write {key} = "…"')
+            raise refused(f"{origin}: {key} must be text, not {value!r}", f'write {key} = "…"')
         values[key] = Found(_checked(key, value, f"{origin}: {key}"), origin, file.parent)
-    return _Values(values, servers, purse, notifiers, prices)
+    return _Values(values, servers, purse, notifiers, prices, models)
 
 
 def _servers(value: object, origin: str) -> dict[str, Mapping[str, JsonValue]]:
     try:
         return read_servers(value)
     except BadServers as problem:
-        raise _refused(f"{origin}: {problem}", problem.hint) from None
+        raise refused(f"{origin}: {problem}", problem.hint) from None
 
 
 def _notifiers(value: object, origin: str) -> dict[str, Notifier]:
     try:
         return read_notifiers(value)
     except BadServers as problem:
-        raise _refused(f"{origin}: {problem}", problem.hint) from None
+        raise refused(f"{origin}: {problem}", problem.hint) from None
 
 
 def _purse(value: object, origin: str) -> Purse:
     """What all runs of the home may use together."""
     keys = ", ".join(PURSE_KEYS)
     if not isinstance(value, dict):
-        raise _refused(f"{origin}: {BUDGET} is not a table", f"write [{BUDGET}] with {keys}")
+        raise refused(f"{origin}: {BUDGET} is not a table", f"write [{BUDGET}] with {keys}")
     for key, amount in value.items():
         if key not in PURSE_KEYS:
-            raise _refused(f"{origin}: unknown {key!r} in {BUDGET}", f"it may have {keys}")
+            raise refused(f"{origin}: unknown {key!r} in {BUDGET}", f"it may have {keys}")
         if key == "hard_stop":
             fits, wanted = isinstance(amount, bool), "true or false"
         else:
@@ -514,43 +550,29 @@ def _purse(value: object, origin: str) -> Purse:
             fits = number and 0 <= cast("float", amount) < float("inf")
             wanted = f"a {'whole ' if whole else ''}number from 0 on"
         if not fits:
-            raise _refused(f"{origin}: {BUDGET}.{key} is {amount!r}", f"it must be {wanted}")
+            raise refused(f"{origin}: {BUDGET}.{key} is {amount!r}", f"it must be {wanted}")
     return Purse(**value)
-
-
-def read_prices(value: object, origin: str) -> dict[str, Price]:
-    """Prices by model (`PROVIDER/NAME`) or by agent (`codex`, `command:./agent`)."""
-    keys = ", ".join(PRICE_KEYS)
-    example = f'write [{PRICES}."PROVIDER/NAME"] with {keys} (USD for a million tokens)'
-    if not isinstance(value, dict):
-        raise _refused(f"{origin}: {PRICES} is not a table", example)
-    found: dict[str, Price] = {}
-    for name, said in value.items():
-        if not isinstance(said, dict) or not said:
-            raise _refused(f"{origin}: {PRICES}.{name!r} is not a price", example)
-        for key, amount in said.items():
-            if key not in PRICE_KEYS:
-                raise _refused(f"{origin}: unknown {key!r} in {PRICES}.{name!r}", example)
-            number = isinstance(amount, int | float) and not isinstance(amount, bool)
-            if not number or not 0 <= amount < float("inf"):
-                hint = "it must be a number from 0 on"
-                raise _refused(f"{origin}: {PRICES}.{name!r}.{key} is {amount!r}", hint)
-        found[name] = Price(**said)
-    return found
 
 
 def _checked(name: Name, value: str, where: str) -> str:
     allowed = NAMES[name]
     if allowed and value not in allowed:
         near = _near(value, allowed).removeprefix(": ")
-        raise _refused(f"{where} is {value!r}", near or f"it may be {' or '.join(allowed)}")
+        raise refused(f"{where} is {value!r}", near or f"it may be {' or '.join(allowed)}")
     if not value.strip():
-        raise _refused(f"{where} is empty", "give it a value, or remove it")
+        raise refused(f"{where} is empty", "give it a value, or remove it")
+    if name == "editor_variables" and not all(map(is_variable_pattern, value.split(os.pathsep))):
+        raise refused(f"{where} is {value!r}", 'list names, as in ["CI", "REVIEW_*"]')
+    if name == "workspaces" and not all(
+        Path(one).expanduser().is_absolute() for one in value.split(os.pathsep)
+    ):
+        hint = 'list whole paths, as in ["/srv/projects"]'
+        raise refused(f"{where} is {value!r}", hint)
     if name in COUNTS and not (value.isdecimal() and 0 < int(value) < 10**12):
-        raise _refused(f"{where} is {value!r}", f"it must be a whole number, as in {COUNTS[name]}")
+        raise refused(f"{where} is {value!r}", f"it must be a whole number, as in {COUNTS[name]}")
     if name in SIZES and not _is_size(value):
         hint = f"it must be a size above 0 in B, KB, MB or GB, as in {SIZES[name]}"
-        raise _refused(f"{where} is {value!r}", hint)
+        raise refused(f"{where} is {value!r}", hint)
     return value
 
 
@@ -564,7 +586,3 @@ def _is_size(text: str) -> bool:
 def _near(word: str, known: "Mapping[Name, object] | list[str] | tuple[str, ...]") -> str:
     close = get_close_matches(word, list(known), n=1, cutoff=0.6)
     return f": did you mean {close[0]}?" if close else ""
-
-
-def _refused(message: str, hint: str) -> LoopwrightError:
-    return LoopwrightError(message, code="bad-setting", hint=hint)

@@ -1,19 +1,20 @@
 """Skills: texts that tell how things are done, in the data directory and in a project.
 
 A skill is `skills/NAME/SKILL.md` or `skills/NAME.md`, with or without front matter that has a
-`description`. The project's (`.loopwright/skills`) come before those of the data directory.
+`description`. The project's (`.loopwright/skills`, `workspace/skills`) come before those of the
+data directory.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from loopwright.app.fetching import project_folders
 from loopwright.app.roles import front_matter
-from loopwright.programs.files import FileProblem, read_regular
-from loopwright.syntax import read
+from loopwright.programs.files import FileProblem, ReadScope, read_regular
+from loopwright.syntax.reading import read
 
 FOLDER = "skills"
-PROJECT_FOLDER = Path(".loopwright", FOLDER)
 MAX_BYTES = 262_144
 MOST = 1_000
 
@@ -31,13 +32,14 @@ def find_skills(home: Path | None, project: Path | None) -> dict[str, Skill]:
     """All skills by name."""
     found: dict[str, Skill] = {}
     if home is not None:
-        found |= {one.name: one for one in _in_folder(home / FOLDER)}
+        found |= {one.name: one for one in _in_folder(home / FOLDER, home)}
     if project is not None:
-        found |= {one.name: one for one in _in_folder(project / PROJECT_FOLDER)}
+        for folder in reversed(project_folders(project, FOLDER)):
+            found |= {one.name: one for one in _in_folder(folder, project)}
     return dict(sorted(found.items()))
 
 
-def _in_folder(folder: Path) -> Iterator[Skill]:
+def _in_folder(folder: Path, around: Path) -> Iterator[Skill]:
     try:
         entries = sorted(folder.iterdir())[:MOST]
     except OSError:
@@ -46,7 +48,7 @@ def _in_folder(folder: Path) -> Iterator[Skill]:
         file = entry / "SKILL.md" if entry.is_dir() else entry
         if file.suffix != ".md":
             continue
-        data = read_regular(file, MAX_BYTES)
+        data = read_regular(file, MAX_BYTES, ReadScope(around))
         if not isinstance(data, FileProblem):
             yield _skill(data, entry.name.removesuffix(".md"), str(file))
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import msgspec
 
+from loopwright.app.project_files import user_records
 from loopwright.app.service import Service
 from loopwright.app.views.workspace_history import (
     WorkspaceHistory,
@@ -109,13 +110,14 @@ class RunSnapshots:
             self.run, str(self.workspace), previous=self.history.last, first=self.history.first
         )
         known = now.tree in self.history.trees
-        count = await self._workspaces.restore(
-            self.run,
-            tree,
-            self.workspace,
-            expected=now.tree if known or force else self.history.last,
-            force=force,
-        )
+        with user_records().working(str(self.workspace)):  # an agent may have written the files
+            count = await self._workspaces.restore(
+                self.run,
+                tree,
+                self.workspace,
+                expected=now.tree if known or force else self.history.last,
+                force=force,
+            )
         return Restored(tree=tree, files=count, before=now.tree, folder=self.workspace)
 
     async def export(self, wanted: str, to: Path) -> "Restored":

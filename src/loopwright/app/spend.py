@@ -6,15 +6,17 @@ from datetime import UTC, datetime, timedelta
 from fnmatch import fnmatchcase
 from typing import Literal, TypeAlias, get_args
 
+from loopwright.app.agent_titles import SPEC_KINDS, agent_title
 from loopwright.app.purse import Ledger, Purse
 from loopwright.app.usage_backfill import meter_old_runs
 from loopwright.app.views.usage import cost_text, money, usage_item
-from loopwright.dialects.native.fields import duration_ms
 from loopwright.errors import LoopwrightError
-from loopwright.kernel.facts import NO_USAGE, Usage
+from loopwright.kernel.facts import NO_USAGE, RunStarted, Usage
+from loopwright.model.plan import stored_plan
 from loopwright.model.record import JsonValue
 from loopwright.ports import EventLog, RunRow, RunStatus, UsageRow
 from loopwright.runtime.headline import DAY_MS
+from loopwright.syntax.amounts import is_duration, parse_duration
 
 By: TypeAlias = Literal["agent", "definition", "label", "day"]
 BYS: tuple[By, ...] = get_args(By)
@@ -24,10 +26,9 @@ _HINT = "write a duration (7d, 12h) or a date (2026-11-01)"
 
 def since_ms(text: str, now_ms: int) -> int:
     """A moment as people write it: a duration before now, or a date."""
-    try:
-        return now_ms - duration_ms(text)
-    except ValueError:
-        pass
+    length = parse_duration(text)
+    if length is not None and is_duration(length):
+        return now_ms - length
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
@@ -112,12 +113,14 @@ def spend(
     since_day = 0 if since is None else since // DAY_MS
     needs_rows = by in ("definition", "label")
     heads = {row.run: row.headline for row in log.rows()} if needs_rows else {}
-    total, lines = _Line(), dict[str, _Line]()
+    total, lines, titles = _Line(), dict[str, _Line](), _AgentTitles(log)
     for row in log.usage(since_day):
         total.add(row)
         head = heads.get(row.run)
         labels = head.labels if head is not None else ()
-        for name in _names(by, row, head.name if head is not None else row.run, labels):
+        agent = titles.of(row) if by == "agent" else ""
+        definition = head.name if head is not None else row.run
+        for name in _names(by, row, agent, definition, labels):
             lines.setdefault(name, _Line()).add(row)
     return {
         "by": by,
@@ -129,10 +132,38 @@ def spend(
     }
 
 
-def _names(by: By, row: UsageRow, definition: str, labels: Iterable[str]) -> Iterator[str]:
+class _AgentTitles:
+    """What the agents of usage rows are called; each run is read once, and only where an agent has
+    no name of its own.
+    """
+
+    def __init__(self, log: EventLog) -> None:
+        self._log = log
+        self._known: dict[tuple[str, str], str] = {}
+
+    def of(self, row: UsageRow) -> str:
+        if row.agent not in SPEC_KINDS:
+            return row.agent
+        key = (row.run, row.agent)
+        if key not in self._known:
+            self._known[key] = self._read(row)
+        return self._known[key]
+
+    def _read(self, row: UsageRow) -> str:
+        try:
+            first = self._log.read(row.run, limit=1)[0].fact
+        except (LoopwrightError, IndexError):  # pruned, or damaged: others say so
+            return row.agent
+        assert isinstance(first, RunStarted)
+        return agent_title(row.agent, stored_plan(self._log.blob, first.plan).agents)
+
+
+def _names(
+    by: By, row: UsageRow, agent: str, definition: str, labels: Iterable[str]
+) -> Iterator[str]:
     match by:
         case "agent":
-            yield row.agent
+            yield agent
         case "definition":
             yield definition
         case "day":

@@ -38,8 +38,10 @@ from loopwright.programs.lineage import InsideRun
 from loopwright.programs.program_files import program_files
 from loopwright.programs.socket_peers import find_unix_peer
 from loopwright.programs.supervise import HAS_TABLE
-from loopwright.tools import FolderShelf, Grant, ToolOutcome, Workshop
-from loopwright.tools.toolbox import Toolbox
+from loopwright.tools.outcome import ToolOutcome
+from loopwright.tools.shelf import FolderShelf
+from loopwright.tools.toolbox import Grant, Toolbox
+from loopwright.tools.workshop import Workshop
 
 NAME = "loopwright"
 TOKEN_SECONDS = 10.0

@@ -2,8 +2,10 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from time import monotonic
 
 from loopwright.app.schemas import schema_problem
+from loopwright.app.web_pages import PublicWeb
 from loopwright.model.sandbox import strictest
 from loopwright.programs.environment import (
     SWEEP_VARIABLE,
@@ -11,12 +13,15 @@ from loopwright.programs.environment import (
     agent_environment,
     resolve_program,
 )
+from loopwright.programs.files import find_private
 from loopwright.programs.process import Program, ProgramEnd
 from loopwright.programs.sandbox import Confinement, Sandbox, works
-from loopwright.tools import Workshop
 from loopwright.tools.processes import Command, OnRunning, OnStdout
+from loopwright.tools.tree import Private
+from loopwright.tools.workshop import Workshop
 
 KEPT_STDOUT_BYTES = 64 * 1024
+PRIVATE_SECONDS = 1.0
 
 
 class SupervisedPrograms:
@@ -85,4 +90,30 @@ def open_workshop(
     """The workshop of this process; `token` marks every process that it starts."""
     sandbox = sandbox or Sandbox()
     programs = SupervisedPrograms(environment, token, sandbox)
-    return Workshop(programs, schema_problem, sandbox.policy.hidden)
+    return Workshop(
+        programs,
+        schema_problem,
+        find_private=_PrivatePaths(sandbox).find,
+        web=PublicWeb(),
+        record_work=sandbox.record_work,
+    )
+
+
+class _PrivatePaths:
+    """What file tools in a workspace do not see. It is looked up again after a second: one search
+    opens thousands of files.
+    """
+
+    def __init__(self, sandbox: Sandbox) -> None:
+        self._sandbox = sandbox
+        self._known: dict[str, tuple[float, Private]] = {}
+
+    def find(self, workspace: str) -> Private:
+        now = monotonic()
+        known = self._known.get(workspace)
+        if known is not None and now - known[0] < PRIVATE_SECONDS:
+            return known[1]
+        found = find_private(self._sandbox.hidden_paths(workspace))
+        private = Private(found.folders | found.files, found.worktrees)
+        self._known = {workspace: (now, private)}
+        return private

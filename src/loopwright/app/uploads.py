@@ -21,12 +21,13 @@ from pathlib import Path
 from loopwright.app.archives import entries_of
 from loopwright.app.places import unusable
 from loopwright.app.views.exposing import seen
-from loopwright.errors import Conflict, NotFound
+from loopwright.errors import Conflict, NotFound, StorageError
+from loopwright.model.plan import content_hash
 from loopwright.model.record import JsonValue
 from loopwright.model.trackers import Book, Item, Values
 from loopwright.ports import AuditRow, Clock
-from loopwright.runtime.senses import content_hash
-from loopwright.stores import SqliteTrackers
+from loopwright.stores.faults import LOOK_CLOSER
+from loopwright.stores.trackers import SqliteTrackers
 
 FOLDER = "uploads"
 LONGEST_NAME = 200
@@ -199,10 +200,19 @@ class Uploads:
             return data, content_hash(data)
         if _DIGEST.fullmatch(digest) is None:
             raise NotFound(f"{item.id} has no content")
+        problem = self.problem(digest)
+        if problem:
+            raise StorageError(f"artifact {item.id}: {problem}", code="damaged", hint=LOOK_CLOSER)
+        return self._place(digest).read_bytes(), digest
+
+    def problem(self, digest: str) -> str:
+        """What is wrong with the file of this hash; empty when it is whole."""
         try:
-            return self._place(digest).read_bytes(), digest
+            with self._place(digest).open("rb") as file:
+                found = hashlib.file_digest(file, "sha256").hexdigest()
         except OSError as error:
-            raise NotFound(f"the content of {item.id} is not there any more") from error
+            return f"its file {digest[:16]}… cannot be read ({(error.strerror or '').lower()})"
+        return "" if found == digest else f"its file {digest[:16]}… is not what its name says"
 
     def _place(self, digest: str) -> Path:
         return self.home / FOLDER / digest[:2] / digest

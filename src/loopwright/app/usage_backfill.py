@@ -4,9 +4,9 @@ from dataclasses import replace
 
 from loopwright.errors import NotFound, StorageError
 from loopwright.kernel.facts import RunEdited, RunStarted
+from loopwright.model.plan import stored_plan
 from loopwright.ports import EventLog
 from loopwright.runtime.headline import usage_rows
-from loopwright.runtime.senses import stored_plan
 
 
 def meter_old_runs(log: EventLog) -> list[str]:

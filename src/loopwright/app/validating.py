@@ -6,7 +6,7 @@ from pathlib import Path
 
 from loopwright.app.dialects import dialect, read_definition
 from loopwright.errors import DefinitionError
-from loopwright.syntax import Diagnostic
+from loopwright.syntax.diagnostic import Diagnostic
 
 ENDINGS = (".yaml", ".yml", ".json")
 
@@ -44,11 +44,16 @@ def _files(place: Path) -> list[Path]:
     if not place.is_dir():
         return [place]
     inside = sorted(file for ending in ENDINGS for file in place.rglob(f"*{ending}"))
-    return [file for file in inside if not _is_hidden(file.relative_to(place))] or [place]
+    return [file for file in inside if not _is_left_out(file.relative_to(place))] or [place]
 
 
-def _is_hidden(file: Path) -> bool:
-    return any(part.startswith(".") for part in file.parts)
+def _is_left_out(file: Path) -> bool:
+    return any(part.startswith(".") for part in file.parts) or is_stub_file(file)
+
+
+def is_stub_file(file: Path) -> bool:
+    """Whether a file holds answers for a dry run of another system, beside its workflows."""
+    return file.stem.endswith(".stubs")
 
 
 def _as_errors(checked: Checked) -> Checked:

@@ -10,39 +10,49 @@ from importlib import import_module
 from typing import cast
 
 from loopwright.app.chatting import ChatLoops, Chats
-from loopwright.app.cost_limits import CostRules
 from loopwright.app.desks import Desks
 from loopwright.app.git_confinement import confine_git
 from loopwright.app.granting import servers_of
 from loopwright.app.inside_run import find_caller
 from loopwright.app.live_text import LiveText, serve_live_text
-from loopwright.app.opening import open_log, open_reader, presence_of, restrict, this_owner
+from loopwright.app.opening import (
+    SERVED,
+    open_log,
+    open_reader,
+    open_service,
+    presence_of,
+    this_owner,
+)
 from loopwright.app.prices import PriceBook
 from loopwright.app.purse import Guarded
 from loopwright.app.reaching import Line, Say, reach
 from loopwright.app.run_variables import RunVariables
-from loopwright.app.sandbox_rules import policy_of, rules_of
+from loopwright.app.sandbox_rules import policy_of
 from loopwright.app.schemas import schema_problem
 from loopwright.app.served import ServedDriver, Server
 from loopwright.app.service import Service
 from loopwright.app.settings import Settings
 from loopwright.app.stage_servers import StageServers
 from loopwright.app.tracing import traced
+from loopwright.app.tree_budget import TreeBudget
 from loopwright.errors import LoopwrightError, NotFound
 from loopwright.kernel.fact_parts import Worktree
-from loopwright.model.plan import Agent
-from loopwright.ports import OPEN_STATUSES, Job, Workspaces
+from loopwright.kernel.facts import RunStarted
+from loopwright.kernel.fold import fold
+from loopwright.kernel.state import State
+from loopwright.model.plan import Agent, stored_plan
+from loopwright.ports import OPEN_STATUSES, Clock, Job, Performer, Workspaces
 from loopwright.programs.performer import LocalPerformer
 from loopwright.programs.sandbox import Sandbox
 from loopwright.programs.sweep import sweep
 from loopwright.runtime.bus import LiveBus
 from loopwright.runtime.clock import SystemClock
 from loopwright.runtime.driver import LocalDriver
-from loopwright.stores import SqliteLog, SqliteTrackers
-from loopwright.workspaces import GitWorkspaces, GitWorktrees, SnapshotLimits
-
-SERVED = "http"
-"""How a server says that it drives runs, for other people."""
+from loopwright.stores.sqlite import SqliteLog
+from loopwright.stores.trackers import SqliteTrackers
+from loopwright.workspaces.scan import SnapshotLimits
+from loopwright.workspaces.snapshots import GitWorkspaces
+from loopwright.workspaces.worktrees import GitWorktrees
 
 __all__ = [
     "Local",
@@ -68,6 +78,7 @@ class Local:
     trackers: SqliteTrackers
     desks: Desks
     workspaces: Workspaces
+    sandbox: Sandbox
     jumped: Callable[[], int] = lambda: 0  # by how many ms the clock was set since the start
 
 
@@ -112,11 +123,7 @@ async def local(
         performer = LocalPerformer(
             bus, schema_problem, base, models=chats.performer, price=book.price, sandbox=sandbox
         )
-        paid = (
-            performer
-            if settings.budget.is_open
-            else Guarded(performer, settings.budget, log, clock)
-        )
+        paid = _within_budgets(performer, settings, log, clock)
         if line is None:
             driver = LocalDriver(log, paid, clock=clock, owner=owner, check_schema=schema_problem)
         else:
@@ -143,8 +150,7 @@ async def local(
         performer.snapshot_through(workspaces)
         driver.open()
         try:
-            service = restrict(_open_service(settings, log, driver, via, book), log)
-            service.worktrees, service.variables = worktrees, variables
+            service = open_service(settings, log, driver, via=via, book=book)
             async with serve_live_text(bus, settings.home, owner.token) as live:
                 with traced(service, driver, os.environ):
                     here = Local(
@@ -156,6 +162,7 @@ async def local(
                         trackers=trackers,
                         desks=desks,
                         workspaces=workspaces,
+                        sandbox=sandbox,
                         jumped=clock.jump_ms,
                     )
                     stages.find_loops = chats.find_loops = partial(_find_loops, here, settings)
@@ -173,23 +180,26 @@ def _find_loops(here: Local, settings: Settings, job: Job, agent: Agent) -> Chat
     return cast("ChatLoops | None", module.find_agent_loops(here, settings, job, agent))
 
 
-def _open_service(
-    settings: Settings, log: SqliteLog, driver: LocalDriver, via: str, book: PriceBook
-) -> Service:
-    """The use cases, as the settings want them."""
-    service = Service(
-        log, driver.clock, driver, settings.artifacts, via=via, four_eyes=settings.four_eyes == "on"
-    )
-    service.costs = CostRules(book=book, purse=settings.budget)
-    service.sandbox = rules_of(settings, served=via == SERVED)
-    service.takes_snapshots = settings.snapshots == "on"
-    return service
-
-
 async def _save_worktree(worktrees: GitWorktrees, worktree: Worktree) -> None:
     """Commit the result of a run. A failure here fails nothing: `apply` commits it too."""
     with suppress(LoopwrightError, OSError):
         await worktrees.save(worktree)
+
+
+def _within_budgets(
+    performer: Performer, settings: Settings, log: SqliteLog, clock: Clock
+) -> Performer:
+    """The performer, held to the budget of all runs and to those of the runs above a run."""
+    if not settings.budget.is_open:
+        performer = Guarded(performer, settings.budget, log, clock)
+    return TreeBudget(performer, log, clock, partial(_read_state, log))
+
+
+def _read_state(log: SqliteLog, run: str) -> State:
+    """The state of a run, folded now."""
+    facts = [numbered.fact for numbered in log.read(run)]
+    assert isinstance(facts[0], RunStarted)
+    return fold(stored_plan(log.blob, facts[0].plan), facts)
 
 
 def _is_open(log: SqliteLog, run: str) -> bool:

@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from loopwright.app.given import access_in
+from loopwright.app.project_files import user_records
 from loopwright.app.service import Service, row_ended
 from loopwright.errors import Conflict, LoopwrightError
 from loopwright.kernel.facts import RunStarted, Worktree
@@ -15,8 +16,15 @@ _WARNING = "warning: "
 
 
 def start_notes(service: Service, run: str) -> list[str]:
-    """What a person should know about the folder of a run that has just been started."""
+    """What a person should know about a run that has just been started: limits that cannot stop it,
+    and the folder that it works in.
+    """
     first = _first(service, run)
+    free = service.costs.free_agents(service.plan(first)) if service.costs is not None else ()
+    return [*(f"{_WARNING}{one}" for one in free), *_folder_notes(service, run, first)]
+
+
+def _folder_notes(service: Service, run: str, first: RunStarted) -> list[str]:
     if first.worktree is not None:
         made = first.worktree
         notes = [f"worktree {made.folder} on the branch {made.branch}"]
@@ -72,7 +80,8 @@ async def apply_run(service: Service, run: str, *, by: str) -> dict[str, JsonVal
             code="run-open",
             hint=f"wait for it, or pause it: `loopwright pause {run}`",
         )
-    applied = await worktrees.apply(worktree, Path(_first(service, run).workspace))
+    with user_records().working(worktree.repository):  # these are files of agents
+        applied = await worktrees.apply(worktree, Path(_first(service, run).workspace))
     _audit(service, run, "run.applied", f"{len(applied.files)} files", by)
     return {
         "run": run,

@@ -19,7 +19,7 @@ from loopwright.cli.remote import Remote
 from loopwright.cli.texts import names_in, one_line, tools_in
 from loopwright.cli.watching import WrittenLines, say_line
 from loopwright.errors import Conflict, DefinitionError, LoopwrightError, NotFound
-from loopwright.syntax import Diagnostic
+from loopwright.syntax.diagnostic import Diagnostic
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -221,6 +221,10 @@ def _wanted(options: dict[str, object]) -> "dict[str, JsonValue]":
         *("message", "workspace", "budget", "name", "parallel", "max", "base_branch"),
         "permission",
     )
+    if options["worktree"] is False:
+        raise click.UsageError("--no-worktree is for runs on this machine; leave it out")
+    if options["loop_tools"]:
+        raise click.UsageError("--loop-tools is for runs on this machine; use `loops:` there")
     tools = ("allow", "deny", "ask")
     given: dict[str, object] = {
         **{name: options[name] for name in plain},

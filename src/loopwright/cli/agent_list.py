@@ -8,6 +8,7 @@ import click
 
 from loopwright.cli.door import Door
 from loopwright.cli.looking import put_rows
+from loopwright.cli.starting import LevelChoice
 from loopwright.cli.verb import Verb, door_of, group
 
 if TYPE_CHECKING:
@@ -73,7 +74,8 @@ class _LocalList:
         self._registry, self._by, self._item = registry, by, entry_item
 
     def all(self) -> list[Item]:
-        return [self._item(one) for one in self._registry.all()]
+        registry = self._registry
+        return [self._item(one, registry.problem(one)) for one in registry.all()]
 
     def add(self, fields: Item) -> Item:
         from loopwright.app.agent_registry import AgentEntry  # noqa: PLC0415 - help stays quick
@@ -121,6 +123,7 @@ def agent_ls(ctx: click.Context, /) -> None:
     rows = []
     for one in found:
         state = "listed" if one["listed"] else "disabled"
+        state = "changed" if one["listed"] and one.get("problem") else state
         level = "off allowed" if one["allow_off"] else one["sandbox"] or "-"
         source = one["source"] if one["by"] is None else f"{one['source']}, by {one['by']}"
         rows.append([one["name"], state, level, ",".join(one["pass_env"]) or "-", source])
@@ -139,7 +142,7 @@ def agent_ls(ctx: click.Context, /) -> None:
 )
 @_NAME
 @click.argument("spec", metavar="AGENT")
-@click.option("--sandbox", type=click.Choice(LEVELS), help="The lowest sandbox level it runs at.")
+@click.option("--sandbox", type=LevelChoice(LEVELS), help="The lowest sandbox level it runs at.")
 @click.option("--allow-off", is_flag=True, help="Definitions may run it without a sandbox.")
 @_ENV
 @click.pass_context
@@ -156,7 +159,8 @@ def agent_add(
     """Approve an agent: editors of a server may start runs with it, by NAME or by AGENT.
 
     A program is named by its whole path, or is found on PATH. Its arguments belong to it: the same
-    program with other arguments is another agent.
+    program with other arguments is another agent. Its files are recorded with their SHA-256
+    digests, except for those in folders of the system: a program that was changed is not started.
     """
     door = door_of(ctx)
     fields: Item = {
@@ -178,16 +182,20 @@ def agent_add(
     examples=[
         ("loopwright agent change claude --disable", "editors may not use it any more"),
         ("loopwright agent change codex --sandbox workspace", "it never runs at less"),
+        ("loopwright agent change reviewer --approve", "after an update of the program"),
     ],
 )
 @_NAME
 @click.option(
     "--sandbox",
-    type=click.Choice((*LEVELS, SERVER_LEVEL)),
+    type=LevelChoice((*LEVELS, SERVER_LEVEL)),
     help="The lowest sandbox level it runs at; `server`: that of the server.",
 )
 @click.option("--allow-off/--no-allow-off", default=None, help="Whether it may run at `off`.")
 @click.option("--enable/--disable", "enabled", default=None, help="Whether editors may use it.")
+@click.option(
+    "--approve", is_flag=True, default=None, help="Approve the files of its program as they are."
+)
 @click.option("--no-env", is_flag=True, help="It may be given no variables of the server.")
 @_ENV
 @click.pass_context

@@ -129,10 +129,10 @@ def artifact_ls(ctx: click.Context, /, *, where: str) -> None:
     door = door_of(ctx)
     with _artifacts(door, where) as artifacts:
         found = artifacts.all()
-    _put(door, found)
+    put_artifacts(door, found)
 
 
-def _put(door: Door, found: list[Told]) -> None:
+def put_artifacts(door: Door, found: list[Told]) -> None:
     if door.as_json:
         door.put_json({"artifacts": found})
         return
@@ -164,15 +164,15 @@ def artifact_put(
     from loopwright.app.given import UPLOAD_BYTES  # noqa: PLC0415 - help stays quick
 
     door = door_of(ctx)
-    data = _read(file, UPLOAD_BYTES)
+    data = read_upload(file, UPLOAD_BYTES)
     with _artifacts(door, where) as artifacts:
         made = artifacts.put(
             name or (Path(file).name if file != "-" else "stdin"), data, unpack=unpack
         )
-    _put(door, made)
+    put_artifacts(door, made)
 
 
-def _read(file: str, most: int) -> bytes:
+def read_upload(file: str, most: int) -> bytes:
     """A file, or stdin; bounded, and never nothing."""
     try:
         if file == "-":

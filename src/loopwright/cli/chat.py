@@ -73,6 +73,8 @@ def chat(ctx: click.Context, /, *, file: str | None, **given: Unpack[_Given]) ->
     door = door_of(ctx)
     if door.as_json:
         raise click.UsageError("a chat is for people; `events` has it for programs", ctx)
+    if given["resume"] and given["sandbox"]:
+        raise click.UsageError("--sandbox is for a new chat: a resumed one keeps its level", ctx)
     options = ChatOptions(
         file=file,
         agent=given["agent"] or (None if file else door.settings.agent),

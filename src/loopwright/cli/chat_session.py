@@ -15,7 +15,8 @@ from loopwright.app.conversing import (
     transcript,
 )
 from loopwright.app.dialects import read_definition
-from loopwright.app.service import Start, current_user
+from loopwright.app.run_request import Start
+from loopwright.app.service import current_user
 from loopwright.app.views.final_line import final_line
 from loopwright.app.views.usage import cost_text
 from loopwright.app.views.words import answering
@@ -33,7 +34,7 @@ from loopwright.kernel.frames import GateState
 from loopwright.kernel.state import State
 from loopwright.model.sandbox import SandboxLevel
 from loopwright.runtime.headline import status_of
-from loopwright.syntax import suggest
+from loopwright.syntax.words import suggest
 
 COMMANDS = {
     "/help": "this list",

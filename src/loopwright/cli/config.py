@@ -47,11 +47,39 @@ def path(ctx: click.Context, /) -> None:
     door.say(f"your own file is {user}; a project has {PROJECT_FILE} or [tool.loopwright]")
 
 
+@click.command(
+    cls=Verb,
+    examples=[("loopwright config trust loopwright.toml", "after you have looked at it")],
+)
+@click.argument("file", metavar="FILE")
+@click.pass_context
+def trust(ctx: click.Context, /, *, file: str) -> None:
+    """Use a settings file or a role of a project although an agent may have written it.
+
+    Files that were created or changed while an agent worked in their folder are ignored until
+    then. A later change by an agent is ignored again.
+    """
+    from pathlib import Path  # noqa: PLC0415 - help stays quick
+
+    from loopwright.app.project_files import trust as accept  # noqa: PLC0415 - help stays quick
+    from loopwright.app.settings import project_tables  # noqa: PLC0415 - help stays quick
+
+    path = Path(file).absolute()
+    if not path.is_file():
+        raise click.UsageError(f"{file} is not a file", ctx)
+    tables = [one for one in project_tables(path.parent) if one[0] == path]
+    for found, part, table in tables:
+        accept(found, table, part)
+    if not tables:
+        accept(path, path.read_bytes())
+    door_of(ctx).done(f"{file} is accepted as it is now", {"file": str(path), "trusted": True})
+
+
 @click.group(
     context_settings=CONTEXT,
     invoke_without_command=True,
     params=common_options(),
-    commands={"show": show, "path": path},
+    commands={"show": show, "path": path, "trust": trust},
 )
 @click.pass_context
 def config(ctx: click.Context, /) -> None:
@@ -75,6 +103,10 @@ def _put(door: Door, resolved: "Resolved", *, origin: bool) -> None:
         "color": settings.color,
         "four_eyes": settings.four_eyes,
         "webhooks_to_loopback": settings.webhooks_to_loopback,
+        "sandbox": settings.sandbox,
+        "allow_unsandboxed": settings.allow_unsandboxed,
+        "workspaces": ", ".join(map(str, settings.workspaces)),
+        "editor_variables": ", ".join(settings.editor_variables),
         "snapshots": settings.snapshots,
         "snapshot_max_file": str(settings.snapshot_max_file),
         "snapshot_max_total": str(settings.snapshot_max_total),

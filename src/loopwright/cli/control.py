@@ -68,7 +68,11 @@ def pause(ctx: click.Context, /, *, run: str) -> None:
 @click.argument("run", metavar="RUN|all", shell_complete=complete_runs)
 @click.pass_context
 def stop(ctx: click.Context, /, *, run: str) -> None:
-    """End a run now. It ends as cancelled; `loopwright resume` continues it."""
+    """End a run now. It ends as cancelled; `loopwright resume` continues it.
+
+    What its agent has changed is recorded first, for at most 4 seconds; a second `stop` meanwhile
+    ends the run without that.
+    """
     from loopwright.app.controlling import stop_all, stop_run  # noqa: PLC0415 - help stays quick
 
     door = door_of(ctx)

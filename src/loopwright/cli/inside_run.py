@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from loopwright.app.settings import Settings
 
 WITHOUT_DATA = (
-    *("completion", "convert", "definitions", "init", "roles", "schema", "validate", "version"),
+    *("completion", "convert", "definitions", "import", "init", "roles", "schema", "validate"),
+    "version",
 )
 """Commands that use no data of runs, people or settings."""
 START = ("loop", "run")

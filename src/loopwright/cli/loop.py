@@ -10,7 +10,7 @@ from loopwright.cli.verb import Verb, door_of
 if TYPE_CHECKING:
     from loopwright.app.dialects import Definition
     from loopwright.app.preparing import Wish
-    from loopwright.app.service import Start
+    from loopwright.app.run_request import Start
 
 MEMORIES = ("progress-log", "previous-output", "session", "none")
 

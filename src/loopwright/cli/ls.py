@@ -202,6 +202,8 @@ def _row(item: "dict[str, JsonValue]", *, signs: bool) -> list[str]:
         status += " (damaged)"
     elif item["left_behind"]:
         status += " (left behind)"
+    elif item.get("waits_for"):  # a server of an older version does not tell
+        status += f" ({item['waits_for']})"
     usage = item["usage"]
     assert isinstance(usage, dict)
     most = f"/{item['max']}" if item["max"] else ""

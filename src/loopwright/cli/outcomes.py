@@ -26,6 +26,7 @@ EXIT = {
 }
 _WORST_FIRST = (3, 4, 5)
 _ENDED_BADLY = ("failed", "exhausted")
+_NOT_COMPLETED = (*_ENDED_BADLY, "cancelled")
 _OPEN = ("running", "waiting", "paused")
 _TONES: "dict[str, Tone]" = {"completed": "good", "failed": "bad", "exhausted": "warn"}
 
@@ -54,8 +55,12 @@ def put_result(door: Door, summary: "dict[str, JsonValue]") -> None:
 
 
 def say_final_line(door: Door, run: str, line: str, status: str, *, several: bool = False) -> None:
-    """Print the final line of a run, and where to read more about one that has ended."""
-    door.say(f"{run}: {line}" if several else line, tone=_TONES.get(status, "plain"))
+    """Print the final line of a run, and where to read more about one that has ended. With --quiet,
+    only the line of a run that did not complete; as JSON, the result has the error.
+    """
+    is_needed = status in _NOT_COMPLETED and not door.as_json
+    speak = door.tell if is_needed else door.say
+    speak(f"{run}: {line}" if several else line, tone=_TONES.get(status, "plain"))
     if not several and status not in _OPEN:
         server = f" --server {door.remote.url}" if door.remote is not None else ""
         door.say(f"  loopwright show {run}{server}", tone="dim")

@@ -1,12 +1,14 @@
 """The commands of the prompt, as one table: how each is written, what it does, who does it."""
 
 import argparse
+import re
 import shlex
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
+from loopwright.app.access import Access
 from loopwright.app.controlling import (
     pause_run,
     resume_all,
@@ -15,6 +17,7 @@ from loopwright.app.controlling import (
     stop_all,
     stop_run,
 )
+from loopwright.app.given import UPLOAD_BYTES, Given, Where, told
 from loopwright.app.library import Library
 from loopwright.app.loop_steering import edit, edit_of, retry, skip
 from loopwright.app.loop_tools import described
@@ -26,21 +29,27 @@ from loopwright.app.reopening import Changes
 from loopwright.app.rights import Rights
 from loopwright.app.run_variables import names_only
 from loopwright.app.service import current_user
+from loopwright.app.tracker_operations import TrackerOperations
+from loopwright.app.uploads import Uploads
 from loopwright.app.views.listing import inbox_items, run_detail, run_item
+from loopwright.cli.artifact import put_artifacts, read_upload
 from loopwright.cli.inbox import put_inbox
 from loopwright.cli.ls import put_runs
 from loopwright.cli.repl_session import Session
 from loopwright.cli.show import put_run
+from loopwright.cli.trackers import SESSION, put_list
 from loopwright.errors import DefinitionError, LoopwrightError
 from loopwright.model.actions import Decision
 from loopwright.model.record import JsonValue
-from loopwright.syntax import Diagnostic, suggest
+from loopwright.model.trackers import TODO_STATUSES
+from loopwright.syntax.diagnostic import Diagnostic
+from loopwright.syntax.words import suggest
 
 NEWEST = 20
 MISUSED = 2
 _EDITS = {"goal": "goal", "max": "max_iterations", "labels": "labels"}
 ALL = "all"
-_FLAGS = "[--worktree] [--allow-unknown-cost]"
+_FLAGS = "[--input NAME=VALUE] [--max N] [--worktree] [--allow-unknown-cost]"
 _RESUME = (
     "resume RUN|all [--max N] [--budget LIMITS] [--time DURATION] [--agent SPEC] [--restart] "
     "[--accept-changes] [--allow-unknown-cost] [--env NAME]"
@@ -75,11 +84,9 @@ async def obey(session: Session, line: str) -> bool:
         session.door.tell("commands begin with /; /help lists them", tone="warn")
         return True
     command, rest = _found(line)
-    if command is None:
-        near = suggest(" ".join(line.split()[:2]), [one.words for one in COMMANDS])
-        hint = f"did you mean {near}?" if near else "/help lists them"
+    if command is None or (rest and command.usage == command.words):  # it takes nothing more
         session.failures.append(MISUSED)
-        session.door.tell(f"unknown command {line.split()[0]} ({hint})", tone="warn")
+        session.door.tell(_unknown(line, command), tone="warn")
         return True
     try:
         await command.act(session, rest)
@@ -90,6 +97,16 @@ async def obey(session: Session, line: str) -> bool:
         session.failures.append(known_problem(error).exit)
         _tell(session, error)
     return True
+
+
+def _unknown(line: str, command: Command | None) -> str:
+    """What to write instead of a command that there is not."""
+    words = line.split()
+    written = " ".join(words[: 1 if command is None else len(command.words.split()) + 1])
+    near = suggest(" ".join(words[:2]), [one.words for one in COMMANDS])
+    below = [one.words for one in COMMANDS if one.words.startswith(f"{words[0]} ")]
+    there = f"there are {', '.join(below)}" if below else "/help lists them"
+    return f"unknown command {written} ({f'did you mean {near}?' if near else there})"
 
 
 def _tell(session: Session, error: LoopwrightError) -> None:
@@ -171,22 +188,46 @@ async def _inbox(session: Session, _: str) -> None:
 
 
 _START_FLAGS = ("--worktree", "--allow-unknown-cost")
+_START_VALUES = ("--input", "--max")
+
+
+def _start_options(rest: str) -> tuple[set[str], dict[str, list[str]], str, str]:
+    """Flags, options with their values, the definition, and the goal as it is written."""
+    flags: set[str] = set()
+    given: dict[str, list[str]] = {name: [] for name in _START_VALUES}
+    name, message = _next_word(rest)
+    while name in _START_FLAGS or name in _START_VALUES:
+        if name in _START_FLAGS:
+            flags.add(name)
+        else:
+            value, message = _next_word(message)
+            given[name].append(value)
+        name, message = _next_word(message)
+    return flags, given, name, message.strip()
+
+
+def _next_word(text: str) -> tuple[str, str]:
+    """The first word of a text, which may have a part in quotes, and the rest."""
+    found = re.match(r"""\s*((?:[^\s"']|"[^"]*"|'[^']*')+)\s*""", text)
+    if found is None:
+        return "", ""
+    return re.sub(r"""["']""", "", found[1]), text[found.end() :]
 
 
 async def _start(session: Session, rest: str) -> None:
-    name, _, message = rest.partition(" ")
-    flags = set()
-    while name in _START_FLAGS:
-        flags.add(name)
-        name, _, message = message.strip().partition(" ")
-    if not name or name.startswith("--"):
+    flags, given, name, message = _start_options(rest)
+    most = given["--max"][-1] if given["--max"] else ""
+    if not name or name.startswith("--") or (given["--max"] and not most.isdecimal()):
         raise Misused
     wish = Wish(
+        inputs=given["--input"],
+        max=int(most) if most else None,
         worktree="--worktree" in flags,
         allow_unknown_cost="--allow-unknown-cost" in flags,
-        message=message.strip() or None,
+        message=message or None,
         agents=session.agents,
         default_agent=session.door.settings.agent,
+        models=session.door.settings.models,
         home=session.door.settings.home,
         rights=Rights(attended=True),
     )
@@ -344,6 +385,102 @@ async def _definitions(session: Session, _: str) -> None:
         session.door.put(described(one))
 
 
+# -- trackers --------------------------------------------------------------------------------------
+
+
+def _given(session: Session) -> Given:
+    here, settings = session.here, session.door.settings
+    access = Access(here.log, here.service.clock)
+    uploads = Uploads(home=settings.home, trackers=here.trackers, clock=here.service.clock)
+    return Given(log=here.log, desks=here.desks, uploads=uploads, access=access)
+
+
+def _trackers(session: Session) -> TrackerOperations:
+    return TrackerOperations(given=_given(session), by=current_user())
+
+
+def _where(session: Session, reference: str) -> Where:
+    given = _given(session)
+    if reference.startswith(SESSION):
+        return given.of_session(reference)
+    return given.of_run(session.here.service.find(reference))
+
+
+def _put_one(session: Session, one: dict[str, JsonValue]) -> None:
+    words = [one[key] for key in ("id", "slug", "status", "title") if one.get(key)]
+    session.door.put("  ".join(map(str, words)))
+
+
+def _words(rest: str, count: int) -> list[str]:
+    """The first words, and what follows them as one; Misused when there are fewer."""
+    found = rest.split(maxsplit=count - 1)
+    if len(found) != count:
+        raise Misused
+    return found
+
+
+async def _projects(session: Session, rest: str) -> None:
+    put_list(session.door, "projects", _trackers(session).projects(rest))
+
+
+async def _create_project(session: Session, rest: str) -> None:
+    _put_one(session, _trackers(session).create_project(rest))
+
+
+async def _change_project(session: Session, rest: str) -> None:
+    project, status = _words(rest, 2)
+    _put_one(session, _trackers(session).change_project(project, {"status": status}))
+
+
+async def _sprints(session: Session, rest: str) -> None:
+    put_list(session.door, "sprints", _trackers(session).sprints(rest))
+
+
+async def _create_sprint(session: Session, rest: str) -> None:
+    project, title = _words(rest, 2)
+    _put_one(session, _trackers(session).create_sprint(project, title))
+
+
+async def _move_sprint(session: Session, rest: str) -> None:
+    sprint, status, *notes = rest.split(maxsplit=2) if rest.count(" ") else _words(rest, 2)
+    told = _trackers(session).move_sprint(sprint, status, notes=notes[0] if notes else "")
+    _put_one(session, told)
+
+
+async def _todos(session: Session, rest: str) -> None:
+    reference, _, status = (rest or "last").partition(" ")
+    if reference in TODO_STATUSES and not status:  # of the newest run
+        reference, status = "last", reference
+    found = _trackers(session).todos(_where(session, reference), status.strip())
+    put_list(session.door, "todos", found)
+
+
+async def _add_todo(session: Session, rest: str) -> None:
+    reference, title = _words(rest, 2)
+    _put_one(session, _trackers(session).add_todo(_where(session, reference), title))
+
+
+async def _change_todo(session: Session, rest: str) -> None:
+    reference, todo, status = _words(rest, 3)
+    where = _where(session, reference)
+    _put_one(session, _trackers(session).change_todo(where, todo, {"status": status}))
+
+
+async def _artifacts(session: Session, rest: str) -> None:
+    found = _given(session).all(_where(session, rest or "last"))
+    put_artifacts(session.door, [told(one) for one in found])
+
+
+async def _put_artifact(session: Session, rest: str) -> None:
+    reference, file = _words(rest, 2)
+    given, where = _given(session), _where(session, reference)
+    files = [given.uploads.keep(Path(file).name, read_upload(file, UPLOAD_BYTES))]
+    added = given.added(where, files, by=current_user())
+    put_artifacts(
+        session.door, [told(one) for one in given.uploads.enter(where.scope, files, added)]
+    )
+
+
 def _count(session: Session, word: str, changed: list[str], runs: list[str]) -> None:
     for run in runs:
         session.door.put(f"{run}: {word}" if run in changed else f"{run} was {word} already")
@@ -380,10 +517,34 @@ COMMANDS = (
     ),
     Command("/loops edit", "/loops edit RUN goal|max|labels VALUE", "change it", _edit, "open"),
     Command(
-        "/loops pause", "/loops pause RUN|all", "pause before the next iteration", _pause, "open"
+        "/loops pause", "/loops pause RUN|all", "pause after the current stage", _pause, "open"
     ),
     Command("/loops resume", f"/loops {_RESUME}", "continue it here", _resume, "run"),
     Command("/loops stop", "/loops stop RUN|all", "end it now", _stop, "open"),
+    Command("/projects", "/projects [STATUS]", "projects that loops belong to", _projects),
+    Command("/projects create", "/projects create TITLE", "create a project", _create_project),
+    Command(
+        "/projects change",
+        "/projects change PROJECT STATUS",
+        "active, completed or archived",
+        _change_project,
+    ),
+    Command("/sprints", "/sprints [PROJECT]", "sprints of active projects, or of one", _sprints),
+    Command("/sprints create", "/sprints create PROJECT TITLE", "plan a sprint", _create_sprint),
+    Command(
+        "/sprints move", "/sprints move SPRINT STATUS [NOTES]", "its next status", _move_sprint
+    ),
+    Command(
+        "/todos", "/todos [RUN|SESSION] [STATUS]", "todos of the newest run, or of one", _todos
+    ),
+    Command("/todos add", "/todos add RUN|SESSION TITLE", "add a todo", _add_todo, "run"),
+    Command(
+        "/todos change", "/todos change RUN|SESSION TODO STATUS", "its status", _change_todo, "run"
+    ),
+    Command("/artifacts", "/artifacts [RUN|SESSION]", "what was made or given", _artifacts, "run"),
+    Command(
+        "/artifacts put", "/artifacts put RUN|SESSION FILE", "give it a file", _put_artifact, "run"
+    ),
     Command("/inbox", "/inbox", "what waits for a person", _inbox),
     Command("/workflow list", "/workflow list", "the newest runs", _loops),
     Command(

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
-from loopwright.app.service import Start
+from loopwright.app.run_request import Start
 from loopwright.app.views.final_line import final_line
 from loopwright.app.views.progress import Progress
 from loopwright.app.views.words import answering

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 @click.pass_context
 def roles(ctx: click.Context, /, name: str | None, workspace: str | None) -> int:
     """The roles that agents can have: built-in, of the data directory (roles/*.md) and of the
-    project (.loopwright/roles/*.md). A file that cannot be used is listed with what is wrong.
+    project (.loopwright/roles/*.md and workspace/roles/*.md). A file that cannot be used is listed
+    with what is wrong.
     """
     from loopwright.app.roles import find_role, find_roles  # noqa: PLC0415 - help stays quick
 
@@ -53,13 +54,16 @@ def roles(ctx: click.Context, /, name: str | None, workspace: str | None) -> int
         door.put(door.painted(head, "dim", sys.stdout))
         for line in lines:
             door.put(line)
+    for role in found.values():
+        for warning in role.warnings:
+            door.tell(f"{role.file}: {warning}", tone="warn")
     for role in bad:
         door.tell(f"{role.file}: {role.problem}", tone="bad")
     return 1 if bad else 0
 
 
 def _row(role: "Role") -> list[str]:
-    turns = str(role.max_turns) if role.max_turns else "-"
+    turns = str(role.max_turns) if role.max_turns is not None else "-"
     what = one_line(role.description) if role.problem is None else "cannot be used, see below"
     return [role.name, role.access or "-", turns, role.place, what]
 

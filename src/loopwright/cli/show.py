@@ -142,6 +142,8 @@ class _Sheet:
         cell = status_cell(status, signs=self._signs)
         if detail["left_behind"]:
             cell += " (left behind)"
+        elif detail.get("waits_for"):  # a server of an older version does not tell
+            cell += f" ({detail['waits_for']})"
         self._line(f"{cell}  {one_line(str(detail['name']))}", STATUS_TONES[status])
         self._line(self._headline(str(detail["headline"])), "bold")
         self._line("")
@@ -243,8 +245,12 @@ class _Sheet:
         """What agents did in an iteration; a server of an older version does not tell."""
         from loopwright.app.views.activity import counts_words  # noqa: PLC0415 - help stays quick
 
-        words = counts_words(counts) if isinstance(counts, dict) else ""
-        if not words or not isinstance(counts, dict):
+        if not isinstance(counts, dict):
+            return
+        for line in _list(counts.get("stderr", [])):
+            self._line(f"     standard error: {one_line(str(line))}", "dim")
+        words = counts_words(counts)
+        if not words:
             return
         self._line(f"     {words}", "dim")
         if files := _list(counts["files"]):
@@ -318,12 +324,14 @@ class _Sheet:
 
 
 def _sandbox(sandbox: "JsonValue") -> str:
-    """The sandbox level of a run, and of agents that have another one."""
+    """The sandbox level of a run, and of commands and agents that have another one."""
     if not isinstance(sandbox, dict) or not sandbox.get("run"):
         return ""  # an older run, or an older server
     agents = sandbox.get("agents")
     others = agents.items() if isinstance(agents, dict) else ()
     named = [f"{name}: {level}" for name, level in others if level != sandbox["run"]]
+    if sandbox.get("commands") not in (None, sandbox["run"]):
+        named.insert(0, f"commands: {sandbox['commands']}")
     return ", ".join([str(sandbox["run"]), *named])
 
 

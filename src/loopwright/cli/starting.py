@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from loopwright.app.detaching import Detached
     from loopwright.app.dialects import Definition
     from loopwright.app.preparing import Wish
-    from loopwright.app.service import Start
+    from loopwright.app.run_request import Start
     from loopwright.app.wiring import Local
     from loopwright.cli.driving import Manner
-    from loopwright.model.plan import Plan
+    from loopwright.model.plan import LoopRight, Plan
     from loopwright.model.record import JsonValue
     from loopwright.model.sandbox import SandboxLevel
 
@@ -44,13 +44,33 @@ class _Given(TypedDict):
     allow_unknown_cost: bool
     labels: tuple[str, ...]
     permission: str | None
-    worktree: bool
+    loop_tools: "tuple[LoopRight, ...]"
+    worktree: bool | None
     sandbox: "SandboxLevel | None"
+
+
+class LevelChoice(click.Choice[str]):
+    """A sandbox level, with a suggestion for a misspelt one."""
+
+    def convert(
+        self, value: str, param: "click.Parameter | None", ctx: "click.Context | None"
+    ) -> str:
+        from loopwright.syntax.words import suggest  # noqa: PLC0415 - help stays quick
+
+        known = [str(one) for one in self.choices]
+        near = None if value in known else suggest(value.strip().lower(), known)
+        if near is not None:
+            self.fail(
+                f"{value!r} is not a level; did you mean {near}? Levels: {', '.join(known)}",
+                param,
+                ctx,
+            )
+        return super().convert(value, param, ctx)
 
 
 sandbox_option = click.option(
     "--sandbox",
-    type=click.Choice(SANDBOX_LEVELS),
+    type=LevelChoice(SANDBOX_LEVELS),
     metavar="LEVEL",
     help="How agents and commands are confined: off, guard (they do not see Loopwright's data and "
     "settings), workspace (they write only there), readonly or none (no files). A stricter level "
@@ -69,10 +89,11 @@ _OPTIONS = [
     ),
     click.option("--workspace", metavar="DIR", help="Where agents work. Default: here."),
     click.option(
-        "--worktree",
-        is_flag=True,
+        "--worktree/--no-worktree",
+        default=None,
         help="Work in a Git worktree of the workspace, on the branch loopwright/RUN. `apply RUN` "
-        "merges the result back, `discard RUN` removes it.",
+        "merges the result back, `discard RUN` removes it. With --no-worktree: work in the "
+        "workspace itself, whatever the definition says.",
     ),
     click.option(
         "--budget", metavar="LIMITS", help="What the run may use: usd=5,tokens=2M,time=2h."
@@ -94,8 +115,9 @@ _OPTIONS = [
         multiple=True,
         metavar="TOOL",
         help="A tool that chat models may use without being asked about, where the definition asks "
-        "about every one; `all` is all. Away from a terminal the others are denied. Refused by a "
-        "server elsewhere. May be given more than once.",
+        "about every one; `all` is all. Away from a terminal the others are denied. "
+        "`shell.exec:PROGRAM` allows a program. Refused by a server elsewhere. May be given more "
+        "than once.",
     ),
     click.option(
         "--deny",
@@ -138,6 +160,15 @@ _OPTIONS = [
         metavar="LIST",
         help="The only tools of the agents, in their own names: Read,Edit. With a plus sign, "
         "further tools that they may use: +Bash or '+Bash(npm test)'.",
+    ),
+    click.option(
+        "--loop-tools",
+        multiple=True,
+        type=click.Choice(("start", "look")),
+        metavar="RIGHT",
+        help="Tools for loops that the agents are given, also inside a sandbox: start (child runs "
+        "of this run, within its budget) and look (at this run and its child runs). May be given "
+        "more than once.",
     ),
     click.option(
         "--protect",
@@ -205,8 +236,11 @@ def launch(
     """
     from loopwright.app.cost_limits import token_warnings  # noqa: PLC0415 - help stays quick
     from loopwright.app.dialects import exit_codes  # noqa: PLC0415 - help stays quick
-    from loopwright.app.permissions import unenforced_permissions  # noqa: PLC0415 - help stays quick
-    from loopwright.app.preflight import preflight  # noqa: PLC0415 - help stays quick
+    from loopwright.app.permissions import (  # noqa: PLC0415 - help stays quick
+        limit_warnings,
+        unsupported_options,
+    )
+    from loopwright.app.preflight import preflight, shadow_warnings  # noqa: PLC0415 - quick help
     from loopwright.app.preparing import Wish  # noqa: PLC0415 - help stays quick
     from loopwright.app.rights import Rights  # noqa: PLC0415 - help stays quick
     from loopwright.app.run_variables import keep_variables  # noqa: PLC0415 - help stays quick
@@ -240,6 +274,7 @@ def launch(
     wish = Wish(
         tools=tools,
         default_agent=door.settings.agent,
+        models=door.settings.models,
         home=door.settings.home,
         rights=rights,
         unbound=dry,
@@ -248,8 +283,10 @@ def launch(
     start, definition = prepare(wish)
     for warning in definition.warnings:
         door.say(warning.render(), tone="warn")
-    for unenforced in unenforced_permissions(start.plan):
-        door.say(f"warning: {unenforced}", tone="warn")
+    unused = () if dry else unsupported_options(definition.plan, start.plan)
+    limits = limit_warnings(start.plan, start.workspace, definition.file)
+    for limited in (*limits, *unused, *shadow_warnings(start, checks=checks)):
+        door.say(f"warning: {limited}", tone="warn")
     start = replace(start, snapshots=choice)
     default = door.settings.snapshots == "on"
     plan, note = decide_snapshots(start.plan, start.workspace, choice, default=default)
@@ -301,7 +338,7 @@ def _unmatched(plan: "Plan", workspace: "Path") -> "list[str]":
 def _rehearse(door: Door, start: "Start", agents: "Sequence[str]") -> int:
     """Show how a run could end."""
     from loopwright.app.cost_limits import CostRules, with_specs  # noqa: PLC0415 - help stays quick
-    from loopwright.app.permissions import unenforced_permissions  # noqa: PLC0415 - help stays quick
+    from loopwright.app.permissions import limit_warnings  # noqa: PLC0415 - help stays quick
     from loopwright.app.preparing import agent_choices  # noqa: PLC0415 - help stays quick
     from loopwright.app.prices import PriceBook  # noqa: PLC0415 - help stays quick
     from loopwright.app.rehearsing import rehearse  # noqa: PLC0415 - help stays quick
@@ -310,7 +347,7 @@ def _rehearse(door: Door, start: "Start", agents: "Sequence[str]") -> int:
     rules = CostRules(book=PriceBook(door.settings.prices), purse=door.settings.budget)
     default, named = agent_choices(agents)
     plan = with_specs(start.plan, default or door.settings.agent, named, force=bool(default))
-    for limited in unenforced_permissions(plan):
+    for limited in limit_warnings(plan, start.workspace):
         door.say(f"warning: {limited}", tone="warn")
     warn_unconfined(door, plan)
     shown = rehearse(start.plan).as_dict()

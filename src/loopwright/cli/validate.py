@@ -10,7 +10,7 @@ from loopwright.cli.door import Door
 from loopwright.cli.verb import Verb, door_of
 
 if TYPE_CHECKING:
-    from loopwright.syntax import Diagnostic
+    from loopwright.syntax.diagnostic import Diagnostic
 
 
 @click.command(

@@ -74,7 +74,7 @@ class _Here:
         self._inner.remove(name, by=self._me)
 
     def test(self, name: str) -> Told:
-        send = import_module("loopwright.server.sending").send
+        send = import_module("loopwright.app.sending").send
         trial = self._inner.trial(name, send, by=self._me)()
         return {
             "id": trial.id,

@@ -7,8 +7,3 @@ importing this room, and starting the program, does not wait for it.
 
 May import: ports, agents and below; is named by app alone. Start reading at `client.py`.
 """
-
-from loopwright.gateway.catalogue import Catalogue
-from loopwright.gateway.client import Gateway
-
-__all__ = ["Catalogue", "Gateway"]

@@ -18,6 +18,7 @@ from loopwright.model.exchange import ModelUsage, Pricing
 from loopwright.model.prices import CostSource, Price, TokenCounts, cost_at, cost_of_call
 
 _ONE = ModelUsage(input_tokens=1)
+_PRIVATE_NAMES = (".localhost", ".local", ".lan", ".internal", ".home.arpa")
 
 
 class PriceList(Protocol):
@@ -63,12 +64,18 @@ class Catalogue:
 
     def priced(self, model: str, usage: ModelUsage, pricing: Pricing) -> ModelUsage:
         """Usage with its price: the configured or listed one, else what the policy says."""
-        if not usage.measured:
-            return msgspec.structs.replace(usage, usd=None, price="unknown")
         provider, name = _in_list(model)
-        tokens = counts(usage)
         # A price in the definition is the author's, also for a model on the author's machine.
         is_assumed = pricing.unknown == "assume"
+        if not usage.measured:
+            # Without a price to multiply with, a model on this machine costs nothing, whatever it
+            # counts; every other cost is unknown.
+            has_price = is_assumed or model in self._configured or bool(provider)
+            free = not has_price and self.is_local(model)
+            return msgspec.structs.replace(
+                usage, usd=0.0 if free else None, price="local" if free else "unknown"
+            )
+        tokens = counts(usage)
         usd, source = cost_of_call(
             None,
             tokens,
@@ -119,9 +126,9 @@ def is_private_host(host: str) -> bool:
         address = ip_address(host)
     except ValueError:
         name = host.lower()
-        return name in ("localhost", "host.docker.internal") or name.endswith(
-            (".localhost", ".local")
-        )
+        # A name without a dot is resolved by the own network only: a machine, or a container.
+        is_single = bool(name) and "." not in name
+        return is_single or name == "host.docker.internal" or name.endswith(_PRIVATE_NAMES)
     return address.is_loopback or address.is_private
 
 

@@ -63,7 +63,7 @@ UNMEASURED = (
 LOOK_EVERY_CHARS = 2_000
 MOST_CHARS_PER_TOKEN = 8  # twice the usual number, so that no call is cut off too early
 CUT_OFF = "the answer was cut off here, so the call may not be whole; say it in smaller parts"
-NOT_HANDED_IN = f"the model gave no result: it has to call {SUBMIT}"
+NOT_HANDED_IN = f"the model gave no result: it called no {SUBMIT}, and its text has no JSON"
 
 
 class Turns:
@@ -116,7 +116,9 @@ class Turns:
         if isinstance(end, Unanswered):
             return _unanswered(end)
         usage = usage_of(end.attempts)
-        if job.counted and not is_measured(end.attempts):
+        # A model on this machine costs nothing, so that a limit in money needs no count of tokens.
+        is_limited = job.counted or (job.budgeted and usage.unpriced)
+        if is_limited and not is_measured(end.attempts):
             return Failed(
                 error=Failure(type="budget_limit", detail=UNMEASURED),
                 output=end.message.text,
@@ -125,17 +127,20 @@ class Turns:
         calls = [await self._wanted(job, tools, call) for call in end.message.calls]
         if calls and end.finish == "length":
             calls[-1] = msgspec.structs.replace(calls[-1], problem=CUT_OFF)
-        if not calls and _wants_result(job):
-            return Failed(
-                error=Failure(type="bad_result", detail=NOT_HANDED_IN),
-                output=end.message.text,
-                usage=usage,
-            )
+        form = next((spec.schema for spec in job.offers if spec.name == SUBMIT), None)
+        if not calls and form is not None:
+            written = _written_result(end.message.text)
+            problem = self._unfit(form, written)
+            if problem is not None or written is None:
+                failure = Failure(type="bad_result", detail=problem or NOT_HANDED_IN)
+                return Failed(error=failure, output=end.message.text, usage=usage)
+            # No id: the model made no call, so the conversation has no result of one.
+            calls.append(WantedCall(id="", tool=SUBMIT, arguments=msgspec.json.decode(written)))
         turn = Turn(
             message=end.message,
             calls=tuple(calls),
             finish=end.finish,
-            model=end.model,
+            model=_full_name(end),
             task=job.task,
         )
         return Done(output=end.message.text, result=encode_turn(turn), usage=usage)
@@ -218,7 +223,7 @@ class Turns:
             value: JsonValue = msgspec.json.decode(call.args.strip() or "{}")
         except (msgspec.DecodeError, RecursionError) as error:
             problem = f"the arguments are no JSON: {error}"
-            return WantedCall(id=call.id, tool=call.tool, problem=problem)
+            return WantedCall(id=call.id, tool=call.tool, arguments=call.args, problem=problem)
         unfit = self._schema_problem(own.schema, value)
         problem = f"the arguments do not fit: {unfit}" if unfit is not None else ""
         return WantedCall(id=call.id, tool=call.tool, arguments=value, problem=problem, paths=())
@@ -368,14 +373,25 @@ def _clean(text: str) -> str:
     return text if text.isascii() else text.encode(errors="replace").decode()
 
 
-def _wants_result(job: Job) -> bool:
-    return any(spec.name == SUBMIT for spec in job.offers)
+def _full_name(end: Answered) -> str:
+    """The model that answered, by its own name, as `PROVIDER/NAME`."""
+    provider = end.attempts[-1].model.partition("/")[0] if end.attempts else ""
+    return f"{provider}/{end.model}" if provider and end.model else end.model
 
 
 def _handed_in(end: Answered) -> str | None:
     """The result as JSON text: by the tool, or else in the words."""
     call = next((call for call in end.message.calls if call.tool == SUBMIT), None)
-    return call.args if call is not None else last_json_object(end.message.text)
+    return call.args if call is not None else _written_result(end.message.text)
+
+
+def _written_result(text: str) -> str | None:
+    """The JSON that a text is, or else the last JSON object in it."""
+    try:
+        msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError):
+        return last_json_object(text)
+    return text
 
 
 def _unanswered(end: Unanswered, spent: list[Usage] | None = None) -> Failed:

@@ -7,7 +7,7 @@ closed, is counted as ignored and changes nothing else.
 from typing import TypeVar
 
 from loopwright.kernel import coordination, snapshots, turns
-from loopwright.kernel.calls import CALLED
+from loopwright.kernel.calls import CALLED, AgentCall, ModelCall
 from loopwright.kernel.facts import (
     NO_USAGE,
     EffectActivity,
@@ -51,7 +51,7 @@ def effect_requested(state: State, fact: EffectRequested) -> None:
     pending = note_request(state, fact, owner)
     body = owner.body
     if pending.purpose == "agent":
-        assert isinstance(body, LeafBody)
+        assert type(body) is LeafBody
         body.pending, body.attempt = fact.effect, pending.attempt
         return
     if pending.purpose in coordination.PURPOSES:
@@ -101,12 +101,12 @@ def effect_answered(state: State, fact: _Answer) -> None:
         return
     state.lost.pop(fact.effect, None)
     state.timers.pop(fact.effect, None)
-    if isinstance(fact, EffectDone) and fact.snapshot is not None:
+    if type(fact) is EffectDone and fact.snapshot is not None:
         state.snapshot = fact.snapshot
     if pending.gates:
         state.stale.update((name, gate) for name, gate in pending.gates.items() if gate.open)
-    if isinstance(pending.call, CALLED):
-        _agent_answered(state, pending, fact)
+    if type(pending.call) is AgentCall or type(pending.call) is ModelCall:
+        _agent_answered(state, pending, pending.call, fact)
     if state.snapshots.on:
         snapshots.note_writer(state, pending)
     if pending.purpose in coordination.PURPOSES:
@@ -127,17 +127,18 @@ def effect_activity(state: State, fact: EffectActivity) -> None:
     pending.used = fact.usage
 
 
-def _agent_answered(state: State, pending: Pending, fact: EffectDone | EffectFailed) -> None:
-    assert isinstance(pending.call, CALLED)
-    if pending.call.role != "coordinator":
+def _agent_answered(
+    state: State, pending: Pending, call: AgentCall | ModelCall, fact: EffectDone | EffectFailed
+) -> None:
+    if call.role != "coordinator":
         count_call(state, pending.owner, -1)
     if state.slots:
         free_slot(state)
     if fact.mark is not None:
-        state.marks.setdefault(pending.call.agent, set()).add(fact.mark)
+        state.marks.setdefault(call.agent, set()).add(fact.mark)
     if fact.usage is not None or pending.used is not None:
         _spend(state, pending.owner, (fact.usage or NO_USAGE) - (pending.used or NO_USAGE))
-    if fact.session and pending.call.role == "worker":
+    if fact.session and call.role == "worker":
         _remember(pending, fact.session, fact.usage or NO_USAGE)
 
 
@@ -179,9 +180,9 @@ def _wake_sleepers(state: State) -> None:
 
 def _route_answer(pending: Pending, fact: EffectDone | EffectFailed) -> None:
     owner, body = pending.owner, pending.owner.body
-    done = isinstance(fact, EffectDone)
+    done = type(fact) is EffectDone
     if pending.purpose == "agent":
-        assert isinstance(body, LeafBody)
+        assert type(body) is LeafBody
         _answer_leaf(body, pending, fact)
     elif isinstance(body, CycleBody) and turns.concerns(pending):
         turns.answered(body, pending, fact)
@@ -213,31 +214,34 @@ def _answer_leaf(body: LeafBody, pending: Pending, fact: EffectDone | EffectFail
     body.pending = None
     if pending.purpose == "backoff":
         waited(body, pending.attempt, fact.at)
-    elif pending.purpose == "rework" and isinstance(fact, EffectDone):
+    elif pending.purpose == "rework" and type(fact) is EffectDone:
         body.gate = None  # what was rejected has been worked on: ask again
-    elif isinstance(fact, EffectFailed):
+    elif type(fact) is EffectFailed:
         body.failure = fact
     elif fact.code not in (0, None) and isinstance(body.action, RunCommand | RunScript):
-        body.failure = _bad_exit(fact)
+        body.failure = _bad_exit(fact, body.action)
     else:
         body.answer = fact
 
 
-def _bad_exit(fact: EffectDone) -> EffectFailed:
+def _bad_exit(fact: EffectDone, action: RunCommand | RunScript) -> EffectFailed:
     """A step's program that ended with another code than 0: a failure that a retry may name."""
     return EffectFailed(
         at=fact.at,
         path=fact.path,
         iteration=fact.iteration,
         effect=fact.effect,
-        error=Failure("exit", _exit_words(fact)),
+        error=Failure("exit", _exit_words(fact, action)),
         output=fact.output,
         code=fact.code,
     )
 
 
-def _exit_words(fact: EffectDone) -> str:
+def _exit_words(fact: EffectDone, action: RunCommand | RunScript) -> str:
     words = f"the command ended with code {fact.code}"
+    if isinstance(action, RunScript):
+        step = fact.path.rpartition(".")[2]
+        words = f"step '{step}' failed: {action.interpreter} exited with code {fact.code}"
     return f"{words}: {fact.note}" if fact.note else words
 
 
@@ -321,5 +325,6 @@ def note_gate(repeat: RepeatBody, owner: PassOwner, *, done: bool) -> None:
     if rule.approve_continues and asked.decision == "approve" and not asked.text:
         repeat.feedback = "Approved"
     most = cap(repeat)
-    if rule.grants and most is not None and repeat.finished >= most:
+    raises = rule.grants and asked.decision == "continue"
+    if raises and most is not None and repeat.finished >= most:
         repeat.extra += 1

@@ -20,6 +20,7 @@ NO_ARTIFACT = (
     "Blocked: it left no artifact, and one is required. Leave one and try again, go on without it, "
     "or end it?"
 )
+NO_OUTPUT = "the agent answered with no text, and a later step needs its output"
 LINES = 5
 """So many lines at the beginning are looked at."""
 _BLOCKED = re.compile(r"[\W_]*status[\W_]*:[\W_]*(?:blocked|needs[ _-]context)\b", re.IGNORECASE)
@@ -36,6 +37,9 @@ def held(state: State, owner: StepOwner, ended: Result, senses: Senses) -> Resul
     """
     if ended.status != "completed":
         return ended
+    if owner.step.needs_output and not senses.read(ended.output).strip():
+        error = Failure("no-output", NO_OUTPUT)
+        return msgspec.structs.replace(ended, status="failed", reason="no_output", error=error)
     blocked = owner.step.on_blocked == "ask" and says_blocked(senses.read(ended.output))
     if owner.gate is None and not blocked and owner.step.needs_artifact:
         return _look(state, owner, ended, senses)

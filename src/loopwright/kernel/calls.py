@@ -75,6 +75,17 @@ class LookupCall(Call, frozen=True, kw_only=True, tag="lookup"):
     since: int = 0
 
 
+class MatchCall(Call, frozen=True, kw_only=True, tag="match"):
+    """Search a text with the JavaScript engine, which may need very long for some patterns. The
+    code of the answer is 0 where the pattern matches, and its output is what was found.
+    """
+
+    pattern: str
+    text: Text
+    timeout_ms: int
+    ignore_case: bool = False
+
+
 class CallNote(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """A tool call of a turn: run at once, held for a person (`held` says why), or not to be run
     (`problem` says why).
@@ -91,5 +102,12 @@ CALLED = (AgentCall, ModelCall)
 """Calls of an agent, for the checks of every pass: a tuple is looked at quicker than a union."""
 
 AnyCall: TypeAlias = (
-    AgentCall | CommandCall | SleepCall | ModelCall | ToolCall | SnapshotCall | LookupCall
+    AgentCall
+    | CommandCall
+    | SleepCall
+    | ModelCall
+    | ToolCall
+    | SnapshotCall
+    | LookupCall
+    | MatchCall
 )

@@ -42,7 +42,9 @@ EFFORT_PER_CHAR = 4
 EFFORT_PER_TRY = 300
 EFFORT_AT_LEAST = 5_000_000
 REBASE_CHARS = 16_384
+JUDGE_CHARS = 32_000
 _OBJECT = re.compile(r'\{\s*["}]')
+_FENCED = re.compile(r"```(?:json)?\s*```")  # a code block whose content was taken out
 _JSON = JSONDecoder()
 
 
@@ -58,6 +60,9 @@ class Settled(msgspec.Struct, frozen=True):
 
     verdict: Literal["pass", "fail", "rejected", "broken"]
     reason: str = ""
+
+
+_NOT_YET = Settled("fail")
 
 
 class Said(msgspec.Struct, frozen=True):
@@ -76,13 +81,13 @@ def weigh(
     check: Check, verdicts: dict[int, Verdict], first: int = 0, *, order: CheckOrder = "all"
 ) -> Ask | Settled:
     """What the verdicts so far come to, or the check to ask next."""
+    if type(check) is Cap:
+        return _NOT_YET
     match check:
         case AnyOf(parts=parts):
             return _weigh_any(parts, verdicts, first, order)
         case AllOf(parts=parts, order=own):
             return _weigh_all(parts, verdicts, first, own if order == "all" else order)
-        case Cap():
-            return Settled("fail")
         case _:
             return _weigh_leaf(check, verdicts, first)
 
@@ -146,7 +151,7 @@ def inspect(
     match leaf:
         case Regex(invalid=True):
             return Said("fail", "the pattern is invalid, so it never matches")
-        case Regex():
+        case Regex(engine="linear"):
             found = senses.matches(leaf.pattern, senses.read(output), ignore_case=leaf.ignore_case)
             return Said("fail") if found is None else Said("pass", found[:EVIDENCE_CHARS])
         case Contains():
@@ -278,6 +283,15 @@ def command_said(leaf: Command | Script, answer: EffectDone | EffectFailed) -> S
     return Said("error", answer.error.detail)
 
 
+def match_said(answer: EffectDone | EffectFailed, senses: Senses) -> Said:
+    """What a search with the JavaScript engine says. One that took too long has not matched."""
+    if isinstance(answer, EffectDone):
+        found = senses.read(answer.output)
+        return Said("pass", found[:EVIDENCE_CHARS]) if answer.code == 0 else Said("fail")
+    late = answer.error.type == "wall_timeout"
+    return Said("timed_out" if late else "error", answer.error.detail)
+
+
 def _could_not_run(leaf: Command | Script, code: int | None) -> bool:
     """Whether a program or shell says by its exit code that a program is missing or may not be
     executed: the check is broken then, and no iteration can repair it. Scripts that fail when they
@@ -303,16 +317,31 @@ def is_unfit(answer: EffectDone | EffectFailed) -> bool:
 
 
 def judge_said(answer: EffectDone | EffectFailed, senses: Senses) -> Said:
-    """What a judge's structured answer says; one that could not be had is an error, not a yes."""
+    """What a judge's structured answer says; one that could not be had is an error, not a yes. Its
+    words are its reason and the rest of its text, each once.
+    """
+    text = senses.read(answer.output)
     if isinstance(answer, EffectFailed):
-        words = senses.read(answer.output)[:EVIDENCE_CHARS]
+        words = text.strip()[:JUDGE_CHARS]
         return Said("error", f"{answer.error.detail}: {words}" if words else answer.error.detail)
     value: JsonValue = (
         msgspec.json.decode(senses.read(answer.result)) if answer.result is not None else None
     )
     verdict = value if isinstance(value, dict) else {}
-    words = str(verdict.get("reason") or senses.read(answer.output))
-    return Said("pass" if verdict.get("done") is True else "fail", words)
+    reason = str(verdict.get("reason") or "").strip()
+    content = _without_result(text, value)
+    parts = [content] if reason in content else [reason, content]
+    words = "\n\n".join(part for part in parts if part) or text
+    return Said("pass" if verdict.get("done") is True else "fail", words[:JUDGE_CHARS])
+
+
+def _without_result(text: str, value: JsonValue) -> str:
+    """The text of an answer without the JSON object that was read as its result."""
+    found = last_json_object(text) if value is not None else None
+    if found is None or msgspec.json.decode(found) != value:
+        return text.strip()
+    before, _, after = text.rpartition(found)
+    return _FENCED.sub("", f"{before}{after}").strip()
 
 
 def person_said(leaf: Person, gate: GateState) -> Said:

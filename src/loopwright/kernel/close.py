@@ -26,6 +26,7 @@ from loopwright.kernel.frames import (
     RepeatBody,
     StepOwner,
     StepsBody,
+    passes_made,
 )
 from loopwright.kernel.state import Pending, State
 from loopwright.model.ids import child_path
@@ -81,11 +82,6 @@ def _close_owner(state: State, owner: StepOwner | PassOwner, why: str) -> list[A
             usage=owner.spent.usage,
         )
     return [*inside, ended]
-
-
-def passes_made(body: Body) -> int:
-    """Passes of a loop, with those under way; 0 for anything else."""
-    return body.finished + len(body.active) if isinstance(body, RepeatBody) else 0
 
 
 def _close_body(state: State, body: Body, why: str) -> list[AnyFact]:

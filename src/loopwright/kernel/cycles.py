@@ -21,7 +21,7 @@ from loopwright.kernel.facts import (
 )
 from loopwright.kernel.frames import CycleBody, PassOwner, RepeatBody, Result, ToolSaid
 from loopwright.kernel.gates import about_call
-from loopwright.kernel.histories import Cut, Strategy, cut, is_too_long
+from loopwright.kernel.histories import Cut, Strategy, cut, is_too_long, size_of
 from loopwright.kernel.limits import ended_by_budget, over_budget
 from loopwright.kernel.messages import deliver
 from loopwright.kernel.reasons import HOME_BUDGET
@@ -30,6 +30,8 @@ from loopwright.kernel.trying import back_off, goes_on, request
 from loopwright.model.checks import Leaf, NoCalls, Spend, ToolResult
 from loopwright.model.memory import History
 from loopwright.model.record import Text
+from loopwright.model.template import Lit, Ref
+from loopwright.model.toolnames import speaks_of
 from loopwright.model.turns import Turn, decode_turn
 
 SUBMIT = "submit_result"
@@ -48,13 +50,15 @@ def cycle_outcome(state: State, body: CycleBody) -> Result | None:
         if len(body.said) < len(body.turn.calls):
             return None
         assert body.answer is not None
-        return Result("completed", "done", output=body.answer.output, result=body.submitted)
+        # Who has only handed in a result has said that.
+        said = body.answer.output or body.submitted
+        return Result("completed", "done", output=said, result=body.submitted)
     if body.pending is not None or body.answer is not None:
         return None
     failure = body.failure
     if failure is not None and failure.error.outer:
         return ended_by_budget(failure)
-    if failure is not None and not _is_tried_again(body, failure):
+    if failure is not None and not _is_tried_again(state, body, failure):
         if failure.error.type == "cancelled":
             return Result("cancelled", failure.error.detail)
         if failure.error.type == HOME_BUDGET:
@@ -68,9 +72,9 @@ def cycle_outcome(state: State, body: CycleBody) -> Result | None:
     return Result("exhausted", "budget", error=Failure(type="budget", detail=spent))
 
 
-def _is_tried_again(body: CycleBody, failure: EffectFailed) -> bool:
+def _is_tried_again(state: State, body: CycleBody, failure: EffectFailed) -> bool:
     if _overflows(failure):
-        return _cut_after(body, failure) is not None  # as it is, it would not fit again
+        return _cut_after(state, body, failure) is not None  # as it is, it would not fit again
     return goes_on(body, failure.error)
 
 
@@ -184,7 +188,7 @@ def _conversation(body: CycleBody) -> tuple[RepeatBody, History] | None:
     return (owner.parent, memory) if isinstance(memory, History) else None
 
 
-def _cut_after(body: CycleBody, failure: EffectFailed | None) -> Cut | None:
+def _cut_after(state: State, body: CycleBody, failure: EffectFailed | None) -> Cut | None:
     """How the conversation is made shorter before the next call: once when it fills up, if that is
     possible, and once more when the provider found it too long, whatever there is to cut.
     """
@@ -193,14 +197,29 @@ def _cut_after(body: CycleBody, failure: EffectFailed | None) -> Cut | None:
         return None
     repeat, memory = found
     overflow = failure is not None and _overflows(failure)
-    due = not body.overflowed if overflow else not body.shortened and is_too_long(repeat, memory)
-    one = cut(repeat, memory, keep_middle=not overflow) if due else None
+    task = _task_chars(state, body)
+    is_full_now = not body.shortened and is_too_long(repeat, memory, task)
+    due = not body.overflowed if overflow else is_full_now
+    one = cut(repeat, memory, keep_middle=not overflow, task_chars=task) if due else None
     return one if one is not None and (one.dropped or one.trimmed or overflow) else None
+
+
+def _task_chars(state: State, body: CycleBody) -> int:
+    """The size of what stands before the conversation: the system prompt and the task. What a
+    template takes from elsewhere is not read for this.
+    """
+    agent = state.plan.agents.get(body.action.agent)
+    system = len(agent.system or "") if agent is not None else 0
+    prompt = body.action.prompt
+    written = sum(len(part.text) for part in prompt if isinstance(part, Lit))
+    asks = not prompt or any(isinstance(part, Ref) and part.of == "message" for part in prompt)
+    asked = size_of(state.started.message) if asks and state.started is not None else 0
+    return system + written + asked
 
 
 def _shorten(state: State, body: CycleBody) -> list[AnyFact]:
     """What makes the conversation fit before the model is asked; nothing when it does."""
-    found, one = _conversation(body), _cut_after(body, body.failure)
+    found, one = _conversation(body), _cut_after(state, body, body.failure)
     if found is None or one is None:
         return []
     repeat, memory = found
@@ -240,7 +259,7 @@ def inspect_cycle(owner: PassOwner, leaf: Leaf, senses: Senses) -> Said | None:
             return Said("pass" if isinstance(body, CycleBody) and _is_silent(body) else "fail")
         case Spend(usd=most):
             used = owner.parent.spent.usd
-            spent = most > 0 and used >= most
+            spent = used >= most
             return Said("pass" if spent else "fail", f"{used:.4f} of {most:g} USD" if spent else "")
         case ToolResult():
             found = isinstance(body, CycleBody) and _matching(body, leaf, senses)
@@ -259,7 +278,7 @@ def _is_silent(body: CycleBody) -> bool:
 def _matching(body: CycleBody, rule: ToolResult, senses: Senses) -> str:
     for number in sorted(body.said):
         said = body.said[number]
-        if said.tool != rule.tool and not said.tool.endswith(f".{rule.tool}"):
+        if not speaks_of(rule.tool, said.tool):
             continue
         if rule.exit_code is not None and said.code != rule.exit_code:
             continue

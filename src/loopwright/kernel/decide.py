@@ -4,15 +4,21 @@
 say what follows, fold that, and go on until nothing is left to say.
 """
 
-from typing import assert_never
-
 from loopwright.kernel.blocking import held
 from loopwright.kernel.close import close_inside, close_stale, close_try
 from loopwright.kernel.coordination import close_mail, correspond, last_words
 from loopwright.kernel.deadlines import deadline, deadline_result
 from loopwright.kernel.facts import AnyFact, RunFinished, StepFinished, StepRetried
 from loopwright.kernel.fold import apply
-from loopwright.kernel.frames import LeafBody, Owner, PassOwner, Result, RunOwner, StepOwner
+from loopwright.kernel.frames import (
+    LeafBody,
+    Owner,
+    PassOwner,
+    RepeatBody,
+    Result,
+    RunOwner,
+    StepOwner,
+)
 from loopwright.kernel.graph_outcome import run_result
 from loopwright.kernel.messages import REOPENED, stop_delivered, stopped
 from loopwright.kernel.outcome import outcome
@@ -36,7 +42,8 @@ from loopwright.kernel.vanishing import close_lost
 
 def settle(state: State, senses: Senses, at: int = 0) -> list[AnyFact]:
     """Everything that follows now, already folded into the state; `at` is the time."""
-    state.now = max(state.now, at)
+    if at > state.now:
+        state.now = at
     new: list[AnyFact] = close_stale(state) if state.stale else []
     if state.lost:
         new += close_lost(state)
@@ -70,15 +77,13 @@ def decide(state: State, owner: Owner, senses: Senses) -> list[AnyFact]:
         return _cancelled(state)
     if state.snapshots.on and not state.snapshots.taken and owner is not state.root:
         return []
-    match owner:
-        case RunOwner():
-            return _decide_run(state, owner, senses)
-        case StepOwner():
-            return _decide_step(state, owner, senses)
-        case PassOwner():
-            return decide_pass(state, owner, senses)
-        case _:
-            assert_never(owner)
+    # By type, which is quicker than asking for each class in turn: this is done for every fact.
+    if type(owner) is PassOwner:
+        return decide_pass(state, owner, senses)
+    if type(owner) is StepOwner:
+        return _decide_step(state, owner, senses)
+    assert type(owner) is RunOwner
+    return _decide_run(state, owner, senses)
 
 
 def _begins_anew(owner: StepOwner, ended: Result) -> bool:
@@ -97,7 +102,7 @@ def _begins_anew(owner: StepOwner, ended: Result) -> bool:
 
 def _cancelled(state: State) -> list[AnyFact]:
     assert state.cancel is not None
-    if state.snapshots.on and is_last_under_way(state, state.root):
+    if state.snapshots.on and not state.snapshots.skip_last and is_last_under_way(state):
         return []
     why = state.cancel.reason
     facts = close_inside(state, state.root, why)
@@ -154,16 +159,30 @@ def _snapshot_of_run(state: State, owner: RunOwner, ended: Result | None) -> lis
     return None if first is None else [*deadline(state, owner), *first]
 
 
+def _cut_off(state: State, owner: StepOwner, ended: Result) -> list[AnyFact]:
+    """What ends everything that is open in a step whose own time, or that of its loop, is up. The
+    timer of a step that may be tried again stays.
+    """
+    if owner.deadline_hit:
+        return close_inside(state, owner, ended.reason)
+    body = owner.body
+    if isinstance(body, RepeatBody) and body.deadline_hit and body.action.each is None:
+        return close_try(state, owner, ended.reason)
+    return []
+
+
 def _decide_step(state: State, owner: StepOwner, senses: Senses) -> list[AnyFact]:
     late = stopped(state, owner) or deadline_result(state, owner)
     ended = late or outcome(state, owner.body, senses)
     if ended is None:
         return [*deadline(state, owner), *proceed(state, owner.body, senses)]
-    if state.snapshots.on and late is None:
-        asked = after_step(state, owner)
+    if state.snapshots.on:
+        cut_off = _cut_off(state, owner, ended)
+        asked = after_step(state, owner, cut_off) if late is None or cut_off else None
         if asked is not None:
             return asked
-        ended = protected_result(state, owner, ended)
+        if late is None:
+            ended = protected_result(state, owner, ended)
     following = held(state, owner, ended, senses)
     if not isinstance(following, Result):
         return following

@@ -96,7 +96,7 @@ class ActivityNote(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
     number: int
     at: int
-    kind: str  # tool, command, edit, read, fetch, status, denied
+    kind: str  # tool, command, edit, read, fetch, status, denied, stderr
     tool: str = ""
     target: str = ""
     ok: bool | None = None

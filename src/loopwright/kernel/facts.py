@@ -5,7 +5,7 @@ and frozen by a test. Times arrive inside facts (`at`, milliseconds since the ep
 no clock. `iteration` is the number, from 1, of the pass that a fact belongs to.
 """
 
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, final
 
 from loopwright.kernel.calls import AnyCall, CallNote
 from loopwright.kernel.fact_parts import NO_USAGE as NO_USAGE
@@ -232,6 +232,7 @@ class EffectRequested(PlaceFact, frozen=True, kw_only=True, tag="effect.requeste
     call: AnyCall
 
 
+@final
 class EffectDone(PlaceFact, frozen=True, kw_only=True, tag="effect.done"):
     """The answer to an effect. `result` is JSON text; `mark` is the agent's own bookmark."""
 
@@ -248,6 +249,7 @@ class EffectDone(PlaceFact, frozen=True, kw_only=True, tag="effect.done"):
     stream: Text | None = None  # the output of the agent's program, in the gzip format
 
 
+@final
 class EffectFailed(PlaceFact, frozen=True, kw_only=True, tag="effect.failed"):
     """The other answer to an effect."""
 

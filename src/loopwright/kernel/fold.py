@@ -59,8 +59,9 @@ from loopwright.kernel.facts import (
 )
 from loopwright.kernel.forking import run_forked
 from loopwright.kernel.frames import (
-    SINGLE,
     CheckNote,
+    CycleBody,
+    LeafBody,
     PassOwner,
     RepeatBody,
     Result,
@@ -136,6 +137,7 @@ def _root_steps(plan: Plan) -> Steps:
         on_failure=plan.on_failure,
         parallel=plan.parallel,
         output=plan.output,
+        returns=plan.returns,
     )
 
 
@@ -152,6 +154,8 @@ def _run_resumed(state: State, fact: RunResumed) -> None:
 def _cancel_requested(state: State, fact: CancelRequested) -> None:
     if state.cancel is None:
         state.cancel = fact
+    elif state.snapshots.on:
+        snapshots.stopped_again(state)
     state.touch(state.root)
 
 
@@ -286,7 +290,7 @@ def _settle_step(state: State, parent: StepsBody, step: str, result: Result) -> 
 
 def _iteration_started(state: State, fact: IterationStarted) -> None:
     parent = state.owners[parent_path(fact.path)].body
-    assert isinstance(parent, RepeatBody)
+    assert type(parent) is RepeatBody
     number = pass_number(fact.path)
     if parent.unfinished and number in parent.unfinished:
         _iteration_resumed(state, parent, number, fact)
@@ -300,7 +304,8 @@ def _iteration_started(state: State, fact: IterationStarted) -> None:
         started_at=fact.at,
     )
     owner.body = begin(state, owner, parent.action.body, parent.step)
-    parent.started = max(parent.started, number + 1)
+    if number >= parent.started:
+        parent.started = number + 1
     parent.checked_first = parent.checked_first or number < 0
     parent.active[number] = owner
     state.owners[fact.path] = owner
@@ -333,7 +338,7 @@ def _note_newest(state: State, owner: PassOwner) -> None:
 
 def _iteration_finished(state: State, fact: IterationFinished) -> None:
     owner = state.owners.pop(fact.path)
-    assert isinstance(owner, PassOwner)
+    assert type(owner) is PassOwner
     owner.closed = True
     if state.snapshots.on:
         snapshots.iteration_ended(state, owner, completed=fact.status == "completed")
@@ -347,8 +352,9 @@ def _iteration_finished(state: State, fact: IterationFinished) -> None:
     note_spoilt(repeat, owner, fact)
     repeat.finished += 1
     output, result = fact.output, fact.result
-    if isinstance(owner.body, SINGLE):
-        said, result = leaf_output(owner.body)
+    body = owner.body
+    if type(body) is LeafBody or type(body) is CycleBody:
+        said, result = leaf_output(body)
         output = said if output is None else output  # the fact has it where others see less
     ended = Result(
         status=fact.status, reason=fact.reason, output=output, result=result, error=fact.error

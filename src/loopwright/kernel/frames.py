@@ -267,7 +267,6 @@ class RepeatBody:
     summaries: int = 0
     counted: int = 0  # tokens of the conversation, as the provider counted them last
     counted_entries: int = 0  # how many entries that count was about
-    task_chars: int = 0
     spoilt: Spoilt | None = None  # the last pass, where it stopped half-way
     keeps: dict[str, Carried] = field(default_factory=dict)  # steps that the next pass keeps
     note: str = ""  # what a person says to the step that begins next
@@ -313,6 +312,15 @@ SINGLE = (LeafBody, CycleBody)
 """Bodies that have an answer of their own; see `calls.CALLED`."""
 
 Body: TypeAlias = LeafBody | CycleBody | StepsBody | RepeatBody
+
+
+def passes_made(body: Body) -> int:
+    """Iterations of a loop, with those under way; 0 for anything else, also for the turns that a
+    chat model takes to answer one call.
+    """
+    if not isinstance(body, RepeatBody) or body.call is not None:
+        return 0
+    return body.finished + len(body.active)
 
 
 @dataclass(slots=True, eq=False)

@@ -5,6 +5,7 @@ from typing import Literal, TypeAlias
 
 from loopwright.kernel.facts import GateOpened
 from loopwright.kernel.frames import LeafBody, Owner, PassOwner, RepeatBody, RunOwner, StepOwner
+from loopwright.kernel.limits import cap
 from loopwright.kernel.snapshots import gate_snapshot, violation
 from loopwright.kernel.state import Senses, State
 from loopwright.kernel.texts import fill
@@ -27,6 +28,8 @@ def open_gate(
     text = fill(state, owner, gate.message, senses) or _default_message(owner, about)
     if words := violation(state):
         text = f"{text}\n{words[0].upper()}{words[1:]}. Approving accepts them as they are now."
+    if about == "pass" and gate.grants and isinstance(owner, PassOwner):
+        text += _limit_words(owner)
     number = _asked_before(owner, about)
     identity = f"{state.run}\n{owner.inside}\n{about}\n{number}{_again(owner)}"
     return GateOpened(
@@ -109,6 +112,17 @@ def _default_message(owner: Owner, about: About) -> str:
     if about == "pass":
         return f"Review iteration {owner.iteration}. Accept?"
     return "Go on?"
+
+
+def _limit_words(owner: PassOwner) -> str:
+    """What an answer means after the last iteration that a loop may make."""
+    most = cap(owner.parent)
+    if most is None or owner.parent.finished + 1 < most:
+        return ""
+    return (
+        f"\nThis was iteration {most} of {most}, the limit: `continue` raises it by one and starts "
+        "another iteration; with `approve` the loop ends at its limit."
+    )
 
 
 def _is_stuck(owner: PassOwner) -> bool:

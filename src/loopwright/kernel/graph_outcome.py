@@ -24,10 +24,13 @@ def steps_outcome(body: StepsBody, senses: Senses) -> Result | None:
 
 
 def _speaker(body: StepsBody) -> Result | None:
-    """The step that speaks for the graph: the last that completed, or the first that completed
-    with words and that no other step needs.
+    """The step whose output is that of the graph: the one that it names, the last that completed,
+    or the first that completed with words and that no other step needs.
     """
-    steps = body.index.action.steps
+    steps, returns = body.index.action.steps, body.index.action.returns
+    if returns is not None:
+        named = body.results.get(returns)
+        return named if named is not None and named.status == "completed" else None
     if body.index.action.output != "sink":
         ended = (body.results.get(step.id) for step in reversed(steps))
         return next((one for one in ended if one is not None and one.status == "completed"), None)
@@ -69,8 +72,17 @@ def _worst(body: StepsBody) -> Result | None:
             ended = body.results.get(step.id)
             if ended is None or ended.status != status or step.on_error == "continue":
                 continue
-            return ended
+            return _naming(step.id, ended) if body.index.action.given is not None else ended
     return None
+
+
+def _naming(step: str, ended: Result) -> Result:
+    """A result whose error names the step."""
+    if ended.error is None or ended.error.detail.startswith("step '"):
+        return ended
+    detail = f"step '{step}' failed: {ended.error.detail}"
+    error = msgspec.structs.replace(ended.error, detail=detail)
+    return msgspec.structs.replace(ended, error=error)
 
 
 def run_result(plan: Plan, body: StepsBody, ended: Result) -> Result:
@@ -85,6 +97,10 @@ def run_result(plan: Plan, body: StepsBody, ended: Result) -> Result:
         return msgspec.structs.replace(ended, status="failed")
     if plan.outcome == "some_completed" and not bad and "completed" not in statuses:
         return _nothing_completed(ended)
+    if plan.outcome == "some_completed":
+        named = (_naming(name, one) for name, one in body.results.items() if one.error is not None)
+        worst = next((one for one in named if one.status == ended.status), None)
+        return ended if worst is None else msgspec.structs.replace(ended, error=worst.error)
     return ended
 
 

@@ -17,6 +17,9 @@ ENTRY_CHARS = 32  # what a wire adds around an entry
 TRIMMED_CHARS = 400
 TRIM_ABOVE = 2_000
 KEPT_TURNS = 2
+LEAST_SHARE = 4  # a count below a quarter of the estimate is not believed
+MOST_TIMES = 8  # nor one above eight times the estimate, with room for tools and the wire
+UNSEEN_TOKENS = 32_000
 
 Strategy: TypeAlias = Literal["trim", "rolling-window", "periodic-summary"]
 
@@ -35,35 +38,40 @@ def size_of(text: Text) -> int:
     return text.size if isinstance(text, Blob) else len(text)
 
 
-def tokens_of(repeat: RepeatBody) -> int:
+def tokens_of(repeat: RepeatBody, task_chars: int = 0) -> int:
     """How much of the window is used: what the provider counted last with what came since, or an
-    estimate where it counted nothing.
+    estimate where it counted nothing or a number that cannot be right. Some local servers report
+    only the tokens that their cache did not have, others those of all calls together.
     """
-    if repeat.counted:
-        return repeat.counted + _tokens(sum(map(_chars, repeat.history[repeat.counted_entries :])))
-    return _tokens(sum(map(_chars, repeat.history)) + repeat.task_chars)
+    counted, entries = repeat.counted, repeat.counted_entries
+    since = _tokens(sum(map(_chars, repeat.history[entries:])))
+    estimate = _tokens(sum(map(_chars, repeat.history[:entries])) + task_chars)
+    is_plausible = estimate // LEAST_SHARE <= counted <= estimate * MOST_TIMES + UNSEEN_TOKENS
+    return since + (counted if counted and is_plausible else estimate)
 
 
-def is_too_long(repeat: RepeatBody, memory: History) -> bool:
+def is_too_long(repeat: RepeatBody, memory: History, task_chars: int = 0) -> bool:
     """Whether the conversation fills as much of the window as it may."""
-    return bool(repeat.history) and tokens_of(repeat) >= int(memory.at * memory.window)
+    most = int(memory.at * memory.window)
+    return bool(repeat.history) and tokens_of(repeat, task_chars) >= most
 
 
-def cut(repeat: RepeatBody, memory: History, *, keep_middle: bool) -> Cut:
-    """The least that makes the conversation fit; first long results, then old turns, then all.
+def cut(repeat: RepeatBody, memory: History, *, keep_middle: bool, task_chars: int = 0) -> Cut:
+    """The least that makes the conversation fit: first long results, if they may be trimmed before
+    turns go, then old turns, then both, then all.
     Where the middle is not to be kept, a provider has found it too long: then it becomes less than
     half, whatever the estimate says.
     """
     history, most = repeat.history, int(memory.at * memory.window) * CHARS_PER_TOKEN
     if not keep_middle:
-        most = min(most, _left(repeat, Cut(0, ())) // 2)
+        most = min(most, _left(repeat, Cut(0, ()), task_chars) // 2)
     old = tuple(n for n in _trimmable(history) if n < len(history) - 1)
-    if keep_middle and _left(repeat, Cut(0, old)) < most and old:
+    if keep_middle and memory.trim and _left(repeat, Cut(0, old), task_chars) < most and old:
         return Cut(0, old)
     middle = _middle(history)
     for trimmed in ((), old, tuple(_trimmable(history))):
         one = _after(Cut(middle, trimmed))
-        if _left(repeat, one) < most:
+        if _left(repeat, one, task_chars) < most:
             return one
     return _after(Cut(max(middle, _last_turn(history)), tuple(_trimmable(history))))
 
@@ -86,9 +94,9 @@ def _after(one: Cut) -> Cut:
     return Cut(one.dropped, kept)
 
 
-def _left(repeat: RepeatBody, one: Cut) -> int:
+def _left(repeat: RepeatBody, one: Cut, task_chars: int) -> int:
     left = shortened(list(repeat.history), one.dropped, one.trimmed)
-    return sum(map(_chars, left)) + repeat.task_chars
+    return sum(map(_chars, left)) + task_chars
 
 
 def _middle(history: list[Entry]) -> int:

@@ -12,7 +12,15 @@ import msgspec
 from loopwright.kernel.cycles import cycle_outcome
 from loopwright.kernel.each import each_outcome
 from loopwright.kernel.facts import EffectDone, EffectFailed, Failure
-from loopwright.kernel.frames import Body, CycleBody, LeafBody, RepeatBody, Result, StepsBody
+from loopwright.kernel.frames import (
+    Body,
+    CycleBody,
+    LeafBody,
+    RepeatBody,
+    Result,
+    StepsBody,
+    passes_made,
+)
 from loopwright.kernel.graph_outcome import steps_outcome
 from loopwright.kernel.limits import (
     cap,
@@ -27,7 +35,7 @@ from loopwright.kernel.reasons import HOME_BUDGET
 from loopwright.kernel.state import Senses, State, is_full
 from loopwright.kernel.texts import missing_value
 from loopwright.kernel.trying import goes_on
-from loopwright.model.actions import Action, AskPerson, CallAgent
+from loopwright.model.actions import Action, AskPerson, CallAgent, FailStep, RunScript
 from loopwright.model.checks import Expr, Goal, Judge, Signal, leaves
 from loopwright.model.record import Text
 
@@ -40,27 +48,25 @@ NO_ANSWER = Failure("empty_answer", "the agent answered with nothing at all")
 
 def outcome(state: State, body: Body, senses: Senses) -> Result | None:
     """How a body has ended, or None."""
-    match body:
-        case LeafBody():
-            return leaf_outcome(state, body) or _unshown(state, body, senses)
-        case CycleBody():
-            return cycle_outcome(state, body)
-        case StepsBody():
-            return steps_outcome(body, senses)
-        case RepeatBody():
-            if body.action.each is not None:
-                return each_outcome(state, body, senses)
-            return repeat_outcome(state, body, senses)
-        case _:
-            assert_never(body)
+    if type(body) is LeafBody:
+        return leaf_outcome(state, body) or _unable(state, body, senses)
+    if type(body) is RepeatBody:
+        if body.action.each is not None:
+            return each_outcome(state, body, senses)
+        return repeat_outcome(state, body, senses)
+    if type(body) is StepsBody:
+        return steps_outcome(body, senses)
+    assert type(body) is CycleBody
+    return cycle_outcome(state, body)
 
 
 def leaf_output(body: LeafBody | CycleBody) -> tuple[Text | None, Text | None]:
     """Output and structured result of a single call, also of one that failed half-way."""
-    if isinstance(body, CycleBody):
+    if type(body) is CycleBody:
         turn = body.answer or body.failure
-        return (turn.output if turn is not None else None), body.submitted
-    if isinstance(body.action, AskPerson):
+        return ((turn.output or body.submitted) if turn is not None else None), body.submitted
+    assert type(body) is LeafBody
+    if type(body.action) is AskPerson:
         said = _gate_outcome(body)
         return (said.output if said is not None else None), None
     if body.answer is not None:
@@ -81,7 +87,7 @@ def leaf_outcome(state: State, body: LeafBody) -> Result | None:
         return Result("completed", "done", output=answer.output, result=answer.result)
     if body.pending is not None:
         return None
-    if isinstance(body.action, AskPerson):
+    if type(body.action) is AskPerson:
         return _gate_outcome(body) or _rework_outcome(state, body, body.action)
     if body.failure is not None:
         if body.failure.error.outer:
@@ -90,15 +96,17 @@ def leaf_outcome(state: State, body: LeafBody) -> Result | None:
             return _budget_outcome(state, body)
         if _ended_by_silence(body):
             return Result("completed", "idle_timeout", output=body.failure.output)
+        if _is_left_out(body):
+            return Result("skipped", "timeout", error=body.failure.error)
         return _failed(body.failure)
     return _budget_outcome(state, body)
 
 
 def says_nothing(action: Action, answer: EffectDone) -> bool:
     """Whether an answer is empty where one is needed; a long text is stored, and is not empty."""
-    if not isinstance(action, CallAgent) or action.on_empty == "answer":
+    if type(action) is not CallAgent or action.on_empty == "answer":
         return False
-    return answer.result is None and isinstance(answer.output, str) and not answer.output.strip()
+    return answer.result is None and type(answer.output) is str and not answer.output.strip()
 
 
 def _ended_by_silence(body: LeafBody) -> bool:
@@ -106,6 +114,13 @@ def _ended_by_silence(body: LeafBody) -> bool:
     assert body.failure is not None
     takes = isinstance(body.action, CallAgent) and body.action.on_idle == "answer"
     return takes and body.failure.error.type == "idle_timeout"
+
+
+def _is_left_out(body: LeafBody) -> bool:
+    """Whether a script that took too long counts as one that did not run."""
+    assert body.failure is not None
+    optional = isinstance(body.action, RunScript) and body.action.on_timeout == "skip"
+    return optional and body.failure.error.type == "wall_timeout"
 
 
 def _budget_outcome(state: State, body: LeafBody) -> Result | None:
@@ -152,6 +167,10 @@ def _gate_outcome(body: LeafBody) -> Result | None:
         return _failed(body.failure)
     if gate is None or gate.decision is None:
         return None
+    if action.choices and (gate.decision != "reject" or "reject" in action.choices):
+        made = chosen(action.choices, gate.decision, gate.text)
+        said = msgspec.json.encode(made).decode()
+        return Result("completed", made["decision"], output=said, result=said)
     if gate.decision == "reject":
         if is_worked_on(body, action):
             return None
@@ -162,9 +181,22 @@ def _gate_outcome(body: LeafBody) -> Result | None:
     return Result("completed", "approved", output=gate.text if action.capture else None)
 
 
-def _unshown(state: State, body: LeafBody, senses: Senses) -> Result | None:
-    """A question that cannot be put has failed: nobody would ever answer it."""
-    if not isinstance(body.action, AskPerson) or body.gate is not None:
+def chosen(choices: tuple[str, ...], decision: str, text: str) -> dict[str, str]:
+    """Which of the choices of a gate a person took, and the rest of what the person said."""
+    first, _, rest = text.strip().partition(" ")
+    word = first.rstrip(":,.").lower()
+    named = next((one for one in choices if one.lower() == word), None)
+    if named is not None and decision != "reject":
+        return {"decision": named, "comment": rest.strip()}
+    known = decision if decision in choices else choices[0]
+    return {"decision": known, "comment": text.strip()}
+
+
+def _unable(state: State, body: LeafBody, senses: Senses) -> Result | None:
+    """What cannot begin has failed: a question that cannot be put would never be answered."""
+    if type(body.action) is FailStep:
+        return Result("failed", "error", error=Failure("bad_input", body.action.reason))
+    if type(body.action) is not AskPerson or body.gate is not None:
         return None
     why = missing_value(state, body.owner, body.action.message, senses)
     if why is None:
@@ -293,7 +325,7 @@ def _ended(
         output=_repeat_output(body, senses, met=body.last_done or reason == "approved"),
         result=last.result if last else None,
         error=error,
-        iterations=body.finished + len(body.active),
+        iterations=passes_made(body),
     )
 
 

@@ -4,7 +4,7 @@ from typing import Literal, assert_never
 
 import msgspec
 
-from loopwright.kernel.calls import AgentCall, CommandCall, SleepCall
+from loopwright.kernel.calls import AgentCall, CommandCall, MatchCall, SleepCall
 from loopwright.kernel.checks import (
     Ask,
     Said,
@@ -15,6 +15,7 @@ from loopwright.kernel.checks import (
     inspect,
     is_unfit,
     judge_said,
+    match_said,
     person_said,
     weigh,
 )
@@ -30,7 +31,14 @@ from loopwright.kernel.facts import (
     Failure,
     IterationFinished,
 )
-from loopwright.kernel.frames import SINGLE, PassOwner, RepeatBody, Result, StepsBody
+from loopwright.kernel.frames import (
+    CycleBody,
+    LeafBody,
+    PassOwner,
+    RepeatBody,
+    Result,
+    StepsBody,
+)
 from loopwright.kernel.gates import open_gate
 from loopwright.kernel.limits import cap
 from loopwright.kernel.messages import stop_delivered, stopped
@@ -41,6 +49,7 @@ from loopwright.kernel.scopes import hidden_word
 from loopwright.kernel.signal import without_signal
 from loopwright.kernel.snapshots import (
     after_body,
+    after_checks,
     iteration_snapshot,
     protect_verdict,
     violation,
@@ -57,6 +66,7 @@ from loopwright.model.checks import (
     Judge,
     Leaf,
     Person,
+    Regex,
     Script,
     Signal,
     Spend,
@@ -65,6 +75,7 @@ from loopwright.model.ids import judge_path
 from loopwright.model.record import Text
 from loopwright.model.template import Template
 
+MATCH_MS = 5_000  # for one search with the JavaScript engine
 JUDGE_TRIES = 2  # a judge whose answer does not fit is asked once more, and told what is missing
 
 
@@ -74,8 +85,9 @@ def decide_pass(state: State, owner: PassOwner, senses: Senses) -> list[AnyFact]
     ended = late or _pass_outcome(state, owner, senses)
     if ended is None:
         return [*deadline(state, owner), *proceed(state, owner.body, senses)]
-    if state.snapshots.on and late is None:
-        asked = after_body(state, owner)
+    if state.snapshots.on:
+        cut_off = close_inside(state, owner, ended.reason) if owner.deadline_hit else []
+        asked = after_body(state, owner, cut_off) if late is None or cut_off else None
         if asked is not None:
             return asked
     if ended.status != "completed" or owner.parent.action.each is not None:
@@ -104,8 +116,9 @@ def _finish_pass(state: State, owner: PassOwner, ended: Result, settled: Settled
         detail = f"spent {owner.parent.spent.usd:.4f} USD"
         status, error, reason = "exhausted", Failure(type="budget", detail=detail), "budget"
     body = owner.body
-    leaf = isinstance(body, SINGLE)
-    same = isinstance(body, SINGLE) and ended.output == leaf_output(body)[0]
+    leaf = same = False
+    if type(body) is LeafBody or type(body) is CycleBody:
+        leaf, same = True, ended.output == leaf_output(body)[0]
     silent = not reason and ended.reason == "idle_timeout"
     seen = iteration_snapshot(state, owner) if state.snapshots.on else None
     facts.append(
@@ -134,8 +147,11 @@ def _judge_pass(state: State, owner: PassOwner, ended: Result, senses: Senses) -
         return protected
     loop = owner.parent.action
     weighed = weigh(loop.until, owner.verdicts, order=loop.checks)
-    if isinstance(weighed, Settled):
+    if type(weighed) is Settled:
+        if weighed.verdict == "pass" and (asked := after_checks(state, owner)):
+            return asked
         return _settled(state, owner, ended, weighed, senses)
+    assert type(weighed) is Ask
     about = _reviewed(owner, weighed.leaf) or ended
     said = inspect_cycle(owner, weighed.leaf, senses) or inspect(
         weighed.leaf,
@@ -200,6 +216,8 @@ def _ask(state: State, owner: PassOwner, ended: Result, ask: Ask, senses: Senses
             return _ask_program(
                 state, owner, ask, CommandCall(argv=argv, timeout_ms=leaf.timeout_ms)
             )
+        case Regex() as leaf:
+            return _ask_match(state, owner, ended, ask, leaf, senses)
         case Judge() | Goal() as leaf:
             return _ask_judge(state, owner, ask, leaf, senses)
         case leaf:
@@ -228,6 +246,21 @@ def _ask_program(state: State, owner: PassOwner, ask: Ask, call: CommandCall) ->
     said = command_said(ask.leaf, answer)
     tail: Text = answer.output if isinstance(answer, EffectDone) else said.evidence
     return [_verdict(state, owner, ask, said, tail)]
+
+
+def _ask_match(
+    state: State, owner: PassOwner, ended: Result, ask: Ask, leaf: Regex, senses: Senses
+) -> list[AnyFact]:
+    if owner.check_pending is not None:
+        return []
+    if owner.check_answer is None:
+        text = ended.output if ended.output is not None else ""
+        call = MatchCall(
+            pattern=leaf.pattern, text=text, ignore_case=leaf.ignore_case, timeout_ms=MATCH_MS
+        )
+        return [request(state, owner, f"check{ask.index}", _next_try(owner, ask), call)]
+    said = match_said(owner.check_answer, senses)
+    return [_verdict(state, owner, ask, said, senses.keep(said.evidence))]
 
 
 def _ask_judge(

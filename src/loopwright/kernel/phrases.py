@@ -48,6 +48,7 @@ IS_VERDICT = (
     re.compile(
         rf"(?:^\W*|[,:;—–]\s*|\s-\s|\b(?:{_WORK}|{_IT})(?: now| really| all)? )looks? good\b"
     ),
+    re.compile(rf"\b(?:is|are)(?: hereby| now| all)* {_APPROVED}\W*$"),
     re.compile(r"\blgtm\b"),
     re.compile(r"\bpass(?:es)? all\b"),
 )

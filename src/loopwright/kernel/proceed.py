@@ -47,19 +47,16 @@ from loopwright.model.ids import child_path, effect_id, item_path, pass_path
 
 def proceed(state: State, body: Body, senses: Senses) -> list[AnyFact]:
     """The next facts of a body that is under way; none while it waits for an answer."""
-    match body:
-        case LeafBody():
-            return proceed_leaf(state, body, senses)
-        case CycleBody():
-            return proceed_cycle(state, body, senses)
-        case StepsBody():
-            return proceed_steps(state, body, senses)
-        case RepeatBody():
-            if body.action.each is not None:
-                return proceed_each(state, body, senses)
-            return proceed_repeat(state, body, senses)
-        case _:
-            assert_never(body)
+    if type(body) is LeafBody:
+        return proceed_leaf(state, body, senses)
+    if type(body) is RepeatBody:
+        if body.action.each is not None:
+            return proceed_each(state, body, senses)
+        return proceed_repeat(state, body, senses)
+    if type(body) is StepsBody:
+        return proceed_steps(state, body, senses)
+    assert type(body) is CycleBody
+    return proceed_cycle(state, body, senses)
 
 
 # -- a single call ---------------------------------------------------------------------------------
@@ -68,9 +65,9 @@ def proceed(state: State, body: Body, senses: Senses) -> list[AnyFact]:
 def proceed_leaf(state: State, body: LeafBody, senses: Senses) -> list[AnyFact]:
     if body.pending is not None:
         return []
-    if isinstance(body.action, AskPerson):
+    if type(body.action) is AskPerson:
         return _proceed_gate(state, body, body.action, senses)
-    if isinstance(body.action, Stop):
+    if type(body.action) is Stop:
         reason = fill(state, body.owner, body.action.reason, senses) or "stopped"
         return [] if state.cancel else [CancelRequested(at=state.now, reason=reason)]
     if body.failure is not None and body.backoff < body.attempt:
@@ -83,7 +80,7 @@ def _proceed_gate(state: State, body: LeafBody, action: AskPerson, senses: Sense
     if body.gate is None:
         gate = Gate(message=action.message, answers=action.answers)
         return [open_gate(state, body.owner, "step", gate, senses)]
-    if body.gate.decision != "reject":
+    if body.gate.decision != "reject" or "reject" in action.choices:
         return []
     if action.on_reject is not None and is_worked_on(body, action):
         if has_to_wait(state, body.owner):
@@ -95,16 +92,16 @@ def _proceed_gate(state: State, body: LeafBody, action: AskPerson, senses: Sense
 
 
 def _next_try(state: State, body: LeafBody) -> list[AnyFact]:
-    owner, number = body.owner, body.attempt + 1
-    match body.action:
-        case CallAgent(agent=agent):
-            if has_to_wait(state, owner):
-                return []
-            asked = request(state, owner, "agent", number, AgentCall(agent=agent))
-            if state.mail.inboxes:
-                effect = effect_id(owner.inside, "agent", number)
-                return [*deliver(state, owner, effect), asked]
-            return [asked]
+    owner, number, action = body.owner, body.attempt + 1, body.action
+    if type(action) is CallAgent:
+        if has_to_wait(state, owner):
+            return []
+        asked = request(state, owner, "agent", number, AgentCall(agent=action.agent))
+        if state.mail.inboxes:
+            effect = effect_id(owner.inside, "agent", number)
+            return [*deliver(state, owner, effect), asked]
+        return [asked]
+    match action:
         case RunCommand(argv=argv, timeout_ms=timeout_ms, env=env):
             call = CommandCall(argv=argv, timeout_ms=timeout_ms, env=env)
             return [request(state, owner, "command", number, call)]

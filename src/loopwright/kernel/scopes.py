@@ -18,7 +18,7 @@ _COMBINED = (AnyOf, AllOf)
 def pass_in_scope(owner: Owner) -> PassOwner | None:
     """The innermost pass around a place that belongs to the same workflow."""
     place = owner
-    while not isinstance(place, PassOwner):
+    while type(place) is not PassOwner:
         if place.parent is None or _given(place.parent) is not None:
             return None
         place = place.parent.owner
@@ -57,17 +57,17 @@ def told(owner: Owner, ref: Ref, *, outside: bool = False) -> tuple[Owner, Templ
 
 def _given(body: Body) -> Given | None:
     """What a graph was given that is a workflow of its own."""
-    return body.index.action.given if isinstance(body, StepsBody) else None
+    return body.index.action.given if type(body) is StepsBody else None
 
 
 def hidden_word(owner: Owner) -> str | None:
     """The signal by which a pass tells its loop, and nobody else, that all is done."""
-    if not isinstance(owner, PassOwner):
+    if type(owner) is not PassOwner:
         return None
     until = owner.parent.action.until
     if type(until) is Signal:  # the usual case, without a walk
         return until.word if until.anywhere else None
-    if not isinstance(until, _COMBINED):
+    if type(until) not in _COMBINED:
         return None
     found = (leaf for leaf in leaves(until) if isinstance(leaf, Signal) and leaf.anywhere)
     return next((leaf.word for leaf in found), None)

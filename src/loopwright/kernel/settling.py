@@ -39,7 +39,7 @@ def settle_pass(repeat: RepeatBody, owner: PassOwner, ended: Result, *, done: bo
         return
     same = repeat.last is not None and ended.output == repeat.last.output
     repeat.identical = repeat.identical + 1 if same else 1
-    broken = any(note.verdict == "error" for note in owner.notes)
+    broken = bool(owner.notes) and any(note.verdict == "error" for note in owner.notes)
     repeat.broken = repeat.broken + 1 if broken else 0
     repeat.last = ended
     repeat.last_done = done
@@ -49,17 +49,18 @@ def settle_pass(repeat: RepeatBody, owner: PassOwner, ended: Result, *, done: bo
     repeat.feedback = gate.text if gate is not None and gate.decision else ""
     note_gate(repeat, owner, done=done)
     memory = repeat.action.memory
-    if isinstance(memory, ProgressLog) or repeat.action.output == "learning":
-        size = memory.chars if isinstance(memory, ProgressLog) else 300
+    if type(memory) is ProgressLog or repeat.action.output == "learning":
+        size = memory.chars if type(memory) is ProgressLog else 300
         repeat.learnings.append(learning_of(ended.output, owner.iteration, size))
-        if isinstance(memory, ProgressLog) and memory.total:
+        if type(memory) is ProgressLog and memory.total:
             _forget(repeat)
-    elif isinstance(memory, StageOutputs):
+    elif type(memory) is StageOutputs:
         repeat.learnings.append(outcome_line(ended.output, _decided(owner, done=done)))
         _forget(repeat)
-    if isinstance(owner.body, CycleBody):
-        turns.remember_turn(repeat, owner.body, done=done)
-    repeat.last_steps = dict(owner.body.results) if isinstance(owner.body, StepsBody) else {}
+    body = owner.body
+    if type(body) is CycleBody:
+        turns.remember_turn(repeat, body, done=done)
+    repeat.last_steps = dict(body.results) if type(body) is StepsBody else {}
     if repeat.action.output == "all":
         repeat.outputs.append(_said_in(owner, ended))
 

@@ -6,8 +6,8 @@ word, a code fence, or an echo of the instructions is not a signal.
 
 Loops that are used to it look for the signal `anywhere`. Inside `<promise>` tags it always counts,
 whatever is said around it. In another tag, alone on any line, or as the last word of the text it
-counts unless the text around it denies it or puts it off, quotes code or repeats the instructions;
-the verdict says which.
+counts unless the clause around it denies it or puts it off (`denials.py`), quotes code or repeats
+the instructions; the verdict says which.
 """
 
 import re
@@ -16,22 +16,18 @@ from collections.abc import Iterator
 from functools import lru_cache
 from itertools import accumulate
 
+from loopwright.kernel.denials import is_denied
+
 # An info string may follow an opening fence, nothing a closing one; "```like this```" is neither.
 _FENCE = re.compile(r" {0,3}(?:(`{3,})([^`]*)|(~{3,})(.*))")
 # Content without angle brackets: then each character fits in one way, and long lines stay cheap.
 _TAG = re.compile(r"<([A-Za-z][\w-]*)(?:\s[^<>]*)?>([^<>]*)</([A-Za-z][\w-]*)\s*>")
 _CLOSING = ".!"
 _ENDING = ".,;:!?"
+_EMPHASIS = "*_"
+_MARKS_BEHIND = frozenset(_ENDING + _EMPHASIS)
 # The tag that agents are taught to use, taken out whatever it holds.
 _USUAL = "promise"
-# Words that deny the signal or make it hang on something, and in front of it those that speak of
-# saying it at another time.
-_DENIES = r"\b(?:not|never|cannot|nor|neither|unless|until|till|before|if|when|whenever|once)\b"
-_PUTS_OFF = r"\b(?:will|would|should|could|may|might|shall|going to|say|output|emit|print|write)\b"
-_DENIED = re.compile(rf"{_DENIES}|n['\u2019]t\b", re.IGNORECASE)
-_NOT_YET = re.compile(rf"{_DENIES}|n['\u2019]t\b|{_PUTS_OFF}|['\u2019]ll\b", re.IGNORECASE)
-_SENTENCE_END = re.compile(r"[.!?](?:[\s\"')*_]|$)|\n")
-_REACH = 400  # characters of a sentence that are looked at on each side
 
 
 def signalled(text: str, word: str, instructions: str = "", *, anywhere: bool = False) -> bool:
@@ -122,14 +118,14 @@ def _candidates(text: str, lines: list[str], word: str) -> Iterator[tuple[int, s
     fenced = fenced_lines(lines)
     in_code = f"{word} is inside a block of code"
     for number, line in enumerate(lines):
-        if line.strip().rstrip(_ENDING) == word:
+        if _is_alone(line, word):
             yield number, in_code if number in fenced else None
     ends = list(accumulate(len(line) for line in text.splitlines(keepends=True)))
     for start, end in _said_at(text, word):
         number = bisect_left(ends, end)
         if number in fenced:
             yield number, in_code
-        elif _is_put_off(text, start, end):
+        elif is_denied(text, start, end):
             yield number, f"the sentence around {word} denies it or speaks of another time"
         else:
             yield number, None
@@ -148,21 +144,24 @@ def _said_at(text: str, word: str) -> Iterator[tuple[int, int]]:
     for found in _tags(text, word):
         if text[found.start() - 1 : found.start()] != "`":
             yield found.span()
-    spoken = text.rstrip().rstrip(_ENDING)
-    start = len(spoken) - len(word)
-    if start > 0 and spoken.endswith(word) and text[start - 1].isspace():
-        yield start, len(spoken)
+    end = len(text.rstrip())
+    while not text.endswith(word, 0, end) and text[end - 1 : end] in _MARKS_BEHIND:
+        end -= 1
+    start = end - len(word)
+    begun = text[:start].rstrip(_EMPHASIS)
+    if begun and text.endswith(word, 0, end) and begun[-1].isspace():
+        yield start, end
 
 
-def _is_put_off(text: str, start: int, end: int) -> bool:
-    """Whether the sentence around the signal denies it or speaks of another time."""
-    before = _TAG.sub(" ", text[max(0, start - _REACH) : start])
-    ends = [found.end() for found in _SENTENCE_END.finditer(before)]
-    begun = before[ends[-1] :] if ends else before
-    after = text[end : end + _REACH]
-    stop = _SENTENCE_END.search(after)
-    rest = after[: stop.start()] if stop else after
-    return bool(_NOT_YET.search(begun) or _DENIED.search(rest))
+def _is_alone(line: str, word: str) -> bool:
+    """Whether a line is the signal, plain or emphasised."""
+    line = line.strip()
+    if line.rstrip(_ENDING) == word:
+        return True
+    marks = line[: len(line) - len(line.lstrip(_EMPHASIS))]
+    inner = line[len(marks) :].rstrip(_ENDING)
+    is_closed = inner.endswith(marks)
+    return is_closed and inner[: len(inner) - len(marks)].rstrip(_ENDING) == word
 
 
 def _is_copied(lines: list[str], number: int, word: str, instructions: str) -> bool:
@@ -170,7 +169,7 @@ def _is_copied(lines: list[str], number: int, word: str, instructions: str) -> b
     line = lines[number].strip()
     if _is_echo(lines, number, instructions):
         return True
-    alone = line.rstrip(_ENDING) == word or _tagged(line, word)
+    alone = _is_alone(line, word) or _tagged(line, word)
     return not alone and line in (one.strip() for one in instructions.splitlines())
 
 

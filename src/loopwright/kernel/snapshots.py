@@ -1,17 +1,21 @@
 """Snapshots of the workspace: when one is due, what its answer changes, and protected files.
 
 A snapshot is an effect. One is requested before anything else of a run, one after the body of each
-iteration and before its checks, and one after each step in which something may have written. A
-snapshot whose answer was recorded is never taken again. Where snapshots are off, nothing here
+iteration and before its checks, and one after each step in which something may have written. Where
+files are protected, one is requested after checks that passed, too. A snapshot whose answer was
+recorded is never taken again. Where snapshots are off, nothing here
 adds an event.
 
 When a stop or a time limit cuts off a call that may have written, a last snapshot is taken before
-the run ends. Its time is limited, so that it does not hold up the stop.
+the run ends. Its time is limited, so that it does not hold up the stop, and a second stop ends the
+run without it.
 
 Protected files are compared with the baseline: the first snapshot, or the tree that a person last
 accepted, at a gate or when the run was resumed. Where protected files are named and a snapshot
 fails, nothing completes.
 """
+
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -73,14 +77,16 @@ def after_run(state: State, owner: RunOwner, *, cut_off: bool = False) -> list[A
     that have ended, and calls and snapshots that are withdrawn now. `cut_off`: its time is limited.
     """
     known = state.snapshots
+    if known.skip_last:
+        return None
     if not known.taken or not (known.written or known.asked or _has_writers(state)):
         return None
     return [_asked(state, owner, known.last, within_ms=CUT_OFF_MS if cut_off else 0)]
 
 
-def is_last_under_way(state: State, owner: RunOwner) -> bool:
-    """Whether a run that was stopped waits for its last snapshot."""
-    pending = state.pending.get(state.snapshots.asked.get(owner.inside, ""))
+def is_last_under_way(state: State) -> bool:
+    """Whether a run that was stopped, or whose time is up, waits for its last snapshot."""
+    pending = state.pending.get(state.snapshots.asked.get(state.root.inside, ""))
     return (
         pending is not None
         and isinstance(pending.call, SnapshotCall)
@@ -88,18 +94,25 @@ def is_last_under_way(state: State, owner: RunOwner) -> bool:
     )
 
 
-def after_step(state: State, owner: StepOwner) -> list[AnyFact] | None:
-    """The snapshot after a step; None when none is needed, or when it is there."""
+def after_step(
+    state: State, owner: StepOwner, cut_off: Sequence[AnyFact] = ()
+) -> list[AnyFact] | None:
+    """The snapshot after a step; None when none is needed, or when it is there. `cut_off` ends what
+    is open inside a step whose time is up: the snapshot comes after it.
+    """
     if owner.inside in state.snapshots.asked:
         return []
-    if not state.snapshots.written:
+    if not state.snapshots.written and not _has_writers(state, cut_off):
         return None
-    return [_asked(state, owner, state.snapshots.last)]
+    return [*cut_off, _asked(state, owner, state.snapshots.last)]
 
 
-def after_body(state: State, owner: PassOwner) -> list[AnyFact] | None:
+def after_body(
+    state: State, owner: PassOwner, cut_off: Sequence[AnyFact] = ()
+) -> list[AnyFact] | None:
     """The snapshot after the body of an iteration, before its checks; None when none is needed, or
-    when it is there. A turn of a conversation inside a step is not an iteration.
+    when it is there. A turn of a conversation inside a step is not an iteration. `cut_off` ends
+    what is open inside an iteration whose time is up: the snapshot comes after it.
     """
     known = state.snapshots
     if owner.inside in known.asked:
@@ -109,8 +122,21 @@ def after_body(state: State, owner: PassOwner) -> list[AnyFact] | None:
     if owner.notes or owner.check_pending or owner.check_answer or owner.gate:
         return None
     before, count = known.before.get(owner.path, (known.last, known.count))
-    if not known.written and count == known.count:
+    if not known.written and count == known.count and not _has_writers(state, cut_off):
         return None
+    return [*cut_off, _asked(state, owner, before)]
+
+
+def after_checks(state: State, owner: PassOwner) -> list[AnyFact]:
+    """The snapshot after checks that passed, where they may have changed protected files: such an
+    iteration does not pass. Empty when none is needed.
+    """
+    known = state.snapshots
+    if not known.on or not known.written or not state.plan.workspace.protect:
+        return []
+    if owner.number < 0 or owner.parent.call is not None or violation(state):
+        return []
+    before, _ = known.before.get(owner.path, (known.last, known.count))
     return [_asked(state, owner, before)]
 
 
@@ -159,6 +185,12 @@ def snapshot_answered(state: State, pending: Pending, fact: EffectDone | EffectF
         known.iterations[owner.path] = snapshot
 
 
+def stopped_again(state: State) -> None:
+    """The run ends without its last snapshot when it is stopped once more meanwhile."""
+    if is_last_under_way(state):
+        state.snapshots.skip_last = True
+
+
 def note_writer(state: State, pending: Pending) -> None:
     """An effect has ended that may have written to the workspace. Checks count where files are
     protected: then the last snapshot comes after them.
@@ -172,8 +204,13 @@ def _counts(state: State, pending: Pending) -> bool:
     return _may_write(pending) and (not is_check or bool(state.plan.workspace.protect))
 
 
-def _has_writers(state: State) -> bool:
-    return any(_counts(state, one) for one in state.pending.values())
+def _has_writers(state: State, ended: Iterable[AnyFact] | None = None) -> bool:
+    """Whether calls are under way that may write; of those that these events end, if given."""
+    pending = state.pending.values()
+    if ended is not None:
+        effects = {one.effect for one in ended if isinstance(one, EffectFailed)}
+        return any(one.effect in effects and _counts(state, one) for one in pending)
+    return any(_counts(state, one) for one in pending)
 
 
 def _may_write(pending: Pending) -> bool:
@@ -220,7 +257,7 @@ def begin_again(state: State, *, accept_changes: bool = False) -> None:
     """
     known = state.snapshots
     if known.on:
-        known.taken = known.written = False
+        known.taken = known.written = known.skip_last = False
         known.asked.clear()
         if accept_changes:
             known.baseline = ""

@@ -13,7 +13,7 @@ from typing import Literal, Protocol
 
 import msgspec
 
-from loopwright.kernel.calls import CALLED, AnyCall, SleepCall
+from loopwright.kernel.calls import AgentCall, AnyCall, ModelCall, SleepCall
 from loopwright.kernel.conversing import conversation
 from loopwright.kernel.facts import (
     CancelRequested,
@@ -123,6 +123,7 @@ class Snapshots:
     taken: bool = False  # the one before anything else, since the run was started or reopened
     written: bool = False  # something may have written since the last one was requested
     problem: str = ""  # why the last one failed
+    skip_last: bool = False  # the run was stopped again while its last one was being taken
     latest: Snapshot | None = None
     asked: dict[str, str] = field(default_factory=dict)  # by place: the effect under way
     before: dict[str, tuple[str, int]] = field(default_factory=dict)  # by open iteration
@@ -280,19 +281,17 @@ def steps_body(state: State, owner: Owner, action: Steps) -> StepsBody:
 
 def make_body(state: State, owner: Owner, action: Action, step: StepOwner) -> Body:
     """The frame for an action that begins now in a step, or in a pass inside of one."""
-    match action:
-        case Steps():
-            return steps_body(state, owner, action)
-        case Repeat():
-            return RepeatBody(owner=owner, action=action, step=step)
-        case CallAgent() if _is_chat(state, action):
-            talk = conversation(state.plan.agents[action.agent], action)
-            return RepeatBody(owner=owner, action=talk, step=step, call=action)
-        case Cycle():
-            return CycleBody(owner=owner, action=action, retry=_retry_inside(step, action))
-        case _:
-            retry = _retry_inside(step, action)
-            return LeafBody(owner=owner, action=action, retry=retry, limits=step.step.limits)
+    if type(action) is Steps:
+        return steps_body(state, owner, action)
+    if type(action) is Repeat:
+        return RepeatBody(owner=owner, action=action, step=step)
+    if type(action) is CallAgent and _is_chat(state, action):
+        talk = conversation(state.plan.agents[action.agent], action)
+        return RepeatBody(owner=owner, action=talk, step=step, call=action)
+    retry = _retry_inside(step, action)
+    if type(action) is Cycle:
+        return CycleBody(owner=owner, action=action, retry=retry)
+    return LeafBody(owner=owner, action=action, retry=retry, limits=step.step.limits)
 
 
 def _is_chat(state: State, call: CallAgent) -> bool:
@@ -309,7 +308,7 @@ def _retry_inside(step: StepOwner, action: Action) -> Retry:
 def enclosing_step(owner: Owner) -> StepOwner | None:
     """The nearest step around a place: its retry policy and limits hold inside."""
     place: Owner | None = owner
-    while place is not None and not isinstance(place, StepOwner):
+    while place is not None and type(place) is not StepOwner:
         place = place.parent.owner if place.parent is not None else None
     return place
 
@@ -317,7 +316,7 @@ def enclosing_step(owner: Owner) -> StepOwner | None:
 def enclosing_pass(owner: Owner) -> PassOwner | None:
     """The innermost pass around a place."""
     place: Owner | None = owner
-    while place is not None and not isinstance(place, PassOwner):
+    while place is not None and type(place) is not PassOwner:
         place = place.parent.owner if place.parent is not None else None
     return place
 
@@ -366,7 +365,7 @@ def note_request(state: State, fact: EffectRequested, owner: Owner) -> Pending:
         requested_at=fact.at,
     )
     state.pending[fact.effect] = entry
-    if isinstance(fact.call, CALLED):
+    if type(fact.call) is AgentCall or type(fact.call) is ModelCall:
         if fact.call.role != "coordinator":  # it listens, and takes nobody's place
             count_call(state, owner, 1)
             state.served[fact.call.agent] = state.version

@@ -33,6 +33,8 @@ def fill(
 
 
 def _filled(state: State, owner: Owner, ref: Ref, senses: Senses, *, outside: bool) -> str:
+    if ref.if_skipped is not None and not _has_run(owner, ref.name or "", outside=outside):
+        return ref.if_skipped
     value = resolve(state, owner, ref, senses, outside=outside)
     if not ref.json:
         return _as_text(value, senses)
@@ -103,7 +105,10 @@ def _asked(
     if given is not None:
         return fill(state, *given, senses, outside=True)
     if ref.of == "message":
-        return _message(state, owner, senses)
+        message = _message(state, owner, senses)
+        said = _read_json(message, senses) if ref.field else None
+        # A message that is no object has no fields: it is handed over as it is.
+        return _field(said, ref.field) if isinstance(said, dict) else message
     return _field(started.inputs.get(ref.name or "") if started else None, ref.field)
 
 
@@ -301,6 +306,11 @@ def step_result(owner: Owner, step: str, *, outside: bool = False) -> Result | N
     """Result of a step that ended, looked for from the inside out."""
     steps = _steps_with(owner, step, outside=outside)
     return steps.results[step] if steps is not None else None
+
+
+def _has_run(owner: Owner, step: str, *, outside: bool) -> bool:
+    found = step_result(owner, step, outside=outside)
+    return found is not None and found.status != "skipped"
 
 
 def _steps_with(owner: Owner, step: str, *, outside: bool = False) -> StepsBody | None:

@@ -30,7 +30,7 @@ def thread_of(state: State, owner: Owner, call: CallAgent) -> tuple[PassOwner, s
 def begin(state: State, owner: Owner, action: Action, step: StepOwner) -> Body:
     """The frame for an action that begins now, with the conversation that it goes on with."""
     body = make_body(state, owner, action, step)
-    if isinstance(body, RepeatBody) and body.call is not None:
+    if type(body) is RepeatBody and body.call is not None:
         thread = thread_of(state, owner, body.call)
         if thread is not None:
             loop, name = thread[0].parent, thread[1]

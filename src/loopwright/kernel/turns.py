@@ -145,8 +145,9 @@ def remember_turn(repeat: RepeatBody, body: CycleBody, *, done: bool) -> None:
     repeat.turns = repeat.finished
     if body.answer.result is not None and (body.answer.output or body.turn.calls):
         repeat.history.append(Entry(kind="model", text=body.answer.result))
-    if body.turn.calls:
-        said = tuple(body.said[number] for number in sorted(body.said))
+    # A result without an id was the text of the turn: the model waits for no result of a call.
+    said = tuple(body.said[number] for number in sorted(body.said) if body.said[number].id)
+    if said:
         repeat.history.append(Entry(kind="tools", said=said))
     elif not done and body.action.nudge:
         repeat.history.append(Entry(kind="user", text=body.action.nudge))

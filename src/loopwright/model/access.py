@@ -8,10 +8,21 @@ from loopwright.model.record import Record
 LEVELS: tuple[Access, ...] = ("minimal", "readonly", "readonly-shell", "full")
 """From the narrowest to the widest."""
 
-READ_COMMANDS = ("grep", "cat", "head", "tail", "wc", "ls", "uniq", "diff")
-"""The only programs of `readonly-shell`: none of them is made to write or to start others."""
+PLAIN_READ_COMMANDS = (
+    *("grep", "cat", "head", "tail", "wc", "ls", "uniq", "diff"),
+    *("cut", "nl", "stat"),
+)
+"""Programs of `readonly-shell` that are not made to write or to start other programs."""
 
-TOOLKITS = ("files", "shell", "servers", "artifacts", "todos", "sprints", "projects", "skills")
+READ_COMMANDS = (*PLAIN_READ_COMMANDS, "find", "sort")
+"""All programs of `readonly-shell`. Some options of the last two write or start programs, so they
+are there where arguments are checked one by one.
+"""
+
+TOOLKITS = (
+    *("files", "shell", "web", "servers", "memory"),
+    *("artifacts", "todos", "sprints", "projects", "skills"),
+)
 """What the filter of a role speaks of."""
 
 DENIED_TOOLKITS = "denied_toolkits"
@@ -26,6 +37,7 @@ _TRACKERS = {
     "sprint": "sprints",
     "project": "projects",
     "skill": "skills",
+    "memory": "memory",
 }
 _FULL_ONLY = ("artifact.delete", "todo.complete", "todo.delete")
 """Tools that end things for everybody."""
@@ -40,13 +52,14 @@ class Reach(Record, frozen=True, kw_only=True):
     writes: bool = True
     commands: Commands = "all"
     servers: bool = True
+    web: bool = True
 
 
 _REACHES: dict[Access, Reach] = {
     "full": Reach(),
-    "readonly-shell": Reach(writes=False, commands="reading", servers=False),
-    "readonly": Reach(writes=False, commands="none", servers=False),
-    "minimal": Reach(reads=False, writes=False, commands="none", servers=False),
+    "readonly-shell": Reach(writes=False, commands="reading", servers=False, web=False),
+    "readonly": Reach(writes=False, commands="none", servers=False, web=False),
+    "minimal": Reach(reads=False, writes=False, commands="none", servers=False, web=False),
 }
 
 
@@ -61,6 +74,7 @@ def reach_of(agent: Agent) -> Reach:
         writes=level.writes and files and agent.sandbox != "readonly",
         commands=level.commands if shell else "none",
         servers=level.servers and "servers" not in taken,
+        web=level.web and "web" not in taken and not is_offline(agent),
     )
 
 
@@ -97,6 +111,8 @@ def has_tracker(agent: Agent, tool: str) -> bool:
     toolkit = _TRACKERS[tool.partition(".")[0]]
     if toolkit in denied_toolkits(agent) or (tool in _FULL_ONLY and agent.access != "full"):
         return False
+    if toolkit == "memory":
+        return agent.access == "full"
     return toolkit != "skills" or agent.access != "minimal"
 
 

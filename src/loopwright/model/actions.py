@@ -59,14 +59,18 @@ class RunScript(Record, frozen=True, kw_only=True, tag="script", tag_field="do")
     by_stdin: bool = False  # the text is read from stdin, and is no argument
     timeout_ms: int = 120_000
     env: dict[str, Template] = {}
+    on_timeout: Literal["fail", "skip"] = "fail"  # with skip, the step counts as not run
 
 
 class AskPerson(Record, frozen=True, kw_only=True, tag="gate", tag_field="do"):
-    """Stop until a person decides. With `capture`, what the person says is the output."""
+    """Stop until a person decides. With `capture`, what the person says is the output. With
+    `choices`, an approval begins with one of them, and the output says which it was.
+    """
 
     message: Template = ()
     answers: tuple[Decision, ...] = ("approve", "reject")
     capture: bool = False
+    choices: tuple[str, ...] = ()
     on_reject: "Rework | None" = None
     reject: Literal["fail", "cancel"] = "fail"
 
@@ -92,6 +96,12 @@ class Stop(Record, frozen=True, kw_only=True, tag="stop", tag_field="do"):
     """End the whole run, saying why."""
 
     reason: Template = ()
+
+
+class FailStep(Record, frozen=True, kw_only=True, tag="fail", tag_field="do"):
+    """Fail the step when it is reached, saying why: what it needs was missing at the start."""
+
+    reason: str
 
 
 class Cycle(Record, frozen=True, kw_only=True, tag="cycle", tag_field="do"):
@@ -125,6 +135,7 @@ class Steps(Record, frozen=True, kw_only=True, tag="steps", tag_field="do"):
     on_failure: OnFailure = "cascade"
     parallel: int | None = None
     output: GraphOutput = "last"
+    returns: str | None = None  # the step whose output it is, instead
     given: Given | None = None
 
 
@@ -146,7 +157,7 @@ class Gate(Record, frozen=True, kw_only=True):
     answers: tuple[Decision, ...] = ("approve", "reject", "continue")
     first_always: bool = False  # asked after the first pass even when its check passed
     approve_continues: bool = False  # an approval of a pass that is not done asks for another
-    grants: bool = False  # whoever asks for another pass after the last one gets it
+    grants: bool = False  # `continue` after the last iteration raises the limit by one
     reject: Literal["fail", "cancel"] = "fail"
     after: int = 0
 
@@ -176,7 +187,7 @@ class Repeat(Record, frozen=True, kw_only=True, tag="repeat", tag_field="do"):
 
 
 Action: TypeAlias = (
-    CallAgent | RunCommand | RunScript | AskPerson | Wait | Stop | Cycle | Steps | Repeat
+    CallAgent | RunCommand | RunScript | AskPerson | Wait | Stop | FailStep | Cycle | Steps | Repeat
 )
 
 
@@ -201,4 +212,5 @@ class Step(Record, frozen=True, kw_only=True):
     on_error: OnError = "fail"
     on_blocked: Literal["go_on", "ask"] = "go_on"  # where an agent begins with STATUS: BLOCKED
     needs_artifact: bool = False  # without one a person is asked when it has completed
+    needs_output: bool = False  # without one it has failed
     origin: Origin | None = None

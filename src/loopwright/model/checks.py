@@ -18,10 +18,13 @@ class Cap(Record, frozen=True, kw_only=True, tag="cap", tag_field="check"):
 
 
 class Regex(Record, frozen=True, kw_only=True, tag="regex", tag_field="check"):
-    """The output matches a pattern somewhere (linear-time engine)."""
+    """The output matches a pattern somewhere. The linear engine (RE2) lacks look-around and
+    back-references; the JavaScript engine has them, backtracks, and runs under a time limit.
+    """
 
     pattern: str
     ignore_case: bool = False
+    engine: Literal["linear", "javascript"] = "linear"
     invalid: bool = False  # kept as written but never matches: the author's system allows it
 
 

@@ -11,6 +11,10 @@ import re
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
+import re2
+
+NO_MATCH = "no file matches "
+"""How the note about patterns begins that match nothing."""
 _PARTS = re.compile(r"\*\*/|/\*\*$|\*\*|\*|\?|[^*?]+")
 _WRITTEN = {
     "**/": "(?:.*/)?",
@@ -38,7 +42,7 @@ def is_protected(patterns: Iterable[str], path: str) -> bool:
 
 def matches_any(patterns: Iterable[str], path: str) -> bool:
     """Whether a path is a file that one of the patterns names."""
-    return any(_compiled(pattern).fullmatch(path) for pattern in patterns)
+    return any(_is_match(pattern, path) for pattern in patterns)
 
 
 def may_match(patterns: Sequence[str], path: str) -> bool:
@@ -63,9 +67,28 @@ def _plain(pattern: str) -> str:
     return pattern.removeprefix("./").rstrip("/")
 
 
+def _is_match(pattern: str, path: str) -> bool:
+    return _compiled(pattern).fullmatch(_encodable(path)) is not None
+
+
 @lru_cache(maxsize=256)
-def _compiled(pattern: str) -> "re.Pattern[str]":
-    plain = _plain(pattern)
-    text = "".join(_WRITTEN.get(part) or re.escape(part) for part in _PARTS.findall(plain))
+def _compiled(pattern: str) -> "re2._Regexp":
+    """The pattern for an engine that needs time linear in the path. Python's `re` backtracks: a
+    pattern of an author could keep the whole process busy for years. A pattern that is too large
+    for the engine matches every file, so that no file loses its protection.
+    """
+    plain = _plain(_encodable(pattern))
+    text = "".join(_WRITTEN.get(part) or re2.escape(part) for part in _PARTS.findall(plain))
     anywhere = "" if _has_slash(pattern) else "(?:.*/)?"
-    return re.compile(f"{anywhere}{text}(?:/.*)?", re.DOTALL)
+    options = re2.Options()
+    options.dot_nl = True
+    options.log_errors = False
+    try:
+        return re2.compile(f"{anywhere}{text}(?:/.*)?", options)
+    except re2.error:
+        return re2.compile(".*", options)
+
+
+def _encodable(text: str) -> str:
+    """The text with halves of surrogate pairs, which the engine cannot read, written out."""
+    return text.encode(errors="backslashreplace").decode()

@@ -45,6 +45,11 @@ def parent_path(path: str) -> str:
     return path.rpartition(".")[0]
 
 
+def is_inside(path: str, place: str) -> bool:
+    """Whether a path lies inside of a place; the run itself, the empty path, is around all."""
+    return not place or path.startswith((f"{place}.", f"{place}["))
+
+
 def last_id(path: str) -> str:
     """The last id of a step's path."""
     return path.rpartition(".")[2]

@@ -1,6 +1,6 @@
 """What a repeat carries from one pass to the next: a closed union of policies."""
 
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from loopwright.model.record import Record
 
@@ -40,13 +40,18 @@ class SameSession(Record, frozen=True, kw_only=True, tag="session", tag_field="m
     """The agent's own session goes on."""
 
 
+# One object, because the encoder leaves out a default value only if it is the same object.
+ROLLING_WINDOW: Final = "rolling-window"
+
+
 class History(Record, frozen=True, kw_only=True, tag="history", tag_field="memory"):
     """The whole conversation, compressed when it fills `at` of the window."""
 
     window: int
-    strategy: Literal["rolling-window", "periodic-summary"] = "rolling-window"
+    strategy: Literal["rolling-window", "periodic-summary"] = ROLLING_WINDOW
     at: float = 0.8
     summaries: int = 3
+    trim: bool = True  # long results are cut to their heads before old turns go
 
 
 Memory: TypeAlias = NoMemory | ProgressLog | PreviousOutput | StageOutputs | SameSession | History

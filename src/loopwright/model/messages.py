@@ -52,10 +52,21 @@ class SystemMessage(Message, frozen=True, kw_only=True, tag="system"):
     text: str
 
 
+class FilePart(Record, frozen=True, kw_only=True):
+    """A file that a model is shown: an image or a PDF. It is read when the model is asked, and is
+    not part of any event.
+    """
+
+    name: str
+    media_type: str
+    data: bytes
+
+
 class UserMessage(Message, frozen=True, kw_only=True, tag="user"):
     """What a person, or the engine in a person's place, says to the model."""
 
     text: str
+    files: tuple[FilePart, ...] = ()
 
 
 class AssistantMessage(Message, frozen=True, kw_only=True, tag="assistant"):

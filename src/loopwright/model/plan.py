@@ -1,11 +1,13 @@
 """The Plan: what a definition of any dialect becomes, and all the engine ever sees."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from hashlib import blake2b
 from typing import Literal, TypeAlias
 
 import msgspec
 
-from loopwright.model.actions import Action, Repeat, Step, Steps
+from loopwright.errors import NotFound, StorageError
+from loopwright.model.actions import Action, CallAgent, Repeat, Step, Steps
 from loopwright.model.checks import Command, Leaf, Script, leaves
 from loopwright.model.policy import (
     NO_LIMITS,
@@ -92,6 +94,7 @@ class Plan(Record, frozen=True, kw_only=True):
     parallel: int | None = None
     outcome: Literal["worst", "some_completed", "partial"] = "worst"
     output: GraphOutput = "last"
+    returns: str | None = None  # the step whose output it is, instead
     missing: Literal["empty", "fail"] = "empty"  # what a text without one of its values is
     coordinator: Coordinator | None = None
     uncovered: tuple[str, ...] = ()  # agents of unknown cost: limits in USD do not cover them
@@ -120,6 +123,39 @@ def encode_agent(agent: Agent) -> bytes:
 
 def decode_plan(data: bytes | str) -> Plan:
     return _DECODER.decode(data)
+
+
+def content_hash(data: bytes) -> str:
+    """The name of stored content."""
+    return blake2b(data, digest_size=16).hexdigest()
+
+
+def stored_content(load: Callable[[str], bytes], name: str) -> bytes:
+    """Stored content, which must be what its name says: a disk may have changed it."""
+    try:
+        data: bytes | None = load(name)
+    except NotFound:
+        data = None
+    if data is None or content_hash(data) != name:
+        raise StorageError(
+            f"content {name} is {'missing' if data is None else 'damaged'}",
+            code="damaged",
+            hint="`loopwright doctor --deep` says which runs are; a backup may have it whole",
+        )
+    return data
+
+
+def stored_plan(load: Callable[[str], bytes], name: str) -> Plan:
+    """A plan as it was when a run started."""
+    data = stored_content(load, name)
+    try:
+        return decode_plan(data)
+    except msgspec.MsgspecError as error:
+        raise StorageError(
+            f"the plan {name} cannot be read: {error}",
+            code="damaged",
+            hint="it was written by a newer Loopwright: continue the run with that version",
+        ) from error
 
 
 def only_repeat(plan: Plan) -> Repeat | None:
@@ -166,6 +202,22 @@ def _graphs(action: Action) -> Iterator[Steps]:
         yield action
         for step in action.steps:
             yield from _graphs(step.action)
+
+
+def agent_calls(plan: Plan) -> Iterator[CallAgent]:
+    """Every call of an agent that is written in a plan."""
+    for step in plan.steps:
+        yield from _agent_calls(step.action)
+
+
+def _agent_calls(action: Action) -> Iterator[CallAgent]:
+    while isinstance(action, Repeat):
+        action = action.body
+    if isinstance(action, CallAgent):
+        yield action
+    elif isinstance(action, Steps):
+        for step in action.steps:
+            yield from _agent_calls(step.action)
 
 
 def check_words(plan: Plan) -> tuple[str, ...]:

@@ -31,7 +31,8 @@ Source: TypeAlias = Literal[
 class Ref(Record, frozen=True, kw_only=True, tag="ref", tag_field="part"):
     """A place to fill. `name` is a step id or an input's name, `field` a dotted path inside. With
     `up`, what is said of a pass is said of one so many loops further out; with `json` the value
-    is filled in as JSON, so that a text cannot break the structure around it.
+    is filled in as JSON, so that a text cannot break the structure around it. `if_skipped` takes
+    the place of the value when the step that it names did not run.
     """
 
     of: Source
@@ -39,6 +40,7 @@ class Ref(Record, frozen=True, kw_only=True, tag="ref", tag_field="part"):
     field: str | None = None
     up: int = 0
     json: bool = False
+    if_skipped: str | None = None
 
 
 class Lit(Record, frozen=True, kw_only=True, tag="text", tag_field="part"):

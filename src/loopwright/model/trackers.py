@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple, Protocol, TypeAlias, get_args
 
 from loopwright.model.record import JsonValue, Record
 
-Kind: TypeAlias = Literal["artifact", "todo", "sprint", "project", "active"]
+Kind: TypeAlias = Literal["artifact", "todo", "sprint", "project", "active", "memory"]
 Values: TypeAlias = dict[str, JsonValue]
 
 ArtifactType: TypeAlias = Literal["plan", "document", "code", "config"]

@@ -17,6 +17,7 @@ ActivityKind: TypeAlias = Literal[
     "fetch",  # a host was contacted
     "status",  # the agent reported its own state: reconnecting, rate limited
     "denied",  # the agent was denied a permission; `text` names what would allow it
+    "stderr",  # the program wrote to standard error and succeeded; `result` is the end of it
 ]
 
 

@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mappi
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Literal, Protocol, TypeAlias
+from typing import Literal, Protocol, TypeAlias, final
 
 import msgspec
 
@@ -16,8 +16,8 @@ from loopwright.kernel.calls import AnyCall
 from loopwright.kernel.facts import NO_USAGE, AnyFact, Failure, Snapshot, ToolUse, Usage
 from loopwright.model.exchange import ModelEvent, ModelRequest, Pricing
 from loopwright.model.messages import AnyMessage, CallPart, ToolSpec
-from loopwright.model.plan import Agent
-from loopwright.model.record import JsonValue
+from loopwright.model.plan import Agent, Plan
+from loopwright.model.record import JsonValue, Text
 from loopwright.model.sandbox import SandboxLevel
 from loopwright.model.turns import WantedCall
 from loopwright.ports.activity import IGNORED_ACTIVITY, ActivitySink
@@ -284,6 +284,7 @@ class Talk(Protocol):
         """
 
 
+@final
 class Job(msgspec.Struct, kw_only=True):
     """One effect as a performer sees it: what to do, where, and under which key."""
 
@@ -322,7 +323,7 @@ class Job(msgspec.Struct, kw_only=True):
     forced: bool = False  # a chat model may do nothing but hand in its result
     again: bool = False  # begun in an earlier life of the driver, and nobody knows how it ended
     budgeted: bool = False  # what it costs counts against a limit in USD
-    counted: bool = False  # what it uses counts against some limit
+    counted: bool = False  # its tokens count against some limit
     remaining_usd: float | None = None  # what the budgets around the call leave for it
     remaining_tokens: int | None = None
     covered: bool = True  # False: a limit in USD does not apply to this agent; its cost is unknown
@@ -331,6 +332,7 @@ class Job(msgspec.Struct, kw_only=True):
     activity: ActivitySink = IGNORED_ACTIVITY  # where the backend reports what its agent does
 
 
+@final
 class Done(msgspec.Struct, kw_only=True, gc=False):
     """An effect's answer."""
 
@@ -346,6 +348,7 @@ class Done(msgspec.Struct, kw_only=True, gc=False):
     model: str = ""  # that answered, as far as the agent names it; prices depend on it
 
 
+@final
 class Failed(msgspec.Struct, kw_only=True, gc=False):
     """The other answer: it did not work, and why."""
 
@@ -448,3 +451,19 @@ class ModelCatalogue(Protocol):
         self, model: str, input_tokens: int, output_tokens: int, pricing: Pricing
     ) -> float | None:
         """What so many tokens would cost in USD at most, None if nobody knows."""
+
+
+class RunReader(Protocol):
+    """What views read of runs."""
+
+    @property
+    def log(self) -> EventLog: ...
+
+    def facts(self, run: str, after: int = 0) -> list[Numbered]:
+        """The events of a run; one that has none at all is damaged."""
+
+    def plan(self, first: AnyFact) -> Plan:
+        """The plan that a run was started with."""
+
+    def read_text(self, text: Text | None) -> str:
+        """A text of an event, whole."""

@@ -24,7 +24,7 @@ from loopwright.agents.clis.table import Cli
 from loopwright.kernel.facts import Failure, Usage
 from loopwright.model.plan import Agent
 from loopwright.ports import Answer, Ask, Bus, Done, Failed, Job, Question
-from loopwright.programs.activity_report import ActivityReport, monotonic_ms
+from loopwright.programs.activity_report import ActivityReport, monotonic_ms, record_stderr
 from loopwright.programs.coding import STATUS_BYTES, Stage, with_status
 from loopwright.programs.cost import UNKNOWN_COST, live_failure
 from loopwright.programs.environment import agent_environment
@@ -135,6 +135,7 @@ class AcpAgents:
         if agent.model is not None:
             notes.append("an acp agent chooses its model by its own settings")
         notes += [note for note in end_notes(end) if "output" not in note]
+        record_stderr(job, end.stderr_tail.decode(errors="replace"))
         done = Done(
             output=heard.output,
             usage=usage,

@@ -9,6 +9,7 @@ from loopwright.agents.clis.tool_calls import Act
 from loopwright.model.plan import Agent
 from loopwright.ports import ActivityEntry, Bus, Delta, Job
 
+STDERR_CHARS = 32 * 1_024
 MonotonicMs = Callable[[], int]
 
 
@@ -25,6 +26,20 @@ def local_time(seconds: int) -> str:
     today = time.localtime()
     same_day = (moment.tm_year, moment.tm_yday) == (today.tm_year, today.tm_yday)
     return time.strftime("%H:%M" if same_day else "%b %d %H:%M", moment)
+
+
+def record_stderr(job: Job, text: str) -> None:
+    """Record the end of what a program wrote to standard error during a call that succeeded. When
+    a call fails, its failure has it.
+    """
+    said = job.activity.redact(text).strip()
+    if not said:
+        return
+    kept = said
+    if len(said) > STDERR_CHARS:  # not from the middle of a line, where half of a secret may be
+        kept = said[-STDERR_CHARS:].partition("\n")[2] or "(one long line; not stored)"
+    last = kept.rpartition("\n")[2].strip()
+    job.activity.record(ActivityEntry(kind="stderr", text=last, result=kept))
 
 
 class ActivityReport:

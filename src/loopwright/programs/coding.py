@@ -5,12 +5,14 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, nullcontext
+from pathlib import Path
 
 import msgspec
 from msgspec.structs import replace
 
 from loopwright.agents.clis.access import own_places
 from loopwright.agents.clis.arguments import (
+    CLAUDE_SETTINGS,
     OWN_SANDBOX,
     CommandLine,
     StageServer,
@@ -38,6 +40,7 @@ from loopwright.programs.activity_report import (
     MonotonicMs,
     local_time,
     monotonic_ms,
+    record_stderr,
 )
 from loopwright.programs.codex_model import codex_model
 from loopwright.programs.cost import (
@@ -122,6 +125,7 @@ class CodingAgents:
                 files.callback(messages.close)
             server = await files.enter_async_context(self.stage(job, agent))
             confinement = self._confinement(job, agent, spec.kind)
+            has_own = has_own_sandbox(spec.kind, self._base.get("HOME", ""), job.workspace)
             wanted = Wanted(
                 prompt=job.prompt,
                 agent=replace(agent, max_usd=call_budget(job, agent)),
@@ -135,7 +139,7 @@ class CodingAgents:
                 server=server,
                 checks=job.checks,
                 as_root=os.geteuid() == 0,
-                own_sandbox=not _replaces_own_sandbox(spec.kind, confinement),
+                own_sandbox=not _replaces_own_sandbox(confinement.level, has_own=has_own),
                 takes_messages=messages is not None,
             )
             rules = command_policy(spec.kind, wanted)
@@ -176,10 +180,9 @@ class CodingAgents:
         at least as far as its own would have done.
         """
         found = confinement_of(agent, job.sandbox, default=self._sandbox.policy.default)
-        if not _replaces_own_sandbox(name, found):
-            return found
-        least: SandboxLevel = "readonly" if is_read_only(name, agent) else "workspace"
-        return dataclasses.replace(found, level=strictest(found.level, least))
+        has_own = has_own_sandbox(name, self._base.get("HOME", ""), job.workspace)
+        level = level_of_cli(name, agent, found.level, has_own=has_own)
+        return dataclasses.replace(found, level=level)
 
     def _environment(self, cli: Cli, job: Job, agent: Agent, line: CommandLine) -> dict[str, str]:
         named = {**handed_on(self._base, agent), **agent.env}
@@ -208,6 +211,7 @@ class CodingAgents:
             )
         result = None if heard.data is None else msgspec.json.encode(heard.data).decode()
         told = [*notes, *_notes(heard), *(note for note in end_notes(end) if "output" not in note)]
+        record_stderr(job, without_log(end.stderr_tail.decode(errors="replace")))
         done = Done(
             output=heard.output,
             result=result,
@@ -269,12 +273,41 @@ def _turn_messages(job: Job, spec: Spec) -> TurnMessages | None:
     return TurnMessages(job, encode)
 
 
-def _replaces_own_sandbox(name: str, confinement: Confinement) -> bool:
+def has_own_sandbox(name: str, *folders: str) -> bool:
+    """Whether a program runs its commands in a sandbox of its own. That of Claude Code is off
+    unless its settings, in the home directory or in the workspace, switch it on.
+    """
+    if name != "claude":
+        return name in OWN_SANDBOX
+    files = [Path(folder, file) for folder in folders if folder for file in CLAUDE_SETTINGS]
+    return any(_switches_sandbox_on(file) for file in files)
+
+
+def _switches_sandbox_on(settings: Path) -> bool:
+    try:
+        found = msgspec.json.decode(settings.read_bytes())
+    except (OSError, ValueError):
+        return False
+    sandbox = found.get("sandbox") if isinstance(found, dict) else None
+    return isinstance(sandbox, dict) and sandbox.get("enabled") is True
+
+
+def level_of_cli(
+    name: str, agent: Agent, level: SandboxLevel, *, has_own: bool | None = None
+) -> SandboxLevel:
+    """The level that a coding CLI is started at, where a level was decided for its agent."""
+    has_own = name in OWN_SANDBOX if has_own is None else has_own
+    if not _replaces_own_sandbox(level, has_own=has_own):
+        return level
+    is_reading = name in OWN_SANDBOX and is_read_only(name, agent)
+    return strictest(level, "readonly" if is_reading else "workspace")
+
+
+def _replaces_own_sandbox(level: SandboxLevel, *, has_own: bool) -> bool:
     """Whether the sandbox of a program is left out in favour of ours: as root it cannot start a
     sandbox inside of another one.
     """
-    inside = confinement.level != "off" and works() is None
-    return name in OWN_SANDBOX and os.geteuid() == 0 and inside
+    return has_own and os.geteuid() == 0 and level != "off" and works() is None
 
 
 def _with_files(

@@ -13,6 +13,7 @@ SWEEP_VARIABLE = "LOOPWRIGHT_SWEEP"
 StartProblem = Literal[
     "argument-too-long",
     "is-a-directory",
+    "agent-changed",
     "no-sandbox",
     "not-executable",
     "not-startable",
@@ -101,6 +102,26 @@ def resolve_program(argv0: str, cwd: str, path: str | None) -> str:
             not_executable.append(candidate)
     here = os.path.isfile(os.path.join(workspace, argv0))
     raise _not_on_path(argv0, skipped=skipped, not_executable=not_executable, here=here)
+
+
+def find_shadowed(argv0: str, cwd: str, path: str | None) -> tuple[str, str] | None:
+    """The program of the workspace that a shell would run for a bare name, and the one that is run
+    instead of it; None where both are the same.
+    """
+    workspace = os.path.abspath(cwd)
+    if "/" in argv0:
+        return None
+    try:
+        taken = resolve_program(argv0, cwd, path)
+    except CannotStart:
+        return None
+    for folder in _folders(path):
+        file = os.path.normpath(os.path.join(workspace, folder, argv0))
+        if file == os.path.normpath(taken):
+            break
+        if os.path.isfile(file) and os.access(file, os.X_OK):
+            return file, taken
+    return None
 
 
 def _folders(path: str | None) -> Iterator[str]:

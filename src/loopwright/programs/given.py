@@ -129,6 +129,22 @@ def reading_files(argv: tuple[str, ...], values: ScriptValues) -> tuple[str, ...
     return (*_SHELL, f"{' '.join(reads)} {argv[2]}", *argv[3:])
 
 
+def _plain_values(agent: Agent) -> dict[str, str]:
+    """Variables for what a definition says about an agent."""
+    values: dict[str, str] = {}
+    if agent.model:
+        values["LOOPWRIGHT_MODEL"] = agent.model
+    if agent.permission:
+        values["LOOPWRIGHT_PERMISSION"] = agent.permission
+    if agent.tools is not None:
+        values["LOOPWRIGHT_TOOLS"] = ",".join(agent.tools)
+    if agent.deny_tools:
+        values["LOOPWRIGHT_DENIED_TOOLS"] = ",".join(agent.deny_tools)
+    if agent.options:
+        values["LOOPWRIGHT_OPTIONS"] = msgspec.json.encode(agent.options).decode()
+    return values
+
+
 @contextmanager
 def handed_over(job: Job, agent: Agent) -> Iterator[dict[str, str]]:
     """Variables for what does not fit on stdin; files behind them are gone afterwards."""
@@ -143,14 +159,7 @@ def handed_over(job: Job, agent: Agent) -> Iterator[dict[str, str]]:
         return name
 
     try:
-        if agent.model:
-            values["LOOPWRIGHT_MODEL"] = agent.model
-        if agent.permission:
-            values["LOOPWRIGHT_PERMISSION"] = agent.permission
-        if agent.tools is not None:
-            values["LOOPWRIGHT_TOOLS"] = ",".join(agent.tools)
-        if agent.options:
-            values["LOOPWRIGHT_OPTIONS"] = msgspec.json.encode(agent.options).decode()
+        values |= _plain_values(agent)
         if agent.system and len(agent.system.encode()) <= SYSTEM_BYTES:
             values["LOOPWRIGHT_SYSTEM"] = agent.system
         elif agent.system:

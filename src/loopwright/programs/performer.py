@@ -15,6 +15,7 @@ from loopwright.kernel.calls import (
     AgentCall,
     CommandCall,
     LookupCall,
+    MatchCall,
     ModelCall,
     SnapshotCall,
     ToolCall,
@@ -25,6 +26,7 @@ from loopwright.model.plan import Agent
 from loopwright.model.record import JsonValue
 from loopwright.ports import Answer, Ask, Bus, Done, Failed, Job, Performer, Workspaces
 from loopwright.programs.acp import AcpAgents
+from loopwright.programs.activity_report import record_stderr
 from loopwright.programs.coding import CodingAgents, Stage
 from loopwright.programs.context import with_files
 from loopwright.programs.cost import (
@@ -51,6 +53,7 @@ from loopwright.programs.given import (
 from loopwright.programs.jsonl import Spoken
 from loopwright.programs.live import Live, LiveCost
 from loopwright.programs.passed_variables import with_key_hint, with_variables
+from loopwright.programs.pattern_search import SEARCHES, Search
 from loopwright.programs.process import Program, ProgramEnd
 from loopwright.programs.reported_tools import given_secrets
 from loopwright.programs.sandbox import Confinement, Sandbox, confinement_of
@@ -121,6 +124,7 @@ class LocalPerformer:
         return self._bus.around(job, self._perform)
 
     def _perform(self, job: Job) -> Answer | Awaitable[Answer]:
+        self._sandbox.note_workspace(job.run, job.workspace)
         if job.pass_env:
             job = with_variables(job, self._base, self._variables(job.run))
         agent = job.agent or Agent()
@@ -136,6 +140,8 @@ class LocalPerformer:
                 return self._models.perform(with_files(job)) if self._models else _no_models()
             case LookupCall():
                 return self._look(job)
+            case MatchCall() as call:
+                return _search(job, call)
             case SnapshotCall() as call:
                 return take_snapshot(self._workspaces, job, call)
             case other:
@@ -282,6 +288,7 @@ class LocalPerformer:
                 code=end.code,
                 tools=tuple(spoken.tools),
             )
+        record_stderr(job, end.stderr_tail.decode(errors="replace"))
         return Done(
             output=spoken.output,
             result=result,
@@ -329,13 +336,28 @@ class LocalPerformer:
         is_check = "/check" in job.effect
         output = _check_output(end) if is_check else _step_output(end)
         if end.how == "exited":
-            notes = end_notes(end) if is_check else [*end_notes(end), *_complaints(end)]
+            notes = end_notes(end) if is_check else [*end_notes(end), *_complaints(end, output)]
             return Done(output=output, code=end.code, note="; ".join(notes))
         failure = failure_of(end)
         assert failure is not None
         if end.how == "signalled":
             return Done(output=output, code=128 + (end.signal or 0), note=failure.detail)
         return Failed(error=failure, output=output)
+
+
+async def _search(job: Job, call: MatchCall) -> Answer:
+    """Search the text of a job with the JavaScript engine."""
+    wanted = Search(
+        pattern=call.pattern,
+        text=job.prompt,
+        ignore_case=call.ignore_case,
+        seconds=call.timeout_ms / 1_000,
+    )
+    answer = await SEARCHES.search_later(wanted)
+    if answer.problem:
+        kind = "wall_timeout" if answer.timed_out else "internal"
+        return Failed(error=Failure(type=kind, detail=answer.problem))
+    return Done(output=answer.found or "", code=1 if answer.found is None else 0)
 
 
 def _no_models() -> Failed:
@@ -348,10 +370,14 @@ def _step_output(end: ProgramEnd) -> str:
     return end.stdout.decode(errors="replace").removesuffix("\n")
 
 
-def _complaints(end: ProgramEnd) -> list[str]:
-    """The end of what a step's program said on stderr."""
+def _complaints(end: ProgramEnd, output: str) -> list[str]:
+    """The end of what a step's program printed on stderr; where it failed, also on stdout."""
     said = end.stderr_tail.decode(errors="replace").strip()
-    return [f"stderr: {said[-TAIL_CHARS:]}"] if said else []
+    printed = output.strip() if end.code else ""
+    return [
+        *([f"stdout: {printed[-TAIL_CHARS:]}"] if printed else []),
+        *([f"stderr: {said[-TAIL_CHARS:]}"] if said else []),
+    ]
 
 
 def _check_output(end: ProgramEnd) -> str:

@@ -5,9 +5,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from loopwright.errors import LoopwrightError
-from loopwright.model.file_patterns import matches_any
+from loopwright.model.file_patterns import NO_MATCH, matches_any
 
-NO_MATCH = "no file matches "
 _MOST_ENTRIES = 100_000  # of a workspace that are looked at
 _ROUNDS = 4  # links that lead to links
 

@@ -17,6 +17,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
+from typing import Protocol
 
 from loopwright.model.access import Commands, is_offline, reach_of
 from loopwright.model.plan import Agent
@@ -35,12 +36,14 @@ from loopwright.programs.program_files import interpreters, is_startable, real_p
 from loopwright.programs.sandbox_hints import explain_failure
 from loopwright.programs.sandbox_mounts import View, file_arguments
 from loopwright.programs.seccomp import filter_program
+from loopwright.programs.user_records import UserRecords
 
 NAME = "bwrap"
 INSTALL = "install bubblewrap (Debian and Ubuntu: apt install bubblewrap)"
 DATA_VARIABLES = ("LOOPWRIGHT_HOME", "LOOPWRIGHT_TOKEN", "LOOPWRIGHT_TOKEN_FILE")
 """Variables that lead to Loopwright's own files; a program in a sandbox gets none of them."""
 _PROBE_SECONDS = 10.0
+_MOST_WORKSPACES = 10_000  # of runs, whose folders are remembered
 _COMMON = (
     "--die-with-parent",
     "--unshare-pid",
@@ -70,6 +73,8 @@ class SandboxPolicy:
     artifacts: str = ""  # a folder inside of a hidden one that has a folder for each run
     protected: tuple[str, ...] = ()  # files that nobody changes
     guard_is_optional: bool = True  # where bubblewrap does not work, `guard` is `off`
+    records: str = ""  # where data directories and the work of agents are recorded (user_records)
+    fixed_workspaces: bool = False  # a workspace that a link has replaced is refused
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +87,17 @@ class Confinement:
     shown: tuple[str, ...] = ()  # files that Loopwright made for it
     offline: bool = False  # it has a network of its own, with nothing in it
     start: str = ""  # a folder of the workspace to start in, if not the workspace itself
+    agent: str = ""  # the spec of the agent whose program it is; empty for other programs
+
+
+class Approvals(Protocol):
+    """Programs that an admin approved as agents of a server."""
+
+    def files(self) -> tuple[str, ...]:
+        """Their files, which no program changes."""
+
+    def problem(self, spec: str, run: str) -> str | None:
+        """Why the program of an agent may not be started, in words."""
 
 
 @cache
@@ -166,6 +182,7 @@ def confinement_of(
         configuration=configuration,
         shown=tuple(one for one in shown if os.path.isabs(one) and os.path.exists(one)),
         offline=offline,
+        agent=agent.spec or "",
     )
 
 
@@ -174,6 +191,8 @@ class Sandbox:
 
     def __init__(self, policy: SandboxPolicy | None = None) -> None:
         self.policy = policy or SandboxPolicy()
+        self.approvals: Approvals | None = None  # at a server
+        self._workspaces: dict[tuple[str, str], tuple[int, int]] = {}
 
     async def run(
         self,
@@ -186,13 +205,44 @@ class Sandbox:
     ) -> ProgramEnd:
         """Run a program in its sandbox. What cannot be confined as it should be is not started."""
         try:
-            with self.confined(program, confinement) as started:
+            with self.confined(program, confinement) as started, self.record_work(started.cwd):
                 end = await run_program(
                     started, on_stdout=on_stdout, on_stderr=on_stderr, on_running=on_running
                 )
         except CannotStart as why:
             return ProgramEnd(how="not_started", error=str(why))
         return self._explained(end, program, confinement) if started.in_sandbox else end
+
+    @contextmanager
+    def record_work(self, workspace: str) -> Iterator[None]:
+        """Record when a program or a file tool of an agent works in a workspace: settings that it
+        leaves there are not trusted.
+        """
+        if not self.policy.records:
+            yield
+            return
+        with UserRecords(self.policy.records).working(workspace):
+            yield
+
+    # -- workspaces ----------------------------------------------------------------------------
+
+    def note_workspace(self, run: str, workspace: str) -> None:
+        """Remember which folder the workspace of a run is, when its first effect is performed."""
+        if (run, workspace) in self._workspaces or os.path.realpath(workspace) != workspace:
+            return
+        with suppress(OSError):
+            found = os.lstat(workspace)
+            while len(self._workspaces) >= _MOST_WORKSPACES:
+                self._workspaces.pop(next(iter(self._workspaces)))
+            self._workspaces[run, workspace] = found.st_dev, found.st_ino
+
+    def workspace_identity(self, run: str, workspace: str) -> tuple[int, int] | None:
+        """The device and inode that the workspace of a run had at its first effect here."""
+        return self._workspaces.get((run, workspace))
+
+    def hidden_paths(self, workspace: str) -> tuple[str, ...]:
+        """Folders and files that no agent in a workspace sees, as they are now."""
+        return (*self.policy.hidden, *self._other_data_directories(workspace))
 
     def _explained(self, end: ProgramEnd, program: Program, confinement: Confinement) -> ProgramEnd:
         """The end of a program, with a line about what the sandbox hid from it, if it failed."""
@@ -222,7 +272,9 @@ class Sandbox:
     def confined(self, program: Program, confinement: Confinement) -> Iterator[Program]:
         """The program as it is started; CannotStart if it cannot be confined."""
         level = self.enforced_level(confinement)
+        self._check_approval(program, confinement)
         if level == "off":
+            self._check_replaced(os.path.abspath(program.cwd))
             yield program
             return
         if not program.argv:
@@ -250,8 +302,8 @@ class Sandbox:
                 configuration=confinement.configuration,
                 shown=confinement.shown,
                 artifacts=self._artifacts(program.env),
-                hidden=self._hidden(level),
-                protected=self.policy.protected,
+                hidden=self._hidden(level, cwd),
+                protected=(*self.policy.protected, *self._approved_files()),
                 temporary=temporary,
             )
             network = ("--unshare-net",) if confinement.offline else ()
@@ -266,6 +318,18 @@ class Sandbox:
                 call_filter=filter_program(),
                 in_sandbox=True,
             )
+
+    def _check_approval(self, program: Program, confinement: Confinement) -> None:
+        """Refuse a listed program that is not the one that was approved."""
+        if self.approvals is None or not confinement.agent:
+            return
+        run = program.env.get("LOOPWRIGHT_RUN", "")
+        problem = self.approvals.problem(confinement.agent, run)
+        if problem is not None:
+            raise CannotStart("agent-changed", problem)
+
+    def _approved_files(self) -> tuple[str, ...]:
+        return () if self.approvals is None else self.approvals.files()
 
     def _artifacts(self, env: Mapping[str, str]) -> str:
         """The folder for what the agents of a run make, if the run has one."""
@@ -291,6 +355,7 @@ class Sandbox:
         cwd = os.path.abspath(folder)
         if not os.path.isdir(cwd):
             raise CannotStart("workspace-gone", f"the directory {cwd} does not exist")
+        self._check_replaced(cwd)
         real = os.path.realpath(cwd)
         if real == os.sep and level != "guard":
             detail = f"sandbox level `{level}` needs a workspace other than the root folder"
@@ -303,14 +368,30 @@ class Sandbox:
                 raise CannotStart("not-startable", detail)
         return cwd
 
-    def _hidden(self, level: SandboxLevel) -> tuple[str, ...]:
+    def _check_replaced(self, cwd: str) -> None:
+        """Refuse a workspace that something has replaced by a link since the run was admitted."""
+        if self.policy.fixed_workspaces and os.path.realpath(cwd) != cwd:
+            raise CannotStart("workspace-gone", f"the directory {cwd} was replaced by a link")
+
+    def _hidden(self, level: SandboxLevel, cwd: str) -> tuple[str, ...]:
         """Folders that nobody sees. At `guard` a missing one could be made, so it is made first."""
         if level == "guard":
             for path in self.policy.hidden:
                 if not os.path.splitext(path)[1] and not os.path.exists(path):
                     with suppress(OSError):
                         Path(path).mkdir(parents=True, mode=0o700)
-        return self.policy.hidden
+        return self.hidden_paths(cwd)
+
+    def _other_data_directories(self, cwd: str) -> Iterator[str]:
+        """Data directories of this user besides the own one. One that is itself used as a workspace
+        stays visible.
+        """
+        if not self.policy.records:
+            return
+        real = os.path.realpath(cwd)
+        for one in UserRecords(self.policy.records).data_directories():
+            if not _is_inside(real, one) or _is_inside(real, os.path.join(one, "worktrees")):
+                yield one
 
 
 def _without_shims(file: str, cwd: str, env: dict[str, str]) -> tuple[str, dict[str, str]]:

@@ -15,7 +15,9 @@ from loopwright.programs.files import FileProblem, read_regular
 from loopwright.programs.jsonl import note_tool
 from loopwright.programs.reported_tools import ReportedTool, entry_of, live_words
 from loopwright.programs.talking import SUBMIT, Submission, talk_tools, used
-from loopwright.syntax import Diagnostic, read, validate
+from loopwright.syntax.diagnostic import Diagnostic
+from loopwright.syntax.reading import read
+from loopwright.syntax.validation import validate
 
 MAX_SCRIPT_BYTES = 16 * 1024 * 1024
 

@@ -38,11 +38,19 @@ async def take_snapshot(workspaces: Workspaces | None, job: Job, call: SnapshotC
     """
     if workspaces is None:
         return Failed(error=Failure(FAILED, "this process cannot take snapshots"))
+    if _is_replaced(job.workspace):
+        detail = f"the workspace {job.workspace} was replaced by a link"
+        return Failed(error=Failure(FAILED, detail))
     limit_s = call.within_ms / 1_000 if call.within_ms else None
     try:
         return await asyncio.wait_for(_take_snapshot(workspaces, job, call), limit_s)
     except TimeoutError:
         return Failed(error=Failure(FAILED, f"it was not finished within {limit_s:g} s"))
+
+
+def _is_replaced(workspace: str) -> bool:
+    """Whether a link has replaced a workspace, whose path was recorded without links."""
+    return os.path.realpath(workspace) != workspace
 
 
 async def _take_snapshot(workspaces: Workspaces, job: Job, call: SnapshotCall) -> Answer:

@@ -122,8 +122,13 @@ def unfit_agent(spec: Spec, agent: Agent) -> str | None:
     return acp.unfit(agent) if spec.kind == "acp" else None
 
 
+def takes_loop_tools(spec: Spec) -> bool:
+    """Whether the agent of a spec can be given loop tools."""
+    return spec.kind in (*CLIS, "acp", "model")
+
+
 def _unfit_tools(spec: Spec, agent: Agent) -> str | None:
-    if agent.loops and spec.kind not in (*CLIS, "acp", "model"):
+    if agent.loops and not takes_loop_tools(spec):
         return "a plain program cannot use loop tools (`loops`): give them to another agent"
     asked = sorted(tool for tool, rule in agent.approvals.items() if rule != "never")
     if asked and spec.kind != "model":

@@ -23,7 +23,7 @@ def answer_fact(
     # The place is that of the request, also when it goes by another name since.
     owner = pending.owner
     path, iteration = pending.effect.rpartition("/")[0] if owner.path else "", owner.iteration
-    if isinstance(answer, Done):
+    if type(answer) is Done:
         return EffectDone(
             at=at,
             path=path,
@@ -92,7 +92,7 @@ def defect(error: Exception) -> Answer:
 
 def begun(performer: Performer, job: Job | Answer) -> Answer | Awaitable[Answer]:
     """Begin a job; what has its answer already is not begun."""
-    if not isinstance(job, Job):
+    if type(job) is not Job:
         return job
     try:
         return performer.perform(job)

@@ -10,10 +10,10 @@ from collections.abc import Awaitable, Callable, Iterable
 from loopwright.errors import Conflict, StorageError
 from loopwright.kernel.facts import AnyFact, Outcome, RunStarted, Worktree
 from loopwright.kernel.vanishing import vanished
-from loopwright.model.plan import Plan
+from loopwright.model.plan import Plan, stored_plan
 from loopwright.ports import Clock, EventLog, Headline, Job, Owner, Performer, Question, RunRow
 from loopwright.runtime.actor import Actor
-from loopwright.runtime.senses import SchemaCheck, Texts, stored_plan
+from loopwright.runtime.senses import SchemaCheck, Texts
 
 POLL_MS = 200
 SHORT_WAIT_MS = 60_000

@@ -10,6 +10,7 @@ from loopwright.kernel.calls import (
     AgentCall,
     AnyCall,
     CommandCall,
+    MatchCall,
     ModelCall,
     ToolCall,
 )
@@ -36,7 +37,6 @@ from loopwright.runtime.turns import turn_job
 
 NONE_USED: AbstractSet[int] = frozenset()
 UNKNOWN = Agent()
-_OF_TURNS = (ModelCall, ToolCall)
 
 
 def prepared(state: State, pending: Pending, texts: Texts, token: str) -> Job | Answer:
@@ -53,36 +53,38 @@ def job_for(state: State, pending: Pending, texts: Texts, token: str) -> Job | A
     """
     owner, started = pending.owner, state.started
     assert started is not None
-    unfit = _unfit(state, pending, texts)
+    unfit = None if state.plan.missing == "empty" else _unfit(state, pending, texts)
     if unfit is not None:
         return Failed(error=Failure(type="bad_input", detail=unfit))
     step = enclosing_step(owner)
     agent: Agent | None = None
     shown = NOTHING
     used = NONE_USED
-    if isinstance(pending.call, AgentCall):
-        agent = state.plan.agents.get(pending.call.agent, UNKNOWN)
-        shown = _shown(state, pending, texts)
-        used = _used(state, pending.call.agent, agent)
-    elif isinstance(pending.call, _OF_TURNS):
-        agent = state.plan.agents.get(pending.call.agent, UNKNOWN)
+    call = pending.call
+    if type(call) is AgentCall:
+        agent = state.plan.agents.get(call.agent, UNKNOWN)
+        shown = _shown(state, pending, call, texts)
+        if state.marks:
+            used = _used(state, call.agent, agent)
+    elif type(call) is ModelCall or type(call) is ToolCall:
+        agent = state.plan.agents.get(call.agent, UNKNOWN)
         return turn_job(state, pending, agent, texts, token)
     path = _path(pending)
-    is_command = isinstance(pending.call, CommandCall)
+    is_command = type(call) is CommandCall
     return Job(
         run=started.run,
         effect=pending.effect,
         path=path,
         iteration=owner.iteration or (pending.attempt if pending.purpose == "coordinator" else 1),
         attempt=1 if pending.purpose == "coordinator" else pending.attempt,
-        call=pending.call,
+        call=call,
         workspace=started.workspace,
         token=token,
         scope=started.session or started.run,
         depth=started.depth,
         step=last_id(step.path) if step else path,
         agent=agent,
-        prompt=shown.text,
+        prompt=texts.read(pending.call.text) if isinstance(pending.call, MatchCall) else shown.text,
         schema=shown.schema,
         session=shown.session,
         session_used=shown.session_used,
@@ -92,11 +94,11 @@ def job_for(state: State, pending: Pending, texts: Texts, token: str) -> Job | A
         pass_env=state.plan.pass_env,
         hidden=hidden_from(owner),
         fresh_bytecode=bool(state.plan.workspace.protect) and pending.purpose.startswith("check"),
-        checks=check_commands(state, owner) if agent is not None else (),
+        checks=check_commands(state, owner) if state.has_checks and agent is not None else (),
         wall_ms=agent.wall_ms if agent else None,
         used=used,
-        budgeted=agent is not None and has_usd_limit(state, owner),
-        covered=_is_covered(state, pending.call),
+        budgeted=state.has_budget and agent is not None and has_usd_limit(state, owner),
+        covered=not state.plan.uncovered or _is_covered(state, call),
         sandbox=_sandbox(state, pending),
     )
 
@@ -106,14 +108,13 @@ def _sandbox(state: State, pending: Pending) -> SandboxLevel | None:
     sandbox: should a value run as code, the data directory is still out of its reach.
     """
     level = state.plan.sandbox
-    if isinstance(pending.call, CommandCall):
+    if type(pending.call) is CommandCall:
         level = command_level(level, state.plan.settings)
     return strictest(level, "guard") if pending.purpose == "script" and level else level
 
 
 def _is_covered(state: State, call: AnyCall) -> bool:
-    uncovered = state.plan.uncovered
-    return not uncovered or not isinstance(call, CALLED) or call.agent not in uncovered
+    return not isinstance(call, CALLED) or call.agent not in state.plan.uncovered
 
 
 def _path(pending: Pending) -> str:
@@ -121,15 +122,14 @@ def _path(pending: Pending) -> str:
     none.
     """
     call = pending.call
-    if isinstance(call, AgentCall) and call.role == "reply":
+    if type(call) is AgentCall and call.role == "reply":
         return call.step
     return pending.owner.path
 
 
-def _shown(state: State, pending: Pending, texts: Texts) -> Shown:
+def _shown(state: State, pending: Pending, call: AgentCall, texts: Texts) -> Shown:
     """What the agent of an effect is shown: the worker its task, the judge what to judge."""
-    owner, call = pending.owner, pending.call
-    assert isinstance(call, AgentCall)
+    owner = pending.owner
     if call.role == "coordinator":
         return compose_coordinator(state, texts)
     if call.role == "reply":
@@ -140,7 +140,7 @@ def _shown(state: State, pending: Pending, texts: Texts) -> Shown:
         assert isinstance(leaf, Judge | Goal)
         return compose_judge(state, owner, leaf, texts)
     body = owner.body
-    if isinstance(body, LeafBody) and isinstance(body.action, AskPerson):
+    if type(body) is LeafBody and type(body.action) is AskPerson:
         rework = body.action.on_reject
         prompt = rework.prompt if rework is not None else ()
         return Shown(text=request_text(state, owner, prompt, texts), schema=None, session=None)
@@ -153,8 +153,6 @@ def _check(owner: PassOwner, purpose: str) -> Leaf:
 
 def _unfit(state: State, pending: Pending, texts: Texts) -> str | None:
     """Why something cannot be asked: a value of its text is not there."""
-    if state.plan.missing == "empty":
-        return None
     owner = pending.owner
     if isinstance(pending.call, AgentCall):
         prompt = _prompt(owner.body) if isinstance(owner.body, LeafBody) else ()
@@ -193,8 +191,6 @@ def _environment(pending: Pending) -> dict[str, Template]:
 
 def _used(state: State, name: str, agent: Agent) -> AbstractSet[int]:
     """Bookmarks in what stands behind an agent; agents with the same spec share them."""
-    if not state.marks:
-        return NONE_USED
     agents = state.plan.agents
     same = [n for n in state.marks if n == name or (n in agents and agents[n].spec == agent.spec)]
     if len(same) == 1:

@@ -3,16 +3,13 @@
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from hashlib import blake2b
 from importlib import import_module
 from typing import Literal, Protocol, TypeAlias, cast
 
-import msgspec
 import re2
 
-from loopwright.errors import NotFound, StorageError
 from loopwright.kernel.state import Evaluated, Names
-from loopwright.model.plan import Plan, decode_plan
+from loopwright.model.plan import content_hash, stored_content
 from loopwright.model.record import Blob, JsonValue, Text
 
 Wants: TypeAlias = Literal["bool", "list"]
@@ -27,39 +24,6 @@ class SchemaCheck(Protocol):
     """Says why a value does not fit a JSON Schema, or None."""
 
     def __call__(self, schema: dict[str, JsonValue], value: JsonValue) -> str | None: ...
-
-
-def content_hash(data: bytes) -> str:
-    """The name of stored content."""
-    return blake2b(data, digest_size=16).hexdigest()
-
-
-def stored_content(load: Callable[[str], bytes], name: str) -> bytes:
-    """Stored content, which must be what its name says: a disk may have changed it."""
-    try:
-        data: bytes | None = load(name)
-    except NotFound:
-        data = None
-    if data is None or content_hash(data) != name:
-        raise StorageError(
-            f"content {name} is {'missing' if data is None else 'damaged'}",
-            code="damaged",
-            hint="`loopwright doctor --deep` says which runs are; a backup may have it whole",
-        )
-    return data
-
-
-def stored_plan(load: Callable[[str], bytes], name: str) -> Plan:
-    """A plan as it was when a run started."""
-    data = stored_content(load, name)
-    try:
-        return decode_plan(data)
-    except msgspec.MsgspecError as error:
-        raise StorageError(
-            f"the plan {name} cannot be read: {error}",
-            code="damaged",
-            hint="it is from a newer version of loopwright, which can go on with it",
-        ) from error
 
 
 def stored_text(text: str) -> tuple[Text, dict[str, bytes]]:

@@ -36,7 +36,7 @@ def turn_job(state: State, pending: Pending, agent: Agent, texts: Texts, token: 
         budgeted=any(one.usd is not None for one in limits),
         covered=call.agent not in state.plan.uncovered if isinstance(call, CALLED) else True,
         sandbox=state.plan.sandbox,
-        counted=any(one.usd is not None or one.tokens is not None for one in limits),
+        counted=any(one.tokens is not None for one in limits),
     )
     if isinstance(call, ToolCall):
         job.arguments = texts.read(call.arguments)

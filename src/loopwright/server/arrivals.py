@@ -141,6 +141,7 @@ class Arrivals:
             message="\n\n".join(filter(None, [hook.message, self.hooks.words(arrival)])),
             workspace=str(context.serving.workspace),
             default_agent=context.settings.agent,
+            models=context.settings.models,
             home=context.settings.home,
             agent_names=context.service.agent_names(),
             rights=Rights(attended=True),
@@ -149,6 +150,8 @@ class Arrivals:
         text = stored.text.encode(errors="surrogatepass")
         start, _ = prepare_file(stored.name, wish, data=text, dialect=stored.dialect)
         start = replace(start, by=f"hook:{hook.name}", run=arrival.run, author=stored.role)
+        # The folder is that of the server: nobody has chosen it for this definition.
+        start = replace(start, workspace_by=stored.role)
         with acting_as("admin"):  # who made the hook; the definition has an author of its own
             await context.service.start(start)
 

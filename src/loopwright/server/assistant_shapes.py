@@ -5,17 +5,18 @@ from typing import Annotated, Literal, TypeAlias
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from loopwright.model.record import JsonValue
 from loopwright.server.routes import Body
 
 Text: TypeAlias = str | UnsetType | None
 Parting: TypeAlias = Literal["keep", "teardown"] | UnsetType | None
 
 
-class Criteria(msgspec.Struct, forbid_unknown_fields=True):
-    """When a loop is done."""
+class Criteria(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """When a loop is done; `manual` and `max_iterations` need no value."""
 
     type: Literal["max_iterations", "regex", "test_pass", "manual"]
-    value: str
+    value: str | None = None
 
 
 class Budget(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
@@ -26,7 +27,42 @@ class Budget(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     minutes: int | None = None
 
 
-class ChangeBody(Body):
+class ExportedFields(Body, kw_only=True):
+    """Fields of an exported assistant that have no effect on a loop; this server keeps them, apart
+    from those that it sets itself.
+    """
+
+    id: JsonValue | UnsetType = UNSET
+    avatar: JsonValue | UnsetType = UNSET
+    canvasX: JsonValue | UnsetType = UNSET
+    canvasY: JsonValue | UnsetType = UNSET
+    category: JsonValue | UnsetType = UNSET
+    createdAt: JsonValue | UnsetType = UNSET
+    externalFolders: JsonValue | UnsetType = UNSET
+    icon: JsonValue | UnsetType = UNSET
+    isFacilitator: JsonValue | UnsetType = UNSET
+    isFavorite: JsonValue | UnsetType = UNSET
+    mcpServers: JsonValue | UnsetType = UNSET
+    memories: JsonValue | UnsetType = UNSET
+    memoryEnabled: JsonValue | UnsetType = UNSET
+    nodeId: JsonValue | UnsetType = UNSET
+    order: JsonValue | UnsetType = UNSET
+    permissionMode: JsonValue | UnsetType = UNSET
+    policies: JsonValue | UnsetType = UNSET
+    provider: JsonValue | UnsetType = UNSET
+    providerConfig: JsonValue | UnsetType = UNSET
+    purpose: JsonValue | UnsetType = UNSET
+    scope: JsonValue | UnsetType = UNSET
+    skills: JsonValue | UnsetType = UNSET
+    status: JsonValue | UnsetType = UNSET
+    tags: JsonValue | UnsetType = UNSET
+    teamEnabled: JsonValue | UnsetType = UNSET
+    updatedAt: JsonValue | UnsetType = UNSET
+    userId: JsonValue | UnsetType = UNSET
+    version: JsonValue | UnsetType = UNSET
+
+
+class ChangeBody(ExportedFields, kw_only=True):
     """Settings of an assistant; what is left out stays as it is."""
 
     name: Annotated[str, msgspec.Meta(min_length=1, max_length=200)] | UnsetType = UNSET
@@ -46,7 +82,7 @@ class ChangeBody(Body):
     onDisconnect: Parting = UNSET
 
 
-class CreateBody(ChangeBody):
+class CreateBody(ChangeBody, kw_only=True):
     """A new assistant, with the settings of its loop if it shall have one."""
 
     name: Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
@@ -88,6 +124,22 @@ class OneAssistant(msgspec.Struct):
 
     success: bool
     data: AssistantData
+
+
+class Warned(msgspec.Struct):
+    """Something doubtful about an assistant."""
+
+    code: str
+    message: str
+    hint: str | None
+
+
+class WrittenAssistant(msgspec.Struct):
+    """The envelope of an assistant that was made or changed."""
+
+    success: bool
+    data: AssistantData
+    warnings: list[Warned]
 
 
 class ManyAssistants(msgspec.Struct):

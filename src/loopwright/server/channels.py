@@ -8,12 +8,12 @@ import msgspec
 
 from loopwright.app.gate_links import GateLinks
 from loopwright.app.notify_settings import Notifier
+from loopwright.app.outgoing import Resolve, check_url, is_public
 from loopwright.app.settings import Settings
 from loopwright.errors import LoopwrightError
 from loopwright.kernel.facts import GateOpened
 from loopwright.ports import Card, Cards, Clock, EventLog
 from loopwright.server.notifying import PREFIX, Running, command_body, run_command, slack_text
-from loopwright.server.outgoing import Resolve, check_url, is_public
 from loopwright.server.webhooks import Delivery, Hook, Send
 
 SINCE = "notify-since"

@@ -14,6 +14,7 @@ from loopwright.app.pulse import Pulse
 from loopwright.app.service import Service
 from loopwright.app.settings import Settings
 from loopwright.app.wiring import Local
+from loopwright.app.workspace_roots import WorkspaceRoots
 from loopwright.ports import Cards, Clock
 from loopwright.server.cursors import Cursors
 from loopwright.server.feed import Feed
@@ -97,6 +98,7 @@ class Context:
     people: People
     definitions: Definitions
     registry: AgentRegistry
+    roots: WorkspaceRoots
     webhooks: Webhooks
     sign_ins: SignInLimits
     settings: Settings

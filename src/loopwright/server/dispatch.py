@@ -73,7 +73,10 @@ class Application:
             if mounted is not None:
                 await refuse_agents(self._context, scope)
         except LoopwrightError as error:
-            response = self._told(self._family_of(scope["path"]), scope["path"], request_id, error)
+            path, problem = scope["path"], problem_of(error)
+            headers = headers_of(error, problem.status)
+            asked = path, request_id
+            response = self._told(self._family_of(path), asked, problem, headers)
             self._note(request_id, scope, response.status_code, GUARD, 0.0)
             await _refused(secured(response, request_id), scope, receive, send)
             return
@@ -120,24 +123,28 @@ class Application:
             name = family.name
             return await self._serve(request, route, params), name
         except LoopwrightError as error:
-            return self._told(family, path, request_id, error), name
+            problem = problem_of(error, flags=_is_command_line(request))
+            headers = headers_of(error, problem.status)
+            return self._told(family, (path, request_id), problem, headers), name
         except Exception:
             _LOG.exception("request %s failed", request_id)
-            return self._told(family, path, request_id, None), name
+            return self._told(family, (path, request_id), _unexpected(request_id), {}), name
 
     def _family_of(self, path: str) -> Family | None:
         """The family in whose shape a path is refused that nothing is served at."""
         return next((one for one in self._families if path.startswith(one.prefix)), None)
 
     def _told(
-        self, family: Family | None, path: str, request_id: str, error: LoopwrightError | None
+        self,
+        family: Family | None,
+        asked: tuple[str, str],
+        problem: Problem,
+        headers: dict[str, str],
     ) -> Response:
-        """A refusal in the shape of a family; without an error something unexpected happened."""
-        problem = _unexpected(request_id) if error is None else problem_of(error)
+        """A refusal in the shape of a family."""
         problem = without_paths(problem, self._context.private_paths)
-        headers = {} if error is None else headers_of(error, problem.status)
         if family is None or family.refuse is None:
-            return as_problem(problem, headers, (path, request_id))
+            return as_problem(problem, headers, asked)
         return family.refuse(problem, headers)
 
     def _find(self, request: Request) -> tuple[Family, Route, dict[str, str]]:
@@ -201,6 +208,11 @@ class Application:
         query_string = bytes(request.scope.get("query_string") or b"")
         exactly = f"{route.method} {request.url.path}".encode() + b"?" + query_string + b"\n" + raw
         return await self.repeating.once(who, ",".join(keys), exactly, work=work, again=again)
+
+
+def _is_command_line(request: Request) -> bool:
+    """Whether the program of the command line asks, which shows a refusal to a person there."""
+    return request.headers.get("user-agent", "").startswith("loopwright/")
 
 
 def _unexpected(request_id: str) -> Problem:

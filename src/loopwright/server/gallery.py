@@ -15,7 +15,7 @@ import msgspec
 
 from loopwright import __version__
 from loopwright.app.service import Service, row_ended
-from loopwright.app.views.listing import detail, item
+from loopwright.app.views.listing import RunFigures, detail, item, run_figures
 from loopwright.app.views.pictures import Picture
 from loopwright.errors import LoopwrightError
 from loopwright.model.record import JsonValue
@@ -24,6 +24,8 @@ from loopwright.server.enduring import Enduring
 from loopwright.server.shapes import Snapshot
 
 MOST = 256
+MOST_ENDED = 16  # of them, pictures of runs that have ended: few look at those again
+MOST_FIGURES = 1_000  # lines of lists, about 1 kB each
 MOST_ITERATIONS = 10_000  # in all pictures together, about 1 kB each
 AT_ONCE = 500  # facts between two looks at other requests
 LONG = 2_000  # facts
@@ -49,6 +51,8 @@ class Gallery:
         self._service, self._cards = service, cards
         self._most = most
         self._kept: OrderedDict[str, Picture] = OrderedDict()
+        self._ended: OrderedDict[str, None] = OrderedDict()  # those of them that have ended
+        self._figures: OrderedDict[str, tuple[int, RunFigures]] = OrderedDict()
         self._long: set[str] = set()
 
     async def picture(self, run: str) -> Picture:
@@ -69,7 +73,17 @@ class Gallery:
                 raise
             if more:
                 await asyncio.sleep(0)  # others have their turn
+        self._keep_few_ended(run, picture)
         return picture
+
+    def _keep_few_ended(self, run: str, picture: Picture) -> None:
+        """The memory of a server follows the runs under way, not those that have been."""
+        self._ended.pop(run, None)
+        if picture.state.finished is not None:
+            self._ended[run] = None
+            while len(self._ended) > MOST_ENDED:
+                oldest, _ = self._ended.popitem(last=False)
+                self._kept.pop(oldest, None)
 
     def _new(self, run: str) -> Picture:
         picture = self._kept[run] = Picture(self._service, run)
@@ -96,13 +110,25 @@ class Gallery:
 
     async def item(self, row: RunRow) -> dict[str, JsonValue]:
         """A run as a line of a list."""
+        version, figures = self._figures.get(row.run, (0, None))
+        if figures is not None and version == row.version:
+            return item(self._service.log, row, figures)
         found = self._found(row)
         if found is None:
-            return item(self._service.log, row, (await self.picture(row.run)).state)
+            picture = await self.picture(row.run)
+            figures = run_figures(picture.state)
+            if row_ended(row) and picture.seen == row.version:
+                self._keep_figures(row, figures)
+            return item(self._service.log, row, figures)
         gates = found["gates"]
         assert isinstance(gates, list)
         known = {name: found[name] for name in ("iterations", "max", "usage", "changed")}
         return {**item(self._service.log, row, None), **known, "gates": len(gates)}
+
+    def _keep_figures(self, row: RunRow, figures: RunFigures) -> None:
+        self._figures[row.run] = row.version, figures
+        while len(self._figures) > MOST_FIGURES:
+            self._figures.popitem(last=False)
 
     # -- long runs -----------------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ Most: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=MAX_PASSES)]
 
 
 class LoopsQuery(Query):
-    """Which loops, and which page of them. A status that there is not fits none."""
+    """Which loops, and which page of them."""
 
     status: str | None = None
     headless: str | None = None
@@ -71,12 +71,13 @@ class RetryBody(NoteBody):
 class DefinitionBody(Body):
     """A definition as its file has it. What the server alone says about one is refused."""
 
-    description: Words
     roles: Annotated[list[Part], msgspec.Meta(min_length=1)]
-    termination_condition: Part
+    description: str | UnsetType = UNSET
+    termination_condition: Part | UnsetType = UNSET
     name: str | UnsetType = UNSET
     parameters: list[Part] | UnsetType = UNSET
     max_rework_attempts: int | UnsetType | None = UNSET
+    on_question: str | UnsetType | None = UNSET
 
 
 class Loop(msgspec.Struct):

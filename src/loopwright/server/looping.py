@@ -7,7 +7,7 @@ from loopwright.app.assistants import Assistants, Parting
 from loopwright.app.keeping import Beside
 from loopwright.app.leaving import Leaving, departures
 from loopwright.app.loops import LoopStory, agent_of, is_loop
-from loopwright.app.service import Start
+from loopwright.app.run_request import Start
 from loopwright.app.stop_wait import wait_until_stopped
 from loopwright.server.context import Context
 
@@ -33,14 +33,17 @@ class Looping:
         *,
         by: str,
         parting: Parting | None = None,
+        otherwise: Parting | None = None,
         allow_unknown_cost: bool = False,
     ) -> str:
-        """Start a loop, and remember whose it is."""
+        """Start a loop, and remember whose it is. `otherwise` says what happens when its starter
+        leaves, if neither the request nor the assistant does.
+        """
         assistant = self.assistants.get(agent_id)
         beside = self.leaving.beside(
             by,
             name=str(assistant.document.get("name", "")),
-            parting=parting or assistant.parting,
+            parting=parting or assistant.parting or otherwise,
             agent_id=agent_id,
         )
         return await self.assistants.start(

@@ -12,7 +12,8 @@ import msgspec
 
 from loopwright.app.dialects import OF_LOOPS
 from loopwright.app.leaving import REASON as TORN_DOWN
-from loopwright.app.loops import LoopStory, Told, is_loop
+from loopwright.app.loops import LoopStory, is_loop
+from loopwright.app.moments import timestamp
 from loopwright.app.service import Service
 from loopwright.app.views.certificate import run_certificate
 from loopwright.app.views.final_line import final_line_at
@@ -66,6 +67,11 @@ class Teller:
         # Who is here has heard it already.
         return [msgspec.structs.replace(one, told=one.at >= since) for one in found]
 
+    def end_of(self, run: str) -> Notice | None:
+        """The notice about the end of a run; None while it has not ended."""
+        found = list(_Following(self._service, run).carry_on())
+        return found[-1] if found and "certificate" in found[-1].data else None
+
 
 class _Following:
     """One run up to the fact with the number `seen`."""
@@ -97,9 +103,10 @@ class _Following:
         (kind, level, title, more), at = said, numbered.fact.at
         name = notice_id(self.run, at, numbered.seq, part)
         if isinstance(numbered.fact, RunFinished):
-            more = {**more, "certificate": self._certificate()}
+            more = {**more, "certificate": certificate_of(self._service, self.run)}
         actions, base = more.get("actions"), dict[str, JsonValue](id=name, notification=name)
         base |= {"kind": kind, "level": level, "title": title[:TITLE_CHARS], "run": self.run}
+        base |= {"seq": numbered.seq, "at": timestamp(at), "actions": []}
         return Notice(
             id=name,
             kind=kind,
@@ -114,13 +121,14 @@ class _Following:
             data=base | more,
         )
 
-    def _certificate(self) -> dict[str, JsonValue]:
-        """What decided the run, without what programs printed."""
-        made = run_certificate(self._service, self.run).as_dict()
-        checks = made["checks"]
-        assert isinstance(checks, list)
-        short = [{**one, "evidence": ""} for one in checks if isinstance(one, dict)]
-        return {**made, "checks": [*short]}
+
+def certificate_of(service: Service, run: str) -> dict[str, JsonValue]:
+    """What decided a run, without what programs printed."""
+    made = run_certificate(service, run).as_dict()
+    checks = made["checks"]
+    assert isinstance(checks, list)
+    short = [{**one, "evidence": ""} for one in checks if isinstance(one, dict)]
+    return {**made, "checks": [*short]}
 
 
 class _Assistant:
@@ -131,22 +139,10 @@ class _Assistant:
 
     def __call__(self, numbered: Numbered) -> Iterator[Words]:
         for one in self._story.take(numbered):
-            if one.name == "failed":
-                yield "loop.failed", "error", str(one.payload["error"]), self._about()
-            elif one.name == "stopped" and one.payload.get("reason") == TORN_DOWN:
-                _, data = words.torn_down(self._story.agent_id, "", self._story.run)
-                yield "loop.torn_down", "critical", str(data["title"]), _cut(data)
-            else:
-                yield from self._events(one)
-
-    def _events(self, one: Told) -> Iterator[Words]:
-        for event, data in words.told(self._story, one):
-            if event == words.NOTIFICATION:
-                level: Level = "action_required" if data["level"] == "action_required" else "info"
-                yield f"loop.{one.name}", level, str(data["title"]), _cut(data)
-
-    def _about(self) -> dict[str, JsonValue]:
-        return {"agentId": self._story.agent_id}
+            data = words.notification(self._story, one)
+            if data is not None:
+                level = msgspec.convert(data["level"], Level)
+                yield str(data["kind"]), level, str(data["title"]), _cut(data)
 
 
 class _Roles:
@@ -170,6 +166,9 @@ class _Roles:
                 yield "loop.stage_completed", "info", f"{where} is completed", about
         elif isinstance(fact, GateOpened):
             yield _asked("loop.blocked", f"{self._name} is blocked: {fact.message}", fact)
+        elif isinstance(fact, RunFinished) and fact.reason == TORN_DOWN:
+            kind, _, _, about = _ended("loop.torn_down", self._name, fact)
+            yield kind, "critical", words.torn_down_title(self._name), about
         elif isinstance(fact, RunFinished):
             kind = "completed" if fact.outcome == "exhausted" else fact.outcome
             yield _ended(f"loop.{kind}", f"The loop {self._name}", fact)
@@ -185,6 +184,9 @@ class _Plain:
         fact = numbered.fact
         if isinstance(fact, GateOpened):
             yield _asked("gate.opened", f"{self._name} waits for you: {fact.message}", fact)
+        elif isinstance(fact, RunFinished) and fact.reason == TORN_DOWN:
+            kind, _, _, about = _ended("run.torn_down", self._name, fact)
+            yield kind, "critical", words.torn_down_title(self._name), about
         elif isinstance(fact, RunFinished):
             kind, level, _, about = _ended(f"run.{fact.outcome}", self._name, fact)
             line = final_line_at(self._log, self._run, numbered.seq, details=True)

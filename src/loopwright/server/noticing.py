@@ -13,7 +13,8 @@ from loopwright.server.notices import Notice, Notices, gate_of
 OTHERS_S = 1.0  # how often is looked at what other processes write
 TOGETHER_S = 0.2  # facts that come in this time are looked at together
 MOST_AT_RETURN = 100
-BY_OTHERS = ("loop.torn_down", "loop.manual_approval_required")  # told to everybody who comes
+BY_OTHERS = ("loop.torn_down", "run.torn_down", "loop.manual_approval_required")
+"""What everybody who connects is sent anyway."""
 
 Send = Callable[[Notice], Awaitable[bool]]
 """Sends a notice to all connections of its person; whether there was any."""
@@ -54,6 +55,10 @@ class Noticing:
         with contextlib.suppress(LoopwrightError):
             told = [one for one in waiting if not self._is_news(one) or await send(one)]
             self.notices.are_told(told)
+
+    def end_of(self, run: str) -> Notice | None:
+        """The notice about the end of a run."""
+        return self._teller.end_of(run)
 
     def _is_news(self, notice: Notice) -> bool:
         """Not what was decided meanwhile, and not what sockets tell by themselves."""

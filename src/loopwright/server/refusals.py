@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from loopwright.app.gate_links import LinkOver
-from loopwright.app.problems import Problem, known_problem
+from loopwright.app.problems import Problem, known_problem, neutral
 from loopwright.errors import LoopwrightError, StorageError
 
 DATA_DIRECTORY = "(data directory)"
@@ -16,6 +16,7 @@ UNFIT = (
     "bad-agent-name",
     "bad-definition-name",
     "bad-level",
+    "indirect-agent",
     "relative-agent",
     "bad-hook-name",
     "bad-url",
@@ -68,8 +69,10 @@ class Refusal(LoopwrightError):
         self.errors = errors or []
 
 
-def problem_of(error: LoopwrightError) -> Problem:
-    """The problem that any error of the product stands for, with its status."""
+def problem_of(error: LoopwrightError, *, flags: bool = False) -> Problem:
+    """The problem that any error of the product stands for, with its status. `flags`: parameters
+    are written as options of the command line.
+    """
     if isinstance(error, Refusal):
         return Problem(
             exit=1,
@@ -80,7 +83,7 @@ def problem_of(error: LoopwrightError) -> Problem:
             hint=error.hint,
             errors=error.errors,
         )
-    problem = known_problem(error)
+    problem = known_problem(error) if flags else neutral(known_problem(error))
     if isinstance(error, LinkOver):
         return replace(problem, status=410, title=TITLES[410])
     if isinstance(error, StorageError):  # where the data lies is nobody's business outside

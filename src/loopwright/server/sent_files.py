@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from loopwright.app.fetching import is_path
 from loopwright.server.refusals import Refusal
 from loopwright.server.texts import BAD
-from loopwright.syntax import check_text
+from loopwright.syntax.characters import check_text
 
 LONGEST_PATH = 500
 OUTSIDE = "outside-workspace"

@@ -16,7 +16,7 @@ import uvicorn
 
 from loopwright import __version__
 from loopwright.app.access import Access
-from loopwright.app.agent_registry import AgentRegistry, listed_default
+from loopwright.app.agent_registry import AgentRegistry, ListedPrograms, listed_default
 from loopwright.app.definitions import Definitions
 from loopwright.app.gate_links import GateLinks
 from loopwright.app.home_line import Held
@@ -29,6 +29,7 @@ from loopwright.app.settings import Settings
 from loopwright.app.surroundings import CLOCK_FIX, clock_problem, jump_words
 from loopwright.app.views.listing import driver_pid
 from loopwright.app.wiring import Local, local
+from loopwright.app.workspace_roots import WorkspaceRoots
 from loopwright.errors import CannotServe, LoopwrightError
 from loopwright.runtime.clock import JUMP_MS
 from loopwright.server.channels import SettingsChannels, idle_channels
@@ -121,11 +122,21 @@ async def living(
         access = Access(here.log, clock, via="http")
         people = People(access)
         registry = AgentRegistry(access, listed_default(settings))
+        roots = WorkspaceRoots(
+            access, settings.home, named=settings.workspaces, served=serving.workspace
+        )
+        if roots.problem:
+            _LOG.warning(
+                "%s; admins approve folders with `loopwright workspace add DIR`", roots.problem
+            )
+        here.sandbox.approvals = ListedPrograms(registry, access)
         here.service.admission = RunAdmission(
             registry,
             access,
             settings.home,
+            roots=roots,
             allow_unsandboxed=settings.allow_unsandboxed == "on",
+            editor_variables=settings.editor_variables,
         )
         check_reach(serving, people)
         channels = SettingsChannels(
@@ -137,6 +148,7 @@ async def living(
             people=people,
             definitions=Definitions(here.log, access, here.service.admission),
             registry=registry,
+            roots=roots,
             webhooks=Webhooks(
                 here.log,
                 here.log,

@@ -84,6 +84,7 @@ class RunItem(msgspec.Struct):
     damaged: str | None
     driver: int | None
     left_behind: bool
+    waits_for: str | None  # of the machine or of a provider, in words
     dialect: str
     workspace: str
     worktree: WorktreeView | None
@@ -257,6 +258,7 @@ class Snapshot(msgspec.Struct):
     forked: dict[str, JsonValue] | None
     driver: int | None
     left_behind: bool
+    waits_for: str | None  # of the machine or of a provider, in words
     dialect: str
     workspace: str
     worktree: WorktreeView | None
@@ -270,7 +272,7 @@ class Snapshot(msgspec.Struct):
     agents: dict[str, str] = {}  # the backend of each
     limits: dict[str, JsonValue] = {}  # of the whole run; null is no limit
     protect: list[str] = []  # patterns of protected files
-    sandbox: dict[str, JsonValue] = {}  # the level of the run, and by agent
+    sandbox: dict[str, JsonValue] = {}  # of the run, of its commands, and by agent
     env: list[str] = []  # names of variables that agents and commands get
 
 

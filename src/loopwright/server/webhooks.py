@@ -16,6 +16,7 @@ import msgspec
 
 from loopwright.app.access import Access
 from loopwright.app.moments import timestamp
+from loopwright.app.outgoing import PRIVATE, Resolve, Target, check_url, resolve
 from loopwright.app.signing import new_secret, sign
 from loopwright.app.views.certificate import certify
 from loopwright.app.views.final_line import final_line_at
@@ -23,13 +24,12 @@ from loopwright.app.views.wire import fact_on_wire
 from loopwright.app.views.workspace_history import stat_json
 from loopwright.errors import LoopwrightError, NotFound, StorageError
 from loopwright.kernel.facts import GateOpened, RunFinished, RunStarted
+from loopwright.model.plan import stored_plan
 from loopwright.model.record import JsonValue
 from loopwright.ports import Card, Cards, Clock, EventLog, Numbered
-from loopwright.runtime.senses import stored_plan
 from loopwright.server.enduring import Enduring
 from loopwright.server.lanes import Lanes, aside
 from loopwright.server.notices import Notice, notice_card, notice_id
-from loopwright.server.outgoing import PRIVATE, Resolve, Target, check_url, resolve
 
 HOOK, DELIVERY, SEEN = "webhook", "delivery", "webhook-seen"
 CURSOR = "(cursor)"

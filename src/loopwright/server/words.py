@@ -1,18 +1,23 @@
-"""How a loop is told to its starter: the events and notifications of the assistants' own system.
+"""The events and notifications about a loop that its starter is sent.
 
-Beyond them, notifications carry the run and what the loop has written, so that it can be read.
+The five events of the engine have the names and fields of the assistants' own system, and so have
+`agent:status`, `agent:loop_iteration` and `agent:error`. All notifications have one shape.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 
+from loopwright.app.leaving import REASON as TORN_DOWN
 from loopwright.app.loops import LoopStory, Told
+from loopwright.app.moments import timestamp
 from loopwright.model.record import JsonValue
+from loopwright.server.notices import notice_id
 
 STATUS = "agent:status"
 ITERATION = "agent:loop_iteration"
 ERROR = "agent:error"
 NOTIFICATION = "notification"
 TITLE_CHARS = 80
+NOTICE_CHARS = 200
 OUTPUT_CHARS = 32_000
 
 Event = tuple[str, dict[str, JsonValue]]
@@ -26,41 +31,22 @@ def error(agent_id: str, text: str, kind: str) -> Event:
     return ERROR, {"agentId": agent_id, "sessionId": "", "error": text, "type": kind}
 
 
-def torn_down(agent_id: str, name: str, run: str) -> Event:
-    """A loop that was ended while nobody looked."""
-    agent_id = agent_id or run
-    title = f"The loop of {name or agent_id} was ended because nobody was there"
-    return NOTIFICATION, {
-        "id": f"loop-torn-down-{agent_id}-{run}",
-        "level": "critical",
-        "title": title,
-        "agentId": agent_id,
-        "run": run,
-    }
-
-
 def told(story: LoopStory, one: Told) -> Iterator[Event]:
     """What the starter of a loop is sent about something that happened to it."""
     agent_id = story.agent_id
-    match one.name:
-        case "started" | "resumed":
-            yield status(agent_id, "running")
-        case "paused":
-            yield status(agent_id, "paused")
-        case "iteration":
-            yield iteration(agent_id, one.payload["iteration"], one.payload["maxIterations"])
-        case "progress":
-            yield _progress(story, one)
-        case "manual_approval_required":
-            yield review(story, one.payload)
-        case "completed":
-            yield _completed(story, one)
-            yield status(agent_id, "idle")
-        case "failed":
-            yield error(agent_id, str(one.payload["error"]), "PROCESS_ERROR")
-            yield status(agent_id, "error")
-        case _:
-            yield status(agent_id, "idle")
+    payload = one.engine_payload()
+    if payload is not None:
+        yield one.name, {"agentId": agent_id, "run": story.run, **_cut_all(payload)}
+    if one.name == "iteration":
+        yield iteration(agent_id, one.payload["iteration"], one.payload["maxIterations"])
+    elif one.name == "failed":
+        yield error(agent_id, str(one.payload["error"]), "PROCESS_ERROR")
+    data = notification(story, one)
+    if data is not None:
+        yield NOTIFICATION, data
+    word = _STATUS.get(one.name)
+    if word is not None:
+        yield status(agent_id, word)
 
 
 def now(story: LoopStory) -> Iterator[Event]:
@@ -68,57 +54,90 @@ def now(story: LoopStory) -> Iterator[Event]:
     yield status(story.agent_id, "paused" if story.status == "paused" else "running")
     if story.learnings:
         yield iteration(story.agent_id, len(story.learnings), story.state()["maxIterations"])
-    for asked in story.reviews.values():
-        yield review(story, asked)
+    for gate in story.reviews:
+        data = notification(story, story.asked[gate]) if gate in story.asked else None
+        if data is not None:
+            yield NOTIFICATION, data
 
 
 def iteration(agent_id: str, number: JsonValue, most: JsonValue) -> Event:
     return ITERATION, {"agentId": agent_id, "iteration": number, "maxIterations": most}
 
 
-def _progress(story: LoopStory, one: Told) -> Event:
-    number, learning = one.payload["iteration"], str(one.payload["learning"])
-    return NOTIFICATION, {
-        "id": f"loop-progress-{story.agent_id}-{number}",
-        "level": "info",
-        "title": f"Iteration {number}: {learning[:TITLE_CHARS]}",
+def notification(story: LoopStory, one: Told) -> dict[str, JsonValue] | None:
+    """The notification about something that happened to a loop; the same whether it is sent while
+    it happens or kept for somebody who is away.
+    """
+    torn_down = one.name == "stopped" and one.payload.get("reason") == TORN_DOWN
+    if one.name not in _TITLES and not torn_down:
+        return None
+    kind = "loop.torn_down" if torn_down else f"loop.{one.name}"
+    title = torn_down_title(story.plan.name) if torn_down else _TITLES[one.name](one.payload)
+    name = notice_id(story.run, one.at, one.seq, one.part)
+    is_review = one.name == "manual_approval_required"
+    return {
+        "id": name,
+        "notification": name,
+        "kind": kind,
+        "level": "critical" if torn_down else _LEVELS.get(one.name, "info"),
+        "title": title[:NOTICE_CHARS],
         "agentId": story.agent_id,
         "run": story.run,
-        "iteration": number,
-        **_cut("output", str(one.payload.get("output", ""))),
+        "seq": one.seq,
+        "at": timestamp(one.at),
+        "actions": ["approve", "reject"] if is_review else [],
+        **_cut_all(_about(story, one)),
     }
 
 
-def review(story: LoopStory, asked: dict[str, JsonValue]) -> Event:
-    """A person is asked."""
-    return NOTIFICATION, {
-        "id": f"loop-approval-{story.agent_id}-{asked['loopId']}",
-        "level": "action_required",
-        "title": f"Iteration {asked['iteration']} waits for your review",
-        "agentId": story.agent_id,
-        "actions": ["approve", "reject"],
-        "run": story.run,
-        "loopId": asked["loopId"],
-        "iteration": asked["iteration"],
-        **_cut("output", str(asked["output"])),
-    }
+def torn_down_title(name: str) -> str:
+    return f"The loop of {name} was stopped because its starter was away"
 
 
-def _completed(story: LoopStory, one: Told) -> Event:
-    count = one.payload["totalIterations"]
-    passes = "1 iteration" if count == 1 else f"{count} iterations"
-    return NOTIFICATION, {
-        "id": f"loop-completed-{story.agent_id}",
-        "level": "info",
-        "title": f"The loop is completed after {passes}",
-        "agentId": story.agent_id,
-        "run": story.run,
-        **_cut("finalOutput", str(one.payload["finalOutput"])),
-    }
+def _about(story: LoopStory, one: Told) -> dict[str, JsonValue]:
+    """What a notification is about: the payload of the event, the number of the iteration, and for
+    progress the output, too.
+    """
+    number = one.payload.get("totalIterations", story.iteration)
+    return {"iteration": number, **one.payload}
 
 
-def _cut(name: str, text: str) -> dict[str, JsonValue]:
-    """A text as far as it is sent; the run has all of it."""
-    if len(text) <= OUTPUT_CHARS:
-        return {name: text}
-    return {name: text[:OUTPUT_CHARS], "truncated": True}
+def _progress(payload: Mapping[str, JsonValue]) -> str:
+    return f"Iteration {payload['iteration']}: {str(payload['learning'])[:TITLE_CHARS]}"
+
+
+def _review(payload: Mapping[str, JsonValue]) -> str:
+    return f"Iteration {payload['iteration']} waits for your review"
+
+
+def _completed(payload: Mapping[str, JsonValue]) -> str:
+    count = payload["totalIterations"]
+    return f"The loop completed after {count} {'iteration' if count == 1 else 'iterations'}"
+
+
+_TITLES: Mapping[str, Callable[[Mapping[str, JsonValue]], str]] = {
+    "progress": _progress,
+    "manual_approval_required": _review,
+    "completed": _completed,
+    "failed": lambda payload: str(payload["error"]),
+}
+_LEVELS = {"manual_approval_required": "action_required", "failed": "error"}
+_STATUS = {
+    "started": "running",
+    "resumed": "running",
+    "paused": "paused",
+    "completed": "idle",
+    "stopped": "idle",
+    "failed": "error",
+}
+
+
+def _cut_all(data: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+    """Texts as far as they are sent; the run has all of them."""
+    cut: dict[str, JsonValue] = {}
+    for name, value in data.items():
+        if isinstance(value, str) and len(value) > OUTPUT_CHARS:
+            cut |= {name: value[:OUTPUT_CHARS], "truncated": True}
+        else:
+            cut[name] = value
+    return cut

@@ -4,7 +4,7 @@ import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 
-from loopwright.errors import LoopwrightError, StorageError
+from loopwright.errors import RESTORE_HINT, LoopwrightError, StorageError
 
 Killpoint = Callable[[str], None]
 
@@ -66,8 +66,6 @@ _ADVICE = {
 }
 _ADVICE[sqlite3.SQLITE_LOCKED] = _ADVICE[sqlite3.SQLITE_BUSY]
 _ADVICE[sqlite3.SQLITE_PERM] = _ADVICE[sqlite3.SQLITE_READONLY]
-REPLACE = "put a backup in its place, or move it away to begin anew; nothing was changed"
-"""What helps when the file is damaged."""
 LOOK_CLOSER = "`loopwright doctor` looks closer"
 _DAMAGE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
@@ -77,7 +75,7 @@ def damaged(path: Path, finding: str) -> StorageError:
     return StorageError(
         f"{path}: {finding}",
         code="damaged",
-        hint=f"{LOOK_CLOSER}; {REPLACE}",
+        hint=f"{LOOK_CLOSER}; {RESTORE_HINT}",
     )
 
 

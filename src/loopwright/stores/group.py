@@ -61,19 +61,23 @@ class Group:
         self._ledger = ledger
         self._known = ledger.known
         self._kill = ledger.killpoint
-        self._segments: list[int | bytes] = []
+        self._segments: list[int | bytearray] = []
         self._appended: list[Known] = []  # one for each segment
         self._moved: dict[str, Known] = {}  # runs whose head this changes
+        self._listed = False  # whether lists show something else of one of them
         self._blobs: dict[str, bytes] = {}
         self._audited = False
 
     def write(self, entries: Sequence[Entry]) -> list[LoopwrightError | None]:
         """Write what may be written; answers, for each entry, None or why not."""
-        self._ledger.load(self._db, [entry.append.run for entry in entries])
+        unknown = [entry.append.run for entry in entries if entry.append.run not in self._known]
+        if unknown:
+            self._ledger.load(self._db, unknown)
         answers = [self._stage(entry) for entry in entries]
         self._kill("rows.written")
         if self._blobs:
-            self._insert(_BLOBS, [value for pair in self._blobs.items() for value in pair])
+            blobs = ((name, bytearray(body)) for name, body in self._blobs.items())
+            self._insert(_BLOBS, [value for pair in blobs for value in pair])
             self._kill("blobs.written")
         newest = self._insert(_SEGMENTS, self._segments)
         self._kill("segments.written")
@@ -82,15 +86,21 @@ class Group:
         return answers
 
     def _insert(
-        self, chunks: tuple[tuple[int, str], ...], values: Sequence[str | int | bytes]
+        self, chunks: tuple[tuple[int, str], ...], values: Sequence[str | int | bytearray]
     ) -> int:
-        """Insert all of them; answers the number of the last row."""
-        start, end, newest = 0, len(values), 0
+        """Insert all of them; answers the number of the last row.
+
+        Bytes come as a bytearray: the sqlite3 module looks for an adapter of each value that is
+        not of a type it knows, and it knows bytearray and not bytes.
+        """
+        start, end, cursor = 0, len(values), self._ledger.cursor
+        if end == chunks[-1][0]:  # the usual case: one row
+            return cursor.execute(chunks[-1][1], values).lastrowid or 0
         for size, statement in chunks:
             while end - start >= size:
-                newest = self._db.execute(statement, values[start : start + size]).lastrowid or 0
+                cursor.execute(statement, values[start : start + size])
                 start += size
-        return newest
+        return (cursor.lastrowid or 0) if end else 0
 
     def _record_heads(self, heads: HeadRecorder, newest: int) -> None:
         """Rows of segments are numbered one by one, so the last number tells all of them."""
@@ -100,7 +110,8 @@ class Group:
             if known.is_new:
                 heads.add_new(run, known.key)
                 known.is_new = False
-            heads.add_head(known.key, known)
+            head = known.version, known.chain, known.position, known.revision, known.digest
+            heads.add_head(known.key, head, at_once=self._listed)
         if self._audited:
             heads.add_audit(self._db)
 
@@ -129,7 +140,8 @@ class Group:
         if entry.count:
             last = known.version + entry.count
             chain = link(known.chain, entry.body)
-            self._segments += (known.row, known.version + 1, last, entry.body, chain)
+            segment = known.row, known.version + 1, last, bytearray(entry.body), bytearray(chain)
+            self._segments += segment
             known.version = last
             known.chain = chain
             self._appended.append(known)
@@ -140,6 +152,7 @@ class Group:
         columns = _columns(headline)
         known.revision += 1
         known.digest = row_digest(columns)
+        self._listed = True
         self._db.execute(_UPDATE, (*columns, known.revision, known.row))
 
     def _refusal(self, append: Append, known: Known | None) -> LoopwrightError | None:
@@ -170,6 +183,7 @@ class Group:
         assert row is not None
         token = owner.token if owner else None
         known = Known(append.run, row, token)
+        self._listed = True
         known.digest, known.is_new = row_digest(columns), True
         self._known[append.run] = known
         return known

@@ -68,7 +68,8 @@ def prepare_new(place: Place) -> bytes:
     if table is None or not table.identity:
         raise refuse(path, "this file is not a list of heads")
     lost = sum(1 for key in table.heads if not table.is_forgotten(key))
-    if lost:
+    # Another process may have created the database meanwhile, and recorded its first runs.
+    if lost and not place.path.exists():
         raise refuse(
             place.path, f"the database is missing, but {path.name} has the heads of {lost} runs"
         )

@@ -1,10 +1,10 @@
 """The head file: the newest hash of every run, kept beside the database.
 
 A hash chain shows that an event was changed, but not that the last events are gone: a shorter
-chain is a valid chain. So after every commit the newest number and hash of each run that it
-changed are appended to this file, with a digest of the run's row. The write is not synced and
-comes after the commit: after a crash the file may lag behind the database. A database that lags
-behind this file has lost something.
+chain is a valid chain. So the newest number and hash of each run that was changed are appended to
+this file, with a digest of the run's row. The write is not synced and comes after the commit: after
+a crash the file may lag behind the database. A database that lags behind this file has lost
+something.
 
 Records have 64 bytes and a checksum. Their order does not matter: of two records of a run, the one
 with the higher number holds, whichever process was first to write it.
@@ -16,13 +16,13 @@ import os
 import struct
 import tempfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from errno import ENOSPC
 from hashlib import blake2b
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from loopwright.stores.chain import genesis
 
@@ -52,16 +52,6 @@ class Head(NamedTuple):
     position: int  # the row of the segment: grows with every append of the database
     revision: int  # how often the row of the run was changed
     digest: bytes  # of the row of the run; UNKNOWN where it was not recorded
-
-
-class HasHead(Protocol):
-    """Whatever has the fields of a head."""
-
-    version: int
-    chain: bytes
-    position: int
-    revision: int
-    digest: bytes
 
 
 class Gap(NamedTuple):
@@ -157,26 +147,14 @@ def _sealed(body: bytes) -> bytes:
     return body + _CHECKSUM.pack(zlib.crc32(body))
 
 
-def head_record(
-    key: bytes,
-    head: "Head | HasHead",
-    *,
-    pack: Callable[..., bytes] = _RECORD.pack,
-    checksum: Callable[[bytes], int] = zlib.crc32,
-) -> bytes:
-    """A record of the newest event of a run. Written after every commit, so it is kept short."""
-    body = pack(
-        MAGIC,
-        HEAD,
-        0,
-        head.version & _MASK,
-        head.revision & _MASK,
-        head.position,
-        key,
-        head.chain,
-        head.digest,
+def head_record(key: bytes, head: Head) -> bytes:
+    """A record of the newest event of a run."""
+    version, chain, position, revision, digest = head
+    return _sealed(
+        _RECORD.pack(
+            MAGIC, HEAD, 0, version & _MASK, revision & _MASK, position, key, chain, digest
+        )
     )
-    return body + checksum(body).to_bytes(4, "little")
 
 
 def name_record(key: bytes, run: str) -> bytes:

@@ -72,6 +72,7 @@ class Ledger:
         self._place = place
         self.killpoint = place.killpoint
         self._db: sqlite3.Connection | None = None
+        self._cursor: sqlite3.Cursor | None = None
         self._data_version: int | None = None
         self._stretched = place.durability != "full"
 
@@ -80,10 +81,11 @@ class Ledger:
         if self._db is None:
             try:
                 self._db = self._place.open_writer()
+                self._cursor = self._db.cursor()
                 self._db.execute("PRAGMA busy_timeout=0")  # waiting is done by _lock
                 if self._data_version is not None:
                     self.foreign += 1  # nobody watched while there was no connection
-                self._data_version = _data_version(self._db)
+                self._data_version = _data_version(self._cursor)
             except BaseException as error:
                 self.drop()
                 raise as_storage_error(error, self._place.path) from error
@@ -98,7 +100,7 @@ class Ledger:
             db = self._begin(wait=wait)
             answer = work(db)
             self.killpoint("commit.before")
-            db.execute("COMMIT")
+            self.cursor.execute("COMMIT")
         except LoopwrightError:
             self._roll_back()
             raise
@@ -118,9 +120,9 @@ class Ledger:
     @property
     def unsettled(self) -> bool:
         """Whether `settle` has something to do that takes its time."""
-        if self.heads is not None and self.heads.is_long:
+        if not self._stretched and self.ended >= _WRITES_BEFORE_STRETCH:
             return True
-        return not self._stretched and self.ended >= _WRITES_BEFORE_STRETCH
+        return self.heads is not None and self.heads.is_long
 
     def settle(self) -> None:
         """Between two commits: make the write-ahead log as long as it will get.
@@ -165,7 +167,7 @@ class Ledger:
         try:
             self.open()
             assert self._db is not None  # open() raises otherwise
-            self._notice(self._db)
+            self._notice(self._db, self.cursor)
         except (LoopwrightError, sqlite3.Error):
             self.drop()  # whoever writes next is told why
 
@@ -174,9 +176,17 @@ class Ledger:
         self.known.clear()
         if self.heads is not None:
             self.heads.dropped()
-        db, self._db = self._db, None
+        db, self._db, self._cursor = self._db, None, None
         if db is not None:
             db.close()
+
+    @property
+    def cursor(self) -> sqlite3.Cursor:
+        """The cursor for statements without rows that stay open: making one for each statement
+        takes as long as a short statement.
+        """
+        assert self._cursor is not None  # open() makes it
+        return self._cursor
 
     def _begin(self, *, wait: bool) -> sqlite3.Connection:
         self.killpoint("begin.before")
@@ -185,27 +195,27 @@ class Ledger:
         assert db is not None  # open() raises otherwise
         if self.heads is not None:
             self.heads.begin()
-        self._lock(db, wait=wait)
+        cursor = self.cursor
+        self._lock(cursor, wait=wait)
         self.killpoint("begin.after")
-        self._notice(db)
+        self._notice(db, cursor)
         return db
 
-    def _lock(self, db: sqlite3.Connection, *, wait: bool) -> None:
+    def _lock(self, cursor: sqlite3.Cursor, *, wait: bool) -> None:
         """Take the write lock. The waiting is done here and not by SQLite, so that it is up to the
         caller whether there is any.
         """
-        tries, patience = 0, self._place.options.busy_seconds
-        until = 0.0
+        tries, until = 0, 0.0
         while True:
             try:
-                db.execute("BEGIN IMMEDIATE")
+                cursor.execute("BEGIN IMMEDIATE")
             except sqlite3.OperationalError as error:
                 if not is_busy(error):
                     raise
                 if not wait:
                     raise Occupied from error
                 now = time.monotonic()
-                until = until or now + patience
+                until = until or now + self._place.options.busy_seconds
                 if now >= until:
                     raise
                 time.sleep(min(_PAUSES[min(tries, len(_PAUSES) - 1)], until - now))
@@ -213,8 +223,8 @@ class Ledger:
             else:
                 return
 
-    def _notice(self, db: sqlite3.Connection) -> None:
-        seen = _data_version(db)
+    def _notice(self, db: sqlite3.Connection, cursor: sqlite3.Cursor) -> None:
+        seen = _data_version(cursor)
         if seen == self._data_version:
             if len(self.known) > _MOST_KNOWN:
                 self.known.clear()
@@ -237,6 +247,6 @@ class Ledger:
                 self.drop()
 
 
-def _data_version(db: sqlite3.Connection) -> int:
-    [[version]] = db.execute("PRAGMA data_version").fetchall()
+def _data_version(cursor: sqlite3.Cursor) -> int:
+    [[version]] = cursor.execute("PRAGMA data_version").fetchall()
     return int(version)

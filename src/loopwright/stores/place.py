@@ -14,7 +14,7 @@ Durability = Literal["full", "normal"]
 Connect = Callable[[str, float], sqlite3.Connection]
 
 _WAL_KEPT = 64 * 2**20
-CACHE_KIB = 4096
+CACHE_KIB = 2048
 
 
 def connect(uri: str, timeout: float) -> sqlite3.Connection:

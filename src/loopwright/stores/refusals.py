@@ -41,7 +41,7 @@ def gate_taken(gate: str, run: str) -> Conflict:
 
 def no_run(run: str) -> NotFound:
     """No run has this id."""
-    return NotFound(f"no run {run!a}" if not run.isprintable() else f"no run {run}")
+    return NotFound(f"no run {run!r}", hint="`loopwright ls` lists them")
 
 
 def no_blob(digest: str) -> NotFound:

@@ -97,6 +97,7 @@ class Writer:
         # something to do at any moment: two in one connection would end the process.
         self._putting = threading.Lock()
         self._in_ledger = threading.Lock()
+        self._flushing = False  # whether the event loop will write the heads that wait
 
     @property
     def at_rest(self) -> bool:
@@ -127,8 +128,29 @@ class Writer:
             self._in_ledger.release()
         if answers is None:
             self.put(item)
-        else:
-            self._telling.tell([(item[1], answers[0])])
+            return
+        if not self._flushing:
+            self._flush_later(item[0])
+        self._telling.tell([(item[1], answers[0])])
+
+    def _flush_later(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Let the event loop write heads that no further commit writes."""
+        heads = self.ledger.heads
+        if heads is not None and heads.waits:
+            self._flushing = True
+            loop.call_later(heads.seconds, self._flush_heads, loop, heads)
+
+    def _flush_heads(self, loop: asyncio.AbstractEventLoop, heads: HeadRecorder) -> None:
+        self._flushing = False
+        if self._closed:
+            return
+        if not self._in_ledger.acquire(blocking=False):
+            self._flush_later(loop)  # the thread commits just now
+            return
+        try:
+            heads.write()
+        finally:
+            self._in_ledger.release()
 
     def close(self) -> None:
         """Write what waits, end the thread, close the connection."""
@@ -174,8 +196,16 @@ class Writer:
             self._write(appends)
 
     def _drain(self) -> Iterator[Waiting | Errand | None]:
-        waiting = self._waiting
-        yield waiting.get()
+        waiting, heads = self._waiting, self.ledger.heads
+        if heads is not None and heads.waits:
+            try:
+                yield waiting.get(timeout=heads.seconds)
+            except queue.Empty:
+                with self._in_ledger:
+                    heads.write()
+                yield waiting.get()
+        else:
+            yield waiting.get()
         for _ in range(_MOST_AT_ONCE - 1):
             if waiting.empty():
                 return

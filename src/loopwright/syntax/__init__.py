@@ -7,22 +7,3 @@ exceptions, and every one names file, line, column and the fix.
 May import: errors, model, kernel (it needs none of them). Start at `reading.py`, then
 `validation.py`.
 """
-
-from loopwright.syntax.characters import check_text, hidden_characters
-from loopwright.syntax.diagnostic import Diagnostic, Position
-from loopwright.syntax.document import Document
-from loopwright.syntax.reading import read
-from loopwright.syntax.validation import validate
-from loopwright.syntax.words import did_you_mean, suggest
-
-__all__ = [
-    "Diagnostic",
-    "Document",
-    "Position",
-    "check_text",
-    "did_you_mean",
-    "hidden_characters",
-    "read",
-    "suggest",
-    "validate",
-]

@@ -39,6 +39,7 @@ from loopwright.syntax.cel_values import (
     from_cel,
     in_words,
     to_cel,
+    with_key_order,
 )
 from loopwright.syntax.cel_wording import CelProblem, Written, explain, step_problem
 
@@ -124,20 +125,21 @@ class Program:
             kind = str(answer.type())
             if kind == "ERROR":
                 return self._error(str(answer.value()), scope)
-            return self._value(answer, kind)
+            return self._value(answer, kind, scope)
         except Unfit as problem:
             return Broken(f"the expression has no usable value: {problem}", problem.code)
         except (MemoryError, RuntimeError, TypeError) as problem:
             # The evaluator raises where it cannot say it by a value: budget, optional values.
             return _raised(str(problem))
 
-    def _value(self, answer: CelValue, kind: str) -> Value:
+    def _value(self, answer: CelValue, kind: str, scope: Mapping[str, JsonValue]) -> Value:
         if not kind.startswith(_WANTED[self._wants]):
             message = f"the expression gives {in_words(kind)}, not {_WANTED_WORDS[self._wants]}"
             return Broken(message, "not-a-bool" if self._wants == "bool" else "not-a-list")
         if self._wants == "bool":
             return Truth(answer.value() is True)
-        values = from_cel(answer)
+        given = (scope[name] for name in self.uses if name in scope)
+        values = with_key_order(from_cel(answer), given)
         assert isinstance(values, list)
         return Items(values)
 

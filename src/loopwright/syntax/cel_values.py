@@ -1,7 +1,7 @@
 """Values on their way into an expression and out of it, and the answers an expression gives."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import isfinite
 from typing import Literal, Protocol, TypeAlias
@@ -121,6 +121,37 @@ def from_cel(value: CelValue) -> JsonValue:
     that ends the process sooner or later.
     """
     return _Reader().read(value)
+
+
+def with_key_order(values: JsonValue, sources: Iterable[JsonValue]) -> JsonValue:
+    """Values of an expression with the keys of their mappings in the order that they had in what
+    the expression was given; the evaluator forgets it. Keys of a new mapping are sorted.
+    """
+    orders: dict[frozenset[str], dict[tuple[str, ...], list[dict[str, JsonValue]]]] = {}
+    waiting: list[JsonValue] = [*sources]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, dict):
+            orders.setdefault(frozenset(value), {}).setdefault(tuple(value), []).append(value)
+            waiting += value.values()
+        elif isinstance(value, list):
+            waiting += value
+    return _in_order(values, orders)
+
+
+def _in_order(
+    value: JsonValue,
+    orders: dict[frozenset[str], dict[tuple[str, ...], list[dict[str, JsonValue]]]],
+) -> JsonValue:
+    if isinstance(value, list):
+        return [_in_order(one, orders) for one in value]
+    if not isinstance(value, dict):
+        return value
+    known = orders.get(frozenset(value), {})
+    keys = next(iter(known), tuple(sorted(value)))
+    if len(known) > 1:  # the same keys in several orders: the one of the mapping itself
+        keys = next((order for order, found in known.items() if value in found), keys)
+    return {key: _in_order(value[key], orders) for key in keys}
 
 
 class _Reader:

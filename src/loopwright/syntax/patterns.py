@@ -1,14 +1,18 @@
 """Patterns: compiled when a definition is loaded, so that none fails while a run is under way.
 
-The engine (RE2) answers in linear time, for which it gives up look-around and back-references.
-Those are named as such, with a way around; so is a pattern that is too big, or that any output
-would match.
+The linear engine (RE2) answers in time linear in the text, for which it gives up look-around,
+back-references and large repetitions. A pattern of a check that needs them runs in the JavaScript
+engine instead: that one backtracks, so the search runs in a process with a time limit. Elsewhere
+such a pattern is refused, with a way around; so is one that any output would match.
 """
 
 import re
-from typing import NamedTuple
+from typing import Literal, NamedTuple, TypeAlias
 
 import re2
+import regress
+
+Engine: TypeAlias = Literal["linear", "javascript"]
 
 MAX_PATTERN = 1_000
 MAX_REPETITION = 1_000
@@ -78,6 +82,37 @@ def pattern_fault(pattern: str, *, ignore_case: bool = False) -> Fault | None:
     return _scan(pattern) or engine_fault(pattern, ignore_case=ignore_case)
 
 
+def pattern_engine(pattern: str, *, ignore_case: bool = False) -> Engine | Fault:
+    """The engine that runs the pattern of a check, or why there is none. Words that only other
+    languages than JavaScript know are refused there: they would be plain letters.
+    """
+    found = pattern_fault(pattern, ignore_case=ignore_case)
+    if found is None:
+        return "linear"
+    if found.code not in ("regex-feature", "regex-too-big") or len(pattern) > MAX_PATTERN:
+        return found
+    if _has_foreign_words(pattern) or javascript_problem(pattern) is not None:
+        return found
+    return "javascript"
+
+
+def javascript_problem(pattern: str) -> str | None:
+    """Why a pattern is none of JavaScript's, or None."""
+    try:
+        regress.Regex(pattern)
+    except regress.RegressError as error:
+        return str(error)
+    except UnicodeEncodeError:
+        return "it has half of a surrogate pair"
+    return None
+
+
+def _has_foreign_words(pattern: str) -> bool:
+    escapes = (token[0][1:2] for token in re.finditer(r"\\.", pattern, re.DOTALL))
+    unknown = any(one.isalpha() and one not in _JAVASCRIPT_ESCAPES for one in escapes)
+    return unknown or "[[:" in pattern
+
+
 def engine_fault(pattern: str, *, ignore_case: bool) -> Fault | None:
     """Why the engine does not take a pattern, or why taking it would be of no use."""
     try:
@@ -91,6 +126,7 @@ def engine_fault(pattern: str, *, ignore_case: bool) -> Fault | None:
     return None
 
 
+_JAVASCRIPT_ESCAPES = frozenset("dDwWsSbBfnrtvcxuk")
 _BE_SPECIFIC = "say what the output must contain"
 _USE_SCRIPT = "use a command check with a script of yours"
 

@@ -13,8 +13,10 @@ _SEPARATORS = re.compile(r"[-_\s.]+")
 _FIRST_PART = re.compile(r"[A-Za-z][a-z0-9]*")
 
 
-def suggest(word: str, known: Iterable[str]) -> str | None:
-    """The known word that `word` was probably meant to be."""
+def suggest(word: str, known: Iterable[str], *, by_part: bool = True) -> str | None:
+    """The known word that `word` was probably meant to be. Without `by_part`, the whole words must
+    be alike.
+    """
     if not 0 < len(word) <= _LONGEST_WORD:
         return None
     spelled = {name: _bare(name) for name in known if len(name) <= _LONGEST_WORD}
@@ -24,13 +26,14 @@ def suggest(word: str, known: Iterable[str]) -> str | None:
             return name
     close = get_close_matches(bare, list(spelled.values()), n=1, cutoff=_CUTOFF)
     # A word that says too much begins with the right one: max_passes is max.
-    close = close or [part[0].lower() for part in [_FIRST_PART.match(word)] if part]
+    if by_part and not close:
+        close = [part[0].lower() for part in [_FIRST_PART.match(word)] if part]
     return next((n for n, s in spelled.items() if s in close and n != word), None)
 
 
-def did_you_mean(word: str, known: Iterable[str]) -> str | None:
+def did_you_mean(word: str, known: Iterable[str], *, by_part: bool = True) -> str | None:
     """The hint that goes with `suggest`."""
-    found = suggest(word, known)
+    found = suggest(word, known, by_part=by_part)
     return f"did you mean {found}?" if found else None
 
 

@@ -21,11 +21,11 @@ from loopwright.kernel.facts import (
 )
 from loopwright.kernel.fold import apply, fold
 from loopwright.kernel.state import State
-from loopwright.model.plan import Plan, decode_plan
+from loopwright.model.plan import Plan, content_hash, decode_plan
 from loopwright.model.record import JsonValue
 from loopwright.ports import EventLog, Numbered, RunRow
 from loopwright.runtime.headline import status_of, wake_time
-from loopwright.runtime.senses import SchemaCheck, Texts, content_hash
+from loopwright.runtime.senses import SchemaCheck, Texts
 from loopwright.stores.chain import Digest
 from loopwright.testing.laws import fact_problems
 from loopwright.testing.picture import picture

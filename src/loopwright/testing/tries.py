@@ -2,6 +2,7 @@
 step allows; and no place completes whose call failed, unless a message stopped it.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from loopwright.kernel.facts import (
@@ -9,6 +10,8 @@ from loopwright.kernel.facts import (
     EffectDone,
     EffectFailed,
     EffectRequested,
+    GateAnswered,
+    GateOpened,
     IterationFinished,
     IterationStarted,
     StepFinished,
@@ -31,6 +34,7 @@ def tries(plan: Plan, facts: Sequence[AnyFact]) -> Iterator[str]:
     newest: dict[str, str] = {}  # the last try at each place
     earlier: dict[str, int] = {}  # the number of the last one before its place was resumed
     names = Names()
+    wanted = _wanted_by_people(facts)
     for fact in facts:
         names.take(fact)
         if names.resumed and isinstance(fact, StepStarted | IterationStarted):
@@ -46,12 +50,20 @@ def tries(plan: Plan, facts: Sequence[AnyFact]) -> Iterator[str]:
             place = names.inside(fact.path)
             since = earlier.get(place, 0)
             yield from _ended(plan, fact, newest.get(place, ""), answers, since)
-        elif isinstance(fact, StepRetried) and _too_often(plan, names, fact.path):
-            yield f"{fact.path} begins for the {fact.attempt}. time"
+        elif isinstance(fact, StepRetried):
+            most = _retry(plan, fact.path).attempts + wanted[fact.path]
+            if names.tries(fact.path) > most:
+                yield f"{fact.path} begins for the {fact.attempt}. time"
 
 
-def _too_often(plan: Plan, names: Names, path: str) -> bool:
-    return names.tries(path) > _retry(plan, path).attempts
+def _wanted_by_people(facts: Sequence[AnyFact]) -> Counter[str]:
+    """How often a person has had a blocked step tried again, whatever its own limit."""
+    blocked = {f.gate: f.path for f in facts if isinstance(f, GateOpened) and f.about == "blocked"}
+    return Counter(
+        blocked[fact.gate]
+        for fact in facts
+        if isinstance(fact, GateAnswered) and fact.decision == "continue" and fact.gate in blocked
+    )
 
 
 def _next_try(

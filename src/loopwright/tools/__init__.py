@@ -7,26 +7,3 @@ keeps files inside the workspace, `commanding` judges commands, `gate` keeps the
 
 May import: ports, agents and below; is named by app alone. Start reading at `toolbox.py`.
 """
-
-from loopwright.tools.gate import Limit
-from loopwright.tools.native import ShellRules
-from loopwright.tools.outcome import ToolOutcome
-from loopwright.tools.servers import HttpServer, StdioServer
-from loopwright.tools.shelf import FolderShelf
-from loopwright.tools.toolbox import Grant, Offer, ServerGrant, Toolbox, grant_problem
-from loopwright.tools.workshop import Workshop
-
-__all__ = [
-    "FolderShelf",
-    "Grant",
-    "HttpServer",
-    "Limit",
-    "Offer",
-    "ServerGrant",
-    "ShellRules",
-    "StdioServer",
-    "ToolOutcome",
-    "Toolbox",
-    "Workshop",
-    "grant_problem",
-]

@@ -56,6 +56,13 @@ DENIED: frozenset[str] = frozenset(
         "zsh",
     }
 )
+OUTWARD: frozenset[str] = frozenset(
+    {"chroot", "doas", "nsenter", "pkexec", "scp", "sftp", "ssh", "su", "sudo", "unshare"}
+)
+"""Those that reach beyond this machine or its user: never started, not even in a sandbox."""
+SHELLS: frozenset[str] = frozenset(
+    {"ash", "bash", "csh", "dash", "fish", "ksh", "rbash", "sh", "tcsh", "zsh"}
+)
 _DELIMITERS = re.compile(r"[=@:,;]")
 _URL = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://")
 
@@ -65,15 +72,18 @@ def permitted(argv: Sequence[str], *, where: Parts, bench: Bench, env: Mapping[s
     cwd = str(PurePath(bench.tree.root, *where))
     file = _found(argv[0], cwd, bench, env)
     names = set(_names(file)) | {PurePath(argv[0]).name.casefold()}
-    _check_denied(argv, names, bench.commands.deny)
+    # In a sandbox where any program may run, a shell can do no more than the others.
+    is_confined = bench.commands.wall == "writing" and ANY_PROGRAM in bench.commands.allow
+    _check_denied(argv, names, bench.commands.deny, OUTWARD if is_confined else DENIED)
     entry = _allowing(argv, file, cwd, bench, env)
     if entry is None:
         may = ", ".join(bench.commands.allow) or "nothing"
         raise Refusal("not-allowed", f"{_shown(argv[0])} is not allowed here; allowed: {may}")
     if bench.commands.wall == "reading":
         check_reading(argv)
-    for word in argv[1:]:
-        _check_inside(word, where, bench)
+    if not (is_confined and names & SHELLS):
+        for word in argv[1:]:
+            _check_inside(word, where, bench)
     return file
 
 
@@ -131,8 +141,10 @@ def _is_same(
 # -- the deny list
 
 
-def _check_denied(argv: Sequence[str], names: set[str], entries: Sequence[str]) -> None:
-    denied = sorted(names & DENIED)
+def _check_denied(
+    argv: Sequence[str], names: set[str], entries: Sequence[str], never: frozenset[str]
+) -> None:
+    denied = sorted(names & never)
     if denied:
         raise Refusal("denied", f"{denied[0]} is never started by a tool: name the program itself")
     for entry in entries:

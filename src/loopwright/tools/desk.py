@@ -6,7 +6,7 @@ cannot be changed here.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import Protocol
 
@@ -47,14 +47,17 @@ class Desk:
     role: str
     now_ms: Callable[[], int]
     project: str = ""
+    memory: str = ""  # the scope of memories, which all runs of a workspace share
     made: Callable[[Kind], Sequence[Item]] = lambda kind: ()  # by the engine, read off the log
     skills: Callable[[], Mapping[str, Skill]] = dict
 
     # -- what all kinds have in common
 
     def all(self, kind: Kind) -> list[Item]:
-        """What there is of a kind, the engine's own first."""
-        return [*self.made(kind), *self.trackers.all(self.scope, kind)]
+        """What there is of a kind: the engine's own, those of the project, those of this scope."""
+        shared = self.trackers.all(EVERYBODY, kind) if kind == "sprint" and self.project else []
+        of_project = [one for one in shared if one.text("project") == self.project]
+        return [*self.made(kind), *of_project, *self.trackers.all(self.scope, kind)]
 
     def get(self, kind: Kind, item: str) -> Item:
         """One thing by its id, or by the beginning of it when only one fits."""
@@ -71,7 +74,7 @@ class Desk:
     def _own(self, book: Book, kind: Kind, item: str) -> Item:
         """One that can be changed: nobody changes what the engine has made."""
         known = self.get(kind, item)
-        found = book.get(self.scope, kind, known.id)
+        found = book.get(known.scope, kind, known.id)
         if found is None:
             raise Refusal("not-yours", f"this {kind} is made by the engine and stays as it is")
         return found
@@ -143,6 +146,19 @@ class Desk:
             return as_json({"id": found.id, "status": to})
 
         return self.trackers.change(key, work)
+
+    def memories(self, query: str = "") -> list[Item]:
+        """What was remembered in this workspace and has all words of a query."""
+        words = query.casefold().split()
+        known = self.trackers.all(self.memory, "memory") if self.memory else []
+        return [one for one in known if all(word in one.text("text").casefold() for word in words)]
+
+    def remember(self, key: str, text: str) -> str:
+        made = replace(self, scope=self.memory).add("memory", key, [{"text": text}])
+        return made
+
+    def forget(self, key: str, item: str) -> str:
+        return replace(self, scope=self.memory).drop("memory", key, item)
 
     def projects(self) -> list[JsonValue]:
         """All projects, the one of this run marked."""

@@ -1,4 +1,4 @@
-"""The tools for files: `fs.read`, `fs.list`, `fs.write`, `fs.edit`; and `result.more`."""
+"""The tools for files: `fs.read`, `fs.list`, `fs.write`, `fs.edit`, `fs.mkdir`, `result.more`."""
 
 import os
 import stat
@@ -151,6 +151,13 @@ def _edit(bench: Bench, call: Call) -> ToolOutcome:
     return said({"path": shown(parts), "replaced": times}) if not outcome.error else outcome
 
 
+def _make(bench: Bench, call: Call) -> ToolOutcome:
+    parts = place(bench, call, writes=True)
+    with bench.recorded():
+        created = bench.tree.make(parts)
+    return said({"path": shown(parts), "created": created})
+
+
 def _put(bench: Bench, call: Call, parts: Parts, content: str) -> ToolOutcome:
     try:
         data = content.encode()
@@ -159,7 +166,8 @@ def _put(bench: Bench, call: Call, parts: Parts, content: str) -> ToolOutcome:
     if len(data) > WRITE_BYTES:
         raise Refusal("file-too-large", f"{len(data)} bytes, at most {WRITE_BYTES} are written")
     call.checkpoint()
-    created = bench.tree.write(parts, data)
+    with bench.recorded():
+        created = bench.tree.write(parts, data)
     return said({"path": shown(parts), "bytes": len(data), "created": created})
 
 
@@ -218,6 +226,17 @@ FILE_TOOLS: tuple[Native, ...] = (
         repeatable=False,
         path="path",
         work=_edit,
+    ),
+    Native(
+        spec=ToolSpec(
+            name="fs.mkdir",
+            description="Make a folder; folders on the way are made.",
+            schema=schema(("path",), path=_PATH),
+        ),
+        limit=Limit(seconds=30, at_once=1),
+        repeatable=False,
+        path="path",
+        work=_make,
     ),
 )
 

@@ -1,10 +1,11 @@
 """What a built-in tool is: its face for the model, its rules, and what it does."""
 
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event
-from typing import TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 from loopwright.model.messages import ToolSpec
 from loopwright.model.record import JsonValue
@@ -42,6 +43,27 @@ class ShellRules:
     sandbox: SandboxLevel | None = None  # of programs, and of MCP servers that are programs
 
 
+class Page(NamedTuple):
+    """A page that was fetched."""
+
+    url: str
+    status: int
+    type: str
+    body: bytes
+    truncated: bool
+
+
+class Web(Protocol):
+    """Fetches pages of public addresses, and of no others."""
+
+    async def get(self, url: str, seconds: float) -> Page:
+        """The page, after redirects; Refusal when the address may not be used or not be reached."""
+
+
+RecordWork: TypeAlias = Callable[[str], AbstractContextManager[object]]
+"""Records that an agent works in a folder, for as long as the context is open."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bench:
     """What the tools of one agent work with."""
@@ -52,6 +74,12 @@ class Bench:
     shelf: Shelf
     commands: ShellRules
     desk: Desk | None = None
+    web: Web | None = None
+    record_work: RecordWork = nullcontext
+
+    def recorded(self) -> AbstractContextManager[object]:
+        """Around what writes files: what an agent leaves in a workspace is not trusted."""
+        return self.record_work(self.tree.root)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +125,7 @@ class Native:
     slack_s: float = 0.0  # beyond the limit, for a tool that keeps it by itself and tells of it
     work: Work | None = None
     async_work: AsyncWork | None = None
+    adapt: Callable[[Arguments], Arguments] | None = None  # from the words that others use
 
 
 def place(bench: Bench, call: Call, *, writes: bool = False) -> Parts:

@@ -9,6 +9,7 @@ from loopwright.tools.tree import Parts
 PROTECTED: tuple[str, ...] = (
     ".git/**",
     ".loopwright/**",
+    "loopwright.toml",
     "node_modules/**",
     ".env*",
     ".mcp.json",

@@ -13,7 +13,19 @@ _REFUSED: dict[str, tuple[str, tuple[str, ...], str]] = {
     "grep": ("R", ("--dereference-recursive", "--devices"), "it would follow links; use -r"),
     "diff": ("l", ("--paginate",), "it would start another program"),
     "ls": ("L", ("--dereference",), "it would follow links"),
+    "stat": ("L", ("--dereference",), "it would follow links"),
+    "wc": ("", ("--files0-from",), "it would read files that are not named here"),
+    "sort": (
+        "oT",
+        ("--output", "--compress-program", "--temporary-directory", "--files0-from"),
+        "it would write a file, start another program or read files that are not named here",
+    ),
 }
+_FIND_ACTIONS = (
+    *("-exec", "-execdir", "-ok", "-okdir", "-delete"),
+    *("-fprint", "-fprint0", "-fprintf", "-fls"),
+)
+_FIND_LINKS = ("-L", "-H", "-follow", "-files0-from")
 
 
 def check_reading(argv: Sequence[str]) -> None:
@@ -26,10 +38,23 @@ def check_reading(argv: Sequence[str]) -> None:
     for word in words:
         if _has_letter(word, letters) or any(_is_long(word, name) for name in names):
             raise Refusal("denied", f"{program} {word} is refused: {why}")
+    if program == "find":
+        _check_find(words)
     if program == "diff" and _is_recursive(words) and "--no-dereference" not in words:
         raise Refusal("denied", "diff -r would follow links; add --no-dereference")
     if program == "uniq" and _operands(words) > 1:
         raise Refusal("denied", "uniq writes to a second file; name one file alone")
+
+
+def _check_find(words: Sequence[str]) -> None:
+    """Refusal for `find` with an action that starts programs, deletes or writes files. Its options
+    are whole words, so there are no others that mean the same.
+    """
+    for word in words:
+        if word in _FIND_ACTIONS:
+            raise Refusal("denied", f"find {word} is refused: find may search and print only")
+        if word in _FIND_LINKS:
+            raise Refusal("denied", f"find {word} is refused: it would leave the workspace")
 
 
 def _has_letter(word: str, letters: str) -> bool:

@@ -40,10 +40,15 @@ class FolderShelf:
 
     def get(self, handle: str) -> bytes:
         match = _HANDLE.fullmatch(handle)
+        if match is None:
+            return _unknown()
         try:
-            return (self._folder / match[1]).read_bytes() if match else _unknown()
+            data = (self._folder / match[1]).read_bytes()
         except OSError:
             return _unknown()
+        if hashlib.sha256(data).hexdigest() != match[1]:
+            raise Refusal("damaged", "the stored result is not what its handle says")
+        return data
 
 
 def _unknown() -> bytes:

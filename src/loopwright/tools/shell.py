@@ -1,5 +1,7 @@
 """The tool `shell.exec`: one program of an allow list, by its arguments, without a shell."""
 
+import re
+import shlex
 from collections import deque
 from pathlib import PurePath
 
@@ -7,13 +9,15 @@ from loopwright.model.messages import ToolSpec
 from loopwright.model.record import JsonValue
 from loopwright.tools.commanding import permitted
 from loopwright.tools.gate import Limit
-from loopwright.tools.native import Bench, Call, Native, schema, text
+from loopwright.tools.native import Arguments, Bench, Call, Native, schema, text
 from loopwright.tools.outcome import Refusal, ToolOutcome, said
 from loopwright.tools.processes import Command, End
 from loopwright.tools.tree import Parts
 
 TAIL_BYTES = 8 * 1024
 SECONDS = 300
+_OTHER_WORDS = frozenset({"cmd", "command", "args", "timeoutMs"})
+_OPERATOR = re.compile(r"[();<>|&]+")
 
 
 class Tail:
@@ -61,7 +65,37 @@ async def _exec(bench: Bench, call: Call) -> ToolOutcome:
     )
     if end.how == "not_started":
         raise Refusal("cannot-start", end.error or "the program cannot be started")
-    return _told(end, out, seconds, offline=bench.commands.offline)
+    return _told(argv, end, out, seconds, offline=bench.commands.offline)
+
+
+def adapt(arguments: Arguments) -> Arguments:
+    """The arguments as this tool has them, of a call that names a command as other systems do:
+    `command` with `args`, or a whole line as `cmd` or `command`. There is no shell, so a line is
+    split into words; one with operators stays as it is and is refused.
+    """
+    line = arguments.get("cmd", arguments.get("command"))
+    if "argv" in arguments or not isinstance(line, str):
+        return arguments
+    rest = arguments.get("args", [])
+    words = _words(line) if not rest else [line]
+    if words is None or not isinstance(rest, list):
+        return arguments
+    kept = {key: value for key, value in arguments.items() if key not in _OTHER_WORDS}
+    ms = arguments.get("timeoutMs")
+    if isinstance(ms, int | float) and not isinstance(ms, bool) and ms > 0:
+        kept["timeout_s"] = max(1, int(ms // 1_000))
+    return {"argv": [*words, *rest], **kept}
+
+
+def _words(line: str) -> list[JsonValue] | None:
+    lexer = shlex.shlex(line, posix=True, punctuation_chars=True)
+    lexer.whitespace_split = True
+    lexer.commenters = ""
+    try:
+        words = list(lexer)
+    except ValueError:
+        return None
+    return None if any(_OPERATOR.fullmatch(word) for word in words) else [*words]
 
 
 def _argv(call: Call) -> tuple[str, ...]:
@@ -80,10 +114,13 @@ def _entered(bench: Bench, where: Parts) -> str:
         return str(PurePath(bench.tree.root, *where))
 
 
-def _told(end: End, out: Tail, seconds: float, *, offline: bool) -> ToolOutcome:
+def _told(
+    argv: tuple[str, ...], end: End, out: Tail, seconds: float, *, offline: bool
+) -> ToolOutcome:
     timed_out = end.how == "wall_timeout"
     code = None if timed_out else end.code
     report: dict[str, JsonValue] = {
+        "argv": list(argv),
         "exit_code": code,
         "stdout": out.value().decode(errors="replace"),
         "stderr": end.stderr_tail.decode(errors="replace"),
@@ -107,8 +144,9 @@ SHELL_TOOL = Native(
     spec=ToolSpec(
         name="shell.exec",
         description=(
-            "Run one program with its arguments. There is no shell: no pipes, no globs, no "
-            "variables. Only allowed programs can be started."
+            "Run one program with its arguments: no pipes, no globs, no variables. Agents with "
+            "full access in a sandbox can start a shell: bash, -c, SCRIPT. Only allowed programs "
+            "can be started."
         ),
         schema=schema(
             ("argv",),
@@ -128,4 +166,5 @@ SHELL_TOOL = Native(
     repeatable=False,
     slack_s=15.0,
     async_work=_exec,
+    adapt=adapt,
 )

@@ -29,11 +29,14 @@ from loopwright.tools.servers import Server, ServerSpec
 from loopwright.tools.shell import SHELL_TOOL
 from loopwright.tools.trackers import TRACKER_TOOLS
 from loopwright.tools.tree import shown
+from loopwright.tools.web import WEB_TOOL
 
 NATIVE: Mapping[str, Native] = {
-    tool.spec.name: tool for tool in (*FILE_TOOLS, SEARCH_TOOL, SHELL_TOOL, *TRACKER_TOOLS)
+    tool.spec.name: tool
+    for tool in (*FILE_TOOLS, SEARCH_TOOL, SHELL_TOOL, WEB_TOOL, *TRACKER_TOOLS)
 }
 ARGUMENT_BYTES = 1024 * 1024
+ARGUMENT_CHARS = 10_000  # of arguments that cannot be read, in the log
 MCP_LIMIT = Limit(seconds=120, at_once=8)
 
 SchemaCheck: TypeAlias = Callable[[dict[str, JsonValue], JsonValue], str | None]
@@ -61,6 +64,7 @@ class Grant:
     commands: ShellRules = field(default_factory=ShellRules)
     protected: tuple[str, ...] = PROTECTED
     limits: Mapping[str, Limit] = field(default_factory=dict)  # by the tool's own name
+    aliases: Mapping[str, str] = field(default_factory=dict)  # what the author calls a built-in one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,20 +152,25 @@ class Toolbox:
     async def resolve(self, call: CallPart) -> WantedCall:
         """The call with its tool's own name, its arguments, and what it would touch."""
         tools, problems = await self._mcp_tools()
-        name = _own_name(call.tool, [*self._native, *tools])
+        called = self._grant.aliases.get(call.tool, call.tool)
+        name = _own_name(called, [*self._native, *tools])
         if isinstance(name, Refusal):
             text = "; ".join([name.message, *problems])
-            return WantedCall(id=call.id, tool=call.tool[:200], problem=text)
+            written = _written(call.args)
+            return WantedCall(id=call.id, tool=call.tool[:200], arguments=written, problem=text)
         try:
             arguments = self._fitting(name, _parsed(call.args), tools)
         except Refusal as refusal:
             problem = self._blotter.blot(refusal.message)
-            return WantedCall(id=call.id, tool=name, problem=problem)
+            written = _written(call.args)
+            return WantedCall(id=call.id, tool=name, arguments=written, problem=problem)
         return self._touching(WantedCall(id=call.id, tool=name, arguments=arguments), arguments)
 
     def _fitting(self, name: str, value: JsonValue, tools: Mapping[str, McpTool]) -> Arguments:
         if not isinstance(value, dict):
             raise Refusal("bad-arguments", "the arguments must be a JSON object")
+        native = self._native.get(name)
+        value = native.adapt(value) if native is not None and native.adapt is not None else value
         schema = self._native[name].spec.schema if name in self._native else tools[name].schema
         problem = self._check(schema, value)
         if problem is not None:
@@ -254,6 +263,16 @@ def _own_name(name: str, known: list[str]) -> str | Refusal:
     near = get_close_matches(name[:200], known, n=3) or sorted(known)[:20]
     say = f"; there are: {', '.join(near)}" if near else ""
     return Refusal("unknown-tool", f"there is no tool {name[:200]!r}{say}")
+
+
+def _written(text: str) -> JsonValue:
+    """The arguments of a call that is not run, for the log: as JSON, else as the model wrote
+    them.
+    """
+    try:
+        return _parsed(text)
+    except Refusal:
+        return text[:ARGUMENT_CHARS].encode(errors="replace").decode()
 
 
 def _parsed(text: str) -> JsonValue:

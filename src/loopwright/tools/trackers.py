@@ -14,6 +14,8 @@ TITLE = text("Title", most=500)
 ID = text("Its id, or the beginning of it", most=100)
 BODY = text("The whole content")
 _LONGEST = 200
+MOST_MEMORIES = 100
+MEMORY_CHARS = 4_000
 
 
 def _one_of(words: tuple[str, ...], description: str) -> JsonValue:
@@ -146,6 +148,22 @@ def _skill(desk: Desk, call: Call) -> ToolOutcome:
     return ToolOutcome(text=desk.skill(call.text("name")).text)
 
 
+# -- memory ----------------------------------------------------------------------------------------
+
+
+def _memories(desk: Desk, call: Call) -> ToolOutcome:
+    found = desk.memories(call.text("query"))[-MOST_MEMORIES:]
+    return said({"memories": [{"id": one.id, **one.values} for one in found]})
+
+
+def _remember(desk: Desk, call: Call) -> ToolOutcome:
+    return ToolOutcome(text=desk.remember(call.key, call.text("text")))
+
+
+def _forget(desk: Desk, call: Call) -> ToolOutcome:
+    return ToolOutcome(text=desk.forget(call.key, call.text("id")))
+
+
 _OPEN_STATUSES = tuple(one for one in TODO_STATUSES if one != "completed")
 _TODO: JsonValue = schema(
     ("title",), title=TITLE, priority=_one_of(PRIORITIES, "How urgent"), parent=ID
@@ -248,4 +266,18 @@ TRACKER_TOOLS: tuple[Native, ...] = (
         schema(("name",), name=text("The name of the skill", most=_LONGEST)),
         _skill,
     ),
+    _tool(
+        "memory.search",
+        f"What was remembered in this workspace, the newest {MOST_MEMORIES} entries that have all "
+        "words of the query.",
+        schema((), query=text("Words; without them, everything")),
+        _memories,
+    ),
+    _tool(
+        "memory.save",
+        "Remember something for later runs in this workspace.",
+        schema(("text",), text=text("What to remember", most=MEMORY_CHARS)),
+        _remember,
+    ),
+    _tool("memory.delete", "Forget an entry.", schema(("id",), id=ID), _forget),
 )

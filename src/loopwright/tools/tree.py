@@ -3,18 +3,20 @@
 A name is followed once (`locate`), link by link, to the real place that it stands for. Everything
 afterwards opens that place and allows no link at all, neither on the way nor at its end: whoever
 exchanges a folder for a link meanwhile gets an error and not a file from elsewhere. What has been
-checked is therefore what is opened. Linux keeps the promise by itself (`openat2`); elsewhere the
-path is walked folder by folder.
+checked is therefore what is opened.
+
+Every path is opened folder by folder, each one from the descriptor of the folder around it, from
+the root of the file system on. The workspace must be the folder that it was when the run started,
+and what an opened folder or file is, is decided by its device and inode, not by its name.
 """
 
-import ctypes
 import errno
 import os
 import stat
-import sys
 import unicodedata
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from secrets import token_hex
 from typing import TypeAlias
@@ -24,22 +26,30 @@ from loopwright.tools.outcome import Refusal
 Parts: TypeAlias = tuple[str, ...]
 """A real place: the names from the root down. The root itself is empty."""
 
-_OPENAT2 = 437
-_NO_MAGICLINKS, _NO_SYMLINKS, _BENEATH = 0x02, 0x04, 0x08
+Identity: TypeAlias = tuple[int, int]
+"""The device and the inode of a folder or file: the same by whatever name it is reached."""
+
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW
 _FILE = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW
+# A folder on the way needs no right to be listed.
+_STEP = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW
 _MAX_LINKS = 40
 _MAX_NAME_BYTES = 4_096
-_UNSUPPORTED = (errno.ENOSYS, errno.EPERM, errno.EINVAL)
 _TEMPORARY = ".loopwright-"
 
 
-class _OpenHow(ctypes.Structure):
-    _fields_ = (
-        ("flags", ctypes.c_uint64),
-        ("mode", ctypes.c_uint64),
-        ("resolve", ctypes.c_uint64),
-    )
+@dataclass(frozen=True, slots=True)
+class Private:
+    """Folders and files that no tool reads, changes or lists, and the folders inside of those that
+    have workspaces in them.
+    """
+
+    hidden: frozenset[Identity] = frozenset()
+    workspaces: frozenset[Identity] = frozenset()
+
+
+FindPrivate: TypeAlias = Callable[[], Private]
+"""What is private now. It is asked for at each use: it may have changed since the last one."""
 
 
 def outside(name: str) -> Refusal:
@@ -52,23 +62,20 @@ def shown(parts: Parts) -> str:
 
 
 class Tree:
-    """A folder and all that is really inside it. `kernel=False` walks, also where Linux could."""
+    """A folder and all that is really inside it. The path of the folder has no links: it is the
+    one that was recorded when the run started. `identity` is what the folder was then.
+    """
 
     def __init__(
         self,
         folder: str | Path,
         *,
-        kernel: bool = sys.platform == "linux",
-        hidden: Iterable[str] = (),
+        private: FindPrivate = Private,
+        identity: Identity | None = None,
     ) -> None:
-        self.root = os.path.realpath(folder)
-        self._kernel = kernel
-        inside = f"{self.root.rstrip('/')}/"
-        real = (os.path.realpath(one) for one in hidden)
-        # Folders of the workspace that no agent sees, such as a data directory in it.
-        self._hidden = [
-            tuple(one.removeprefix(inside).split("/")) for one in real if one.startswith(inside)
-        ]
+        self.root = os.path.abspath(folder)
+        self._private = private
+        self._identity = identity
 
     # -- names
 
@@ -77,7 +84,7 @@ class Tree:
         with self._opened_root() as root:
             return self._follow(root, name)
 
-    def _follow(self, root: int, name: str) -> Parts:
+    def _follow(self, root: "_Root", name: str) -> Parts:
         todo = list(reversed(self._names(name)))
         found: list[str] = []
         links, exists = 0, True
@@ -110,7 +117,7 @@ class Tree:
             raise outside(name)
         return name.split("/")
 
-    def _link(self, root: int, parts: Parts) -> str | None:
+    def _link(self, root: "_Root", parts: Parts) -> str | None:
         """Where a link points to, None for anything else and for nothing."""
         try:
             with self._held(root, parts[:-1]) as folder:
@@ -120,7 +127,7 @@ class Tree:
                 return None
             raise refusal(error, parts) from None
 
-    def _exists(self, root: int, parts: Parts) -> bool:
+    def _exists(self, root: "_Root", parts: Parts) -> bool:
         try:
             with self._held(root, parts[:-1]) as folder:
                 os.stat(parts[-1], dir_fd=folder, follow_symlinks=False)
@@ -131,44 +138,48 @@ class Tree:
     # -- opening real places, no link allowed
 
     @contextmanager
-    def _opened_root(self) -> Iterator[int]:
+    def _opened_root(self) -> Iterator["_Root"]:
+        """The workspace, if it still is the folder that the run was started in."""
+        private = self._private()
         try:
-            root = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        except OSError:
-            raise Refusal("workspace-gone", "the workspace does not exist any more") from None
+            handle, is_hidden = _open_without_links(self.root, private)
+        except OSError as error:
+            raise self._gone(error) from None
         try:
-            yield root
+            if self._identity not in (None, identity_of(os.fstat(handle))):
+                raise Refusal("workspace-gone", f"another folder has replaced {self.root}")
+            if is_hidden:
+                detail = f"the workspace {self.root} lies in a data directory, which is private"
+                raise Refusal("private-workspace", detail)
+            yield _Root(handle, private.hidden)
         finally:
-            os.close(root)
+            os.close(handle)
+
+    def _gone(self, error: OSError) -> Refusal:
+        if error.errno in (errno.ELOOP, errno.ENOTDIR):
+            detail = f"the workspace {self.root} was replaced by a link or a file"
+            return Refusal("workspace-gone", detail)
+        return Refusal("workspace-gone", f"the workspace {self.root} does not exist any more")
 
     @contextmanager
-    def _held(self, root: int, parts: Parts, flags: int = _FOLDER) -> Iterator[int]:
+    def _held(self, root: "_Root", parts: Parts, flags: int = _FOLDER) -> Iterator[int]:
         handle = self._open(root, parts, flags)
         try:
             yield handle
         finally:
             os.close(handle)
 
-    def _open(self, root: int, parts: Parts, flags: int) -> int:
-        if any(parts[: len(one)] == one for one in self._hidden):
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
-        return self._open_any(root, parts, flags)
-
-    def _open_any(self, root: int, parts: Parts, flags: int) -> int:
+    def _open(self, root: "_Root", parts: Parts, flags: int) -> int:
+        """Open a place from the workspace down. FileNotFoundError for what is private."""
         if not parts:
-            return os.open(".", flags, dir_fd=root)
-        if self._kernel:
-            handle = _openat2(root, "/".join(parts), flags)
-            if handle is not None:
-                return handle
-            self._kernel = False
-        folder = os.dup(root)
+            return os.open(".", flags, dir_fd=root.handle)
+        folder = os.dup(root.handle)
         try:
             for part in parts[:-1]:
-                inner = os.open(part, _FOLDER, dir_fd=folder)
+                inner = _open_visible(folder, part, _STEP, root.hidden)
                 os.close(folder)
                 folder = inner
-            return os.open(parts[-1], flags, dir_fd=folder)
+            return _open_visible(folder, parts[-1], flags, root.hidden)
         finally:
             os.close(folder)
 
@@ -211,9 +222,18 @@ class Tree:
         with self._opened_root() as root, _told(parts):
             self._make_folders(root, parts[:-1])
             with self._held(root, parts[:-1]) as folder:
-                return _replace(folder, parts, data)
+                return _replace(folder, parts, data, root.hidden)
 
-    def _make_folders(self, root: int, parts: Parts) -> None:
+    def make(self, parts: Parts) -> bool:
+        """Make a folder and those on the way to it; whether there was none before."""
+        with self._opened_root() as root, _told(parts):
+            if self._exists(root, parts):
+                with self._held(root, parts):  # Refusal when something else has its name
+                    return False
+            self._make_folders(root, parts)
+            return True
+
+    def _make_folders(self, root: "_Root", parts: Parts) -> None:
         for depth in range(1, len(parts) + 1):
             with self._held(root, parts[: depth - 1]) as folder:
                 try:
@@ -222,9 +242,9 @@ class Tree:
                     continue
 
 
-def _replace(folder: int, parts: Parts, data: bytes) -> bool:
+def _replace(folder: int, parts: Parts, data: bytes, hidden: frozenset[Identity]) -> bool:
     name = parts[-1]
-    mode = _mode_of(folder, parts)
+    mode = _mode_of(folder, parts, hidden)
     temporary = f"{_TEMPORARY}{token_hex(8)}.tmp"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     handle = os.open(temporary, flags, 0o666, dir_fd=folder)
@@ -242,12 +262,14 @@ def _replace(folder: int, parts: Parts, data: bytes) -> bool:
     return mode is None
 
 
-def _mode_of(folder: int, parts: Parts) -> int | None:
+def _mode_of(folder: int, parts: Parts, hidden: frozenset[Identity]) -> int | None:
     """The rights of the regular file that stands there, None when nothing does."""
     try:
         found = os.stat(parts[-1], dir_fd=folder, follow_symlinks=False)
     except FileNotFoundError:
         return None
+    if identity_of(found) in hidden:
+        raise Refusal("private-file", f"{shown(parts)} is a file of Loopwright itself")
     if stat.S_ISDIR(found.st_mode):
         raise Refusal("not-a-file", f"{shown(parts)} is a folder")
     if not stat.S_ISREG(found.st_mode):
@@ -255,17 +277,42 @@ def _mode_of(folder: int, parts: Parts) -> int | None:
     return stat.S_IMODE(found.st_mode) & 0o777
 
 
-def _openat2(root: int, path: str, flags: int) -> int | None:
-    """A handle, or None where the kernel does not know this call."""
-    how = _OpenHow(flags, 0, _BENEATH | _NO_MAGICLINKS | _NO_SYMLINKS)
-    call = ctypes.CDLL(None, use_errno=True).syscall
-    handle = int(call(_OPENAT2, root, os.fsencode(path), ctypes.byref(how), ctypes.sizeof(how)))
-    if handle >= 0:
-        return handle
-    number = ctypes.get_errno()
-    if number in _UNSUPPORTED:
-        return None
-    raise OSError(number, os.strerror(number), path)
+@dataclass(frozen=True, slots=True)
+class _Root:
+    """The opened workspace, and what is private while it is open."""
+
+    handle: int
+    hidden: frozenset[Identity]
+
+
+def identity_of(info: os.stat_result) -> Identity:
+    return info.st_dev, info.st_ino
+
+
+def _open_without_links(path: str, private: Private) -> tuple[int, bool]:
+    """The descriptor of a folder, and whether the folder is private: it lies in a private folder
+    and in none of the folders there that have workspaces in them.
+    """
+    folder, is_hidden = os.open(os.sep, _STEP), False
+    try:
+        for part in path.split(os.sep):
+            if part:
+                inner = os.open(part, _STEP, dir_fd=folder)
+                os.close(folder)
+                folder = inner
+            found = identity_of(os.fstat(folder))
+            is_hidden = (is_hidden or found in private.hidden) and found not in private.workspaces
+        return os.open(".", _FOLDER, dir_fd=folder), is_hidden
+    finally:
+        os.close(folder)
+
+
+def _open_visible(folder: int, name: str, flags: int, hidden: frozenset[Identity]) -> int:
+    handle = os.open(name, flags, dir_fd=folder)
+    if identity_of(os.fstat(handle)) in hidden:
+        os.close(handle)
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+    return handle
 
 
 # -- words

@@ -1,19 +1,22 @@
 """The workshop: what the tools of all agents of one process share."""
 
 import asyncio
+from collections.abc import Callable
+from contextlib import nullcontext
+from functools import partial
 from types import TracebackType
 from typing import Self
 
 from loopwright.model.sandbox import SandboxLevel
 from loopwright.tools.desk import Desk
 from loopwright.tools.gate import Gate
-from loopwright.tools.native import Bench
+from loopwright.tools.native import Bench, RecordWork, Web
 from loopwright.tools.processes import Programs
 from loopwright.tools.protecting import Protection
 from loopwright.tools.servers import Place, Server, ServerSpec
 from loopwright.tools.shelf import Shelf
 from loopwright.tools.toolbox import Grant, SchemaCheck, Toolbox
-from loopwright.tools.tree import Tree
+from loopwright.tools.tree import Identity, Private, Tree
 
 
 class Workshop:
@@ -22,25 +25,41 @@ class Workshop:
     """
 
     def __init__(
-        self, programs: Programs, check: SchemaCheck, hidden: tuple[str, ...] = ()
+        self,
+        programs: Programs,
+        check: SchemaCheck,
+        find_private: Callable[[str], Private] = lambda workspace: Private(),
+        web: Web | None = None,
+        record_work: RecordWork = nullcontext,
     ) -> None:
-        self._hidden = hidden  # folders that no file tool reads or writes, wherever they are
+        self._web = web
+        self._find_private = find_private  # for a workspace
+        self._record_work = record_work
         self._programs = programs
         self._check = check
         self._gates: dict[str, Gate] = {}
         self._servers: dict[tuple[str, str, ServerSpec, SandboxLevel | None], Server] = {}
 
     def toolbox(
-        self, workspace: str, grant: Grant, shelf: Shelf, desk: Desk | None = None
+        self,
+        workspace: str,
+        grant: Grant,
+        shelf: Shelf,
+        desk: Desk | None = None,
+        identity: Identity | None = None,
     ) -> Toolbox:
-        """The tools of an agent; ValueError when the grant itself cannot be used."""
+        """The tools of an agent; ValueError when the grant itself cannot be used. `identity` is the
+        folder that the workspace was when the run started.
+        """
         bench = Bench(
-            tree=Tree(workspace, hidden=self._hidden),
+            tree=Tree(workspace, private=partial(self._find_private, workspace), identity=identity),
             protection=Protection(grant.protected),
             programs=self._programs,
             shelf=shelf,
             commands=grant.commands,
             desk=desk,
+            web=self._web,
+            record_work=self._record_work,
         )
         root = bench.tree.root
         gate = self._gates.setdefault(root, Gate())

@@ -7,10 +7,3 @@ user's repository is never written to, except by `worktrees`, which people ask f
 
 May import: ports, kernel and below; is named by app alone. Start reading at `snapshots.py`.
 """
-
-from loopwright.workspaces.git import Confine, GitStart
-from loopwright.workspaces.scan import SnapshotLimits
-from loopwright.workspaces.snapshots import GitWorkspaces
-from loopwright.workspaces.worktrees import GitWorktrees
-
-__all__ = ["Confine", "GitStart", "GitWorkspaces", "GitWorktrees", "SnapshotLimits"]

@@ -11,13 +11,13 @@ import hashlib
 import os
 import time
 import zlib
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from loopwright.errors import LoopwrightError, NotFound
-from loopwright.workspaces.git import Git
+from loopwright.workspaces.git import Git, GitFailed
 
 _REFS = "refs/loopwright"
 _LOCK_PAUSE_S = 0.02
@@ -226,6 +226,60 @@ class Stores:
                 if entry.suffix == ".git" and (entry / _REFS / run).exists():
                     return Store(entry)
         return None
+
+    def find(self, run: str) -> Store | None:
+        """The same; None if there is none."""
+        return self._find(run)
+
+    def all(self) -> list[Store]:
+        """Every repository."""
+        with suppress(FileNotFoundError):
+            return [Store(one) for one in sorted(self.folder.iterdir()) if one.suffix == ".git"]
+        return []
+
+
+async def check_stores(stores: Stores, trees: Mapping[str, Collection[str]]) -> AsyncIterator[str]:
+    """Compare the repositories with the snapshots that events name, by run: what is missing, and
+    which objects are not what their names say.
+    """
+    homes: dict[Path, list[str]] = {store.path: [] for store in stores.all()}
+    for run in trees:
+        store = stores.find(run)
+        if store is None:
+            yield f"{run}: its snapshots are missing"
+        else:
+            homes[store.path].append(run)
+    for path, runs in homes.items():
+        git = Store(path).git()
+        try:
+            for line in await _damaged_objects(git):
+                yield f"snapshots/{path.name}: {line}"
+            for run, tree in await _missing_trees(git, {run: trees[run] for run in runs}):
+                yield f"{run}: snapshot {tree} is missing"
+        except GitFailed as error:
+            yield f"snapshots/{path.name}: {error.message}"
+
+
+async def _damaged_objects(git: Git) -> list[str]:
+    """What Git finds in a repository when it reads all of it."""
+    options = ("--full", "--no-dangling", "--no-progress", "--no-reflogs")
+    any_end = range(-64, 256)
+    done = await git.run("fsck", *options, accept=any_end)
+    if done.status == 0:
+        return []
+    told = (done.out + done.errors).decode("utf-8", "backslashreplace").splitlines()
+    lines = [line for line in told if not line.startswith("notice:") and line.strip()]
+    return lines or [f"`git fsck` exited with code {done.status}"]
+
+
+async def _missing_trees(git: Git, trees: Mapping[str, Collection[str]]) -> list[tuple[str, str]]:
+    wanted = [(run, tree) for run, found in trees.items() for tree in found]
+    if not wanted:
+        return []
+    names = "".join(f"{tree}\n" for _, tree in wanted).encode()
+    done = await git.run("cat-file", "--batch-check=%(objecttype)", feed=names)
+    kinds = done.out.decode().splitlines()
+    return [one for one, kind in zip(wanted, kinds, strict=True) if kind != "tree"]
 
 
 @asynccontextmanager

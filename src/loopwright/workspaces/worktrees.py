@@ -61,7 +61,7 @@ class GitWorktrees:
             raise LoopwrightError(
                 f"{folder} is not in a Git repository, so it cannot have a worktree",
                 code="not-a-repository",
-                hint="run `git init` and commit there, or run without a worktree",
+                hint="run `git init` and commit there, or start with --no-worktree",
             )
         git = _git(repository, repository.root)
         base = await _head(git, repository)

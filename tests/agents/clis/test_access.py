@@ -7,7 +7,7 @@ import pytest
 from loopwright.agents.clis.access import own_places, unheld, worded
 from loopwright.agents.clis.arguments import CommandLine, StageServer, Wanted, command_line
 from loopwright.agents.clis.table import CLIS
-from loopwright.model.access import DENIED_TOOLKITS, LEVELS, READ_COMMANDS
+from loopwright.model.access import DENIED_TOOLKITS, LEVELS, PLAIN_READ_COMMANDS
 from loopwright.model.plan import Access, Agent
 
 WRITERS = ("Write", "Edit", "NotebookEdit", "MultiEdit")
@@ -40,7 +40,7 @@ def test_claude_below_full(level: Access, tools: str) -> None:
     allowed = after(argv, "--allowedTools").split(",")
     assert not set(allowed) & {*WRITERS, "Bash"}
     commands = [one for one in allowed if one.startswith("Bash(")]
-    wanted = [f"Bash({one}:*)" for one in READ_COMMANDS] if level == "readonly-shell" else []
+    wanted = [f"Bash({one}:*)" for one in PLAIN_READ_COMMANDS] if level == "readonly-shell" else []
     assert commands == wanted
 
 
@@ -82,7 +82,7 @@ def test_opencode(level: Access) -> None:
     assert rights["*"] == "deny"
     assert "edit" not in rights
     assert ("read" in rights) is (level != "minimal")
-    commands = {"*": "deny", **{f"{one} *": "allow" for one in READ_COMMANDS}}
+    commands = {"*": "deny", **{f"{one} *": "allow" for one in PLAIN_READ_COMMANDS}}
     assert rights.get("bash") == (commands if level == "readonly-shell" else None)
 
 
@@ -92,7 +92,7 @@ def test_gemini(level: Access) -> None:
     argv, _ = line("gemini", level)
     assert after(argv, "--approval-mode") == ("yolo" if level == "full" else "default")
     allowed = after(argv, "--allowed-tools")
-    wanted = ",".join(f"run_shell_command({one})" for one in READ_COMMANDS)
+    wanted = ",".join(f"run_shell_command({one})" for one in PLAIN_READ_COMMANDS)
     assert allowed == (wanted if level == "readonly-shell" else "")
     argv, _ = line("gemini", "full", options={DENIED_TOOLKITS: ["shell"]})
     assert after(argv, "--approval-mode") == "auto_edit"

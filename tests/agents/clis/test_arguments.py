@@ -1,6 +1,7 @@
 """Argument vectors: everything that an agent is told or allowed is an argument of its own."""
 
 import json
+import tomllib
 
 import pytest
 
@@ -9,6 +10,8 @@ from loopwright.agents.clis.arguments import (
     CommandLine,
     Wanted,
     command_line,
+    command_policy,
+    is_read_only,
     named_model,
     needs_system_file,
     own_variables,
@@ -206,14 +209,42 @@ def test_common_words_for_rights(cli: str, word: str) -> None:
     ("cli", "agent", "says"),
     [
         ("claude", Agent(permission="root"), "claude knows no permission 'root'"),
-        ("codex", Agent(tools=("Read",)), "codex cannot be confined to named tools"),
-        ("gemini", Agent(deny_tools=("x",)), "gemini cannot be confined to named tools"),
+        ("codex", Agent(tools=("Read",)), "cannot be used without 'bash' among its tools"),
+        ("codex", Agent(deny_tools=("bash",)), "cannot be used without 'bash'"),
+        ("codex", Agent(deny_tools=("x",)), "codex cannot be kept from 'x'"),
     ],
-    ids=["permission", "tools", "denied"],
+    ids=["permission", "tools", "denied", "unknown"],
 )
 def test_what_cannot_be_held_is_refused(cli: str, agent: Agent, says: str) -> None:
     """A right that a program cannot be held to is refused, not left out."""
     assert says in (unfit(cli, agent) or "")
+
+
+@pytest.mark.item("zenflow-74")
+def test_denied_tools_in_the_words_of_each_program() -> None:
+    """Each program is kept from a tool by its own means."""
+    denied = Agent(deny_tools=("Bash", "WebFetch"))
+    words = line("claude", denied).argv
+    assert words[words.index("--disallowedTools") + 1] == "Bash,WebFetch"
+    rights = json.loads(line("opencode", Agent(deny_tools=("bash",))).env["OPENCODE_PERMISSION"])
+    assert rights["bash"] == "deny"
+    agent = Agent(deny_tools=("run_shell_command",))
+    policy = tomllib.loads(command_policy("gemini", Wanted(prompt="p", agent=agent)))
+    rule = {"toolName": "run_shell_command", "decision": "deny", "priority": 990}
+    assert policy == {"rule": [rule]}
+    assert unfit("codex", Agent(deny_tools=("write", "webfetch"))) is None
+    codex = line("codex", Agent(deny_tools=("write", "webfetch"))).argv
+    assert codex[2:6] == ("-s", "read-only", "-c", 'web_search="disabled"')
+    assert is_read_only("codex", Agent(deny_tools=("edit",)))
+
+
+def test_the_only_tools_of_gemini_are_rules() -> None:
+    """What is not named is denied, also tools that nobody knows."""
+    agent = Agent(tools=("read_file",))
+    policy = tomllib.loads(command_policy("gemini", Wanted(prompt="p", agent=agent)))
+    found = {rule["toolName"]: rule["decision"] for rule in policy["rule"]}
+    assert {name for name, said in found.items() if said == "allow"} == {"read_file"}
+    assert {"run_shell_command", "write_file", "*"} <= {n for n, s in found.items() if s == "deny"}
 
 
 def test_turns_that_cannot_be_limited_are_told() -> None:

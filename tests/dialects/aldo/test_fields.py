@@ -59,8 +59,7 @@ def test_paths(text: str, target: object) -> None:
     ("name", "hint"),
     [
         ("My Worker", ": my-worker"),
-        ("a--b", ": a-b"),
-        ("'9-lives'", "characters"),
+        ("A--B", ": a-b"),
         ("'***'", "characters"),
         ("a" * 64, "characters"),
     ],
@@ -73,6 +72,13 @@ def test_names_are_kebab_case(name: str, hint: str) -> None:
     assert (one.hint or "").endswith(hint)
 
 
+@pytest.mark.parametrize("name", ["a--b", "'9-lives'", "'2'"])
+def test_names_may_have_digits_and_hyphens_anywhere(name: str) -> None:
+    """What the original takes for a name is one here, also where ids of steps are narrower."""
+    plan, problems = lowered(spec(name=name))
+    assert (plan is not None, problems) == (True, [])
+
+
 @pytest.mark.parametrize(
     ("version", "good"),
     [
@@ -80,7 +86,7 @@ def test_names_are_kebab_case(name: str, hint: str) -> None:
         ("1.2.3-rc.1+build.5", True),
         ("'1.2'", False),
         ("v1.0.0", False),
-        ("01.0.0", False),
+        ("01.0.0", True),
         ("1.2", False),
     ],
 )

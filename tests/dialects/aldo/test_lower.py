@@ -6,7 +6,7 @@ from loopwright.dialects import aldo
 from loopwright.kernel.facts import IterationStarted, StepFinished, StepSkipped
 from loopwright.model.actions import Cycle, Repeat
 from loopwright.model.checks import AnyOf, Cap, Contains, NoCalls, Spend, ToolResult
-from loopwright.syntax import read
+from loopwright.syntax.reading import read
 from tests.dialects.aldo.cases import CORPUS, Refused, gathered, lowered, plan_of, spec
 from tests.dialects.aldo.running import BROKEN, Stage, call, done, says, turn
 
@@ -34,7 +34,7 @@ def loop_of(text: str) -> Repeat:
 @pytest.mark.item("aldo-1")
 def test_conditions_keep_their_order() -> None:
     """The whole block loads, and its conditions become checks in the order written."""
-    loop = loop_of(spec(LOOP + RULES, usd="0.5"))
+    loop = loop_of(spec(LOOP + RULES + TOOLS, usd="0.5"))
     assert loop.max == 3
     assert loop.until == AnyOf(
         parts=(
@@ -105,19 +105,21 @@ def test_the_system_prompt_is_the_file_with_its_places_filled() -> None:
 
 @pytest.mark.item("aldo-6")
 def test_a_prompt_that_is_not_there_is_told() -> None:
-    """The file is asked for; without it there is no plan, and the place is named."""
+    """The file is asked for; without it the description is the prompt, and the place is named."""
     document, _ = read(spec().encode(), file="agent.yaml")
     assert document is not None
     [asked] = aldo.wanted(document)
     assert (asked.path, asked.where, asked.kind) == ("prompt.md", (9, 23), "text")
-    _, [one] = aldo.lower(document)
-    assert one.render() == "agent.yaml:9:23: missing-file: there is no file prompt.md"
+    plan, [one] = aldo.lower(document)
+    assert (one.severity, one.code, one.line, one.column) == ("warning", "missing-file", 9, 23)
+    assert plan is not None
+    assert plan.agents["worker"].system == "You are worker. Works."
 
 
 @pytest.mark.parametrize(
     ("data", "code"),
     [
-        pytest.param(Refused("cannot-read", "no such file"), "cannot-read", id="refused"),
+        pytest.param(Refused("not-a-file", "is a directory"), "not-a-file", id="refused"),
         pytest.param(b"x" * 1_048_577, "too-large", id="too large"),
         pytest.param(b"a\x00b", "bad-value", id="NUL"),
     ],
@@ -401,3 +403,40 @@ def test_budgets_of_a_team_hold_for_all_in_it() -> None:
     stage = Stage(plan, lambda *_: turn("x", usd=0.2)).run()
     assert stage.driver.ended[:2] == ("exhausted", "budget")
     assert [agent for agent, _ in stage.heard] == ["a"]
+
+
+def test_former_word_for_the_network_is_read_as_the_present_one() -> None:
+    """A file of an earlier version loads, and a warning names the word of today."""
+    former = "tools: {permissions: {network: egress-allowlist}}\n"
+    plan, problems = lowered(spec(former))
+    assert [(one.code, one.severity) for one in problems] == [("former-name", "warning")]
+    assert plan == plan_of(spec(former.replace("egress-", "")))
+
+
+PAIR = """\
+composite:
+  strategy: sequential
+  subagents:
+    - {agent: first, as: one}
+    - {agent: second, as: two, input_map: {task: PATH}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("path", "same"),
+    [("previous.one.output", "outputs.one"), ("previous.one.output.note", "outputs.one.note")],
+)
+def test_input_from_the_previous_agent_means_its_output(path: str, same: str) -> None:
+    """`previous.ALIAS.output` is another way to write `outputs.ALIAS`, not a text of its own."""
+    agents = {"first": spec(name="first"), "second": spec(name="second")}
+    made = plan_of(spec(PAIR.replace("PATH", path)), **agents)
+    assert made == plan_of(spec(PAIR.replace("PATH", same)), **agents)
+
+
+def test_input_from_an_agent_that_is_not_before_is_refused() -> None:
+    """A name that nothing has is an error in this form too."""
+    agents = {f"{name}.yaml": spec(name=name).encode() for name in ("first", "second")}
+    text = spec(PAIR.replace("PATH", "previous.other.output"))
+    plan, problems = lowered(text, agents)
+    assert plan is None
+    assert "unknown-reference" in [one.code for one in problems]

@@ -6,7 +6,9 @@ from typing import NamedTuple
 
 from loopwright.dialects import archon
 from loopwright.model.plan import Plan
-from loopwright.syntax import Diagnostic, Document, read
+from loopwright.syntax.diagnostic import Diagnostic
+from loopwright.syntax.document import Document
+from loopwright.syntax.reading import read
 
 CORPUS = Path(__file__).resolve().parents[2] / "corpus" / "archon"
 

@@ -2,12 +2,14 @@
 
 import os
 import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 from loopwright.model.actions import Repeat, RunScript, Step, Steps
 from loopwright.model.checks import Script, leaves
 from loopwright.model.plan import Plan
+from loopwright.programs.given import as_variables
 
 MARKER = "pwned"
 HELPER = "evil"
@@ -61,14 +63,16 @@ def run(script: RunScript | Script, value: str, folder: Path) -> tuple[str, bool
 
 def run_with(script: RunScript | Script, values: Mapping[str, str], folder: Path) -> str:
     """What it says when its variables have these values."""
-    env = {**values, "PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8"}
-    done = subprocess.run(
-        [script.interpreter, "-c", script.text],
-        cwd=folder,
-        env=env,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        timeout=20,
-        check=False,
-    )
+    programs = {"uv": (sys.executable, "-c"), "bun": ("node", "-e")}
+    command = programs.get(script.interpreter, (script.interpreter, "-c"))
+    with as_variables(values, script.text) as given:
+        done = subprocess.run(
+            [*command, script.text],
+            cwd=folder,
+            env={**given.variables, "PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8"},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=20,
+            check=False,
+        )
     return done.stdout.decode(errors="replace")

@@ -11,7 +11,7 @@ from loopwright.model.actions import Given, Repeat, Steps
 from loopwright.model.plan import Plan
 from loopwright.model.policy import Limits
 from loopwright.model.template import Items, ItemsFrom, Lit, Ref, literal
-from loopwright.syntax import read
+from loopwright.syntax.reading import read
 from tests.dialects.archon.reading import Problem, flow, lowered_with, places
 
 SAY = flow("{id: say, prompt: '$ARGUMENTS'}")
@@ -34,23 +34,28 @@ def messages(text: str, *, file: str = "flow.yaml", **others: str) -> list[str]:
 
 
 def test_files_are_asked_for_one_after_the_other() -> None:
-    """First the file of the workflow, in both folders, then those that it names itself."""
+    """First the file of the workflow in the project, then those that it names itself."""
     document, _ = read(flow("{id: a, workflow: one}").encode(), file="flow.yaml")
     assert document is not None
     asked = archon.wanted(document)
-    assert [(one.path, one.limit) for one in asked] == [
-        (f"{place}.archon/workflows/one.{ending}", 262_144)
-        for place in ("", "~/")
+    assert [(one.path, one.limit) for one in asked if one.kind == "text"] == [
+        (f"{place}/one.{ending}", 262_144)
+        for place in (".archon/workflows", "@")
         for ending in ("yaml", "yml")
     ]
     inner = flow("{id: b, command: review}").encode()
     more = archon.wanted(document, {".archon/workflows/one.yaml": inner})
     assert [one.path for one in more] == [
+        ".archon/workflows/commands/review.md",
         ".archon/commands/review.md",
-        "~/.archon/commands/review.md",
+        ".archon/commands",
     ]
     absent = {one.path: Problem("not-found", "no such file") for one in asked}
-    assert {one.kind for one in archon.wanted(document, absent)} == {"names"}
+    assert [one.path for one in archon.wanted(document, absent)] == [
+        "~/.archon/workflows/one.yaml",
+        "~/.archon/workflows/one.yml",
+        "~/.archon/workflows",
+    ]
 
 
 def test_a_circle_names_all_that_are_in_it() -> None:
@@ -123,7 +128,7 @@ def test_every_input_has_a_value() -> None:
 
 
 FANS = [
-    pytest.param("{items: [a, 1]}", Items(values=("a", 1)), None, "fail", id="a list"),
+    pytest.param("{items: [a, 1]}", Items(values=("a", 1)), 5, "continue", id="a list"),
     pytest.param(
         "{items: $src.output, max_parallel: 2, join: all_done}",
         ItemsFrom(ref=Ref(of="result", name="src")),
@@ -132,15 +137,19 @@ FANS = [
         id="an output",
     ),
     pytest.param(
-        "{items: $src.output.rows}",
+        "{items: $src.output.rows, join: all_success}",
         ItemsFrom(ref=Ref(of="result", name="src", field="rows")),
-        None,
+        5,
         "fail",
         id="a field",
+    ),
+    pytest.param(
+        "{items: '[\"a\", 1]'}", Items(values=("a", 1)), 5, "continue", id="a list as JSON"
     ),
 ]
 
 
+@pytest.mark.item("archon-78")
 @pytest.mark.parametrize(("fan", "items", "parallel", "policy"), FANS)
 def test_for_each_item(fan: str, items: object, parallel: int | None, policy: str) -> None:
     """A fan_out is a loop over a list whose output is a list; the item is the message."""
@@ -151,7 +160,8 @@ def test_for_each_item(fan: str, items: object, parallel: int | None, policy: st
     assert (action.each.items, action.each.parallel) == (items, parallel)
     assert (action.each.on_item_error, action.output) == (policy, "list")
     assert isinstance(action.body, Steps)
-    assert action.body.given == Given(message=(Ref(of="item"),))
+    item = (Ref(of="item"),)
+    assert action.body.given == Given(message=item, inputs={"item": item})
 
 
 LIST_REFS = [

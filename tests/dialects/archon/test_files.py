@@ -4,10 +4,11 @@ import pytest
 
 from loopwright.dialects import archon
 from loopwright.dialects.archon.files import FoundText, NotFound, command, find, script
-from loopwright.model.actions import CallAgent, RunScript
+from loopwright.model.actions import CallAgent, FailStep, RunScript
 from loopwright.model.template import Lit
-from loopwright.syntax import Document, read
-from tests.dialects.archon.reading import Problem, flow
+from loopwright.syntax.document import Document
+from loopwright.syntax.reading import read
+from tests.dialects.archon.reading import Problem, flow, lowered
 
 ABSENT = Problem("not-found", "no such file")
 
@@ -19,39 +20,49 @@ def document(*nodes: str) -> Document:
 
 
 def test_what_is_asked_for() -> None:
-    """First the file in the project and in the person's own folder, each once."""
+    """First the files beside the workflow and in the project, each once, with the folder."""
     asked = archon.wanted(document("{id: a, command: x}", "{id: b, command: x}"))
     assert [(one.path, one.kind) for one in asked] == [
+        ("@/commands/x.md", "text"),
         (".archon/commands/x.md", "text"),
-        ("~/.archon/commands/x.md", "text"),
+        (".archon/commands", "names"),
     ]
     assert {one.limit for one in asked} == {1_048_576}
     assert asked[0].where == (5, 22)
 
 
-def test_names_are_asked_for_only_when_nothing_was_found() -> None:
-    """The names in the folders serve the hint, so they are read only if one is needed."""
-    paths = command("x").paths()
+@pytest.mark.item("archon-71")
+def test_folders_are_searched_one_level_deep_and_the_project_before_the_person() -> None:
+    """A file of a folder in the project's folder comes before one of the person's."""
     one = document("{id: a, command: x}")
-    assert archon.wanted(one, {paths[0]: b"Go"}) == []
-    asked = archon.wanted(one, dict.fromkeys(paths, ABSENT))
-    assert [(each.path, each.kind) for each in asked] == [
-        (".archon/commands", "names"),
-        ("~/.archon/commands", "names"),
+    absent = dict.fromkeys(["@/commands/x.md", ".archon/commands/x.md"], ABSENT)
+    files = {**absent, ".archon/commands": b"a.md\ndefaults\nteam\n"}
+    assert [each.path for each in archon.wanted(one, files)] == [
+        ".archon/commands/defaults/x.md",
+        ".archon/commands/team/x.md",
+    ]
+    files |= {".archon/commands/defaults/x.md": ABSENT, ".archon/commands/team/x.md": b"Go"}
+    assert archon.wanted(one, files) == []
+    assert find(command("x"), files) == FoundText(".archon/commands/team/x.md", "Go")
+    files[".archon/commands/team/x.md"] = ABSENT
+    assert [each.path for each in archon.wanted(one, files)] == [
+        "~/.archon/commands/x.md",
+        "~/.archon/commands",
     ]
 
 
 @pytest.mark.parametrize(
     ("name", "runtime", "paths"),
     [
-        ("x", "uv", [".archon/scripts/x.py", "~/.archon/scripts/x.py"]),
-        ("x.py", "uv", [".archon/scripts/x.py", "~/.archon/scripts/x.py"]),
-        ("x.js", "bun", [".archon/scripts/x.js", "~/.archon/scripts/x.js"]),
+        ("x", "uv", ["a/x.py"]),
+        ("x.py", "uv", ["a/x.py"]),
+        ("x.js", "bun", ["a/x.js"]),
+        ("x", "bun", ["a/x.ts", "a/x.js"]),
     ],
 )
 def test_endings_of_scripts(name: str, runtime: str, paths: list[str]) -> None:
     """The ending follows from the runtime unless it is written."""
-    assert script(name, runtime).paths() == paths
+    assert script(name, runtime).paths("a") == paths
 
 
 def test_the_project_comes_first() -> None:
@@ -90,13 +101,45 @@ def test_near_misses_are_suggested() -> None:
     """The hint knows the names of both folders, and only files that would do."""
     files = {".archon/scripts": b"count.py\nnotes.txt\n", "~/.archon/scripts": b"say.py\n"}
     found = find(script("cuont", "uv"), files)
-    assert found == NotFound("unknown-script", "no script is called cuont", "did you mean count?")
+    message = "no script is called cuont in .archon/scripts or ~/.archon/scripts"
+    assert found == NotFound("unknown-script", message, "did you mean count?")
     found = find(script("zzz", "uv"), files)
     assert isinstance(found, NotFound)
-    assert found.hint == "known are count, say"
+    assert (found.hint or "").endswith("; known are count, say")
     found = find(command("x"), {})
     assert isinstance(found, NotFound)
-    assert found.hint == "write .archon/commands/x.md"
+    assert (found.hint or "").startswith("write .archon/commands/x.md, or copy")
+    assert found.is_absent
+
+
+ABSENT_NODES = [
+    ("{id: a, command: archon-plan}", "unknown-command", "no command is called archon-plan in"),
+    ("{id: a, command: reviw-code}", "unknown-command", "did you mean review-code?"),
+    ("{id: a, script: cuont, runtime: uv}", "unknown-script", "did you mean count?"),
+    (
+        "{id: a, loop: {command: x, until: D, max_iterations: 2}}",
+        "unknown-command",
+        "write .archon/commands/x.md",
+    ),
+    ("{id: a, workflow: reviw}", "unknown-workflow", "did you mean review?"),
+    ("{id: a, workflow: x, fan_out: {items: [1]}}", "unknown-workflow", "write .archon/workflows/"),
+]
+
+
+@pytest.mark.item("archon-68")
+@pytest.mark.parametrize(("node", "code", "says"), ABSENT_NODES, ids=[n for n, *_ in ABSENT_NODES])
+def test_a_node_whose_file_is_missing_loads_with_a_warning_and_fails_when_reached(
+    node: str, code: str, says: str
+) -> None:
+    """The warning has the name, the folders and what to do; so has the failure of the node."""
+    plan, (problem,) = lowered(flow(node))
+    assert (problem.severity, problem.code) == ("warning", code)
+    assert problem.message.endswith(": the node will fail")
+    assert plan is not None
+    action = plan.steps[0].action
+    assert isinstance(action, FailStep)
+    assert f".archon/{code.removeprefix('unknown-')}s" in action.reason
+    assert says in action.reason
 
 
 def test_files_become_prompts_and_scripts() -> None:

@@ -3,7 +3,9 @@
 import pytest
 
 from loopwright.dialects import archon
-from loopwright.syntax import Document
+from loopwright.model.actions import CallAgent
+from loopwright.model.template import literal
+from loopwright.syntax.document import Document
 from tests.dialects.archon.reading import flow, lowered, places
 
 LOOP = "prompt: Go, until: DONE, max_iterations: 3"
@@ -52,32 +54,6 @@ REFUSED = [
         id="retry",
         marks=pytest.mark.item("archon-3"),
     ),
-    *(
-        pytest.param(
-            f"{{id: a, {key}: {value}, {kind}}}",
-            "4:13 unsupported-here",
-            f"{key} cannot be enforced here",
-            id=f"{key}-{kind.partition(':')[0]}",
-            marks=pytest.mark.item("A5", "archon-3"),
-        )
-        for key, value in (
-            ("allowed_tools", "[Read]"),
-            ("denied_tools", "[Bash]"),
-            ("hooks", "{}"),
-            ("sandbox", "{}"),
-        )
-        for kind in (f"loop: {{{LOOP}}}", "bash: ls", "cancel: x")
-    ),
-    *(
-        pytest.param(
-            f"{{id: a, {key}: {{}}, prompt: Go}}",
-            "4:13 unsupported-here",
-            "cannot be enforced",
-            id=f"{key}-prompt",
-            marks=pytest.mark.item("A5"),
-        )
-        for key in ("hooks", "sandbox")
-    ),
     pytest.param(
         f"{{id: a, loop: {{{LOOP}, interactive: true}}}}",
         "4:19 missing-field",
@@ -100,10 +76,10 @@ REFUSED = [
         marks=pytest.mark.item("archon-6", "C2"),
     ),
     pytest.param(
-        "{id: aa, command: reviw-code}",
-        "4:23 unknown-command",
-        "did you mean review-code?",
-        id="misspelt-command",
+        "{id: aa, include: reviw}",
+        "4:23 unknown-workflow",
+        "did you mean review?",
+        id="misspelt-include",
         marks=pytest.mark.item("archon-68"),
     ),
     pytest.param(
@@ -174,12 +150,12 @@ def test_known_names_are_listed() -> None:
         "5:35 unknown-reference",
         "6:24 unknown-reference",
         "7:20 unknown-reference",
-        "7:51 unknown-reference",
+        "7:51 undeclared-input",
     ]
     hints = [one.hint for one in problems]
     assert hints[:2] == ["did you mean setup?", "known: setup, b, c"]
     assert hints[2] == "known: setup, a, c; a variable of the shell is written ${nobody}"
-    assert hints[4] == "there are no others; see inputs:"
+    assert hints[4] == "inputs: {none: {required: true}}"
 
 
 def test_long_lists_of_names_are_cut() -> None:
@@ -311,3 +287,156 @@ def test_the_schema_hides_what_is_refused() -> None:
     schema = archon.json_schema()
     assert "steps" not in schema["properties"]  # type: ignore[operator]
     assert "x-hidden" not in str(schema)
+
+
+LOOP_KEYS = (
+    ("allowed_tools", "[Read]"),
+    ("denied_tools", "[Bash]"),
+    ("hooks", "{PreToolUse: []}"),
+    ("mcp", "servers.json"),
+    ("skills", "[a]"),
+    ("output_format", "{type: object}"),
+    ("model", "opus"),
+    ("provider", "codex"),
+    ("context", "fresh"),
+)
+
+
+@pytest.mark.item("archon-3", "archon-73")
+@pytest.mark.parametrize(("key", "value"), LOOP_KEYS)
+def test_keys_without_effect_on_a_loop_cause_a_warning(key: str, value: str) -> None:
+    """The workflow loads, the key is named, and the plan is the same as without it."""
+    plan, problems = lowered(flow(f"{{id: a, {key}: {value}, loop: {{{LOOP}}}}}"))
+    assert [(one.code, one.severity) for one in problems] == [("ignored-here", "warning")]
+    assert f"{key} has no effect on a loop" in problems[0].message
+    without, _ = lowered(flow(f"{{id: a, loop: {{{LOOP}}}}}"))
+    assert plan == without
+
+
+@pytest.mark.item("archon-73")
+@pytest.mark.parametrize("key", ["allowed_tools", "denied_tools", "hooks", "model"])
+@pytest.mark.parametrize("kind", ["bash: ls", "cancel: x"])
+def test_keys_of_agents_cause_a_warning_where_no_agent_works(key: str, kind: str) -> None:
+    """A key for agents on another kind of node is named and ignored."""
+    value = {"hooks": "{}", "model": "opus"}.get(key, "[Read]")
+    plan, problems = lowered(flow(f"{{id: a, {key}: {value}, {kind}}}"))
+    assert plan is not None
+    assert [(one.code, one.severity) for one in problems] == [("ignored-here", "warning")]
+
+
+KNOWN_KEYS = [
+    ("prompt: Go, env: {A: b}", "ignored-here", "env has no effect", "set the variables in the"),
+    ("bash: ls, cwd: sub", "ignored-here", "cwd has no effect", "let the script change"),
+    ("prompt: Go, maxTurns: 3", "ignored-here", "maxTurns has no effect", "maxBudgetUsd and"),
+    ("prompt: Go, title: One", "ignored-here", "title has no effect", None),
+    ("prompt: Go, modelTemperature: 1", "unknown-field", "modelTemperature is ignored", None),
+    ("bash: ls, webSearchMode: live", "ignored-here", "has no effect on bash nodes", "no agent"),
+    ("bash: ls, output_format: {type: object}", "ignored-here", "is not checked on", "$a.output.F"),
+    (
+        "script: print(1), runtime: uv, output_format: {type: object}",
+        "ignored-here",
+        "is not checked on script nodes",
+        "$a.output.FIELD reads a field of the JSON",
+    ),
+]
+
+
+@pytest.mark.item("archon-71")
+@pytest.mark.parametrize(
+    ("node", "code", "says", "hint"), KNOWN_KEYS, ids=[one[0] for one in KNOWN_KEYS]
+)
+def test_keys_that_people_write_are_named_without_a_wrong_guess(
+    node: str, code: str, says: str, hint: str | None
+) -> None:
+    """The workflow loads; the hint says what does the same here, and guesses no other key."""
+    plan, (problem,) = lowered(flow(f"{{id: a, {node}}}"))
+    assert plan is not None
+    assert (problem.code, problem.severity) == (code, "warning")
+    assert says in problem.message
+    assert problem.hint is None if hint is None else hint in (problem.hint or "")
+
+
+@pytest.mark.item("archon-71")
+def test_options_of_codex_work_on_a_node() -> None:
+    """They replace those of the workflow for the agent of this node."""
+    keys = "modelReasoningEffort: high, webSearchMode: live, additionalDirectories: [../docs]"
+    head = "modelReasoningEffort: low"
+    plan, problems = lowered(flow(f"{{id: a, prompt: Go, {keys}}}", head=head))
+    assert problems == []
+    assert plan is not None
+    (agent,) = plan.agents.values()
+    assert agent.options == {
+        "modelReasoningEffort": "high",
+        "webSearchMode": "live",
+        "additionalDirectories": ["../docs"],
+    }
+
+
+@pytest.mark.item("archon-71")
+def test_unknown_keys_cause_a_warning_and_misspelt_restrictions_an_error() -> None:
+    """A key that nobody knows is ignored, unless it looks like one that matters."""
+    plan, problems = lowered(flow("{id: a, prompt: Go, colour: red}"))
+    assert plan is not None
+    assert [(one.code, one.severity) for one in problems] == [("unknown-field", "warning")]
+    plan, problems = lowered(flow("{id: a, prompt: Go, alowed_tools: []}"))
+    assert plan is None
+    assert problems[0].hint == "did you mean allowed_tools?"
+
+
+@pytest.mark.item("archon-72")
+@pytest.mark.parametrize(
+    ("head", "code"),
+    [
+        ("provider: pi", "unknown-agent"),
+        ("provider: copilot", "unknown-agent"),
+        ('model: "@fast"', "unknown-model"),
+        ("provider: claude\nmodel: gpt-5", "model-mismatch"),
+    ],
+)
+def test_agents_and_models_that_may_be_missing_cause_a_warning(head: str, code: str) -> None:
+    """The workflow loads; a run names what is missing, or is given another agent."""
+    plan, problems = lowered(flow("{id: a, prompt: Go}", head=head))
+    assert plan is not None
+    assert [(one.code, one.severity) for one in problems] == [(code, "warning")]
+
+
+@pytest.mark.item("archon-72")
+@pytest.mark.parametrize("tier", ["small", "medium", "large"])
+def test_model_tiers_load(tier: str) -> None:
+    """A tier is a model of any provider."""
+    plan, problems = lowered(flow("{id: a, prompt: Go}", head=f"provider: claude\nmodel: {tier}"))
+    assert problems == []
+    assert plan is not None
+    assert plan.agents["assistant"].model == tier
+
+
+OWN_OUTPUT = [
+    pytest.param("{id: a, prompt: Read $a.output}", "write $$a.output", id="prompt"),
+    pytest.param(
+        "{id: a, loop: {prompt: Read $a.output, until: DONE, max_iterations: 3}}",
+        "$LOOP_PREV_OUTPUT is the output of the previous iteration",
+        id="loop",
+    ),
+]
+
+
+@pytest.mark.parametrize(("node", "hint"), OWN_OUTPUT)
+def test_a_prompt_that_mentions_its_own_output_keeps_it_as_text(node: str, hint: str) -> None:
+    """It is a warning, and the text is in the plan as it was written."""
+    plan, problems = lowered(flow(node))
+    assert [(one.code, one.severity) for one in problems] == [("example-reference", "warning")]
+    assert hint in (problems[0].hint or "")
+    assert plan is not None
+    action = plan.steps[0].action
+    call = action if isinstance(action, CallAgent) else action.body  # type: ignore[union-attr]
+    assert call.prompt == literal("Read $a.output")  # type: ignore[union-attr]
+
+
+def test_a_variable_of_a_longer_word_in_a_script_gets_the_form_with_braces() -> None:
+    """The shell reads the longer word; the hint says how the variable is written before it."""
+    _, problems = lowered(flow("{id: a, bash: 'echo $WORKFLOW_ID_ $OTHER_NAME'}"))
+    found = {one.message.split(":")[0]: one.hint for one in problems}
+    assert found == {
+        "nothing sets WORKFLOW_ID_": "did you mean ${WORKFLOW_ID}_?",
+        "nothing sets OTHER_NAME": "give a run --env OTHER_NAME",
+    }

@@ -41,9 +41,6 @@ def test_each_variable(text: str) -> None:
 
 
 LITERAL = [
-    "$USER_MESSAGE_X",
-    "$USER_MESSAGES",
-    "$WORKFLOW_IDS",
     "$HOME",
     "$1 $$ $ 5$",
     "$INPUTS",
@@ -82,6 +79,22 @@ BORDERS = [
 def test_where_a_variable_ends(text: str, made: object) -> None:
     """Words end at their boundary, one field belongs to an output, `$$` makes it literal."""
     assert template(text) == made
+
+
+BEGINNINGS = [
+    ("$WORKFLOW_ID_", (Ref(of="run"), Lit(text="_"))),
+    ("$ARTIFACTS_DIR_x/a", (Ref(of="setting", name="artifacts"), Lit(text="_x/a"))),
+    ("$LOOP_PREV_OUTPUTS", (Ref(of="previous"), Lit(text="S"))),
+    ("$CONTEXT_a.output", (Ref(of="output", name="CONTEXT_a"),)),
+    ("$$WORKFLOW_ID_x", (Lit(text="$WORKFLOW_ID_x"),)),
+]
+
+
+@pytest.mark.parametrize(("text", "made"), BEGINNINGS, ids=[text for text, _ in BEGINNINGS])
+def test_a_variable_at_the_beginning_of_a_longer_word(text: str, made: object) -> None:
+    """A text is filled in as Archon does it; a script keeps the words of its shell."""
+    assert template(text) == made
+    assert [one for one in marks(text) if one.variable] == []
 
 
 def test_marks_know_their_place() -> None:

@@ -14,7 +14,8 @@ from loopwright.model.checks import Approval, Cap, Goal
 from loopwright.model.memory import StageOutputs
 from loopwright.model.plan import Plan
 from loopwright.model.template import Lit, Ref
-from loopwright.syntax import Diagnostic, read
+from loopwright.syntax.diagnostic import Diagnostic
+from loopwright.syntax.reading import read
 
 REVIEW = {"type": "evaluation_bound", "value": {"criteria": "It works"}}
 
@@ -64,34 +65,50 @@ def stages_of(plan: Plan) -> list[tuple[str, str]]:
 
 
 @pytest.mark.item("coqui-5")
-def test_the_place_in_the_list_is_the_order() -> None:
-    """Stages follow each other as they are listed, whatever `order` says, and that is said."""
+@pytest.mark.item("coqui-71")
+@pytest.mark.parametrize(
+    ("orders", "expected"),
+    [
+        pytest.param((1, 0, 2), ("b", "a", "c"), id="sorted"),
+        pytest.param((None, None, None), ("a", "b", "c"), id="without: as listed"),
+        pytest.param((5, 5, 1), ("c", "a", "b"), id="ties: as listed"),
+        pytest.param((2, "0", 1), ("b", "c", "a"), id="in quotes"),
+        pytest.param((None, None, 0), ("a", "c", "b"), id="without one: its place in the list"),
+        pytest.param((-1, -2, 0), ("b", "a", "c"), id="below zero"),
+    ],
+)
+def test_order_sorts_the_stages(orders: tuple[object, ...], expected: tuple[str, ...]) -> None:
+    """Stages run in the order of `order`; each needs the one before it, and lists show the same."""
     roles = [
-        {"role": "reviewer", "prompt": "Look.", "order": 7},
-        {"role": "coder", "prompt": "Do.", "order": 0},
+        {"name": name, "role": "coder", "prompt": "Do."}
+        | ({} if order is None else {"order": order})
+        for name, order in zip("abc", orders, strict=True)
     ]
     plan, problems = lowered(definition(roles=roles))
     assert plan is not None
-    assert stages_of(plan) == [("reviewer", "reviewer"), ("coder", "coder")]
-    assert [one.code for one in problems] == ["ignored-field", "ignored-field"]
+    assert problems == []
+    assert tuple(name for name, _ in stages_of(plan)) == expected
     body = loop_of(plan).body
     assert isinstance(body, Steps)
-    assert [step.needs for step in body.steps] == [(), ("reviewer",)]
+    assert [step.needs for step in body.steps] == [(), *((name,) for name in expected[:-1])]
+    shown = described(definition(roles=roles))["roles"]
+    assert isinstance(shown, list)
+    assert tuple(one["name"] for one in shown if isinstance(one, dict)) == expected
 
 
 @pytest.mark.item("coqui-28")
 @pytest.mark.parametrize(
     ("cap", "turns"),
     [
-        pytest.param(None, 48, id="default"),
+        pytest.param(None, None, id="left to the role"),
         pytest.param(15, 15, id="as written"),
         pytest.param("15", 15, id="in quotes"),
         pytest.param(100, 100, id="the most"),
         pytest.param(101, 100, id="more than may be"),
     ],
 )
-def test_steps_of_a_stage_are_capped(cap: object, turns: int) -> None:
-    """A stage makes as many steps as it says, 48 by default and never more than 100."""
+def test_steps_of_a_stage_are_capped(cap: object, turns: int | None) -> None:
+    """A stage makes as many steps as it says, else as its role says, and never more than 100."""
     role = {"role": "coder", "prompt": "Do."} | ({} if cap is None else {"max_iterations": cap})
     plan = plan_of(definition(roles=[role]))
     assert plan.agents["coder"].max_turns == turns
@@ -257,7 +274,7 @@ def test_a_definition_in_a_few_words() -> None:
         "name": "",
         "description": "",
         "roles": [],
-        "termination": {"type": "", "value": None},
+        "termination": {"type": "iteration_bound", "value": 1},
         "parameters": [],
     }
     assert described({"termination_condition": {"value": [1, "a"]}})["termination"] == {
@@ -302,28 +319,28 @@ def test_how_sure_it_is(value: object, sure: int) -> None:
     assert coqui.recognise(value) == sure
 
 
-def test_the_schema_hides_what_is_refused() -> None:
-    """Words that are known and refused are not offered by editors."""
+@pytest.mark.item("coqui-72")
+def test_the_schema_offers_every_field_that_loads() -> None:
+    """Editors accept what the loader accepts, and only a name and roles are required."""
     schema: Any = coqui.json_schema()
-    assert "memory_required" not in schema["definitions"]["StageSpec"]["properties"]
-    assert "prompt" in schema["definitions"]["StageSpec"]["properties"]
+    assert schema["required"] == ["name", "roles"]
+    offered = schema["definitions"]["StageSpec"]["properties"]
+    assert {"order", "requires_artifact_from", "memory_required", "prompt"} <= offered.keys()
 
 
 @pytest.mark.parametrize(
     ("threshold", "codes"),
     [
-        pytest.param(90, ["not-available"], id="a number"),
-        pytest.param("90.5", ["not-available"], id="in quotes"),
-        pytest.param("{{least}}", ["not-available"], id="a parameter that is one"),
-        pytest.param("{{other}}", ["unknown-parameter", "not-available"], id="an unknown one"),
-        pytest.param("much", ["not-available", "wrong-type"], id="a word"),
-        pytest.param(True, ["not-available", "wrong-type"], id="a yes"),
+        pytest.param(90, [], id="a number"),
+        pytest.param("90.5", [], id="in quotes"),
+        pytest.param("{{least}}", [], id="a parameter that is one"),
+        pytest.param("{{other}}", ["unknown-parameter"], id="an unknown one"),
+        pytest.param("much", ["wrong-type"], id="a word"),
+        pytest.param(True, ["wrong-type"], id="a yes"),
     ],
 )
-def test_a_tool_that_measures_is_refused_and_not_ignored(
-    threshold: object, codes: list[str]
-) -> None:
-    """What is wrong with it is told all the same."""
+def test_a_condition_with_a_tool_loads_with_a_warning(threshold: object, codes: list[str]) -> None:
+    """The loop makes all its iterations, as with a tool that never answers with the number."""
     value = {"tool": "cover", "operator": ">=", "threshold": threshold, "max_iterations": 3}
     plan, problems = lowered(
         definition(
@@ -331,8 +348,117 @@ def test_a_tool_that_measures_is_refused_and_not_ignored(
             parameters=[{"name": "least", "description": "The least", "default": "90"}],
         )
     )
-    assert plan is None
-    assert sorted(one.code for one in problems if one.severity == "error") == sorted(codes)
+    assert [one.code for one in problems if one.severity == "error"] == codes
+    assert [one.code for one in problems if one.severity == "warning"] == ["ignored-field"]
+    if codes:
+        assert plan is None
+    else:
+        assert plan is not None
+        assert (loop_of(plan).max, loop_of(plan).at_cap) == (3, "exhaust")
+
+
+@pytest.mark.item("coqui-72")
+@pytest.mark.parametrize(
+    ("changes", "codes"),
+    [
+        pytest.param({"description": 1}, ["wrong-type"], id="a description that is no text"),
+        pytest.param({"description": None}, [], id="null is as if it were not there"),
+        pytest.param({"owner": "me", "colour": 1}, ["unknown-field"] * 2, id="other systems"),
+        pytest.param({"$schema": "x", "_comment": "y", "//": "z"}, [], id="comments"),
+        pytest.param({"on_question": "default"}, ["ignored-field"], id="questions-with-defaults"),
+        pytest.param({"on_question": "block"}, [], id="questions-that-block"),
+        pytest.param({"version": 3, "builtin": False}, [], id="keys-of-the-api"),
+        pytest.param(
+            {"roles": [{"role": "coder", "prompt": "Do.", "temperature": 0}]},
+            ["unknown-field"],
+            id="a field of a stage",
+        ),
+        pytest.param(
+            {"roles": [{"role": "coder", "prompt": "Do.", "memory_required": True}]},
+            ["ignored-field"],
+            id="memories",
+        ),
+        pytest.param(
+            {"parameters": [{"name": "a", "type": "string"}]},
+            ["unknown-field"],
+            id="a field of a parameter, which needs no description",
+        ),
+        pytest.param(
+            {"termination_condition": {**REVIEW, "note": "x"}}, ["unknown-field"], id="of an end"
+        ),
+        pytest.param(
+            {
+                "termination_condition": {
+                    "type": "evaluation_bound",
+                    "value": {"criteria": "It works", "strict": True},
+                }
+            },
+            ["unknown-field"],
+            id="of the value of an end",
+        ),
+    ],
+)
+def test_fields_without_a_meaning_here_are_warnings(
+    changes: dict[str, Any], codes: list[str]
+) -> None:
+    """A file with fields of another system loads; each of them is named."""
+    plan, problems = lowered(definition(**changes))
+    assert [one.code for one in problems] == codes
+    assert (plan is None) == ("wrong-type" in codes)
+
+
+@pytest.mark.item("coqui-73")
+def test_a_definition_without_an_end_makes_one_iteration() -> None:
+    """It loads with a warning that says so, also without a description."""
+    value = {"name": "small", "roles": [{"role": "coder", "prompt": "Do."}]}
+    for written in (value, value | {"termination_condition": None}):
+        plan, (problem,) = lowered(written)
+        assert plan is not None
+        assert (problem.code, problem.severity) == ("no-termination", "warning")
+        assert "1 iteration" in problem.message
+        loop = loop_of(plan)
+        assert (loop.max, loop.at_cap, loop.until) == (1, "complete", Cap())
+
+
+@pytest.mark.item("coqui-73")
+@pytest.mark.parametrize(
+    ("condition", "most"),
+    [
+        pytest.param({"type": "iteration_bound", "max_iterations": 5}, 5, id="of iterations"),
+        pytest.param(
+            {"type": "evaluation_bound", "criteria": "It works", "max_review_rounds": 3},
+            3,
+            id="of a review",
+        ),
+        pytest.param({"type": "goal_bound", "max_iterations": 4}, 4, id="of a goal"),
+        pytest.param("manual", None, id="a word alone"),
+    ],
+)
+def test_an_end_may_have_its_value_beside_its_type(condition: object, most: int | None) -> None:
+    """`"max_iterations": 5` beside the type, as the table of conditions writes it."""
+    plan, problems = lowered(definition(termination_condition=condition))
+    assert problems == []
+    assert plan is not None
+    assert loop_of(plan).max == most
+
+
+@pytest.mark.item("coqui-74")
+def test_evidence_of_earlier_stages_is_required() -> None:
+    """An output or an artifact that a later stage needs is required of the stage that makes it."""
+    roles = [
+        {"name": "a", "role": "explorer", "prompt": "Look."},
+        {"name": "b", "role": "coder", "prompt": "Write.", "requires_artifact_from": 0},
+        {"name": "c", "role": "reviewer", "prompt": "Judge.", "requires_explicit_evidence": True},
+    ]
+    plan, problems = lowered(definition(roles=roles))
+    assert problems == []
+    assert plan is not None
+    body = loop_of(plan).body
+    assert isinstance(body, Steps)
+    found = [(one.id, one.needs_output, one.needs_artifact) for one in body.steps]
+    assert found == [("a", True, False), ("b", False, True), ("c", False, False)]
+    late = [roles[0] | {"requires_artifact_from": 2}, *roles[1:]]
+    assert [one.code for one in lowered(definition(roles=late))[1]] == ["ignored-field"]
 
 
 def test_how_long_a_stage_may_take() -> None:

@@ -17,7 +17,8 @@ from loopwright.model.actions import (
 from loopwright.model.plan import Agent, Plan
 from loopwright.model.policy import Limits
 from loopwright.model.template import Ref
-from loopwright.syntax import Document, read
+from loopwright.syntax.document import Document
+from loopwright.syntax.reading import read
 from tests.dialects.native.plans import PLANS
 from tests.dialects.reading import plan_of
 

@@ -4,7 +4,7 @@ import jsonschema
 import pytest
 
 from loopwright.dialects import native
-from loopwright.syntax import Document
+from loopwright.syntax.document import Document
 from loopwright.syntax.fields import HIDDEN
 
 

@@ -6,14 +6,16 @@ from typing import Any
 import jsonschema
 import pytest
 
+from loopwright.app.dialects import check_startable, parse_definition
 from loopwright.dialects import rondoflow
 from loopwright.dialects.rondoflow.surface import Assistant
+from loopwright.errors import DefinitionError
 from loopwright.model.actions import CallAgent, Repeat
 from loopwright.model.checks import Cap, Check, Command, Person, Regex
 from loopwright.model.memory import ProgressLog
 from loopwright.model.plan import Agent, Plan
 from loopwright.model.policy import RETRYABLE, Limits, Retry
-from loopwright.syntax import Diagnostic
+from loopwright.syntax.diagnostic import Diagnostic
 from tests.dialects.reading import lowered, only
 
 
@@ -56,7 +58,7 @@ def test_iterations_in_range_are_taken(value: int) -> None:
         pytest.param({"type": "regex"}, "missing-field", id="no-value"),
         pytest.param({"value": "x"}, "missing-field", id="no-type"),
         pytest.param({"type": "regex", "value": 3}, "wrong-type", id="number"),
-        pytest.param({"type": "manual", "value": "", "x": 1}, "unknown-field", id="more"),
+        pytest.param({"type": "test_pass", "value": None}, "missing-field", id="null-value"),
         pytest.param("regex", "wrong-type", id="text"),
         pytest.param({"type": "manual", "value": "x" * 201}, "out-of-range", id="long"),
         pytest.param({"type": "max_iterations", "value": "x" * 201}, "out-of-range", id="long-cap"),
@@ -69,8 +71,16 @@ def test_criteria_of_a_wrong_shape_are_refused(criteria: object, code: str) -> N
     assert only(problems).code == code
 
 
-@pytest.mark.item("rondoflow-2")
-@pytest.mark.parametrize("criteria", [None, {"type": "max_iterations", "value": "ignored"}])
+@pytest.mark.item("rondoflow-2", "rondoflow-63")
+@pytest.mark.parametrize(
+    "criteria",
+    [
+        None,
+        {"type": "max_iterations"},
+        {"type": "max_iterations", "value": None},
+        {"type": "max_iterations", "value": "ignored"},
+    ],
+)
 def test_no_criterion_is_the_cap_alone(criteria: object) -> None:
     """Null is accepted and leaves the number of iterations."""
     assert loop_of(loopCriteria=criteria).until == Cap()
@@ -80,26 +90,48 @@ def test_no_criterion_is_the_cap_alone(criteria: object) -> None:
 @pytest.mark.parametrize(
     ("value", "code"),
     [
-        ("npm test && echo", "shell-syntax"),
-        ("a | b", "shell-syntax"),
-        ("a ; b", "shell-syntax"),
-        ("a 'b'", "shell-syntax"),
-        ('a "b"', "shell-syntax"),
-        ("echo $HOME", "shell-syntax"),
-        ("a\nb", "shell-syntax"),
-        ("npm run test:unit", "bad-command"),
         ("", "bad-command"),
         ("  ", "bad-command"),
         ("n\u200bpm", "hidden-character"),
         ("x" * 201, "out-of-range"),
     ],
 )
-def test_commands_that_need_more_than_words_are_refused(value: str, code: str) -> None:
-    """Shell signs, quotes, dollar and colon are refused where the value stands."""
+def test_commands_without_a_program_are_refused(value: str, code: str) -> None:
+    """What names no program is refused where the value stands."""
     plan, problems = assistant(loopCriteria={"type": "test_pass", "value": value})
     assert plan is None
     assert only(problems).code == code
     assert only(problems).column == 87
+
+
+@pytest.mark.item("rondoflow-3", "rondoflow-64")
+@pytest.mark.parametrize(
+    ("value", "warned"),
+    [
+        ("npm run test:unit", False),
+        ("pytest a.py::test_b", False),
+        ("npx jest --ci=true", False),
+        ("make -j4 check @tag,%x ~/y #z a+b", False),
+        ("ls *.py", False),
+        ("npm test && echo ok", True),
+        ("echo a | grep b", True),
+        ("a ; b", True),
+        ("pytest -k 'a b'", True),
+        ('a "b"', True),
+        ("echo $HOME", True),
+        ("a > b 2>&1", True),
+        ("a\nb\tc", False),
+    ],
+)
+def test_any_argument_is_taken_as_it_is_written(value: str, warned: bool) -> None:
+    """The text is split on white space and nothing else happens to it; what only a shell would
+    act on is warned of.
+    """
+    plan, problems = assistant(loopCriteria={"type": "test_pass", "value": value})
+    assert plan is not None
+    assert [one.code for one in problems] == ["shell-syntax"] * warned
+    until = loop_of(loopCriteria={"type": "test_pass", "value": value}).until
+    assert until == Command(argv=tuple(value.split()), timeout_ms=60_000)
 
 
 @pytest.mark.item("rondoflow-3")
@@ -141,8 +173,10 @@ def test_a_fresh_assistant_does_not_loop() -> None:
 def test_looping_must_be_on(settings: str) -> None:
     """An assistant with looping off has no loop to start."""
     plan, problems = lowered(settings, dialect="rondoflow", file="a.json")
-    assert plan is None
-    assert only(problems).code == "loop-disabled"
+    assert plan is not None
+    assert (only(problems).code, only(problems).severity) == ("loop-disabled", "warning")
+    with pytest.raises(DefinitionError, match="looping is off"):
+        check_startable(parse_definition(settings.encode(), file="a.json", force="rondoflow"))
 
 
 @pytest.mark.parametrize(
@@ -158,6 +192,26 @@ def test_looping_must_be_on(settings: str) -> None:
             Person(rejected="Manual approval was rejected by user"),
             id="manual",
         ),
+        pytest.param(
+            {"type": "manual"},
+            Person(rejected="Manual approval was rejected by user"),
+            id="manual-without-a-value",
+        ),
+        pytest.param(
+            {"type": "manual", "value": None},
+            Person(rejected="Manual approval was rejected by user"),
+            id="manual-with-null",
+        ),
+        pytest.param(
+            {"type": "regex", "value": "(?<=tests: )ok"},
+            Regex(pattern="(?<=tests: )ok", ignore_case=True, engine="javascript"),
+            id="look-behind",
+        ),
+        pytest.param(
+            {"type": "regex", "value": ""},
+            Regex(pattern="", ignore_case=True, engine="javascript"),
+            id="any-output",
+        ),
     ],
 )
 def test_criteria_become_checks(criteria: object, until: Check) -> None:
@@ -166,7 +220,7 @@ def test_criteria_become_checks(criteria: object, until: Check) -> None:
 
 
 def test_the_loop_around_an_assistant() -> None:
-    """A log of 300 characters, complete at the cap with the last learning, broken tests go on."""
+    """A log of 300 characters, complete at the cap with the last learning, fails when broken."""
     plan, problems = assistant(
         persona="You fix.",
         model="opus",
@@ -185,7 +239,7 @@ def test_the_loop_around_an_assistant() -> None:
         memory=ProgressLog(chars=300),
         at_cap="complete",
         output="learning",
-        broken_after=0,
+        broken_after=1,
     )
     assert step.retry == Retry(attempts=3, on=RETRYABLE)
     assert plan.limits == Limits(usd=5, tokens=10, wall_ms=120_000)
@@ -214,9 +268,7 @@ def test_the_loop_around_an_assistant() -> None:
         ({"maxIteration": 3}, "unknown-field"),
         ({"tools": "Bash"}, "wrong-type"),
         ({"loopEnabled": "true"}, "wrong-type"),
-        ({"loopCriteria": {"type": "regex", "value": ""}}, "matches-everything"),
-        ({"loopCriteria": {"type": "regex", "value": ".*"}}, "matches-everything"),
-        ({"loopCriteria": {"type": "regex", "value": "(?<=a)b"}}, "regex-feature"),
+        ({"loopcriteria": {"type": "manual"}}, "unknown-field"),
     ],
 )
 def test_other_mistakes(settings: dict[str, object], code: str) -> None:
@@ -236,8 +288,61 @@ def test_the_schema_is_draft_7() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "score"), [({"loopEnabled": False}, 100), ({"name": "x"}, 0), (["loopEnabled"], 0)]
+    ("value", "score"),
+    [
+        ({"loopEnabled": False}, 100),
+        ([{"name": "x"}, {"loopEnabled": True}], 100),
+        ({"success": True, "data": [{"maxIterations": 3}]}, 100),
+        ({"success": True, "data": {"maxIterations": 3}}, 100),
+        ({"format": "rondoflow-canvas", "agents": []}, 100),
+        ({"name": "x", "persona": "p", "allowedTools": []}, 60),
+        ({"name": "x"}, 0),
+        (["loopEnabled"], 0),
+        ({"name": "x", "agents": [{"name": "a", "prompt": "b"}]}, 0),
+    ],
 )
 def test_recognise(value: object, score: int) -> None:
     """Loop settings are the sign of an assistant."""
     assert rondoflow.recognise(value) == score
+
+
+def policies(*budgets: object) -> list[dict[str, Any]]:
+    return [{"name": "p", "level": "agent", "rules": {"maxBudgetUsd": one}} for one in budgets]
+
+
+@pytest.mark.parametrize(
+    ("settings", "most"),
+    [
+        pytest.param({"policies": policies(3)}, 3, id="of-a-policy"),
+        pytest.param({"policies": policies(3, 0.5)}, 0.5, id="the-smallest"),
+        pytest.param({"policies": policies(3), "budget": 2}, 2, id="of-the-assistant"),
+        pytest.param({"policies": policies(1), "budget": 2}, 1, id="a-policy-tightens"),
+        pytest.param({"policies": policies(None)}, None, id="null"),
+        pytest.param({"policies": []}, None, id="no-policy"),
+    ],
+)
+def test_budget_of_a_policy_limits_each_iteration(
+    settings: dict[str, Any], most: float | None
+) -> None:
+    """The smallest of all limits counts, and no warning says that it has no effect."""
+    plan, problems = assistant(**settings)
+    assert plan is not None
+    assert plan.agents["assistant"].max_usd == most
+    assert problems == []
+
+
+@pytest.mark.parametrize("budget", [0, -1, "3", True])
+def test_budget_of_a_policy_that_is_no_amount_is_refused(budget: object) -> None:
+    """A budget that cannot be read must not be left out silently."""
+    plan, problems = assistant(policies=policies(budget))
+    assert plan is None
+    assert only(problems).code == "out-of-range"
+
+
+def test_other_rules_of_a_policy_are_a_warning() -> None:
+    """The budget counts, and the warning is about the other rules."""
+    rules = {"maxBudgetUsd": 3, "blockedCommands": ["rm"]}
+    plan, problems = assistant(policies=[{"name": "p", "rules": rules}])
+    assert plan is not None
+    assert plan.agents["assistant"].max_usd == 3
+    assert only(problems).code == "field-not-applied"

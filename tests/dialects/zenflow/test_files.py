@@ -6,7 +6,9 @@ import pytest
 
 from loopwright.dialects import zenflow
 from loopwright.dialects.zenflow.fields import inside
-from loopwright.syntax import Document, Position, read
+from loopwright.syntax.diagnostic import Position
+from loopwright.syntax.document import Document
+from loopwright.syntax.reading import read
 from tests.dialects.zenflow.cases import Refused, lowered
 
 FLOW = """name: x

@@ -164,7 +164,7 @@ def test_a_condition() -> None:
     assert plan_of(text.replace("CEL", cel)).steps[1].when == Cel(text=cel, missing="false")
 
 
-ASK = {"tools": "ask"}
+ASK = {"tools": "ask", "context_files": "definition"}
 
 
 @pytest.mark.parametrize(
@@ -228,12 +228,13 @@ def test_agents() -> None:
     """An agent has its prompt, or for want of one its description, and 50 turns if it says none."""
     plan = plan_of(
         "name: x\nagents:\n"
-        "  a: {description: Works., prompt: Be brief., model: m, topP: 0.5, disallowedTools: [B]}\n"
+        "  a: {description: Works., prompt: Be brief., model: m, topP: 0.5,\n"
+        "      disallowedTools: [bash]}\n"
         "  b: {description: Works., tools: [], maxTurns: 0, temperature: 1.5}\n"
         "steps: [{id: s, agent: a}, {id: t, agent: b}, {id: u, agent: a, model: n}, {id: v}]\n"
     )
     a, b = plan.agents["a"], plan.agents["b"]
-    assert (a.system, a.model, a.tools, a.deny_tools) == ("Be brief.", "m", None, ("B",))
+    assert (a.system, a.model, a.tools, a.deny_tools) == ("Be brief.", "m", None, ("bash",))
     assert (a.options, a.max_turns, a.temperature) == ({"top_p": 0.5}, 50, None)
     assert (b.system, b.tools, b.max_turns, b.temperature) == ("Works.", (), 50, 1.5)
     assert plan.agents["a@n"] == msgspec.structs.replace(a, model="n")

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from msgspec.structs import replace
 
 from loopwright.agents.clis.table import DEFAULT_PERMISSION
-from loopwright.model.access import READ_COMMANDS, denied_toolkits, reach_of
+from loopwright.model.access import PLAIN_READ_COMMANDS, denied_toolkits, reach_of
 from loopwright.model.plan import Access, Agent
 
 SERVER = "loopwright"
@@ -67,7 +67,7 @@ def _claude(agent: Agent) -> Agent:
     tools: tuple[str, ...] = (f"mcp__{SERVER}",)
     tools += ("Read", "Grep", "Glob") if reach.reads else ()
     if reach.commands == "reading":
-        tools += tuple(f"Bash({command}:*)" for command in READ_COMMANDS)
+        tools += tuple(f"Bash({command}:*)" for command in PLAIN_READ_COMMANDS)
     return replace(agent, permission="dontAsk", tools=_kept(agent, tools))
 
 
@@ -88,7 +88,7 @@ def _opencode(agent: Agent) -> Agent:
     tools: tuple[str, ...] = (f"{SERVER}_*",)
     tools += ("read", "grep", "glob", "list") if reach.reads else ()
     if reach.commands == "reading":
-        tools += tuple(f"bash({command} *)" for command in READ_COMMANDS)
+        tools += tuple(f"bash({command} *)" for command in PLAIN_READ_COMMANDS)
     return replace(agent, permission="default", tools=_kept(agent, tools))
 
 
@@ -101,7 +101,7 @@ def _gemini(agent: Agent) -> Agent:
         return replace(agent, permission=DEFAULT_PERMISSION)
     tools: tuple[str, ...] = ()
     if reach.commands == "reading":
-        tools = tuple(f"run_shell_command({command})" for command in READ_COMMANDS)
+        tools = tuple(f"run_shell_command({command})" for command in PLAIN_READ_COMMANDS)
     return replace(agent, permission="default", tools=tools)
 
 

@@ -6,9 +6,11 @@ to is refused, never left out.
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+import shlex
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import cast
 
 import msgspec
 
@@ -18,6 +20,7 @@ from loopwright.agents.clis.claude import input_line
 from loopwright.agents.clis.table import CLIS, DEFAULT_PERMISSION, Cli
 from loopwright.model.plan import Agent
 from loopwright.model.record import JsonValue
+from loopwright.model.toolnames import FAMILIES, family_of
 
 ARGUMENT_BYTES = 96 * 1024
 """The longest text that is handed over as an argument; a system takes at most 128 KiB in one."""
@@ -71,9 +74,7 @@ def unfit(name: str, agent: Agent) -> str | None:
         return f"{cli.name} knows no permission {permission!r}; it has {known}"
     if added_tools(agent) and not cli.can_add_tools:
         return f"{cli.name} cannot be allowed tools by name; use `--permission all` instead"
-    if (only_tools(agent) is not None or agent.deny_tools) and not cli.has_tools:
-        return f"{cli.name} cannot be confined to named tools; say `permission: read-only` instead"
-    return None
+    return _codex_problem(agent) if name == "codex" else None
 
 
 def named_model(extra: Sequence[str]) -> str:
@@ -134,9 +135,13 @@ def _claude(cli: Cli, wanted: Wanted) -> CommandLine:
     argv += _option("--model", agent.model)
     argv += _claude_system(wanted)
     argv += _claude_tools(agent, (*unasked(agent), *_claude_allowed(wanted)))
-    if wanted.server is not None:
-        strict = ["--strict-mcp-config"] if agent.access not in (None, "full") else []
-        argv += ["--mcp-config", wanted.server.config, *strict]
+    servers = [wanted.server.config] if wanted.server is not None else []
+    strict = agent.access not in (None, "full")
+    if isinstance(agent.options.get("mcp"), dict) and not strict:
+        servers.append(msgspec.json.encode({"mcpServers": agent.options["mcp"]}).decode())
+    argv += ["--mcp-config", *servers] if servers else []
+    argv += ["--strict-mcp-config"] if strict and servers else []
+    argv += _claude_options(agent)
     argv += _option("--max-turns", None if agent.max_turns is None else str(agent.max_turns))
     # The program compares with the cost of the whole session.
     budget = None if agent.max_usd is None else round(agent.max_usd + wanted.session_usd, 6)
@@ -145,6 +150,8 @@ def _claude(cli: Cli, wanted: Wanted) -> CommandLine:
         schema = msgspec.json.encode(wanted.schema).decode()
         argv += ["--json-schema", schema] if _as_argument(schema) else []
     argv += _option("--resume", wanted.session)
+    if not wanted.own_sandbox and "--settings" not in wanted.extra:
+        argv += ["--settings", '{"sandbox":{"enabled":false}}']
     argv += wanted.extra
     if wanted.takes_messages:
         argv += ["--input-format", "stream-json", "--replay-user-messages"]
@@ -152,6 +159,47 @@ def _claude(cli: Cli, wanted: Wanted) -> CommandLine:
     if _as_argument(wanted.prompt):
         return CommandLine(argv=(*argv, "--", wanted.prompt), env={})
     return CommandLine(argv=tuple(argv), stdin=wanted.prompt, env={})
+
+
+USED_OPTIONS: dict[str, tuple[str, ...]] = {
+    "claude": ("mcp", "hooks", "agents", "fallbackModel", "betas", "sandbox")
+}
+"""Options of agents that a program is given as arguments."""
+
+
+def _claude_options(agent: Agent) -> list[str]:
+    """What a definition says for this program alone."""
+    options = agent.options
+    settings: dict[str, JsonValue] = {}
+    hooks = _claude_hooks(options.get("hooks"))
+    if hooks:
+        settings["hooks"] = hooks
+    if isinstance(options.get("sandbox"), dict):
+        settings["sandbox"] = options["sandbox"]
+    argv = ["--settings", msgspec.json.encode(settings).decode()] if settings else []
+    if isinstance(options.get("agents"), dict):
+        argv += ["--agents", msgspec.json.encode(options["agents"]).decode()]
+    fallback, betas = options.get("fallbackModel"), options.get("betas")
+    argv += _option("--fallback-model", fallback if isinstance(fallback, str) else None)
+    argv += ["--betas", *map(str, betas)] if isinstance(betas, list) and betas else []
+    return argv
+
+
+def _claude_hooks(hooks: JsonValue) -> dict[str, JsonValue]:
+    """Hooks with fixed answers, as commands that print them."""
+    made: dict[str, JsonValue] = {}
+    for event, entries in hooks.items() if isinstance(hooks, dict) else ():
+        for entry in entries if isinstance(entries, list) else ():
+            if not isinstance(entry, dict) or not isinstance(entry.get("response"), dict):
+                continue
+            answer = shlex.quote(msgspec.json.encode(entry["response"]).decode())
+            hook: dict[str, JsonValue] = {
+                "hooks": [{"type": "command", "command": f"printf %s {answer}"}]
+            }
+            if isinstance(entry.get("matcher"), str):
+                hook["matcher"] = entry["matcher"]
+            made[event] = [*cast("list[JsonValue]", made.get(event, [])), hook]
+    return made
 
 
 ROOT_TOOLS = ("Bash", "Edit", "Write", "NotebookEdit", "WebFetch", "WebSearch")
@@ -196,18 +244,54 @@ def _claude_tools(agent: Agent, allowed: tuple[str, ...]) -> list[str]:
 
 
 OWN_SANDBOX = ("codex",)
-"""Programs that run their commands in a sandbox of their own."""
+"""Programs that always run their commands in a sandbox of their own."""
+CLAUDE_SETTINGS = (".claude/settings.json", ".claude/settings.local.json")
+"""Where the sandbox of Claude Code is switched on: below the home directory or the workspace."""
 NO_SANDBOX = "danger-full-access"
+
+
+_WEB = ("webfetch", "websearch")
+
+
+def _codex_problem(agent: Agent) -> str | None:
+    """Why Codex cannot be held to its tools. It works on files by running commands, so it can do
+    without writing and without the web, but not without commands.
+    """
+    only = only_tools(agent)
+    unnamed = [name for name in agent.deny_tools if family_of(name) is None]
+    if unnamed:
+        return f"codex cannot be kept from {unnamed[0]!r}: it has no such tool to deny"
+    denied = _families(agent.deny_tools)
+    kept = denied - {"write", "edit", *_WEB, "task", "todowrite"}
+    if kept or (only is not None and "bash" not in _families(only)):
+        what = f"without {sorted(kept)[0]!r}" if kept else "without 'bash' among its tools"
+        return (
+            f"codex works on files by running commands, so it cannot be used {what}; choose "
+            "claude, opencode, gemini or a chat model for this agent"
+        )
+    return None
+
+
+def _families(names: Iterable[str]) -> set[str]:
+    return {family.name for name in names if (family := family_of(name)) is not None}
+
+
+def _codex_limits(cli: Cli, agent: Agent) -> tuple[str, list[str]]:
+    """The sandbox mode of Codex, and the settings that keep it from the web."""
+    denied, only = _families(agent.deny_tools), only_tools(agent)
+    mode = "read-only" if denied & {"write", "edit"} else _permission(cli, agent)
+    offline = denied & {*_WEB} or (only is not None and not _families(only) & {*_WEB})
+    return mode, ["-c", 'web_search="disabled"'] if offline else []
 
 
 def is_read_only(name: str, agent: Agent) -> bool:
     """Whether the sandbox of a program lets it change nothing."""
-    return _permission(CLIS[name], worded(name, agent)) == "read-only"
+    return _codex_limits(CLIS[name], worded(name, agent))[0] == "read-only"
 
 
 def _codex(cli: Cli, wanted: Wanted) -> CommandLine:
-    mode = _permission(cli, wanted.agent) if wanted.own_sandbox else NO_SANDBOX
-    argv = ["codex", "exec", "-s", mode]
+    mode, limits = _codex_limits(cli, wanted.agent)
+    argv = ["codex", "exec", "-s", mode if wanted.own_sandbox else NO_SANDBOX, *limits]
     if wanted.server is not None:
         name, (program, *rest) = wanted.server.name, wanted.server.argv
         settings: tuple[tuple[str, JsonValue], ...] = (
@@ -297,7 +381,7 @@ def command_policy(name: str, wanted: Wanted) -> str:
     """The rules for commands as a file, for programs that read them from one; empty if none."""
     if name != "gemini":
         return ""
-    rules = []
+    rules = _gemini_tool_rules(wanted.agent)
     for line in check_lines(wanted.checks, wanted.agent):
         # The pattern is searched for in the arguments as JSON: with both quotes it is the whole.
         pattern = f'"command":{msgspec.json.encode(line).decode()}'
@@ -307,6 +391,23 @@ def command_policy(name: str, wanted: Wanted) -> str:
             f'argsPattern = {quoted}\ndecision = "allow"\npriority = 900\n'
         )
     return "\n".join(rules)
+
+
+def _gemini_tool_rules(agent: Agent) -> list[str]:
+    """Rules that leave an agent its only tools, and none that it is denied."""
+    only = only_tools(agent)
+    rules = [_gemini_rule(name, "deny", 990) for name in agent.deny_tools]
+    if only is not None:
+        allowed = [name.partition("(")[0] for name in (*only, *added_tools(agent))]
+        rules += [_gemini_rule(name, "allow", 500) for name in dict.fromkeys(allowed)]
+        own = [name for family in FAMILIES for name in family.gemini if name not in allowed]
+        rules += [_gemini_rule(name, "deny", 400) for name in dict.fromkeys((*own, "*"))]
+    return rules
+
+
+def _gemini_rule(tool: str, decision: str, priority: int) -> str:
+    name = msgspec.json.encode(tool.partition("(")[0]).decode()
+    return f'[[rule]]\ntoolName = {name}\ndecision = "{decision}"\npriority = {priority}\n'
 
 
 def _gemini(cli: Cli, wanted: Wanted) -> CommandLine:

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 
 from loopwright.agents.clis.table import DEFAULT_PERMISSION
 from loopwright.model.plan import Agent
+from loopwright.model.toolnames import family_of
 
 EDIT_WORDS = ("edit", "acceptEdits", "auto_edit", "workspace-write")
 ADDS = "+"
@@ -24,6 +25,10 @@ def check_lines(checks: Iterable[tuple[str, ...]], agent: Agent) -> tuple[str, .
     may edit, unless the definition names its only tools or denies it commands.
     """
     permission = agent.permission or DEFAULT_PERMISSION
+    if any(
+        family is not None and family.name == "bash" for family in map(family_of, agent.deny_tools)
+    ):
+        return ()
     if permission not in EDIT_WORDS or agent.access is not None or only_tools(agent) is not None:
         return ()
     lines = (shlex.join(argv) for argv in checks if argv)

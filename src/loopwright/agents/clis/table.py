@@ -19,7 +19,6 @@ class Cli:
     variables: tuple[str, ...] = ()
     fixed: Mapping[str, str] = field(default_factory=dict)
     permissions: Mapping[str, str]  # our word, or its own, to its own
-    has_tools: bool = False  # can be confined to named tools
     can_add_tools: bool = False  # can be allowed further tools by name
     has_turns: bool = False
     has_cost: bool = False
@@ -60,7 +59,6 @@ CLAUDE = Cli(
         },
         *("default", "acceptEdits", "plan", "dontAsk", "auto", "bypassPermissions"),
     ),
-    has_tools=True,
     can_add_tools=True,
     has_turns=True,
     has_cost=True,
@@ -103,7 +101,6 @@ OPENCODE = Cli(
         {"read-only": "plan", "edit": "acceptEdits", "all": "bypassPermissions"},
         *("ask", "default", "plan", "acceptEdits", "bypassPermissions"),
     ),
-    has_tools=True,
     can_add_tools=True,
     has_cost=True,
 )

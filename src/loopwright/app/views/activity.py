@@ -19,6 +19,7 @@ FILES_SHOWN = 20
 _MORE = re.compile(r" and \d+ more$")
 FAILED_SHOWN = 5
 DENIALS_SHOWN = 20
+STDERR_SHOWN = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,6 +164,7 @@ class ActivityCounts:
     edited: dict[str, None] = field(default_factory=dict)  # in order of the first edit
     failed: list[str] = field(default_factory=list)
     denials: dict[str, None] = field(default_factory=dict)  # in words, each once
+    stderr: list[str] = field(default_factory=list)  # the last line of each call that has any
     last: str = ""
 
     def take(self, fact: EffectActivity) -> None:
@@ -177,8 +179,11 @@ class ActivityCounts:
                 self._take_command(note)
             elif note.kind == "denied" and len(self.denials) < DENIALS_SHOWN:
                 self.denials[note.text or note_line(note)] = None
-        if fact.entries:
-            self.last = note_line(fact.entries[-1])
+            elif note.kind == "stderr" and len(self.stderr) < STDERR_SHOWN:
+                self.stderr.append(note.text)
+        shown = [note for note in fact.entries if note.kind != "stderr"]
+        if shown:
+            self.last = note_line(shown[-1])
 
     def _take_dropped(self, fact: EffectActivity) -> None:
         """Count what was not stored; an older version did not store the kinds."""
@@ -209,6 +214,7 @@ class ActivityCounts:
             "failed": [*self.failed],
             "denied": self.denied,
             "denials": [*self.denials],
+            "stderr": [*self.stderr],
             "dropped": self.dropped,
         }
 

@@ -5,7 +5,7 @@ from loopwright.app.moments import timestamp
 from loopwright.model.record import JsonValue
 
 
-def entry_item(entry: AgentEntry) -> dict[str, JsonValue]:
+def entry_item(entry: AgentEntry, problem: str | None = None) -> dict[str, JsonValue]:
     """An entry as one object, in the words of `GET /api/v1/agents`."""
     return {
         "name": entry.name,
@@ -17,4 +17,5 @@ def entry_item(entry: AgentEntry) -> dict[str, JsonValue]:
         "pass_env": [*entry.pass_env],
         "by": entry.by or None,
         "approved_at": timestamp(entry.approved_at) if entry.approved_at else None,
+        "problem": problem,
     }

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
-from loopwright.app.service import Service
 from loopwright.app.views.workspace_history import WorkspaceHistory
 from loopwright.kernel.calls import CommandCall
 from loopwright.kernel.facts import (
@@ -25,10 +24,11 @@ from loopwright.kernel.facts import (
 from loopwright.kernel.fold import apply
 from loopwright.kernel.snapshots import PROTECT, violation
 from loopwright.kernel.state import State
+from loopwright.model.file_patterns import NO_MATCH
 from loopwright.model.ids import parent_path
 from loopwright.model.plan import Plan
 from loopwright.model.record import JsonValue, Text
-from loopwright.programs.protected_paths import NO_MATCH
+from loopwright.ports import RunReader
 
 EVIDENCE_CHARS = 600
 _VERDICTS = {"pass": "passed", "fail": "failed", "timed_out": "timed out"}
@@ -225,7 +225,7 @@ def certify(plan: Plan, facts: Iterable[AnyFact], read: ReadText, head: str) -> 
     return made.certificate(head)
 
 
-def run_certificate(service: Service, run: str) -> Certificate:
+def run_certificate(service: RunReader, run: str) -> Certificate:
     """The certificate of a run of the log."""
     facts = service.facts(run)
     plan = service.plan(facts[0].fact)

@@ -18,9 +18,9 @@ from loopwright.kernel.snapshots import has_unrecorded
 from loopwright.kernel.state import State
 from loopwright.model.actions import Repeat
 from loopwright.model.checks import leaves
+from loopwright.model.plan import stored_plan
 from loopwright.ports import EventLog
 from loopwright.runtime.headline import status_of
-from loopwright.runtime.senses import stored_plan
 
 REASON_CHARS = 120
 MOST_CHECKS = 3

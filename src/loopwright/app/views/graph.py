@@ -29,6 +29,7 @@ from loopwright.model.actions import (
     CallAgent,
     Cycle,
     Each,
+    FailStep,
     Repeat,
     RunCommand,
     RunScript,
@@ -246,6 +247,8 @@ def kind_of(action: Action) -> str:
             return f"waits {ms / 1_000:g} s"
         case Stop():
             return "ends the run"
+        case FailStep():
+            return "fails"
         case Steps(steps=steps):
             return f"{len(steps)} steps"
         case Repeat():

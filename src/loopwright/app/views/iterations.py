@@ -1,9 +1,10 @@
 """How many iterations a run has made, and how many it may make."""
 
-from loopwright.kernel.frames import RepeatBody
+from loopwright.kernel.frames import RepeatBody, passes_made
 from loopwright.kernel.limits import cap
 from loopwright.kernel.reopening import at_cap
 from loopwright.kernel.state import State
+from loopwright.model.actions import CallAgent
 from loopwright.model.plan import only_repeat
 
 
@@ -14,17 +15,19 @@ def iterations(state: State) -> int:
     for step in state.plan.steps:
         ended = state.root.body.results.get(step.id) if state.started else None
         owner = state.root.body.active.get(step.id) if state.started else None
+        if isinstance(step.action, CallAgent):
+            continue  # older versions recorded the turns of a chat model here
         if ended is not None:
             total += ended.iterations
-        elif owner is not None and isinstance(owner.body, RepeatBody):
-            total += owner.body.finished + len(owner.body.active)
+        elif owner is not None:
+            total += passes_made(owner.body)
     return total if loop is not None or total else 0
 
 
 def current_loop(state: State) -> RepeatBody | None:
     """The loop that is under way at the top of the run, for a headline."""
     for owner in state.root.body.active.values() if state.started else ():
-        if isinstance(owner.body, RepeatBody):
+        if isinstance(owner.body, RepeatBody) and owner.body.call is None:
             return owner.body
     return None
 

@@ -1,10 +1,11 @@
 """Lists: runs, gates and one run in detail, as plain values that every door can show."""
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
 from loopwright.app.moments import timestamp
-from loopwright.app.sandbox_rules import agent_levels
+from loopwright.app.sandbox_rules import enforced_levels
 from loopwright.app.service import Service
 from loopwright.app.views.asked import asked_call
 from loopwright.app.views.exposing import exposure
@@ -13,9 +14,10 @@ from loopwright.app.views.pictures import Picture, Resumed, Told
 from loopwright.app.views.progress import PassSeen
 from loopwright.app.views.summary import iterations, summary
 from loopwright.app.views.usage import run_usage_item, usage_item
-from loopwright.app.views.words import goal, most_passes, next_commands
+from loopwright.app.views.words import goal, most_passes, next_commands, waits_for
 from loopwright.app.views.workspace_history import snapshot_json, stat_json
 from loopwright.errors import StorageError
+from loopwright.kernel.fact_parts import Worktree
 from loopwright.kernel.facts import GateAnswered, Usage
 from loopwright.kernel.snapshots import has_unrecorded
 from loopwright.kernel.state import State
@@ -34,10 +36,39 @@ def is_left_behind(log: EventLog, row: RunRow) -> bool:
     return row.headline.status == "running" and driver_pid(log, row) is None
 
 
+@dataclass(frozen=True, slots=True)
+class RunFigures:
+    """What a line of a list takes from the events of a run. Much smaller than its state."""
+
+    iterations: int
+    max: int | None
+    usage: dict[str, JsonValue]
+    gates: int
+    changed: dict[str, JsonValue] | None
+    worktree: Worktree | None
+    waits_for: str | None = None
+
+
+_NO_FIGURES = RunFigures(0, None, usage_item(Usage(), called=False), 0, None, None)
+
+
+def run_figures(state: State) -> RunFigures:
+    """The figures of a run, from its state."""
+    return RunFigures(
+        iterations=iterations(state),
+        max=most_passes(state),
+        usage=run_usage_item(state),
+        gates=len(state.gates),
+        changed=_changed(state),
+        worktree=state.started.worktree if state.started else None,
+        waits_for=waits_for(state),
+    )
+
+
 def run_item(service: Service, row: RunRow) -> dict[str, JsonValue]:
     """A run as a line of a list; one whose facts are damaged must not hide the others."""
     try:
-        return item(service.log, row, service.state(row.run))
+        return item(service.log, row, run_figures(service.state(row.run)))
     except StorageError as error:
         if error.code != "damaged":
             raise
@@ -45,35 +76,35 @@ def run_item(service: Service, row: RunRow) -> dict[str, JsonValue]:
 
 
 def item(
-    log: EventLog, row: RunRow, state: State | None, damage: str | None = None
+    log: EventLog, row: RunRow, figures: RunFigures | None, damage: str | None = None
 ) -> dict[str, JsonValue]:
-    """A run as a line of a list, from a state that is known already."""
-    head = row.headline
+    """A run as a line of a list, from figures that are known already."""
+    head, shown = row.headline, figures or _NO_FIGURES
     return {
         "run": row.run,
         "name": head.name,
         "status": head.status,
         "reason": head.reason,
-        "iterations": iterations(state) if state else 0,
-        "max": most_passes(state) if state else None,
-        "usage": run_usage_item(state) if state else usage_item(Usage(), called=False),
-        "gates": len(state.gates) if state else 0,
+        "iterations": shown.iterations,
+        "max": shown.max,
+        "usage": shown.usage,
+        "gates": shown.gates,
         "damaged": damage,
         "driver": driver_pid(log, row),
         "left_behind": is_left_behind(log, row),
+        "waits_for": shown.waits_for,
         "dialect": head.dialect,
         "workspace": head.workspace,
-        "worktree": _worktree(state, row) if state else None,
-        "changed": _changed(state) if state else None,
+        "worktree": _worktree(shown.worktree, row),
+        "changed": shown.changed,
         "started_at": timestamp(head.started_at),
         "updated_at": timestamp(head.updated_at),
         "finished_at": timestamp(head.finished_at) if head.finished_at else None,
     }
 
 
-def _worktree(state: State, row: RunRow) -> dict[str, JsonValue] | None:
+def _worktree(found: Worktree | None, row: RunRow) -> dict[str, JsonValue] | None:
     """The worktree of a run as a plain value; `exists` is false after `discard`."""
-    found = state.started.worktree if state.started else None
     if found is None:
         return None
     return {
@@ -165,9 +196,10 @@ def detail(service: Service, picture: Picture) -> dict[str, JsonValue]:
         "graph": [node.as_dict() for node in picture.graph()],
         "driver": driver_pid(service.log, row),
         "left_behind": is_left_behind(service.log, row),
+        "waits_for": waits_for(state),
         "dialect": row.headline.dialect,
         "workspace": row.headline.workspace,
-        "worktree": _worktree(state, row),
+        "worktree": _worktree(state.started.worktree if state.started else None, row),
         "started_at": timestamp(row.headline.started_at),
         "updated_at": timestamp(row.headline.updated_at),
         "finished_at": timestamp(row.headline.finished_at) if row.headline.finished_at else None,
@@ -191,7 +223,7 @@ def _next(state: State, row: RunRow, *, left_behind: bool) -> list[JsonValue]:
     """A run that nobody drives any more has to be taken up before anything else."""
     if left_behind:
         return [f"loopwright resume {row.run}", f"loopwright stop {row.run}"]
-    found = _worktree(state, row)
+    found = _worktree(state.started.worktree if state.started else None, row)
     if found is None or row.headline.finished_at is None:
         return [*next_commands(state)]
     if not found["exists"]:  # nothing of it can be resumed
@@ -204,7 +236,7 @@ def _setup(state: State) -> dict[str, JsonValue]:
     """What a run was started with: agents, limits, protected files, names of variables."""
     plan, limits = state.plan, state.plan.limits
     return {
-        "sandbox": {"run": plan.sandbox, "agents": {**agent_levels(plan)}},
+        "sandbox": enforced_levels(plan),
         "agents": {name: _backend(agent) for name, agent in plan.agents.items() if agent.spec},
         "limits": {
             "usd": limits.usd,

@@ -13,6 +13,7 @@ from loopwright.app.views.turns import compressed_words, is_turn
 from loopwright.app.views.words import check_result, decided, seen_output
 from loopwright.kernel.calls import AgentCall, CommandCall, ModelCall, ToolCall
 from loopwright.kernel.facts import (
+    ActivityNote,
     AnyFact,
     CheckVerdict,
     EffectActivity,
@@ -31,6 +32,7 @@ from loopwright.model.record import JsonValue
 from loopwright.ports import Numbered
 
 ARGUMENT_CHARS = 200
+STDERR_LINES = 10
 
 Kind: TypeAlias = Literal["agent", "command", "tool", "check", "person", "message", "end"]
 
@@ -93,7 +95,7 @@ class Logbook:
                 return None
             case EffectActivity():
                 self._activity.setdefault(fact.effect, ActivityCounts()).take(fact)
-                return self._denied(fact)
+                return self._reported(fact)
             case EffectDone() | EffectFailed():
                 return self._answered(fact)
             case CheckVerdict() if is_turn(self._state, fact.path):
@@ -112,14 +114,31 @@ class Logbook:
                 told = written(fact, self._read)
                 return None if told is None else ("message", *told)
 
-    def _denied(self, fact: EffectActivity) -> tuple[Kind, str, str] | None:
-        """Permissions that an agent was denied, with what allows them."""
-        denied = [note.text or note_line(note) for note in fact.entries if note.kind == "denied"]
-        if not denied:
+    def _reported(self, fact: EffectActivity) -> tuple[Kind, str, str] | None:
+        """What people should see of activity: denied permissions with what allows them, and the
+        end of standard error.
+        """
+        texts = {
+            "permission denied": [
+                note.text or note_line(note) for note in fact.entries if note.kind == "denied"
+            ],
+            "standard error": [
+                self._last_lines(note) for note in fact.entries if note.kind == "stderr"
+            ],
+        }
+        titles = [title for title, found in texts.items() if found]
+        if not titles:
             return None
         asked = self._calls.get(fact.effect)
         agent = getattr(asked.call, "agent", "") if asked is not None else ""
-        return "agent", f"agent {agent}: permission denied", "\n".join(denied)
+        text = "\n".join(line for title in titles for line in texts[title])
+        return "agent", f"agent {agent}: {', '.join(titles)}", text
+
+    def _last_lines(self, note: ActivityNote) -> str:
+        lines = self._read(note.result).splitlines()
+        more = len(lines) - STDERR_LINES
+        left_out = [f"({more} lines before; `logs --tools --json` has them)"] if more > 0 else []
+        return "\n".join([*left_out, *lines[-STDERR_LINES:]])
 
     def _answered(
         self, fact: EffectDone | EffectFailed

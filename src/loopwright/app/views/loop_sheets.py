@@ -14,6 +14,7 @@ from loopwright.kernel.state import State
 from loopwright.model.checks import Approval, Goal, leaves
 from loopwright.model.plan import only_repeat
 from loopwright.model.record import JsonValue
+from loopwright.model.template import Lit
 from loopwright.ports import Numbered, RunRow
 
 RESULT_CHARS = 2_000
@@ -77,14 +78,21 @@ class Sheet:
         }
 
     def _metadata(self) -> Part:
-        return {**self.state.metadata, "dispatch": self.seen.dispatch()}
+        return {**self.state.metadata, "dispatch": self.seen.dispatch(self.status)}
 
     def _criteria(self) -> str | None:
+        """What approved or reached means, with the parameters of the loop."""
+        started = self.state.started
+        inputs = started.inputs if started is not None else {}
         loop = only_repeat(self.state.plan)
         for check in leaves(loop.until) if loop is not None and loop.until is not None else ():
             if isinstance(check, Approval | Goal):
                 words = check.criteria if isinstance(check, Approval) else check.prompt
-                return "".join(getattr(part, "text", "…") for part in words) or None
+                parts = (
+                    part.text if isinstance(part, Lit) else str(inputs.get(part.name or "", ""))
+                    for part in words
+                )
+                return "".join(parts) or None
         return None
 
     # -- iterations and stages

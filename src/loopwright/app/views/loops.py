@@ -1,6 +1,6 @@
 """A loop in the words of those who steer loops: its round, its stages, and who works on it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from loopwright.app.moments import timestamp
@@ -25,6 +25,8 @@ from loopwright.model.record import JsonValue
 from loopwright.ports import RunRow
 
 GOAL_CHARS = 80
+_STAGE_DEPTH = 3  # `main.0.plan`: the loop, the iteration, the stage
+_PASSED = ("completed", "skipped")
 
 
 def loop_status(row: RunRow) -> str:
@@ -41,29 +43,40 @@ class Seen:
     iteration: int = 0
     most: int | None = None
     round_status: str = "pending"
-    asked: str = ""
+    asked: str = ""  # the place of the stage that was given to an agent last
+    asked_index: int = 0
     task: str = ""
     at: int = 0
     trouble: str = ""
 
     @property
     def stage(self) -> int:
-        """The place of the stage that is under way, or that comes next."""
-        waiting = [one.index for one in self.stages if one.status in ("pending", "running")]
-        return waiting[0] if waiting else max(len(self.stages) - 1, 0)
+        """The index of the stage that is under way, that the loop stopped at, or that is next."""
+        open_stages = [one.index for one in self.stages if one.status not in _PASSED]
+        return open_stages[0] if open_stages else max(len(self.stages) - 1, 0)
 
-    def dispatch(self) -> dict[str, JsonValue]:
-        """Whether its work has reached somebody, and what went wrong with that last."""
+    def dispatch(self, status: str = "running") -> dict[str, JsonValue]:
+        """Whether the work of a loop with this status was given to an agent: the stage that was
+        given last, what went wrong with it, and while the loop is paused what is next.
+        """
         if not self.asked:
-            return {"status": "pending", "message": "waiting for its first stage to begin"}
+            waits = "until it is resumed" if status == "paused" else "for its first stage to begin"
+            return {"status": "pending", "message": f"waiting {waits}"}
         told: dict[str, JsonValue] = {
             "status": "failed" if self.trouble else "dispatched",
             "task_id": self.task,
             "stage_id": self.asked,
-            "stage_index": self.stage,
+            "stage_index": self.asked_index,
             "updated_at": timestamp(self.at),
         }
-        return {**told, "message": self.trouble[:SUMMARY_CHARS]} if self.trouble else told
+        if self.trouble:
+            return {**told, "message": self.trouble[:SUMMARY_CHARS]}
+        if status == "paused" and self.stages:
+            following = self.stages[self.stage]
+            word = "continues" if following.status == "running" else "begins"
+            words = f"paused: stage {following.index} ({following.id}) {word} after a resume"
+            return {**told, "message": words, "next_stage_index": following.index}
+        return told
 
 
 def seen(plan: Plan, facts: Sequence[AnyFact], read: ReadText) -> Seen:
@@ -72,20 +85,35 @@ def seen(plan: Plan, facts: Sequence[AnyFact], read: ReadText) -> Seen:
     told = Seen(stages_of(plan), most=loop.max if loop is not None else None)
     for cycle in cycles_of(plan, facts, read)[-1:]:
         told.iteration, told.round_status, told.stages = cycle.number, cycle.status, cycle.stages
+    indexes = {one.id: one.index for one in told.stages}
     for fact in facts:
         match fact:
             case IterationStarted(of=int(most)) if is_outermost(fact.path):
                 told.most = most
             case RunEdited(passes=int(most)):
                 told.most = most or None
-            case EffectRequested(call=AgentCall() | ModelCall()):
+            case EffectRequested(call=AgentCall() | ModelCall()) if _is_stage(fact.path, indexes):
                 told.asked, told.task, told.at = fact.path, fact.effect, fact.at
+                told.asked_index = indexes.get(_stage_id(fact.path), 0)
                 told.trouble = ""
             case EffectFailed() if fact.effect == told.task:
                 told.trouble, told.at = f"{fact.error.type}: {fact.error.detail}", fact.at
             case _:
                 pass
     return told
+
+
+def _stage_id(path: str) -> str:
+    """The stage that a call is for: `main.0.plan~1` is about `plan`, and so are its turns."""
+    parts = path.split(".")
+    return parts[_STAGE_DEPTH - 1].partition("~")[0] if len(parts) >= _STAGE_DEPTH else ""
+
+
+def _is_stage(path: str, indexes: Mapping[str, int]) -> bool:
+    """Whether a call is for a stage, and not for an evaluator; all calls of a loop without stages
+    count.
+    """
+    return not indexes or _stage_id(path) in indexes
 
 
 def shown_time(ms: int | None) -> str | None:

@@ -11,7 +11,6 @@ from statistics import median
 
 import msgspec
 
-from loopwright.app.service import Service
 from loopwright.app.views.findings import RoundOfFindings, Trend, compared, trend
 from loopwright.app.views.summary import ReadText
 from loopwright.app.views.usage import known_usd
@@ -27,6 +26,7 @@ from loopwright.kernel.facts import (
 )
 from loopwright.model.ids import last_id, logical_path, parent_path, pass_number
 from loopwright.model.record import JsonValue, Text
+from loopwright.ports import RunReader
 
 OTHERS = "(programs)"
 
@@ -113,7 +113,7 @@ def metrics_of(facts: Iterable[AnyFact], read: ReadText) -> Metrics:
     return counting.told()
 
 
-def run_metrics(service: Service, run: str) -> Metrics:
+def run_metrics(service: RunReader, run: str) -> Metrics:
     """The figures of a run in the log here."""
     return metrics_of((one.fact for one in service.facts(run)), service.read_text)
 

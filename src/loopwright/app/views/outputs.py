@@ -1,10 +1,10 @@
 """What one place of a run said, whole: prompts show long texts in part and name this instead."""
 
-from loopwright.app.service import Service
 from loopwright.errors import NotFound
 from loopwright.kernel.facts import AnyFact, EffectDone, IterationFinished, StepFinished, StepKept
 from loopwright.model.record import JsonValue, Text
-from loopwright.syntax import suggest
+from loopwright.ports import RunReader
+from loopwright.syntax.words import suggest
 
 MOST_NAMED = 12
 SPEAKING = (StepFinished, StepKept, IterationFinished, EffectDone)
@@ -13,7 +13,7 @@ SPEAKING = (StepFinished, StepKept, IterationFinished, EffectDone)
 class Outputs:
     """What the steps and passes of a run said, fact by fact; of several tries, the last."""
 
-    def __init__(self, service: Service, run: str) -> None:
+    def __init__(self, service: RunReader, run: str) -> None:
         self._service, self._run = service, run
         self._found: dict[str, Text] = {}
 
@@ -33,7 +33,7 @@ class Outputs:
         raise NotFound(f"{self._run} has no output at {path!r}", code="no-output", hint=hint)
 
 
-def output_at(service: Service, run: str, path: str) -> dict[str, JsonValue]:
+def output_at(service: RunReader, run: str, path: str) -> dict[str, JsonValue]:
     """The output of a step or a pass, by its path."""
     outputs = Outputs(service, run)
     for numbered in service.facts(run):

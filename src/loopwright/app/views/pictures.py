@@ -5,12 +5,11 @@ can be carried on from where it is.
 from collections import deque
 from dataclasses import dataclass
 
-from loopwright.app.service import Service
 from loopwright.app.views.graph import Node, Standing, drawn
 from loopwright.app.views.place_words import place_words
 from loopwright.app.views.progress import PassSeen, Progress
 from loopwright.app.views.resume_words import resume_point
-from loopwright.errors import StorageError
+from loopwright.errors import RESTORE_HINT, StorageError
 from loopwright.kernel.facts import (
     AnyFact,
     EffectDone,
@@ -22,7 +21,7 @@ from loopwright.kernel.facts import (
     RunReopened,
 )
 from loopwright.kernel.state import State
-from loopwright.stores.faults import REPLACE
+from loopwright.ports import RunReader
 
 PASSES_SHOWN = 200
 """The newest passes of a run are shown, however many it has made."""
@@ -51,10 +50,10 @@ class Resumed:
 class Picture:
     """One run up to the fact with the number `seen`."""
 
-    def __init__(self, service: Service, run: str) -> None:
+    def __init__(self, service: RunReader, run: str) -> None:
         first = service.log.read(run, limit=1)
         if not first:
-            raise StorageError(f"{run} has no events", code="damaged", hint=REPLACE)
+            raise StorageError(f"{run} has no events", code="damaged", hint=RESTORE_HINT)
         self.run = run
         self.progress = Progress(service.plan(first[0].fact), service.read_text, words=False)
         self.forked: RunForked | None = None

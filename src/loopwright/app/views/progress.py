@@ -68,13 +68,14 @@ from loopwright.kernel.learning import learning_of
 from loopwright.kernel.retry import SHORTAGE
 from loopwright.kernel.snapshots import name_files
 from loopwright.kernel.state import State
-from loopwright.model.ids import parent_path
+from loopwright.model.ids import is_inside, parent_path
 from loopwright.model.plan import Plan
 from loopwright.ports import Delta, Numbered
 
 SAID_CHARS = 8_000
 EVIDENCE_CHARS = 2_000
 LEARNING_CHARS = 300
+STOPPED_CALL = "(the call was stopped)"
 WORK = ("agent", "command", "model", "script")  # what a pass is about; a judge only speaks of it
 
 
@@ -127,6 +128,7 @@ class Progress:
         self._words = words  # whether anybody wants the lines, a third of the work
         self._calls: dict[str, str] = {}
         self._snapshots: set[str] = set()  # effects that take one
+        self._cut_off: list[PassSeen] = []  # ended from outside: the next snapshot has their files
         self._protect_shown: set[str] = set()  # where a change of protected files was shown
         self._open: dict[str, PassSeen] = {}
         self._turns_told: set[str] = set()
@@ -138,6 +140,8 @@ class Progress:
     def take(self, numbered: Numbered) -> Line | None:
         """Fold one fact, which must be the next one, and put it into words."""
         fact = numbered.fact
+        if isinstance(fact, RunReopened):
+            self._cut_off.clear()
         line = self._before(fact)
         used = self.state.usage
         apply(self.state, fact)
@@ -204,10 +208,12 @@ class Progress:
         if seen is not None and purpose in WORK and (fact.output or purpose == "agent"):
             output = seen_output(self.state, fact, self._read)
             seen.learning = learning_of(output, fact.iteration or 1, LEARNING_CHARS)
+            if not output.strip() and _is_cancelled(fact):  # what it had said is not recorded
+                seen.learning = STOPPED_CALL
         if not what.startswith("agent"):
             note = fact.note if isinstance(fact, EffectDone) else ""
             return Line(f"{self._pass_label(fact.path, fact.iteration)}: {note}") if note else None
-        if isinstance(fact, EffectDone) or fact.error.type == "cancelled":
+        if isinstance(fact, EffectDone) or _is_cancelled(fact):
             return None
         place = self._pass_label(fact.path, fact.iteration)
         text = f"{place}: {what} failed ({fact.error.type})"
@@ -215,6 +221,9 @@ class Progress:
 
     def _snapshot(self, fact: EffectDone, snapshot: Snapshot) -> Line | None:
         """Protected files and files of checks that changed are shown at once."""
+        for seen in self._cut_off:
+            if is_inside(seen.path, fact.path):
+                seen.tree, seen.changed = snapshot.tree, snapshot.changed
         place = self._pass_label(fact.path, fact.iteration)
         if snapshot.protected:
             named = name_files(snapshot.protected, snapshot.protected_count)
@@ -231,6 +240,8 @@ class Progress:
             return None
         seen.status, seen.done = fact.status, fact.done
         seen.tree, seen.changed = fact.tree, fact.changed
+        if fact.status == "cancelled" and not fact.tree:
+            self._cut_off.append(seen)
         seen.error = fact.error.detail if fact.error is not None else ""
         if fact.output is not None:
             seen.learning = learning_of(fact.output, fact.iteration or 1, LEARNING_CHARS)
@@ -315,6 +326,7 @@ class Progress:
             self.passes.append(seen)
         seen.status, seen.error = "running", ""
         self._open[fact.path] = seen
+        self._cut_off.clear()
 
     def _blocked(self, fact: GateOpened) -> str:
         """What a step says that waits for somebody: that is what its pass has come to."""
@@ -351,7 +363,8 @@ class Progress:
                 text = f"forked{_by(fact.by)} from {fact.parent} after {place_words(fact.place)}"
                 return Line(text, detail=fact.text)
             case CancelRequested():
-                return Line(f"is being stopped: {fact.reason}")
+                why = "" if fact.reason == "stopped" else f": {fact.reason}"
+                return Line(f"is being stopped{_by(fact.by)}{why}")
             case RunFinished():
                 return Line(final_line(self.state), fact.outcome == "completed")
             case _:
@@ -431,6 +444,10 @@ class Progress:
             most = done.partition("/")[2]
             return f"iteration {iteration}{f'/{most}' if most else ''}"
         return place_words(path) or path
+
+
+def _is_cancelled(fact: EffectDone | EffectFailed) -> bool:
+    return isinstance(fact, EffectFailed) and fact.error.type == "cancelled"
 
 
 def _by(somebody: str) -> str:

@@ -17,6 +17,7 @@ from loopwright.kernel.facts import (
     StepStarted,
 )
 from loopwright.model.actions import CallAgent, Steps
+from loopwright.model.checks import Approval, leaves
 from loopwright.model.ids import last_id, parent_path
 from loopwright.model.plan import Plan, only_repeat
 from loopwright.model.record import JsonValue, Text
@@ -90,6 +91,8 @@ def cycles_of(
     the one that began an iteration last.
     """
     loop = only_repeat(plan)
+    until = loop.until if loop is not None else None
+    is_reviewed = until is not None and any(isinstance(one, Approval) for one in leaves(until))
     loops: dict[str, dict[str, Cycle]] = {"": {}}
     newest = ""
     for fact in facts:
@@ -100,7 +103,7 @@ def cycles_of(
             case IterationFinished(path=path) if path in loops.get(loop_path(path), {}):
                 cycle = loops[loop_path(path)][path]
                 cycle.finished_at = fact.at
-                rejected = fact.status == "completed" and not fact.done and bool(loop)
+                rejected = fact.status == "completed" and not fact.done and is_reviewed
                 cycle.status = "needs_rework" if rejected else fact.status
             case StepStarted() | StepFinished() | StepSkipped() | StepKept():
                 _note(loops[newest], fact, read)

@@ -10,7 +10,14 @@ from loopwright.app.views.iterations import current_loop as current_loop
 from loopwright.app.views.iterations import iterations as iterations
 from loopwright.app.views.usage import run_usage_item
 from loopwright.kernel.facts import Failure
-from loopwright.kernel.frames import CheckNote, Owner, RepeatBody, Result, StepOwner
+from loopwright.kernel.frames import (
+    CheckNote,
+    Owner,
+    RepeatBody,
+    Result,
+    StepOwner,
+    passes_made,
+)
 from loopwright.kernel.scopes import hidden_word
 from loopwright.kernel.signal import without_signal
 from loopwright.kernel.state import State, enclosing_pass
@@ -79,9 +86,7 @@ def _ended(ended: Result, read: ReadText) -> dict[str, JsonValue]:
 
 
 def _passes(owner: StepOwner | None) -> int:
-    if owner is None or not isinstance(owner.body, RepeatBody):
-        return 0
-    return owner.body.finished + len(owner.body.active)
+    return passes_made(owner.body) if owner is not None else 0
 
 
 def _active_output(owner: StepOwner | None, read: ReadText) -> str:

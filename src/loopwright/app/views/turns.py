@@ -25,7 +25,7 @@ def turn_words(state: State, fact: TurnTaken, read: ReadText) -> str:
     body = owner.body if owner is not None else None
     answer = body.answer if isinstance(body, CycleBody) else None
     said = " ".join(read(answer.output).split()) if answer is not None else ""
-    calls = ", ".join(call_words(note, read) for note in fact.calls)
+    calls = ", ".join(call_words(note, read) for note in fact.calls if note.id)
     parts = [_cut(said, SAID_CHARS), f"[{calls}]" if calls else ""]
     return " ".join(part for part in parts if part)
 

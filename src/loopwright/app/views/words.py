@@ -2,7 +2,6 @@
 
 import shlex
 
-from loopwright.app.dialects import OF_LOOPS
 from loopwright.app.views.check_words import check_phrase
 from loopwright.app.views.iterations import most_passes as most_passes
 from loopwright.app.views.iterations import passes_text as passes_text
@@ -19,11 +18,13 @@ from loopwright.kernel.facts import CheckVerdict, EffectDone, EffectFailed, Gate
 from loopwright.kernel.frames import GateState, PassOwner, RepeatBody
 from loopwright.kernel.limits import cap
 from loopwright.kernel.reopening import stopped_half_way
+from loopwright.kernel.retry import SHORTAGE
 from loopwright.kernel.state import State
 from loopwright.model.actions import Cycle, Decision, Repeat
 from loopwright.model.checks import Contains, leaves
 from loopwright.runtime.headline import status_of
 
+COQUI = "coqui"  # its loops are retried stage by stage
 _WITH = {" REASON": " with a reason", " TEXT": " with a text"}
 
 
@@ -46,6 +47,26 @@ def goal(state: State) -> str:
         return started.message if isinstance(started.message, str) else started.message.head
     written = "".join(getattr(part, "text", "…") for part in state.plan.message)
     return written or state.plan.description or state.plan.name
+
+
+def waits_for(state: State) -> str | None:
+    """What a run waits for that neither an agent nor a person gives it: `waiting for file
+    descriptors`, or `rate limited`.
+    """
+    for effect in state.timers:
+        pending = state.pending.get(effect)
+        if pending is None or pending.purpose not in ("backoff", "park"):
+            continue
+        answer = getattr(pending.owner, "check_answer", None) or getattr(
+            pending.owner.body, "failure", None
+        )
+        if not isinstance(answer, EffectFailed):
+            continue
+        if answer.error.type == SHORTAGE:
+            return answer.error.detail.partition(":")[0]
+        if answer.error.type == "rate_limited":
+            return "rate limited"
+    return None
 
 
 def seen_output(state: State, fact: EffectDone | EffectFailed, read: ReadText) -> str:
@@ -151,7 +172,7 @@ def _diff_command(state: State) -> list[str]:
 
 def _stage_commands(state: State) -> list[str]:
     """Of a loop of roles that stopped at a stage: try that again, or leave it out."""
-    if state.plan.dialect != OF_LOOPS or status_of(state) not in ("failed", "exhausted"):
+    if state.plan.dialect != COQUI or status_of(state) not in ("failed", "exhausted"):
         return []
     half = stopped_half_way(state).values()
     skip = [f"loopwright skip {state.run}"] if any(one.stuck is not None for one in half) else []

@@ -2,8 +2,8 @@
 
 People count iterations from 1; 0 is the workspace before the first one. A run without a loop has
 its snapshots counted instead. After `resume --restart` a number is that of the newest try; `3~1`
-names iteration 3 of the first one. An iteration that a stop or a time limit cut off has the last
-snapshot of its run.
+names iteration 3 of the first one. An iteration that a stop or a time limit cut off has the
+snapshot that was taken after it was ended, of its step or of the run.
 """
 
 from collections.abc import Iterable
@@ -22,9 +22,10 @@ from loopwright.kernel.facts import (
     Failure,
     IterationFinished,
     IterationStarted,
+    RunReopened,
     Snapshot,
 )
-from loopwright.model.ids import parse_iteration, try_number
+from loopwright.model.ids import is_inside, parse_iteration, try_number
 from loopwright.model.record import JsonValue
 
 TREE_CHARS = 40
@@ -79,6 +80,8 @@ class WorkspaceHistory:
                 self._cut_off.clear()
             case IterationFinished(status="cancelled", tree=""):
                 self._cut_off.append(fact.path)
+            case RunReopened():  # the next snapshot has changes of others too
+                self._cut_off.clear()
             case EffectDone(snapshot=Snapshot() as snapshot):
                 self._taken(fact, snapshot, self._asked.pop(fact.effect, SnapshotCall()))
             case IterationFinished() if fact.tree and fact.path not in self._iterations:
@@ -96,10 +99,11 @@ class WorkspaceHistory:
         self.watched += [(fact.iteration, path) for path in snapshot.watched]
         if fact.path in self._began:
             self._add_iteration(fact.path, snapshot, call.previous)
-        elif call.within_ms:  # the last one, after a stop: it belongs to what was cut off
-            for path in self._cut_off:
+            return
+        for path in self._cut_off:  # the snapshot of what is around belongs to them
+            if is_inside(path, fact.path):
                 self._add_iteration(path, snapshot, self._before[path])
-        elif fact.path:
+        if fact.path:
             number = len(self._steps) + 1
             self._steps.append(_entry(number, fact.path, snapshot, call.previous))
 

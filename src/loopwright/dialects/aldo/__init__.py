@@ -8,12 +8,13 @@ May import: syntax, model, errors. Start at `surface.py`, then `lower.py`.
 """
 
 from loopwright.dialects.aldo.events import Rendering
-from loopwright.dialects.aldo.files import FileProblem, Wanted
+from loopwright.dialects.aldo.files import LOOKS_AROUND, FileProblem, Wanted
 from loopwright.dialects.aldo.lower import NAME, lower, wanted
 from loopwright.dialects.aldo.recognise import recognise
 from loopwright.dialects.aldo.schema import json_schema
 
 __all__ = [
+    "LOOKS_AROUND",
     "NAME",
     "FileProblem",
     "Rendering",

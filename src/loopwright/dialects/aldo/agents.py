@@ -2,12 +2,13 @@
 
 from typing import assert_never
 
-from loopwright.dialects.aldo.rules import tool_names
+from loopwright.dialects.aldo.rules import SHELL, own_tool, tool_names
 from loopwright.dialects.aldo.surface import (
     AgentSpec,
     BudgetExhausted,
     CommandPasses,
     Condition,
+    Files,
     NoToolCalls,
     TextIncludes,
     Tier,
@@ -29,6 +30,20 @@ from loopwright.model.policy import NO_LIMITS, Limits
 from loopwright.model.record import JsonValue
 
 _TIERS: tuple[Tier, ...] = ("public", "internal", "sensitive")
+_REACHES: tuple[Files, ...] = ("none", "repo-readonly", "repo-readwrite", "full")
+PROGRAMS: tuple[str, ...] = ("node", "npm", "pnpm", "python3", "tsc")
+"""What `shell.exec` starts when nobody says otherwise, in a sandbox that holds it to the workspace.
+Of the programs of the original, `curl` and `gh` are left to the person who starts the run: what
+they do cannot be undone from here.
+"""
+REFUSED: tuple[str, ...] = (
+    "rm -rf",
+    "git push --force",
+    "git push -f",
+    "npm publish",
+    "pnpm publish",
+    "--no-verify",
+)
 
 
 def stricter(one: Tier, other: Tier) -> Tier:
@@ -54,6 +69,7 @@ def _options(spec: AgentSpec, tier: Tier) -> dict[str, JsonValue]:
     policy, tools = spec.model_policy, spec.tools
     classes: list[JsonValue] = [policy.primary.capability_class]
     classes += [one.capability_class for one in policy.fallbacks]
+    reach = _reach(spec)
     found: dict[str, JsonValue | None] = {
         "privacy_tier": tier,
         "capability_classes": classes,
@@ -65,7 +81,10 @@ def _options(spec: AgentSpec, tier: Tier) -> dict[str, JsonValue]:
         "latency_p95_ms": policy.latency.p95_ms if policy.latency else None,
         "decoding": policy.decoding.mode,
         "mcp": [one.model_dump() for one in tools.mcp] or None,
-        "permissions": tools.permissions.model_dump(),
+        "permissions": tools.permissions.model_dump() | {"filesystem": reach},
+        "skip_missing_tools": True,
+        "commands": _commands(spec, reach),
+        "tool_limits": _limits(spec),
         "identity": spec.identity.model_dump(),
         "role": spec.role.model_dump(exclude_none=True),
         "eval_gate": spec.eval_gate.model_dump() if spec.eval_gate else None,
@@ -73,8 +92,42 @@ def _options(spec: AgentSpec, tier: Tier) -> dict[str, JsonValue]:
     return {name: value for name, value in found.items() if value is not None}
 
 
+def _reach(spec: AgentSpec) -> Files:
+    """The files that tools may touch: the narrower one of the two blocks that say so."""
+    own = spec.tools.permissions.filesystem
+    block = spec.sandbox.filesystem if spec.sandbox is not None else None
+    return min(own, block.permission, key=_REACHES.index) if block is not None else own
+
+
+def _commands(spec: AgentSpec, reach: Files) -> dict[str, JsonValue] | None:
+    """Which programs `shell.exec` starts, and how they are confined."""
+    if not any(own_tool(name) == SHELL for name in tool_names(spec.tools.model_dump())):
+        return None
+    network = spec.sandbox.network if spec.sandbox is not None else None
+    offline = spec.tools.permissions.network == "none" or (
+        network is not None and network.mode == "none"
+    )
+    return {
+        "confined": list(PROGRAMS),
+        "deny": list(REFUSED),
+        "sandbox": "workspace" if reach in ("repo-readwrite", "full") else "readonly",
+        "offline": offline,
+    }
+
+
+def _limits(spec: AgentSpec) -> dict[str, JsonValue] | None:
+    """How long one call of a tool may take, where the file says so."""
+    most = spec.sandbox.timeout_ms if spec.sandbox is not None else None
+    if most is None:
+        return None
+    names = [own_tool(name) or name for name in tool_names(spec.tools.model_dump())]
+    return {name: {"seconds": most / 1_000} for name in names}
+
+
 def lower_limits(spec: AgentSpec) -> Limits:
-    """What a run of this agent may cost, with the grace; 0 is no limit."""
+    """What a run of this agent may cost, with the grace. With 0 only models that cost nothing are
+    asked, which is checked at the start; a limit of 0 would stop those before they begin.
+    """
     budget, ceilings = spec.model_policy.budget, spec.termination
     amounts = [budget.usd_per_run + (budget.usd_grace or 0)] if budget.usd_per_run else []
     if ceilings is not None and ceilings.max_usd is not None:

@@ -4,8 +4,9 @@ What an agent is asked is a template: nothing (the run's own message), the outpu
 JSON object with such outputs in it.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import assert_never
+from typing import Literal, assert_never
 
 import msgspec
 
@@ -15,13 +16,13 @@ from loopwright.dialects.aldo.agents import (
     lower_limits,
     stricter,
 )
-from loopwright.dialects.aldo.paths import parse_path
-from loopwright.dialects.aldo.surface import Composite, Rounds, Tier
+from loopwright.dialects.aldo.paths import parse_path, parse_source
+from loopwright.dialects.aldo.surface import Ceilings, Composite, Rounds, Subagent, Tier
 from loopwright.dialects.aldo.units import Unit
 from loopwright.model.actions import Action, Cycle, Repeat, Step, Steps
-from loopwright.model.checks import Cap, Check, Expr, ResultPath
+from loopwright.model.checks import AnyOf, Cap, Check, Contains, Expr, ResultPath
 from loopwright.model.ids import MAIN
-from loopwright.model.memory import History
+from loopwright.model.memory import ROLLING_WINDOW, History
 from loopwright.model.plan import Agent
 from loopwright.model.policy import AtCap
 from loopwright.model.template import Lit, Ref, Template
@@ -52,6 +53,7 @@ class Lowering:
 
     def _free(self, wanted: str) -> str:
         """An id that no other use of an agent has; the same one may be used many times."""
+        wanted = wanted if wanted[0].isalpha() else f"a-{wanted}"[:63]
         name, number = wanted, 1
         while name in self._ids:
             number += 1
@@ -90,6 +92,7 @@ class Lowering:
         most = loop.max_cycles if loop else LEAF_TURNS
         if spec.termination is not None and spec.termination.max_turns is not None:
             most = min(most, spec.termination.max_turns) if loop else spec.termination.max_turns
+        summarises = loop is not None and loop.summary_strategy == "periodic-summary"
         return Repeat(
             body=Cycle(
                 agent=name,
@@ -101,7 +104,8 @@ class Lowering:
             until=lower_conditions(spec),
             memory=History(
                 window=loop.context_window if loop else LEAF_WINDOW,
-                strategy=loop.summary_strategy if loop else "rolling-window",
+                strategy="periodic-summary" if summarises else ROLLING_WINDOW,
+                trim=loop is None,  # a loop names what becomes of old turns
             ),
             # An answer that never came is no answer, whoever asks for it.
             at_cap=at_cap if loop else "exhaust",
@@ -120,17 +124,26 @@ class Lowering:
 
     def _sequential(self, unit: Unit, composite: Composite, asked: Template, tier: Tier) -> Steps:
         steps: list[Step] = []
+        aliases: dict[str, str] = {}
         for sub, child in zip(composite.subagents, unit.children, strict=True):
             needs = (steps[-1].id,) if steps else ()
             asks: Template = (Ref(of="output", name=steps[-1].id),) if steps else asked
-            steps.append(self._step(child, sub.alias or sub.agent, asks, tier, needs=needs))
+            asks = _mapped(sub, asked, aliases) or asks
+            step = self._step(child, sub.alias or sub.agent, asks, tier, needs=needs)
+            steps.append(step)
+            aliases |= {sub.agent: step.id, sub.alias or sub.agent: step.id}
+            if _is_last(unit.spec.termination, sub, len(steps)):
+                break
         return Steps(steps=tuple(steps))
 
     def _side_by_side(
         self, unit: Unit, composite: Composite, asked: Template, tier: Tier
     ) -> list[Step]:
         pairs = zip(composite.subagents, unit.children, strict=False)  # an aggregator comes last
-        return [self._step(child, sub.alias or sub.agent, asked, tier) for sub, child in pairs]
+        return [
+            self._step(child, sub.alias or sub.agent, _mapped(sub, asked, {}) or asked, tier)
+            for sub, child in pairs
+        ]
 
     def _debate(self, unit: Unit, composite: Composite, asked: Template, tier: Tier) -> Steps:
         parties = self._side_by_side(unit, composite, asked, tier)
@@ -162,12 +175,51 @@ class Lowering:
         assert composite is not None
         (sub,) = composite.subagents
         step = self._step(unit.children[0], sub.alias or sub.agent, asks, tier)
-        return Repeat(
-            body=Steps(steps=(step,)),
-            max=rounds.max_rounds,
-            until=_terminates(rounds.terminate),
-            at_cap=at_cap,
-        )
+        ends, most, until = unit.spec.termination, rounds.max_rounds, _terminates(rounds.terminate)
+        if ends is not None and ends.max_turns is not None:
+            most = min(most, ends.max_turns)
+        if ends is not None and {sub.agent, sub.alias} & {*ends.success_roles}:
+            until = Expr(text="true")
+        if ends is not None and ends.text_mention is not None:
+            mention = Contains(text=ends.text_mention, ignore_case=True)
+            until = mention if isinstance(until, Cap) else AnyOf(parts=(until, mention))
+        return Repeat(body=Steps(steps=(step,)), max=most, until=until, at_cap=at_cap)
+
+
+def _is_last(ends: Ceilings | None, sub: Subagent, number: int) -> bool:
+    """Whether the subagents after this one are not asked any more. Each one answers once, so that
+    is known beforehand.
+    """
+    if ends is None:
+        return False
+    return number == ends.max_turns or bool({sub.agent, sub.alias} & {*ends.success_roles})
+
+
+def _mapped(sub: Subagent, asked: Template, aliases: Mapping[str, str]) -> Template | None:
+    """The input of a subagent as its `input_map` says; None where it has none."""
+    if not sub.input_map:
+        return None
+    parts: list[Lit | Ref] = []
+    for name, path in sub.input_map.items():
+        begin = "{" if not parts else ","
+        parts.append(Lit(text=f"{begin}{msgspec.json.encode(name).decode()}:"))
+        parts.append(_value_at(path, asked, aliases))
+    return (*parts, Lit(text="}"))
+
+
+def _value_at(path: str, asked: Template, aliases: Mapping[str, str]) -> Lit | Ref:
+    source = parse_source(path)
+    if source is None:
+        return Lit(text=msgspec.json.encode(path).decode())
+    kind, alias, field_name = source
+    if kind == "outputs":
+        of: Literal["result", "output"] = "result" if field_name else "output"
+        return Ref(of=of, name=aliases[alias], field=field_name or None, json=True)
+    first = asked[0] if len(asked) == 1 else None
+    if isinstance(first, Ref) and first.of == "output":
+        of = "result" if field_name else "output"
+        return msgspec.structs.replace(first, of=of, field=field_name or None, json=True)
+    return Ref(of="message", field=field_name or None, json=True)
 
 
 def _inside(asked: Template) -> Template:

@@ -26,6 +26,7 @@ from loopwright.dialects.aldo.payloads import (
     TAKEN_BEFORE,
     Call,
     Fact,
+    UsageTotal,
     counts_of,
     parts_of,
     usage_of,
@@ -56,7 +57,8 @@ class _Loop:
 
     started: int = 0  # the cycle whose start was told
     entries: int = 0
-    usd: float = 0.0
+    used: UsageTotal = field(default_factory=UsageTotal)
+    model: str = ""  # the one that answered last
     finish: str = "stop"
     calls: list[Call] = field(default_factory=list)
     answer: Fact | None = None
@@ -81,6 +83,7 @@ class Rendering:
         self._gates: dict[str, tuple[str, Call]] = {}
         self._run = ""
         self._rounds = 0
+        self._used = UsageTotal()
 
     def events(self, fact: Fact) -> Iterator[Event]:
         """The events of the next fact."""
@@ -113,7 +116,8 @@ class Rendering:
             message = error.get("detail") or error.get("type") or reason
             yield "error", {"message": message}
         else:
-            yield "run.completed", self._completed(fact, reason)
+            ended: Payload = {"ok": reason != TENANT, "usage": self._used.payload()}
+            yield "run.completed", self._completed(fact, reason) | ended
 
     def _completed(self, fact: Fact, reason: str) -> Payload:
         (first,) = (step.id for step in self._plan.steps)
@@ -133,11 +137,9 @@ class Rendering:
             value = value_of(output) if self._lists_outputs() else output
             return {"output": value, "finishReason": "stop"}
         ended = loop.ending
-        payload: Payload = {"finishReason": loop.finish}
+        payload: Payload = {"finishReason": loop.finish, "output": output}
         if ended is not None and ended.reason == "maxCycles":
-            payload = {"finishReason": "stop"}
-        else:
-            payload |= {"output": output}
+            payload["finishReason"] = "stop"
         if ended is not None and ended.reason in ("budget-exhausted", "tenant-budget-exhausted"):
             payload["finishReason"] = "budget"
         payload |= {} if ended is None else {"terminatedBy": ended.reason}
@@ -165,12 +167,22 @@ class Rendering:
                 reason=str(fact.get("reason", "")),
                 cycles=int(fact.get("iterations", 0)),
                 passed=loop.passed,
-                spending=Spending(loop.usd, self._known.limits.get(step)),
+                spending=Spending(loop.used.usd, self._known.limits.get(step)),
                 error=str((fact.get("error") or {}).get("detail", "")),
             )
             if loop.ending is not None:
                 reason, detail = loop.ending
-                yield "run.terminated_by", {"reason": reason, "detail": detail}
+                denied = fact.get("reason") == TENANT
+                yield (
+                    "run.terminated_by",
+                    {
+                        "reason": reason,
+                        "detail": detail,
+                        "ok": not denied,
+                        "output": "" if denied else self._read(fact.get("output", "")),
+                        "usage": loop.used.payload(),
+                    },
+                )
         if not parent_path(path):
             return
         if status in ("completed", "exhausted"):
@@ -214,11 +226,15 @@ class Rendering:
             yield from self._tool_answered(fact, loop, int(purpose[4:]))
             return
         usage = fact.get("usage")
-        loop.usd = round(loop.usd + (usage or {}).get("usd", 0.0), 6)
         if purpose == "model" and fact["kind"] == "effect.done":
             loop.answer = fact  # what the engine makes of it is told next, with the model's name
         elif usage:
-            yield "usage", usage_of(usage, "", fact["at"])
+            self._count(loop, usage, loop.model)
+            yield "usage", usage_of(usage, loop.model, fact["at"])
+
+    def _count(self, loop: _Loop, usage: Fact | None, model: str) -> None:
+        loop.used.add(usage, model)
+        self._used.add(usage, model)
 
     def _turn(self, fact: Fact, path: str) -> "_Events":
         found = self._loop(path)
@@ -228,15 +244,17 @@ class Rendering:
         answer: Fact = loop.answer or {}
         text = self._read(answer.get("output", ""))
         loop.finish = _FINISH.get(fact.get("finish", "stop"), "error")
-        notes = fact.get("calls", ())
+        notes = [note for note in fact.get("calls", ()) if note["id"]]
         loop.calls = [
             Call(note["id"], note["tool"], value_of(self._read(note.get("arguments", "{}"))))
             for note in notes
         ]
         loop.entries += 1
         usage = answer.get("usage")
+        loop.model = fact.get("model", "") or loop.model
+        self._count(loop, usage, loop.model)
         if usage:
-            yield "usage", usage_of(usage, fact.get("model", ""), answer["at"])
+            yield "usage", usage_of(usage, loop.model, answer["at"])
         response: Payload = {
             "cycle": fact["iteration"],
             "textLength": len(text),

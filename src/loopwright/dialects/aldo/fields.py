@@ -9,22 +9,20 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
-    ValidationInfo,
     WithJsonSchema,
 )
 from pydantic_core import PydanticCustomError
 
 from loopwright.dialects.aldo.files import inside
 from loopwright.dialects.aldo.paths import parse_path
-from loopwright.syntax import check_text
+from loopwright.syntax.characters import check_text
 from loopwright.syntax.words import clip
 
 MAX_NAME = 63
-_KEBAB = re.compile(r"[a-z][a-z0-9]*(?:-[a-z0-9]+)*")
-_NUMBER = r"(?:0|[1-9]\d*)"
-_SEMVER = re.compile(
-    rf"{_NUMBER}\.{_NUMBER}\.{_NUMBER}(?:-[0-9A-Za-z.-]+)?(?:\+[0-9A-Za-z.-]+)?", re.ASCII
-)
+OUTPUTS = "#/outputs/"
+"""How a reference to an answer of the same file begins."""
+_KEBAB = re.compile(r"[a-z0-9][a-z0-9-]*")
+_SEMVER = re.compile(r"\d+\.\d+\.\d+(?:-[0-9A-Za-z.-]+)?(?:\+[0-9A-Za-z.-]+)?", re.ASCII)
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 
 
@@ -32,6 +30,12 @@ class Surface(BaseModel):
     """Base: unknown keys are refused, nothing is coerced."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class OpenSurface(BaseModel):
+    """Base of blocks in which an unknown key changes nothing that an agent may do."""
+
+    model_config = ConfigDict(extra="ignore", strict=True, frozen=True)
 
 
 def fault(
@@ -60,7 +64,7 @@ def _kebab(text: str) -> str:
     _visible(text)
     if _KEBAB.fullmatch(text) and len(text) <= MAX_NAME:
         return text
-    hint = f"use a-z and 0-9 with single hyphens between, at most {MAX_NAME} characters"
+    hint = f"use a-z, 0-9 and hyphens, at most {MAX_NAME} characters"
     better = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
     if _KEBAB.fullmatch(better) and len(better) <= MAX_NAME:
         hint += f": {better}"
@@ -89,6 +93,10 @@ def _file(text: str) -> str:
             "file-outside", message, hint="name a file beside it or below: prompts/coder.md"
         )
     return path
+
+
+def _schema_ref(text: str) -> str:
+    return text if text.startswith(OUTPUTS) else _file(text)
 
 
 def _unquoted(value: object) -> object:
@@ -122,6 +130,7 @@ Variable: TypeAlias = Annotated[
     WithJsonSchema({"type": "string", "pattern": f"^{_VARIABLE.pattern}$"}),
 ]
 File: TypeAlias = Annotated[str, AfterValidator(_file)]
+SchemaRef: TypeAlias = Annotated[str, AfterValidator(_schema_ref)]
 Terminate: TypeAlias = Annotated[
     str,
     BeforeValidator(_unquoted),
@@ -131,20 +140,16 @@ Terminate: TypeAlias = Annotated[
 Positive: TypeAlias = Annotated[int, Field(ge=1)]
 Usd: TypeAlias = Annotated[float, Field(ge=0, le=1_000_000, allow_inf_nan=False)]
 
-# -- blocks that are known and cannot be done ------------------------------------------------------
+# -- blocks that have no effect --------------------------------------------------------------------
 
 
-def _says_nothing(value: object) -> bool:
+def says_nothing(value: object) -> bool:
+    """Whether a block is empty: null, an empty list, or a mapping of nothing else."""
     if isinstance(value, dict):
-        return all(_says_nothing(one) for one in value.values())
+        return all(says_nothing(one) for one in value.values())
     return value is None or value == []
 
 
-def _not_available(value: object, info: ValidationInfo) -> None:
-    if not _says_nothing(value):
-        message = f"{info.field_name} has its place, but this version cannot do it"
-        raise fault("not-available", message, hint="leave it out")
-
-
-NotYet: TypeAlias = Annotated[Any, BeforeValidator(_not_available), WithJsonSchema({})]
-"""An empty block asks for nothing, so it may stand there."""
+Json: TypeAlias = Annotated[Any, WithJsonSchema({})]
+Inert: TypeAlias = Annotated[Any, WithJsonSchema({})]
+"""A block that loads and has no effect here."""

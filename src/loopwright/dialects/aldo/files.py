@@ -7,21 +7,35 @@ import re
 from collections.abc import Mapping
 from typing import Literal, NamedTuple, Protocol, TypeAlias
 
-from loopwright.syntax import Position, check_text
+from loopwright.syntax.characters import check_text
+from loopwright.syntax.diagnostic import Position
 
 MAX_FILE_BYTES = 1_048_576
+MAX_FOLDERS = 50
 
 Path: TypeAlias = tuple[str | int, ...]
 
 _DRIVE = re.compile(r"[A-Za-z]:")
 
 
+LOOKS_AROUND = True
+"""Agents are named by name, and teams keep theirs in folders side by side."""
+
+HERE = "@here"
+AROUND = "@around"
+"""The folder of the first file, and the one above it: beginnings of paths, and names of both."""
+
+Kind: TypeAlias = Literal["text", "schema", "agent", "names"]
+
+
 class Wanted(NamedTuple):
-    """A file to read: `path` counts from the folder of the first file and stays inside of it."""
+    """A file to read, or a folder whose names are asked for: `path` counts from the folder of the
+    first file and stays inside of it, but for agents in the folders beside it.
+    """
 
     path: str
     where: Position
-    kind: Literal["text", "schema", "agent"]
+    kind: Kind
     limit: int = MAX_FILE_BYTES
 
 
@@ -36,6 +50,17 @@ class FileProblem(Protocol):
 
 
 Files: TypeAlias = Mapping[str, bytes | FileProblem]
+
+
+def folder_of(path: str) -> str:
+    """The folder of a file, with a slash at its end; nothing for that of the first file."""
+    return path.rpartition("/")[0] + "/" if "/" in path else ""
+
+
+def folders_in(names: str) -> list[str]:
+    """The names of a folder that may be folders with agents in them."""
+    plain = (name for name in names.splitlines() if "." not in name and name != "node_modules")
+    return [name for name in plain if not check_text(name)][:MAX_FOLDERS]
 
 
 def inside(written: str) -> str | None:

@@ -6,8 +6,8 @@ from loopwright.dialects.aldo.composites import Lowering
 from loopwright.dialects.aldo.files import Files, Wanted
 from loopwright.dialects.aldo.units import Loader
 from loopwright.model.plan import Plan
-from loopwright.syntax import Diagnostic, Document
-from loopwright.syntax.diagnostic import MAX_PROBLEMS
+from loopwright.syntax.diagnostic import MAX_PROBLEMS, Diagnostic
+from loopwright.syntax.document import Document
 
 NAME = "aldo"
 MAX_PARALLEL_CHILDREN = 8

@@ -1,10 +1,13 @@
-"""The small language that says when a round is the last: `true`, `false`, or a path of its output.
+"""Two small languages: when a round is the last, and what a subagent is given.
 
-A path begins with `$`, the output itself, and goes down by `.name`, `['name']` or `[0]`.
+The first is `true`, `false`, or a path of the round's output: `$`, the output itself, and then
+`.name`, `['name']` or `[0]`. The second is `input`, `input.FIELD`, `outputs.ALIAS` or
+`outputs.ALIAS.FIELD`, with `$.` before it or without. `previous.ALIAS.output` is another way to
+write `outputs.ALIAS`, and `previous.ALIAS.output.FIELD` one for `outputs.ALIAS.FIELD`.
 """
 
 import re
-from typing import TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 Target: TypeAlias = bool | tuple[str | int, ...]
 
@@ -40,3 +43,27 @@ def parse_path(text: str) -> Target | None:
             )
         at = step.end()
     return tuple(parts)
+
+
+class Source(NamedTuple):
+    """Where a value of a subagent's input comes from; `field` is a dotted path, or nothing."""
+
+    kind: Literal["input", "outputs"]
+    alias: str
+    field: str
+
+
+_SOURCE = re.compile(
+    r"(?:\$\.)?(?:(?P<input>input)|outputs\.(?P<alias>[a-z0-9][a-z0-9-]*)"
+    r"|previous\.(?P<earlier>[a-z0-9][a-z0-9-]*)\.output)"
+    r"(?:\.(?P<field>[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*))?"
+)
+
+
+def parse_source(text: str) -> Source | None:
+    """A place that a value comes from, or None when it is a text of its own."""
+    found = _SOURCE.fullmatch(text.strip())
+    if found is None:
+        return None
+    kind: Literal["input", "outputs"] = "input" if found["input"] else "outputs"
+    return Source(kind, found["alias"] or found["earlier"] or "", found["field"] or "")

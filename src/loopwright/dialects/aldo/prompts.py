@@ -1,14 +1,15 @@
 """System prompts: a file whose places are filled with variables and with other files, once.
 
-`{{name}}` is a place, `\\{{` is two braces. What is filled in is not looked at again, except that a
-template may have places for variables itself.
+`{{name}}` is a place, `\\{{` is two braces. A place without a value stays as it is. What is
+filled in is not looked at again, except that a template may have places for variables itself.
 """
 
+import json
 import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from loopwright.syntax import did_you_mean
+from loopwright.syntax.words import did_you_mean
 
 _PLACE = re.compile(r"\\\{\{|\{\{\s*(?P<name>[A-Za-z_][A-Za-z0-9_.-]*)\s*\}\}")
 
@@ -38,5 +39,9 @@ def filled(text: str, values: Mapping[str, str]) -> tuple[str, list[Unfilled]]:
 
 
 def as_text(value: object) -> str:
-    """A variable as it stands in a text; a truth value as YAML has it."""
+    """A variable as it stands in a text; a truth value as YAML has it, a list as JSON."""
+    if value is None:
+        return ""
+    if isinstance(value, dict | list):
+        return json.dumps(value, ensure_ascii=False)
     return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,6 +1,6 @@
 """How sure this dialect is that a definition is its own."""
 
-API = "aldo-ai/"
+API = ("aldo-ai/", "meridian/agent")
 _BLOCKS = frozenset({"identity", "model_policy", "iteration", "composite", "eval_gate"})
 
 

@@ -1,19 +1,23 @@
-"""What people write about an agent: strict, and nothing unknown at any level.
+"""The blocks of an agent file. Nothing is coerced.
 
-Only what can be said about one block at a time stands here. What holds between several is in
-`rules.py`, so that one report tells everything.
+An unknown key is refused in the blocks that say what an agent may do and spend (`Surface`); in the
+others (`OpenSurface`) `rules.py` warns of it. Blocks that have no effect here are `Inert`: they
+load, with a warning. What holds between several blocks is in `rules.py`.
 """
 
 from typing import Annotated, Literal, TypeAlias
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
 from loopwright.dialects.aldo.fields import (
     File,
+    Inert,
+    Json,
     Kebab,
-    NotYet,
+    OpenSurface,
     Positive,
     Prose,
+    SchemaRef,
     Semver,
     Surface,
     Terminate,
@@ -25,9 +29,13 @@ from loopwright.dialects.aldo.fields import (
 
 Tier: TypeAlias = Literal["public", "internal", "sensitive"]
 Strategy: TypeAlias = Literal["sequential", "parallel", "debate", "iterative"]
+Files: TypeAlias = Literal["none", "repo-readonly", "repo-readwrite", "full"]
+Rule: TypeAlias = Literal["never", "always", "protected_paths"]
+
+ALL_TOOLS = "*"
 
 
-class Identity(Surface):
+class Identity(OpenSurface):
     """Who it is."""
 
     name: Kebab = Field(description="Its name, in kebab-case.")
@@ -37,7 +45,7 @@ class Identity(Surface):
     tags: list[Word] = Field(default=[], description="Words to find it by.")
 
 
-class Role(Surface):
+class Role(OpenSurface):
     """Its place among others."""
 
     team: Word = Field(description="The team it belongs to.")
@@ -59,13 +67,13 @@ class ModelClass(Surface):
 class Budget(Surface):
     """What a run may cost."""
 
-    usd_per_run: Usd = Field(description="USD of a run; 0 is no limit in money.")
+    usd_per_run: Usd = Field(description="USD of a run; with 0, only models that cost nothing.")
     usd_grace: Usd | None = Field(default=None, description="USD by which it may be exceeded.")
     tokens_in_max: Positive | None = Field(default=None, description="Most tokens of one prompt.")
     tokens_out_max: Positive | None = Field(default=None, description="Most tokens of one answer.")
 
 
-class Latency(Surface):
+class Latency(OpenSurface):
     """How fast a model should be."""
 
     p95_ms: Positive | None = Field(default=None, description="Milliseconds, 95 of 100 calls.")
@@ -78,8 +86,9 @@ class Decoding(Surface):
     temperature: Annotated[float, Field(ge=0, le=2)] | None = Field(
         default=None, description="Temperature of the model."
     )
-    json_schema_ref: File | None = Field(
-        default=None, description="File with the JSON Schema of the answer; not with free."
+    json_schema_ref: SchemaRef | None = Field(
+        default=None,
+        description="JSON Schema of the answer: a file, or #/outputs/NAME; not with free.",
     )
 
 
@@ -95,14 +104,12 @@ class ModelPolicy(Surface):
     decoding: Decoding = Field(default=Decoding(), description="How it answers.")
 
 
-class Prompt(Surface):
+class Prompt(OpenSurface):
     """What the model is told."""
 
     system_file: File = Field(description="File with the system prompt; {{name}} is filled in.")
     templates: dict[Variable, File] = Field(default={}, description="Files to fill in, by name.")
-    variables: dict[Variable, str | int | float | bool] = Field(
-        default={}, description="Values to fill in, by name."
-    )
+    variables: dict[Variable, Json] = Field(default={}, description="Values to fill in, by name.")
 
 
 # -- tools -----------------------------------------------------------------------------------------
@@ -121,13 +128,33 @@ class NativeTool(Surface):
     ref: Word = Field(description="Its name.", examples=["fs.read"])
 
 
+FORMER_NETWORK = "egress-allowlist"
+"""What earlier versions called `allowlist`."""
+
+
+def _present_network(value: object) -> object:
+    return "allowlist" if value == FORMER_NETWORK else value
+
+
 class Permissions(Surface):
     """What tools may reach."""
 
-    network: Literal["none", "allowlist", "full"] = Field(default="none", description="The net.")
-    filesystem: Literal["none", "repo-readonly", "repo-readwrite", "full"] = Field(
-        default="none", description="Files."
+    network: Annotated[Literal["none", "allowlist", "full"], BeforeValidator(_present_network)] = (
+        Field(default="none", description="The net.")
     )
+    filesystem: Files = Field(default="none", description="Files.")
+
+
+Approvals: TypeAlias = dict[Word, Rule]
+
+
+def _for_all_tools(value: object) -> object:
+    """One word instead of a mapping is the rule for every tool."""
+    return {ALL_TOOLS: value} if isinstance(value, str) else value
+
+
+_RULES = {"enum": ["never", "always", "protected_paths"]}
+_APPROVALS = {"anyOf": [_RULES, {"type": "object", "additionalProperties": _RULES}]}
 
 
 class Tools(Surface):
@@ -136,9 +163,12 @@ class Tools(Surface):
     mcp: list[McpServer] = Field(default=[], description="Servers with the tools that are allowed.")
     native: list[NativeTool] = Field(default=[], description="Tools of the engine.")
     permissions: Permissions = Field(default=Permissions(), description="What tools may reach.")
-    guards: NotYet = Field(default=None, description="Guards.")
-    approvals: dict[Word, Literal["never", "always", "protected_paths"]] = Field(
-        default={}, description="By tool: when a person must approve a call."
+    guards: Inert = Field(default=None, description="Filters for tool results. No effect.")
+    approvals: Annotated[Approvals, BeforeValidator(_for_all_tools), WithJsonSchema(_APPROVALS)] = (
+        Field(
+            default={},
+            description="When a person must approve a call: one word for all tools, or by tool.",
+        )
     )
 
 
@@ -222,7 +252,9 @@ class Subagent(Surface):
 
     agent: Kebab = Field(description="Its name; its spec is NAME.yaml in the same folder.")
     alias: Kebab | None = Field(default=None, alias="as", description="What it is called here.")
-    input_map: NotYet = Field(default=None, description="How its input is made.")
+    input_map: dict[Word, Word] = Field(
+        default={}, description="Its input, by name: input.FIELD or outputs.ALIAS.FIELD."
+    )
 
 
 class Rounds(Surface):
@@ -253,28 +285,69 @@ class Ceilings(Surface):
     text_mention: Annotated[str, Field(min_length=1)] | None = Field(
         default=None, description="Text that ends it; case does not count."
     )
-    success_roles: NotYet = Field(default=None, description="Roles whose success ends it.")
+    success_roles: list[Word] = Field(
+        default=[], description="With composite: aliases of subagents whose answer ends it."
+    )
 
 
-class Suite(Surface):
+class Suite(OpenSurface):
     """A suite that must be passed."""
 
     suite: Word = Field(description="Its name.")
     min_score: Annotated[float, Field(ge=0, le=1)] = Field(description="The least score.")
 
 
-class EvalGate(Surface):
+class EvalGate(OpenSurface):
     """What must be shown before a version is promoted. It has no part in a run."""
 
     required_suites: list[Suite] = Field(default=[], description="Suites with their least score.")
     must_pass_before_promote: bool = Field(default=True, description="Whether it is held up.")
 
 
-class AgentSpec(Surface):
+class SandboxNetwork(Surface):
+    """The network of programs that tools start."""
+
+    mode: Literal["none", "allowlist", "host"] = Field(description="What they may reach.")
+    allowed_hosts: list[Word] = Field(default=[], description="With allowlist: the hosts.")
+
+
+class SandboxFiles(Surface):
+    """The files that tools may touch."""
+
+    permission: Files = Field(description="Files.")
+    read_paths: list[Word] = Field(default=[], description="Further places to read.")
+    write_paths: list[Word] = Field(default=[], description="Further places to write.")
+
+
+class SandboxBlock(Surface):
+    """Limits of the tools."""
+
+    timeout_ms: Positive | None = Field(default=None, description="Most time of one call.")
+    env_scrub: bool | None = Field(default=None, description="Always done.")
+    network: SandboxNetwork | None = Field(default=None, description="The network of programs.")
+    filesystem: SandboxFiles | None = Field(default=None, description="The files of tools.")
+
+
+class Inputs(OpenSurface):
+    """What the agent is given."""
+
+    schema_ref: Word | None = Field(default=None, description="Its JSON Schema. No effect.")
+
+
+class Output(OpenSurface):
+    """An answer of the agent."""
+
+    json_schema: Json = Field(
+        default=None, description="Its JSON Schema: a file, {$ref: FILE}, or the schema itself."
+    )
+    json_schema_ref: Word | None = Field(default=None, description="An older form: a file.")
+
+
+class AgentSpec(OpenSurface):
     """An agent."""
 
-    api_version: Literal["aldo-ai/agent.v1"] = Field(
-        alias="apiVersion", description="Version of this language."
+    api_version: Literal["aldo-ai/agent.v1", "meridian/agent.v1"] = Field(
+        alias="apiVersion", description="Version of this language; meridian is its former name."
     )
     kind: Literal["Agent"] = Field(description="What this file describes.")
     identity: Identity = Field(description="Who it is.")
@@ -286,8 +359,10 @@ class AgentSpec(Surface):
     composite: Composite | None = Field(default=None, description="It is made of other agents.")
     termination: Ceilings | None = Field(default=None, description="Further ends of a run.")
     eval_gate: EvalGate | None = Field(default=None, description="Before it is promoted.")
-    sandbox: NotYet = Field(default=None, description="Walls around its tools.")
-    memory: NotYet = Field(default=None, description="What it remembers between runs.")
-    spawn: NotYet = Field(default=None, description="Agents that it may start by itself.")
-    escalation: NotYet = Field(default=None, description="Who is told when it cannot go on.")
-    subscriptions: NotYet = Field(default=None, description="Events that start it.")
+    sandbox: SandboxBlock | None = Field(default=None, description="Limits of its tools.")
+    inputs: Inputs | None = Field(default=None, description="What it is given.")
+    outputs: dict[Word, Output] = Field(default={}, description="Its answers, by name.")
+    memory: Inert = Field(default=None, description="What it remembers between runs. No effect.")
+    spawn: Inert = Field(default=None, description="Agents that it may start. No effect.")
+    escalation: Inert = Field(default=None, description="Who is told when. No effect.")
+    subscriptions: Inert = Field(default=None, description="Events that start it. No effect.")

@@ -1,22 +1,42 @@
 """An agent with all that belongs to it: its prompt, its schema, and the agents it is made of.
 
-Nothing is read here. What is not among the files that were handed in is asked for, and whoever
-holds the disk comes back with it. Each use of an agent is a unit of its own, so a tree of units is
-the tree of what will run.
+Nothing is read here. Files that were not handed in are asked for (`wanted`), and the caller reads
+them. Each use of an agent is a unit of its own, so a tree of units is the tree of what will run.
+
+An agent is looked for by its name: beside the first file, in the folders below it, then in the
+folders beside it. Its prompt and its schema count from its own folder. An agent without its prompt
+runs with its description, and one without its schema without that check; both with a warning.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import NamedTuple
 
-from loopwright.dialects.aldo.files import MAX_FILE_BYTES, Files, Path, Wanted
+from loopwright.dialects.aldo.fields import OUTPUTS
+from loopwright.dialects.aldo.files import (
+    AROUND,
+    HERE,
+    MAX_FILE_BYTES,
+    Files,
+    Kind,
+    Path,
+    Wanted,
+    folder_of,
+    folders_in,
+    inside,
+)
 from loopwright.dialects.aldo.prompts import as_text, filled
 from loopwright.dialects.aldo.rules import structure
 from loopwright.dialects.aldo.surface import AgentSpec
 from loopwright.model.record import JsonValue
-from loopwright.syntax import Diagnostic, Document, did_you_mean, read, validate
+from loopwright.syntax.diagnostic import Diagnostic
+from loopwright.syntax.document import Document
 from loopwright.syntax.fields import ref_loop
+from loopwright.syntax.reading import read
+from loopwright.syntax.validation import validate
+from loopwright.syntax.words import did_you_mean
 
+ABSENT = "cannot-read"
 MAX_DEPTH = 5
 MAX_AGENTS = 100
 
@@ -30,6 +50,15 @@ class Unit:
     system: str = ""
     schema: dict[str, JsonValue] | None = None
     children: list["Unit"] = field(default_factory=list)
+    folder: str = ""  # that paths in it count from
+
+
+class _Found(NamedTuple):
+    """An agent's file, and where else there is one of the name."""
+
+    path: str
+    data: bytes
+    others: tuple[str, ...]
 
 
 @dataclass(slots=True)
@@ -43,14 +72,14 @@ class Loader:
     _open: list[str] = field(default_factory=list)
     _count: int = 0
 
-    def load(self, document: Document) -> Unit | None:
-        """The unit of a document, as far as it can be made."""
+    def load(self, document: Document, folder: str = "") -> Unit | None:
+        """The unit of a document, as far as it can be made; `folder` is that of its file."""
         spec, problems = validate(AgentSpec, document)
         self.problems += [*problems, *structure(document)]
         self._count += 1
         if spec is None:
             return None
-        unit = Unit(document, spec)
+        unit = Unit(document, spec, folder=folder)
         self._open.append(spec.identity.name)
         self._prompt(unit)
         self._schema(unit)
@@ -67,39 +96,69 @@ class Loader:
             name: self._filled(unit, ("prompt", "templates", name), path, values)
             for name, path in prompt.templates.items()
         }
-        unit.system = self._filled(
-            unit, ("prompt", "system_file"), prompt.system_file, values | parts
-        )
+        at: Path = ("prompt", "system_file")
+        unit.system = self._filled(unit, at, prompt.system_file, values | parts)
+        if not unit.system:
+            identity = unit.spec.identity
+            unit.system = f"You are {identity.name}. {identity.description.strip()}"
 
     def _filled(self, unit: Unit, at: Path, path: str, values: Mapping[str, str]) -> str:
         text, missing = filled(self._text(unit, at, path) or "", values)
         for one in missing:
-            message = f"{path}:{one.line}: nothing is known of {{{{{one.name}}}}}"
-            self._note(unit, "unknown-reference", message, at, one.hint)
+            message = f"{path}:{one.line}: {{{{{one.name}}}}} has no value and stays as it is"
+            self._warn(unit, "unknown-reference", message, at, one.hint)
         return text
 
     def _schema(self, unit: Unit) -> None:
-        path = unit.spec.model_policy.decoding.json_schema_ref
+        at: Path = ("model_policy", "decoding", "json_schema_ref")
+        written = unit.spec.model_policy.decoding.json_schema_ref
+        path = written
+        if written is not None and written.startswith(OUTPUTS):
+            at, path = self._output_schema(unit, written.removeprefix(OUTPUTS))
         if path is None:
             return
-        at = ("model_policy", "decoding", "json_schema_ref")
-        data = self._file(unit, at, path, "schema")
+        data = self._file(unit, at, f"{unit.folder}{path}", "schema")
         if data is None:
             return
         document, problems = read(data, file=self._shown(path), limit=MAX_FILE_BYTES)
         self.problems += problems
-        if document is None:
+        if document is not None:
+            self._take_schema(unit, at, path, document.value)
+
+    def _output_schema(self, unit: Unit, name: str) -> tuple[Path, str | None]:
+        """The file of an answer's schema; one that is written out is taken at once."""
+        at: Path = ("outputs", name, "json_schema")
+        output = unit.spec.outputs.get(name)
+        if output is None:
+            message = f"there is no output {name}"
+            hint = did_you_mean(name, unit.spec.outputs)
+            place = ("model_policy", "decoding", "json_schema_ref")
+            self._note(unit, "unknown-reference", message, place, hint)
+            return at, None
+        schema = output.json_schema if output.json_schema is not None else output.json_schema_ref
+        if isinstance(schema, dict) and set(schema) == {"$ref"} and isinstance(schema["$ref"], str):
+            schema = schema["$ref"]
+        if isinstance(schema, dict):
+            self._take_schema(unit, at, f"outputs.{name}", schema)
+            return at, None
+        path = inside(schema) if isinstance(schema, str) else None
+        if path is None and schema is not None:
+            self._note(
+                unit, "bad-schema", f"outputs.{name} names no file and is no JSON Schema", at
+            )
+        return at, path
+
+    def _take_schema(self, unit: Unit, at: Path, what: str, schema: JsonValue) -> None:
+        if not isinstance(schema, dict):
+            self._note(unit, "bad-schema", f"{what} is not a JSON Schema: it must be a mapping", at)
             return
-        if isinstance(document.value, dict):
-            unit.schema = document.value
-            circle = ref_loop(document.value)
-            if circle is not None:
-                self._note(unit, "ref-loop", f"{path}: $ref {circle} leads back to itself", at)
-        else:
-            self._note(unit, "bad-schema", f"{path} is no JSON Schema: it must be a mapping", at)
+        unit.schema = schema
+        circle = ref_loop(schema)
+        if circle is not None:
+            self._note(unit, "ref-loop", f"{what}: $ref {circle} leads back to itself", at)
 
     def _text(self, unit: Unit, at: Path, path: str) -> str | None:
-        data = self._file(unit, at, path, "text")
+        data = self._file(unit, at, f"{unit.folder}{path}", "text")
         if data is None:
             return None
         try:
@@ -113,20 +172,25 @@ class Loader:
             return None
         return text
 
-    def _file(
-        self, unit: Unit, at: Path, path: str, kind: Literal["text", "schema", "agent"]
-    ) -> bytes | None:
+    def _file(self, unit: Unit, at: Path, path: str, kind: Kind) -> bytes | None:
         data = self.files.get(path)
         if isinstance(data, bytes):
             if len(data) <= MAX_FILE_BYTES:
                 return data
-            message = f"{path} has {len(data):,} bytes; at most {MAX_FILE_BYTES:,} are read"
+            message = (
+                f"{_written(path)} has {len(data):,} bytes; at most {MAX_FILE_BYTES:,} are read"
+            )
             self._note(unit, "too-large", message, at)
-        elif data is not None:
-            self._note(unit, data.code, f"{path}: {data.message}", at)
+        elif data is not None and data.code != ABSENT:
+            self._note(unit, data.code, f"{_written(path)}: {data.message}", at)
         else:
-            self.wanted.setdefault(path, Wanted(path, unit.document.at(at), kind))
-            self._note(unit, "missing-file", f"there is no file {path}", at)
+            if data is None:
+                self.wanted.setdefault(path, Wanted(path, unit.document.at(at), kind))
+            instead = "the description of the agent is its prompt"
+            if kind == "schema":
+                instead = "the answer is not checked against it"
+            message = f"{_written(path)} is missing: {instead}"
+            self._warn(unit, "missing-file", message, at)
         return None
 
     # -- agents ------------------------------------------------------------------------------------
@@ -157,23 +221,76 @@ class Loader:
         if self._count >= MAX_AGENTS:
             self._note(unit, "too-many-agents", f"more than {MAX_AGENTS} agents in all", at)
             return None
-        path = f"{name}.yaml"
-        data = self._file(unit, at, path, "agent")
-        if data is None:
+        found = self._find(unit, at, name)
+        if found is None:
             return None
-        document, problems = read(data, file=self._shown(path), limit=MAX_FILE_BYTES)
+        for other in found.others:
+            message = f"{_written(found.path)} is used; {_written(other)} has the same name"
+            self._warn(unit, "unknown-agent", message, at)
+        document, problems = read(found.data, file=self._shown(found.path), limit=MAX_FILE_BYTES)
         self.problems += problems
-        child = self.load(document) if document is not None else None
+        child = self.load(document, folder_of(found.path)) if document is not None else None
         if child is not None and child.spec.identity.name != name:
             own = child.spec.identity.name
-            message = f"{path} describes {own}, not {name}"
+            message = f"{_written(found.path)} describes {own}, not {name}"
             hint = did_you_mean(name, [own]) or "a file has the name of its agent"
             self._note(unit, "unknown-agent", message, at, hint)
         return child
 
+    def _find(self, unit: Unit, at: Path, name: str) -> _Found | None:
+        """The file of an agent. Folders are looked into only when it is not beside the first."""
+        found = self._named(unit, at, name, [""])
+        if found is None and self._are_known(name, [""]):
+            below = self._folders(unit, at, HERE, "")
+            beside = self._folders(unit, at, AROUND, f"{AROUND}/")
+            found = self._named(unit, at, name, [*below, *beside])
+        if found is None:
+            where = "beside it, in a folder below it or in one beside it"
+            message = f"there is no agent {name}: no file {name}.yaml {where}"
+            self._note(unit, "missing-file", message, at)
+        return found
+
+    def _named(self, unit: Unit, at: Path, name: str, folders: list[str]) -> _Found | None:
+        there: list[tuple[str, bytes]] = []
+        for folder in folders:
+            for path in (f"{folder}{name}.yaml", f"{folder}{name}.yml"):
+                data = self.files.get(path)
+                if isinstance(data, bytes):
+                    there.append((path, data))
+                elif data is None:
+                    self.wanted.setdefault(path, Wanted(path, unit.document.at(at), "agent"))
+                elif data.code != ABSENT:
+                    self._note(unit, data.code, f"{_written(path)}: {data.message}", at)
+        if not there:
+            return None
+        (path, first), *others = there
+        same = tuple(other for other, data in others if data != first)
+        return _Found(path, first, same)
+
+    def _are_known(self, name: str, folders: list[str]) -> bool:
+        """Whether it is known that there is no such file in these folders."""
+        paths = [f"{folder}{name}{end}" for folder in folders for end in (".yaml", ".yml")]
+        return all(path in self.files for path in paths)
+
+    def _folders(self, unit: Unit, at: Path, listed: str, begins: str) -> list[str]:
+        names = self.files.get(listed)
+        if names is None:
+            self.wanted.setdefault(listed, Wanted(listed, unit.document.at(at), "names"))
+        if not isinstance(names, bytes):
+            return []
+        return [f"{begins}{one}/" for one in folders_in(names.decode(errors="replace"))]
+
     def _shown(self, path: str) -> str:
         folder = self.file.rpartition("/")[0]
-        return f"{folder}/{path}" if folder else path
+        return f"{folder}/{_written(path)}" if folder else _written(path)
 
     def _note(self, unit: Unit, code: str, message: str, at: Path, hint: str | None = None) -> None:
         self.problems.append(unit.document.error(code, message, at=at, hint=hint))
+
+    def _warn(self, unit: Unit, code: str, message: str, at: Path, hint: str | None = None) -> None:
+        self.problems.append(unit.document.warning(code, message, at=at, hint=hint))
+
+
+def _written(path: str) -> str:
+    """A path as people write it."""
+    return f"..{path[len(AROUND) :]}" if path.startswith(f"{AROUND}/") else path

@@ -1,13 +1,24 @@
 """Nodes that run another workflow: where they may stand, and what they hand over."""
 
+import json
 from collections.abc import Iterator
 
 from loopwright.dialects.archon.graph import meant
-from loopwright.dialects.archon.outline import DEFAULT_ITEM, Mapping, NodeAt, item_name
+from loopwright.dialects.archon.outline import (
+    CALLS,
+    DEFAULT_ITEM,
+    Mapping,
+    NodeAt,
+    given_inputs,
+    item_name,
+)
+from loopwright.dialects.archon.surface import MAX_ITEMS
 from loopwright.dialects.archon.units import Unit
 from loopwright.dialects.archon.variables import RESERVED_IDS, marks
+from loopwright.model.record import JsonValue
 from loopwright.model.template import Ref
-from loopwright.syntax import Diagnostic, Document
+from loopwright.syntax.diagnostic import Diagnostic
+from loopwright.syntax.document import Document
 
 _LISTS = ("output", "result", "input", "item", "message")
 
@@ -16,15 +27,18 @@ def calls(unit: Unit) -> Iterator[Diagnostic]:
     """All that is wrong with the nodes of a workflow that run others."""
     document = unit.document
     for node in unit.made.nodes:
-        if "workflow" not in node.value:
+        if node.kind not in CALLS:
             continue
-        if node.graph.owner is not None:
-            message = "a workflow cannot be run inside of a loop_group"
-            hint = "give that workflow a loop_group of its own"
+        if node.kind == "workflow" and node.graph.owner is not None:
+            message = "workflow is not possible inside a loop_group"
+            hint = f"write include: {node.value['workflow']}"
             at = (*node.path, "workflow")
             yield document.error("unsupported-here", message, at=at, on_key=True, hint=hint)
         if "arguments" in node.value and "input" in node.value:
             message, at = "arguments and input exclude each other", (*node.path, "input")
+            yield document.error("mutually-exclusive", message, at=at, on_key=True)
+        if "inputs" in node.value and "with" in node.value:
+            message, at = "inputs and with are the same: write with", (*node.path, "inputs")
             yield document.error("mutually-exclusive", message, at=at, on_key=True)
         yield from _items(document, node, unit.made.item)
         yield from _hidden(document, node, unit.made.item)
@@ -50,10 +64,21 @@ def list_ref(text: str, item: str | None) -> Ref | None:
     return ref if ref.of in _LISTS else None
 
 
+def literal_list(text: str) -> list[JsonValue] | None:
+    """The list that a text writes out as JSON."""
+    try:
+        found: JsonValue = json.loads(text)
+    except ValueError:
+        return None
+    return found if isinstance(found, list) and len(found) <= MAX_ITEMS else None
+
+
 def _items(document: Document, node: NodeAt, item: str | None) -> Iterator[Diagnostic]:
     items = node.part("fan_out").get("items")
-    if isinstance(items, str) and list_ref(items, item) is None:
-        message = f'"{items[:60]}" is no list'
+    if not isinstance(items, str) or literal_list(items) is not None:
+        return
+    if list_ref(items, item) is None:
+        message = f'"{items[:60]}" is not a list'
         hint = "write a list, or $ID.output or $ID.output.FIELD of a node that gives one"
         yield document.error("not-a-list", message, at=(*node.path, "fan_out", "items"), hint=hint)
 
@@ -64,8 +89,9 @@ def _hidden(document: Document, node: NodeAt, item: str | None) -> Iterator[Diag
     if item is None or own is None or own == item:
         return
     told: Mapping = {key: node.value[key] for key in ("arguments", "input") if key in node.value}
-    for name, text in (told | node.part("inputs")).items():
-        at = (*node.path, name) if name in told else (*node.path, "inputs", name)
+    key = "with" if "with" in node.value else "inputs"
+    for name, text in (told | node.part(key)).items():
+        at = (*node.path, name) if name in told else (*node.path, key, name)
         found = marks(text, item) if isinstance(text, str) else []
         if any(mark.ref.of == "item" and not mark.escaped for mark in found):
             message = f"${item} cannot be read beside ${own}"
@@ -91,7 +117,7 @@ def _pauses(document: Document, node: NodeAt, below: Unit) -> Iterator[Diagnosti
     for unit in (below, *below.all_below()):
         for one in unit.made.nodes:
             place = f"{unit.document.file}:{unit.document.at(one.path).line}"
-            at = (*node.path, "workflow")
+            at = (*node.path, node.kind or "workflow")
             if _asks(one):
                 message = f"{one.id} asks a person ({place}), which a fan_out cannot wait for"
                 hint = "ask before or after it, in this workflow"
@@ -104,25 +130,34 @@ def _pauses(document: Document, node: NodeAt, below: Unit) -> Iterator[Diagnosti
 
 def _asks(node: NodeAt) -> bool:
     loops = (node.part("loop"), node.part("loop_group"))
-    return node.kind == "approval" or any(one.get("interactive") is True for one in loops)
+    asks = node.kind == "approval" or (node.kind == "wait" and not waits_for_time(node))
+    return asks or any(one.get("interactive") is True for one in loops)
+
+
+def waits_for_time(node: NodeAt) -> bool:
+    """Whether a wait ends by itself."""
+    return not {"event", "attention"} & set(node.part("wait"))
 
 
 # -- inputs ----------------------------------------------------------------------------------------
 
 
 def _inputs(document: Document, node: NodeAt, below: Unit) -> Iterator[Diagnostic]:
-    given, declared = node.part("inputs"), below.made.inputs
-    for name in given:
+    """A workflow that declares no inputs takes any."""
+    key = "with" if "with" in node.value else "inputs"
+    given, declared = node.part(key), below.made.inputs
+    for name in given if declared else ():
         if name not in declared:
             message = f"{below.document.file} has no input {name}"
-            at = (*node.path, "inputs", name)
-            hint = meant(name, declared) if declared else "it has no inputs: use arguments"
+            hint = meant(name, declared)
+            at = (*node.path, key, name)
             yield document.error("unknown-input", message, at=at, on_key=True, hint=hint)
-    missing = [name for name, one in declared.items() if name not in given and _is_needed(one)]
+    has = given_inputs(node)
+    missing = [name for name, one in declared.items() if name not in has and _is_needed(one)]
     if missing:
         message = f"{below.document.file} needs the input {missing[0]}"
-        at = (*node.path, "workflow")
-        hint = f"inputs: {{{missing[0]}: VALUE}}"
+        at = (*node.path, node.kind or "workflow")
+        hint = f"with: {{{missing[0]}: VALUE}}"
         yield document.error("missing-input", message, at=at, hint=hint)
 
 

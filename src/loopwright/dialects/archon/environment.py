@@ -7,6 +7,8 @@ from loopwright.dialects.archon.variables import VARIABLES
 from loopwright.model.template import Ref, Source, Template
 
 OWN = "LW_"
+INPUTS = "INPUTS_"
+"""How the variables of inputs begin in Archon."""
 # Given to every script: what a program that the script starts expects to find.
 _ALWAYS = ("ARGUMENTS", "USER_MESSAGE", "WORKFLOW_ID")
 _NOT_IN_NAMES = re.compile(r"[^A-Z0-9]+")
@@ -30,7 +32,7 @@ class EnvNames:
         for table, names in ((self._nodes, ids), (self._inputs, inputs)):
             taken: set[str] = set()
             for name in dict.fromkeys(names):
-                table[name] = _free(_upper(name), taken)
+                table[name] = _free(upper_name(name), taken)
                 taken.add(table[name])
 
     def name(self, ref: Ref, variable: str | None = None) -> str:
@@ -41,14 +43,18 @@ class EnvNames:
         if ref.of == "item":
             return self._of_item(ref.field)
         if ref.of == "input":
-            return f"{OWN}INPUT_{self._inputs.get(own) or _upper(own)}"
+            return f"{OWN}INPUT_{self._inputs.get(own) or upper_name(own)}"
         prefix = f"{OWN}PREV_" if ref.of.startswith("previous_") else OWN
-        field = f"_{_upper(ref.field)}" if ref.field else ""
-        return f"{prefix}{self._nodes.get(own) or _upper(own)}_OUTPUT{field}"
+        field = f"_{upper_name(ref.field)}" if ref.field else ""
+        return f"{prefix}{self._nodes.get(own) or upper_name(own)}_OUTPUT{field}"
+
+    def has_node(self, name: str) -> bool:
+        """Whether there is a node of this name."""
+        return name in self._nodes
 
     def _of_item(self, field: str | None) -> str:
-        name = f"{OWN}{_upper(self.item or '')}"
-        return f"{name}_{_upper(field)}" if field else name
+        name = f"{OWN}{upper_name(self.item or '')}"
+        return f"{name}_{upper_name(field)}" if field else name
 
     def mentioned(self, text: str) -> dict[str, Ref]:
         """The values that a text asks for by their names."""
@@ -64,10 +70,11 @@ class EnvNames:
                     found[stem] = Ref(of=_WHOLE[ref.of], name=node)
                 elif ref:
                     found[word] = ref
-        for name in self._inputs if own else ():
+        for name, upper in self._inputs.items():
             ref = Ref(of="input", name=name)
-            if self.name(ref) in own or f"{self.name(ref)}_FILE" in own:
-                found[self.name(ref)] = ref
+            for stem in (self.name(ref), f"{INPUTS}{upper}"):
+                if stem in words or f"{stem}_FILE" in words:
+                    found[stem] = ref
         for word in own if self.item else ():
             if word not in found and f"{word}_".startswith(f"{self._of_item(None)}_"):
                 field = word.removeprefix(self._of_item(None))[1:].lower()
@@ -103,6 +110,10 @@ class Environment:
         self._values[_numbered(name, number)] = ref
         return _numbered(name, number)
 
+    def knows(self, node: str) -> bool:
+        """Whether the workflow has a node of this name."""
+        return self._names.has_node(node)
+
     def is_file(self, name: str) -> bool:
         """Whether a name is that of a file with a value, which is a path and not the value."""
         stem = name.removesuffix("_FILE")
@@ -124,5 +135,6 @@ def _free(name: str, taken: set[str]) -> str:
     return _numbered(name, number)
 
 
-def _upper(name: str) -> str:
+def upper_name(name: str) -> str:
+    """A name as part of the name of a variable."""
     return _NOT_IN_NAMES.sub("_", name.upper())

@@ -19,12 +19,14 @@ from loopwright.syntax.fields import HIDE, fault, visible
 _ID = re.compile(ID_PATTERN)
 _FILE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 _LONGEST_ID = 63
+_EMOJI = r"[\u2600-\u27bf\U0001f000-\U0001faff]"
+_JOINED = re.compile(rf"(?<={_EMOJI})(?:\ufe0f)?\u200d(?={_EMOJI})")
 
 
 class Surface(BaseModel):
-    """Base: unknown keys are refused, nothing is coerced."""
+    """Base: nothing is coerced. Unknown keys are reported by `keys.py`."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = ConfigDict(extra="ignore", strict=True, frozen=True)
 
 
 def _filled(text: str, info: ValidationInfo) -> str:
@@ -63,6 +65,12 @@ def _file_name(text: str, info: ValidationInfo) -> str:
     return text
 
 
+def _visible_script(text: str) -> str:
+    """The text, if a reader sees all of it; one emoji may be joined from several."""
+    visible(_JOINED.sub("", text))
+    return text
+
+
 def is_file_name(text: str) -> bool:
     """Whether a text names a file of a folder and nothing outside of it."""
     return _FILE_NAME.fullmatch(text) is not None and ".." not in text and len(text) <= 200
@@ -73,7 +81,7 @@ Id: TypeAlias = Annotated[
 ]
 Line: TypeAlias = Annotated[str, Field(max_length=200), AfterValidator(_line)]
 Prose: TypeAlias = Annotated[str, Field(max_length=100_000), AfterValidator(_filled)]
-ScriptText: TypeAlias = Annotated[Prose, AfterValidator(visible)]
+ScriptText: TypeAlias = Annotated[Prose, AfterValidator(_visible_script)]
 CommandName: TypeAlias = Annotated[str, AfterValidator(_file_name)]
 WorkflowName: TypeAlias = Annotated[str, AfterValidator(_file_name)]
 FieldName: TypeAlias = Annotated[
@@ -88,16 +96,10 @@ Milliseconds: TypeAlias = Annotated[float, Field(gt=0, le=31_536_000_000, allow_
 # -- words that are known and refused --------------------------------------------------------------
 
 
-def _not_available(_: object, info: ValidationInfo) -> None:
-    message = f"{info.field_name} has its place, but this version cannot run it"
-    raise fault("not-available", message, hint="leave it out")
-
-
 def _old_form(_: object, info: ValidationInfo) -> None:
     message = f"{info.field_name}: belongs to the old form of workflows"
     hint = "write nodes: with - {id: NAME, command: NAME, depends_on: [BEFORE]} for each of them"
     raise fault("old-workflow", message, hint=hint)
 
 
-NotYet: TypeAlias = Annotated[Any, BeforeValidator(_not_available), HIDE]
 OldForm: TypeAlias = Annotated[Any, BeforeValidator(_old_form), HIDE]

@@ -1,20 +1,25 @@
 """Files that a workflow asks for: commands, scripts and other workflows; the project's come first,
 then the person's.
 
-A path counts from the project's folder, one that begins with `~/` from the person's own. Asked for
-`names`, the reader answers with the names of the files in a folder, one on each line.
+A path counts from the project's folder, one that begins with `~/` from the person's own, and one
+that begins with `@/` from the folder of the definition. Asked for `names`, the reader answers with
+the names in a folder, one on each line.
 """
 
 from collections.abc import Iterator, Mapping
 from typing import Literal, NamedTuple, Protocol, TypeAlias
 
-from loopwright.syntax import Position, did_you_mean
+from loopwright.syntax.diagnostic import Position
+from loopwright.syntax.words import did_you_mean
 
 PROJECT_FOLDER = ".archon"
 MAX_FILE_BYTES = 1_048_576
 MAX_SCRIPT_CHARS = 100_000
 MAX_WORKFLOW_BYTES = 262_144
+BESIDE = "@/"
+"""How a path begins that counts from the folder of the definition."""
 _PLACES = ("", "~/")
+_MOST_FOLDERS = 50
 _UNKNOWN = {
     "command": "unknown-command",
     "script": "unknown-script",
@@ -45,11 +50,12 @@ Files: TypeAlias = Mapping[str, bytes | FileProblem]
 
 
 class Named(NamedTuple):
-    """A command, a script or a workflow by its name: where it may stand."""
+    """A command, a script or a workflow by its name."""
 
     what: Literal["command", "script", "workflow"]
     name: str
     endings: tuple[str, ...]
+    beside: str = BESIDE  # the folder of the workflow that names it
     limit: int = MAX_FILE_BYTES
 
     @property
@@ -57,13 +63,14 @@ class Named(NamedTuple):
         """The folder below the project's or the person's."""
         return f"{PROJECT_FOLDER}/{self.what}s"
 
-    def paths(self) -> list[str]:
-        """Every place in which it is looked for, the first that has it wins."""
-        return [
-            f"{place}{self.folder}/{self.name}{ending}"
-            for place in _PLACES
-            for ending in self.endings
-        ]
+    def paths(self, folder: str) -> list[str]:
+        """Where it may be in a folder."""
+        return [f"{folder}/{self.name}{ending}" for ending in self.endings]
+
+    def own_paths(self) -> list[str]:
+        """Where it may be in the folder of the workflow that names it."""
+        folder = self.beside.rstrip("/")
+        return self.paths(folder if self.what == "workflow" else f"{folder}/{self.what}s")
 
 
 class FoundText(NamedTuple):
@@ -80,64 +87,118 @@ class NotFound(NamedTuple):
     message: str
     hint: str | None = None
 
+    @property
+    def is_absent(self) -> bool:
+        """Whether there is no such file; any other reason is about a file that is there."""
+        return self.code in _UNKNOWN.values()
 
-def command(name: str) -> Named:
+
+def command(name: str, beside: str = BESIDE) -> Named:
     """A prompt in a file."""
-    return Named("command", name, (".md",))
+    return Named("command", name, ("",) if name.endswith(".md") else (".md",), beside)
 
 
-def script(name: str, runtime: str) -> Named:
+def script(name: str, runtime: str, beside: str = BESIDE) -> Named:
     """A script in a file; its ending follows from what runs it."""
     endings = (".py",) if runtime == "uv" else (".ts", ".js")
-    return Named("script", name, ("",) if name.endswith(endings) else endings)
+    return Named("script", name, ("",) if name.endswith(endings) else endings, beside)
 
 
-def workflow(name: str) -> Named:
+def workflow(name: str, beside: str = BESIDE) -> Named:
     """Another workflow in a file."""
     endings = (".yaml", ".yml")
-    return Named("workflow", name, ("",) if name.endswith(endings) else endings, MAX_WORKFLOW_BYTES)
+    kept = ("",) if name.endswith(endings) else endings
+    return Named("workflow", name, kept, beside, MAX_WORKFLOW_BYTES)
+
+
+def shown_path(path: str) -> str:
+    """A path as a person writes it."""
+    return path.removeprefix(BESIDE)
 
 
 def missing(named: Named, files: Files, where: Position) -> Iterator[Wanted]:
-    """What must still be read to find it, or to say what it may have been meant to be."""
-    paths = named.paths()
-    if any(isinstance(files.get(path), bytes) for path in paths):
-        return
-    unread = [Wanted(path, where, "text", named.limit) for path in paths if path not in files]
-    folders = [f"{place}{named.folder}" for place in _PLACES]
-    yield from unread or [Wanted(one, where, "names") for one in folders if one not in files]
+    """What must still be read to find it, or to suggest a name that exists. Everything that is
+    known by now is asked for at once.
+    """
+    for paths, folders in _stages(named, files):
+        if any(isinstance(files.get(path), bytes) for path in paths):
+            return
+        unread = [Wanted(path, where, "text", named.limit) for path in paths if path not in files]
+        unlisted = [Wanted(one, where, "names") for one in folders if one not in files]
+        if unread or unlisted:
+            yield from (*unread, *unlisted)
+            return
+
+
+def _stages(named: Named, files: Files) -> Iterator[tuple[list[str], list[str]]]:
+    """Where it is looked for, in the order of precedence: the paths, and the folders whose names
+    must be known before the next stage. Folders are searched one level deep, workflows two, since
+    a workflow may have a folder of its own in a folder of workflows.
+    """
+    own, project = named.own_paths(), named.paths(named.folder)
+    first = [*project, *own] if named.what == "workflow" else [*own, *project]
+    yield first, [named.folder]
+    for place in _PLACES:
+        root = f"{place}{named.folder}"
+        if place:
+            yield named.paths(root), [root]
+        below = [f"{root}/{name}" for name in _subfolders(files, root)]
+        deeper = below if named.what == "workflow" else []
+        yield [path for one in below for path in named.paths(one)], deeper
+        last = [f"{one}/{name}" for one in deeper for name in _subfolders(files, one)]
+        yield [path for one in last for path in named.paths(one)], []
+
+
+def _subfolders(files: Files, folder: str) -> list[str]:
+    """What may be folders in a folder: names without an ending."""
+    data = files.get(folder)
+    names = data.decode("utf-8", "replace").splitlines() if isinstance(data, bytes) else []
+    return [name for name in names if "." not in name][:_MOST_FOLDERS]
 
 
 def find(named: Named, files: Files) -> FoundText | NotFound:
     """The text of a file."""
-    for path in named.paths():
-        data = files.get(path)
-        if isinstance(data, bytes):
-            return _text(path, data)
-        if data is not None and not _is_absent(path, data):
-            return NotFound(data.code, f"{path}: {data.message}")
+    for paths, _ in _stages(named, files):
+        for path in paths:
+            data = files.get(path)
+            if isinstance(data, bytes):
+                return _text(path, data)
+            if data is not None and not _is_absent(path, data):
+                return NotFound(data.code, f"{shown_path(path)}: {data.message}")
     known = sorted({name for place in _PLACES for name in _names(files, place, named)})
-    shown = f"known are {', '.join(known[:12])}" if known else f"write {named.paths()[0]}"
-    message = f"no {named.what} is called {named.name}"
-    return NotFound(_UNKNOWN[named.what], message, did_you_mean(named.name, known) or shown)
+    folders = " or ".join(f"{place}{named.folder}" for place in _PLACES)
+    message = f"no {named.what} is called {named.name} in {folders}"
+    return NotFound(_UNKNOWN[named.what], message, _absence_hint(named, known))
+
+
+def _absence_hint(named: Named, known: list[str]) -> str:
+    """What to do about a name that no file has."""
+    near = did_you_mean(named.name, known)
+    if near:
+        return near
+    path = named.paths(named.folder)[0]
+    place = f"write {path}, or copy the file that comes with Archon to ~/{named.folder}"
+    return f"{place}; known are {', '.join(known[:12])}" if known else place
 
 
 def _is_absent(path: str, problem: FileProblem) -> bool:
     """Whether nothing stands there; a reader may leave the person's own folder alone."""
     if problem.code == "cannot-read":
-        return problem.message.startswith("no such")
+        return problem.message.startswith(("no such", "not a directory"))
     if problem.code == "outside-workspace":
         return path.startswith("~/")
     return problem.code in ("not-found", "missing-file")
 
 
 def _names(files: Files, place: str, named: Named) -> Iterator[str]:
-    """The names there are, as they would be written."""
-    data = files.get(f"{place}{named.folder}")
-    for line in data.decode("utf-8", "replace").splitlines() if isinstance(data, bytes) else ():
-        ending = next((one for one in named.endings if line.endswith(one)), None)
-        if ending is not None:
-            yield line.removesuffix(ending)
+    """The names that exist, as they would be written."""
+    root = f"{place}{named.folder}"
+    for folder in (root, *(f"{root}/{one}" for one in _subfolders(files, root))):
+        data = files.get(folder)
+        for line in data.decode("utf-8", "replace").splitlines() if isinstance(data, bytes) else ():
+            ending = next((one for one in named.endings if one and line.endswith(one)), None)
+            if ending is not None:
+                yield line.removesuffix(ending)
 
 
 def _text(path: str, data: bytes) -> FoundText | NotFound:

@@ -3,7 +3,8 @@
 from collections.abc import Iterable, Iterator
 
 from loopwright.dialects.archon.outline import NodeAt, Outline
-from loopwright.syntax import Diagnostic, Document
+from loopwright.syntax.diagnostic import Diagnostic
+from loopwright.syntax.document import Document
 from loopwright.syntax.graphs import Wording, graph_problems, near_or_known
 
 _WORDS = Wording("depends_on", twice="bad-id", unknown="unknown-step", step="node")

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from types import MappingProxyType
 
 from loopwright.dialects.archon import files as named
-from loopwright.dialects.archon.agents import Agents
+from loopwright.dialects.archon.agents import Agents, servers, wanted_config
 from loopwright.dialects.archon.calls import calls
 from loopwright.dialects.archon.files import Files, Wanted
 from loopwright.dialects.archon.graph import graphs
@@ -12,19 +12,19 @@ from loopwright.dialects.archon.keys import unused
 from loopwright.dialects.archon.nodes import Lowering
 from loopwright.dialects.archon.outline import Outline, named_files
 from loopwright.dialects.archon.recognise import NAME
-from loopwright.dialects.archon.references import env_names, references
+from loopwright.dialects.archon.references import env_names, references, undeclared_inputs
 from loopwright.dialects.archon.rules import structure
 from loopwright.dialects.archon.surface import InputSpec, Workflow
 from loopwright.dialects.archon.units import Unit, Units
 from loopwright.model.plan import Input, Plan
 from loopwright.model.policy import NO_WORKSPACE_POLICY as SHARED
 from loopwright.model.policy import WorkspacePolicy
-from loopwright.syntax import Diagnostic, Document
-from loopwright.syntax.diagnostic import MAX_PROBLEMS
+from loopwright.syntax.diagnostic import MAX_PROBLEMS, Diagnostic
+from loopwright.syntax.document import Document
 
 _NO_FILES: Files = MappingProxyType({})
 WORKTREE = WorkspacePolicy(worktree=True)
-_SETTINGS = {"artifacts": "", "base_branch": "", "docs_dir": "docs/"}
+_SETTINGS = {"artifacts": "", "base_branch": "", "docs_dir": "docs/", "state": ".archon/state"}
 _CONTEXT = Input(description="Text of the issue or pull request", required=False, default="")
 
 
@@ -36,10 +36,11 @@ def wanted(document: Document, files: Files = _NO_FILES) -> list[Wanted]:
         one.path: one
         for unit in units.all
         for node in unit.made.nodes
-        for path, name in named_files(node)
+        for path, name in named_files(node, unit.made)
         for one in named.missing(name, files, unit.document.at(path))
     }
-    return list(found.values())
+    config = [one for unit in units.all for one in wanted_config(unit.document, unit.made, files)]
+    return list({**found, **{one.path: one for one in config}}.values())
 
 
 def lower(document: Document, files: Files = _NO_FILES) -> tuple[Plan | None, list[Diagnostic]]:
@@ -49,8 +50,11 @@ def lower(document: Document, files: Files = _NO_FILES) -> tuple[Plan | None, li
     problems = units.problems + [one for unit in units.all for one in _problems(unit, files)]
     if any(one.code == "old-workflow" for one in problems):
         problems = [one for one in problems if one.message != "nodes is required"]
-    problems = sorted(set(problems), key=_order)[:MAX_PROBLEMS]
-    if root.flow is None or any(one.severity == "error" for one in problems):
+    errors = [one for one in problems if one.severity == "error"]
+    # Of too many problems, errors are shown before warnings.
+    first = sorted(set(problems), key=lambda one: (one.severity != "error", *_order(one)))
+    problems = sorted(first[:MAX_PROBLEMS], key=_order)
+    if root.flow is None or errors:
         return None, problems
     return _plan(root.flow, root, files), problems
 
@@ -64,6 +68,7 @@ def _problems(unit: Unit, files: Files) -> Iterator[Diagnostic]:
     yield from references(document, made, files)
     yield from calls(unit)
     yield from _missing(document, made, files)
+    yield from servers(document, made, files)
 
 
 def _order(one: Diagnostic) -> tuple[str, int, int, str, str]:
@@ -73,19 +78,24 @@ def _order(one: Diagnostic) -> tuple[str, int, int, str, str]:
 def _missing(document: Document, made: Outline, files: Files) -> list[Diagnostic]:
     problems = []
     for node in made.nodes:
-        for path, name in named_files(node):
+        for path, name in named_files(node, made):
             found = named.find(name, files)
-            if isinstance(found, named.NotFound):
-                one = document.error(found.code, found.message, at=path, hint=found.hint)
-                problems.append(one)
+            if not isinstance(found, named.NotFound):
+                continue
+            # The node fails when it is reached. The nodes of an include are part of the workflow.
+            is_left = found.is_absent and path[-1] != "include"
+            report = document.warning if is_left else document.error
+            message = f"{found.message}: the node will fail" if is_left else found.message
+            problems.append(report(found.code, message, at=path, hint=found.hint))
     return problems
 
 
 def _plan(flow: Workflow, root: Unit, files: Files) -> Plan:
-    agents = Agents(flow)
+    agents = Agents(flow, files)
     lowering = Lowering(agents=agents, names=env_names(root.made), files=files, unit=root)
     steps = lowering.steps(flow.nodes, ("nodes",))
     inputs = {name: _input(one) for name, one in flow.inputs.items()}
+    inputs |= {name: Input() for name in undeclared_inputs(root.made)}
     if "context" in lowering.uses.inputs:
         inputs.setdefault("context", _CONTEXT)
     return Plan(
@@ -97,6 +107,7 @@ def _plan(flow: Workflow, root: Unit, files: Files) -> Plan:
         on_failure="skip",
         outcome="some_completed",
         output="sink",
+        returns=flow.returns,
         missing="fail",
         exclusive="workspace" if any(map(_mutates, (root, *root.all_below()))) else None,
         settings={name: _SETTINGS[name] for name in sorted(lowering.uses.settings)},

@@ -8,23 +8,28 @@ import msgspec
 
 from loopwright.dialects.archon import files as named
 from loopwright.dialects.archon.agents import Agents
-from loopwright.dialects.archon.calls import list_ref
-from loopwright.dialects.archon.environment import Environment, EnvNames
+from loopwright.dialects.archon.calls import list_ref, literal_list
+from loopwright.dialects.archon.environment import INPUTS, OWN, Environment, EnvNames, upper_name
 from loopwright.dialects.archon.fields import is_file_name
-from loopwright.dialects.archon.files import Files, FoundText
+from loopwright.dialects.archon.files import Files, FoundText, NotFound
+from loopwright.dialects.archon.outline import named_files, own_ids
 from loopwright.dialects.archon.references import env_names
+from loopwright.dialects.archon.script_values import rewrite_code
 from loopwright.dialects.archon.shell import rewrite
 from loopwright.dialects.archon.surface import (
     MAX_ITEMS,
     ApprovalSpec,
+    FanOutSpec,
     GroupSpec,
     LoopControl,
     LoopSpec,
     NodeSpec,
     RetrySpec,
+    WaitSpec,
     Workflow,
 )
 from loopwright.dialects.archon.units import Unit
+from loopwright.dialects.archon.unset_variables import find_unset, set_defaults
 from loopwright.dialects.archon.variables import template
 from loopwright.dialects.archon.when import condition
 from loopwright.model.actions import (
@@ -32,6 +37,7 @@ from loopwright.model.actions import (
     AskPerson,
     CallAgent,
     Each,
+    FailStep,
     Gate,
     Given,
     Origin,
@@ -41,17 +47,26 @@ from loopwright.model.actions import (
     Step,
     Steps,
     Stop,
+    Wait,
 )
 from loopwright.model.checks import AnyOf, Check, ResultField, Script, Signal
 from loopwright.model.expr import Condition
 from loopwright.model.policy import NO_LIMITS, FailureKind, Limits, Retry, SessionMode
 from loopwright.model.record import JsonValue
-from loopwright.model.template import Items, ItemsFrom, Ref, Template, literal
+from loopwright.model.template import Items, ItemsFrom, ItemSource, Lit, Ref, Template, literal
+from loopwright.syntax.moments import point_ms
 
 Path: TypeAlias = tuple[str | int, ...]
 
 IDLE_MS = 1_800_000
 SCRIPT_MS = 120_000
+LONGEST_WAIT_MS = 31_536_000_000
+# A moment is known in advance, so a script that is started again waits for the same one.
+_WAIT_UNTIL = """\
+end=$(date -u -d "$LW_UNTIL" +%s) || { echo "this is not a moment: $LW_UNTIL" >&2; exit 1; }
+while now=$(date -u +%s); [ "$now" -lt "$end" ]; do sleep $((end - now > 60 ? 60 : end - now)); done
+echo '{"status": "satisfied"}'
+"""
 _AGENT_TRIES = RetrySpec(max_attempts=2)
 _ONCE = Retry(attempts=1)
 # The wait doubles without a bound of its own: the longest of the longest tries.
@@ -122,6 +137,7 @@ class Lowering:
     files: Files
     unit: Unit
     uses: Uses = field(default_factory=Uses)
+    _own: set[str] = field(default_factory=set)  # the ids of the node that is lowered
 
     def steps(
         self, nodes: Sequence[NodeSpec], path: Path, group: NodeSpec | None = None
@@ -131,9 +147,13 @@ class Lowering:
 
     def _step(self, node: NodeSpec, path: Path, group: NodeSpec | None) -> Step:
         place = self.unit.document.at(path)
+        outer = self._own
+        self._own = next((own_ids(one) for one in self.unit.made.nodes if one.path == path), outer)
+        action = self._action(node, path, group)
+        self._own = outer
         return Step(
             id=node.id,
-            action=self._action(node, path, group),
+            action=action,
             needs=tuple(dict.fromkeys(node.depends_on)),
             when=None if node.when is None else self._condition(node.when),
             when_error="fail" if node.when is None else "skip",
@@ -143,16 +163,37 @@ class Lowering:
             origin=Origin(line=place.line, column=place.column),
         )
 
+    def _absence(self, path: Path) -> NotFound | None:
+        """Which file of a node does not exist."""
+        made = self.unit.made
+        names = [
+            name for one in made.nodes if one.path == path for _, name in named_files(one, made)
+        ]
+        found = (named.find(name, self.files) for name in names)
+        return next((one for one in found if isinstance(one, NotFound)), None)
+
     def _action(self, node: NodeSpec, path: Path, group: NodeSpec | None) -> Action:
-        if node.workflow is not None:
+        absent = self._absence(path)
+        if absent is not None:
+            return FailStep(
+                reason=f"{absent.message}; {absent.hint}; then start the workflow again"
+            )
+        if node.workflow is not None or node.include is not None:
             return self._workflow(node, self.unit.below[path])
+        if node.wait is not None:
+            return self._wait(node.wait)
         if node.loop is not None:
             return self._loop(node, node.loop, group)
         if node.loop_group is not None:
             return self._group(node, node.loop_group, path)
         if node.bash is not None:
             text, env = self._shell(node.bash)
-            return RunScript(text=text, timeout_ms=_ms(node.timeout, SCRIPT_MS), env=env)
+            return RunScript(
+                text=text,
+                timeout_ms=_ms(node.timeout, SCRIPT_MS),
+                env=env,
+                on_timeout=node.on_timeout or "fail",
+            )
         if node.script is not None:
             return self._script(node, node.script)
         if node.approval is not None:
@@ -161,7 +202,7 @@ class Lowering:
             return Stop(reason=self._text(node.cancel))
         return CallAgent(
             agent=self.agents.of(node, group),
-            prompt=self._prompt(node.prompt, node.command),
+            prompt=self._bound(node, self._prompt(node.prompt, node.command)),
             schema=node.output_format,
             session=_session(node, group),
         )
@@ -173,12 +214,33 @@ class Lowering:
     # -- texts -------------------------------------------------------------------------------------
 
     def _text(self, text: str, item: str | None = None) -> Template:
-        made = template(text, item or self.names.item)
+        known = {node.id for node in self.unit.made.nodes} - self._own
+        made = template(text, item or self.names.item, known)
         self.uses.note([made])
         return made
 
     def _prompt(self, prompt: str | None, command: str | None) -> Template:
-        return self._text(prompt or self._file(named.command(command or "")))
+        beside = self.unit.made.beside
+        return self._text(prompt or self._file(named.command(command or "", beside)))
+
+    def _bound(self, node: NodeSpec, text: Template) -> Template:
+        """A text with the values that its node binds to inputs."""
+        bound = self._bindings(node)
+        parts = (bound.get(_input_name(one) or "", (one,)) for one in text)
+        return tuple(part for some in parts for part in some)
+
+    def _bindings(self, node: NodeSpec) -> dict[str, Template]:
+        return {name: self._binding(one) for name, one in (node.with_ or {}).items()}
+
+    def _binding(self, value: JsonValue, item: str | None = None) -> Template:
+        """What `with` hands over: a value, or what `from` names."""
+        named_ = isinstance(value, dict) and "from" in value
+        source = value["from"] if isinstance(value, dict) and named_ else value
+        made = self._text(source, item) if isinstance(source, str) else _plain(source)
+        if not isinstance(value, dict) or not named_ or "if_skipped" not in value:
+            return made
+        instead = _json_text(value["if_skipped"])
+        return tuple(_with_fallback(part, instead) for part in made)
 
     def _file(self, name: named.Named) -> str:
         found = named.find(name, self.files)
@@ -187,27 +249,45 @@ class Lowering:
 
     def _shell(self, text: str) -> tuple[str, dict[str, Template]]:
         env = Environment(self.names, text)
-        made = rewrite(text, env).text
+        made = set_defaults(text, find_unset(text)) + rewrite(text, env).text
         templates = env.templates()
         self.uses.note(templates.values())
         return made, templates
 
     def _script(self, node: NodeSpec, text: str) -> RunScript:
         runtime = node.runtime or "uv"
-        if is_file_name(text):
-            text = self._file(named.script(text, runtime))
-        needs = [f"--with={one}" for one in node.deps or ()]
-        env = Environment(self.names, text).templates()
-        self.uses.note(env.values())
-        timeout = _ms(node.timeout, SCRIPT_MS)
+        is_file = is_file_name(text)
+        if is_file:
+            text = self._file(named.script(text, runtime, self.unit.made.beside))
+        env = Environment(self.names, text)
+        if not is_file:
+            text = rewrite_code(text, runtime, env).text
+        values = env.templates()
+        for name, value in self._bindings(node).items():
+            values[f"{INPUTS}{upper_name(name)}"] = value
+        self.uses.note(values.values())
+        needs = [f"--with={one}" for one in (node.deps or () if runtime == "uv" else ())]
         return RunScript(
             text=text,
             interpreter=runtime,
             flags=("run", *needs, "-"),
             by_stdin=True,
-            timeout_ms=timeout,
-            env=env,
+            timeout_ms=_ms(node.timeout, SCRIPT_MS),
+            env=values,
+            on_timeout=node.on_timeout or "fail",
         )
+
+    def _wait(self, spec: WaitSpec) -> Action:
+        if spec.duration_ms is not None:
+            return Wait(ms=_ms(spec.duration_ms, 1))
+        if spec.until is not None:
+            moment = point_ms(spec.until)
+            until = self._text(spec.until) if moment is None else literal(f"@{moment // 1000}")
+            env = {f"{OWN}UNTIL": until}
+            return RunScript(text=_WAIT_UNTIL, timeout_ms=LONGEST_WAIT_MS, env=env)
+        event = f"Approve when the event {spec.event} has happened." if spec.event else ""
+        message = self._text(spec.attention or event)
+        return AskPerson(message=message, capture=True, reject="cancel")
 
     # -- other workflows ---------------------------------------------------------------------------
 
@@ -226,25 +306,33 @@ class Lowering:
             steps=inside.steps(below.flow.nodes, ("nodes",)),
             on_failure="skip",
             output="sink",
-            given=self._given(node, below.flow, fan.as_ if fan else None),
+            returns=below.flow.returns,
+            given=self._given(node, below.flow, fan),
         )
         if fan is None:
             return body
-        listed = list_ref(fan.items, self.names.item) if isinstance(fan.items, str) else None
+        items: ItemSource = Items(values=tuple(fan.items))
+        if isinstance(fan.items, str):
+            listed = list_ref(fan.items, self.names.item)
+            values = literal_list(fan.items) if listed is None else None
+            items = ItemsFrom(ref=listed) if listed else Items(values=tuple(values or ()))
         each = Each(
-            items=ItemsFrom(ref=listed) if listed else Items(values=tuple(fan.items)),
-            parallel=fan.max_parallel,
+            items=items,
+            parallel=1 if node.isolation == "worktree" else fan.max_parallel,
             max_items=MAX_ITEMS,
             on_item_error="continue" if fan.join == "all_done" else "fail",
         )
         return Repeat(body=body, each=each, output="list")
 
-    def _given(self, node: NodeSpec, flow: Workflow, item: str | None) -> Given:
-        """What the other workflow is told: every input that it has gets a value here."""
+    def _given(self, node: NodeSpec, flow: Workflow, fan: FanOutSpec | None) -> Given:
+        """What the other workflow gets: every input that it has gets a value here."""
+        item = fan.as_ if fan else None
         text = node.arguments or node.input
         inputs = {name: _plain(spec.default) for name, spec in flow.inputs.items()}
-        for name, value in (node.inputs or {}).items():
-            inputs[name] = self._text(value, item) if isinstance(value, str) else _plain(value)
+        if fan is not None and (fan.as_ in flow.inputs or not flow.inputs):
+            inputs[fan.as_] = (Ref(of="item"),)
+        for name, value in (node.with_ or node.inputs or {}).items():
+            inputs[name] = self._binding(value, item)
         alone: Template = (Ref(of="item"),) if item else ()
         return Given(message=self._text(text, item) if text else alone, inputs=inputs)
 
@@ -259,8 +347,9 @@ class Lowering:
                 attempts=spec.on_reject.max_attempts,
             )
         return AskPerson(
-            message=self._text(spec.message),
+            message=(*self._text(spec.message), *literal(_choices_text(spec))),
             capture=spec.capture_response,
+            choices=tuple(one for one, _ in _choices(spec)),
             on_reject=rework,
             reject="cancel",
         )
@@ -271,7 +360,6 @@ class Lowering:
         return Gate(
             message=self._text(spec.gate_message or ""),
             answers=("approve", "reject", "continue"),
-            first_always=not spec.signal_completes,
             approve_continues=True,
             grants=True,
             reject="cancel",
@@ -315,6 +403,35 @@ class Lowering:
         )
 
 
+def _with_fallback(part: Lit | Ref, text: str) -> Lit | Ref:
+    """A reference to a node, with the text that replaces it when the node is skipped."""
+    if isinstance(part, Ref) and part.of in ("output", "result"):
+        return msgspec.structs.replace(part, if_skipped=text)
+    return part
+
+
+def _json_text(value: JsonValue) -> str:
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+
+
+def _choices(spec: ApprovalSpec) -> list[tuple[str, str]]:
+    """The decisions of a gate with their labels."""
+    given = spec.decisions or []
+    return [(one, "") if isinstance(one, str) else (one.id, one.label or "") for one in given]
+
+
+def _choices_text(spec: ApprovalSpec) -> str:
+    """How a person makes each decision."""
+    lines = [f"- {one}{f': {label}' if label else ''}" for one, label in _choices(spec)]
+    if not lines:
+        return ""
+    return "\n\nApprove with one of these words, then a comment if you like:\n" + "\n".join(lines)
+
+
+def _input_name(part: Lit | Ref) -> str | None:
+    return part.name if isinstance(part, Ref) and part.of == "input" else None
+
+
 def _plain(value: JsonValue) -> Template:
     """A value that is taken as it is."""
     if value is None:
@@ -323,7 +440,7 @@ def _plain(value: JsonValue) -> Template:
 
 
 def _session(node: NodeSpec, group: NodeSpec | None) -> SessionMode:
-    """In a group, a session goes on from pass to pass."""
+    """In a group, a session continues from iteration to iteration."""
     control = group.loop_group if group is not None else None
     threads = control is not None and not control.fresh_context and node.context != "fresh"
     return "thread" if threads else "fresh"
@@ -334,9 +451,9 @@ def _ms(given: float | None, default: int) -> int:
 
 
 def _limits(node: NodeSpec) -> Limits:
-    if node.approval is not None or node.cancel is not None:
+    if node.approval is not None or node.cancel is not None or node.wait is not None:
         return NO_LIMITS
-    if node.workflow is not None:  # its nodes have limits of their own, silence is one of them
+    if node.workflow is not None or node.include is not None:  # its nodes have their own limits
         return Limits(usd=node.max_budget_usd)
     runs_script = node.bash is not None or node.script is not None
     in_loop = node.loop is not None or node.loop_group is not None

@@ -26,8 +26,11 @@ KINDS = (
     "loop",
     "loop_group",
     "workflow",
+    "include",
+    "wait",
 )
-LATER_KINDS = ("include", "wait")
+CALLS = ("workflow", "include")
+"""Kinds of node that name another workflow."""
 DEFAULT_ITEM = "item"
 _LOOPS = ("loop", "loop_group")
 _NAME = re.compile(FIELD_PATTERN)
@@ -94,6 +97,8 @@ class Outline:
 
     top: Mapping
     item: str | None = None  # how the item is called for which the workflow is run
+    beside: str = files.BESIDE  # the folder of its file
+    given: frozenset[str] | None = None  # the inputs that the node which runs it gives a value
     graphs: list[GraphAt] = field(default_factory=list)
 
     @property
@@ -102,15 +107,25 @@ class Outline:
         return [node for graph in self.graphs for node in graph.nodes]
 
     @property
+    def is_root(self) -> bool:
+        """Whether a person runs it, and not a node of another workflow."""
+        return self.given is None
+
+    @property
     def inputs(self) -> Mapping:
         """The inputs by name."""
         found = self.top.get("inputs")
         return found if isinstance(found, dict) else {}
 
 
-def outline(value: object, item: str | None = None) -> Outline:
+def outline(
+    value: object,
+    item: str | None = None,
+    beside: str = files.BESIDE,
+    given: frozenset[str] | None = None,
+) -> Outline:
     """The outline of a document."""
-    made = Outline(value if isinstance(value, dict) else {}, item)
+    made = Outline(value if isinstance(value, dict) else {}, item, beside, given)
     todo: list[tuple[GraphAt, Path, object]] = [(GraphAt(), ("nodes",), made.top.get("nodes"))]
     for graph, path, nodes in todo:  # grows while it is walked
         made.graphs.append(graph)
@@ -149,10 +164,28 @@ def _told_sites(node: NodeAt, made: Outline) -> Iterator[Site]:
     told: list[tuple[tuple[str, ...], object]] = [
         ((key,), node.value.get(key)) for key in ("arguments", "input")
     ]
-    told += [(("inputs", name), one) for name, one in node.part("inputs").items()]
+    for key in ("inputs", "with"):
+        told += [((key, name), one) for name, one in node.part(key).items()]
+    told = [
+        ((*path, "from"), one["from"]) if isinstance(one, dict) and "from" in one else (path, one)
+        for path, one in told
+    ]
     for path, text in told:
         if isinstance(text, str):
             yield Site((*node.path, *path), text, node, "prose", item=item)
+
+
+def own_ids(node: NodeAt) -> set[str]:
+    """The ids that stand for a node itself and for the groups around it in its texts."""
+    found: set[str] = set()
+    seen: set[str] = set(node.body.by_id) if node.body is not None else set()
+    one: NodeAt | None = node
+    while one is not None:
+        if one.id not in seen:
+            found.add(one.id)
+        seen |= set(one.graph.by_id)
+        one = one.graph.owner
+    return found
 
 
 def item_name(node: NodeAt) -> str | None:
@@ -184,28 +217,39 @@ _PLACES: tuple[tuple[tuple[str, ...], Literal["prose", "shell", "script", "when"
     (("loop_group", "gate_message"), "prose"),
     (("loop_group", "until_bash"), "shell"),
     (("fan_out", "items"), "prose"),
+    (("wait", "until"), "prose"),
+    (("wait", "attention"), "prose"),
 )
 
 
-def named_files(node: NodeAt) -> Iterator[tuple[Path, files.Named]]:
+def named_files(node: NodeAt, made: Outline) -> Iterator[tuple[Path, files.Named]]:
     """The files that a node names, each with the place of its name."""
     for path in (("command",), ("loop", "command")):
         holder = node.part("loop") if len(path) > 1 else node.value
         name = holder.get("command")
         if isinstance(name, str) and is_file_name(name):
-            yield (*node.path, *path), files.command(name)
+            yield (*node.path, *path), files.command(name, made.beside)
     text, runtime = node.value.get("script"), node.value.get("runtime")
     if isinstance(text, str) and is_file_name(text) and runtime in ("uv", "bun"):
-        yield (*node.path, "script"), files.script(text, str(runtime))
-    name = node.value.get("workflow")
-    if isinstance(name, str) and is_file_name(name):
-        yield (*node.path, "workflow"), files.workflow(name)
+        yield (*node.path, "script"), files.script(text, str(runtime), made.beside)
+    for key in CALLS:
+        name = node.value.get(key)
+        if isinstance(name, str) and is_file_name(name):
+            yield (*node.path, key), files.workflow(name, made.beside)
+
+
+def given_inputs(node: NodeAt) -> frozenset[str]:
+    """The inputs that a node gives to what it runs."""
+    names = {*node.part("inputs"), *node.part("with")}
+    as_ = node.part("fan_out").get("as")
+    return frozenset(names | {as_} if isinstance(as_, str) else names)
 
 
 def _file_sites(node: NodeAt, given: files.Files, made: Outline) -> Iterator[Site]:
-    for path, named in named_files(node):
+    for path, named in named_files(node, made):
         found = files.find(named, given)
         if isinstance(found, files.FoundText) and named.what != "workflow":
             kind: Literal["prose", "script"] = "prose" if named.what == "command" else "script"
             in_pass = "loop" in path
-            yield Site(path, found.text, node, kind, in_pass, file=found.path, item=made.item)
+            shown = files.shown_path(found.path)
+            yield Site(path, found.text, node, kind, in_pass, file=shown, item=made.item)

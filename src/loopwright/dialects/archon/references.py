@@ -7,22 +7,32 @@ from loopwright.dialects.archon.environment import Environment, EnvNames
 from loopwright.dialects.archon.files import Files
 from loopwright.dialects.archon.graph import meant
 from loopwright.dialects.archon.outline import GraphAt, NodeAt, Outline, Site, sites
+from loopwright.dialects.archon.script_values import rewrite_code
 from loopwright.dialects.archon.shell import rewrite
-from loopwright.dialects.archon.shell_commands import CODE
-from loopwright.dialects.archon.variables import Mark, marks
+from loopwright.dialects.archon.unset_variables import find_misspelt, find_unset
+from loopwright.dialects.archon.variables import Mark, is_in_code, longest_variable, marks
 from loopwright.dialects.archon.when import clauses
 from loopwright.model.template import Ref
-from loopwright.syntax import Diagnostic, Document, Position, suggest
+from loopwright.syntax.diagnostic import Diagnostic, Position
+from loopwright.syntax.document import Document
 from loopwright.syntax.graphs import ended_before
+from loopwright.syntax.words import suggest
 
 _WARNINGS = (
     "unordered-reference",
     "empty-reference",
     "bad-condition",
     "unquoted-value",
+    "value-in-program",
     "option-value",
+    "undeclared-input",
+    "safe-form",
+    "unset-variable",
+    "example-reference",
 )
-_READS: dict[object, str] = {"uv": 'os.environ["NAME"]', "bun": "process.env.NAME"}
+_OWN = "cannot read its own output"
+_TEXTS = ("prompt", "message", "gate_message", "attention", "cancel", "arguments", "input")
+"""Keys of texts that a model or a person reads; other keys hold values."""
 _SCHEMA_KINDS = ("prompt", "command", "loop")
 
 
@@ -36,7 +46,19 @@ class _Found(NamedTuple):
 
 def env_names(made: Outline) -> EnvNames:
     """The names under which scripts of a workflow find their values."""
-    return EnvNames([node.id for node in made.nodes if node.id], made.inputs, made.item)
+    inputs = dict.fromkeys([*made.inputs, *sorted(made.given or ()), *undeclared_inputs(made)])
+    return EnvNames([node.id for node in made.nodes if node.id], inputs, made.item)
+
+
+def undeclared_inputs(made: Outline) -> list[str]:
+    """The inputs that a workflow reads which declares none; a run may give them."""
+    if made.inputs or not made.is_root:
+        return []
+    texts = [site.text for site in sites(made, {}) if site.kind != "script"]
+    found = [mark for text in texts for mark in marks(text) if not mark.escaped]
+    bound = {name for node in made.nodes for name in node.part("with")}
+    names = [one.ref.name or "" for one in found if one.ref.of == "input" and not one.variable]
+    return [name for name in dict.fromkeys(names) if name not in bound]
 
 
 def references(document: Document, made: Outline, files: Files) -> Iterator[Diagnostic]:
@@ -56,19 +78,54 @@ def _of_site(site: Site, made: Outline, names: EnvNames) -> Iterator[tuple[int, 
     if site.kind == "when":
         yield from _of_condition(site, made)
         return
-    for mark in marks(site.text, site.item):
+    if site.kind == "script" and site.file is not None:
+        return  # a file of its own is run as it is, and reads values from its environment
+    for mark in marks(site.text, site.item, is_prose=site.kind == "prose"):
         found = None if mark.escaped else _read(mark, site, made)
-        if found and not _is_foreign(site, found):
+        if found and _is_example(site, mark, found):
+            yield mark.at, mark.written, found._replace(code="example-reference")
+        elif found and not _is_foreign(site, found):
             yield mark.at, mark.written, found
-        elif not mark.escaped and site.kind == "script" and found is None:
-            form = _READS.get(site.node.value.get("runtime"), "NAME")
-            name = names.name(mark.ref, mark.variable)
-            hint = f"read it: {form.replace('NAME', name)}"
-            yield mark.at, mark.written, _Found(CODE.code, CODE.message, hint)
+    if site.kind == "script":
+        runtime = str(site.node.value.get("runtime"))
+        for one in rewrite_code(site.text, runtime, Environment(names, site.text)).refused:
+            yield one.at, one.written, _Found(*one.fault)
+    yield from _of_unset(site)
     if site.kind == "shell":
         made_text = rewrite(site.text, Environment(names, site.text))
         for one in [*made_text.refused, *made_text.warned]:
             yield one.at, one.written, _Found(*one.fault)
+
+
+def _of_unset(site: Site) -> Iterator[tuple[int, str, _Found]]:
+    """Variables that nothing sets."""
+    for at, name in find_unset(site.text) if site.kind == "shell" else ():
+        message = f"nothing sets {name}: it is empty, unless a run passes it on"
+        yield at, f"${name}", _Found("unset-variable", message, _unset_hint(name))
+    for (at, name), meant_name in find_misspelt(site.text) if site.kind == "prose" else ():
+        message = f"there is no variable ${name}; the text stays as it is"
+        yield at, f"${name}", _Found("unset-variable", message, f"did you mean ${meant_name}?")
+
+
+def _unset_hint(name: str) -> str:
+    begin = longest_variable(name)
+    if begin is None:
+        return f"give a run --env {name}"
+    return f"did you mean ${{{begin}}}{name.removeprefix(begin)}?"
+
+
+def _is_example(site: Site, mark: Mark, found: _Found) -> bool:
+    """Whether a reference that has no value is text: to the node itself, or to no node, in the code
+    of a prompt or in a command's file.
+    """
+    is_node = found.code == "unknown-reference" and mark.ref.of in ("output", "result")
+    if site.kind != "prose" or not is_node:
+        return False
+    if found.message.endswith(_OWN):
+        return site.file is not None or site.path[-1] in _TEXTS
+    if not found.message.startswith("no node"):
+        return False
+    return site.file is not None or is_in_code(site.text, mark.at)
 
 
 def _is_foreign(site: Site, found: _Found) -> bool:
@@ -114,7 +171,7 @@ def _read(mark: Mark, site: Site, made: Outline) -> _Found | None:
         case "previous_output" | "previous_result":
             return _of_pass_before(ref, site)
         case "input":
-            return None if mark.variable else _of_input(ref, made)
+            return None if mark.variable else _of_input(ref, site, made)
         case "feedback" | "previous":
             problem = "there is no loop around it" if not _in_loop(site) else None
         case "rejection":
@@ -149,8 +206,7 @@ def _of_node(ref: Ref, site: Site) -> _Found | None:
         if target is None:
             continue
         if node is not None and name == node.id:
-            message = f"{name} cannot read its own output"
-            return _Found("unknown-reference", message, "$LOOP_PREV_OUTPUT is the pass before")
+            return _Found("unknown-reference", f"{name} {_OWN}", _own_hint(name, site))
         if node is not None and name not in ended_before(node, graph.by_id):
             message = f"${name} may be read before {name} has ended"
             return _Found("unordered-reference", message, f"add depends_on: [{name}]")
@@ -162,6 +218,14 @@ def _of_node(ref: Ref, site: Site) -> _Found | None:
     if site.kind == "shell":
         hint += f"; a variable of the shell is written ${{{name}}}"
     return _Found("unknown-reference", f"no node here is called {name}", hint)
+
+
+def _own_hint(name: str, site: Site) -> str:
+    if _in_loop(site):
+        return "$LOOP_PREV_OUTPUT is the output of the previous iteration"
+    if site.kind != "prose":
+        return "read the output of another node"
+    return f"it stays as text; write $${name}.output if that is meant"
 
 
 def _undeclared(ref: Ref, target: NodeAt) -> _Found | None:
@@ -190,11 +254,15 @@ def _of_pass_before(ref: Ref, site: Site) -> _Found | None:
     return _Found("unknown-reference", f"no node of the group is called {ref.name}", hint)
 
 
-def _of_input(ref: Ref, made: Outline) -> _Found | None:
-    if ref.name in made.inputs:
+def _of_input(ref: Ref, site: Site, made: Outline) -> _Found | None:
+    name = ref.name or ""
+    if name in (*made.inputs, *(made.given or ())) or name in site.node.part("with"):
         return None
-    hint = meant(ref.name or "", made.inputs)
-    return _Found("unknown-reference", f"no input is called {ref.name}", f"{hint}; see inputs:")
+    if not made.inputs and made.is_root:
+        hint = f"inputs: {{{name}: {{required: true}}}}"
+        return _Found("undeclared-input", f"{name} is not declared; give --input {name}=…", hint)
+    hint = meant(name, made.inputs)
+    return _Found("unknown-reference", f"no input is called {name}", f"{hint}; see inputs:")
 
 
 # -- where it stands -------------------------------------------------------------------------------

@@ -4,9 +4,9 @@ import re
 from collections.abc import Iterator
 
 from loopwright.dialects.archon.fields import is_file_name
+from loopwright.dialects.archon.keys import PROVIDERS, TIERS
 from loopwright.dialects.archon.outline import (
     KINDS,
-    LATER_KINDS,
     Mapping,
     NodeAt,
     Outline,
@@ -14,9 +14,11 @@ from loopwright.dialects.archon.outline import (
 )
 from loopwright.dialects.archon.surface import GroupSpec, LoopSpec, NodeSpec
 from loopwright.dialects.archon.variables import Mark, marks
-from loopwright.syntax import Diagnostic, Document, did_you_mean
+from loopwright.syntax.diagnostic import Diagnostic
+from loopwright.syntax.document import Document
 from loopwright.syntax.fields import keys_of
-from loopwright.syntax.words import misspelt
+from loopwright.syntax.moments import point_ms
+from loopwright.syntax.words import did_you_mean, misspelt
 
 MAX_DEPTH = 3
 _PATH = re.compile(r"[A-Za-z0-9_./\\~-]+")
@@ -24,17 +26,22 @@ _CHANNELS = ("until", "until_bash", "until_field")
 _NODE_KEYS = keys_of(NodeSpec)
 _LOOP_KEYS = keys_of(LoopSpec)
 _GROUP_KEYS = keys_of(GroupSpec)
-_PROVIDERS = ("claude", "codex", "gemini", "opencode")
 _CLAUDE = ("sonnet", "opus", "haiku", "claude-", "inherit")
+_WAITS = ("duration_ms", "until", "event", "attention")
 
 
 def structure(document: Document, made: Outline) -> Iterator[Diagnostic]:
     """All that breaks a rule between keys."""
     yield from _inputs(document, made)
-    for path, holder in [((), made.top), *((node.path, node.value) for node in made.nodes)]:
-        yield from _model(document, path, holder)
+    yield from _returns(document, made)
+    # The provider and model of a loop have no effect, so there is nothing to say about them.
+    said: set[str] = set()
+    holders = [(node.path, node.value) for node in made.nodes if node.kind != "loop"]
+    for path, holder in [((), made.top), *holders]:
+        yield from _model(document, path, holder, said)
     for node in made.nodes:
         yield from _kinds(document, node)
+        yield from _wait(document, node)
         yield from _script(document, node)
         yield from _schema(document, node)
         for key in ("loop", "loop_group"):
@@ -46,13 +53,13 @@ def structure(document: Document, made: Outline) -> Iterator[Diagnostic]:
 
 
 def _kinds(document: Document, node: NodeAt) -> Iterator[Diagnostic]:
-    kinds = [key for key in (*KINDS, *LATER_KINDS) if key in node.value]
+    kinds = [key for key in KINDS if key in node.value]
     if len(kinds) > 1:
         message = f"{kinds[0]} and {kinds[1]} exclude each other"
         hint = "make two nodes of them"
         place = (*node.path, kinds[1])
         yield document.error("mutually-exclusive", message, at=place, on_key=True, hint=hint)
-    elif not kinds and set(node.value) <= _NODE_KEYS:
+    elif not kinds and not misspelt(node.value, _NODE_KEYS, *KINDS):
         message = f"a node needs one of {', '.join(KINDS)}"
         yield document.error("missing-field", message, at=node.path)
 
@@ -63,20 +70,11 @@ def _script(document: Document, node: NodeAt) -> Iterator[Diagnostic]:
     if "runtime" not in node.value and not misspelt(node.value, _NODE_KEYS, "runtime"):
         message = "runtime is required with script: uv for Python, bun for JavaScript"
         yield document.error("missing-field", message, at=node.path)
-    if "deps" in node.value and node.value.get("runtime") == "bun":
-        place = (*node.path, "deps")
-        hint = "bun installs what a script imports"
-        message = "deps goes with runtime: uv"
-        yield document.error("unsupported-here", message, at=place, on_key=True, hint=hint)
     text = node.value["script"]
     if isinstance(text, str) and _PATH.fullmatch(text) and not is_file_name(text):
         message = f'"{text[:60]}" cannot be the name of a script'
         hint = "name a file in .archon/scripts, without folders"
         yield document.error("bad-name", message, at=(*node.path, "script"), hint=hint)
-    if "deps" in node.value and isinstance(text, str) and "# /// script" in text:
-        message = "the script names its dependencies itself"
-        place = (*node.path, "deps")
-        yield document.error("mutually-exclusive", message, at=place, on_key=True)
 
 
 def _schema(document: Document, node: NodeAt) -> Iterator[Diagnostic]:
@@ -96,19 +94,56 @@ def _schema(document: Document, node: NodeAt) -> Iterator[Diagnostic]:
             todo += [((*path, number), one) for number, one in enumerate(value)]
 
 
-def _model(document: Document, path: Path, holder: Mapping) -> Iterator[Diagnostic]:
+def _model(document: Document, path: Path, holder: Mapping, said: set[str]) -> Iterator[Diagnostic]:
+    """Agents and models that may not be available: a run names what is missing, or is given
+    another agent. Each is reported once.
+    """
     provider, model = holder.get("provider"), holder.get("model")
-    if isinstance(provider, str) and provider.strip() and provider not in _PROVIDERS:
-        message = f"no provider is called {provider[:60]}"
-        hint = did_you_mean(provider, _PROVIDERS) or f"known: {', '.join(_PROVIDERS)}"
-        yield document.error("unknown-agent", message, at=(*path, "provider"), hint=hint)
+    if isinstance(provider, str) and provider.strip() and provider not in PROVIDERS:
+        if provider not in said:
+            said.add(provider)
+            message = f"Loopwright has no agent for the provider {provider[:60]}"
+            hint = did_you_mean(provider, PROVIDERS) or (
+                f'give a run --agent SPEC, or add "{provider[:60]}" = "SPEC" to [models] in the '
+                "settings"
+            )
+            yield document.warning("unknown-agent", message, at=(*path, "provider"), hint=hint)
+        return
+    if isinstance(model, str) and model.startswith("@") and model not in said:
+        said.add(model)
+        message = f"the alias {model[:60]} must be in the settings or in .archon/config.yaml"
+        hint = f'[models] "{model[:60]}" = "model:PROVIDER/NAME", or give a run --agent SPEC'
+        yield document.warning("unknown-model", message, at=(*path, "model"), hint=hint)
     if not isinstance(provider, str) or not isinstance(model, str):
         return
     is_claude = model.startswith(_CLAUDE)
-    if (provider == "claude" and not is_claude) or (provider == "codex" and is_claude):
-        message = f"{provider} has no model {model[:60]}"
+    is_portable = model in TIERS or model.startswith("@")
+    mismatch = provider == "claude" and not is_claude and not is_portable
+    if mismatch or (provider == "codex" and is_claude):
+        message = f"{provider} may not have the model {model[:60]}"
         hint = "name a model of that provider, or another provider"
-        yield document.error("model-mismatch", message, at=(*path, "model"), hint=hint)
+        yield document.warning("model-mismatch", message, at=(*path, "model"), hint=hint)
+
+
+def _wait(document: Document, node: NodeAt) -> Iterator[Diagnostic]:
+    value, path = node.value.get("wait"), (*node.path, "wait")
+    if not isinstance(value, dict):
+        return
+    found = [key for key in _WAITS if key in value]
+    if len(found) != 1:
+        message = f"wait needs one of {', '.join(_WAITS)}"
+        yield document.error(
+            "missing-field" if not found else "mutually-exclusive", message, at=path
+        )
+    until = value.get("until")
+    if isinstance(until, str) and not marks(until) and point_ms(until) is None:
+        message = f'"{until[:60]}" is not a moment'
+        hint = "write 2026-08-25T22:00:00Z"
+        yield document.error("bad-value", message, at=(*path, "until"), hint=hint)
+    if "deadline_ms" in value:
+        line, column = document.key_at((*path, "deadline_ms"))
+        message = "deadline_ms has no effect: the gate stays open until it is answered"
+        yield Diagnostic(document.file, line, column, "ignored-here", message, None, "warning")
 
 
 # -- loops -----------------------------------------------------------------------------------------
@@ -123,7 +158,8 @@ def _loop(document: Document, made: Outline, node: NodeAt, key: str) -> Iterator
     if key == "loop":
         yield from _one_prompt(document, value, path)
         yield from _until_field(document, node, value, path)
-    if not set(_CHANNELS) & set(value) and not misspelt(value, known, *_CHANNELS):
+    channels = _CHANNELS if key == "loop" else _CHANNELS[:2]
+    if not set(channels) & set(value) and not misspelt(value, known, *channels):
         message = "until is required: the word that ends the loop"
         hint = "or until_bash: a script that does, or until_field: a field of output_format"
         yield document.error("missing-field", message, at=path, hint=hint)
@@ -138,7 +174,7 @@ def _one_prompt(document: Document, value: Mapping, path: Path) -> Iterator[Diag
     elif not {"prompt", "command"} & set(value) and not misspelt(
         value, _LOOP_KEYS, "prompt", "command"
     ):
-        message = "prompt is required: what the agent is told in each pass"
+        message = "prompt is required: what the agent is asked in each iteration"
         hint = "or command: the name of a file in .archon/commands"
         yield document.error("missing-field", message, at=path, hint=hint)
 
@@ -186,6 +222,15 @@ def _gate(document: Document, made: Outline, value: Mapping, path: Path) -> Iter
         message = "the loop asks a person, but the workflow is not interactive"
         hint = "write interactive: true beside its name"
         yield document.warning("not-interactive", message, at=(*path, "interactive"), hint=hint)
+
+
+def _returns(document: Document, made: Outline) -> Iterator[Diagnostic]:
+    name = made.top.get("returns")
+    names = made.graphs[0].by_id
+    if isinstance(name, str) and name not in names:
+        message = f"no node is called {name[:60]}"
+        hint = did_you_mean(name, names)
+        yield document.error("unknown-reference", message, at=("returns",), hint=hint)
 
 
 # -- inputs ----------------------------------------------------------------------------------------

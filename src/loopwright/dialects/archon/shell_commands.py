@@ -28,6 +28,7 @@ from loopwright.dialects.archon.shell_programs import (
     RUNS,
     RUNS_ALL,
     SHELL,
+    SQL_CLIENTS,
     WRAPPERS,
 )
 from loopwright.dialects.archon.variables import Mark
@@ -55,7 +56,7 @@ EVALUATED = Fault(
 RESERVED = Fault(
     "reserved-env",
     "this variable decides what programs load and run",
-    "use a name of your own",
+    "use a name of your own, or assign it without exporting it",
 )
 ARITHMETIC = Fault(
     "reference-in-arithmetic",
@@ -85,6 +86,11 @@ FILE_CODE = Fault(
     "this file holds a value, which would be run",
     "run a file that the script does not fill with values, and let it read the value",
 )
+IN_PROGRAM = Fault(
+    "value-in-program",
+    "this program gets a value and starts commands; Loopwright does not check what it runs",
+    "start commands with a list of arguments and without a shell, or let the script start them",
+)
 # NAME in a hint is replaced by the name under which the value is found.
 CODE = Fault(
     "reference-in-code",
@@ -92,15 +98,27 @@ CODE = Fault(
     'let the code read it: os.environ["NAME"] in Python, process.env.NAME in JavaScript, '
     '"$NAME" in single quotes for a shell',
 )
+SQL = Fault(
+    "reference-in-code",
+    "a value in the text of a query could be another query, and these programs start commands",
+    "in psql: \\getenv x NAME and :'x' in a quoted here-document; "
+    "for SQLite: Python's sqlite3 with a ? in the query",
+)
 
 
 _MOST_WRAPPERS = 20
 
 
-def judge(words: Sequence[Word]) -> Judged:
-    """One simple command; assignments in front of it belong to it."""
-    found = [one for word in words for one in _reserved(word)]
+def judge(
+    words: Sequence[Word], free: frozenset[str] = frozenset(), kept: frozenset[str] = frozenset()
+) -> Judged:
+    """One simple command; assignments in front of it belong to it. Of the reserved names, `free`
+    may have values, and `kept` those that the shell does not pass on to programs.
+    """
     start = next((n for n, word in enumerate(words) if word.assigns is None), len(words))
+    is_own = start == len(words) or words[start].program in DECLARERS
+    allowed = free | kept if is_own else free
+    found = [one for word in words if word.assigns not in allowed for one in _reserved(word)]
     return _with(found, _command(words[start:])) if words[start:] else Judged(found)
 
 
@@ -155,13 +173,43 @@ def _command(words: Sequence[Word]) -> Judged:
 
 
 def _known(name: str, arguments: Sequence[Word]) -> Judged:
+    inner = _run_by(name, arguments)
+    if inner:
+        return _command(inner)
     if name in RUNS_ALL:
         fault = EVALUATED if name in ("eval", ".", "source", "trap", "alias") else CODE
+        fault = SQL if name in SQL_CLIENTS else fault
         return Judged(_all(arguments, fault), takes_code=True)
     if INTERPRETER.fullmatch(name):
         return _with(list(judge_options(name, arguments)), _interpreter(name, arguments))
     judged = _carried(name, arguments, list(_RULES.get(name, _no_rule)(arguments)))
     return Judged([*judged.found, *judge_options(name, arguments)], judged.takes_code)
+
+
+_RUN_FLAGS = re.compile(r"-q|--(?:frozen|locked|isolated|no-project|no-sync|quiet|active|offline)")
+_RUN_VALUED = re.compile(
+    r"-p|--(?:with|with-requirements|with-editable|python|project|directory|extra|group|env-file"
+    r"|index-url|only-group)"
+)
+
+
+def _run_by(name: str, words: Sequence[Word]) -> Sequence[Word]:
+    """The command that `uv run` and its like start, where it is written out."""
+    if name not in ("uv", "poetry", "pipenv", "pdm", "rye") or not words:
+        return ()
+    at = 1 if words[0].whole and words[0].literal == "run" else len(words)
+    while at < len(words):
+        word = words[at]
+        option, equals, _ = word.literal.partition("=")
+        if word.whole and _RUN_VALUED.fullmatch(option):
+            at += 1 if equals else 2
+        elif word.whole and _RUN_FLAGS.fullmatch(word.literal):
+            at += 1
+        elif word.whole and not word.literal.startswith("-"):
+            return words[at:]
+        else:
+            break
+    return ()
 
 
 # -- programs that run other programs --------------------------------------------------------------
@@ -194,8 +242,7 @@ def _unwrapped(name: str, words: Sequence[Word]) -> list[Found]:
     if name == "command" and words and words[0].literal in ("-v", "-V"):
         return []  # it only looks a name up
     between = words[: _width(name, words)]
-    found = [one for word in between for one in _reserved(word)]
-    return found + [one for word in between if word.assigns is None for one in _all([word], _NAME)]
+    return [one for word in between if word.assigns is None for one in _all([word], _NAME)]
 
 
 def _hides_the_rest(name: str, option: str) -> bool:
@@ -340,8 +387,6 @@ def _declaring(words: Sequence[Word]) -> Iterator[Found]:
             yield from _all([word], EVALUATED)
         elif "i" in flags or "n" in flags:
             yield from _all([word], ARITHMETIC)
-        else:
-            yield from _reserved(word)
 
 
 def _naming(words: Sequence[Word]) -> Iterator[Found]:

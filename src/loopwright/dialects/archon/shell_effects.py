@@ -2,6 +2,8 @@
 
 import re
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from itertools import pairwise
 
 from loopwright.dialects.archon.shell_commands import (
     ARITHMETIC,
@@ -17,9 +19,11 @@ from loopwright.dialects.archon.shell_programs import (
     INTERPRETER,
     READS_INPUT,
     RESERVED_NAMES,
+    RUN_FILES,
     SILENT,
 )
-from loopwright.dialects.archon.shell_taint import ANY, Taint, derive_mark
+from loopwright.dialects.archon.shell_repair import FUNCTIONS
+from loopwright.dialects.archon.shell_taint import ANY, DYNAMIC, Taint, derive_mark
 from loopwright.dialects.archon.variables import Mark
 
 _READ_VALUED = frozenset("dinNptu")
@@ -29,6 +33,9 @@ _NUMBER_FORMAT = re.compile(r"(?:[^%\\]|%%|\\[nt]|%[-+ 0]*\d*[dixXuo])*")
 _DIGITS = re.compile(r"(?:0-9|\[:digit:\]|\\n|[ .\n])+")
 _NUMBER_PATTERN = re.compile(r"(?:\^?\[(?:0-9|\[:digit:\])\](?:\\?[+*]|\{\d*,?\d*\})?\$?)+")
 _LENGTH = re.compile(r"(?:.*\|)?\s*length\s*", re.DOTALL)
+_RUNS_HOOKS = frozenset(
+    ("commit", "push", "merge", "rebase", "checkout", "switch", "pull", "am", "cherry-pick")
+)
 _COPIERS = frozenset({"cp", "mv", "install", "ln", "rsync"})
 _ENDS_OPTIONS = "--"
 
@@ -45,6 +52,7 @@ class Effects:
         self.arguments = self.command[1:]
         self.refused: list[Found] = []
         self.assigned: dict[str, Mark | None] = {}  # what variables hold afterwards
+        self.noted: set[str] = set()  # variables of which it is known whether they hold a number
 
     def apply(self) -> None:
         """Note all places that hold a value from now on."""
@@ -60,8 +68,12 @@ class Effects:
         self._use_files()
         if self.arguments and self.arguments[-1].marks:
             self.taint.add_name("_", self.arguments[-1].marks[0])
+        if self.name in ("eval", ".", "source"):
+            self.taint.texts.add(DYNAMIC)
+        self.taint.texts |= self.assigned.keys() - self.noted
         for name, mark in self.assigned.items():
-            if mark and RESERVED_NAMES.fullmatch(name):
+            is_own = name in self.taint.free_names or name in self.taint.kept_names
+            if mark and not is_own and RESERVED_NAMES.fullmatch(name):
                 self.refused.append((mark, RESERVED))
             if mark:
                 self.taint.add_name(name, mark)
@@ -71,6 +83,8 @@ class Effects:
         mark = word.marks[0] if word.marks else None
         if mark and name in self.taint.integers:
             self.refused += [(one, ARITHMETIC) for one in word.marks]
+        self.taint.note_assigned(name, word.source.partition("=")[2])
+        self.noted.add(name)
         appends = "+=" in word.source.split("=", 1)[0] + "="
         element = SUBSCRIPT.match(word.source)
         if element and name not in self.taint.associative:
@@ -89,10 +103,14 @@ class Effects:
         for word in self.arguments:
             found = _NAME.match(word.literal)
             name = word.assigns or (found[0] if found and word.whole else "")
+            if (not name and word.literal[:1] not in ("-", "+")) or "n" in flags:
+                self.taint.texts.add(DYNAMIC)
             if not name:
                 continue
             if "i" in flags:
                 self.taint.integers.add(name)
+                scope = "" if "g" in flags or self.name == "export" else self.function
+                self.taint.local_integers.add((scope, name))
             if "A" in flags:
                 self.taint.associative.add(name)
             if "n" in flags and word.assigns:
@@ -140,11 +158,33 @@ class Effects:
                 self.refused.append((mark, FILE_CODE))
             elif mark:
                 self.pipe.own.append(mark)
+        self._refuse_run_files()
+        self._note_outputs()
         if self.name in _COPIERS and any(mark for _, mark in held):
             mark = next(mark for _, mark in held if mark)
             self.taint.add_file(self.arguments[-1].source, self.function, mark)
         if self.name == "tee" and self.pipe.marks:
             for word in self.arguments:
+                self.taint.add_file(word.source, self.function, self.pipe.marks[0])
+
+    def _refuse_run_files(self) -> None:
+        """Files with values that a program runs without being told their names."""
+        runs = self.name != "git" or any(one.literal in _RUNS_HOOKS for one in self.arguments)
+        for name in RUN_FILES.get(self.name, ()) if runs else ():
+            mark = self.taint.files.get(name)
+            if mark is None:
+                continue
+            first, source = self.command[0], mark.source or mark.written
+            message = f"{self.name} runs {name}, which holds {source}"
+            own = replace(mark, written=first.source, at=first.at, source="", escaped=False)
+            self.refused.append((own, FILE_CODE._replace(message=message)))
+
+    def _note_outputs(self) -> None:
+        """Files that dd and sort name among their arguments."""
+        for before, word in pairwise(self.command) if self.pipe.marks else ():
+            if self.name == "dd" and word.source.startswith("of="):
+                self.taint.add_file(word.source[3:], self.function, self.pipe.marks[0])
+            elif self.name == "sort" and before.literal in ("-o", "--output"):
                 self.taint.add_file(word.source, self.function, self.pipe.marks[0])
 
     def _held(self, word: Word) -> Mark | None:
@@ -172,7 +212,7 @@ class Effects:
         """The values that its output may hold."""
         if not self.command:
             return []
-        if self.name in SILENT or self._prints_numbers():
+        if self.name in SILENT or self.name in FUNCTIONS or self._prints_numbers():
             return []
         reads = self.pipe.explicit or self.name in READS_INPUT or not self.name
         reads = reads or INTERPRETER.fullmatch(self.name) is not None
@@ -220,6 +260,7 @@ def _read(one: Effects) -> None:
         option = word.literal.startswith("-") and not word.marks
         if not skip and not option:
             names += one.find_names(word)
+            one.taint.texts |= set() if word.whole else {DYNAMIC}
         skip = not skip and option and len(word.literal) > 1 and word.literal[-1] in valued
     opened = one.taint.descriptors.values() if any(w.literal == "-u" for w in one.arguments) else ()
     mark = next(iter([*one.pipe.inputs, *opened]), None)
@@ -232,6 +273,7 @@ def _printf(one: Effects) -> None:
         if word.literal == "-v" and word.whole:
             values = [mark for other in one.arguments[number + 2 :] for mark in other.marks]
             numeric = _is_number_format(one.arguments)
+            one.taint.texts |= set() if one.arguments[number + 1].whole else {DYNAMIC}
             for name in one.find_names(one.arguments[number + 1]):
                 one.assigned[name] = values[0] if values and not numeric else None
 
@@ -245,8 +287,10 @@ def _for(one: Effects) -> None:
     if len(one.command) == 2:
         mark = one.taint.parameter(one.function, "@")
     one.assigned[one.command[1].literal] = mark
+    one.noted |= {one.command[1].literal} if len(one.command) > 3 and one.name == "for" else set()
     for word in one.command[3:]:
         one.taint.add_constant(one.command[1].literal, word.source)
+        one.taint.note_assigned(one.command[1].literal, word.source)
 
 
 def _set(one: Effects) -> None:

@@ -21,6 +21,8 @@ Kind: TypeAlias = Literal[
 WORDY: tuple[Kind, ...] = ("top", "paren", "tick", "array", "cond")
 
 ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?:\[[^\]]*\])?\+?=")
+_SCRIPT_FILE = re.compile(r">\s*[\"']?\S*\.(?:ba|z|k)?sh\b")
+_SHELL_LINE = re.compile(r"#!.*\b(?:ba|da|z|k)?sh\b")
 SUBSCRIPT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)\[")
 
 
@@ -38,6 +40,14 @@ class Refused(NamedTuple):
     at: int
     written: str
     fault: Fault
+
+
+class Use(NamedTuple):
+    """A `$…` of a script: where it begins and ends, and whether double quotes surround it."""
+
+    start: int
+    end: int
+    is_quoted: bool
 
 
 class Unreadable(Exception):
@@ -64,6 +74,8 @@ class Word:
     many: bool = False  # the shell may make several words of it
     bare: list[tuple[int, int]] = field(default_factory=list)  # values without quotes
     keyed: str = ""  # the associative array of which it sets an element
+    end: int = 0
+    uses: list[Use] = field(default_factory=list)  # all that the shell expands in it
 
     def say(self, text: str) -> None:
         """Literal text belongs to this word."""
@@ -163,6 +175,9 @@ class Frame:
     in_quotes: bool = False  # of a brace: it stands in double quotes
     plain_single: bool = False  # of a brace: single quotes mean nothing in it
     computes: bool = False  # of a brace: what follows the name is arithmetic
+    subscript: bool = False  # of a brace: the arithmetic ends at ]
+    array: str = ""  # of an array: its name
+    checks: int = 0  # of arithmetic: so many checks were made before it
     assigns: str = ""  # of a brace: the variable that it gives a value
     end: int = 0  # of a here-document
     after: int = 0
@@ -173,3 +188,10 @@ class Frame:
     def in_pattern(self) -> bool:
         """Whether patterns of a case command are expected."""
         return bool(self.cases) and self.cases[-1]
+
+
+def is_for_script(text: str, one: Heredoc, start: int) -> bool:
+    """Whether a here-document is written into a file that a shell will run."""
+    line = text[text.rfind("\n", 0, one.token[0]) + 1 : start]
+    first = text[start:].partition("\n")[0]
+    return bool(_SCRIPT_FILE.search(line) or _SHELL_LINE.match(first))

@@ -20,6 +20,7 @@ _TAKE_CODE = """
     dc ed ex vi vim nvim emacs gdb lldb m4 gnuplot runuser socat nc ncat
 """
 RUNS_ALL = frozenset(_TAKE_CODE.split())
+SQL_CLIENTS = frozenset(("sqlite3", "psql", "mysql", "mariadb"))
 # Programs that start another one: options that take a value, and operands in front of the program.
 WRAPPERS: dict[str, tuple[str, int]] = {
     "builtin": ("", 0),
@@ -84,3 +85,34 @@ _READ_INPUT = """
     base64 xargs md5sum sha1sum sha256sum cksum more less iconv xxd od dd read mapfile readarray
 """
 READS_INPUT = frozenset(_READ_INPUT.split())
+# Files that programs run or load without being told their names.
+_HOOKS = """
+    pre-commit prepare-commit-msg commit-msg post-commit pre-push pre-rebase post-checkout
+    post-merge post-rewrite pre-merge-commit applypatch-msg pre-applypatch post-applypatch
+"""
+RUN_FILES: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(("make", "gmake"), ("Makefile", "makefile", "GNUmakefile")),
+    **dict.fromkeys(("npm", "pnpm", "yarn", "bun", "npx", "bunx"), ("package.json",)),
+    "just": ("justfile", "Justfile", ".justfile"),
+    "task": ("Taskfile.yml", "Taskfile.yaml"),
+    "rake": ("Rakefile",),
+    "tox": ("tox.ini",),
+    "nox": ("noxfile.py",),
+    "pytest": ("conftest.py",),
+    "cargo": ("build.rs",),
+    "pre-commit": (".pre-commit-config.yaml",),
+    **dict.fromkeys(("gradle", "gradlew"), ("build.gradle", "build.gradle.kts")),
+    "git": tuple(_HOOKS.split()),
+}
+# What starts a command in the code of awk, sed, Perl, Python, Ruby and JavaScript.
+_STARTS_PROGRAMS = re.compile(
+    r"\b(?:system|popen|exec(?!ute)\w*|spawn\w*|getoutput|getstatusoutput|qx)\s*[({\[\"'/|]"
+    r"|\bshell\s*=\s*True|\bchild_process\b|\|\s*getline\b|\bprint[^;}\n]*\|\s*[\"']"
+    r"|`[^`\n]*(?:[#@]|\$(?!\{))[^`\n]*`"
+    r"|(?:^|[\s;{\"'])s([/|#,@!~])(?:(?!\1).)*\1(?:(?!\1).)*\1[0-9gpiIM]*e"
+)
+
+
+def starts_programs(code: str) -> bool:
+    """Whether the code of another interpreter starts commands, as far as can be seen."""
+    return _STARTS_PROGRAMS.search(code) is not None

@@ -6,10 +6,17 @@ lives on a stack, so its depth is never the depth of Python's.
 
 import re
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from loopwright.dialects.archon.environment import OWN, Environment
-from loopwright.dialects.archon.shell_commands import ARITHMETIC, CODE, FILE_CODE, INDIRECT, TARGET
+from loopwright.dialects.archon.shell_commands import (
+    ARITHMETIC,
+    CODE,
+    FILE_CODE,
+    IN_PROGRAM,
+    INDIRECT,
+    TARGET,
+)
 from loopwright.dialects.archon.shell_guards import Guards
 from loopwright.dialects.archon.shell_options import BARE, DROPPED, OPTION, has_running_options
 from loopwright.dialects.archon.shell_parts import (
@@ -21,8 +28,12 @@ from loopwright.dialects.archon.shell_parts import (
     Pipe,
     Refused,
     Unreadable,
+    Use,
     Word,
+    is_for_script,
 )
+from loopwright.dialects.archon.shell_programs import starts_programs
+from loopwright.dialects.archon.shell_repair import NumberChecks
 from loopwright.dialects.archon.shell_taint import Taint, derive_mark
 from loopwright.dialects.archon.variables import TRUSTED, VARIABLES, Mark
 from loopwright.model.template import Ref
@@ -71,6 +82,7 @@ class Quotes:
         self.text = text
         self.taint = taint
         self.guards = Guards()
+        self.checks = NumberChecks(text, taint)
         self.bodies = [""]  # the functions around this place
         self.base = 0  # where a script inside of another one begins
         self.depth = 0  # scripts around this one
@@ -82,6 +94,7 @@ class Quotes:
         self.limit = len(text)
         self.edits: list[tuple[int, int, str]] = []
         self.refused: dict[int, Refused] = {}
+        self.faults: dict[int, list[Fault]] = {}  # all reasons, by place
         self.warned: dict[int, Refused] = {}
         self.steps: dict[Kind, Callable[[], None]] = {
             "double": self._double,
@@ -98,7 +111,8 @@ class Quotes:
     def result(self) -> str:
         """The text with all changes made."""
         parts, at = [], 0
-        for start, end, new in sorted(self.edits):
+        edits = [*self.checks.edits, *self.edits]
+        for start, end, new in sorted(edits, key=lambda one: (one[0], one[1])):
             parts += [self.text[at:start], new]
             at = end
         return "".join([*parts, self.text[at:]])
@@ -107,6 +121,7 @@ class Quotes:
 
     def refuse(self, mark: Mark, fault: Fault) -> None:
         """A value may not be used where it is used."""
+        self.faults.setdefault(mark.at, []).append(fault)
         earlier = self.refused.get(mark.at)
         if earlier is None or earlier.fault.code == TARGET.code:  # any other reason says more
             self.refused[mark.at] = Refused(mark.at, mark.written, self._explain(mark, fault))
@@ -187,7 +202,7 @@ class Quotes:
             return
         self._unknown()
         if text.startswith("$((", at):
-            self._push("arith", 3, depth=2)
+            self._push("arith", 3, depth=2).checks = len(self.checks.edits)
         elif text.startswith("$(", at):
             self._push_substitution("paren", 2)
         elif text.startswith("$[", at):
@@ -225,9 +240,19 @@ class Quotes:
     def _note_bare(self, start: int) -> None:
         """What stands without quotes may become several words."""
         frame = self.top
+        self._note_use(start)
         if frame.kind in WORDY and frame.word is not None and frame.kind != "cond":
             frame.word.many = True
             frame.word.bare.append((start, self.at))
+
+    def _note_use(self, start: int) -> None:
+        """Something with a $ has ended: it is evaluated here, or its word may be later."""
+        quoted = self.top.kind == "double"
+        frame = self.stack[-2] if quoted else self.top
+        if frame.kind == "arith" or frame.computes:
+            self.checks.add_use(Use(start, self.at, is_quoted=True))
+        elif frame.kind in WORDY and frame.word is not None:
+            frame.word.uses.append(Use(start, self.at, quoted))
 
     def _use(self, name: str, at: int, *, fault: Fault | None = None) -> None:
         """A variable of the shell is read: it may hold a value."""
@@ -276,6 +301,25 @@ class Quotes:
         word = self._current_word()
         if word is not None:
             word.many = True
+
+    def _flowing(self, frame: Frame, function: str | None) -> list[Mark]:
+        """What the commands of a group can read."""
+        if function is not None:
+            known = self.taint.reads.get(function)
+            return [known] if known else []
+        known = self.taint.inputs.get((self.base, self.at))
+        return [*frame.pipe.inputs, *([known] if known else [])]
+
+    def _enter(self, function: str | None) -> None:
+        if function is not None:
+            self.taint.functions.add(function)
+            self.bodies.append(function)
+
+    def _leave(self, function: str | None, printed: list[Mark]) -> None:
+        if function is not None:
+            self.bodies.pop()
+            for mark in printed[:1]:
+                self.taint.prints.setdefault(function, mark)
 
     def _push(self, kind: Kind, width: int, *, depth: int = 0, close: str = ")") -> Frame:
         if len(self.stack) >= MAX_NESTING:
@@ -360,10 +404,18 @@ class Quotes:
         elif name not in self.taint.associative:
             for one in _NAME.finditer(item):
                 self._use(one[0], found.start("item") + one.start(), fault=ARITHMETIC)
+                if not self.taint.has_keys(name):
+                    self.checks.add_name(one[0], found.start("item") + one.start())
+        if found["bang"] and name and not _HARMLESS.match(self.text, self.at):
+            in_quotes = quoted or self.top.kind == "arith"
+            self.checks.add_indirect(name, self.at, is_quoted=in_quotes)
         frame = self._push("brace", 2)
         subscript = op == "[" and name not in self.taint.associative
+        frame.subscript = op == "["
         frame.computes = subscript or (op[:1] == ":" and op[1:] not in ("-", "=", "?", "+"))
         frame.assigns = name if op in ("=", ":=") else ""
+        if frame.assigns:
+            self.taint.note_assigned(name, self.text[found.end("op") :].partition("}")[0])
         frame.in_quotes = quoted
         frame.plain_single = quoted and op[:1] not in ("#", "%", "/", "^", ",")
         self.at = max(self.at, found.end("name"), found.end("item"))
@@ -402,8 +454,13 @@ class Quotes:
 
     def _computed(self, text: str, at: int) -> None:
         """Names in arithmetic are variables, also without a $."""
-        for one in _NAME.finditer(text) if self.top.computes else ():
+        frame, end = self.top, len(text)
+        if frame.subscript and "]" in text:
+            end, frame.subscript = text.index("]"), False
+        for one in _NAME.finditer(text, 0, end) if frame.computes else ():
             self._use(one[0], at + one.start(), fault=ARITHMETIC)
+            self.checks.add_name(one[0], at + one.start())
+        frame.computes = frame.computes and (end == len(text))
 
     def _in_double(self) -> bool:
         """Whether double quotes or a here-document surround this place already."""
@@ -421,6 +478,7 @@ class Quotes:
         if found:
             if found[0][0].isalpha() or found[0][0] == "_":
                 self._use(found[0], at, fault=ARITHMETIC)
+                self.checks.add_name(found[0], at)
             self.at = found.end()
         elif text[at] == "\\":
             self.at += 2
@@ -442,6 +500,10 @@ class Quotes:
         self.at += 1
         if frame.depth == 0:
             self.stack.pop()
+            if frame.close == ")" and not self.text.endswith("))", 0, self.at):
+                self.checks.drop_since(frame.checks)  # commands in brackets
+            elif self.text.startswith("$", frame.opened):
+                self._note_use(frame.opened)
 
     def _here(self) -> None:
         text, at = self.text, self.at
@@ -478,13 +540,28 @@ class Quotes:
                 self.limit = end
                 return
             self._quoted_heredoc(one, start, end)
+            code = Word(self.text[start:end], at=start - 1)
             if one.pipe.takes_code:
-                self.read_script(Word(self.text[start:end], at=start - 1), HEREDOC)
+                self.read_script(code, HEREDOC)
+                self._warn_of_programs([code], one.pipe)
+            elif is_for_script(self.text, one, start):
+                self._check_script(code)
             self.at = after
 
     def read_script(self, code: Word, function: str) -> None:
         """Read code for another shell, whose parameters are those of `function`."""
         raise NotImplementedError
+
+    def _check_script(self, code: Word) -> None:
+        """Put checks of numbers into a script that the text writes into a file."""
+        raise NotImplementedError
+
+    def _warn_of_programs(self, words: Sequence[Word], pipe: Pipe) -> None:
+        """Warn of code for another interpreter that gets a value and starts programs."""
+        if pipe.marks and any(starts_programs(word.literal) for word in words):
+            at = words[0].at + (self.text[words[0].at] == "\n")
+            written = self.text[at:].split(maxsplit=1)[0]
+            self.warned.setdefault(at, Refused(at, written, IN_PROGRAM))
 
     def _find_end(self, one: Heredoc) -> tuple[int, int]:
         at = self.at

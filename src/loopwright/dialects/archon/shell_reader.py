@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 
-from loopwright.dialects.archon.environment import OWN
+from loopwright.dialects.archon.environment import INPUTS, OWN
 from loopwright.dialects.archon.shell_commands import (
     ARITHMETIC,
     CODE,
@@ -24,8 +24,9 @@ from loopwright.dialects.archon.shell_parts import (
     Unreadable,
     Word,
 )
+from loopwright.dialects.archon.shell_programs import INTERPRETER
 from loopwright.dialects.archon.shell_quotes import HEREDOC, IN_ANSI, IN_SINGLE, SAY, Quotes
-from loopwright.dialects.archon.shell_taint import derive_mark
+from loopwright.dialects.archon.shell_taint import Taint, derive_mark
 from loopwright.dialects.archon.variables import TRUSTED, VARIABLES, Mark
 from loopwright.model.template import Ref
 
@@ -56,7 +57,7 @@ _NUMERIC = frozenset({"-eq", "-ne", "-lt", "-le", "-gt", "-ge", "-v", "-R"})
 
 def is_value_name(word: str) -> bool:
     """Whether a variable of the environment holds a value."""
-    return word.startswith(OWN) or (word in VARIABLES and word not in TRUSTED)
+    return word.startswith((OWN, INPUTS)) or (word in VARIABLES and word not in TRUSTED)
 
 
 class ShellReader(Quotes):
@@ -152,6 +153,7 @@ class ShellReader(Quotes):
         word, frame.word = frame.word, None
         if word is None:
             return
+        word.end = self.at
         word.source = self.text[word.at : self.at].replace('"', "").replace("'", "")
         plain = word.literal if word.whole and not word.quoted else ""
         if frame.redirects or frame.names_function:
@@ -160,6 +162,7 @@ class ShellReader(Quotes):
             subscript = word.before.startswith("[") and "]" not in word.before
             for mark in word.marks if subscript else ():
                 self.refuse(mark, ARITHMETIC)
+            self.checks.add_array_word(word, frame.array)
         elif frame.kind == "cond":
             frame.words.append(word)
             if plain == "]]":
@@ -259,25 +262,6 @@ class ShellReader(Quotes):
         self._enter(function)
         frame.pipe = Pipe(list(reads))
 
-    def _flowing(self, frame: Frame, function: str | None) -> list[Mark]:
-        """What the commands of a group can read."""
-        if function is not None:
-            known = self.taint.reads.get(function)
-            return [known] if known else []
-        known = self.taint.inputs.get((self.base, self.at))
-        return [*frame.pipe.inputs, *([known] if known else [])]
-
-    def _enter(self, function: str | None) -> None:
-        if function is not None:
-            self.taint.functions.add(function)
-            self.bodies.append(function)
-
-    def _leave(self, function: str | None, printed: list[Mark]) -> None:
-        if function is not None:
-            self.bodies.pop()
-            for mark in printed[:1]:
-                self.taint.prints.setdefault(function, mark)
-
     def _end_group(self, frame: Frame) -> None:
         """All that happened in a group happened in the pipeline around it."""
         frame.compound = True
@@ -301,6 +285,7 @@ class ShellReader(Quotes):
         text = self.text[frame.opened : self.at].strip().removesuffix("]]").strip()
         self.top.tested = text
         self._note_matches(words, text)
+        self.checks.add_condition(words)
         numeric = any(word.whole and word.literal in _NUMERIC for word in words)
         for word in words if numeric else ():
             for mark in word.marks:
@@ -343,6 +328,9 @@ class ShellReader(Quotes):
             effects = Effects(self.taint, self.bodies[-1], words, frame.pipe)
             effects.apply()
             self._judge(frame, words, effects)
+            self.checks.add_command(words, effects.name, effects.arguments, self.bodies[-1])
+            if INTERPRETER.fullmatch(effects.name):
+                self._warn_of_programs(effects.command, frame.pipe)
             printed = effects.output()
             self.guards.finish(self._find_outcome(frame, effects), separator)
         elif frame.compound or frame.redirected:
@@ -381,7 +369,7 @@ class ShellReader(Quotes):
         )
 
     def _judge(self, frame: Frame, words: list[Word], effects: Effects) -> None:
-        judged = judge(words)
+        judged = judge(words, self.taint.free_names, self.taint.kept_names)
         for mark, fault in [*effects.refused, *judged.found]:
             if fault is not OPTION or not self._drop_option(mark, effects.name):
                 self.refuse(mark, fault)
@@ -416,8 +404,7 @@ class ShellReader(Quotes):
         """Read code for another shell, or for later; what is wrong with it is wrong here."""
         if self.depth >= _MOST_SCRIPTS:
             raise Unreadable(code.at, "scripts are nested too deep")
-        inner = ShellReader(code.literal, [], self.env, self.taint)
-        inner.depth, inner.base, inner.bodies = self.depth + 1, self.base + code.at + 1, [function]
+        inner = self._start_inner(code, function)
         try:
             inner.read()
         except Unreadable as problem:
@@ -429,6 +416,27 @@ class ShellReader(Quotes):
         for one in inner.refused.values():
             at = start + one.at if exact else code.at
             self.refused.setdefault(at, one._replace(at=at))
+        if exact and self.text[code.at] in "'\n":
+            moved = [(start + at, start + end, new) for at, end, new in inner.checks.edits]
+            self.checks.edits += moved
+
+    def _start_inner(self, code: Word, function: str) -> "ShellReader":
+        inner = ShellReader(code.literal, [], self.env, self.taint)
+        inner.depth, inner.base, inner.bodies = self.depth + 1, self.base + code.at + 1, [function]
+        inner.checks.first_line = self.checks.first_line + self.text.count("\n", 0, code.at + 1)
+        inner.checks.portable = function == HEREDOC or function.startswith("-c ")
+        return inner
+
+    def _check_script(self, code: Word) -> None:
+        inner = self._start_inner(code, f"-c {self.base} {code.at}")
+        inner.taint = inner.checks.taint = Taint()
+        try:
+            inner.read()
+        except Unreadable:
+            return
+        start = code.at + 1
+        for at, end, new in inner.checks.edits:
+            self.checks.edits.append((start + at, start + end, new))
 
     def _start_pipe(self, frame: Frame) -> None:
         """A new pipeline reads what flows into the group or the brackets around it."""
@@ -496,7 +504,7 @@ class ShellReader(Quotes):
         word = frame.word
         empty = _EMPTY_BRACKETS.match(self.text, self.at)
         if word and word.whole and word.assigns and word.literal.endswith("="):
-            self._push("array", 1)
+            self._push("array", 1).array = word.assigns
         elif empty and (word or frame.words):  # name() begins a function
             named = word or frame.words[-1]
             frame.defines = frame.defines or named.literal
@@ -504,7 +512,7 @@ class ShellReader(Quotes):
             self.at = empty.end()
         elif word is None and self.text.startswith("((", self.at):
             frame.compound = frame.compound or not frame.words
-            self._push("arith", 2, depth=2)
+            self._push("arith", 2, depth=2).checks = len(self.checks.edits)
         else:
             self._push_commands(1)
 

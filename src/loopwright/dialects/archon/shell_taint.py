@@ -9,12 +9,30 @@ import re
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 
-from loopwright.dialects.archon.variables import Mark
+from loopwright.dialects.archon.variables import VARIABLES, Mark
+from loopwright.model.template import Ref
 
 ANY = 0  # the position of a parameter that may be any
+DYNAMIC = ""  # stands for all variables, among those that may hold a text
+# Variables in which bash keeps a number, unless the script assigns them.
+_COUNTERS = frozenset(
+    ("RANDOM", "SECONDS", "LINENO", "UID", "EUID", "PPID", "BASHPID", "SHLVL", "OPTIND")
+)
+# Bash evaluates what is assigned to these, as if they were declared with -i.
+_EVALUATED = frozenset({"RANDOM", "SRANDOM", "OPTIND", "HISTCMD"})
+NUMBER = re.compile(
+    r"[-+]?\d*|\$[#?$!]|\$\{#[^{}$`]*\}|\$\(\((?:[^()]|\([^()]*\))*\)\)"
+    r"|\{\d+\.\.\d+\}|\$\(date \+%s\)|\$\(seq [-\d ]+\)|\$\(nproc\)"
+    r"|\$\((?:[^()|;&`\n]+\|)*\s*wc -[lwcm](?:\s*<[^()|;&`\n]*)?\)"
+    r"|\$\{\w+//\[[!^](?:0-9|\[:digit:\])\](?:/0?)?\}|\$\(__lw_number [^()]*\)",
+    re.DOTALL,
+)
+"""Texts of a script that can only stand for a number; quotes are left out."""
+_COPY = re.compile(r"\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)(?::?[-=]-?\d*)?\})")
 _QUOTES = re.compile(r"[\"'\\]")
 _BRACES = re.compile(r"\$\{(\w+)\}")
 _USE = re.compile(r"\$\{?(\w+)\}?")
+_VALUE_FILE = re.compile(rf"\$\{{?((?:LW_\w+|INPUTS_\w+|{'|'.join(VARIABLES)}))_FILE\b")
 _LONGEST_PATH = 300
 _MOST_TEXTS = 8
 
@@ -23,6 +41,8 @@ _MOST_TEXTS = 8
 class Taint:
     """All places that hold a value, each with the variable that it came from."""
 
+    free_names: frozenset[str] = frozenset()  # reserved names that do no harm in this script
+    kept_names: frozenset[str] = frozenset()  # reserved names that it does not pass on
     names: dict[str, Mark] = field(default_factory=dict)
     parameters: dict[str, dict[int, Mark]] = field(default_factory=dict)  # "" is the script itself
     shifts: set[str] = field(default_factory=set)  # functions that move their parameters
@@ -40,6 +60,10 @@ class Taint:
     descriptors: dict[str, Mark] = field(default_factory=dict)  # open files, all under one name
     constants: dict[str, set[str]] = field(default_factory=dict)  # texts that a script assigns
     called: set[str] = field(default_factory=set)  # variables that a function gives a value
+    texts: set[str] = field(default_factory=set)  # variables that may hold something but a number
+    counted: set[str] = field(default_factory=set)  # variables that the script gives a number
+    copies: set[tuple[str, str]] = field(default_factory=set)  # variables, and what they copy
+    local_integers: set[tuple[str, str]] = field(default_factory=set)  # by function
 
     @property
     def size(self) -> int:
@@ -47,7 +71,8 @@ class Taint:
         held = (self.names, self.prints, self.reads, self.inputs, self.files, self.descriptors)
         known = (self.shifts, self.functions, self.integers, self.associative, self.called)
         positions = sum(len(one) for one in self.parameters.values())
-        pairs = len(self.aliases) + len(self.spoiled)
+        pairs = len(self.aliases) + len(self.spoiled) + len(self.copies) + len(self.local_integers)
+        pairs += len(self.texts) + len(self.counted)
         pairs += sum(len(one) for one in self.constants.values())
         return sum(len(one) for one in held) + sum(len(one) for one in known) + positions + pairs
 
@@ -58,6 +83,40 @@ class Taint:
             if name in (one, other):
                 self.names.setdefault(one, mark)
                 self.names.setdefault(other, mark)
+
+    def note_assigned(self, name: str, text: str) -> None:
+        """A variable gets this text; note whether that is a number."""
+        copied = _COPY.fullmatch(text)
+        if copied:
+            self.copies.add((name, copied[1] or copied[2]))
+        elif NUMBER.fullmatch(text) is None:
+            self.texts.add(name)
+        self.counted.add(name)
+
+    def is_number(self, name: str) -> bool:
+        """Whether a variable holds nothing but a number, wherever it is read."""
+        seen: set[str] = set()
+        waiting = [name]
+        while waiting:
+            one = waiting.pop()
+            known = one in _COUNTERS or one in self.counted
+            if not known or one in self.texts or DYNAMIC in self.texts or one in self.names:
+                return False
+            seen.add(one)
+            waiting += [
+                source for copy, source in self.copies if copy == one and source not in seen
+            ]
+        return True
+
+    def is_integer(self, name: str, function: str) -> bool:
+        """Whether bash evaluates what is assigned to a variable."""
+        scopes = ((function, name), ("", name))
+        return name in _EVALUATED or any(one in self.local_integers for one in scopes)
+
+    def has_keys(self, name: str) -> bool:
+        """Whether the subscripts of an array are texts, or may be."""
+        stands_for_another = any(name == one for one, _ in self.aliases)
+        return name in self.associative or (stands_for_another and bool(self.associative))
 
     def add_parameter(self, function: str, position: int, mark: Mark) -> None:
         """A function gets a value at this position."""
@@ -91,9 +150,13 @@ class Taint:
 
     def find_file(self, written: str, function: str) -> Mark | None:
         """The value in a file, which may be named by a pattern."""
+        texts = self.resolve(written, function)
+        for found in (_VALUE_FILE.search(text) for text in texts):
+            if found:  # the file in which Loopwright hands a value over
+                return Mark(written, 0, Ref(of="run"), found[1], source=f"${found[1]}")
         if not self.files:
             return None
-        names = {find_file_name(text) for text in self.resolve(written, function)}
+        names = {find_file_name(text) for text in texts}
         for name, mark in self.files.items():
             if name in names or any(_is_match(name, one) for one in names):
                 return derive_mark(mark, written, mark.at)

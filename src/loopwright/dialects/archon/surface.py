@@ -1,7 +1,6 @@
 """A workflow as people write it: settings for all of it, and nodes that depend on one another.
 
-Keys that a kind of node has no use for are told apart in `keys.py`: some are only ignored with a
-warning, those that restrict what an agent may do are refused where nobody would enforce them.
+Keys that have no effect on a kind of node, and unknown keys, are reported in `keys.py`.
 """
 
 from typing import Annotated, Literal, TypeAlias
@@ -15,7 +14,6 @@ from loopwright.dialects.archon.fields import (
     InputName,
     Line,
     Milliseconds,
-    NotYet,
     OldForm,
     Prose,
     ScriptText,
@@ -98,9 +96,9 @@ class GroupSpec(LoopControl):
     """Several nodes, again and again."""
 
     nodes: Annotated[list["NodeSpec"], Field(min_length=1)] = Field(
-        description="The nodes of one pass."
+        description="The nodes of one iteration."
     )
-    until_field: NotYet = None
+    until_field: JsonValue = Field(default=None, description="Has no effect on a group.")
 
 
 class OnReject(Surface):
@@ -112,6 +110,13 @@ class OnReject(Surface):
     )
 
 
+class DecisionSpec(Surface):
+    """One of the decisions that a person can make at a gate."""
+
+    id: Id = Field(description="What the person answers, and what the output says.")
+    label: Maybe[str] = Field(default=None, description="What it means.")
+
+
 class ApprovalSpec(Surface):
     """A person decides."""
 
@@ -120,6 +125,13 @@ class ApprovalSpec(Surface):
         default=False, description="What the person says is the output of the node."
     )
     on_reject: Maybe[OnReject] = Field(default=None, description="Default: the run is cancelled.")
+    decisions: Maybe[Annotated[list[DecisionSpec | Id], Field(min_length=1, max_length=20)]] = (
+        Field(
+            default=None,
+            description="What the person can decide; the output is an object with decision and "
+            "comment.",
+        )
+    )
 
 
 class FanOutSpec(Surface):
@@ -131,13 +143,29 @@ class FanOutSpec(Surface):
     as_: FieldName = Field(
         default="item", alias="as", description="How the other workflow calls its item."
     )
-    max_parallel: Maybe[Annotated[int, Field(ge=1, le=1000)]] = Field(
-        default=None, description="The most of them at once. Default 100."
+    max_parallel: Annotated[int, Field(ge=1, le=1000)] = Field(
+        default=5, description="The most of them at once."
     )
     join: Literal["all_done", "all_success"] = Field(
-        default="all_success",
-        description="all_success: the node fails, when all have ended, if one of them failed. "
-        "all_done: it completes, and one that failed is an error in its output.",
+        default="all_done",
+        description="all_done: the node completes, and one that failed is an error in its output. "
+        "all_success: the node fails, when all have ended, if one of them failed.",
+    )
+
+
+class WaitSpec(Surface):
+    """A pause: for a time, until a moment, or until a person says that something has happened."""
+
+    duration_ms: Maybe[Milliseconds] = Field(default=None, description="Milliseconds.")
+    until: Maybe[Line] = Field(
+        default=None, description="A moment in ISO 8601.", examples=["2026-08-25T22:00:00Z"]
+    )
+    event: Maybe[Line] = Field(
+        default=None, description="The name of an event; a gate waits until it is approved."
+    )
+    deadline_ms: Maybe[Milliseconds] = Field(default=None, description="Has no effect here.")
+    attention: Maybe[Prose] = Field(
+        default=None, description="What a person must do; a gate waits until it is approved."
     )
 
 
@@ -151,10 +179,19 @@ class AgentKeys(Surface):
     fallback_model: Maybe[Line] = Field(
         default=None, alias="fallbackModel", description="The model when the first has no room."
     )
-    betas: Maybe[Annotated[list[Line], Field(min_length=1)]] = Field(
-        default=None, description="Features that are not final."
+    betas: Maybe[list[Line]] = Field(default=None, description="Features that are not final.")
+    sandbox: Maybe[JsonObject] = Field(
+        default=None, description="Restrictions of the agent's own sandbox."
     )
-    sandbox: JsonValue = Field(default=None, description="Cannot be enforced here.")
+    model_reasoning_effort: Maybe[Line] = Field(
+        default=None, alias="modelReasoningEffort", description="How hard agents think."
+    )
+    web_search_mode: Maybe[Line] = Field(
+        default=None, alias="webSearchMode", description="Whether agents search the net."
+    )
+    additional_directories: Maybe[list[Line]] = Field(
+        default=None, alias="additionalDirectories", description="Further folders for agents."
+    )
 
 
 class NodeSpec(AgentKeys):
@@ -191,18 +228,29 @@ class NodeSpec(AgentKeys):
     workflow: Maybe[WorkflowName] = Field(
         default=None, description="Another workflow is run: a file in .archon/workflows."
     )
-    include: NotYet = None
-    wait: NotYet = None
+    include: Maybe[WorkflowName] = Field(
+        default=None, description="The nodes of another workflow are part of this one."
+    )
+    wait: Maybe[WaitSpec] = Field(default=None, description="The run pauses.")
 
     arguments: Maybe[Prose] = Field(
         default=None, description="With workflow: its message. Default: the message of this one."
     )
     input: Maybe[Prose] = Field(default=None, description="Another word for arguments.")
     inputs: Maybe[dict[InputName, JsonValue]] = Field(
-        default=None, description="With workflow: its inputs by name."
+        default=None, description="With workflow: its inputs by name. Another word for with."
+    )
+    with_: Maybe[dict[InputName, JsonValue]] = Field(
+        default=None,
+        alias="with",
+        description="With workflow and include: its inputs by name. With command and script: "
+        "values for $INPUTS.NAME and for the variables INPUTS_NAME.",
+    )
+    isolation: Maybe[Literal["inherit", "worktree"]] = Field(
+        default=None, description="With workflow: worktree runs its items one at a time."
     )
     fan_out: Maybe[FanOutSpec] = Field(
-        default=None, description="With workflow: run it for each item of a list."
+        default=None, description="With workflow and include: run it for each item of a list."
     )
 
     runtime: Maybe[Literal["bun", "uv"]] = Field(
@@ -213,7 +261,9 @@ class NodeSpec(AgentKeys):
         default=None, description="With bash and script: milliseconds; default 120000."
     )
 
-    context: Maybe[Literal["fresh", "shared"]] = Field(default=None, description="Its session.")
+    context: Maybe[Literal["fresh", "shared"] | JsonObject] = Field(
+        default=None, description="Its session."
+    )
     output_format: Maybe[JsonObject] = Field(
         default=None, description="A JSON Schema that the answer must fit."
     )
@@ -223,11 +273,11 @@ class NodeSpec(AgentKeys):
     denied_tools: Maybe[list[ToolName]] = Field(
         default=None, description="Tools that the agent may not use."
     )
-    hooks: JsonValue = Field(default=None, description="Cannot be enforced here.")
-    mcp: Maybe[Line] = Field(default=None, description="A file with MCP servers.")
-    skills: Maybe[Annotated[list[Line], Field(min_length=1)]] = Field(
-        default=None, description="Skills that the agent has."
+    hooks: Maybe[JsonObject] = Field(
+        default=None, description="Answers to the hooks of the agent, by event."
     )
+    mcp: Maybe[Line] = Field(default=None, description="A file with MCP servers.")
+    skills: Maybe[list[Line]] = Field(default=None, description="Skills that the agent has.")
     agents: Maybe[JsonObject] = Field(default=None, description="Agents below the agent.")
     max_budget_usd: Maybe[Annotated[float, Field(gt=0, le=1_000_000)]] = Field(
         default=None, alias="maxBudgetUsd", description="USD that it may cost."
@@ -239,6 +289,14 @@ class NodeSpec(AgentKeys):
     always_run: bool = Field(default=False, description="Has no effect here.")
     persist_session: bool = Field(default=False, description="Has no effect here.")
     output_type: Maybe[str] = Field(default=None, description="Has no effect here.")
+    plugins: JsonValue = Field(default=None, description="Has no effect here.")
+    setting_sources: JsonValue = Field(
+        default=None, alias="settingSources", description="Has no effect here."
+    )
+    mutates_checkout: JsonValue = Field(default=None, description="Has no effect on a node.")
+    on_timeout: Maybe[Literal["fail", "skip"]] = Field(
+        default=None, description="With bash and script: skip counts a timeout as not run."
+    )
 
 
 class InputSpec(Surface):
@@ -256,15 +314,6 @@ class Workflow(AgentKeys):
     description: Prose = Field(description="What it is for.")
     interactive: bool = Field(default=False, description="It may ask people while it runs.")
     inputs: dict[InputName, InputSpec] = Field(default={}, description="Values it needs.")
-    model_reasoning_effort: Maybe[Line] = Field(
-        default=None, alias="modelReasoningEffort", description="How hard agents think."
-    )
-    web_search_mode: Maybe[Line] = Field(
-        default=None, alias="webSearchMode", description="Whether agents search the net."
-    )
-    additional_directories: Maybe[list[Line]] = Field(
-        default=None, alias="additionalDirectories", description="Further folders for agents."
-    )
     worktree: Maybe[WorktreeSpec] = Field(
         default=None, description="Whether it works in a Git worktree on a branch of its own."
     )
@@ -273,6 +322,15 @@ class Workflow(AgentKeys):
         description="While a run is open no other starts in its folder; false: others may.",
     )
     tags: list[Line] = Field(default=[], description="Words to find it by.")
+    returns: Maybe[Id] = Field(
+        default=None, description="The node whose output is the output of the workflow."
+    )
+    outcome_field: JsonValue = Field(default=None, description="Has no effect here.")
+    requires: JsonValue = Field(default=None, description="Has no effect here.")
+    deprecated: JsonValue = Field(default=None, description="Why others should not use it.")
+    container: JsonValue = Field(default=None, description="Has no effect here.")
+    evidence_policy: JsonValue = Field(default=None, description="Has no effect here.")
+    persist_sessions: JsonValue = Field(default=None, description="Has no effect here.")
     nodes: Annotated[list[NodeSpec], Field(min_length=1)] = Field(description="What is done.")
     steps: OldForm = None
     loop: OldForm = None

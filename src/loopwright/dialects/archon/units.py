@@ -11,15 +11,20 @@ from typing import NamedTuple
 from loopwright.dialects.archon import files as named
 from loopwright.dialects.archon.files import Files, FoundText
 from loopwright.dialects.archon.outline import (
+    CALLS,
     NodeAt,
     Outline,
     Path,
+    given_inputs,
     item_name,
     named_files,
     outline,
 )
 from loopwright.dialects.archon.surface import Workflow
-from loopwright.syntax import Diagnostic, Document, read, validate
+from loopwright.syntax.diagnostic import Diagnostic
+from loopwright.syntax.document import Document
+from loopwright.syntax.reading import read
+from loopwright.syntax.validation import validate
 
 MAX_DEPTH = 5
 MAX_UNITS = 100
@@ -75,30 +80,35 @@ class Units:
     def _follow(self, unit: Unit) -> None:
         self.all.append(unit)
         for node in unit.made.nodes:
-            name = node.value.get("workflow")
-            found = self._found(node)
+            key = next((one for one in CALLS if one in node.value), "")
+            name = node.value.get(key)
+            found = self._found(node, unit.made)
             if found is None or not isinstance(name, str):
                 continue
             trail = (*unit.trail, _stem(name))
-            refused = self._refused(unit, node, trail)
+            refused = self._refused(unit, node, key, trail)
             if refused is not None:
                 self.problems.append(refused)
                 continue
             reading = self._reading(found)
             if reading.document is not None:
-                made = outline(reading.document.value, item_name(node))
+                folder = f"{found.path.rpartition('/')[0]}/"
+                value = reading.document.value
+                made = outline(value, item_name(node), folder, given_inputs(node))
                 below = Unit(reading.document, made, trail, reading.flow)
                 unit.below[node.path] = below
                 self._follow(below)
 
-    def _found(self, node: NodeAt) -> FoundText | None:
-        names = [name for _, name in named_files(node) if name.what == "workflow"]
+    def _found(self, node: NodeAt, made: Outline) -> FoundText | None:
+        names = [name for _, name in named_files(node, made) if name.what == "workflow"]
         found = [named.find(name, self.files) for name in names]
         return next((one for one in found if isinstance(one, FoundText)), None)
 
-    def _refused(self, unit: Unit, node: NodeAt, trail: tuple[str, ...]) -> Diagnostic | None:
+    def _refused(
+        self, unit: Unit, node: NodeAt, key: str, trail: tuple[str, ...]
+    ) -> Diagnostic | None:
         """Why a workflow is not followed."""
-        at = (*node.path, "workflow")
+        at = (*node.path, key)
         if trail[-1] in unit.trail:
             circle = trail[trail.index(trail[-1]) :]
             message = f"workflows run one another: {' → '.join(circle)}"
@@ -116,7 +126,8 @@ class Units:
     def _reading(self, found: FoundText) -> _Reading:
         """The document of a file; what is wrong with it is told once."""
         if found.path not in self._read:
-            document, problems = read(found.text.encode(), file=found.path)
+            shown = named.shown_path(found.path)
+            document, problems = read(found.text.encode(), file=shown)
             flow = None
             if document is not None:
                 flow, wrong = validate(Workflow, document)

@@ -13,8 +13,21 @@ from loopwright.dialects.coqui.outline import described
 from loopwright.dialects.coqui.parameters import filled
 from loopwright.dialects.coqui.recognise import recognise
 from loopwright.dialects.coqui.schema import json_schema
+from loopwright.dialects.coqui.surface import MAX_STEPS
 
 BUILTIN = "builtin"
 """The folder beside this file with the definitions that are always there."""
 
-__all__ = ["BUILTIN", "NAME", "described", "filled", "json_schema", "lower", "recognise"]
+STAGE_TURNS = (48, MAX_STEPS)
+"""How many turns a stage has whose role does not say it, and how many it has at most."""
+
+__all__ = [
+    "BUILTIN",
+    "NAME",
+    "STAGE_TURNS",
+    "described",
+    "filled",
+    "json_schema",
+    "lower",
+    "recognise",
+]

@@ -7,8 +7,9 @@ from typing import TypeAlias
 
 from loopwright.dialects.coqui.naming import stage_ids, unique
 from loopwright.dialects.coqui.parameters import filled, template
-from loopwright.dialects.coqui.rules import declared, structure, with_numbers
+from loopwright.dialects.coqui.rules import declared, in_sequence, prepare, structure, with_numbers
 from loopwright.dialects.coqui.surface import (
+    DEFAULT_ITERATIONS,
     MAX_STEPS,
     Definition,
     EvaluationBound,
@@ -18,6 +19,8 @@ from loopwright.dialects.coqui.surface import (
     ParameterSpec,
     StageSpec,
     TimeBound,
+    ToolBound,
+    moment_ms,
 )
 from loopwright.model.actions import CallAgent, Gate, Repeat, Step, Steps
 from loopwright.model.checks import Approval, Cap, Check, Goal
@@ -26,12 +29,12 @@ from loopwright.model.memory import StageOutputs
 from loopwright.model.plan import Agent, Input, Plan
 from loopwright.model.policy import NO_LIMITS, AtCap, Limits, OnDeadline, Retry
 from loopwright.model.record import JsonValue
-from loopwright.syntax import Diagnostic, Document, validate
-from loopwright.syntax.diagnostic import in_order
-from loopwright.syntax.moments import point_ms, span_ms
+from loopwright.syntax.diagnostic import Diagnostic, in_order
+from loopwright.syntax.document import Document
+from loopwright.syntax.moments import span_ms
+from loopwright.syntax.validation import validate
 
 NAME = "coqui"
-DEFAULT_STEPS = 48
 DEFAULT_ROUNDS = 5
 EVALUATOR = "evaluator"
 NOBODY = "none"
@@ -48,16 +51,25 @@ def lower(document: Document, given: Values = _NOTHING) -> tuple[Plan | None, li
     """The plan, or all that is wrong; a plan may come with warnings. `given` are parameters as far
     as they are known: numbers that come from one are decided by them.
     """
-    known = declared(document.value)
+    written, dropped = prepare(document)
+    known = declared(written.value)
     defaults = {name: one["default"] for name, one in known.items() if "default" in one}
     values = {**defaults, **{name: one for name, one in given.items() if name in known}}
-    seen = replace(document, value=with_numbers(document.value, values))
+    seen = replace(written, value=with_numbers(written.value, values))
     definition, problems = validate(Definition, seen)
+    problems += dropped
     if isinstance(document.value, dict):
-        problems += structure(document)
+        problems += structure(written)
     if definition is None or any(one.severity == "error" for one in problems):
         return None, in_order(problems)
-    return _Lowering(definition, values).plan(), in_order(problems)
+    return _Lowering(_sorted(definition), values).plan(), in_order(problems)
+
+
+def _sorted(definition: Definition) -> Definition:
+    """The definition with its stages as they follow each other."""
+    stages = definition.roles
+    places = in_sequence([one.model_dump() for one in stages])
+    return definition.model_copy(update={"roles": [stages[n] for n in places]})
 
 
 @dataclass(slots=True)
@@ -82,8 +94,8 @@ class _Lowering:
     def plan(self) -> Plan:
         ids = stage_ids([filled(_called(one), self.values) for one in self.top.roles])
         steps: list[Step] = []
-        for step_id, spec in zip(ids, self.top.roles, strict=True):
-            steps.append(self._stage(step_id, spec, steps[-1].id if steps else None))
+        for index, step_id in enumerate(ids):
+            steps.append(self._stage(step_id, index, steps[-1].id if steps else None))
         ends = self._ends(ids)
         loop = Repeat(
             body=Steps(steps=tuple(steps)),
@@ -108,26 +120,31 @@ class _Lowering:
     def _declared(self) -> dict[str, object]:
         return {one.name: one for one in self.top.parameters}
 
-    def _stage(self, step_id: str, spec: StageSpec, before: str | None) -> Step:
+    def _stage(self, step_id: str, index: int, before: str | None) -> Step:
+        spec, later = self.top.roles[index], self.top.roles[index + 1 :]
         role = filled(_role(spec), self.values)
         prompt = template(spec.prompt, self._declared())
-        cap = min(_number(spec.max_iterations, DEFAULT_STEPS), MAX_STEPS)
-        agent = self._agent(role, cap, spec)
+        agent = self._agent(role, spec)
         return Step(
             id=step_id,
             action=CallAgent(agent=agent, prompt=prompt),
             needs=(before,) if before else (),
             retry=STAGE_RETRY,
             on_blocked="ask",
-            needs_artifact=spec.artifact_required,
+            needs_artifact=spec.artifact_required
+            or any(one.requires_explicit_evidence for one in later[:1]),
+            needs_output=any(one.requires_artifact_from == index for one in later),
         )
 
-    def _agent(self, role: str, cap: int, spec: StageSpec) -> str:
-        """The agent of a stage; stages that ask the same of a role share one."""
+    def _agent(self, role: str, spec: StageSpec) -> str:
+        """The agent of a stage; stages that ask the same of a role share one. Without a number of
+        its own, the role of the stage says how many turns it has.
+        """
         options: dict[str, JsonValue] = {"skills": [*spec.skills]} if spec.skills else {}
+        turns = _number(spec.max_iterations, 0)
         wanted = Agent(
             role=role,
-            max_turns=cap,
+            max_turns=min(turns, MAX_STEPS) or None,
             options=options,
             idle_ms=1_000 * _number(spec.max_silence, 0) or None,
             wall_ms=1_000 * _number(spec.max_seconds, STAGE_S),
@@ -145,7 +162,7 @@ class _Lowering:
             case EvaluationBound(value=value):
                 gates = [n for n, one in enumerate(self.top.roles) if one.gate]
                 until = Approval(
-                    stage=ids[gates[0]] if gates else None,
+                    stage=ids[gates[-1]] if gates else None,
                     words=True,
                     criteria=template(value.criteria, known),
                 )
@@ -164,11 +181,14 @@ class _Lowering:
                 prompt = template(value.goal_prompt or "", known)
                 return _Ends(Goal(agent=agent, prompt=prompt), most)
             case TimeBound(value=value):
-                limits = Limits(wall_ms=span_ms(value.limit), ends_at=point_ms(value.limit))
+                limits = Limits(wall_ms=span_ms(value.limit), ends_at=moment_ms(value.limit))
                 return _Ends(limits=limits, on_deadline=_DEADLINES[value.enforce])
-            case manual:  # a tool that measures is refused before
-                assert isinstance(manual, Manual), manual
+            case ToolBound(value=value):  # a warning has said that nothing is measured
+                return _Ends(most=_number(value.max_iterations, DEFAULT_ROUNDS))
+            case Manual():
                 return _Ends()
+            case None:
+                return _Ends(most=DEFAULT_ITERATIONS, at_cap="complete")
 
     def _block(self) -> Gate | None:
         attempts = self.top.max_rework_attempts

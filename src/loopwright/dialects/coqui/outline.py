@@ -2,21 +2,35 @@
 
 from collections.abc import Mapping
 
-from loopwright.dialects.coqui.rules import items, mapping
+from loopwright.dialects.coqui.rules import in_sequence, items, mapping
+from loopwright.dialects.coqui.surface import DEFAULT_ITERATIONS
 from loopwright.model.record import JsonValue
 
 
 def described(value: object) -> dict[str, JsonValue]:
     """What a list shows of a definition, as far as it has the right types."""
     top = mapping(value)
-    condition = mapping(top.get("termination_condition"))
+    stages = [mapping(one) for one in items(top.get("roles"))]
+    kind, value = _termination(top)
     return {
         "name": _text(top, "name"),
         "description": _text(top, "description"),
-        "roles": [_stage(mapping(one)) for one in items(top.get("roles"))],
-        "termination": {"type": _text(condition, "type"), "value": _plain(condition.get("value"))},
+        "roles": [_stage(stages[number]) for number in in_sequence(stages)],
+        "termination": {"type": kind, "value": _plain(value)},
         "parameters": [_parameter(mapping(one)) for one in items(top.get("parameters"))],
     }
+
+
+def _termination(top: Mapping[str, object]) -> tuple[str, object]:
+    """What ends it: the type and its value, with what counts where nothing is written."""
+    written = top.get("termination_condition")
+    if written is None:
+        return "iteration_bound", DEFAULT_ITERATIONS
+    if isinstance(written, str):
+        return written, None
+    found = mapping(written)
+    beside = {key: one for key, one in found.items() if key != "type"}
+    return _text(found, "type"), found.get("value", beside or None)
 
 
 def _text(value: Mapping[str, object], key: str) -> str:

@@ -1,17 +1,36 @@
-"""Rules between the parts of a loop definition: names used twice, places nobody fills, numbers that
-come from a parameter.
+"""Rules between the parts of a loop definition: unknown fields, names used twice, places that no
+parameter fills, numbers that come from a parameter.
 
-Made from the raw value, before it is known to be right, so that they stand in the same report as
-the values themselves. Whatever has the wrong type is left out here: `surface.py` speaks of it.
+They look at the raw value, so that their findings are in the same report as those about single
+values. Values of the wrong type are left to `surface.py`.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TypeAlias
 
+from pydantic import BaseModel
+
 from loopwright.dialects.coqui.parameters import names_in, only_name
-from loopwright.dialects.coqui.surface import MAX_STEPS, whole
-from loopwright.syntax import Diagnostic, Document, did_you_mean
-from loopwright.syntax.document import Value
+from loopwright.dialects.coqui.surface import (
+    DEFAULT_ITERATIONS,
+    MAX_STEPS,
+    Definition,
+    GoalValue,
+    Iterations,
+    ParameterSpec,
+    Review,
+    StageSpec,
+    Time,
+    ToolValue,
+    moment_ms,
+    whole,
+)
+from loopwright.syntax.diagnostic import Diagnostic
+from loopwright.syntax.document import Document, Value
+from loopwright.syntax.fields import keys_of
+from loopwright.syntax.moments import point_ms, span_ms
+from loopwright.syntax.words import clip, did_you_mean
 
 Path: TypeAlias = tuple[str | int, ...]
 
@@ -26,6 +45,12 @@ NUMBERS = (
     "value",
 )
 """Keys that are set to a number, or to a parameter that is one."""
+COMMENTS = ("$", "_", "//")
+"""How keys begin that people use for schemas and comments."""
+BLOCK = "block"
+"""The value of `on_question` that says what happens here: a question waits for a person."""
+RECORD_KEYS = frozenset({"version", "builtin"})
+"""Keys that the API of the system adds to a definition; they say nothing about the loop."""
 
 
 def mapping(value: object) -> dict[str, object]:
@@ -44,16 +69,122 @@ def declared(value: object) -> dict[str, dict[str, object]]:
     return {str(one["name"]): one for one in listed if isinstance(one.get("name"), str)}
 
 
+# -- before validation -----------------------------------------------------------------------------
+
+_CONDITIONS: dict[str, type[BaseModel]] = {
+    "evaluation_bound": Review,
+    "iteration_bound": Iterations,
+    "goal_bound": GoalValue,
+    "time_bound": Time,
+    "tool_bound": ToolValue,
+}
+"""What the value of a condition is, by the type of the condition."""
+_CONDITION_KEYS = frozenset({"type", "value"})
+
+
+def prepare(document: Document) -> tuple[Document, list[Diagnostic]]:
+    """The definition with the fields that are known here, and a warning for each other one. A
+    condition that has its value beside its type (`"max_iterations": 5`) has it in `value` then.
+    """
+    if not isinstance(document.value, dict):
+        return document, []
+    warnings: list[Diagnostic] = []
+    top = _known_only(document, document.value, (), keys_of(Definition), warnings)
+    for key, model in (("roles", StageSpec), ("parameters", ParameterSpec)):
+        listed = top.get(key)
+        if isinstance(listed, list):
+            top[key] = [
+                _known_only(document, one, (key, n), keys_of(model), warnings)
+                if isinstance(one, dict)
+                else one
+                for n, one in enumerate(listed)
+            ]
+    condition = top.pop("termination_condition", None)
+    if condition is not None:
+        top["termination_condition"] = _condition(document, condition, warnings)
+    else:
+        count = "1 iteration" if DEFAULT_ITERATIONS == 1 else f"{DEFAULT_ITERATIONS} iterations"
+        message = f"without termination_condition the loop ends after {count}"
+        hint = 'add one: "termination_condition": {"type": "evaluation_bound", "value": "CRITERIA"}'
+        warnings.append(document.warning("no-termination", message, hint=hint))
+    return replace(document, value=top), warnings
+
+
+def _known_only(
+    document: Document,
+    value: dict[str, Value],
+    at: Path,
+    known: frozenset[str],
+    warnings: list[Diagnostic],
+) -> dict[str, Value]:
+    """The mapping without fields that mean nothing here, and without those that are null; a
+    comment needs no warning.
+    """
+    for key in value:
+        if not at and key in RECORD_KEYS:
+            continue
+        if key not in known and not key.startswith(COMMENTS):
+            hint = did_you_mean(key, known)
+            message = f"{clip(key)} is not a field of a loop definition and has no effect"
+            line, column = document.key_at((*at, key))
+            warnings.append(
+                Diagnostic(document.file, line, column, "unknown-field", message, hint, "warning")
+            )
+    return {key: one for key, one in value.items() if key in known and one is not None}
+
+
+def _condition(document: Document, value: Value, warnings: list[Diagnostic]) -> Value:
+    at: Path = ("termination_condition",)
+    if isinstance(value, str):
+        return {"type": value}
+    if not isinstance(value, dict):
+        return value
+    found = dict(value)
+    kind = found.get("type")
+    model = _CONDITIONS.get(kind) if isinstance(kind, str) else None
+    inside = keys_of(model) if model is not None else frozenset[str]()
+    if "value" not in found:
+        beside = {key: one for key, one in found.items() if key in inside}
+        known = _CONDITION_KEYS | inside
+        found = {"type": kind} | ({"value": beside} if beside else {})
+        _known_only(document, value, at, known, warnings)
+        return found if "type" in value else {key: found[key] for key in found if key != "type"}
+    found = _known_only(document, found, at, _CONDITION_KEYS, warnings)
+    if isinstance(found["value"], dict) and model is not None:
+        found["value"] = _known_only(document, found["value"], (*at, "value"), inside, warnings)
+    return found
+
+
+# -- rules -----------------------------------------------------------------------------------------
+
+
 def structure(document: Document) -> Iterator[Diagnostic]:
     """All that breaks a rule between parts."""
     value = mapping(document.value)
     yield from _parameters(document, items(value.get("parameters")))
     yield from _stages(document, items(value.get("roles")))
     yield from _places(document, declared(value))
-    if mapping(value.get("termination_condition")).get("type") == "tool_bound":
-        message = "tool_bound has its place, but this version cannot do it"
+    yield from _without_effect(document, value)
+
+
+def _without_effect(document: Document, value: Mapping[str, object]) -> Iterator[Diagnostic]:
+    """Fields that are read and change nothing, and times without a zone."""
+    condition = mapping(value.get("termination_condition"))
+    if condition.get("type") == "tool_bound":
+        message = "Loopwright does not measure with a tool: the loop ends at max_iterations"
         at = ("termination_condition", "type")
-        yield document.error("not-available", message, at=at, hint="use goal_bound")
+        yield document.warning("ignored-field", message, at=at, hint="use goal_bound")
+    if condition.get("type") == "time_bound":
+        limit = condition.get("value")
+        limit = limit.get("limit") if isinstance(limit, dict) else limit
+        if span_ms(limit) is None and point_ms(limit) is None and moment_ms(limit) is not None:
+            message = f"{limit} has no time zone: it is taken as UTC"
+            at = ("termination_condition", "value")
+            yield document.warning("no-zone", message, at=at, hint=f'write "{limit}Z"')
+    if value.get("on_question") not in (None, BLOCK):
+        message = "on_question has no effect: STATUS: NEEDS_CONTEXT blocks the loop for a person"
+        hint = f'"{BLOCK}" says what is done'
+        yield document.warning("ignored-field", message, at=("on_question",), hint=hint)
 
 
 def _parameters(document: Document, listed: list[object]) -> Iterator[Diagnostic]:
@@ -73,24 +204,56 @@ def _parameters(document: Document, listed: list[object]) -> Iterator[Diagnostic
 
 
 def _stages(document: Document, listed: list[object]) -> Iterator[Diagnostic]:
-    gates = 0
-    for number, one in enumerate(map(mapping, listed)):
+    stages = [mapping(one) for one in listed]
+    gates = [number for number, one in enumerate(stages) if one.get("gate") is True]
+    if len(gates) > 1:
+        message = "several stages have gate: the last of them decides"
+        yield document.warning("mutually-exclusive", message, at=("roles", gates[0], "gate"))
+    place = {number: index for index, number in enumerate(in_sequence(stages))}
+    for number, one in enumerate(stages):
         at: Path = ("roles", number)
         if one and "role" not in one and "name" not in one:
             hint = 'name the role that works here: "role": "coder"'
             yield document.error("missing-field", "role is required", at=at, hint=hint)
-        order = one.get("order")
-        if isinstance(order, int) and not isinstance(order, bool) and order != number:
-            message = f"order has no effect: this is stage {number} by its place in the list"
-            yield document.warning("ignored-field", message, at=(*at, "order"))
         cap = whole(one.get("max_iterations"), 10_000)
         if isinstance(cap, int) and cap > MAX_STEPS:
             message = f"a stage may make {MAX_STEPS} steps at most, so {cap} is {MAX_STEPS}"
             yield document.warning("out-of-range", message, at=(*at, "max_iterations"))
-        gates += one.get("gate") is True
-        if one.get("gate") is True and gates > 1:
-            message = "one stage reviews, and there is one already"
-            yield document.error("mutually-exclusive", message, at=(*at, "gate"), on_key=True)
+        yield from _evidence(document, one, at, place[number])
+
+
+def _evidence(
+    document: Document, stage: Mapping[str, object], at: Path, index: int
+) -> Iterator[Diagnostic]:
+    """What a stage needs of earlier ones is there, as far as the definition shows it."""
+    needs = order_of(stage.get("requires_artifact_from"))
+    if needs is not None and not 0 <= needs < index:
+        message = f"requires_artifact_from has no effect: stage {needs} is not before stage {index}"
+        yield document.warning("ignored-field", message, at=(*at, "requires_artifact_from"))
+    if stage.get("requires_explicit_evidence") is True and index == 0:
+        message = "requires_explicit_evidence has no effect: there is no stage before this one"
+        yield document.warning("ignored-field", message, at=(*at, "requires_explicit_evidence"))
+    if stage.get("memory_required") is True:
+        message = "memory_required has no effect: Loopwright does not check memories"
+        yield document.warning("ignored-field", message, at=(*at, "memory_required"))
+
+
+def in_sequence(stages: Sequence[Mapping[str, object]]) -> list[int]:
+    """The places in the list of the stages, in the order in which they run."""
+    numbers = range(len(stages))
+
+    def key(number: int) -> tuple[int, int]:
+        order = order_of(stages[number].get("order"))
+        return (number if order is None else order, number)
+
+    return sorted(numbers, key=key)
+
+
+def order_of(value: object) -> int | None:
+    """A whole number, also in quotes."""
+    if isinstance(value, str) and value.strip().isdecimal():
+        return int(value)
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 # -- places ----------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """A loop definition as its own system writes it: roles in their order, and what ends the loop.
 
-Unknown keys are refused, nothing is coerced but numbers that stand in quotes, since a place for a
-parameter can only stand in a text.
+Numbers may be written in quotes, since a place for a parameter can only be in a text. Unknown keys
+have been dropped with a warning before a value is validated here (`rules.py`).
 """
 
 import re
@@ -20,11 +20,13 @@ from pydantic import (
 
 from loopwright.dialects.coqui.parameters import names_in, only_name
 from loopwright.model.actions import MAX_PASSES
-from loopwright.syntax.fields import HIDE, Maybe, fault, visible
+from loopwright.syntax.fields import Maybe, fault, visible
 from loopwright.syntax.moments import point_ms, span_ms
 from loopwright.syntax.words import clip, show
 
 MAX_STEPS = 100
+DEFAULT_ITERATIONS = 1
+"""Of a definition that does not say what ends it."""
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]*")
 _PARAMETER = re.compile(r"[a-z][a-z0-9_]*")
 _WHOLE = re.compile(r"\s*[+]?[0-9]{1,12}\s*")
@@ -122,12 +124,18 @@ def _threshold(value: object) -> object:
     return float(value)
 
 
+def moment_ms(value: object) -> int | None:
+    """A point in time; one without a zone is in UTC."""
+    found = point_ms(value)
+    return point_ms(f"{value.strip()}Z") if found is None and isinstance(value, str) else found
+
+
 def _moment(value: object) -> object:
     """Seconds, or a point in time; what is a place for a parameter is looked at later."""
     if isinstance(value, str) and only_name(value) is not None:
         return value.strip()
-    if span_ms(value) is None and point_ms(value) is None:
-        message = f"time_bound needs seconds or a point in time with its zone, not {show(value)}"
+    if span_ms(value) is None and moment_ms(value) is None:
+        message = f"time_bound needs seconds or a point in time, not {show(value)}"
         raise fault("bad-value", message, hint='value: 3600, or value: "2027-01-31T18:00:00Z"')
     return value
 
@@ -139,17 +147,23 @@ Moment: TypeAlias = Annotated[
 # -- stages ----------------------------------------------------------------------------------------
 
 
-def _later(value: object, info: ValidationInfo) -> None:
-    if value is not None and value is not False:
-        message = f"{info.field_name} has its place, but this version cannot do it"
-        raise fault("not-available", message, hint="leave it out")
+def _index(value: object, info: ValidationInfo) -> object:
+    """A whole number from 0 on, also in quotes."""
+    if isinstance(value, str) and _WHOLE.fullmatch(value):
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int):
+        message = f"{info.field_name} must be a whole number, not {show(value)}"
+        raise fault("wrong-type", message)
+    return value
 
 
-NotYet: TypeAlias = Annotated[Any, BeforeValidator(_later), HIDE]
+Index: TypeAlias = Annotated[
+    Any, BeforeValidator(_index), WithJsonSchema({"type": ["integer", "string"]})
+]
 
 
 class StageSpec(Surface):
-    """One stage: a role and what it has to do. Its place in the list is its place in the cycle."""
+    """One stage: a role and its task."""
 
     name: Maybe[Annotated[str, Field(min_length=1, max_length=100)]] = Field(
         default=None, description="What the stage is called. Default: its role."
@@ -170,24 +184,38 @@ class StageSpec(Surface):
     max_silence: Maybe[Seconds] = Field(
         default=None, description="So many seconds it may say nothing. Default 900."
     )
-    order: Maybe[int] = Field(
-        default=None, description="Has no effect: the place in the list counts."
+    order: Maybe[Index] = Field(
+        default=None,
+        description="Its place in the iteration. Default: its place in the list. Stages with the "
+        "same number keep the order of the list.",
     )
-    gate: bool = Field(default=False, description="This stage reviews. Default: the last one does.")
-    requires_artifact_from: NotYet = None
-    requires_explicit_evidence: NotYet = None
+    gate: bool = Field(
+        default=False, description="This stage reviews. Default: the last stage does."
+    )
+    requires_artifact_from: Maybe[Index] = Field(
+        default=None,
+        description="Index of an earlier stage, counted from 0, whose output this stage needs: "
+        "without output, that stage fails.",
+    )
+    requires_explicit_evidence: bool = Field(
+        default=False,
+        description="The stage before this one must leave an artifact, as with its "
+        "`artifact_required`.",
+    )
     artifact_required: bool = Field(
         default=False,
         description="It must leave an artifact, besides what it says; else the loop is blocked.",
     )
-    memory_required: NotYet = None
+    memory_required: bool = Field(
+        default=False, description="Has no effect: Loopwright does not check memories."
+    )
 
 
 class ParameterSpec(Surface):
-    """A value that whoever starts the loop gives by name."""
+    """A value that is given by name when the loop starts."""
 
     name: ParameterName = Field(description="Its name.")
-    description: Prose = Field(description="What it is for.")
+    description: str = Field(default="", description="What it is for.")
     required: bool = Field(default=True, description="Whether it must be given.")
     default: Maybe[str | int | float | bool] = Field(
         default=None, description="Its value when none is given; one that is optional needs it."
@@ -315,16 +343,24 @@ class Definition(Surface):
     """A loop of roles."""
 
     name: Name = Field(description="What it is called.", examples=["docs-review"])
-    description: Prose = Field(description="What it is for.")
+    description: str = Field(default="", description="What it is for.")
     roles: Annotated[list[StageSpec], Field(min_length=1, max_length=100)] = Field(
-        description="The stages, in their order."
+        description="The stages; `order` sorts them."
     )
-    termination_condition: Termination = Field(description="What ends the loop.")
+    termination_condition: Maybe[Termination] = Field(
+        default=None,
+        description="What ends the loop. Default: one iteration, with a warning.",
+    )
     parameters: list[ParameterSpec] = Field(
         default=[], description="Values that fill {{name}} in any text."
     )
     max_rework_attempts: Maybe[Rounds] = Field(
         default=None,
         description="After so many rejected rounds in a row the loop is blocked until a person "
-        "decides. Default: it goes on to its last round.",
+        "decides. Default: the loop continues to its last iteration.",
+    )
+    on_question: Maybe[str] = Field(
+        default=None,
+        description="`block`: a stage that begins with STATUS: NEEDS_CONTEXT blocks the loop until "
+        "a person answers. That is done without it too; other values have no effect.",
     )

@@ -25,15 +25,23 @@ from loopwright.dialects.native.fields import (
 from loopwright.dialects.native.hints import ASKED_HINT, CHECK_HINT
 from loopwright.dialects.native.parts import JsonSchema, Person, Surface
 from loopwright.syntax.fields import Maybe, fault
-from loopwright.syntax.patterns import pattern_fault
+from loopwright.syntax.patterns import Fault, javascript_problem, pattern_engine, pattern_fault
 
 # -- until -----------------------------------------------------------------------------------------
 
 
 def _pattern(pattern: str, info: ValidationInfo) -> str:
-    problem = None if info.data.get("invalid") else pattern_fault(pattern)
-    if problem:
-        raise fault(problem.code, problem.sentence(), hint=problem.hint)
+    if info.data.get("invalid"):
+        return pattern
+    if info.data.get("engine") == "javascript":
+        problem = javascript_problem(pattern)
+        if problem is not None:
+            raise fault("bad-regex", f"not a pattern of JavaScript: {problem}")
+        return pattern
+    linear = info.data.get("engine") == "linear"
+    found = pattern_fault(pattern) if linear else pattern_engine(pattern)
+    if isinstance(found, Fault):
+        raise fault(found.code, found.sentence(), hint=found.hint)
     return pattern
 
 
@@ -117,6 +125,11 @@ class CheckSpec(Surface):
     invalid: bool = Field(
         default=False, description="With regex: kept as written, never matches (from conversion)."
     )
+    engine: Maybe[Literal["linear", "javascript"]] = Field(
+        default=None,
+        description="With regex: what runs the pattern. By default RE2, or JavaScript's engine "
+        "under a time limit for look-around, back-references and large repetitions.",
+    )
     signal: Maybe[Line] = Field(
         default=None, description="A word alone on the last line of the output.", examples=["DONE"]
     )
@@ -126,7 +139,7 @@ class CheckSpec(Surface):
         "its tags are then seen by the loop alone.",
     )
     regex: Maybe[Annotated[str, AfterValidator(_pattern)]] = Field(
-        default=None, description="A pattern (RE2) found in the output."
+        default=None, description="A pattern found in the output; see engine."
     )
     contains: Maybe[Annotated[str, AfterValidator(_something)]] = Field(
         default=None, description="A text found in the output."
@@ -192,7 +205,7 @@ class CheckSpec(Surface):
     )
     spend: Maybe[Annotated[float, Field(ge=0, le=1_000_000, allow_inf_nan=False)]] = Field(
         default=None,
-        description="The loop has spent so many USD and ends as exhausted; 0 is never.",
+        description="The loop has spent at least so many USD and ends as exhausted.",
     )
     person: Maybe[Person] = Field(default=None, description="A person approves.")
     manual: Maybe[Person] = Field(default=None, description="Another word for person.")

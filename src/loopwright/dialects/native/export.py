@@ -11,6 +11,7 @@ from loopwright.dialects.native.export_parts import (
     no_words,
     put,
     question,
+    write,
     write_agent,
     write_check,
     write_condition,
@@ -26,13 +27,14 @@ from loopwright.dialects.native.lower import states_criteria
 from loopwright.dialects.native.lower_checks import COMMAND_MS, SCRIPT_MS
 from loopwright.dialects.native.lower_parts import DEFAULT_RETRY
 from loopwright.dialects.native.recognise import NAME
-from loopwright.dialects.native.templates import write, write_ref
+from loopwright.dialects.native.templates import write_ref
 from loopwright.model.actions import (
     Action,
     AskPerson,
     CallAgent,
     Cycle,
     Each,
+    FailStep,
     Gate,
     Given,
     Repeat,
@@ -64,13 +66,14 @@ def export(plan: Plan) -> Made:
     put(made, "agents", {name: write_agent(one) for name, one in plan.agents.items()}, unless={})
     if plan.coordinator is not None:
         made["coordinator"] = _coordinator(plan.coordinator)
-    usual = plan.on_failure == "cascade" and plan.output == "last"
+    usual = plan.on_failure == "cascade" and plan.output == "last" and plan.returns is None
     if len(plan.steps) == 1 and _is_plain(plan.steps[0]) and usual:
         made |= _action(plan.steps[0])
     else:
         made["steps"] = [_step(step) for step in plan.steps]
         put(made, "on_failure", plan.on_failure, unless="cascade")
         put(made, "speaker", plan.output, unless="last")
+        put(made, "returns", plan.returns, unless=None)
     put(made, "budget", write_limits(plan.limits), unless={})
     put(made, "parallel", plan.parallel, unless=None)
     put(made, "outcome", plan.outcome, unless="worst")
@@ -112,6 +115,7 @@ def _step(step: Step) -> Made:
     put(made, "on_error", step.on_error, unless="fail")
     put(made, "on_blocked", step.on_blocked, unless="go_on")
     put(made, "needs_artifact", step.needs_artifact, unless=False)
+    put(made, "needs_output", step.needs_output, unless=False)
     return made
 
 
@@ -124,6 +128,8 @@ def _action(step: Step) -> Made:
             return {"wait": write_time(ms)}
         case Stop(reason=reason):
             return {"stop": write(reason)}
+        case FailStep(reason=reason):
+            raise no_words(f"a step that cannot run ({step.id}: {reason})")
         case Repeat():
             return {"repeat": _repeat(action, step.id)}
         case Cycle():
@@ -133,6 +139,8 @@ def _action(step: Step) -> Made:
 
 
 def _ask(action: AskPerson) -> Made:
+    if action.choices:
+        raise no_words("the decisions of a gate")
     made = question(write(action.message), action.answers, ALL_ANSWERS[:2])
     put(made, "capture", action.capture, unless=False)
     if action.on_reject is not None:
@@ -167,6 +175,8 @@ def _body(action: Action, step: str) -> Made:
             put(made, "timeout", write_time(action.timeout_ms), unless=write_time(COMMAND_MS))
             put(made, "env", dict(action.env), unless={})
         case RunScript():
+            if action.on_timeout != "fail":
+                raise no_words(f"a script of {step} that is skipped when it takes too long")
             made["script"] = action.text
             put(made, "interpreter", action.interpreter, unless="bash")
             put(made, "flags", list(action.flags), unless=["-c"])
@@ -178,6 +188,7 @@ def _body(action: Action, step: str) -> Made:
             put(made, "on_failure", action.on_failure, unless="cascade")
             put(made, "parallel", action.parallel, unless=None)
             put(made, "speaker", action.output, unless="last")
+            put(made, "returns", action.returns, unless=None)
             if action.given is not None:
                 made["given"] = _given(action.given)
         case _:

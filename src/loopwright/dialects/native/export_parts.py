@@ -8,7 +8,8 @@ from typing import TypeAlias, assert_never
 
 from loopwright.dialects.native.lower_checks import COMMAND_MS, OPERATORS, SCRIPT_MS
 from loopwright.dialects.native.lower_parts import DEFAULT_RETRY, HISTORY, LOG_CHARS, STAGE_CHARS
-from loopwright.dialects.native.templates import write, write_ref
+from loopwright.dialects.native.templates import write as write_template
+from loopwright.dialects.native.templates import write_ref
 from loopwright.errors import LoopwrightError
 from loopwright.model.actions import Decision
 from loopwright.model.checks import (
@@ -46,7 +47,7 @@ from loopwright.model.memory import (
 from loopwright.model.plan import Agent, Input
 from loopwright.model.policy import Limits, Retry, WorkspacePolicy
 from loopwright.model.record import JsonValue
-from loopwright.model.template import Template
+from loopwright.model.template import Ref, Template
 from loopwright.syntax.moments import write_point
 
 Made = dict[str, JsonValue]
@@ -74,6 +75,13 @@ def put(made: Made, key: str, value: JsonValue, *, unless: JsonValue) -> None:
 def no_words(what: str) -> NotExpressible:
     """The refusal; `what` names the part and where it is."""
     return NotExpressible(f"native definitions cannot say this: {what}")
+
+
+def write(template: Template) -> str:
+    """A text with its references, unless one of them has a value for a skipped step."""
+    if any(isinstance(part, Ref) and part.if_skipped is not None for part in template):
+        raise no_words("a value that replaces the output of a skipped step")
+    return write_template(template)
 
 
 def write_time(ms: int) -> str:
@@ -302,6 +310,7 @@ def _text_check(check: _OfTexts) -> Made:
         case Regex():
             made["regex"] = check.pattern
             put(made, "ignore_case", check.ignore_case, unless=False)
+            put(made, "engine", check.engine, unless="linear")
             put(made, "invalid", check.invalid, unless=False)
         case Contains():
             made["contains"] = check.text

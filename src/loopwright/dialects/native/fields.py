@@ -11,15 +11,22 @@ from pydantic import (
     WithJsonSchema,
 )
 
-from loopwright.dialects.native.commands import (
+from loopwright.model.actions import MAX_PASSES
+from loopwright.model.environment import is_reserved, is_variable_name
+from loopwright.model.ids import is_id
+from loopwright.syntax.amounts import (
+    MAX_TOKENS,
+    is_duration,
+    is_token_count,
+    parse_duration,
+    parse_tokens,
+)
+from loopwright.syntax.commands import (
     CommandFault,
     checked_words,
     split_command,
     split_commands,
 )
-from loopwright.model.actions import MAX_PASSES
-from loopwright.model.environment import is_reserved, is_variable_name
-from loopwright.model.ids import is_id
 from loopwright.syntax.fields import HIDE, fault, visible
 from loopwright.syntax.moments import point_ms
 
@@ -83,20 +90,12 @@ Expression: TypeAlias = Annotated[str, AfterValidator(_says_something)]
 
 # -- amounts ---------------------------------------------------------------------------------------
 
-_UNITS = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1_000, "ms": 1}
-_DURATION = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?(?:(\d+)ms)?")
-MAX_DURATION_MS = 365 * _UNITS["d"]
-_TOKENS = re.compile(r"(\d+)(?:\.(\d))?([kM])")
-MAX_TOKENS = 1_000_000_000_000
-
 
 def duration_ms(value: object) -> int:
     """A length of time as people write it, in milliseconds."""
-    if isinstance(value, str) and (found := _DURATION.fullmatch(value)) and value:
-        # Cut, so that a number of any length stays cheap: it is out of range anyway.
-        amounts = [int(part[:15]) if part else 0 for part in found.groups()]
-        total = sum(n * unit for n, unit in zip(amounts, _UNITS.values(), strict=True))
-        if 0 < total <= MAX_DURATION_MS:
+    total = parse_duration(value) if isinstance(value, str) else None
+    if total is not None:
+        if is_duration(total):
             return total
         raise fault("out-of-range", "a time must be above 0 and at most 365d")
     hint = "write a number and its unit: 500ms, 30s, 5m, 2h or 1h30m"
@@ -115,15 +114,11 @@ def _point(value: object) -> int:
 
 
 def _tokens(value: object) -> int:
-    if isinstance(value, int) and not isinstance(value, bool):
-        total = value
-    elif isinstance(value, str) and (found := _TOKENS.fullmatch(value[:20])):
-        whole, tenth, unit = found.groups()
-        total = (int(whole) * 10 + int(tenth or 0)) * {"k": 100, "M": 100_000}[unit]
-    else:
+    total = parse_tokens(value)
+    if total is None:
         hint = "write 2M, 500k or 120000"
         raise fault("wrong-type", f"{_shown(value)} is no number of tokens", hint=hint)
-    if not 0 < total <= MAX_TOKENS:
+    if not is_token_count(total):
         raise fault("out-of-range", f"tokens must be from 1 to {MAX_TOKENS}, not {_shown(value)}")
     return total
 

@@ -61,8 +61,9 @@ from loopwright.model.ids import MAIN
 from loopwright.model.plan import Agent, Coordinator, Plan
 from loopwright.model.policy import AtCap
 from loopwright.model.template import Items, ItemsExpr, ItemsFrom, ItemSource, Ref
-from loopwright.syntax import Diagnostic, Document, validate
-from loopwright.syntax.diagnostic import MAX_PROBLEMS, in_order
+from loopwright.syntax.diagnostic import MAX_PROBLEMS, Diagnostic, in_order
+from loopwright.syntax.document import Document
+from loopwright.syntax.validation import validate
 
 DEFAULT_AGENT = "agent"
 """Name of the agent when a definition names none; whoever starts the run says what it is."""
@@ -105,7 +106,7 @@ class _Lowering:
             steps = [self._step(one) for one in top.steps]
         else:
             # What limits the whole run is no limit of the steps that are repeated.
-            plain = top.model_copy(update={"parallel": None, "speaker": None})
+            plain = top.model_copy(update={"parallel": None, "speaker": None, "returns": None})
             action = self._looped(plain, top.repeat)
             steps = [Step(id=MAIN, action=action, retry=DEFAULT_RETRY)]
         coordinator = self._coordinator()
@@ -122,6 +123,7 @@ class _Lowering:
             parallel=top.parallel,
             outcome=top.outcome,
             output=top.speaker or "last",
+            returns=top.returns,
             missing=top.missing,
             pass_env=tuple(top.pass_env),
             exclusive=top.exclusive,
@@ -152,6 +154,7 @@ class _Lowering:
             on_error=spec.on_error,
             on_blocked=spec.on_blocked,
             needs_artifact=spec.needs_artifact,
+            needs_output=spec.needs_output,
         )
 
     def _action(self, spec: StepSpec) -> Action:
@@ -195,6 +198,7 @@ class _Lowering:
                 on_failure=on_failure,
                 parallel=spec.parallel,
                 output=spec.speaker or "last",
+                returns=spec.returns,
                 given=_given(spec.given),
             )
         if spec.cycle is not None:

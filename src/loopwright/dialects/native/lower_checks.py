@@ -30,6 +30,7 @@ from loopwright.model.checks import (
 )
 from loopwright.model.expr import Cel, Compare, Condition, EveryOf, Operator, SomeOf
 from loopwright.model.template import Ref, Template
+from loopwright.syntax.patterns import pattern_engine
 
 COMMAND_MS = 600_000
 SCRIPT_MS = 120_000
@@ -122,7 +123,13 @@ def _text_check(spec: CheckSpec) -> Check:
     if spec.signal is not None:
         return Signal(word=spec.signal, anywhere=spec.anywhere)
     if spec.regex is not None:
-        return Regex(pattern=spec.regex, ignore_case=spec.ignore_case, invalid=spec.invalid)
+        found = spec.engine or pattern_engine(spec.regex)
+        return Regex(
+            pattern=spec.regex,
+            ignore_case=spec.ignore_case,
+            engine="javascript" if found == "javascript" else "linear",
+            invalid=spec.invalid,
+        )
     if spec.contains is not None:
         return Contains(text=spec.contains, ignore_case=spec.ignore_case)
     if spec.expr is not None:

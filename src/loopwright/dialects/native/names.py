@@ -14,10 +14,11 @@ from loopwright.dialects.native.specs import (
     spec_fault,
 )
 from loopwright.dialects.native.surface import CycleSpec, Definition, RepeatSpec, StepSpec
-from loopwright.syntax import Diagnostic, Document, did_you_mean
+from loopwright.syntax.diagnostic import Diagnostic
+from loopwright.syntax.document import Document
 from loopwright.syntax.fields import keys_of
 from loopwright.syntax.graphs import Wording, graph_problems, known_names, near_or_known
-from loopwright.syntax.words import misspelt
+from loopwright.syntax.words import did_you_mean, misspelt
 
 # -- steps -----------------------------------------------------------------------------------------
 

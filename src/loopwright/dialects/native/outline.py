@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple, TypeAlias
 
-from loopwright.syntax import Document
+from loopwright.syntax.document import Document
 from loopwright.syntax.expressions import Wants
 from loopwright.syntax.graphs import needs_of
 
@@ -28,12 +28,12 @@ CALL_KEYS = (
 )
 RUN_KEYS = ("run", "timeout", "env")
 SCRIPT_KEYS = ("script", "interpreter", "flags", "by_stdin", "timeout", "env")
-STEPS_KEYS = ("steps", "on_failure", "parallel", "speaker", "given")
+STEPS_KEYS = ("steps", "on_failure", "parallel", "speaker", "returns", "given")
 CYCLE_KEYS = ("cycle",)
 BODY_KEYS = tuple(dict.fromkeys((*CALL_KEYS, *RUN_KEYS, *SCRIPT_KEYS, *STEPS_KEYS, *CYCLE_KEYS)))
 MAIN_KEYS = ("agent", "prompt", "run", "script", "steps", "cycle")
 # At the top these are about all that is inside.
-DEFAULTS = ("agent", "prompt", "on_failure", "parallel", "speaker")
+DEFAULTS = ("agent", "prompt", "on_failure", "parallel", "speaker", "returns")
 
 
 @dataclass(slots=True, eq=False)

@@ -274,7 +274,7 @@ class LoopGateSpec(GateSpec):
         description="An approval of a pass whose check did not pass asks for another pass.",
     )
     grants: bool = Field(
-        default=False, description="Whoever asks for another pass after the last one gets it."
+        default=False, description="`continue` after the last iteration raises the limit by one."
     )
     reject: Reject = Field(default="fail", description=_REJECT)
     after: Annotated[int, Field(ge=0, le=1000)] = Field(

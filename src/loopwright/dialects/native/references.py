@@ -8,7 +8,8 @@ from loopwright.dialects.native.outline import Outline, Path, Scope
 from loopwright.dialects.native.secrets import secret_named
 from loopwright.dialects.native.templates import explain, parse, parse_ref, write_ref
 from loopwright.model.template import Ref
-from loopwright.syntax import Diagnostic, Document, Position
+from loopwright.syntax.diagnostic import Diagnostic, Position
+from loopwright.syntax.document import Document
 from loopwright.syntax.expressions import Expression, expression_problems
 from loopwright.syntax.graphs import ended_before, near_or_known
 

@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 
 from loopwright.dialects.native.checks import CheckSpec, WhenSpec
-from loopwright.dialects.native.commands import USE_A_SCRIPT, operator
 from loopwright.dialects.native.lower_checks import OPERATORS
 from loopwright.dialects.native.outline import (
     BODY_KEYS,
@@ -23,7 +22,9 @@ from loopwright.dialects.native.outline import (
 )
 from loopwright.dialects.native.surface import ForEachSpec, RepeatSpec
 from loopwright.dialects.native.templates import parse
-from loopwright.syntax import Diagnostic, Document
+from loopwright.syntax.commands import USE_A_SCRIPT, operator
+from loopwright.syntax.diagnostic import Diagnostic
+from loopwright.syntax.document import Document
 from loopwright.syntax.fields import keys_of
 from loopwright.syntax.words import misspelt
 
@@ -55,6 +56,7 @@ _CHECKS = (
 _CHECK_OPTIONS = {
     "ignore_case": ("regex", "contains"),
     "invalid": ("regex",),
+    "engine": ("regex",),
     "timeout": ("command", "script"),
     "done_codes": ("command",),
     "interpreter": ("script",),
@@ -89,6 +91,7 @@ _STEP_KEYS = (
     "on_error",
     "on_blocked",
     "needs_artifact",
+    "needs_output",
     "when",
     "when_error",
 )
@@ -198,6 +201,7 @@ _USE = {
     "env": "it goes with run or script; for an agent it stands in agents: {NAME: {env: …}}",
     "on_failure": "it goes with steps",
     "speaker": "it goes with steps",
+    "returns": "it goes with steps",
     "given": "it goes with steps of a step or of a loop",
     "parallel": "it goes with steps; a list has for_each: {parallel: …}",
 }

@@ -2,8 +2,8 @@
 
 from typing import NamedTuple
 
-from loopwright.dialects.native.commands import split_command
 from loopwright.model.plan import CHAT
+from loopwright.syntax.commands import split_command
 
 PROGRAMS = ("claude", "codex", "gemini", "opencode")
 PREFIXES = ("acp", "command", "jsonl", "model", "plugin", "script")

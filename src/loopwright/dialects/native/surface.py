@@ -177,6 +177,9 @@ class BodySpec(Surface):
         "that completed. `sink`: of the first that completed with words and that none needs. "
         "`list`: a JSON list of the outputs of all, in their order.",
     )
+    returns: Maybe[str] = Field(
+        default=None, description="With steps: the id of the step whose output is that of all."
+    )
     given: Maybe[GivenSpec] = Field(
         default=None,
         description="With steps: they are a workflow of their own and see nothing of what is "
@@ -264,6 +267,11 @@ class MemorySpec(Surface):
         default=None,
         description="With periodic-summary: the most summaries; then old turns go. Default 3.",
     )
+    trim: Maybe[bool] = Field(
+        default=None,
+        description="With history: cut long results to their heads before old turns go. Default "
+        "true.",
+    )
 
 
 Memory: TypeAlias = Annotated[
@@ -346,6 +354,9 @@ class StepSpec(BodySpec):
         default=False,
         description="Whether it must leave an artifact; else a person is asked before anything "
         "else begins.",
+    )
+    needs_output: bool = Field(
+        default=False, description="Whether it fails when its agent answers with no text."
     )
     on_blocked: Literal["go_on", "ask"] = Field(
         default="go_on",

@@ -14,7 +14,7 @@ import msgspec
 
 from loopwright.model.ids import is_id
 from loopwright.model.template import Lit, Ref, Source, Template
-from loopwright.syntax import suggest
+from loopwright.syntax.words import suggest
 
 _BRACES = re.compile(r"(\\*)(\{{2,})")
 _TAIL = re.compile(r"(\\*)(\{*)\Z")

@@ -7,6 +7,7 @@ comes last. A pass that failed has no iteration event, and a loop that was stopp
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias, TypedDict
 
+from loopwright.dialects.rondoflow.lower import PATTERN
 from loopwright.model.checks import Command, Person, Regex
 from loopwright.model.plan import Plan, only_repeat
 
@@ -138,7 +139,7 @@ def criteria_of(plan: Plan) -> CriteriaView:
     loop = only_repeat(plan)
     match loop.until if loop else None:
         case Regex(pattern=pattern):
-            return {"type": "regex", "value": pattern}
+            return {"type": "regex", "value": plan.settings.get(PATTERN, pattern)}
         case Command(argv=argv):
             return {"type": "test_pass", "value": " ".join(argv)}
         case Person():

@@ -1,19 +1,46 @@
 """From an assistant document to the plan: one step, a loop around one call of the assistant."""
 
+import re
 from collections.abc import Iterator, Mapping
-from typing import TypeAlias
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any
 
+from loopwright.dialects.rondoflow.documents import (
+    CHOICE,
+    PERSONA,
+    POLICY_BUDGET,
+    Files,
+    Path,
+    Place,
+    Wanted,
+    assistants_of,
+    chosen,
+    policy_budgets,
+    wants_persona,
+)
 from loopwright.dialects.rondoflow.patterns import translate
-from loopwright.dialects.rondoflow.surface import Assistant, Criteria, LoopBudget
+from loopwright.dialects.rondoflow.surface import (
+    EXPORTED,
+    UNAPPLIED,
+    Assistant,
+    Criteria,
+    LoopBudget,
+    is_budget,
+)
 from loopwright.model.actions import CallAgent, Repeat, Step
 from loopwright.model.checks import Cap, Check, Command, Person, Regex
 from loopwright.model.ids import MAIN
 from loopwright.model.memory import ProgressLog
-from loopwright.model.plan import Agent, Plan
+from loopwright.model.plan import Agent, Input, Plan
 from loopwright.model.policy import NO_LIMITS, Limits, Retry
-from loopwright.syntax import Diagnostic, Document, check_text, validate
-
-Path: TypeAlias = tuple[str | int, ...]
+from loopwright.model.record import JsonValue
+from loopwright.syntax.characters import check_text
+from loopwright.syntax.diagnostic import Diagnostic
+from loopwright.syntax.document import Document
+from loopwright.syntax.fields import keys_of
+from loopwright.syntax.validation import validate
+from loopwright.syntax.words import suggest
 
 NAME = "rondoflow"
 AGENT = "assistant"
@@ -21,32 +48,126 @@ REJECTED = "Manual approval was rejected by user"
 TEST_TIMEOUT_MS = 60_000
 IDLE_MS = 300_000
 LEARNING_CHARS = 300
+PATTERN = "pattern"
+"""The setting of a plan with the pattern as it was written, if the engine spells it otherwise."""
 
-_VALUE = ("loopCriteria", "value")
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
+_KNOWN = tuple(keys_of(Assistant))
+_LOOP_WORDS = ("loopEnabled", "loopCriteria", "maxIterations", "loopBudget", "budget")
+# What a shell would act on; a program gets it as it is written.
+_SHELL_SIGNS = re.compile(r"&&|\|\||[|;<>`]|\$[A-Za-z({]|[\"']|(?:^|\s)&(?:\s|$)")
 
 
-def lower(document: Document) -> tuple[Plan | None, list[Diagnostic]]:
-    """The plan, or all that is wrong; a plan may come with warnings."""
-    assistant, problems = validate(Assistant, document)
-    if isinstance(document.value, dict):
-        problems += _rules(document, document.value)
-        problems += _pattern(document, document.value)
+def wanted(document: Document, files: Files) -> list[Wanted]:
+    """The file with the persona of an assistant that comes from a catalog."""
+    return [Wanted(PERSONA)] if wants_persona(document.value) and PERSONA not in files else []
+
+
+def assistant_id(value: JsonValue, given: Mapping[str, JsonValue]) -> str | None:
+    """The id of the assistant that runs."""
+    places = assistants_of(value)
+    if places is None:
+        places = [Place((), value)] if isinstance(value, dict) else []
+    place = chosen(places, given.get(CHOICE))
+    return place.id if place is not None else None
+
+
+def lower(
+    document: Document, files: Files = _NOTHING, given: Mapping[str, JsonValue] = _NOTHING
+) -> tuple[Plan | None, list[Diagnostic]]:
+    """The plan of the assistant that runs, or all that is wrong; a plan may come with warnings."""
+    places = assistants_of(document.value)
+    if places is None:
+        if not isinstance(document.value, dict):
+            return None, validate(Assistant, document)[1]
+        places = [Place((), document.value)]
+    if not places:
+        return None, [document.error("no-assistant", "there is no assistant in this file")]
+    place = chosen(places, given.get(CHOICE))
+    if place is None and CHOICE in given:
+        return None, [_unknown_choice(document, places, given[CHOICE])]
+    is_open = place is None
+    if place is None:
+        place = next((one for one in places if one.loops), places[0])
+    problems = [_several(document, places)] if is_open else []
+    assistant, found = _checked(document, place, alone=len(places) == 1)
+    problems += found
     problems.sort(key=lambda one: (one.line, one.column))
     if assistant is None or any(one.severity == "error" for one in problems):
         return None, problems
-    return _plan(assistant), problems
+    persona = files.get(PERSONA)
+    system = persona.decode(errors="replace") if isinstance(persona, bytes) else ""
+    inputs = _choice(places, place, is_open=is_open)
+    return _plan(assistant, system, inputs, _budget(assistant, place)), problems
 
 
-def _rules(document: Document, value: Mapping[str, object]) -> Iterator[Diagnostic]:
+def _budget(assistant: Assistant, place: Place) -> float | None:
+    """USD that one iteration may cost: the smallest of all limits, as policies only tighten."""
+    allowed = [one for _, one in policy_budgets(place.value) if is_budget(one)]
+    known = [*allowed, *([assistant.budget] if assistant.budget is not None else [])]
+    return min(known, default=None)
+
+
+def _choice(places: list[Place], place: Place, *, is_open: bool) -> dict[str, Input]:
+    if len(places) == 1:
+        return {}
+    names = ", ".join(one.name for one in places)
+    default = None if is_open else place.name
+    return {CHOICE: Input(description=f"One of: {names}", required=is_open, default=default)}
+
+
+def _several(document: Document, places: list[Place]) -> Diagnostic:
+    looping = [one for one in places if one.loops] or places
+    names = ", ".join(one.name for one in looping)
+    hint = f"set the input {CHOICE} to the name or the id of one: {names}"
+    message = f"the file has {len(looping)} assistants that can loop"
+    if not any(one.loops for one in places):
+        message = f"looping is off for all {len(places)} assistants of the file"
+    return document.warning("several-assistants", message, at=places[0].path, hint=hint)
+
+
+def _unknown_choice(document: Document, places: list[Place], wanted: JsonValue) -> Diagnostic:
+    near = suggest(str(wanted), [one.name for one in places])
+    names = ", ".join(one.name for one in places)
+    same = [one for one in places if one.name == wanted]
+    message = f"no assistant {wanted!r} in this file"
+    if len(same) > 1:
+        message = f"{len(same)} assistants of this file have the name {wanted!r}"
+        near, names = None, ", ".join(one.id or one.name for one in same)
+    hint = f"did you mean {near}?" if near else f"there are: {names}"
+    return document.error("no-assistant", message, hint=hint)
+
+
+def _checked(
+    document: Document, place: Place, *, alone: bool
+) -> tuple[Assistant | None, list[Diagnostic]]:
+    """The assistant at a place, and everything that is to be said about it."""
+    assistant, problems = validate(Assistant, document, root=place.path)
+    problems += _rules(document, place)
+    problems += _fields(document, place)
+    problems += _criterion(document, place)
+    if not alone:
+        of = f"assistant {place.name!r}: " if place.name else f"assistant {place.path[-1]}: "
+        problems = [replace(one, message=of + one.message) for one in problems]
+    return assistant, problems
+
+
+def _rules(document: Document, place: Place) -> Iterator[Diagnostic]:
     """What concerns several keys, or must be visible."""
-    if value.get("loopEnabled", False) is False:
-        message = "looping is off for this assistant"
+    value = place.value
+    if value.get("loopEnabled") in (None, False):
+        message = "looping is off for this assistant, so no loop can be started"
         hint = "set loopEnabled: true"
-        yield document.error("loop-disabled", message, at=("loopEnabled",), hint=hint)
+        yield document.warning("loop-disabled", message, at=(*place.path, "loopEnabled"), hint=hint)
     for one, other in (("persona", "systemPrompt"), ("tools", "allowedTools")):
         if value.get(one) is not None and value.get(other) is not None:
             message = f"{one} and {other} exclude each other"
-            yield document.error("mutually-exclusive", message, at=(other,), on_key=True)
+            at = (*place.path, other)
+            yield document.error("mutually-exclusive", message, at=at, on_key=True)
+    for path, budget in policy_budgets(value):
+        if not is_budget(budget):
+            message = f"maxBudgetUsd must be a number of USD above 0, not {str(budget)[:40]!r}"
+            yield document.error("out-of-range", message, at=(*place.path, *path))
     texts: list[tuple[Path, object]] = [((key,), value.get(key)) for key in ("name", "model")]
     for key in ("tools", "allowedTools"):
         names = value.get(key)
@@ -54,60 +175,155 @@ def _rules(document: Document, value: Mapping[str, object]) -> Iterator[Diagnost
     for path, text in texts:
         problem = check_text(text) if isinstance(text, str) else None
         if problem:
-            yield document.error("hidden-character", problem, at=path)
+            yield document.error("hidden-character", problem, at=(*place.path, *path))
 
 
-def _pattern(document: Document, value: Mapping[str, object]) -> Iterator[Diagnostic]:
-    criteria = value.get("loopCriteria")
-    if not isinstance(criteria, dict) or criteria.get("type") != "regex":
+def _fields(document: Document, place: Place) -> Iterator[Diagnostic]:
+    """Fields that have no effect: one warning for all, and one for each that would have changed
+    what the assistant does. A loop setting that is misspelt is an error.
+    """
+    unknown = [key for key in place.value if key not in _KNOWN]
+    for key in unknown:
+        near = suggest(key, _LOOP_WORDS) if key not in EXPORTED else None
+        if near is not None:
+            at, hint = (*place.path, key), f"did you mean {near}?"
+            yield document.error(
+                "unknown-field", f"unknown field {key}", at=at, on_key=True, hint=hint
+            )
+    effects = [key for key in unknown if key in UNAPPLIED and _is_unapplied(key, place.value[key])]
+    if effects:
+        message = f"{', '.join(effects)}: not applied to the loop"
+        hint = "the agent that runs the assistant has its own tools, skills and settings"
+        yield document.warning(
+            "field-not-applied", message, at=(*place.path, effects[0]), hint=hint
+        )
+    others = [key for key in unknown if key not in effects and suggest(key, _LOOP_WORDS) is None]
+    strange = [key for key in others if key not in EXPORTED and key not in UNAPPLIED]
+    if strange:
+        message = f"{', '.join(strange)}: no such field of an assistant; it has no effect"
+        yield document.warning("ignored-field", message, at=(*place.path, strange[0]))
+    others = [key for key in others if key != "policies"]  # its budget counts
+    kept = [key for key in others if key not in strange and _matters(key, place.value[key])]
+    if kept:
+        message = f"{', '.join(kept)}: no effect on the loop"
+        yield document.warning("ignored-field", message, at=(*place.path, kept[0]))
+
+
+def _is_unapplied(key: str, value: object) -> bool:
+    """Whether a field says something that is not done. Of a policy, the budget is."""
+    if key == "policies" and isinstance(value, list):
+        return any(_has_other_rules(one) for one in value)
+    return _matters(key, value)
+
+
+def _has_other_rules(policy: object) -> bool:
+    rules = policy.get("rules") if isinstance(policy, dict) else None
+    if not isinstance(rules, dict):
+        return True
+    return any(key != POLICY_BUDGET and _matters(key, one) for key, one in rules.items())
+
+
+def _matters(key: str, value: object) -> bool:
+    """Whether a field says anything: defaults of an export do not."""
+    if key == "provider":
+        return value not in (None, "claude-code")
+    return value not in (None, False, "", [], {}, 0)
+
+
+def _criterion(document: Document, place: Place) -> Iterator[Diagnostic]:
+    criteria = place.value.get("loopCriteria")
+    if not isinstance(criteria, dict):
         return
-    pattern = criteria.get("value")
-    if not isinstance(pattern, str) or len(pattern) > 500:
-        return
-    found = translate(pattern)
-    if found.never:
+    more = [key for key in criteria if key not in ("type", "value")]
+    if more:
+        message = f"{', '.join(more)}: no effect on the criterion"
+        yield document.warning("ignored-field", message, at=(*place.path, "loopCriteria", more[0]))
+    value = criteria.get("value")
+    if isinstance(value, str):
+        at = (*place.path, "loopCriteria", "value")
+        if criteria.get("type") == "regex" and len(value) <= 500:
+            yield from _pattern(document, at, value)
+        elif criteria.get("type") == "test_pass":
+            yield from _command(document, at, value)
+
+
+def _pattern(document: Document, at: Path, value: str) -> Iterator[Diagnostic]:
+    found = translate(value)
+    if found.refused:
+        hint = "use test_pass with a script"
+        yield document.error(found.code or "bad-regex", found.says, at=at, hint=hint)
+    elif found.never:
         hint = "the loop will run to its last iteration"
         message = f"the pattern is invalid and never matches: {found.says}"
-        yield document.warning(found.code or "bad-regex", message, at=_VALUE, hint=hint)
+        yield document.warning("bad-regex", message, at=at, hint=hint)
     elif found.code:
-        yield document.error(found.code, found.says, at=_VALUE, hint=found.hint)
+        hint = "the loop will end after its first iteration"
+        yield document.warning(found.code, found.says, at=at, hint=hint)
 
 
-def _plan(assistant: Assistant) -> Plan:
-    tools = assistant.tools if assistant.tools is not None else assistant.allowed_tools
+def _command(document: Document, at: Path, value: str) -> Iterator[Diagnostic]:
+    sign = _SHELL_SIGNS.search(value)
+    if sign:
+        message = (
+            f"{sign[0].strip()} is passed on as it is written: the command runs without a shell"
+        )
+        hint = "if a shell is needed, put the command into a script file and name that file here"
+        yield document.warning("shell-syntax", message, at=at, hint=hint)
+
+
+def _plan(
+    assistant: Assistant, persona: str, inputs: dict[str, Input], budget: float | None
+) -> Plan:
+    criteria = assistant.loop_criteria
+    until = _check(criteria)
+    settings: dict[str, str] = {}
+    if isinstance(until, Regex) and criteria and criteria.value not in (None, until.pattern):
+        settings[PATTERN] = criteria.value or ""
     agent = Agent(
-        system=assistant.persona or assistant.system_prompt or "",
+        system=assistant.persona or assistant.system_prompt or persona,
         model=assistant.model,
-        tools=None if tools is None else tuple(tools),
+        tools=_tools(assistant),
         permission="bypassPermissions",
-        max_usd=assistant.budget,
+        max_usd=budget,
         idle_ms=IDLE_MS,
     )
     loop = Repeat(
         body=CallAgent(agent=AGENT),
         max=assistant.max_iterations,
-        until=_check(assistant.loop_criteria),
+        until=until,
         memory=ProgressLog(chars=LEARNING_CHARS),
         at_cap="complete",
         output="learning",
-        broken_after=0,  # a test that cannot be started has not passed, and the loop goes on
+        broken_after=1,  # a test that cannot be started says nothing about the work
     )
     return Plan(
         name=assistant.name,
         steps=(Step(id=MAIN, action=loop, retry=Retry(attempts=3)),),
         agents={AGENT: agent},
+        inputs=inputs,
         description=assistant.description or "",
         limits=_limits(assistant.loop_budget),
+        settings=settings,
         dialect=NAME,
     )
 
 
+def _tools(assistant: Assistant) -> tuple[str, ...] | None:
+    """The only tools; None is all that the agent has."""
+    if assistant.tools is not None:
+        return tuple(assistant.tools)
+    allowed = assistant.allowed_tools or ["*"]
+    return None if "*" in allowed else tuple(allowed)
+
+
 def _check(criteria: Criteria | None) -> Check:
     match criteria:
-        case Criteria(type="regex", value=value):
+        case Criteria(type="regex", value=str(value)):
             found = translate(value)
-            return Regex(pattern=found.text, ignore_case=True, invalid=found.never)
-        case Criteria(type="test_pass", value=value):
+            return Regex(
+                pattern=found.text, ignore_case=True, engine=found.engine, invalid=found.never
+            )
+        case Criteria(type="test_pass", value=str(value)):
             return Command(argv=tuple(value.split()), timeout_ms=TEST_TIMEOUT_MS)
         case Criteria(type="manual"):
             return Person(answers=("approve", "reject", "continue"), rejected=REJECTED)

@@ -23,4 +23,20 @@ def json_schema() -> dict[str, JsonValue]:
         "$schema": "http://json-schema.org/draft-07/schema#",
         "title": "RondoFlow assistant",
     }
-    return {**made, **head, "examples": [_EXAMPLE], "definitions": definitions}
+    one: JsonValue = {"$ref": "#/definitions/Assistant"}
+    several: JsonValue = {"type": "array", "items": one, "minItems": 1}
+    named = {**cast("dict[str, JsonValue]", definitions), "Assistant": made}
+    agents: JsonValue = {
+        "type": "object",
+        "required": ["agents"],
+        "properties": {"agents": several},
+    }
+    data: JsonValue = {"anyOf": [one, several, agents]}
+    response: JsonValue = {
+        "type": "object",
+        "required": ["success", "data"],
+        "properties": {"data": data},
+    }
+    bundle: JsonValue = {"type": "object", "required": ["bundle"], "properties": {"bundle": agents}}
+    kinds: JsonValue = [one, several, agents, response, bundle]
+    return {**head, "anyOf": kinds, "examples": [_EXAMPLE], "definitions": named}

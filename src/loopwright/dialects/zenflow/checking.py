@@ -8,9 +8,10 @@ from loopwright.dialects.zenflow.graphs import graphs
 from loopwright.dialects.zenflow.judges import agents
 from loopwright.dialects.zenflow.rules import structure
 from loopwright.dialects.zenflow.surface import Workflow
+from loopwright.dialects.zenflow.tool_steps import tool_steps
 from loopwright.dialects.zenflow.units import Unit
-from loopwright.syntax import Diagnostic, validate
-from loopwright.syntax.diagnostic import MAX_PROBLEMS, in_order
+from loopwright.syntax.diagnostic import MAX_PROBLEMS, Diagnostic, in_order
+from loopwright.syntax.validation import validate
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +27,7 @@ def check(unit: Unit) -> Checked:
     flow, problems = validate(Workflow, unit.document)
     problems += unit.problems
     if isinstance(unit.document.value, dict):
-        for rule in (structure, graphs, agents, expressions):
+        for rule in (structure, graphs, agents, expressions, tool_steps):
             problems += _first(rule(unit.document, unit.tree))
     return Checked(flow, in_order(problems))
 

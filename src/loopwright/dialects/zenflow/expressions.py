@@ -4,7 +4,8 @@ from collections.abc import Iterator
 
 from loopwright.dialects.zenflow.files import Path
 from loopwright.dialects.zenflow.tree import GraphAt, StepAt, Tree
-from loopwright.syntax import Diagnostic, Document
+from loopwright.syntax.diagnostic import Diagnostic
+from loopwright.syntax.document import Document
 from loopwright.syntax.expressions import Expression, Wants, expression_problems
 from loopwright.syntax.graphs import ended_before
 

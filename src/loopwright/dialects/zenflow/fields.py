@@ -6,8 +6,7 @@ from typing import Annotated, TypeAlias
 
 from pydantic import AfterValidator, BeforeValidator, Field, JsonValue, WithJsonSchema
 
-from loopwright.syntax import check_text
-from loopwright.syntax.characters import name_character
+from loopwright.syntax.characters import check_text, name_character
 from loopwright.syntax.fields import fault, leads_away, ref_loop, visible
 from loopwright.syntax.words import show
 
@@ -168,14 +167,4 @@ def inside(folder: str, written: str) -> str | None:
     return "/".join(parts) or None
 
 
-def _workspace_path(written: str) -> str:
-    path = inside("", written)
-    if path is None:
-        message = f'"{written[:60]}" is not a path inside the workspace'
-        hint = "name it from the workspace on, without ..: docs/notes.md"
-        raise fault("outside-workspace", message, hint=hint)
-    return path
-
-
 JsonSchema: TypeAlias = Annotated[dict[str, JsonValue], AfterValidator(_local_schema)]
-WorkspacePath: TypeAlias = Annotated[str, AfterValidator(_workspace_path)]

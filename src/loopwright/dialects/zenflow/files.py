@@ -2,7 +2,7 @@
 
 from typing import Literal, NamedTuple, Protocol, TypeAlias
 
-from loopwright.syntax import Position
+from loopwright.syntax.diagnostic import Position
 
 MAX_FILE_BYTES = 1_048_576
 

@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 
 from loopwright.dialects.zenflow.tree import GraphAt, StepAt, Tree
-from loopwright.syntax import Diagnostic, Document
+from loopwright.syntax.diagnostic import Diagnostic
+from loopwright.syntax.document import Document
 from loopwright.syntax.graphs import Wording, graph_problems, near_or_known
 
 _WORDS = Wording("dependsOn", needs="depends on", twice="duplicate-step", unknown="missing-dep")

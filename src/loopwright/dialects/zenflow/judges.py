@@ -4,7 +4,10 @@ from collections.abc import Iterator
 
 from loopwright.dialects.zenflow.files import Path
 from loopwright.dialects.zenflow.tree import LoopAt, Tree, mapping
-from loopwright.syntax import Diagnostic, Document, did_you_mean
+from loopwright.model.toolnames import FAMILIES, family_of
+from loopwright.syntax.diagnostic import Diagnostic
+from loopwright.syntax.document import Document
+from loopwright.syntax.words import did_you_mean
 
 EMPTY = '""'
 _SCHEMA_HINT = "resultSchema: {type: object, required: [done], properties: {done: {type: boolean}}}"
@@ -13,13 +16,10 @@ _SCHEMA_HINT = "resultSchema: {type: object, required: [done], properties: {done
 def agents(document: Document, tree: Tree) -> Iterator[Diagnostic]:
     """Agents that nobody has defined, judges that cannot judge."""
     for name, entry in tree.agents.items():
-        tools = mapping(entry).get("tools")
-        for number, tool in enumerate(tools if isinstance(tools, list) else ()):
-            if tool == "*":
-                message = "* is no wildcard: it names a tool called * and allows no other"
-                hint = "leave tools out to allow all of them"
-                place = ("agents", name, "tools", number)
-                yield document.warning("wildcard-tool", message, at=place, hint=hint)
+        for key in ("tools", "disallowedTools"):
+            named = mapping(entry).get(key)
+            for number, tool in enumerate(named if isinstance(named, list) else ()):
+                yield from _tool(document, ("agents", name, key, number), tool)
     for step in tree.steps:
         agent = step.value.get("agent")
         if isinstance(agent, str) and agent not in tree.agents:
@@ -30,6 +30,20 @@ def agents(document: Document, tree: Tree) -> Iterator[Diagnostic]:
         judge = loop.value.get("untilAgent")
         if isinstance(judge, str):
             yield from _judge(document, tree, loop, judge)
+
+
+def _tool(document: Document, place: Path, tool: object) -> Iterator[Diagnostic]:
+    """A name that means no tool: nothing is allowed or taken away by it."""
+    if tool == "*":
+        message = "* is not a wildcard: it is the name of a tool that does not exist"
+        hint = "leave tools out to allow all of them"
+        yield document.warning("wildcard-tool", message, at=place, hint=hint)
+    elif isinstance(tool, str) and tool and "." not in tool and family_of(tool) is None:
+        message = f"no tool is called {tool[:60]!r} here"
+        known = [family.name for family in FAMILIES]
+        listed = f"known: {', '.join(known)}, and SERVER.TOOL of an MCP server"
+        hint = did_you_mean(tool, known) or listed
+        yield document.warning("unknown-tool", message, at=place, hint=hint)
 
 
 def _known(name: str, tree: Tree) -> str:

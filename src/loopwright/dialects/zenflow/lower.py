@@ -5,10 +5,18 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from loopwright.dialects.zenflow.checking import Checked, check
+from loopwright.dialects.zenflow.fields import inside as path_inside
 from loopwright.dialects.zenflow.files import FileProblem, Path, Wanted
 from loopwright.dialects.zenflow.loops import lower_loop
 from loopwright.dialects.zenflow.parts import DEFAULT_PARALLEL, Agents, at_most, lower_retry
-from loopwright.dialects.zenflow.surface import WORKTREE, LoopSpec, Options, StepSpec, Workflow
+from loopwright.dialects.zenflow.surface import (
+    NOT_ISOLATED,
+    LoopSpec,
+    Options,
+    StepSpec,
+    Workflow,
+)
+from loopwright.dialects.zenflow.tool_steps import lower_tool
 from loopwright.dialects.zenflow.tree import Tree
 from loopwright.dialects.zenflow.units import Loader, Unit
 from loopwright.model.actions import Action, CallAgent, Step, Steps
@@ -18,8 +26,8 @@ from loopwright.model.plan import Coordinator, Plan
 from loopwright.model.policy import NO_WORKSPACE_POLICY, OnFailure, WorkspacePolicy
 from loopwright.model.record import JsonValue
 from loopwright.model.template import literal
-from loopwright.syntax import Diagnostic, Document
-from loopwright.syntax.diagnostic import MAX_PROBLEMS
+from loopwright.syntax.diagnostic import MAX_PROBLEMS, Diagnostic
+from loopwright.syntax.document import Document
 
 NAME = "zenflow"
 COORDINATOR = "coordinator"
@@ -87,7 +95,9 @@ class _Lowering:
     def plan(self, unit: Unit) -> Plan:
         scope = self._scope(unit)
         flow, options = scope.flow, scope.options
-        settings = {"tools": "ask"}  # a person is asked about every tool, and nobody is a no
+        # A person is asked about every tool; if nobody answers, it is denied. Files of the
+        # context stand beside the workflow.
+        settings = {"tools": "ask", "context_files": "definition"}
         if not options.max_concurrency:
             settings["parallel"] = "default"
         if options.scheduler not in (None, "dependency-first"):
@@ -110,11 +120,10 @@ class _Lowering:
         )
 
     def _workspace(self) -> WorkspacePolicy:
-        """A worktree for the whole run, where any workflow of it wants one."""
-        flows = [one.flow for one in self.checked.values() if one.flow and one.flow.options]
-        if any(flow.options and flow.options.isolation == WORKTREE for flow in flows):
-            return WorkspacePolicy(worktree=True)
-        return NO_WORKSPACE_POLICY
+        """A worktree for the whole run, where any workflow of it wants to be isolated."""
+        options = [one.flow.options for one in self.checked.values() if one.flow is not None]
+        wanted = {one.isolation or "" for one in options if one is not None}
+        return WorkspacePolicy(worktree=True) if wanted - {*NOT_ISOLATED} else NO_WORKSPACE_POLICY
 
     def _scope(self, unit: Unit, *, prefix: str = "", step_ms: int = 0) -> _Scope:
         found = self.checked[unit]
@@ -142,6 +151,9 @@ class _Lowering:
             below = self.checked[scope.unit.included[at]].flow
             inner_ms = below.options.timeout if below and below.options else None
             limits = at_most(spec.timeout, inner_ms)
+        elif spec.tool is not None:
+            limits = at_most(spec.timeout or scope.step_ms)
+            action = lower_tool(spec.tool, spec.tool_input or {}, limits.wall_ms)
         elif spec.loop is not None:
             action = self._loop(scope, spec, spec.loop, at, inside=inside)
         else:
@@ -163,7 +175,11 @@ class _Lowering:
             agent=self.agents.call(name, spec.model),
             prompt=literal(scope.unit.texts.get((*at, "instructions")) or scope.purpose),
             schema=None if spec.agent is None else scope.schema(spec.agent),
-            context_files=tuple(spec.context_files or ()),
+            context_files=tuple(
+                path
+                for written in spec.context_files or ()
+                if (path := path_inside(scope.unit.folder, written)) is not None
+            ),
             show_needs=True,
         )
 

@@ -1,6 +1,6 @@
 """From the parts of a workflow to the parts of a plan: agents, tries, times."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import msgspec
@@ -9,6 +9,8 @@ from loopwright.dialects.zenflow.files import Path
 from loopwright.dialects.zenflow.surface import AgentSpec, Options, StepSpec, Workflow
 from loopwright.model.plan import Agent
 from loopwright.model.policy import NO_LIMITS, RETRYABLE, Limits, Retry
+from loopwright.model.record import JsonValue
+from loopwright.model.toolnames import family_of
 
 DEFAULT_PARALLEL = 5
 DEFAULT_TURNS = 50
@@ -69,11 +71,26 @@ class Agents:
             self.default = "default"
             while self.default in self.made:
                 self.default += "-agent"
-            self.made[self.default] = Agent(max_turns=DEFAULT_TURNS)
+            self.made[self.default] = Agent(max_turns=DEFAULT_TURNS, options=_ANY_COMMAND)
         return self.default
 
 
+_ANY_COMMAND: dict[str, JsonValue] = {"commands": {"allow": ["*"]}}
+"""What `bash` means: any command, in a sandbox in which only the workspace can be written."""
+
+
+def _has_shell(spec: AgentSpec) -> bool:
+    """Whether `bash` is among the tools of an agent, and not among those taken away."""
+    has = "tools" not in spec.model_fields_set or _is_shell(spec.tools)
+    return has and not _is_shell(spec.disallowed_tools or ())
+
+
+def _is_shell(names: Iterable[str]) -> bool:
+    return any((family := family_of(name)) is not None and family.name == "bash" for name in names)
+
+
 def _agent(spec: AgentSpec, system: str) -> Agent:
+    options = {} if spec.top_p is None else {"top_p": spec.top_p}
     return Agent(
         system=system,
         model=spec.model,
@@ -81,5 +98,5 @@ def _agent(spec: AgentSpec, system: str) -> Agent:
         deny_tools=tuple(spec.disallowed_tools or ()),
         max_turns=spec.max_turns or DEFAULT_TURNS,
         temperature=spec.temperature,
-        options={} if spec.top_p is None else {"top_p": spec.top_p},
+        options={**options, **(_ANY_COMMAND if _has_shell(spec) else {})},
     )

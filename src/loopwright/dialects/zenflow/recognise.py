@@ -3,7 +3,10 @@
 _ROOT = frozenset({"includes", "options"})
 _AGENT = frozenset({"description", "disallowedTools", "maxTurns", "resultSchema", "topP"})
 _STEP = frozenset(
-    {"condition", "contextFiles", "dependsOn", "include", "instructions", "loop", "maxRetries"}
+    {
+        *("condition", "contextFiles", "dependsOn", "include", "instructions", "loop"),
+        *("maxRetries", "tool", "toolInput"),
+    }
 )
 # Words that this dialect does not have: with as many of them, a file is somebody else's.
 _FOREIGN_ROOT = frozenset({"agent", "budget", "goal", "inputs", "nodes", "parallel", "repeat"})

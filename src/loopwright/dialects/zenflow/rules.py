@@ -1,14 +1,23 @@
 """Rules between the keys of one place: what excludes what, what is needed, what has no effect."""
 
+import re
 import unicodedata
 from collections.abc import Iterator
 from typing import NamedTuple
 
 from loopwright.dialects.zenflow.fields import ID_HINT, MAX_TEXT, STRICT_ID, milliseconds
-from loopwright.dialects.zenflow.files import is_reference
-from loopwright.dialects.zenflow.surface import ISOLATIONS, LoopSpec, Workflow
-from loopwright.dialects.zenflow.tree import LoopAt, StepAt, Tree
-from loopwright.syntax import Diagnostic, Document, check_text
+from loopwright.dialects.zenflow.files import Path, is_reference
+from loopwright.dialects.zenflow.surface import (
+    NOT_ISOLATED,
+    PER_STEP,
+    WORKTREES,
+    LoopSpec,
+    Workflow,
+)
+from loopwright.dialects.zenflow.tree import LoopAt, StepAt, Tree, mapping
+from loopwright.syntax.characters import check_text
+from loopwright.syntax.diagnostic import Diagnostic
+from loopwright.syntax.document import Document
 from loopwright.syntax.fields import keys_of
 from loopwright.syntax.words import clip, misspelt
 
@@ -42,6 +51,7 @@ _FOREACH_WITH = (
 _FLOW_KEYS = keys_of(Workflow)
 _LOOP_KEYS = keys_of(LoopSpec)
 _OF_THE_BODY = ("agent", "instructions", "model", "contextFiles")
+_VARIABLE = re.compile(r"\$\{[A-Za-z_][A-Za-z0-9_]*\}")
 _SCRIPTS = ("LATIN", "CYRILLIC", "GREEK", "ARMENIAN", "CHEROKEE")
 
 
@@ -49,6 +59,7 @@ def structure(document: Document, tree: Tree) -> Iterator[Diagnostic]:
     """All that breaks a rule between keys."""
     yield from _root(document, tree)
     yield from _isolation(document, tree)
+    yield from _variables(document, tree)
     for step in tree.graphs[0].steps:
         yield from _top_step(document, step)
     for step in tree.steps:
@@ -81,14 +92,36 @@ def _root(document: Document, tree: Tree) -> Iterator[Diagnostic]:
         yield document.error("too-many-steps", message, at=("steps",), hint=hint)
 
 
+def _variables(document: Document, tree: Tree) -> Iterator[Diagnostic]:
+    """Texts that speak of a variable of the environment; its value could be a secret."""
+    texts: list[tuple[Path, object]] = [
+        *(
+            (("agents", name, "prompt"), mapping(one).get("prompt"))
+            for name, one in tree.agents.items()
+        ),
+        *(((*step.path, "instructions"), step.value.get("instructions")) for step in tree.steps),
+    ]
+    for place, text in texts:
+        found = _VARIABLE.search(text) if isinstance(text, str) else None
+        if found is not None:
+            message = f"{found[0][:60]} stays as it is: prompts get no values of the environment"
+            hint = "write the value, or give it in the message after the file"
+            yield document.warning("unset-variable", message, at=place, hint=hint)
+
+
 def _isolation(document: Document, tree: Tree) -> Iterator[Diagnostic]:
-    """A kind of isolation that nobody would provide is refused."""
+    """Say which isolation the run has, where that is not the one that was asked for."""
     options = tree.top.get("options")
     wanted = options.get("isolation") if isinstance(options, dict) else None
-    if isinstance(wanted, str) and wanted not in ISOLATIONS:
-        message = f"isolation {clip(wanted)!r} is not available here"
-        hint = "worktree: work on a branch of its own; none: work in the folder itself"
-        yield document.error("unsupported-here", message, at=("options", "isolation"), hint=hint)
+    if not isinstance(wanted, str) or wanted in (*NOT_ISOLATED, *WORKTREES):
+        return
+    if wanted == PER_STEP:
+        message = "all steps of the run share one Git worktree, so that later steps see the files"
+        hint = "the user's own files stay as they are; `loopwright apply RUN` merges the result"
+    else:
+        message = f"isolation {clip(wanted)!r} is not known: the run works in a Git worktree"
+        hint = "known are worktree, worktree-per-step and none; --sandbox confines the agents"
+    yield document.warning("isolation", message, at=("options", "isolation"), hint=hint)
 
 
 def _scripts(name: str) -> list[str]:

@@ -21,7 +21,6 @@ from loopwright.dialects.zenflow.fields import (
     Prose,
     StepId,
     Word,
-    WorkspacePath,
 )
 from loopwright.syntax.fields import fault
 from loopwright.syntax.words import show
@@ -125,8 +124,10 @@ class StepSpec(Surface):
     depends_on: list[Name] | None = Field(
         default=None, alias="dependsOn", description="Steps that end before it starts."
     )
-    context_files: list[WorkspacePath] | None = Field(
-        default=None, alias="contextFiles", description="Files that the agent is shown."
+    context_files: list[Word] | None = Field(
+        default=None,
+        alias="contextFiles",
+        description="Files that the agent is shown, from the folder of the workflow file on.",
     )
     model: Word | None = Field(default=None, description="Model to use in this step.")
     timeout: Duration | None = Field(default=None, description="Longest time, tries included.")
@@ -141,10 +142,19 @@ class StepSpec(Surface):
         default=None, description="Another workflow: a name in includes, or a file."
     )
     loop: LoopSpec | None = Field(default=None, description="Do it in a loop.")
+    tool: Word | None = Field(
+        default=None, description="A tool that the step uses itself: bash, read, write, glob, grep."
+    )
+    tool_input: dict[str, JsonValue] | None = Field(
+        default=None,
+        alias="toolInput",
+        description="The inputs of the tool; a text that begins with $ takes the value of a step.",
+    )
 
 
-WORKTREE = "worktree"
-ISOLATIONS = (WORKTREE, "none", "")
+WORKTREES = ("worktree", "worktree-per-run")
+PER_STEP = "worktree-per-step"
+NOT_ISOLATED = ("none", "")
 
 
 class Options(Surface):
@@ -161,7 +171,9 @@ class Options(Surface):
         default=None, alias="stepTimeout", description="Longest time of a step that says none."
     )
     isolation: Name | None = Field(
-        default=None, description="worktree: a Git worktree on a branch of its own; or none."
+        default=None,
+        description="none, or worktree: a Git worktree on a branch of its own. Any other word also "
+        "means a worktree.",
     )
     scheduler: Scheduler | None = Field(default=None, description="Default dependency-first.")
     max_retries: NotNegative | None = Field(

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from loopwright.dialects.zenflow.files import Path
-from loopwright.syntax import Document
+from loopwright.syntax.document import Document
 from loopwright.syntax.graphs import needs_of
 
 Mapping: TypeAlias = dict[str, object]

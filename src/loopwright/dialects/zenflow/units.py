@@ -18,7 +18,9 @@ from loopwright.dialects.zenflow.files import (
 )
 from loopwright.dialects.zenflow.rules import MAX_LOOPS
 from loopwright.dialects.zenflow.tree import StepAt, Tree, outline
-from loopwright.syntax import Diagnostic, Document, read
+from loopwright.syntax.diagnostic import Diagnostic
+from loopwright.syntax.document import Document
+from loopwright.syntax.reading import read
 
 MAX_INCLUDES = 5
 MAX_CHAIN = 20
@@ -74,6 +76,7 @@ class Loader:
             if isinstance(target, str) and inside(unit.folder, target) is None:
                 unit.problems.append(_outside(unit, target, ("includes", key)))
         for step in tree.steps:
+            _check_context_files(unit, step)
             if isinstance(step.value.get("include"), str) and step.value["include"]:
                 self._include(unit, step)
         self._open.pop()
@@ -131,7 +134,9 @@ class Loader:
             message = f"{asked.path} has {len(data):,} bytes; at most {MAX_FILE_BYTES:,} are read"
             unit.problems.append(unit.document.error("too-large", message, at=place))
         elif data is not None:
-            unit.problems.append(unit.document.error(data.code, data.message, at=place))
+            unit.problems.append(
+                unit.document.error(data.code, f"{asked.path}: {data.message}", at=place)
+            )
         else:
             self.wanted.setdefault(asked.path, asked)
             message = f"there is no file {asked.path}"
@@ -198,6 +203,19 @@ def _texts(tree: Tree) -> Iterator[tuple[Path, str]]:
         instructions = step.value.get("instructions")
         if isinstance(instructions, str):
             yield (*step.path, "instructions"), instructions
+
+
+def _check_context_files(unit: Unit, step: StepAt) -> None:
+    """Files that an agent is shown are beside the first workflow file or below."""
+    named = step.value.get("contextFiles")
+    for number, written in enumerate(named if isinstance(named, list) else ()):
+        if isinstance(written, str) and written and inside(unit.folder, written) is None:
+            message = f'"{written[:60]}" is not a file in the folder of the workflow'
+            hint = "name it from the folder of this file on: docs/notes.md"
+            at = (*step.path, "contextFiles", number)
+            unit.problems.append(
+                unit.document.error("outside-workspace", message, at=at, hint=hint)
+            )
 
 
 def _outside(unit: Unit, target: str, place: Path) -> Diagnostic:

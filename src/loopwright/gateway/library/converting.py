@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from typing import TypeAlias
 
 from pydantic_ai.messages import (
+    BinaryContent,
     ModelMessage,
     ModelRequestPart,
     ModelResponse,
@@ -97,7 +98,8 @@ def _request_parts(
                 outcome="failed" if failed else "success",
             )
     elif isinstance(message, UserMessage):
-        yield UserPromptPart(message.text, timestamp=_WHEN)
+        shown = [BinaryContent(one.data, media_type=one.media_type) for one in message.files]
+        yield UserPromptPart([message.text, *shown] if shown else message.text, timestamp=_WHEN)
     else:
         yield SystemPromptPart(message.text, timestamp=_WHEN)
 

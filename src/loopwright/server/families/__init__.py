@@ -29,7 +29,9 @@ from loopwright.server.families import (
     sockets,
     spend,
     told,
+    trackers,
     webhooks,
+    workspaces,
 )
 from loopwright.server.routes import Family
 
@@ -39,6 +41,7 @@ FAMILIES: tuple[Family, ...] = (
     setup.FAMILY,
     access.FAMILY,
     agents.FAMILY,
+    workspaces.FAMILY,
     definitions.FAMILY,
     runs.FAMILY,
     events.FAMILY,
@@ -48,6 +51,7 @@ FAMILIES: tuple[Family, ...] = (
     run_messages.FAMILY,
     run_worktrees.FAMILY,
     artifacts.FAMILY,
+    trackers.FAMILY,
     gates.FAMILY,
     notifications.FAMILY,
     loop_definitions.FAMILY,

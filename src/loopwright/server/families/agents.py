@@ -54,6 +54,7 @@ class AgentItem(msgspec.Struct):
     pass_env: list[str] = []  # names of variables of the server that it may be given
     by: str | None = None  # who approved it
     approved_at: str | None = None
+    problem: str | None = None  # why its program may not be started, for admins
 
 
 class AgentList(msgspec.Struct):
@@ -80,6 +81,7 @@ class ChangeBody(Body):
     allow_off: bool | UnsetType = UNSET
     pass_env: Variables | UnsetType = UNSET
     enabled: bool | UnsetType = UNSET
+    approve: bool = False  # the files of the program as they are now
 
 
 async def listed(asked: Asked) -> Answer:
@@ -111,6 +113,7 @@ async def changed(asked: Asked) -> Answer:
         allow_off=_given(body.allow_off),
         pass_env=None if isinstance(body.pass_env, UnsetType) else body.pass_env,
         enabled=_given(body.enabled),
+        approve=body.approve,
     )
     made = registry.change(asked.params["agent"], change, by=asked.who.name)
     return _of_entry(made, asked.context.settings.agent)
@@ -165,7 +168,10 @@ def _all(registry: AgentRegistry, default: str | None) -> list[AgentItem]:
         )
         for spec, say in KINDS.items()
     ]
-    return found + [_of_entry(one, default) for one in entries.values()]
+    return found + [
+        msgspec.structs.replace(_of_entry(one, default), problem=registry.problem(one))
+        for one in entries.values()
+    ]
 
 
 def _of_entry(entry: AgentEntry, default: str | None) -> AgentItem:
@@ -183,6 +189,7 @@ def _of_entry(entry: AgentEntry, default: str | None) -> AgentItem:
 
 def _without_program(item: AgentItem) -> AgentItem:
     """A program of the list as others than admins see it: by its name, which a start takes too."""
+    item = msgspec.structs.replace(item, problem=None)
     if item.kind != "listed" or item.name is None:
         return item
     return msgspec.structs.replace(item, spec=item.name)
@@ -232,7 +239,7 @@ FAMILY = Family(
             path=f"{BASE}/{{agent}}",
             handle=changed,
             need="admin",
-            say="Change an agent of the list: its sandbox level, its variables, on or off",
+            say="Change an agent of the list: its sandbox level, variables, approval, on or off",
             body=ChangeBody,
             answer=AgentItem,
         ),

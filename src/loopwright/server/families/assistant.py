@@ -11,7 +11,7 @@ from starlette.responses import StreamingResponse
 
 from loopwright.app.assistant import Said, assistant_start, model_of
 from loopwright.app.run_admission import acting_as
-from loopwright.app.service import Start
+from loopwright.app.run_request import Start
 from loopwright.app.views.usage import known_usd
 from loopwright.errors import LoopwrightError
 from loopwright.kernel.calls import ToolCall

@@ -8,7 +8,7 @@ from msgspec import UNSET
 from starlette.responses import Response
 
 from loopwright.app.access import DENIED
-from loopwright.app.assistants import Assistant, Edit
+from loopwright.app.assistants import Assistant, Assistants, Edit
 from loopwright.app.loops import LoopStory
 from loopwright.app.moments import timestamp
 from loopwright.app.problems import Problem
@@ -24,6 +24,7 @@ from loopwright.server.assistant_shapes import (
     ResolvedAnswer,
     StartBody,
     StatusAnswer,
+    WrittenAssistant,
 )
 from loopwright.server.looping import Looping
 from loopwright.server.paging import PageQuery, paged
@@ -32,6 +33,9 @@ from loopwright.server.routes import Answer, Asked, Family, NoBody, Route
 
 BASE = "/api/agents"
 OURS = {"agent": "agent", "workspace": "workspace", "onDisconnect": "parting"}
+REPLACED = ("id", "createdAt", "updatedAt", "status", "userId")
+"""Fields of an exported assistant that this server sets itself."""
+
 POLICY = "POLICY_ERROR"
 
 
@@ -44,8 +48,9 @@ async def listed(asked: Asked) -> Answer:
 
 
 async def created(asked: Asked) -> Answer:
-    edit = _edit(asked.body(CreateBody))
-    return _good(_shown(_looping(asked).assistants.create(edit, by=asked.who.name)))
+    assistants, edit = _looping(asked).assistants, _edit(asked.body(CreateBody))
+    made = assistants.create(edit, by=asked.who.name)
+    return {**_good(_shown(made)), "warnings": _warnings(assistants, made)}
 
 
 async def shown(asked: Asked) -> Answer:
@@ -53,9 +58,9 @@ async def shown(asked: Asked) -> Answer:
 
 
 async def changed(asked: Asked) -> Answer:
-    edit = _edit(asked.body(ChangeBody))
-    found = await _looping(asked).assistants.change(asked.params["agent"], edit, by=asked.who.name)
-    return _good(_shown(found))
+    assistants, edit = _looping(asked).assistants, _edit(asked.body(ChangeBody))
+    found = await assistants.change(asked.params["agent"], edit, by=asked.who.name)
+    return {**_good(_shown(found)), "warnings": _warnings(assistants, found)}
 
 
 async def deleted(asked: Asked) -> Answer:
@@ -82,18 +87,21 @@ async def started(asked: Asked) -> Answer:
 
 async def stopped(asked: Asked) -> Answer:
     agent_id = asked.params["agent"]
+    _looping(asked).known(agent_id)
     _, word = await _looping(asked).stop(agent_id, by=asked.who.name)
     return _good({"agentId": agent_id, "status": word})
 
 
 async def status(asked: Asked) -> Answer:
     agent_id = asked.params["agent"]
+    _looping(asked).known(agent_id)
     story = await _looping(asked).story(agent_id)
     return _good(status_of(agent_id, story))
 
 
 async def approved(asked: Asked) -> Answer:
     body = asked.body(ApproveBody)
+    _looping(asked).known(asked.params["agent"])
     await _looping(asked).assistants.review(
         asked.params["agent"],
         body.loopId,
@@ -139,7 +147,14 @@ def _edit(body: ChangeBody) -> Edit:
         if (value := getattr(body, name)) is not UNSET
     }
     ours = {OURS[name]: given.pop(name) for name in OURS if name in given}
-    return Edit(document=given, ours=ours)
+    kept = {name: value for name, value in given.items() if name not in REPLACED}
+    return Edit(document=kept, ours=ours)
+
+
+def _warnings(assistants: Assistants, made: Assistant) -> list[JsonValue]:
+    """What is doubtful about an assistant: fields without effect, a pattern that never matches."""
+    found = assistants.definition(made).warnings
+    return [{"code": one.code, "message": one.message, "hint": one.hint} for one in found]
 
 
 def _shown(assistant: Assistant) -> dict[str, JsonValue]:
@@ -191,7 +206,7 @@ FAMILY = Family(
             need="editor",
             say="Make an assistant, with the settings of its loop",
             body=CreateBody,
-            answer=OneAssistant,
+            answer=WrittenAssistant,
             status=201,
         ),
         Route(
@@ -209,7 +224,7 @@ FAMILY = Family(
             need="editor",
             say="Change an assistant; a loop under way sees it with its next pass",
             body=ChangeBody,
-            answer=OneAssistant,
+            answer=WrittenAssistant,
         ),
         Route(
             method="DELETE",

@@ -46,7 +46,7 @@ def _answering(decision: Decision) -> Handler:
     async def answer(asked: Asked) -> Answer:
         context, body, gate = asked.context, asked.body(AnswerBody), asked.params["gate"]
         if _GATE.fullmatch(gate) is None:
-            raise NotFound(f"no gate {gate[:80]!a}")
+            raise NotFound(f"no gate {gate[:80]!r}", hint="`loopwright inbox` lists them")
         if len(body.text) > MAX_TEXT:
             raise Refusal(422, "too-large", f"a text has at most {MAX_TEXT:,} characters")
         if decision == "continue" and not body.text.strip():

@@ -10,11 +10,11 @@ import msgspec
 from loopwright.app.loop_records import figures, forget
 from loopwright.app.preparing import choices
 from loopwright.app.registry import is_loop, loop_row
-from loopwright.app.role_loops import Loops, LoopWish
+from loopwright.app.role_loops import Loops, LoopWish, check_status
 from loopwright.app.sessions import Sessions
 from loopwright.app.views.loop_sheets import Sheet, sheet
 from loopwright.app.views.loops import loop_status
-from loopwright.errors import Conflict, NotFound
+from loopwright.errors import Conflict, LoopwrightError, NotFound
 from loopwright.model.record import JsonValue
 from loopwright.ports import RunRow
 from loopwright.server.answers import as_response
@@ -73,6 +73,12 @@ def sheet_of(asked: Asked) -> Sheet:
 
 async def listed(asked: Asked) -> Answer:
     context, query = asked.context, asked.query(LoopsQuery)
+    if query.status:
+        check_status(query.status)
+    if query.headless is not None and query.headless.lower() not in HEADLESS:
+        raise LoopwrightError(
+            "headless must be true or false", code="bad-value", hint="leave it out for all loops"
+        )
     before = context.cursors.place("loops", query.cursor) if query.cursor is not None else None
     found = _page(context, query, before)
     page = found[: query.limit]

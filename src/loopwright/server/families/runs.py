@@ -1,6 +1,7 @@
 """Runs: list, start, look, pause, resume, stop."""
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
@@ -18,9 +19,10 @@ from loopwright.app.rehearsing import all_stories, played
 from loopwright.app.rehearsing import rehearsed as told_rehearsal
 from loopwright.app.reopening import Changes
 from loopwright.app.rights import Rights
+from loopwright.app.run_admission import rehearsal_of
+from loopwright.app.run_request import Start
 from loopwright.app.run_variables import RunEnv, env_choices
 from loopwright.app.sandbox_rules import stricter_level
-from loopwright.app.service import Start
 from loopwright.app.snapshot_policy import SnapshotChoice
 from loopwright.app.spend import RunFilter, filtered_runs, since_ms, total_of
 from loopwright.app.stop_wait import wait_until_stopped
@@ -47,6 +49,7 @@ from loopwright.server.shapes import (
     StoppedRun,
 )
 from loopwright.server.view_shapes import Rehearsal
+from loopwright.syntax.diagnostic import Diagnostic
 
 BASE = "/api/v1/runs"
 REQUEST = "(request)"
@@ -173,7 +176,8 @@ async def _item(asked: Asked, row: RunRow) -> dict[str, JsonValue]:
 async def started(asked: Asked) -> Answer:
     check_open(asked)
     context, by = asked.context, asked.who.name
-    start = context.service.admit(replace(_prepared(asked), by=by))
+    prepared, found = _prepared(asked)
+    start = context.service.admit(replace(prepared, by=by))
     preflight_checks(start)
     await check_sign_in(start)
     parting = asked.body(StartBody).on_disconnect
@@ -184,15 +188,19 @@ async def started(asked: Asked) -> Answer:
         if conflict.code != "key-taken":
             raise
         raise Refusal(409, "already-running", conflict.message, hint=conflict.hint) from conflict
-    return await told_made(asked, run)
+    return await _answer_started(asked, run, found)
 
 
 async def rehearsed(asked: Asked) -> Answer:
     """What a run could come to; nothing is called, and nothing kept."""
-    start, service = _prepared(asked, unbound=True), asked.context.service
+    (start, _), service = _prepared(asked, unbound=True), asked.context.service
+    if service.admission is not None:  # what a start would refuse
+        body = asked.body(StartBody)
+        known = service.admission.names()
+        start = rehearsal_of(start, choices(body.agent, body.agents), known)
+        start = service.admission.admit(replace(start, by=asked.who.name))
     plan, _ = service.decide_snapshots(start)
-    if service.sandbox is not None:
-        plan = service.sandbox.decide(plan, start.sandbox)
+    plan = service.sandbox.decide(plan, start.sandbox)
     endings = []
     for story in all_stories(plan):  # one by one: a server that is to stop does not wait for all
         check_open(asked)
@@ -202,8 +210,11 @@ async def rehearsed(asked: Asked) -> Answer:
     return {**told_rehearsal(plan, endings).as_dict(), "limits": limits}
 
 
-def _prepared(asked: Asked, *, unbound: bool = False) -> Start:
+def _prepared(asked: Asked, *, unbound: bool = False) -> tuple[Start, tuple[Diagnostic, ...]]:
     context, body = asked.context, asked.body(StartBody)
+    workspace = Path(body.workspace or context.serving.workspace)
+    if context.service.admission is not None:  # before anything in it is read
+        context.service.admission.check_workspace(workspace, by=asked.who.name)
     file, data, dialect, author = _source(asked, body)
     # Whoever looks into the inbox is there to be asked.
     rights = Rights(
@@ -218,17 +229,18 @@ def _prepared(asked: Asked, *, unbound: bool = False) -> Start:
         message=body.message,
         agents=choices(body.agent, body.agents),
         values=body.inputs,
-        workspace=body.workspace or str(context.serving.workspace),
+        workspace=str(workspace),
         budget=body.budget,
         parallel=body.parallel,
         name=body.name,
         default_agent=context.settings.agent,
+        models=context.settings.models,
         home=context.settings.home,
         agent_names=context.service.agent_names(),
         rights=rights,
         max=body.max,
         base_branch=body.base_branch,
-        worktree=body.worktree,
+        worktree=body.worktree or None,
         unbound=unbound,
         allow_unknown_cost=body.allow_unknown_cost,
         labels=body.labels,
@@ -236,12 +248,12 @@ def _prepared(asked: Asked, *, unbound: bool = False) -> Start:
         tools=body.tools,
         sandbox=_level(context.settings.sandbox, body.sandbox),
     )
-    files = Path(wish.workspace or "") if body.files is None else sent_files(body.files)
+    files = workspace if body.files is None else sent_files(body.files)
     start, definition = prepare_file(file, wish, data=data, dialect=dialect, files=files)
     if body.promoted:
         check_promoted(context.cards, definition, is_stored=body.stored is not None)
     choice = SnapshotChoice(off=not body.snapshots, protect=body.protect)
-    return replace(start, snapshots=choice, author=author)
+    return replace(start, snapshots=choice, author=author), definition.warnings
 
 
 def _level(own: SandboxLevel, asked: SandboxLevel | None) -> SandboxLevel:
@@ -256,8 +268,16 @@ def check_open(asked: Asked) -> None:
 
 
 async def told_made(asked: Asked, run: str) -> Answer:
-    """A run that was just started, and where it is."""
-    warnings: list[JsonValue] = [*start_warnings(asked.context.service, run)]
+    """The answer to a repeated request whose first answer is lost. It has no warnings of the
+    definition, which may have changed since the run was started.
+    """
+    return await _answer_started(asked, run, ())
+
+
+async def _answer_started(asked: Asked, run: str, found: Sequence[Diagnostic]) -> Answer:
+    """A run that was just started, and the warnings about its definition and its workspace."""
+    warnings: list[JsonValue] = [one.render() for one in found]
+    warnings += start_warnings(asked.context.service, run)
     response = as_response({**await summary_of(asked, run), "warnings": warnings}, 201)
     response.headers["Location"] = f"{BASE}/{run}"
     return response

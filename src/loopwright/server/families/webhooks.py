@@ -6,11 +6,11 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Literal
 
+from loopwright.app.sending import send
 from loopwright.server.context import Context
 from loopwright.server.lanes import aside
 from loopwright.server.paging import PageQuery, paged
 from loopwright.server.routes import Answer, Asked, Body, Family, Route
-from loopwright.server.sending import send
 from loopwright.server.shapes import WebhookList, WebhookMade
 from loopwright.server.webhooks import Trial, webhook_item
 

@@ -24,6 +24,7 @@ from loopwright.model.record import JsonValue
 from loopwright.server import words
 from loopwright.server.context import Context
 from loopwright.server.looping import Looping
+from loopwright.server.noticing import Noticing
 from loopwright.server.refusals import Refusal, problem_of, without_paths
 from loopwright.server.roles import admit
 from loopwright.server.sockets.clients import Client, Clients, tell
@@ -82,6 +83,12 @@ class ApproveLoop(Said):
     loopId: Id
     approved: bool
     text: str = ""
+
+
+class ReadNotifications(Said):
+    """`notifications:read`."""
+
+    ids: Annotated[list[Id], msgspec.Meta(min_length=1, max_length=200)]
 
 
 class Subscribe(Said):
@@ -165,6 +172,7 @@ class Commands:
             said.message,
             by=client.who.name,
             parting=said.onDisconnect,
+            otherwise="teardown",  # the default of this protocol
             allow_unknown_cost=said.allowUnknownCost,
         )
         return {"agentId": said.agentId, "status": "started", "run": run}
@@ -187,6 +195,10 @@ class Commands:
             text=said.text,
         )
         return {"resolved": True, "run": run}
+
+    async def read(self, client: Client, said: ReadNotifications) -> Answer:
+        notices = self._context.part(Noticing).notices
+        return {"read": notices.read(said.ids, client.who.name)}
 
     # -- runs ----------------------------------------------------------------------------------
 
@@ -230,6 +242,7 @@ TABLE: Mapping[str, Command[Any]] = {
     "loop:start": Command(StartLoop, "editor", Commands.start),
     "loop:stop": Command(StopLoop, "editor", Commands.stop),
     "loop:approve": Command(ApproveLoop, "editor", Commands.approve),
+    "notifications:read": Command(ReadNotifications, "viewer", Commands.read),
     "run:resume": Command(ResumeRun, "editor", Commands.resume),
     "subscribe": Command(Subscribe, "viewer", Commands.subscribe),
     "run:tell": Command(TellRun, "editor", Commands.tell_run),

@@ -89,7 +89,10 @@ class Sockets:
         with contextlib.suppress(LoopwrightError):
             leaving, name = self._looping.leaving, client.who.name
             for one in leaving.came_back(name):
-                await tell(self.line, client, *words.torn_down(one.agent_id, one.name, one.run))
+                with contextlib.suppress(LoopwrightError):  # deleted meanwhile
+                    ended = self._noticing.end_of(one.run)
+                    if ended is not None:
+                        await self._notify_one(client, ended)
             await self._herald.greet(client, leaving.held(name))
             await self._noticing.at_return(name, lambda one: self._notify_one(client, one))
 

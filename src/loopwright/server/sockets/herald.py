@@ -9,6 +9,7 @@ from loopwright.app.loops import LoopStory, is_loop
 from loopwright.errors import LoopwrightError
 from loopwright.server import words
 from loopwright.server.context import Context
+from loopwright.server.notice_words import certificate_of
 from loopwright.server.sockets.clients import Client, Clients, tell
 from loopwright.server.sockets.line import Line
 
@@ -71,6 +72,8 @@ class Herald:
         for one in story.carry_on():
             if one.at >= since and one.seq > self._ended.get(run, 0):
                 for event, data in words.told(story, one):
+                    if event == words.NOTIFICATION and one.name in ("completed", "failed"):
+                        data["certificate"] = certificate_of(self._context.service, run)
                     for client in self._clients.of(story.owner):
                         await tell(self._line, client, event, data)
         if not story.active:

@@ -1,0 +1,32 @@
+"""What agents are called in messages and lists: their name, or their spec where they have none."""
+
+from collections.abc import Mapping
+
+from loopwright.kernel.masking import mask_text
+from loopwright.model.plan import Agent
+
+SPEC_KINDS = ("acp", "command", "jsonl", "model", "plugin", "script")
+"""The names of agents that are given by their spec alone."""
+_MOST_CHARS = 60
+
+
+def agent_title(name: str, agents: Mapping[str, Agent]) -> str:
+    """The name of an agent; the spec of one that a definition has by its spec alone, as it was
+    written but without what looks like a secret. Such an agent is named after its kind.
+    """
+    agent = agents.get(name)
+    spec = " ".join((agent.spec or "").split()) if agent is not None else ""
+    if spec.partition(":")[:2] != (name, ":"):
+        return name
+    shown = mask_text(spec)
+    return shown if len(shown) <= _MOST_CHARS else f"{shown[: _MOST_CHARS - 1]}…"
+
+
+def quoted_agent(name: str, agents: Mapping[str, Agent], *, with_spec: bool = False) -> str:
+    """An agent in a message: by its name, which its spec may follow, or by its spec."""
+    title = agent_title(name, agents)
+    if title != name:
+        return f"agent `{title}`"
+    agent = agents.get(name)
+    spec = mask_text(agent.spec or "") if agent is not None and with_spec else ""
+    return f"agent {name!r} ({spec})" if spec else f"agent {name!r}"

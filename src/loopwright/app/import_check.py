@@ -1,0 +1,335 @@
+"""Check a folder of files from other systems: which definitions run here, and what is in the way.
+
+Nothing is started. Files are read, recognised by what they say or by the folder in which their
+system keeps them, and checked as a run would check them. Files that are not definitions are listed
+with the reason, so that nobody has to guess whether a file was overlooked.
+"""
+
+import os
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+from loopwright.app.dialects import (
+    MARKS,
+    MAX_BYTES,
+    SYSTEM_FOLDERS,
+    Definition,
+    dialect,
+    expected_dialect,
+    expected_part,
+    lower_document,
+    recognise_file,
+    used_files,
+)
+from loopwright.app.file_kinds import CODE as NOT_A_DEFINITION
+from loopwright.app.file_kinds import other_kind
+from loopwright.app.preflight import missing_programs
+from loopwright.app.roles import bind_roles, find_roles
+from loopwright.app.validating import is_stub_file
+from loopwright.errors import DefinitionError, LoopwrightError, NotFound
+from loopwright.programs.files import FileProblem, read_regular
+from loopwright.syntax.diagnostic import Diagnostic
+from loopwright.syntax.document import Document
+from loopwright.syntax.reading import read
+
+Result: TypeAlias = Literal["runs", "warnings", "refused"]
+Progress: TypeAlias = Callable[[int, int], None]
+"""Called with how many files were checked, and how many there are."""
+
+ENDINGS = (".yaml", ".yml", ".json")
+LEFT_OUT = ("node_modules", "__pycache__", "venv", "site-packages", "dist", "build", "target")
+"""Folders of tools and of installed packages: they are not searched."""
+OTHER_FILES = (
+    *("package.json", "package-lock.json", "tsconfig.json", "composer.json", "pnpm-lock.yaml"),
+    *("docker-compose.yml", "docker-compose.yaml", "compose.yaml", "compose.yml"),
+)
+"""Files of other tools, which may use the words of a definition."""
+MAX_FILES = 100_000
+_PART = "part"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckedFile:
+    """A definition and what was found in it."""
+
+    file: str
+    dialect: str | None
+    name: str | None = None
+    problems: tuple[Diagnostic, ...] = ()
+    needs_agent: bool = False  # it names no agent of its own for some step
+    used_by: tuple[str, ...] = ()
+
+    @property
+    def result(self) -> Result:
+        if any(one.severity == "error" for one in self.problems):
+            return "refused"
+        return "warnings" if self.problems else "runs"
+
+    def as_dict(self) -> dict[str, object]:
+        return {
+            "file": self.file,
+            "result": self.result,
+            "dialect": self.dialect,
+            "name": self.name,
+            "messages": [{**one.as_dict(), "severity": one.severity} for one in self.problems],
+            "needs_agent": self.needs_agent,
+            "used_by": list(self.used_by),
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SkippedFile:
+    """A file that is not checked by itself, and why."""
+
+    file: str
+    code: str
+    reason: str
+
+    def as_dict(self) -> dict[str, object]:
+        return {"file": self.file, "code": self.code, "reason": self.reason}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportReport:
+    """What was found in a folder."""
+
+    folder: str
+    files: tuple[CheckedFile, ...]
+    skipped: tuple[SkippedFile, ...]
+
+    @property
+    def totals(self) -> dict[str, int]:
+        counts = Counter(one.result for one in self.files)
+        return {
+            "definitions": len(self.files),
+            "runs": counts["runs"],
+            "warnings": counts["warnings"],
+            "refused": counts["refused"],
+            "skipped": len(self.skipped),
+        }
+
+    @property
+    def dialects(self) -> dict[str, dict[str, int]]:
+        """The totals of each dialect."""
+        found: dict[str, Counter[str]] = {}
+        for one in self.files:
+            found.setdefault(one.dialect or "unknown", Counter())[one.result] += 1
+        results = ("runs", "warnings", "refused")
+        return {name: {r: found[name][r] for r in results} for name in sorted(found)}
+
+    @property
+    def codes(self) -> dict[str, int]:
+        """In how many files each code of a message occurs, the most frequent first."""
+        counts = Counter(code for one in self.files for code in {p.code for p in one.problems})
+        return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
+
+    def as_dict(self) -> dict[str, object]:
+        return {
+            "folder": self.folder,
+            "files": [one.as_dict() for one in self.files],
+            "skipped": [one.as_dict() for one in self.skipped],
+            "totals": self.totals,
+            "dialects": self.dialects,
+            "codes": self.codes,
+        }
+
+
+def check_folder(
+    folder: Path,
+    *,
+    force: str | None = None,
+    home: Path | None = None,
+    progress: Progress = lambda _done, _all: None,
+) -> ImportReport:
+    """Check every file of a folder and of the folders in it, or one file. Roles are those of the
+    data directory `home` and of the project of each file.
+    """
+    if force is not None:
+        dialect(force)
+    if not folder.exists():
+        raise NotFound(f"no folder {str(folder)!r}", code="no-folder", hint="name an existing one")
+    check = _FolderCheck(folder, force, home)
+    paths = list(_walk(folder, check))
+    for number, path in enumerate(paths, start=1):
+        check.add(path)
+        progress(number, len(paths))
+    return check.report()
+
+
+def _walk(folder: Path, check: "_FolderCheck") -> Iterator[Path]:
+    """The files to look at, in order; links to folders are not followed."""
+    if not folder.is_dir():
+        yield folder
+        return
+    seen = 0
+    for place, folders, files in os.walk(folder):
+        folders[:] = sorted(name for name in folders if check.is_searched(Path(place), name))
+        for name in sorted(files):
+            seen += 1
+            if seen > MAX_FILES:
+                raise LoopwrightError(
+                    f"{folder} has more than {MAX_FILES} files",
+                    code="too-many-files",
+                    hint="name a folder in it that holds the definitions",
+                )
+            yield Path(place) / name
+
+
+@dataclass(slots=True)
+class _FolderCheck:
+    """The files of a folder as far as they were checked."""
+
+    root: Path
+    force: str | None
+    home: Path | None = None
+    checked: dict[Path, CheckedFile] = field(default_factory=dict)
+    skipped: dict[Path, SkippedFile] = field(default_factory=dict)
+    users: dict[Path, list[str]] = field(default_factory=dict)  # by the file that is used
+
+    def is_searched(self, place: Path, name: str) -> bool:
+        """Whether a folder is searched; if not, that is noted."""
+        path = place / name
+        if path.is_symlink():
+            self._skip(path, "link", "link to a folder; links are not followed")
+        elif name in LEFT_OUT:
+            self._skip(path, "folder-of-tools", "folder of installed packages or build results")
+        elif name.startswith(".") and name not in SYSTEM_FOLDERS:
+            self._skip(path, "hidden", "hidden folder")
+        else:
+            return True
+        return False
+
+    def add(self, path: Path) -> None:
+        """Check one file."""
+        part = expected_part(path.absolute())
+        if part is not None:
+            self._skip(path, _PART, f"{part} that workflows use by name")
+        elif path.suffix.lower() not in ENDINGS:
+            self._skip(path, "other-ending", "not a YAML or JSON file")
+        elif path.name.startswith("."):
+            self._skip(path, "hidden", "hidden file")
+        elif path.name in OTHER_FILES or is_stub_file(path):
+            self._skip(path, NOT_A_DEFINITION, "file of another tool")
+        else:
+            self._read(path)
+
+    def _read(self, path: Path) -> None:
+        expected = self.force or expected_dialect(path.absolute())
+        if path.is_symlink() and not _stays_inside(path, self.root):
+            self._skip(path, "link", "link to a file outside of the folder")
+            return
+        data = read_regular(path, MAX_BYTES)
+        if isinstance(data, FileProblem):
+            if expected is None and data.code == "file-too-large":
+                self._skip(path, data.code, f"not a definition: {data.message}")
+            else:
+                self._refuse(path, expected, [_problem(path, data.code, data.message)])
+            return
+        document, found = read(data, file=str(path), limit=MAX_BYTES)
+        if document is None:
+            guessed = expected or _marked(data)
+            if guessed is None:
+                self._skip(path, "unreadable", f"not a definition: {found[0].message}")
+            else:
+                self._refuse(path, guessed, found)
+            return
+        kind = None if expected else other_kind(document.value)
+        name = self.force or recognise_file(document.value, path.absolute())
+        if kind is not None:
+            self._skip(path, NOT_A_DEFINITION, f"{kind.name}, not a definition; {kind.hint}")
+        elif name is None:
+            self._skip(path, NOT_A_DEFINITION, "no dialect recognises it as a definition")
+        else:
+            self._lower(path, document, found, name)
+
+    def _lower(self, path: Path, document: Document, found: list[Diagnostic], name: str) -> None:
+        folder = path.absolute().parent
+        for used in used_files(document, name=name, folder=folder):
+            self.users.setdefault(used.resolve(), []).append(str(path))
+        try:
+            read = lower_document(document, found, name=name, files=folder)
+        except DefinitionError as error:
+            self._refuse(path, name, [p for p in error.problems if isinstance(p, Diagnostic)])
+            return
+        self.checked[path] = CheckedFile(
+            file=str(path),
+            dialect=name,
+            name=read.plan.name,
+            problems=(
+                *read.warnings,
+                *_role_problems(path, read, self.home),
+                *_missing_here(path, read),
+            ),
+            needs_agent=any(not agent.spec for agent in read.plan.agents.values()),
+        )
+
+    def _refuse(self, path: Path, name: str | None, problems: Sequence[Diagnostic]) -> None:
+        self.checked[path] = CheckedFile(file=str(path), dialect=name, problems=tuple(problems))
+
+    def _skip(self, path: Path, code: str, reason: str) -> None:
+        self.skipped[path] = SkippedFile(file=str(path), code=code, reason=reason)
+
+    def report(self) -> ImportReport:
+        """All of it. A file that only makes sense as a part of others that run is not refused."""
+        for path, one in list(self.checked.items()):
+            users = [user for user in self.users.get(path.resolve(), []) if user != str(path)]
+            if users and one.result == "refused" and all(self._is_good(user) for user in users):
+                del self.checked[path]
+                self._skip(path, _PART, f"part of {users[0]}, with which it was checked")
+            elif users:
+                self.checked[path] = replace(one, used_by=tuple(users))
+        for path, skipped in self.skipped.items():
+            users = self.users.get(path.resolve(), [])
+            if users and skipped.code != _PART:
+                reason = f"part of {users[0]}, with which it was checked"
+                self.skipped[path] = replace(skipped, code=_PART, reason=reason)
+        return ImportReport(
+            folder=str(self.root),
+            files=tuple(self.checked[path] for path in sorted(self.checked)),
+            skipped=tuple(self.skipped[path] for path in sorted(self.skipped)),
+        )
+
+    def _is_good(self, file: str) -> bool:
+        found = self.checked.get(Path(file))
+        return found is not None and found.result != "refused"
+
+
+def _stays_inside(path: Path, root: Path) -> bool:
+    return path.resolve().is_relative_to(root.resolve())
+
+
+def _marked(data: bytes) -> str | None:
+    """The dialect of a text that cannot be read but looks like a definition."""
+    text = data.decode("utf-8", "replace")
+    return next((name for name, mark in MARKS.items() if re.search(mark, text)), None)
+
+
+def _missing_here(path: Path, definition: Definition) -> Iterator[Diagnostic]:
+    """What a run of the definition would miss on this machine."""
+    for what in missing_programs(definition.plan, path.absolute().parent):
+        yield _problem(path, "no-program", what, severity="warning")
+
+
+def _role_problems(path: Path, definition: Definition, home: Path | None) -> Iterator[Diagnostic]:
+    """The role that a run of the definition would refuse."""
+    if not any(agent.role for agent in definition.plan.agents.values()):
+        return
+    try:
+        bind_roles(definition.plan, find_roles(home, path.absolute().parent))
+    except LoopwrightError as error:
+        yield _problem(path, error.code, error.message, hint=error.hint)
+
+
+def _problem(
+    path: Path,
+    code: str,
+    message: str,
+    *,
+    severity: Literal["error", "warning"] = "error",
+    hint: str | None = None,
+) -> Diagnostic:
+    return Diagnostic(str(path), 1, 1, code, message, hint, severity=severity)

@@ -1,0 +1,168 @@
+"""The programs that a plan names, and whether the worktree of a run has them."""
+
+import asyncio
+import os
+import shlex
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from loopwright.agents.clis.table import CLIS
+from loopwright.app.agent_titles import agent_title
+from loopwright.app.plugins import PREFIX
+from loopwright.errors import LoopwrightError
+from loopwright.kernel.facts import Worktree
+from loopwright.model.actions import (
+    Action,
+    AskPerson,
+    CallAgent,
+    Repeat,
+    Rework,
+    RunCommand,
+    RunScript,
+    Step,
+    Steps,
+)
+from loopwright.model.checks import Command, Goal, Judge, Script, leaves
+from loopwright.model.plan import Agent, Plan
+from loopwright.ports import Worktrees
+from loopwright.programs.environment import CannotStart, resolve_program
+from loopwright.programs.specs import Spec, parse_spec
+
+
+@dataclass(frozen=True, slots=True)
+class NamedProgram:
+    """A program by its first word, for what it is named, and whether something comes before it."""
+
+    program: str
+    what: str
+    later: bool
+    maybe: bool
+    fix: str = ""
+    agent: str = ""
+
+
+async def create_worktree(
+    worktrees: Worktrees, run: str, plan: Plan, workspace: Path
+) -> tuple[Path, Worktree]:
+    """Make the worktree of a run. It is removed again if a program that the plan names by a
+    relative path is not in it: a worktree has only committed files, and lies elsewhere.
+    """
+    folder, made = await worktrees.create(run, workspace)
+    try:
+        await asyncio.to_thread(_check_committed, plan, folder, workspace)
+    except LoopwrightError:
+        await worktrees.discard(made)
+        raise
+    return folder, made
+
+
+def _check_committed(plan: Plan, folder: Path, workspace: Path) -> None:
+    for one in find_programs(plan):
+        if "/" not in one.program or os.path.isabs(one.program):
+            continue
+        try:
+            resolve_program(one.program, str(folder), None)
+        except CannotStart as why:
+            if may_come(one, why, folder):
+                continue
+            place = Path(os.path.normpath(workspace.absolute() / one.program))
+            if place.is_relative_to(workspace.absolute()):
+                said = f"{one.program} is not in the worktree, which has only committed files"
+                hint = f"commit it, or write its whole path: {place}"
+            else:
+                said = f"{one.program} leads out of the worktree"
+                hint = f"write its whole path: {place}"
+            raise LoopwrightError(f"{one.what}: {said}", code="no-program", hint=hint) from None
+
+
+def may_come(named: NamedProgram, why: CannotStart, folder: Path) -> bool:
+    """Whether the run itself may bring a program before it is needed."""
+    if named.maybe:
+        return True
+    if not named.later or "/" not in named.program or why.problem == "is-a-directory":
+        return False
+    return (folder / named.program).resolve().is_relative_to(folder.resolve())
+
+
+def programs_named(plan: Plan) -> list[str]:
+    """Everything on this machine that a plan would start: programs, and servers of tools."""
+    found = {named.program for named in find_programs(plan)}
+    for agent in plan.agents.values():
+        if (agent.spec or "").startswith(PREFIX):
+            found.add(str(agent.spec))
+        servers = agent.options.get("mcp")
+        for one in servers if isinstance(servers, list) else ():
+            found.add(f"mcp {one.get('server') if isinstance(one, dict) else one}")
+    return sorted(found)
+
+
+def find_programs(plan: Plan) -> Iterator[NamedProgram]:
+    agents = plan.agents
+    for step in plan.steps:
+        yield from _of_step(step, agents, later=False, maybe=False)
+    if plan.coordinator is not None:
+        name = plan.coordinator.agent
+        yield from programs_of_agent(name, agents, later=False, maybe=False)
+
+
+def _of_step(
+    step: Step, agents: Mapping[str, Agent], *, later: bool, maybe: bool
+) -> Iterator[NamedProgram]:
+    later, maybe = later or bool(step.needs), maybe or step.when is not None
+    yield from _of_action(step.action, agents, f"step {step.id}", later=later, maybe=maybe)
+
+
+def _of_action(
+    action: Action, agents: Mapping[str, Agent], where: str, *, later: bool, maybe: bool
+) -> Iterator[NamedProgram]:
+    match action:
+        case CallAgent(agent=name):
+            yield from programs_of_agent(name, agents, later=later, maybe=maybe)
+        case AskPerson(on_reject=Rework(agent=name)):
+            yield from programs_of_agent(name, agents, later=True, maybe=maybe)
+        case RunCommand(argv=(program, *_)):
+            yield NamedProgram(program, where, later, maybe)
+        case RunScript(interpreter=program):
+            yield NamedProgram(program, where, later, maybe)
+        case Repeat(body=body):
+            yield from _of_action(body, agents, where, later=later, maybe=maybe)
+            yield from _of_checks(action, agents, maybe=maybe)
+        case Steps(steps=steps):
+            for step in steps:
+                yield from _of_step(step, agents, later=later, maybe=maybe)
+        case _:
+            return
+
+
+def _of_checks(loop: Repeat, agents: Mapping[str, Agent], *, maybe: bool) -> Iterator[NamedProgram]:
+    """A check is asked after the body of a pass, unless it is asked before the first one too. Where
+    a check that cannot be asked ends no loop, a definition may name what is not here.
+    """
+    later, maybe = not loop.check_first, maybe or loop.broken_after == 0
+    for leaf in leaves(loop.until):
+        match leaf:
+            case Command(argv=(program, *_)):
+                yield NamedProgram(program, f"check `{shlex.join(leaf.argv)}`", later, maybe)
+            case Script(interpreter=program):
+                yield NamedProgram(program, "check script", later, maybe)
+            case Judge(agent=name) | Goal(agent=name):
+                yield from programs_of_agent(name, agents, later=True, maybe=maybe)
+            case _:
+                continue
+
+
+def programs_of_agent(
+    name: str, agents: Mapping[str, Agent], *, later: bool, maybe: bool
+) -> Iterator[NamedProgram]:
+    agent = agents.get(name)
+    spec = parse_spec(agent.spec or "") if agent is not None else None
+    if not isinstance(spec, Spec):
+        return
+    if spec.kind in CLIS:
+        cli = CLIS[spec.kind]
+        yield NamedProgram(cli.name, f"agent {name}", later, maybe, cli.install, agent=name)
+    elif spec.kind in ("acp", "command", "jsonl") and spec.argv:
+        title = agent_title(name, agents)
+        what = f"agent {name}" if title == name else f"agent `{title}`"
+        yield NamedProgram(spec.argv[0], what, later, maybe)

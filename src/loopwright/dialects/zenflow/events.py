@@ -1,0 +1,358 @@
+"""What happened in a run as the events of this dialect, in their order.
+
+Events of a run come in as plain values, the way they stand on disk; `read` gives the text behind
+one that is stored elsewhere. The fields of an event stand beside its type, as lines of this
+dialect have them: `stepId`, `agent`, `message`, `duration`, `tokens`, `error`, `data`. Every
+iteration of a loop whose step is repeated itself has an id of its own (`check.0`, `deploy[1]`), so
+that an id ends once.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+from loopwright.model.actions import Action, CallAgent, Repeat, Step, Steps
+from loopwright.model.plan import Plan
+from loopwright.model.record import JsonValue
+from loopwright.model.template import Items
+
+Fact: TypeAlias = Mapping[str, Any]
+Fields: TypeAlias = dict[str, JsonValue]
+Read: TypeAlias = Callable[[JsonValue], str]
+Told: TypeAlias = Iterator[tuple[str, Fields]]
+
+COORDINATOR = "coordinator"
+MESSAGE_TYPES = {"info": 0, "cancel": 1, "context_update": 2, "reply": 3, "tell": 0}
+_TOKEN = re.compile(r"[^.\[\]]+|\[\d+\]")
+_SECOND, _MINUTE = 1_000, 60_000
+
+
+class Event(NamedTuple):
+    """One event; `payload` are the fields that stand beside its type."""
+
+    type: str
+    payload: Fields
+    at: int
+    path: str = ""
+
+
+class Place(NamedTuple):
+    """A place of a run: a step, an iteration of a loop, or a turn of a model within one of them.
+    `id` is the step or iteration that it belongs to.
+    """
+
+    id: str
+    kind: Literal["step", "iteration", "turn"]
+    step: Step
+    action: Action
+    number: int
+    total: int
+
+
+def place_at(plan: Plan, path: str) -> Place | None:
+    """The place that a path names; None for the run itself and for steps that nobody planned."""
+    steps, found = plan.steps, None
+    at = ""
+    for token in _TOKEN.findall(path):
+        number = token.strip("[]").isdigit()
+        at += token if token.startswith("[") or not at else f".{token}"
+        if not number:
+            index = next((n for n, one in enumerate(steps) if one.id == token), None)
+            if index is None:
+                return None
+            step = steps[index]
+            found = Place(at, "step", step, step.action, index, len(steps))
+        elif found is None:
+            return None
+        elif isinstance(found.action, Repeat):
+            found = found._replace(id=at, kind="iteration", action=found.action.body)
+        else:
+            found = found._replace(kind="turn")
+        steps = found.action.steps if isinstance(found.action, Steps) else ()
+    return found
+
+
+def go_duration(ms: int) -> str:
+    """A length of time as this dialect writes it: `850ms`, `1.5s`, `1m10.88s`."""
+    if ms < _SECOND:
+        return f"{ms}ms"
+    minutes, rest = divmod(ms, _MINUTE)
+    hours, minutes = divmod(minutes, 60)
+    seconds = f"{rest / _SECOND:.3f}".rstrip("0").rstrip(".")
+    before = f"{hours}h{minutes}m" if hours else f"{minutes}m" if minutes else ""
+    return f"{before}{seconds}s"
+
+
+def _tokens(usage: Fact | None) -> Fields:
+    """What was used; empty where nothing is known."""
+    if not usage:
+        return {}
+    prompt, completion = usage.get("input_tokens", 0), usage.get("output_tokens", 0)
+    counted: Fields = {"prompt": prompt, "completion": completion, "total": prompt + completion}
+    return {"tokens": counted} if prompt or completion else {}
+
+
+@dataclass(slots=True)
+class _Effect:
+    """A call that is under way."""
+
+    step: str
+    agent: str
+    at: int
+    tool: Fields = field(default_factory=dict)
+
+
+class Rendering:
+    """Follows a run event by event."""
+
+    is_flat = True  # the fields of an event stand beside its type
+
+    def __init__(self, plan: Plan, read: Read) -> None:
+        self._plan = plan
+        self._read = read
+        self._began: dict[str, int] = {}
+        self._effects: dict[str, _Effect] = {}
+        self._messages: dict[str, tuple[str, int]] = {}
+        self._used: dict[str, int] = {"input_tokens": 0, "output_tokens": 0}
+        self._turns: dict[str, int] = {}
+
+    def events(self, fact: Fact) -> Iterator[Event]:
+        """The events of the next one."""
+        render = _RENDER.get(fact["kind"])
+        path = str(fact.get("path", ""))
+        for name, fields in render(self, fact, path) if render is not None else ():
+            yield Event(name, fields, fact["at"], path)
+
+    # -- the run -----------------------------------------------------------------------------------
+
+    def _started(self, fact: Fact, _: str) -> Told:
+        self._began[""] = fact["at"]
+        data: Fields = {"total": len(self._plan.steps)}
+        yield "workflow_start", {"message": self._plan.name, "data": data}
+
+    def _reopened(self, fact: Fact, _: str) -> Told:
+        self._began[""] = fact["at"]
+        data: Fields = {"total": len(self._plan.steps), "resumed": True}
+        yield "workflow_start", {"message": self._plan.name, "data": data}
+
+    def _finished(self, fact: Fact, _: str) -> Told:
+        error = fact.get("error") or {}
+        status = str(fact["outcome"])
+        if fact.get("reason") == "partial":
+            status = "partial"
+        fields: Fields = {
+            "message": self._plan.name,
+            "duration": go_duration(fact["at"] - self._began.get("", fact["at"])),
+            **_tokens(self._used),
+            **({"error": error.get("detail") or error.get("type")} if error else {}),
+            "data": {"status": status},
+        }
+        yield "workflow_end", fields
+
+    # -- steps -------------------------------------------------------------------------------------
+
+    def _begins(self, place: Place, at: int) -> Told:
+        self._began[place.id] = at
+        data: Fields = {"index": place.number, "total": place.total}
+        action = place.action
+        if place.kind == "step" and isinstance(action, Repeat):
+            data["loop_type"] = "repeat" if action.each is None else "forEach"
+            if action.each is not None and isinstance(action.each.items, Items):
+                data["items"] = len(action.each.items.values)
+        elif place.kind == "step" and isinstance(action, Steps):
+            data["include"] = True
+        yield "step_start", {"stepId": place.id, **self._agent(action), "data": data}
+
+    def _step_started(self, fact: Fact, path: str) -> Told:
+        place = place_at(self._plan, path)
+        if place is not None:
+            yield from self._begins(place, fact["at"])
+
+    def _iteration_started(self, fact: Fact, path: str) -> Told:
+        place = place_at(self._plan, path)
+        if place is not None and place.kind == "iteration" and isinstance(place.action, CallAgent):
+            yield from self._begins(place, fact["at"])
+
+    def _iteration_finished(self, fact: Fact, path: str) -> Told:
+        place = place_at(self._plan, path)
+        if place is not None and place.kind == "iteration" and isinstance(place.action, CallAgent):
+            yield from self._ends(place, fact)
+
+    def _step_finished(self, fact: Fact, path: str) -> Told:
+        place = place_at(self._plan, path)
+        if place is None:
+            return
+        if "." not in path and "[" not in path:
+            for name in self._used:
+                self._used[name] += (fact.get("usage") or {}).get(name, 0)
+        yield from self._ends(place, fact)
+
+    def _ends(self, place: Place, fact: Fact) -> Told:
+        status, error = fact.get("status", "completed"), fact.get("error") or {}
+        began = self._began.pop(place.id, fact["at"])
+        fields: Fields = {
+            "stepId": place.id,
+            **self._agent(place.action),
+            "duration": go_duration(fact["at"] - began),
+            **_tokens(fact.get("usage")),
+        }
+        if status == "completed":
+            yield "step_end", fields
+        elif status == "skipped":
+            yield "step_skipped", {"stepId": place.id, "message": fact.get("reason", "")}
+        else:
+            yield "error", {**fields, "error": error.get("detail") or error.get("type") or status}
+
+    def _step_skipped(self, fact: Fact, path: str) -> Told:
+        error = fact.get("error") or {}
+        if fact.get("status") == "failed":
+            yield "error", {"stepId": path, "error": error.get("detail") or fact["reason"]}
+            return
+        reason = "condition false" if fact["reason"] == "condition" else str(fact["reason"])
+        yield "step_skipped", {"stepId": path, "message": reason}
+
+    def _verdict(self, fact: Fact, path: str) -> Told:
+        """A judge that could not be asked does not end its loop."""
+        if fact.get("check") != "judge" or fact.get("verdict") != "error":
+            return
+        loop = str(fact.get("by", "")).removesuffix(".judge") or path
+        data: Fields = {"iteration": (fact.get("iteration") or 1) - 1, "judge": True}
+        yield "error", {"stepId": loop, "error": self._read(fact.get("evidence", "")), "data": data}
+
+    def _agent(self, action: Action) -> Fields:
+        return self._named(action.agent) if isinstance(action, CallAgent) else {}
+
+    def _named(self, agent: str) -> Fields:
+        """The name of an agent as its workflow has it; a step that names none has none."""
+        name = agent.partition("@")[0]
+        unnamed = name == "default" and not self._plan.agents[agent].system
+        return {} if unnamed or not name else {"agent": name.rpartition(".")[2]}
+
+    # -- agents and their tools --------------------------------------------------------------------
+
+    def _requested(self, fact: Fact, path: str) -> Told:
+        call = fact["call"]
+        if call["do"] not in ("agent", "model", "tool"):
+            return
+        place = place_at(self._plan, path)
+        is_judge = call.get("role") in ("judge", "goal")
+        step = str(call.get("step") or (COORDINATOR if place is None else place.id))
+        if not is_judge and place is not None:
+            step = place.id
+        agent = str(call.get("agent", ""))
+        effect = _Effect(step, agent, fact["at"])
+        self._effects[fact["effect"]] = effect
+        if call["do"] == "tool":
+            effect.tool = {
+                "tool_name": call["tool"],
+                "tool_call_id": call.get("call") or fact["effect"],
+                "input": self._read(call.get("arguments", "{}")),
+            }
+            data: Fields = {"phase": "start", **effect.tool}
+            yield "tool_call", {"stepId": step, **self._named(agent), "data": data}
+            return
+        turn = self._turns[step] = self._turns.get(step, 0) + 1
+        data = {"phase": "request", "turn": turn, **self._model(agent)}
+        yield "agent_turn", {"stepId": step, **self._named(agent), "data": data}
+
+    def _model(self, agent: str) -> Fields:
+        found = self._plan.agents.get(agent)
+        return {"model": "" if found is None else found.model or found.spec or ""}
+
+    def _answered(self, fact: Fact, _: str) -> Told:
+        effect = self._effects.pop(fact["effect"], None)
+        if effect is None:
+            return
+        error = fact.get("error") or {}
+        failed: Fields = {"error": error.get("detail") or error.get("type")} if error else {}
+        about: Fields = {"stepId": effect.step, **self._named(effect.agent)}
+        length = go_duration(fact["at"] - effect.at)
+        if effect.tool:
+            output = self._read(fact.get("output", ""))
+            data: Fields = {"phase": "end", **effect.tool, "output": output, "duration": length}
+            yield "tool_call", {**about, "duration": length, **failed, "data": {**data, **failed}}
+            return
+        data = {"phase": "response", **self._model(effect.agent)}
+        yield "agent_turn", {**about, **_tokens(fact.get("usage")), **failed, "data": data}
+
+    def _activity(self, fact: Fact, _: str) -> Told:
+        """Tools that an agent has used by itself; those that the engine runs are told elsewhere."""
+        effect = self._effects.get(fact["effect"])
+        if effect is None or effect.tool:
+            return
+        for entry in fact.get("entries", ()):
+            if not entry.get("tool"):
+                continue
+            data: Fields = {
+                "phase": "end",
+                "tool_name": entry["tool"],
+                "tool_call_id": f"{fact['effect']}/{entry['number']}",
+                "input": self._read(entry.get("arguments") or "{}"),
+                "output": self._read(entry.get("result", "")),
+                "duration": go_duration(entry.get("ms") or 0),
+                **({"error": entry.get("text") or "failed"} if entry.get("ok") is False else {}),
+            }
+            yield "tool_call", {"stepId": effect.step, **self._named(effect.agent), "data": data}
+
+    # -- messages ----------------------------------------------------------------------------------
+
+    def _sent(self, fact: Fact, _: str) -> Told:
+        sender, kind = str(fact.get("sender", "")), MESSAGE_TYPES[fact.get("intent", "info")]
+        self._messages[fact.get("message", "")] = (sender, kind)
+        text = self._read(fact["text"])
+        data: Fields = {"to": fact["to"], "text": text, "msg_type": kind}
+        yield "message_sent", {"stepId": sender, "data": data}
+        if sender == COORDINATOR:
+            yield "coordinator_message", {"stepId": COORDINATOR, "message": text, "data": data}
+
+    def _delivered(self, fact: Fact, _: str) -> Told:
+        for message in fact.get("messages", ()):
+            sender, kind = self._messages.pop(message, ("", 0))
+            data: Fields = {"from": sender, "msg_type": kind}
+            if fact["to"] == COORDINATOR:
+                yield "coordinator_inbox_message", {"stepId": COORDINATOR, "data": data}
+            else:
+                yield "agent_inbox_drain", {"stepId": fact["to"], "data": data}
+
+    def _dropped(self, fact: Fact, _: str) -> Told:
+        known, kind = self._messages.pop(fact["message"], ("", 0))
+        sender = str(fact.get("sender") or known)
+        data: Fields = {
+            "reason": fact["reason"],
+            "from": sender,
+            "to": fact["to"],
+            "msg_type": kind,
+            "text": self._read(fact.get("text", "")),
+        }
+        yield "message_dropped", {"stepId": sender, "message": fact.get("detail", ""), "data": data}
+
+    def _narrated(self, fact: Fact, _: str) -> Told:
+        text = self._read(fact["text"])
+        yield "coordinator_narration", {"stepId": COORDINATOR, "message": text}
+
+    def _finalized(self, fact: Fact, _: str) -> Told:
+        text = self._read(fact.get("summary", ""))
+        yield "coordinator_synthesis", {"stepId": COORDINATOR, "message": text}
+
+
+_RENDER: Mapping[str, Callable[[Rendering, Fact, str], Told]] = {
+    "run.started": Rendering._started,
+    "run.reopened": Rendering._reopened,
+    "run.finished": Rendering._finished,
+    "step.started": Rendering._step_started,
+    "step.finished": Rendering._step_finished,
+    "step.skipped": Rendering._step_skipped,
+    "iteration.started": Rendering._iteration_started,
+    "iteration.finished": Rendering._iteration_finished,
+    "check.verdict": Rendering._verdict,
+    "effect.requested": Rendering._requested,
+    "effect.done": Rendering._answered,
+    "effect.failed": Rendering._answered,
+    "effect.activity": Rendering._activity,
+    "message.sent": Rendering._sent,
+    "message.delivered": Rendering._delivered,
+    "message.dropped": Rendering._dropped,
+    "coordinator.narrated": Rendering._narrated,
+    "coordinator.finalized": Rendering._finalized,
+}

@@ -1,0 +1,3 @@
+import os
+
+print(os.environ["INPUTS_ISSUE"], "delivered:", os.environ["INPUTS_VERDICT"])

@@ -1,0 +1,141 @@
+"""Projects as users of Archon have them: every workflow loads and runs to its expected outcome.
+
+Each folder of `corpus/archon/projects` is a project with a table `cases.yaml`; files of the person
+are in its folder `home`. A case names a workflow and its message, what the agents answer, what
+people decide, and what must come of it. With the agent `command:cat` an output is the prompt.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from loopwright.app.dialects import read_definition
+from tests.cli.conftest import Place
+from tests.dialects.archon.reading import flow
+
+PROJECTS = Path(__file__).resolve().parents[1] / "corpus" / "archon" / "projects"
+# Scripts are run by Python and Node in the place of uv and bun.
+PROGRAMS = {"uv": "exec python3 -", "bun": "exec node -"}
+WORKFLOWS = sorted(
+    path
+    for path in PROJECTS.rglob("*.y*ml")
+    if "workflows" in path.parts and path.name != "cases.yaml"
+)
+
+
+def cases() -> list[Any]:
+    found = []
+    for project in sorted(path for path in PROJECTS.iterdir() if path.is_dir()):
+        table = yaml.safe_load((project / "cases.yaml").read_text(encoding="utf-8"))
+        for number, case in enumerate(table):
+            name = f"{project.name}-{number}-{Path(case['file']).stem}"
+            found.append(pytest.param(project, case, id=name))
+    return found
+
+
+@pytest.fixture
+def in_project(lw: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
+    """A place whose programs `uv` and `bun` are Python and Node, with a home of its own."""
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    for name, command in PROGRAMS.items():
+        (programs / name).write_text(f"#!/bin/sh\n{command}\n", encoding="utf-8")
+        (programs / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+    monkeypatch.setenv("HOME", str(tmp_path / "person"))
+    return lw
+
+
+def set_up(place: Place, project: Path, person: Path) -> None:
+    shutil.copytree(project, place.folder, dirs_exist_ok=True)
+    if (project / "home").is_dir():
+        shutil.copytree(project / "home", person, dirs_exist_ok=True)
+        shutil.rmtree(place.folder / "home")
+    subprocess.run(["git", "init", "-q", "-b", "main"], cwd=place.folder, check=True)
+    author = ["-c", "user.name=a", "-c", "user.email=a@example.org"]
+    subprocess.run(
+        ["git", *author, "commit", "-q", "--allow-empty", "-m", "Begin"],
+        cwd=place.folder,
+        check=True,
+    )
+
+
+@pytest.mark.item("archon-77", "archon-81")
+@pytest.mark.parametrize(("project", "case"), cases())
+def test_workflows_of_projects_run_to_their_expected_outcome(
+    project: Path, case: Mapping[str, Any], in_project: Place, tmp_path: Path
+) -> None:
+    """The status, the outputs of nodes and the warnings are as the table says."""
+    lw = in_project
+    set_up(lw, project, tmp_path / "person")
+    (lw.folder / "replies.yaml").write_text(json.dumps({"replies": case.get("replies", [])}))
+    message = [case["message"]] if case.get("message") else []
+    given = [f"--input={key}={value}" for key, value in case.get("inputs", {}).items()]
+    agent = case.get("agent", "script:replies.yaml")
+    command = ["run", case["file"], *message, "--agent", agent, "--json", *given]
+    told = lw(*command)
+    assert told.code in (0, 3, 4, 5), told.err
+    for decision in case.get("answers", []):
+        assert told.json["status"] == "waiting"
+        told = lw(decision[0], told.json["run"], *decision[1:], "--json")
+    end = told.json
+    assert (end["status"], end["error"]) == (case["status"], end["error"]), told.err
+    check_outputs(case, end)
+    definition = read_definition(lw.folder / case["file"])
+    if "warnings" in case:
+        assert sorted({one.code for one in definition.warnings}) == case["warnings"]
+
+
+def check_outputs(case: Mapping[str, Any], end: Mapping[str, Any]) -> None:
+    if "output" in case:
+        assert end["output"] == case["output"]
+    for step, output in case.get("steps", {}).items():
+        assert end["steps"][step]["output"] == output
+    for step, part in case.get("contains", {}).items():
+        assert part in end["steps"][step]["output"]
+    for step in case.get("skipped", []):
+        assert end["steps"][step]["status"] == "skipped"
+    if "error" in case:
+        assert case["error"] in json.dumps(end["error"]) + str(end["reason"])
+
+
+@pytest.mark.item("archon-81")
+def test_the_corpus_is_large_enough() -> None:
+    """At least forty workflow files, each of them run by a case or named by one that is."""
+    assert len(WORKFLOWS) >= 40
+    run = {project / case["file"] for project, case in (one.values for one in cases())}
+    others = [path for path in WORKFLOWS if path not in run]
+    texts = "\n".join(path.read_text(encoding="utf-8") for path in WORKFLOWS)
+    assert [path for path in others if f": {path.stem}\n" not in texts] == []
+
+
+@pytest.mark.item("archon-72")
+def test_the_config_of_the_project_defines_tiers(lw: Place) -> None:
+    """`.archon/config.yaml` says what a tier and an alias are."""
+    folder = lw.folder / ".archon"
+    folder.mkdir()
+    (folder / "config.yaml").write_text(
+        "tiers: {small: {provider: codex, model: gpt-5-mini}}\naliases: {fast: {model: haiku}}\n"
+    )
+    nodes = '{id: a, prompt: Go, model: small}\n  - {id: b, prompt: Go, model: "@fast"}'
+    lw.write("flow.yaml", flow(nodes, head="provider: claude"))
+    shown = lw("convert", "flow.yaml").out
+    assert "gpt-5-mini" in shown
+    assert "haiku" in shown
+
+
+@pytest.mark.item("archon-79")
+def test_state_is_shared_by_the_runs_of_a_project(lw: Place) -> None:
+    """Two runs append to one file, which git does not see."""
+    text = 'echo x >> "$STATE_DIR/seen"; wc -l < "$STATE_DIR/seen" | tr -d " "'
+    lw.write("flow.yaml", flow(f"{{id: a, bash: '{text}'}}"))
+    ends = [lw("run", "flow.yaml", "--json").json["output"] for _ in range(2)]
+    assert ends == ["1", "2"]
+    assert (lw.folder / ".archon" / "state" / ".gitignore").read_text() == "*\n"
