@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import os
-import shutil
+import re
 import subprocess
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from loopwright.programs.sandbox import works
 from tests.cli.conftest import Place, Told, until
-from tests.cli.terminal import COMMAND, PATIENCE_S
+from tests.safety.identities import BASE, folder_of, missing, ordinary_user, run_as
 from tests.server.served import served
 
 CHECKED = "tests/expected.txt"
@@ -23,6 +26,7 @@ CHANGES = {
     "rename": f"mv {CHECKED} tests/other.txt",
     "link": f"rm {CHECKED}; echo easier > ../easier; ln -s ../../easier {CHECKED}",
     "unreadable": f"chmod 000 {CHECKED}",
+    "unreadable folder": "chmod 000 tests",
 }
 CHECK = "./check.sh tests/expected.txt"
 AGENTS = {
@@ -64,34 +68,59 @@ def agent(folder: Path, actions: str, kind: str = "command") -> str:
     return f"{kind}:{file}"
 
 
-def run_unprivileged(lw: Place, *args: str) -> Told:
-    """Run a command that may not read what its user may not: root can, so it drops that right."""
-    drop: list[str] = []
+def loop(spec: str, *more: str) -> tuple[str, ...]:
+    """The arguments of a loop whose check reads the file."""
+    return ("loop", "Do it", "--agent", spec, "--until-command", CHECK, "--max", "2", *more)
+
+
+STAGE = """
+import contextlib, io, json, os, sys
+from loopwright.cli.main import main
+told = []
+for place, args in json.load(sys.stdin):
+    os.chdir(place)
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+        with contextlib.redirect_stderr(io.StringIO()) as err:
+            try:
+                main(args)
+            except SystemExit as end:
+                code = end.code
+    told.append([code, out.getvalue(), err.getvalue()])
+json.dump(told, sys.stdout)
+"""
+
+
+def as_user(folder: Path, *commands: tuple[Path, Sequence[str]]) -> list[Told]:
+    """Run commands as an ordinary user, each in its folder, with the data directory of `folder`."""
+    env = {
+        "HOME": str(folder),
+        "LOOPWRIGHT_HOME": str(folder / "home"),
+        "LOOPWRIGHT_SNAPSHOTS": "on",
+        "XDG_DATA_HOME": str(folder / "share"),
+    }
+    order = json.dumps([[str(place), args] for place, args in commands])
+    done = run_as("user", ["-c", STAGE], env={**BASE, **env}, text=order)
+    assert done.returncode == 0, done.stderr
+    return [Told(*one) for one in json.loads(done.stdout)]
+
+
+@pytest.fixture
+def user_folder() -> Iterator[Path]:
+    """A folder of an ordinary user."""
+    problem = missing("user") or works()
+    if problem is not None:
+        words = "no ordinary user can run tests here, or bubblewrap cannot work here"
+        pytest.skip(f"{words}: {problem}")
+    with folder_of("user") as folder:
+        yield folder
+
+
+def give_to_user(folder: Path) -> None:
+    """Let everything in a folder belong to the ordinary user."""
     if os.geteuid() == 0:
-        setpriv = shutil.which("setpriv")
-        if setpriv is None:
-            pytest.skip("root reads every file, and setpriv is not installed")
-        rights = "-dac_override,-dac_read_search"
-        drop = [setpriv, f"--bounding-set={rights}", f"--inh-caps={rights}", "--"]
-    done = subprocess.run(
-        [*drop, *COMMAND, *args],
-        capture_output=True,
-        env=lw.env,
-        cwd=lw.folder,
-        stdin=subprocess.DEVNULL,
-        timeout=PATIENCE_S,
-        check=False,
-    )
-    return Told(done.returncode, done.stdout.decode(), done.stderr.decode())
-
-
-def loop(lw: Place, spec: str, *more: str) -> Told:
-    base = ("loop", "Do it", "--agent", spec, "--until-command", CHECK, "--max", "2", *more)
-    return run_unprivileged(lw, *base) if "chmod" in _script(lw) else lw(*base)
-
-
-def _script(lw: Place) -> str:
-    return (lw.folder.parent / "agent.sh").read_text()
+        user = ordinary_user()
+        for path in folder.rglob("*"):
+            os.chown(path, user.pw_uid, user.pw_gid, follow_symlinks=False)
 
 
 def verdicts(lw: Place, run: str, check: str) -> list[dict[str, Any]]:
@@ -106,7 +135,7 @@ def test_a_run_whose_protected_file_was_changed_never_completes(
     ws: Place, how: str, kind: str
 ) -> None:
     """The check passes after the change, the iteration does not; every view names the file."""
-    told = loop(ws, agent(ws.folder, CHANGES[how], kind), "--protect", "tests/**")
+    told = ws(*loop(agent(ws.folder, CHANGES[how], kind), "--protect", "tests/**"))
     assert told.code == 4, told
     assert f"protected files changed: {CHECKED}" in told.err
     [row] = ws("ls", "--json").json["runs"]
@@ -155,7 +184,7 @@ def test_a_protected_file_that_a_check_changes_fails_the_checks_of_that_iteratio
 @pytest.mark.parametrize("how", CHANGES)
 def test_a_changed_file_that_is_not_protected_is_always_visible(ws: Place, how: str) -> None:
     """The run completes, and the output, `show`, the certificate and `diff` name the file."""
-    told = loop(ws, agent(ws.folder, CHANGES[how]))
+    told = ws(*loop(agent(ws.folder, CHANGES[how])))
     assert told.code == 0, told
     assert f"{CHECKED} changed; the check depends on it" in told.err
     [row] = ws("ls", "--json").json["runs"]
@@ -167,13 +196,39 @@ def test_a_changed_file_that_is_not_protected_is_always_visible(ws: Place, how: 
     assert CHECKED in ws("diff", row["run"]).out
 
 
+@pytest.mark.item("rec-41", "rec-42")
+@pytest.mark.parametrize("how", CHANGES)
+def test_what_an_ordinary_user_changes_is_found_too(user_folder: Path, how: str) -> None:
+    """Who may not read a file gets the same answers as root, whose programs may not either."""
+    protected, plain = user_folder / "protected", user_folder / "plain"
+    for work in (protected, plain):
+        work.mkdir()
+        repository(work)
+    spec = agent(plain, CHANGES[how])
+    give_to_user(user_folder)
+    ended, certified, free, shown, diff = as_user(
+        user_folder,
+        (protected, loop(spec, "--protect", "tests/**")),
+        (protected, ("show", "last", "--certificate", "--json")),
+        (plain, loop(spec)),
+        (plain, ("show", "last", "--certificate", "--json")),
+        (plain, ("diff", "last")),
+    )
+    assert (ended.code, free.code) == (4, 0), (ended, free)
+    assert re.search(rf"protected files changed: .*{CHECKED}", ended.err)
+    assert certified.json["protected"]["status"] == "changed"
+    assert f"{CHECKED} changed; the check depends on it" in free.err
+    assert shown.json["changed_dependencies"] == [{"path": CHECKED, "iteration": 1}]
+    assert CHECKED in diff.out
+
+
 @pytest.mark.item("rec-41")
 def test_a_protected_file_that_cannot_be_read_from_the_start_lets_nothing_begin(ws: Place) -> None:
     """Nobody could say later whether it was changed; the agent is not called."""
     (ws.folder / CHECKED).chmod(0)
     spec = agent(ws.folder, "touch ../called")
     base = ("loop", "Do it", "--agent", spec, "--until-command", "true", "--max", "2")
-    told = run_unprivileged(ws, *base, "--protect", "tests/**")
+    told = ws(*base, "--protect", "tests/**")
     assert told.code == 3, told
     words = f"protected files could not be verified: cannot record {CHECKED} (too large, or not re"
     assert words in told.err

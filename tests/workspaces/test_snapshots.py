@@ -54,6 +54,30 @@ def test_unreadable_files_and_folders_are_left_out_by_name() -> None:
         assert second.changed.files == 3
 
 
+@pytest.mark.item("rec-11", "rec-41")
+@pytest.mark.parametrize("closed", ["tests/a", "tests"])
+def test_files_of_interest_that_programs_cannot_read_are_left_out_for_root_too(
+    tmp_path: Path, closed: str
+) -> None:
+    """Programs of root have no capabilities in a sandbox: a check may not read what root may."""
+    work = tmp_path / "work"
+    put(work, **{"tests/a": "1", "other": "2"})
+    workspaces = GitWorkspaces(tmp_path / "data")
+    first = asyncio.run(workspaces.snapshot(RUN, str(work)))
+    (work / closed).chmod(0)
+    interest = FilesOfInterest(include=("tests/**",))
+    try:
+        second = asyncio.run(
+            workspaces.snapshot(RUN, str(work), previous=first.tree, files=interest)
+        )
+    finally:
+        (work / closed).chmod(0o755)
+    assert "tests/a" not in names(workspaces, second.tree)
+    assert second.omitted[0] in ("tests/a", "tests/")
+    third = asyncio.run(workspaces.snapshot(RUN, str(work), previous=second.tree, files=interest))
+    assert names(workspaces, third.tree) == {"tests/a", "other"}
+
+
 def test_workspace_around_the_data_directory_leaves_it_out(tmp_path: Path) -> None:
     """A data directory inside of the workspace is not part of it, whatever ignore rules say."""
     put(tmp_path, **{"a.txt": "a", "my data/[x]/old.db": "no", ".gitignore": "!my data\n"})

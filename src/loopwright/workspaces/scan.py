@@ -141,7 +141,8 @@ class Scanner:
         for path, blob in ids.items():
             full = self._full(path)
             try:
-                if blob_id(full, os.lstat(full)) != blob:
+                info = os.lstat(full)
+                if not self._is_readable(path, info) or blob_id(full, info) != blob:
                     found.append(path)
             except FileNotFoundError:
                 continue  # Git notices that
@@ -194,7 +195,7 @@ class Scanner:
         elif stat.S_ISLNK(info.st_mode):
             kept = changes.take(path, info.st_size, self.limits)
         elif stat.S_ISREG(info.st_mode):
-            readable = os.access(self._full(path), os.R_OK)
+            readable = self._is_readable(path, info)
             kept = readable and changes.take(path, info.st_size, self.limits)
         else:
             kept = False
@@ -202,6 +203,25 @@ class Scanner:
             changes.remove.append(path)
         if not kept and info is not None and not stat.S_ISDIR(info.st_mode):
             changes.omitted.add(path)
+
+    def _is_readable(self, path: bytes, info: os.stat_result) -> bool:
+        """Whether programs of the run can read a file. Those of root have no capabilities in a
+        sandbox, so permissions count for root too; they may deny only what root itself has.
+        """
+        if not os.access(self._full(path), os.R_OK):
+            return False
+        if os.geteuid() != 0 or stat.S_ISLNK(info.st_mode):
+            return True
+        return not _denies_owner(info, stat.S_IRUSR) and not self._is_in_closed_folder(path)
+
+    def _is_in_closed_folder(self, path: bytes) -> bool:
+        """Whether a folder above a file, up to the workspace, lets its owner not look into it."""
+        needed = stat.S_IRUSR | stat.S_IXUSR
+        while path:
+            path = os.path.dirname(path)
+            if _denies_owner(os.lstat(self._full(path)), needed):
+                return True
+        return False
 
     async def _nested(self, folder: bytes) -> list[bytes]:
         """The files of a repository inside of the workspace. They are stored like all others."""
@@ -252,6 +272,11 @@ class Scanner:
 
     def _is_hidden(self, path: bytes) -> bool:
         return any(path == one or path.startswith(one + b"/") for one in self.hidden)
+
+
+def _denies_owner(info: os.stat_result, needed: int) -> bool:
+    """Whether a file or folder of the user of this process lacks a permission of its owner."""
+    return info.st_uid == os.geteuid() and info.st_mode & needed != needed
 
 
 def _entries(out: bytes) -> Iterator[tuple[str, bytes]]:
