@@ -5,12 +5,14 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 
 from loopwright.agents.clis.arguments import Wanted, command_line
 from loopwright.kernel.calls import CommandCall
+from loopwright.model.access import Commands
 from loopwright.model.sandbox import SANDBOX_LEVELS, SandboxLevel
 from loopwright.ports import Done, Failed
 from loopwright.programs import coding, sandbox
@@ -243,6 +245,46 @@ def test_temporary_files_are_private(tmp_path: Path, level: SandboxLevel) -> Non
     assert not Path(name).exists()
 
 
+@needs_sandbox
+@every_level
+def test_an_interpreter_behind_a_link_starts_from_a_temporary_folder(
+    tmp_path: Path, level: SandboxLevel
+) -> None:
+    """An environment of Python below the folder for temporary files works although it is protected:
+    its `python` is a link, and nothing can be mounted on a link.
+    """
+    workspace = tmp_path / "work"
+    workspace.mkdir()
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        bin_folder = Path(folder, "env", "bin")
+        bin_folder.mkdir(parents=True)
+        linked = bin_folder / "python"
+        linked.symlink_to(os.path.realpath(sys.executable))
+        policy = SandboxPolicy(protected=(str(bin_folder.parent),))
+        end = run(workspace, str(linked), "-c", "print('ok')", level=level, policy=policy)
+    assert end.stdout == b"ok\n", end.stderr_tail
+
+
+@needs_sandbox
+@pytest.mark.parametrize("level", ["workspace", "readonly", "none"])
+def test_hidden_folders_that_a_level_does_not_show_are_not_mounted(
+    tmp_path: Path, level: SandboxLevel
+) -> None:
+    """Hundreds of data directories below the folder for temporary files cost no mounts."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        hidden = tuple(str(Path(folder, f"data-{number}")) for number in range(300))
+        for path in hidden:
+            Path(path).mkdir()
+        code = (
+            f"import os; print(os.path.exists({folder!r}), len(open('/proc/mounts').readlines()))"
+        )
+        policy = SandboxPolicy(hidden=hidden)
+        end = python(tmp_path, code, level=level, policy=policy)
+    is_there, mounts = end.stdout.split()
+    assert is_there == b"False", end.stderr_tail
+    assert int(mounts) < 200
+
+
 # -- errors ----------------------------------------------------------------------------------------
 
 
@@ -300,6 +342,26 @@ def test_a_program_of_the_workspace_starts_at_every_level(
     (tmp_path / "agent.py").chmod(0o755)
     end = run(tmp_path, *argv, level=level)
     assert end.stdout == b"started\n", end.stderr_tail
+
+
+@pytest.mark.item("bnd-l5")
+@needs_sandbox
+@pytest.mark.parametrize("level", ["readonly", "none"])
+@pytest.mark.parametrize("commands", ["all", "reading", "none"])
+def test_a_program_of_npm_in_a_hidden_home_starts(
+    tmp_path: Path, level: SandboxLevel, commands: Commands
+) -> None:
+    """Its link lies in a folder of the PATH, which is hidden by itself, inside of its package."""
+    package, links = tmp_path / "node_modules" / "agent", tmp_path / "node_modules" / ".bin"
+    for folder in (package, links, tmp_path / "work"):
+        folder.mkdir(parents=True)
+    (package / "agent.py").write_text(f"#!{sys.executable}\nprint('started')\n")
+    (package / "agent.py").chmod(0o755)
+    (links / "agent").symlink_to("../agent/agent.py")
+    env = {"PATH": f"{links}:{os.environ['PATH']}", "HOME": str(tmp_path)}
+    program = Program(argv=("agent",), cwd=str(tmp_path / "work"), env=env)
+    end = asyncio.run(Sandbox().run(program, Confinement(level=level, commands=commands)))
+    assert end.stdout == b"started\n", end
 
 
 # -- without bubblewrap, and as root ---------------------------------------------------------------

@@ -102,13 +102,16 @@ class _Mounts:
     trusted: tuple[str, ...]
     at: dict[str, tuple[str, ...]] = field(default_factory=dict)
     closed: list[str] = field(default_factory=list)  # made read-only when all mounts are in place
+    empty: set[str] = field(default_factory=set)  # hidden by an empty folder or file
 
     def bind(self, how: str, path: str, source: str | None = None) -> None:
         if self._is_visible(path):
             self.at[path] = (how, source or path, path)
+            self.empty.discard(path)
 
     def hide(self, path: str, *, closed: bool = False) -> None:
         """Put an empty folder or file there, in memory."""
+        self.empty.add(path)
         if os.path.isdir(path):
             self.at[path] = ("--tmpfs", path)
             self.closed += [path] if closed else []
@@ -116,11 +119,31 @@ class _Mounts:
             self.at[path] = ("--ro-bind", os.devnull, path)
 
     def arguments(self) -> Iterator[str]:
+        made: dict[str, tuple[str, ...]] = {}
         for path in sorted(self.at, key=lambda one: one.count(os.sep)):
-            yield from self.at[path]
+            if not self._is_superfluous(path, made):
+                made[path] = self.at[path]
+                yield from self.at[path]
         for path in self.closed:
-            if self.at[path][0] == "--tmpfs":
+            if made.get(path, ("",))[0] == "--tmpfs":
                 yield from ("--remount-ro", path)
+
+    def _is_superfluous(self, path: str, made: Mapping[str, tuple[str, ...]]) -> bool:
+        """Whether the mount around a path has the same effect: the path is read-only there already,
+        or it is to be hidden and does not exist there. bubblewrap cannot mount anything on a link,
+        and each mount makes every start slower.
+        """
+        around = next((one for one in map(str, Path(path).parents) if one in made), None)
+        if around is None:
+            return False
+        mount, (how, source, *target) = self.at[path], made[around]
+        if path not in self.empty:
+            is_same = mount == ("--ro-bind", path, path)
+            return is_same and (how, source) == ("--ro-bind", around)
+        if how == "--tmpfs":
+            return True
+        inner = os.path.join(source, os.path.relpath(path, around))
+        return how != "--symlink" and bool(target) and not os.path.lexists(inner)
 
     def _is_visible(self, path: str) -> bool:
         """Whether the innermost folder around a path that is hidden or trusted is a trusted one."""
@@ -231,6 +254,7 @@ def _add_workspace(mounts: _Mounts, view: View) -> None:
             continue  # as it is; being a mount it could not be removed
         if view.level == "none":
             mounts.at[path] = ("--tmpfs", path)
+            mounts.empty.discard(path)
             mounts.closed.append(path)
         else:
             mounts.bind("--bind" if view.writes else "--ro-bind", path, real)
@@ -251,7 +275,7 @@ def _show_program(mounts: _Mounts, view: View) -> None:
         shown += [one for one in view.argv if os.path.isabs(one) and os.path.isfile(one)]
     covered = tuple(path for path, how in mounts.at.items() if how[0] != "--ro-bind")
     inside = (one for one in _real_parents(shown) if view.level == "none" or _any(one, covered))
-    for path in _outermost(inside):
+    for path in _outermost(inside, covered):
         if not _is_within(path, os.path.realpath(view.cwd)) or view.level == "none":
             mounts.bind("--ro-bind", path)
 
@@ -411,12 +435,18 @@ def _real_parents(paths: Iterable[str]) -> Iterator[str]:
         yield os.path.join(os.path.realpath(folder), name)
 
 
-def _outermost(places: Iterable[str]) -> list[str]:
-    """Places without those inside of another one, where they are seen as they are."""
+def _outermost(places: Iterable[str], covered: Iterable[str]) -> list[str]:
+    """Places without those inside of another one, where they are seen as they are, unless a covered
+    folder between the two hides them.
+    """
     found = sorted({one for one in places if os.path.lexists(one)})
     kept: list[str] = []
     for one in found:
-        if not _any(one, kept):
+        around = [*kept, *covered]
+        innermost = max(
+            (folder for folder in around if _is_within(one, folder)), key=len, default=""
+        )
+        if innermost not in kept:
             kept.append(one)
     return kept
 
