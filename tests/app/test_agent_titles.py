@@ -2,8 +2,8 @@
 
 import pytest
 
-from loopwright.app.agent_titles import agent_title, quoted_agent
-from loopwright.model.plan import Agent
+from loopwright.app.agent_titles import agent_title, quoted_agent, title_among_runs
+from loopwright.model.plan import Agent, Plan
 
 LONG = f"command:{'./a' * 40}"
 
@@ -35,3 +35,24 @@ def test_an_agent_is_called_by_its_name_or_its_spec(
 def test_an_agent_that_a_plan_has_not_is_called_by_its_name() -> None:
     """It may be named before it is bound."""
     assert quoted_agent("coder", {}) == "agent 'coder'"
+
+
+@pytest.mark.parametrize(
+    ("agents", "dialect", "title"),
+    [
+        ({"worker": "claude"}, "native", "claude"),
+        ({"worker": "claude", "judge": "codex"}, "native", "claude"),
+        ({"worker": "jsonl:./a --token abc123"}, "native", "jsonl:./a --token ***"),
+        ({"worker": LONG}, "native", LONG),
+        ({"worker": None}, "native", "worker"),
+        ({"worker": "claude", "reviewer": "codex"}, "native", "worker"),
+        ({"worker": "claude"}, "zenflow", "worker"),
+    ],
+)
+def test_agents_of_loops_are_called_by_their_spec_among_runs(
+    agents: dict[str, str | None], dialect: str, title: str
+) -> None:
+    """`loop` calls every agent `worker`, so that name would add up different programs."""
+    found = {name: Agent(spec=spec) for name, spec in agents.items()}
+    plan = Plan(name="x", steps=(), agents=found, dialect=dialect)
+    assert title_among_runs("worker", plan) == title

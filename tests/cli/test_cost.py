@@ -333,6 +333,9 @@ def test_spend_and_ls_agree_with_the_runs(lw: Place) -> None:
     by_label = {one["name"]: one["usd"] for one in told["lines"]}
     assert by_label == {"nightly": 0.25, "(no label)": 0.25}
     assert (told["total"]["usd"], told["total"]["runs"]) == (0.5, 2)
+    by_agent = {one["name"]: one["usd"] for one in lw("spend", "--json").json["lines"]}
+    specs = [f"script:{lw.folder / name}.yaml" for name in ("first", "second")]
+    assert by_agent == dict.fromkeys(specs, 0.25)
     assert "total" in lw("spend").out
     listed = lw("ls", "--label", "nightly", "--json").json
     assert [one["name"] for one in listed["runs"]] == ["first"]

@@ -3,8 +3,10 @@
 from collections.abc import Mapping
 
 from loopwright.kernel.masking import mask_text
-from loopwright.model.plan import Agent
+from loopwright.model.plan import Agent, Plan
 
+LOOP_AGENTS = ("worker", "judge")
+"""The names that `loop` gives to its agents, whatever they are."""
 SPEC_KINDS = ("acp", "command", "jsonl", "model", "plugin", "script")
 """The names of agents that are given by their spec alone."""
 _MOST_CHARS = 60
@@ -14,12 +16,29 @@ def agent_title(name: str, agents: Mapping[str, Agent]) -> str:
     """The name of an agent; the spec of one that a definition has by its spec alone, as it was
     written but without what looks like a secret. Such an agent is named after its kind.
     """
-    agent = agents.get(name)
-    spec = " ".join((agent.spec or "").split()) if agent is not None else ""
-    if spec.partition(":")[:2] != (name, ":"):
+    spec = _spec(name, agents)
+    if not _is_named_after(name, spec):
         return name
     shown = mask_text(spec)
     return shown if len(shown) <= _MOST_CHARS else f"{shown[: _MOST_CHARS - 1]}…"
+
+
+def title_among_runs(name: str, plan: Plan) -> str:
+    """The same in a list of several runs, where the names that `loop` gives say nothing. Specs are
+    complete, so that those with the same beginning are not taken for one.
+    """
+    spec = _spec(name, plan.agents)
+    is_loop = plan.dialect == "native" and {"worker"} <= {*plan.agents} <= {*LOOP_AGENTS}
+    return mask_text(spec) if spec and (is_loop or _is_named_after(name, spec)) else name
+
+
+def _spec(name: str, agents: Mapping[str, Agent]) -> str:
+    agent = agents.get(name)
+    return " ".join((agent.spec or "").split()) if agent is not None else ""
+
+
+def _is_named_after(name: str, spec: str) -> bool:
+    return spec.partition(":")[:2] == (name, ":")
 
 
 def quoted_agent(name: str, agents: Mapping[str, Agent], *, with_spec: bool = False) -> str:

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from fnmatch import fnmatchcase
 from typing import Literal, TypeAlias, get_args
 
-from loopwright.app.agent_titles import SPEC_KINDS, agent_title
+from loopwright.app.agent_titles import LOOP_AGENTS, SPEC_KINDS, title_among_runs
 from loopwright.app.purse import Ledger, Purse
 from loopwright.app.usage_backfill import meter_old_runs
 from loopwright.app.views.usage import cost_text, money, usage_item
@@ -133,8 +133,8 @@ def spend(
 
 
 class _AgentTitles:
-    """What the agents of usage rows are called; each run is read once, and only where an agent has
-    no name of its own.
+    """What the agents of usage rows are called; each run is read once, and only where an agent may
+    have no name that somebody gave it.
     """
 
     def __init__(self, log: EventLog) -> None:
@@ -142,7 +142,7 @@ class _AgentTitles:
         self._known: dict[tuple[str, str], str] = {}
 
     def of(self, row: UsageRow) -> str:
-        if row.agent not in SPEC_KINDS:
+        if row.agent not in SPEC_KINDS and row.agent not in LOOP_AGENTS:
             return row.agent
         key = (row.run, row.agent)
         if key not in self._known:
@@ -155,7 +155,7 @@ class _AgentTitles:
         except (LoopwrightError, IndexError):  # pruned, or damaged: others say so
             return row.agent
         assert isinstance(first, RunStarted)
-        return agent_title(row.agent, stored_plan(self._log.blob, first.plan).agents)
+        return title_among_runs(row.agent, stored_plan(self._log.blob, first.plan))
 
 
 def _names(
