@@ -18,6 +18,7 @@ import trees
 import workflows
 
 from loopwright.app.run_request import Start
+from loopwright.app.sandbox_rules import SandboxRules
 from loopwright.app.schemas import schema_problem
 from loopwright.app.service import Service
 from loopwright.app.wiring import this_owner
@@ -70,7 +71,7 @@ class Engine:
             check_schema=schema_problem,
         )
         self.driver.open()
-        self.service = Service(self.log, SystemClock(), self.driver)
+        self.service = Service(self.log, SystemClock(), self.driver, SandboxRules(default="off"))
         self._folder = folder
 
     async def start(self, plan: Plan) -> str:

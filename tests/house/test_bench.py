@@ -3,6 +3,9 @@
 import ast
 import importlib
 import importlib.util
+import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -27,3 +30,12 @@ def test_what_is_measured_exists(file: Path) -> None:
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("loopwright"):
             missing = [one.name for one in node.names if not exists(str(node.module), one.name)]
             assert missing == [], f"{node.module} has no {', '.join(missing)}"
+
+
+def test_ours_runs_the_sequential_workload(tmp_path: Path) -> None:
+    """The benchmark creates its own service, so it must pass every argument that one needs."""
+    script = BENCH / "contenders" / "ours.py"
+    command = [sys.executable, str(script), "sequential", "--n", "5", "--dir", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout.splitlines()[-1])["recorded"] == 5
