@@ -251,7 +251,6 @@ BROKEN = [
         {"exit": 7, "stderr": "boom"}, "exit", id="dies", marks=pytest.mark.item("archon-28")
     ),
     pytest.param({"error": "boom"}, "agent", id="says so", marks=pytest.mark.item("archon-29")),
-    pytest.param({"say": [" \n"]}, "empty_answer", id="empty", marks=pytest.mark.item("archon-70")),
 ]
 
 
@@ -270,6 +269,18 @@ def test_a_failing_pass_fails_the_node_at_once(
         (1, "completed"),
         (2, "failed"),
     ]
+
+
+@pytest.mark.item("archon-70")
+def test_an_empty_answer_is_an_iteration_like_any_other(troupe: Troupe) -> None:
+    """The check after it decides; where it is not enough, the verdict names the empty answer."""
+    silent = {"say": [" \n"], "write": {"ready": "yes"}}
+    troupe.says(work=[{"say": ["\n"]}, silent])
+    told = troupe.run(work(until_bash="test -f ready", most=5))
+    assert (told["status"], told["steps"]["work"]["reason"]) == ("completed", "script")
+    assert len(troupe.calls) == 2
+    verdicts = [str(one.get("evidence", "")) for one in troupe.facts("check.verdict")]
+    assert "the answer is empty" in " ".join(verdicts)
 
 
 @pytest.mark.item("archon-30")

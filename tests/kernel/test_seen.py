@@ -1,5 +1,7 @@
 """What others see of a pass, which values a text must have, and who speaks for a graph."""
 
+from typing import Any
+
 import pytest
 
 from loopwright.kernel.facts import (
@@ -372,6 +374,24 @@ def test_a_check_that_takes_too_long_may_be_broken() -> None:
             assert run.end.error == Failure(
                 "check_broken", "the check could not run once: after 120 s"
             )
+
+
+@pytest.mark.parametrize(
+    ("settings", "ended"),
+    [
+        ({}, "failed"),
+        ({"on_missing": "fail"}, "exhausted"),
+        ({"on_timeout": "error"}, "exhausted"),  # plans from before `on_missing` was there
+    ],
+)
+@pytest.mark.parametrize("code", [126, 127])
+def test_a_missing_program_may_be_an_ordinary_failure(
+    settings: dict[str, Any], ended: str, code: int
+) -> None:
+    """A script that cannot run a program is a broken check, unless every code is "not yet"."""
+    loop = Repeat(body=WORK, max=2, until=Script(text="x", **settings), broken_after=1)
+    run = drive(plan_of(loop), by_pass("x", commands=[Reply("", code=code)]))
+    assert run.ended[0] == ended
 
 
 def test_scripts_may_be_read_from_stdin() -> None:

@@ -178,6 +178,8 @@ def inspect(
 def _signal(leaf: Signal, text: str, instructions: str) -> Said:
     if not leaf.anywhere:
         return Said("pass" if signalled(text, leaf.word, instructions) else "fail")
+    if not text.strip():
+        return Said("fail", "the answer is empty")
     problem = why_not_signalled(text, leaf.word, instructions)
     return Said("pass") if problem is None else Said("fail", problem)
 
@@ -294,11 +296,12 @@ def match_said(answer: EffectDone | EffectFailed, senses: Senses) -> Said:
 
 def _could_not_run(leaf: Command | Script, code: int | None) -> bool:
     """Whether a program or shell says by its exit code that a program is missing or may not be
-    executed: the check is broken then, and no iteration can repair it. Scripts that fail when they
-    take too long come from a dialect in which every exit code but 0 means "not yet".
+    executed: the check is broken then, and no iteration can repair it. In some scripts every exit
+    code but 0 means "not yet"; older plans say so with `on_timeout` alone.
     """
-    strict = isinstance(leaf, Script) and leaf.on_timeout == "error"
-    return code in (126, 127) and not strict
+    if isinstance(leaf, Script) and (leaf.on_missing == "fail" or leaf.on_timeout == "error"):
+        return False
+    return code in (126, 127)
 
 
 def goal_said(answer: EffectDone | EffectFailed, senses: Senses) -> Said:

@@ -68,6 +68,7 @@ class Script(Record, frozen=True, kw_only=True, tag="script", tag_field="check")
     timeout_ms: int = 120_000
     env: dict[str, Template] = {}
     on_timeout: Literal["fail", "error"] = "fail"  # not yet passed, or the check is broken
+    on_missing: Literal["error", "fail"] = "error"  # the same for a program that is missing in it
 
 
 class Expr(Record, frozen=True, kw_only=True, tag="expr", tag_field="check"):

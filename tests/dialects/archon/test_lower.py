@@ -109,11 +109,12 @@ def test_what_ends_a_loop(settings: str, made: object) -> None:
     assert (repeat.body.schema is not None) == ("until_field" in settings)
 
 
-def test_a_check_script_has_two_minutes() -> None:
-    """The script of a loop runs in bash, for 120 seconds at most."""
+def test_a_check_script_has_half_an_hour() -> None:
+    """The script of a loop runs in bash, for 30 minutes at most; any code but 0 means "not yet"."""
     check = loop_of("prompt: Go, until_bash: ls, max_iterations: 1").until
     assert isinstance(check, Script)
-    assert (check.interpreter, check.timeout_ms) == ("bash", 120_000)
+    assert (check.interpreter, check.timeout_ms) == ("bash", 1_800_000)
+    assert (check.on_timeout, check.on_missing) == ("fail", "fail")
 
 
 @pytest.mark.item("archon-39", "archon-75")

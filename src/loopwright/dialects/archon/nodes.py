@@ -375,22 +375,26 @@ class Lowering:
             schema=node.output_format if spec.until_field is not None else None,
             session=session,
             on_idle="answer",
-            on_empty="fail",
         )
-        return self._repeat(spec, call, spec.until_field)
+        return self._repeat(node, spec, call, spec.until_field)
 
     def _group(self, node: NodeSpec, spec: GroupSpec, path: Path) -> Repeat:
         steps = self.steps(spec.nodes, (*path, "loop_group", "nodes"), node)
         # A node that fails ends the group at once.
-        return self._repeat(spec, Steps(steps=steps, on_failure="abort", output="sink"), None)
+        body = Steps(steps=steps, on_failure="abort", output="sink")
+        return self._repeat(node, spec, body, None)
 
-    def _repeat(self, spec: LoopControl, body: Action, field_name: str | None) -> Repeat:
+    def _repeat(
+        self, node: NodeSpec, spec: LoopControl, body: Action, field_name: str | None
+    ) -> Repeat:
         checks: list[Check] = []
         if spec.until is not None:
             checks.append(Signal(word=spec.until.strip(), anywhere=True))
         if spec.until_bash is not None:
             text, env = self._shell(spec.until_bash)
-            checks.append(Script(text=text, timeout_ms=SCRIPT_MS, env=env, on_timeout="error"))
+            wait_ms = max(IDLE_MS, _ms(node.idle_timeout, IDLE_MS))
+            # Every exit code but 0 means "not yet", and so does a check that takes too long.
+            checks.append(Script(text=text, timeout_ms=wait_ms, env=env, on_missing="fail"))
         if field_name is not None:
             checks.append(ResultField(field=field_name))
         return Repeat(

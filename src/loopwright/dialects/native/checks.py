@@ -158,6 +158,11 @@ class CheckSpec(Surface):
         default="fail",
         description="With script, when it takes too long: it has not passed, or it is broken.",
     )
+    on_missing: Literal["error", "fail"] = Field(
+        default="error",
+        description="With script, when it ends with code 126 or 127, since a program in it is "
+        "missing or cannot be executed: it is broken, or it has not passed.",
+    )
     env: Maybe[dict[EnvName, str]] = Field(
         default=None, description="With script: variables; these texts take references."
     )

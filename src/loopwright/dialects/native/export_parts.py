@@ -272,6 +272,7 @@ def _program_check(check: Command | Script) -> Made:
     put(made, "timeout", write_time(check.timeout_ms), unless=write_time(SCRIPT_MS))
     put(made, "env", write_env(check.env), unless={})
     put(made, "on_timeout", check.on_timeout, unless="fail")
+    put(made, "on_missing", check.on_missing, unless="error")
     return made
 
 

@@ -103,6 +103,7 @@ def _program_check(spec: CheckSpec) -> Check | None:
             timeout_ms=spec.timeout or SCRIPT_MS,
             env=templates(spec.env),
             on_timeout=spec.on_timeout,
+            on_missing=spec.on_missing,
         )
     return None
 

@@ -61,6 +61,7 @@ _CHECK_OPTIONS = {
     "done_codes": ("command",),
     "interpreter": ("script",),
     "on_timeout": ("script",),
+    "on_missing": ("script",),
     "anywhere": ("signal",),
     "env": ("script",),
     "on_error": ("expr",),
