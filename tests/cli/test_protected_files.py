@@ -222,6 +222,31 @@ def test_what_an_ordinary_user_changes_is_found_too(user_folder: Path, how: str)
     assert CHECKED in diff.out
 
 
+@pytest.mark.item("rec-42")
+@pytest.mark.parametrize("way", ["path", "link"])
+@pytest.mark.parametrize("how", ["edit", "delete", "rename", "link", "unreadable"])
+def test_a_changed_file_outside_of_the_workspace_is_visible(ws: Place, how: str, way: str) -> None:
+    """No snapshot has it, and a check that names it depends on it all the same."""
+    outside = ws.folder.parent / "expected.txt"
+    outside.write_text("hard\n")
+    named = "../expected.txt" if way == "path" else "expected.txt"
+    if way == "link":
+        (ws.folder / "expected.txt").symlink_to(outside)
+    change = {
+        "edit": f"echo easier > {outside}",
+        "delete": f"rm {outside}",
+        "rename": f"mv {outside} {outside}.old",
+        "link": f"mv {outside} {outside}.old; echo easier > ../easier; ln -s easier {outside}",
+        "unreadable": f"chmod 000 {outside}",
+    }[how]
+    words = ("--until-command", f"./check.sh {named}", "--max", "2")
+    told = ws("loop", "Do it", "--agent", agent(ws.folder, change), *words)
+    assert told.code == 0, told
+    assert f"{outside} changed; the check depends on it" in told.err
+    shown = ws("show", "last", "--certificate", "--json").json
+    assert shown["changed_dependencies"] == [{"path": str(outside), "iteration": 1}]
+
+
 @pytest.mark.item("rec-41")
 def test_a_protected_file_that_cannot_be_read_from_the_start_lets_nothing_begin(ws: Place) -> None:
     """Nobody could say later whether it was changed; the agent is not called."""

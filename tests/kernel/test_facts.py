@@ -27,6 +27,7 @@ CALLS: tuple[type[AnyCall], ...] = typing.get_args(AnyCall)
 TEXT = TEXTS | st.builds(Blob, blob=IDS, size=st.integers(0, 10**9), head=TEXTS)
 MONEY = st.floats(0, 1_000)
 COUNT = st.integers(0, 2**53)
+OUTSIDE = st.lists(st.tuples(TEXTS, TEXTS), max_size=2).map(tuple)
 USAGE = st.builds(facts.Usage, input_tokens=COUNT, output_tokens=COUNT, usd=MONEY)
 DIFF = st.builds(facts.DiffStat, files=COUNT, insertions=COUNT, deletions=COUNT)
 SNAPSHOT = st.builds(
@@ -37,6 +38,7 @@ SNAPSHOT = st.builds(
     paths=st.lists(TEXTS, max_size=2).map(tuple),
     omitted=st.lists(TEXTS, max_size=2).map(tuple),
     omitted_count=COUNT,
+    outside=OUTSIDE,
 )
 ACTIVITY = st.builds(
     facts.ActivityNote,
@@ -89,6 +91,7 @@ BY_NAME: dict[str, st.SearchStrategy[object]] = {
     "changed": st.none() | st.builds(facts.DiffStat, files=COUNT, insertions=COUNT),
     "protect": st.lists(TEXTS, max_size=2).map(tuple),
     "watch": st.lists(TEXTS, max_size=2).map(tuple),
+    "outside": OUTSIDE,
     "entries": st.lists(ACTIVITY, max_size=2).map(tuple),
     "tools": st.lists(st.builds(facts.ToolUse, name=IDS, input=TEXTS), max_size=2).map(tuple),
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from loopwright.kernel.calls import SnapshotCall
 from loopwright.kernel.facts import Snapshot
 from loopwright.ports import Done, Failed, FileChange, Job
 from loopwright.programs.protected_paths import with_link_targets
-from loopwright.programs.snapshots import take_snapshot, watched_words
+from loopwright.programs.snapshots import outside_files, take_snapshot, watched_words
 
 
 class Trees:
@@ -201,3 +202,32 @@ def test_patterns_that_match_nothing_are_named(tmp_path: Path) -> None:
     done = taken(Trees({}), tmp_path, call)
     assert isinstance(done, Done)
     assert done.note == "no file matches test/**"
+
+
+def test_outside_files_of_commands_when_they_are_named_or_linked(tmp_path: Path) -> None:
+    """Files of the workspace, of the system and folders are no files outside; a link may lead to
+    one.
+    """
+    work = tmp_path / "work"
+    work.mkdir()
+    for name in ("a.sh", "b.txt", "work/c.txt"):
+        (tmp_path / name).write_text(name)
+    (work / "link").symlink_to("../b.txt")
+    (work / "inner").symlink_to("c.txt")
+    words = ["../a.sh", "-x", "c.txt", "link", "inner", "..", "/bin/sh", "grep", "../gone", "a\0"]
+    found = outside_files(str(work), words)
+    paths = [str(tmp_path / name) for name in ("a.sh", "b.txt", "gone")]
+    assert ([*found], found[paths[2]]) == (paths, "missing")
+    (tmp_path / "a.sh").chmod(0o755)
+    assert outside_files(str(work), words)[paths[0]] != found[paths[0]]
+
+
+def test_outside_files_of_commands_when_one_is_large(tmp_path: Path) -> None:
+    """Its content is not read; a change is seen although its size and its time are as before."""
+    work, large = tmp_path / "work", tmp_path / "large"
+    work.mkdir()
+    large.write_bytes(b"a" * 1_000_001)
+    before, times = outside_files(str(work), ["../large"]), large.stat()
+    large.write_bytes(b"b" * 1_000_001)
+    os.utime(large, ns=(times.st_atime_ns, times.st_mtime_ns))
+    assert outside_files(str(work), ["../large"]) != before

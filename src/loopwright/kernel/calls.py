@@ -55,8 +55,9 @@ class ToolCall(Call, frozen=True, kw_only=True, tag="tool"):
 class SnapshotCall(Call, frozen=True, kw_only=True, tag="snapshot"):
     """Take a snapshot of the workspace. `previous` and `first` are the trees of earlier snapshots
     of the run, empty where there are none. Files that match `protect` are compared with the tree
-    `baseline`; `watch` are words of check commands, some of which may be files. After a stop or a
-    time limit it may take `within_ms` (0: as long as it needs).
+    `baseline`; `watch` are words of check commands, some of which may be files. `outside` are those
+    files outside of the workspace, as the previous snapshot found them. After a stop or a time
+    limit it may take `within_ms` (0: as long as it needs).
     """
 
     previous: str = ""
@@ -64,6 +65,7 @@ class SnapshotCall(Call, frozen=True, kw_only=True, tag="snapshot"):
     baseline: str = ""
     protect: tuple[str, ...] = ()
     watch: tuple[str, ...] = ()
+    outside: tuple[tuple[str, str], ...] = ()
     within_ms: int = 0
 
 

@@ -77,6 +77,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc
     protected: tuple[str, ...] = ()  # protected files that differ from the baseline, the first 100
     protected_count: int = 0
     watched: tuple[str, ...] = ()  # files that a check names, changed since the previous snapshot
+    outside: tuple[tuple[str, str], ...] = ()  # those outside of the workspace, each with its state
 
 
 class Worktree(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):

@@ -148,6 +148,7 @@ def _asked(state: State, owner: Owner, previous: str, *, within_ms: int = 0) -> 
         baseline=known.baseline,
         protect=policy.protect,
         watch=known.watch,
+        outside=known.latest.outside if known.latest is not None else (),
         within_ms=within_ms,
     )
     return request(state, owner, PURPOSE, known.count + 1, call)
@@ -369,4 +370,5 @@ def gate_snapshot(state: State, owner: Owner) -> Snapshot | None:
         shown = state.snapshots.iterations.get(owner.path) or shown
     if shown is None:
         return None
-    return msgspec.structs.replace(shown, paths=shown.paths[:SHOWN_PATHS], omitted=())
+    paths = shown.paths[:SHOWN_PATHS]
+    return msgspec.structs.replace(shown, paths=paths, omitted=(), outside=())

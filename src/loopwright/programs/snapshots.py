@@ -1,8 +1,10 @@
 """Performing snapshot effects: the tree of the workspace, and which files of interest changed."""
 
 import asyncio
+import hashlib
 import os
 import re
+import stat
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -30,6 +32,21 @@ FAILED = "snapshot"
 """The type of a failure to take a snapshot."""
 
 NAMED = 100
+MOST_OUTSIDE = 20
+READ_BYTES = 1_000_000
+SYSTEM = (
+    "/usr",
+    "/bin",
+    "/sbin",
+    "/lib",
+    "/lib32",
+    "/lib64",
+    "/proc",
+    "/sys",
+    "/dev",
+    "/nix/store",
+)
+"""Where agents cannot write, or nothing stays as it is."""
 
 
 async def take_snapshot(workspaces: Workspaces | None, job: Job, call: SnapshotCall) -> Answer:
@@ -79,6 +96,7 @@ async def _take_snapshot(workspaces: Workspaces, job: Job, call: SnapshotCall) -
         compared = _Compared(workspaces, job.run, snapshot.tree)
         protected, caches = await _protected(compared, call, unseen)
         watched = await _watched(compared, call, words)
+        outside = await asyncio.to_thread(outside_files, job.workspace, call.watch)
     except LoopwrightError as error:
         hint = f"; {error.hint}" if error.hint else ""
         return Failed(error=Failure(FAILED, f"{error.message}{hint}"))
@@ -88,7 +106,9 @@ async def _take_snapshot(workspaces: Workspaces, job: Job, call: SnapshotCall) -
     note = f"caches of Python are not counted as protected files: {named}" if caches else ""
     if call.protect and not call.baseline:
         note = await asyncio.to_thread(unmatched_note, Path(job.workspace), call.protect)
-    return Done(snapshot=_with_files(snapshot, protected, watched), note=note)
+    watched += _changed_outside(dict(call.outside), outside)
+    found = replace(_with_files(snapshot, protected, watched), outside=tuple(outside.items()))
+    return Done(snapshot=found, note=note)
 
 
 def watched_words(workspace: Path, words: Iterable[str]) -> list[str]:
@@ -103,6 +123,59 @@ def watched_words(workspace: Path, words: Iterable[str]) -> list[str]:
             if path != "." and not path.startswith(".."):
                 found[path] = None
     return list(found)
+
+
+def outside_files(workspace: str, words: Iterable[str]) -> dict[str, str]:
+    """Files outside of the workspace that commands name by a path, each with its state. No snapshot
+    has them, but an agent may be able to write there. Those of the system are left out.
+    """
+    found: dict[str, str] = {}
+    root = os.path.realpath(workspace)
+    for word in words:
+        if "\0" in word or word.startswith("-"):
+            continue
+        path = os.path.normpath(os.path.join(workspace, word))
+        if _is_below(path, workspace, root):
+            path = os.path.realpath(path)  # a link may lead out of the workspace
+        if _is_below(path, root, *SYSTEM):
+            continue
+        try:
+            state = _state_of(path, root)
+        except FileNotFoundError:
+            state = "missing"
+        except OSError:
+            state = "unreadable"
+        if state and len(found) < MOST_OUTSIDE:
+            found[path] = state
+    return found
+
+
+def _state_of(path: str, root: str) -> str:
+    """What changes whenever a file does; empty for what is no file. Large files are not read."""
+    real = os.path.realpath(path, strict=True)
+    info = os.stat(real)
+    if not stat.S_ISREG(info.st_mode) or _is_below(real, root):
+        return ""
+    way = f"link {os.readlink(path)} " if os.path.islink(path) else ""
+    if _is_below(real, *SYSTEM):
+        return way
+    if info.st_uid == os.geteuid() and not info.st_mode & stat.S_IRUSR:
+        raise PermissionError(path)  # root could read it, but no program in a sandbox can
+    if info.st_size > READ_BYTES:
+        return f"{way}{info.st_size} bytes, {info.st_ino}, {info.st_ctime_ns}"
+    with open(real, "rb") as file:
+        digest = hashlib.sha256(file.read(READ_BYTES + 1)).hexdigest()
+    return f"{way}{digest}{' x' if info.st_mode & stat.S_IXUSR else ''}"
+
+
+def _is_below(path: str, *folders: str) -> bool:
+    return any(path == one or path.startswith(f"{one}/") for one in folders)
+
+
+def _changed_outside(before: dict[str, str], now: dict[str, str]) -> list[str]:
+    """As inside of the workspace, a file that is new is nothing that a check depended on."""
+    known = {path: state for path, state in before.items() if state != "missing"}
+    return [path for path, state in known.items() if now.get(path, "missing") != state]
 
 
 def _places(root: str, word: str) -> list[str]:
