@@ -12,6 +12,7 @@ from loopwright.agents.clis.table import CLIS
 from loopwright.kernel.facts import Usage
 from loopwright.ports import Answer, Done, Failed
 from loopwright.programs.codex_model import codex_model
+from loopwright.programs.coding import make_gemini_home
 from loopwright.programs.resets import LONGEST_S, resets_at
 from tests.agents.clis import events as e
 from tests.programs.calls import RecordedActivity, Stage, agent, job
@@ -406,3 +407,31 @@ def test_codex_without_a_session_file(tmp_path: Path, config: str, model: str) -
     (tmp_path / "config.toml").write_text(config)
     assert codex_model({"CODEX_HOME": str(tmp_path)}, "unknown") == model
     assert codex_model({"HOME": str(tmp_path / "nowhere")}, None) == ""
+
+
+@pytest.mark.item("bnd-p6")
+def test_gemini_has_the_settings_of_the_user_and_the_server_of_its_call(tmp_path: Path) -> None:
+    """Its sessions stay in the user's folder; nothing is copied from folders that are hidden."""
+    home, own = tmp_path / "user", tmp_path / "user" / ".gemini"
+    own.mkdir(parents=True)
+    text = '{"theme": "a // b", /* c */ "mcpServers": {"x": {"command": "x"}}} // end'
+    (own / "settings.json").write_text(text)
+    (own / "oauth.json").write_text("token")
+    for name in ("call", "other"):
+        (tmp_path / name).mkdir()
+        config = {"mcpServers": {"loopwright": {"command": "y"}}}
+        (tmp_path / name / "servers.json").write_text(json.dumps(config))
+    made = Path(
+        make_gemini_home({"HOME": str(home)}, str(tmp_path / "call" / "servers.json"), hidden=())
+    )
+    settings = json.loads((made / ".gemini" / "settings.json").read_text())
+    servers = {"x": {"command": "x"}, "loopwright": {"command": "y"}}
+    assert settings == {"theme": "a // b", "mcpServers": servers}
+    assert (made / ".gemini" / "oauth.json").read_text() == "token"
+    (made / ".gemini" / "tmp" / "session").touch()
+    assert (own / "tmp" / "session").exists()
+    assert (own / "settings.json").read_text() == text
+    hidden = [str(home)]
+    config_file = str(tmp_path / "other" / "servers.json")
+    empty = Path(make_gemini_home({"HOME": str(home)}, config_file, hidden))
+    assert [one.name for one in (empty / ".gemini").iterdir()] == ["settings.json"]

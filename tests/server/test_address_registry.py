@@ -188,9 +188,14 @@ def test_each_row_of_a_registry_is_applied(version: int) -> None:
 
 @pytest.mark.parametrize(("version", "rows"), [(4, 26), (6, 25)])
 def test_tables_are_whole_and_dated(version: int, rows: int) -> None:
-    """A table names its source and its date, and has every row once."""
+    """A table names its source and its date, which the documentation repeats, and has every row
+    once.
+    """
     text = (TABLES / f"ipv{version}.csv").read_text(encoding="utf-8")
-    assert re.search(r"^# IANA .* last updated \d{4}-\d{2}-\d{2}$", text, re.M)
+    dated = re.search(r"^# IANA .* last updated (\d{4}-\d{2}-\d{2})$", text, re.M)
+    assert dated is not None
+    page = Path(__file__).parents[2] / "docs" / "security.md"
+    assert f"IPv{version} as of {dated[1]}" in page.read_text(encoding="utf-8")
     assert f"iana-ipv{version}-special-registry" in text
     networks = [block.network for block in read_blocks(version)]
     assert len(set(networks)) == len(networks) == rows

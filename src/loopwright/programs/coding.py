@@ -2,9 +2,10 @@
 
 import dataclasses
 import os
+import re
 import time
-from collections.abc import Callable, Mapping
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, nullcontext
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, nullcontext, suppress
 from pathlib import Path
 
 import msgspec
@@ -53,6 +54,7 @@ from loopwright.programs.cost import (
 )
 from loopwright.programs.environment import agent_environment
 from loopwright.programs.failures import failure_of
+from loopwright.programs.files import FileProblem, read_regular
 from loopwright.programs.given import end_notes, handed_on, job_variables, seconds, text_file
 from loopwright.programs.process import Program, ProgramEnd, Running
 from loopwright.programs.resets import resets_at
@@ -68,6 +70,11 @@ GOODBYE_S = 10.0
 
 STATUS_BYTES = 16 * 1024
 """The longest line on stderr that is searched for a status."""
+
+_GEMINI_FOLDERS = ("tmp", "history")  # sessions and checkpoints
+_GEMINI_SETTINGS = "settings.json"
+_GEMINI_SETTINGS_BYTES = 1_000_000
+_JSON_COMMENT = re.compile(rb'("(?:\\.|[^"\\])*")|//[^\n]*|/\*.*?\*/', re.DOTALL)
 
 TAKES_MESSAGES: Mapping[str, Encode] = {"claude": input_line}
 """Programs that read further messages while they work, and how a message is written."""
@@ -156,6 +163,13 @@ class CodingAgents:
                 messages,
             )
             env = self._environment(CLIS[spec.kind], job, agent, line)
+            confinement = _with_files(confinement, spec.kind, env, wanted)
+            if spec.kind == "gemini" and server is not None:
+                hidden = self._sandbox.hidden_paths(job.workspace)
+                folder = make_gemini_home(env, server.config, hidden)
+                env["GEMINI_CLI_HOME"] = folder
+                own = (*confinement.configuration, folder)
+                confinement = dataclasses.replace(confinement, configuration=own)
             end = await self._sandbox.run(
                 Program(
                     argv=line.argv,
@@ -167,7 +181,7 @@ class CodingAgents:
                     stderr_counts=False,  # programs report their retries there
                     stdout_cap=64 * 1024,  # it is read as it comes
                 ),
-                _with_files(confinement, spec.kind, env, wanted),
+                confinement,
                 on_stdout=talk.take,
                 on_stderr=talk.take_stderr,
                 on_running=talk.begin,
@@ -316,6 +330,48 @@ def _with_files(
     files = [file for file in (wanted.system_file, wanted.policy_file) if file is not None]
     shown = (*files, *wanted.server.shows) if wanted.server is not None else tuple(files)
     return dataclasses.replace(confinement, configuration=own_places(name, env), shown=shown)
+
+
+def make_gemini_home(env: Mapping[str, str], config: str, hidden: Sequence[str]) -> str:
+    """A folder for GEMINI_CLI_HOME beside a settings file with a server: Gemini CLI reads a file
+    for the whole system only if root owns it and every folder around it. The folder has the
+    settings of the user with that server added, and links to everything else of the user.
+    """
+    made = Path(config).parent / "home"
+    inner = made / ".gemini"
+    inner.mkdir(parents=True, mode=0o700)
+    own = Path(
+        os.path.realpath(Path(env.get("GEMINI_CLI_HOME") or env.get("HOME", "/"), ".gemini"))
+    )
+    settings: object = {}
+    if not any(own.is_relative_to(os.path.realpath(one)) for one in hidden):
+        for name in _GEMINI_FOLDERS:  # what is made there outlives the call
+            with suppress(OSError):
+                (own / name).mkdir(parents=True, exist_ok=True, mode=0o700)
+        with suppress(OSError):
+            for one in own.iterdir():
+                if one.name != _GEMINI_SETTINGS:
+                    (inner / one.name).symlink_to(one)
+        settings = _read_commented_json(own / _GEMINI_SETTINGS)
+    server = msgspec.json.decode(Path(config).read_bytes())["mcpServers"]
+    known = settings if isinstance(settings, dict) else {}
+    others = known.get("mcpServers")
+    servers = {**(others if isinstance(others, dict) else {}), **server}
+    merged = {**known, "mcpServers": servers}
+    (inner / _GEMINI_SETTINGS).write_bytes(msgspec.json.encode(merged))
+    return str(made)
+
+
+def _read_commented_json(file: Path) -> object:
+    """The value in a JSON file that may have comments; {} if there is none that can be read."""
+    content = read_regular(file, _GEMINI_SETTINGS_BYTES)
+    if isinstance(content, FileProblem):
+        return {}
+    plain = _JSON_COMMENT.sub(lambda found: found[1] or b"", content)
+    try:
+        return msgspec.json.decode(plain)
+    except ValueError:
+        return {}
 
 
 class _Talk:
