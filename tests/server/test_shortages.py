@@ -84,8 +84,8 @@ def give_descriptors(server: Process, before: tuple[int, int]) -> None:
 
 @pytest.mark.item("bnd-srv-10")
 def test_a_run_waits_for_descriptors_and_goes_on(tmp_path: Path) -> None:
-    """The start of its agent is repeated; neither an attempt nor an iteration is used up. `ls` says
-    what the run waits for.
+    """The start of its agent is repeated; neither an attempt nor an iteration is used up. `ls` and
+    `show` say what the run waits for.
     """
     gate, agent = tmp_path / "go", tmp_path / "agent.sh"
     agent.write_text(f"#!/bin/sh\nwhile [ ! -e {gate} ]; do sleep 0.05; done\necho worked\n")
@@ -98,8 +98,7 @@ def test_a_run_waits_for_descriptors_and_goes_on(tmp_path: Path) -> None:
             gate.touch()  # the first iteration ends, the second cannot start
             log = tmp_path / "home" / "loopwright.db"
             wait_for(lambda: b"waiting for file descriptors" in stored(log))
-            command = [sys.executable, "-m", "loopwright", "ls", "--data-dir", str(log.parent)]
-            listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+            views = [shown("ls", folder=log.parent), shown("show", run, folder=log.parent)]
         finally:
             give_descriptors(server, before)
         ended = server.ask.until(run, "completed", "exhausted", "failed")
@@ -107,10 +106,17 @@ def test_a_run_waits_for_descriptors_and_goes_on(tmp_path: Path) -> None:
     events = [json.loads(line[6:]) for line in told if line.startswith("data: ")]
     failed = [one["error"]["type"] for one in events if one["kind"] == "effect.failed"]
     assert SHORTAGE in failed
-    assert "running (waiting for file descriptors)" in listed
+    for view in views:
+        assert "running (waiting for file descriptors)" in view
     assert set(failed) <= {SHORTAGE, "snapshot"}  # a snapshot that fails is left out
     assert (ended["status"], ended["reason"]) == ("completed", "max_iterations")
     assert max(one.get("iteration") or 0 for one in events) == 2
+
+
+def shown(*words: str, folder: Path) -> str:
+    """What a command of a person prints."""
+    command = [sys.executable, "-m", "loopwright", *words, "--data-dir", str(folder)]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
 def stored(log: Path) -> bytes:
