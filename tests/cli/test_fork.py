@@ -95,6 +95,18 @@ def test_a_pass_by_its_number(lw: Place, at: str) -> None:
     assert lw("show", told.json["run"], "--json").json["forked"]["at"] == "main.1"
 
 
+@pytest.mark.parametrize(("most", "made_now"), [("3", 3), ("6", 6)])
+def test_show_names_the_limit_of_a_fork(lw: Place, most: str, made_now: int) -> None:
+    """Also after its loop has ended, and when it begins again."""
+    told = lw("fork", made(lw), "--at", "2", "--max", most, "--json")
+    assert (told.json["status"], told.json["iterations"]) == ("exhausted", made_now)
+    run = told.json["run"]
+    assert lw("show", run, "--json").json["max"] == made_now
+    assert f"{most} iterations" in lw("show", run).out
+    again = lw("resume", run, "--restart", "--json")
+    assert again.json["iterations"] == made_now
+
+
 def test_a_pass_that_is_none(lw: Place) -> None:
     """The names of those that there are come with what they mean."""
     told = lw("fork", made(lw), "--at", "9")

@@ -36,7 +36,8 @@ from loopwright.kernel.reopening import note_coverage
 from loopwright.kernel.snapshots import begin_again
 from loopwright.kernel.state import State
 from loopwright.model.actions import Cycle
-from loopwright.model.ids import parent_path
+from loopwright.model.ids import logical_path, parent_path
+from loopwright.model.plan import only_repeat
 
 Standing: TypeAlias = StepStatus | Literal["running"]
 
@@ -115,8 +116,12 @@ def run_forked(state: State, fact: RunForked) -> None:
         return
     if fact.text:
         _tell(around.body, fact.text)
-    if fact.passes is not None and around.body.action.max is not None:
-        around.body.extra = fact.passes - around.body.action.max
+    if fact.passes is None or around.body.action.max is None:
+        return
+    steps = [step.id for step in state.plan.steps]
+    if only_repeat(state.plan) is not None and logical_path(around.path) in steps:
+        state.passes = fact.passes  # also when the loop has ended, or begins again
+    around.body.extra = fact.passes - around.body.action.max
 
 
 def _tell(repeat: RepeatBody, text: str) -> None:
