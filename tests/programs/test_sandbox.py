@@ -18,6 +18,7 @@ from loopwright.ports import Done, Failed
 from loopwright.programs import coding, sandbox
 from loopwright.programs.process import Program, ProgramEnd
 from loopwright.programs.sandbox import Confinement, Sandbox, SandboxPolicy
+from loopwright.programs.user_records import UserRecords
 from tests.programs.calls import Stage, agent, job
 
 needs_sandbox = pytest.mark.skipif(
@@ -189,6 +190,24 @@ def test_a_workspace_in_the_data_directory_is_refused(tmp_path: Path, level: San
 
 
 @pytest.mark.item("bnd-l3")
+@pytest.mark.item("bnd-l3")
+@needs_sandbox
+@every_level
+def test_the_data_directory_cannot_be_made_anew(tmp_path: Path, level: SandboxLevel) -> None:
+    """Also where the folder around it is hidden, or private, and can be written: a program that
+    names it finds an empty folder.
+    """
+    data, work = tmp_path / "data", tmp_path / "work"
+    for folder in (data, work):
+        folder.mkdir()
+    (data / "secret").touch()
+    code = f"import os; print(os.listdir({str(data)!r})); os.mkdir({str(data / 'made')!r})"
+    policy = SandboxPolicy(hidden=(str(data),))
+    end = python(work, code, level=level, policy=policy)
+    assert (end.code, end.stdout) == (1, b"[]\n"), end.stderr_tail
+    assert b"Read-only file system" in end.stderr_tail
+
+
 @needs_sandbox
 def test_a_missing_settings_folder_cannot_be_made(tmp_path: Path) -> None:
     """What Loopwright would read at its next start is not written by an agent."""
@@ -272,13 +291,16 @@ def test_hidden_folders_that_a_level_does_not_show_are_not_mounted(
 ) -> None:
     """Hundreds of data directories below the folder for temporary files cost no mounts."""
     with tempfile.TemporaryDirectory(dir="/tmp") as folder:
-        hidden = tuple(str(Path(folder, f"data-{number}")) for number in range(300))
-        for path in hidden:
-            Path(path).mkdir()
+        records = UserRecords(tmp_path / "records")
+        for number in range(300):
+            home = Path(folder, f"data-{number}")
+            home.mkdir()
+            (home / "loopwright.db").touch()
+            records.add_data_directory(home)
         code = (
             f"import os; print(os.path.exists({folder!r}), len(open('/proc/mounts').readlines()))"
         )
-        policy = SandboxPolicy(hidden=hidden)
+        policy = SandboxPolicy(records=str(tmp_path / "records"))
         end = python(tmp_path, code, level=level, policy=policy)
     is_there, mounts = end.stdout.split()
     assert is_there == b"False", end.stderr_tail

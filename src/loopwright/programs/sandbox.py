@@ -124,6 +124,22 @@ def works(path: str | None = None) -> str | None:
     return f"{NAME} does not work here: {said or f'exit code {done.returncode}'}"
 
 
+@cache
+def sets_modes(file: str) -> bool:
+    """Whether this bubblewrap can set the mode of an empty folder, as it can since version 0.5."""
+    try:
+        done = subprocess.run(
+            [file, "--help"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_PROBE_SECONDS,
+            check=False,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return False
+    return b"--perms" in done.stdout
+
+
 def try_level(level: SandboxLevel) -> str | None:
     """None if a program can be started at a level here and does not see what is hidden from it,
     else why not.
@@ -290,6 +306,8 @@ class Sandbox:
         env = {n: value for n, value in program.env.items() if n not in DATA_VARIABLES}
         if level in ("readonly", "none"):
             file, env = _without_shims(file, cwd, env)
+        bubblewrap = find_own_program(NAME)
+        assert bubblewrap is not None, "it works"
         with _temporary_folder(level) as temporary:
             caches = {name: f"/tmp/{name.lower()}" for name in _CACHES} if temporary else {}
             view = View(
@@ -303,13 +321,13 @@ class Sandbox:
                 shown=confinement.shown,
                 artifacts=self._artifacts(program.env),
                 hidden=self._hidden(level, cwd),
+                own=self.policy.hidden,
                 protected=(*self.policy.protected, *self._approved_files()),
+                sets_modes=sets_modes(bubblewrap),
                 temporary=temporary,
             )
             network = ("--unshare-net",) if confinement.offline else ()
             chdir = ("--chdir", confinement.start or cwd)
-            bubblewrap = find_own_program(NAME)
-            assert bubblewrap is not None, "it works"
             argv = (bubblewrap, *_COMMON, *network, *file_arguments(view), *chdir, "--", file)
             yield replace(
                 program,

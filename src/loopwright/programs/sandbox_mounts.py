@@ -85,7 +85,9 @@ class View:
     shown: tuple[str, ...] = ()  # files of the call, made by Loopwright
     artifacts: str = ""  # the folder of the run for what its agents make, inside of a hidden one
     hidden: tuple[str, ...] = ()  # the data directory, and whatever else nobody may see
+    own: tuple[str, ...] = ()  # of these, what this process uses: empty and closed in any case
     protected: tuple[str, ...] = ()  # read-only at every level
+    sets_modes: bool = False  # whether bubblewrap can set the mode of an empty folder
     temporary: str = ""  # the private folder for temporary files; else they are in memory
 
     @property
@@ -98,11 +100,13 @@ class View:
 class _Mounts:
     """What is mounted where; a later entry for the same place takes the place of an earlier one."""
 
-    hidden: tuple[str, ...]
-    trusted: tuple[str, ...]
+    hidden: frozenset[str]
+    own: frozenset[str]
+    trusted: frozenset[str]
     at: dict[str, tuple[str, ...]] = field(default_factory=dict)
     closed: list[str] = field(default_factory=list)  # made read-only when all mounts are in place
     empty: set[str] = field(default_factory=set)  # hidden by an empty folder or file
+    unwritable: set[str] = field(default_factory=set)  # empty folders that have the mode 0555
 
     def bind(self, how: str, path: str, source: str | None = None) -> None:
         if self._is_visible(path):
@@ -123,6 +127,8 @@ class _Mounts:
         for path in sorted(self.at, key=lambda one: one.count(os.sep)):
             if not self._is_superfluous(path, made):
                 made[path] = self.at[path]
+                if path in self.unwritable and made[path][0] == "--tmpfs":
+                    yield from ("--perms", "0555")
                 yield from self.at[path]
         for path in self.closed:
             if made.get(path, ("",))[0] == "--tmpfs":
@@ -131,9 +137,12 @@ class _Mounts:
     def _is_superfluous(self, path: str, made: Mapping[str, tuple[str, ...]]) -> bool:
         """Whether the mount around a path has the same effect: the path is read-only there already,
         or it is to be hidden and does not exist there. bubblewrap cannot mount anything on a link,
-        and each mount makes every start slower.
+        and each mount makes every start slower. The own data directory is mounted in any case: a
+        program that names it must not be able to create another one in its place.
         """
-        around = next((one for one in map(str, Path(path).parents) if one in made), None)
+        if path in self.own:
+            return False
+        around = next((one for one in _folders_above(path) if one in made), None)
         if around is None:
             return False
         mount, (how, source, *target) = self.at[path], made[around]
@@ -147,16 +156,22 @@ class _Mounts:
 
     def _is_visible(self, path: str) -> bool:
         """Whether the innermost folder around a path that is hidden or trusted is a trusted one."""
-        around = [one for one in (*self.hidden, *self.trusted) if _is_within(path, one)]
-        return not around or max(around, key=len) in self.trusted
+        for one in (path, *_folders_above(path)):
+            if one in self.trusted:
+                return True
+            if one in self.hidden:
+                return False
+        return True
 
 
 def file_arguments(view: View) -> Iterator[str]:
     """The arguments of bubblewrap for a view of the files."""
-    hidden = tuple(dict.fromkeys(one for path in view.hidden for one in all_paths(path)))
+    mounted = tuple(_read_mounts())
+    hidden = tuple(dict.fromkeys(one for path in view.hidden for one in all_paths(path, mounted)))
     places = (view.cwd, *view.shown, *((view.artifacts,) if view.artifacts else ()))
-    trusted = tuple(os.path.realpath(one) for one in places)
-    mounts = _Mounts(hidden, trusted)
+    trusted = frozenset(os.path.realpath(one) for one in places)
+    own = frozenset(one for path in view.own for one in all_paths(path, mounted))
+    mounts = _Mounts(frozenset(hidden), own, trusted)
     if view.level == "guard":
         yield from ("--bind", "/", "/")
     elif view.level != "none":
@@ -170,10 +185,15 @@ def file_arguments(view: View) -> Iterator[str]:
     protected = tuple(_protected(view))
     for path in protected:
         mounts.bind("--ro-bind", path)
+    # There may be hundreds of other data directories. Making a mount read-only is slow: bubblewrap
+    # reads the list of all mounts again for each one. So these get a mode instead.
     for path in hidden:
-        mounts.hide(path, closed=True)
-    for path in (*hidden, *protected) if view.writes else ():
-        _pin_parents(mounts, path, is_writable=view.level == "guard")
+        by_mode = view.sets_modes and path not in own
+        mounts.hide(path, closed=not by_mode)
+        if by_mode:
+            mounts.unwritable.add(path)
+    if view.writes:
+        _pin_parents(mounts, (*hidden, *protected), is_writable=view.level == "guard")
     yield from mounts.arguments()
 
 
@@ -309,13 +329,14 @@ def _protected(view: View) -> Iterator[str]:
             yield path
 
 
-def _pin_parents(mounts: _Mounts, path: str, *, is_writable: bool) -> None:
-    """Mount the folders above a path on themselves. A folder that something is mounted on cannot be
+def _pin_parents(mounts: _Mounts, paths: Iterable[str], *, is_writable: bool) -> None:
+    """Mount the folders above paths on themselves. A folder that something is mounted on cannot be
     renamed, so nothing else can be put in the place of what is hidden or protected.
     """
-    for folder in sorted(map(str, Path(path).parents), key=len):
-        around = [one for one in mounts.at if _is_within(folder, one)]
-        mount = mounts.at[max(around, key=len)] if around else ()
+    above = dict.fromkeys(folder for path in paths for folder in reversed([*_folders_above(path)]))
+    for folder in above:
+        around = (one for one in (folder, *_folders_above(folder)) if one in mounts.at)
+        mount = mounts.at.get(next(around, ""), ())
         # Below another folder, such as a private one for temporary files, nothing is to be pinned.
         is_itself = mount[:1] in (("--bind",), ("--bind-try",)) and mount[1] == mount[2]
         writable = is_itself if mount else is_writable
@@ -418,6 +439,13 @@ def _is_within(path: str, folder: str) -> bool:
     return path == folder or path.startswith(f"{folder.rstrip(os.sep)}{os.sep}")
 
 
+def _folders_above(path: str) -> Iterator[str]:
+    """The folders above an absolute path, the innermost first."""
+    while (folder := os.path.dirname(path)) != path:
+        yield folder
+        path = folder
+
+
 def _any(path: str, folders: Iterable[str]) -> bool:
     return any(_is_within(path, folder) for folder in folders)
 
@@ -480,12 +508,12 @@ def _read_mounts() -> Iterator[_Mount]:
             yield _Mount(words[2], root, path, words[words.index("-", 6) + 1])
 
 
-def all_paths(path: str) -> list[str]:
+def all_paths(path: str, mounts: tuple[_Mount, ...]) -> list[str]:
     """Every path by which a folder can be reached: its own, and those through other mounts of the
     same file system.
     """
     real = os.path.realpath(path)
-    return [real, *_mounted_elsewhere(real, tuple(_read_mounts()))]
+    return [real, *_mounted_elsewhere(real, mounts)]
 
 
 def _mounted_elsewhere(real: str, mounts: tuple[_Mount, ...]) -> Iterator[str]:
