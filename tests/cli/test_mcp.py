@@ -133,6 +133,25 @@ def test_a_client_starts_a_loop_and_sees_it_through(stages: Place) -> None:
     play(stages, work)
 
 
+def test_a_start_returns_the_warnings_of_its_definition(stages: Place) -> None:
+    """What is done differently than a definition says is in the answer, as over HTTP."""
+    (stages.folder / "workspace" / "loops").mkdir(parents=True)
+    stages.write(
+        "workspace/loops/once.json",
+        json.dumps({"name": "once", "roles": [{"role": "coder", "prompt": "Do it."}]}),
+    )
+
+    async def work(client: Client) -> None:
+        told = await client.json("loop_start", definition="once", goal="Build a cache")
+        [warning] = told["warnings"]
+        assert warning.startswith("once:1:1: warning: no-termination: without termination_")
+        await client.until(told["loop_id"], "completed", "failed")
+        whole = await client.json("loop_start", definition="harness", goal="Build a cache")
+        assert whole["warnings"] == []
+
+    play(stages, work)
+
+
 @pytest.mark.item("coqui-10", "coqui-79")
 def test_parameters_and_arguments_that_are_not_declared_are_refused(stages: Place) -> None:
     """A parameter has what was given or its default; an unknown one is refused by its name, and so

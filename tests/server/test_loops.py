@@ -112,6 +112,19 @@ def held(shared: Served) -> Iterator[str]:
 # -- starting --------------------------------------------------------------------------------------
 
 
+def test_a_start_returns_the_warnings_of_its_definition(shared: Served) -> None:
+    """What is done differently than a definition says is in the answer, without a path."""
+    folder = shared.folder / "workspace" / "loops"
+    folder.mkdir(parents=True, exist_ok=True)
+    text = json.dumps({"name": "once", "roles": [{"role": "coder", "prompt": "Do it."}]})
+    (folder / "once.json").write_text(text)
+    made = start(shared, definition="once")
+    [warning] = made["warnings"]
+    assert warning.startswith("once:1:1: warning: no-termination: without termination_condition")
+    until(shared, made["loop"]["id"], "completed", "failed")
+    (folder / "once.json").unlink()
+
+
 @pytest.mark.item("coqui-16")
 def test_a_loop_is_started_and_seen_through(shared: Served) -> None:
     """201 with loop, iteration and stages; then the rounds until the reviewer approves."""

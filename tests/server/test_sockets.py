@@ -124,6 +124,22 @@ def test_a_review_over_the_socket(shared: Served, approved: bool) -> None:
     talk(go())
 
 
+def test_a_start_returns_the_warnings_of_its_assistant(shared: Served) -> None:
+    """Fields of an assistant without effect are named in the answer, as over HTTP."""
+    doubtful = made(shared, "done", loopCriteria=DONE, avatar="a.png")
+    plain = made(shared, "done", loopCriteria=DONE)
+
+    async def go() -> None:
+        async with tab(shared) as one:
+            [warning] = (await begin(one, doubtful))["warnings"]
+            assert "warning: ignored-field: avatar" in warning
+            assert (await begin(one, plain))["warnings"] == []
+            for agent in (doubtful, plain):
+                await one.first("agent:status", agentId=agent, status="idle")
+
+    talk(go())
+
+
 @pytest.mark.item("rondoflow-45", "rondoflow-36", "rondoflow-7", "rondoflow-34")
 def test_refusals_over_the_socket(shared: Served) -> None:
     """Each refusal is an answer and an error event with its type; nothing is announced."""

@@ -134,7 +134,10 @@ class Loops:
             "roles": [one.role for one in rounds.stages],
             "termination": listed.termination,
             "project_id": project.id,
-            "warnings": [*start_warnings(self.here.service, run)],
+            "warnings": [
+                *(replace(one, file=wish.definition).render() for one in definition.warnings),
+                *start_warnings(self.here.service, run),
+            ],
             "message": f"The loop has started. loop_status with id {run} tells how it goes.",
         }
 

@@ -149,6 +149,12 @@ class OneLoop(msgspec.Struct):
     stages: list[Stage]
 
 
+class StartedLoop(OneLoop):
+    """A loop that was just started, and the warnings about its definition and its workspace."""
+
+    warnings: list[str]
+
+
 class ManyLoops(msgspec.Struct):
     """A page of loops, newest first; `active` is how many are running at all."""
 

@@ -50,6 +50,11 @@ class Looping:
             agent_id, message, by=by, beside=beside, allow_unknown_cost=allow_unknown_cost
         )
 
+    def warnings(self, agent_id: str) -> list[str]:
+        """What is doubtful about an assistant, in the words of a run that is just started."""
+        found = self.assistants.definition(self.assistants.get(agent_id)).warnings
+        return [one.render() for one in found]
+
     def beside(
         self, by: str, start: Start | None = None, *, parting: Parting | None, name: str = ""
     ) -> Beside:

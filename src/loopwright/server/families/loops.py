@@ -33,6 +33,7 @@ from loopwright.server.loop_shapes import (
     OneIteration,
     OneLoop,
     StartBody,
+    StartedLoop,
     Steered,
 )
 from loopwright.server.looping import Looping
@@ -143,14 +144,20 @@ async def started(asked: Asked) -> Answer:
             asked.who.name, parting=body.on_disconnect, name=body.definition
         ),
     )
-    run = str((await loops.start(wish))["loop_id"])
-    return await told_made(asked, run)
+    made = await loops.start(wish)
+    return _answer_started(asked, str(made["loop_id"]), made["warnings"])
 
 
 async def told_made(asked: Asked, run: str) -> Answer:
-    """A loop that was just started, and where it is."""
+    """The answer to a repeated request whose first answer is lost, without its warnings."""
+    return _answer_started(asked, run, [])
+
+
+def _answer_started(asked: Asked, run: str, warnings: JsonValue) -> Answer:
+    """A loop that was just started, where it is, and the warnings about its definition."""
     context = asked.context
-    response = as_response(whole(sheet(context.service, context.here.log.row(run))), 201)
+    told = {**whole(sheet(context.service, context.here.log.row(run))), "warnings": warnings}
+    response = as_response(told, 201)
     response.headers["Location"] = f"{BASE}/{run}"
     return response
 
@@ -256,7 +263,7 @@ FAMILY = Family(
             need="editor",
             say="Start a loop from a definition with a goal",
             body=StartBody,
-            answer=OneLoop,
+            answer=StartedLoop,
             status=201,
             again=told_made,
         ),

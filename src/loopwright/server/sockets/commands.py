@@ -18,6 +18,7 @@ from loopwright.app.problems import Problem
 from loopwright.app.reopening import Changes
 from loopwright.app.run_admission import acting_as
 from loopwright.app.run_variables import RunEnv, env_choices
+from loopwright.app.worktree_runs import start_warnings
 from loopwright.errors import LoopwrightError
 from loopwright.model.actions import MAX_PASSES
 from loopwright.model.record import JsonValue
@@ -175,7 +176,11 @@ class Commands:
             otherwise="teardown",  # the default of this protocol
             allow_unknown_cost=said.allowUnknownCost,
         )
-        return {"agentId": said.agentId, "status": "started", "run": run}
+        warnings = [
+            *self._looping.warnings(said.agentId),
+            *start_warnings(self._context.service, run),
+        ]
+        return {"agentId": said.agentId, "status": "started", "run": run, "warnings": warnings}
 
     async def stop(self, client: Client, said: StopLoop) -> Answer:
         self._looping.known(said.agentId)
