@@ -155,7 +155,7 @@ def test_what_a_step_said_is_no_list(said: str, words: str) -> None:
     )
     run = drive(plan_of_steps(*steps), script=lambda _: Reply(said))
     assert run.end.error is not None
-    assert run.end.error.detail == f"the items must be a list, {words}"
+    assert run.end.error.detail == f"step 'b' failed: the items must be a list, {words}"
 
 
 @pytest.mark.parametrize(

@@ -67,18 +67,21 @@ def _completed_reason(body: StepsBody) -> str:
 
 
 def _worst(body: StepsBody) -> Result | None:
+    action = body.index.action
     for status in ("failed", "exhausted", "cancelled"):
-        for step in body.index.action.steps:
+        for step in action.steps:
             ended = body.results.get(step.id)
             if ended is None or ended.status != status or step.on_error == "continue":
                 continue
-            return _naming(step.id, ended) if body.index.action.given is not None else ended
+            named = len(action.steps) > 1 or action.given is not None
+            return _naming(step.id, ended) if named else ended
     return None
 
 
 def _naming(step: str, ended: Result) -> Result:
-    """A result whose error names the step."""
-    if ended.error is None or ended.error.detail.startswith("step '"):
+    """A failure whose error names the step; the innermost step is named."""
+    failed = ended.status == "failed" and ended.error is not None
+    if not failed or ended.error is None or ended.error.detail.startswith("step '"):
         return ended
     detail = f"step '{step}' failed: {ended.error.detail}"
     error = msgspec.structs.replace(ended.error, detail=detail)

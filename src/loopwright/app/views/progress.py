@@ -440,9 +440,12 @@ class Progress:
             return path
         loop = current_loop(self.state)
         if not self._has_steps and loop is not None and path.startswith(f"{loop.owner.inside}."):
-            done = passes_text(self.state)
-            most = done.partition("/")[2]
-            return f"iteration {iteration}{f'/{most}' if most else ''}"
+            most = passes_text(self.state).partition("/")[2]
+            first, *below = path.removeprefix(f"{loop.owner.inside}.").split(".")
+            if not any(part.partition("~")[0].isdecimal() for part in below):
+                return f"iteration {iteration}{f'/{most}' if most else ''}"
+            outer, inner = place_words(first), place_words(".".join(below))
+            return f"{outer}{f'/{most}' if most else ''}, {inner}"
         return place_words(path) or path
 
 
