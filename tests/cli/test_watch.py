@@ -130,6 +130,23 @@ def test_a_person_answers_where_they_watch(lw: Place) -> None:
     assert (fact["decision"], fact["text"], fact["by"]) == ("approve", "good", ME)
 
 
+@pytest.mark.item("rec-16", "rec-34")
+def test_a_person_sees_the_changes_where_they_watch(
+    lw: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`d` at a gate shows the diff of the iteration, and the question is asked again."""
+    monkeypatch.setenv("LOOPWRIGHT_SNAPSHOTS", "on")
+    lw.env["LOOPWRIGHT_SNAPSHOTS"] = "on"
+    lw.write("agent.sh", "#!/bin/sh\necho a new line >> notes.txt\n").chmod(0o755)
+    assert lw("loop", "Write", "--agent", "command:./agent.sh", "--manual", "--max", "1").code == 5
+    with lw.terminal("watch", "last") as screen:
+        screen.wait_for("[l]eave it: ")
+        screen.type("d\n")
+        screen.wait_for("a new line")
+        screen.type("a\n")
+        assert screen.leave() == 0
+
+
 @pytest.mark.item("rec-34")
 def test_events_as_they_occur(lw: Place) -> None:
     """--jsonl prints every event once, in order, and nothing else on stdout."""

@@ -272,6 +272,27 @@ def test_ignored_files_of_a_nested_repository_are_included(tmp_path: Path, rule:
     assert second.paths == ("tests/helper/evil.py",)
 
 
+@pytest.mark.item("rec-11", "rec-41")
+def test_ignored_files_of_interest_are_in_the_first_snapshot_of_a_later_run(
+    tmp_path: Path,
+) -> None:
+    """The next run in a workspace begins with the index of the one before, which has them."""
+    work = tmp_path / "w"
+    put(work, **{"tools/check": "c", "keys/key": "k", "a": "a", ".gitignore": "tools\nkeys\n"})
+    workspaces = GitWorkspaces(tmp_path / "data")
+    check = FilesOfInterest(include=("tools/check",))
+    all_of_them = {"a", ".gitignore", "tools/check"}
+    for run in ("run_a", "run_b"):
+        first = asyncio.run(workspaces.snapshot(run, str(work), files=check))
+        again = asyncio.run(
+            workspaces.snapshot(run, str(work), previous=first.tree, first=first.tree, files=check)
+        )
+        assert (names(workspaces, first.tree), again.paths) == (all_of_them, ())
+    other = FilesOfInterest(include=("keys/**",))
+    last = asyncio.run(workspaces.snapshot("run_c", str(work), files=other))
+    assert names(workspaces, last.tree) == {"a", ".gitignore", "keys/key"}
+
+
 _KILLED = """
 import asyncio, sys
 from pathlib import Path

@@ -158,7 +158,7 @@ class Attendance:
         output = self._here.service.read_text(gate.output)
 
         async def show_diff() -> None:
-            await show_gate_diff(door, self._here, self.run, gate)
+            await show_gate_diff(door, self._here.service, self.run, gate)
 
         question = asyncio.ensure_future(ask(door, gate, output, show_diff=show_diff))
         elsewhere = asyncio.ensure_future(self._answered_elsewhere(gate.gate))

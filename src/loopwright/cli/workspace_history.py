@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from loopwright.app.snapshot_operations import Bisection, RunSnapshots
-    from loopwright.app.wiring import Local
     from loopwright.cli.door import Door
     from loopwright.kernel.facts import GateOpened
     from loopwright.model.record import JsonValue
@@ -186,13 +185,12 @@ def show_paged(door: "Door", text: str) -> None:
     )
 
 
-async def show_gate_diff(door: "Door", here: "Local", run: str, gate: "GateOpened") -> None:
+async def show_gate_diff(door: "Door", service: object, run: str, gate: "GateOpened") -> None:
     """What was changed in the iteration that a gate asks about, else in the whole run."""
-    from loopwright.app.snapshot_operations import RunSnapshots  # noqa: PLC0415 - quick help
     from loopwright.errors import LoopwrightError  # noqa: PLC0415 - help stays quick
 
     try:
-        snapshots = RunSnapshots(here.service, here.workspaces, run)
+        snapshots = _snapshots(door, run, service)
         text = await snapshots.gate_diff(gate.path, color=door.has_color(sys.stdout))
     except LoopwrightError as error:
         door.tell(str(error), tone="warn")

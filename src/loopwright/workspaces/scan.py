@@ -161,9 +161,10 @@ class Scanner:
         return too_deep | (found - await self._ignored(found))
 
     async def ignored_in_index(self) -> list[bytes]:
-        """Files of the index that the rules of today ignore."""
+        """Files of the index that the rules of today ignore and that are not to be included."""
         done = await self.git.run("ls-files", "-z", "--cached", "--ignored", "--exclude-standard")
-        return [one for one in done.out.split(b"\0") if one]
+        found = [one for one in done.out.split(b"\0") if one]
+        return [one for one in found if self._is_hidden(one) or not self._is_included(one)]
 
     async def ignored_matching(self) -> list[bytes]:
         """Files that the rules of today ignore and that are to be included."""
