@@ -136,7 +136,7 @@ ENDINGS: dict[str, tuple[Callable[[], Driver], str]] = {
     "graph": (lambda: drive(GRAPH, by_effect({})), "✓ Completed 2 steps · 0.0 s"),
     "failed graph": (
         lambda: drive(GRAPH, by_effect({"b/command#1": Fail("exit", "no rule")})),
-        "✗ Failed after 1 of 2 steps: no rule · 0.0 s",
+        "✗ Failed after 1 of 2 steps: step 'b' failed: no rule · 0.0 s",
     ),
     "single step": (lambda: drive(plan_of(CALL), by_pass("x")), "✓ Completed · 0.0 s"),
 }

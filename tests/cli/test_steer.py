@@ -56,7 +56,7 @@ def test_a_stage_that_stopped_is_told_with_why_and_what_to_do(stages: Place) -> 
     """Of one that failed the error and both ways on, of one that is blocked what it asks."""
     run = failed(stages)
     page = stages("show", run).out
-    assert "✗ 1  no space" in page
+    assert "✗ 1  step 'implement' failed: no space" in page
     assert f"loopwright retry {run} NOTE\n  loopwright skip {run}" in page
     told = stages("run", "harness", "Build it", "--agent", says(stages, BLOCKED), "--no-wait")
     assert "    No key.\n    gate_" in told.err
