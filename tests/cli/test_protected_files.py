@@ -247,6 +247,32 @@ def test_a_changed_file_outside_of_the_workspace_is_visible(ws: Place, how: str,
     assert shown["changed_dependencies"] == [{"path": str(outside), "iteration": 1}]
 
 
+@pytest.mark.item("rec-42")
+def test_a_changed_file_that_snapshots_leave_out_is_visible(
+    ws: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A check depends on a file that is too large for a snapshot."""
+    monkeypatch.setenv("LOOPWRIGHT_SNAPSHOT_MAX_FILE", "1KB")
+    large = ws.folder / "large.txt"
+    large.write_text("hard\n" * 1_000)
+    words = ("--until-command", "./check.sh large.txt", "--max", "2")
+    told = ws("loop", "Do it", "--agent", agent(ws.folder, "echo x > large.txt.2; mv large.txt.2 "
+              "large.txt; yes y | head -n 2000 >> large.txt"), *words)  # fmt: skip
+    assert told.code == 0, told
+    shown = ws("show", "last", "--certificate", "--json").json
+    assert shown["changed_dependencies"] == [{"path": "large.txt", "iteration": 1}]
+
+
+@pytest.mark.item("rec-41")
+@pytest.mark.parametrize("pattern", [".git/**", "sub/.git/config", ".GIT"])
+def test_files_of_git_cannot_be_protected(ws: Place, pattern: str) -> None:
+    """No snapshot has them: the run is refused before anything starts."""
+    told = ws(*loop(agent(ws.folder, "touch ../called"), "--protect", pattern))
+    assert told.code == 2, told
+    assert f'"{pattern}" cannot be protected' in told.err
+    assert not (ws.folder.parent / "called").exists()
+
+
 @pytest.mark.item("rec-41")
 def test_a_protected_file_that_cannot_be_read_from_the_start_lets_nothing_begin(ws: Place) -> None:
     """Nobody could say later whether it was changed; the agent is not called."""

@@ -222,6 +222,15 @@ def test_outside_files_of_commands_when_they_are_named_or_linked(tmp_path: Path)
     assert outside_files(str(work), words)[paths[0]] != found[paths[0]]
 
 
+def test_outside_files_of_commands_when_a_snapshot_leaves_them_out(tmp_path: Path) -> None:
+    """What is in `.git`, and what is too large or not readable."""
+    (tmp_path / ".git").mkdir()
+    for name in (".git/config", "large", "small"):
+        (tmp_path / name).write_text(name)
+    words = (".git/config", "large", "small")
+    assert [*outside_files(str(tmp_path), words, ("large",))] == [".git/config", "large"]
+
+
 def test_outside_files_of_commands_when_one_is_large(tmp_path: Path) -> None:
     """Its content is not read; a change is seen although its size and its time are as before."""
     work, large = tmp_path / "work", tmp_path / "large"

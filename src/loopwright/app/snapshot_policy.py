@@ -41,6 +41,7 @@ def decide_snapshots(
     """
     policy = plan.workspace
     patterns = tuple(dict.fromkeys((*policy.protect, *map(_pattern, choice.protect))))
+    _refuse_git(patterns)
     protect = with_link_targets(workspace, patterns)
     wanted = False if choice.off else policy.snapshots
     if wanted is False and protect:
@@ -63,6 +64,17 @@ def decide_snapshots(
     if changed == NO_WORKSPACE_POLICY:
         changed = NO_WORKSPACE_POLICY  # this very record is left out of an encoded plan
     return msgspec.structs.replace(plan, workspace=changed), note
+
+
+def _refuse_git(patterns: Sequence[str]) -> None:
+    """Snapshots leave out what is in `.git`, so nobody could say whether it was changed."""
+    for pattern in patterns:
+        if ".git" in pattern.casefold().replace("\\", "/").split("/"):
+            raise LoopwrightError(
+                f'"{pattern}" cannot be protected: snapshots have no files of .git',
+                code="protect-needs-snapshots",
+                hint="name files of the project, such as tests/**",
+            )
 
 
 def _refused(problem: str, *, protected: bool) -> LoopwrightError:

@@ -56,7 +56,7 @@ class SnapshotCall(Call, frozen=True, kw_only=True, tag="snapshot"):
     """Take a snapshot of the workspace. `previous` and `first` are the trees of earlier snapshots
     of the run, empty where there are none. Files that match `protect` are compared with the tree
     `baseline`; `watch` are words of check commands, some of which may be files. `outside` are those
-    files outside of the workspace, as the previous snapshot found them. After a stop or a time
+    files that no snapshot has, as they were found with the previous one. After a stop or a time
     limit it may take `within_ms` (0: as long as it needs).
     """
 

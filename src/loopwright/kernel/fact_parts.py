@@ -77,7 +77,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc
     protected: tuple[str, ...] = ()  # protected files that differ from the baseline, the first 100
     protected_count: int = 0
     watched: tuple[str, ...] = ()  # files that a check names, changed since the previous snapshot
-    outside: tuple[tuple[str, str], ...] = ()  # those outside of the workspace, each with its state
+    outside: tuple[tuple[str, str], ...] = ()  # those that no snapshot has, with their state
 
 
 class Worktree(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
@@ -97,7 +97,7 @@ class ActivityNote(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
     number: int
     at: int
-    kind: str  # tool, command, edit, read, fetch, status, denied, stderr
+    kind: str  # tool, command, edit, read, fetch, status, denied, stderr, warning
     tool: str = ""
     target: str = ""
     ok: bool | None = None

@@ -5,7 +5,7 @@ import hashlib
 import os
 import re
 import stat
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -96,7 +96,9 @@ async def _take_snapshot(workspaces: Workspaces, job: Job, call: SnapshotCall) -
         compared = _Compared(workspaces, job.run, snapshot.tree)
         protected, caches = await _protected(compared, call, unseen)
         watched = await _watched(compared, call, words)
-        outside = await asyncio.to_thread(outside_files, job.workspace, call.watch)
+        outside = await asyncio.to_thread(
+            outside_files, job.workspace, call.watch, snapshot.omitted
+        )
     except LoopwrightError as error:
         hint = f"; {error.hint}" if error.hint else ""
         return Failed(error=Failure(FAILED, f"{error.message}{hint}"))
@@ -125,9 +127,12 @@ def watched_words(workspace: Path, words: Iterable[str]) -> list[str]:
     return list(found)
 
 
-def outside_files(workspace: str, words: Iterable[str]) -> dict[str, str]:
-    """Files outside of the workspace that commands name by a path, each with its state. No snapshot
-    has them, but an agent may be able to write there. Those of the system are left out.
+def outside_files(
+    workspace: str, words: Iterable[str], omitted: Collection[str] = ()
+) -> dict[str, str]:
+    """Files that commands name and that no snapshot has, each with its state: files outside of the
+    workspace, where an agent may be able to write, and those that were left out. Those of the
+    system do not count.
     """
     found: dict[str, str] = {}
     root = os.path.realpath(workspace)
@@ -137,24 +142,27 @@ def outside_files(workspace: str, words: Iterable[str]) -> dict[str, str]:
         path = os.path.normpath(os.path.join(workspace, word))
         if _is_below(path, workspace, root):
             path = os.path.realpath(path)  # a link may lead out of the workspace
-        if _is_below(path, root, *SYSTEM):
+        if _is_below(path, *SYSTEM):
+            continue
+        name = os.path.relpath(path, root) if _is_below(path, root) else path
+        if name != path and name not in omitted and ".git" not in name.split("/"):
             continue
         try:
-            state = _state_of(path, root)
+            state = _state_of(path)
         except FileNotFoundError:
             state = "missing"
         except OSError:
             state = "unreadable"
         if state and len(found) < MOST_OUTSIDE:
-            found[path] = state
+            found[name] = state
     return found
 
 
-def _state_of(path: str, root: str) -> str:
+def _state_of(path: str) -> str:
     """What changes whenever a file does; empty for what is no file. Large files are not read."""
     real = os.path.realpath(path, strict=True)
     info = os.stat(real)
-    if not stat.S_ISREG(info.st_mode) or _is_below(real, root):
+    if not stat.S_ISREG(info.st_mode):
         return ""
     way = f"link {os.readlink(path)} " if os.path.islink(path) else ""
     if _is_below(real, *SYSTEM):
