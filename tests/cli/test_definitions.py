@@ -193,13 +193,66 @@ def test_strict_makes_an_error_of_a_warning(lw: Place) -> None:
     assert "self-judging" in strict.err
 
 
+SUITE = "cases:\n  - input: a\n    expect: b\n"
+
+
+@pytest.mark.parametrize(
+    ("files", "checked", "code"),
+    [
+        pytest.param({}, ["sub/loop.yaml"], 0, id="init"),
+        pytest.param(
+            {"data.json": '{"a": 1}', "suite.yaml": SUITE}, ["sub/loop.yaml"], 0, id="data"
+        ),
+        pytest.param({"node_modules/x/loop.yaml": "nonsense: 1"}, ["sub/loop.yaml"], 0, id="tools"),
+        pytest.param(
+            {"x.yaml": "name: x\ngoal: y\nnonsense: 1\n"},
+            ["sub/loop.yaml", "sub/x.yaml"],
+            2,
+            id="bad",
+        ),
+        pytest.param(
+            {"x.yaml": "goal: [\n"}, ["sub/loop.yaml", "sub/x.yaml"], 2, id="broken-definition"
+        ),
+        pytest.param({"x.yaml": "a: [\n"}, ["sub/loop.yaml", "sub/x.yaml"], 2, id="broken-file"),
+    ],
+)
+def test_files_of_a_folder_that_are_not_definitions_are_left_out(
+    lw: Place, files: dict[str, str], checked: list[str], code: int
+) -> None:
+    """`validate` finds the definitions of a folder as `import` does: what `init` wrote is valid.
+    A file that cannot be read is an error, since it may be a definition with a mistake.
+    """
+    assert lw("init", "sub").code == 0
+    for name, text in files.items():
+        (lw.folder / "sub" / name).parent.mkdir(parents=True, exist_ok=True)
+        lw.write(f"sub/{name}", text)
+    told = lw("validate", "sub", "--json")
+    assert [one["file"] for one in told.json["files"]] == checked
+    assert told.code == code
+    others = {"sub/loop.schema.json", "sub/replies.yaml"}
+    assert others <= set(told.json["skipped"])
+    in_words = lw("validate", "sub")
+    assert in_words.code == code
+    assert "not definitions" in in_words.err
+    assert "loop.schema.json" in in_words.err
+
+
+def test_a_folder_without_a_definition_is_refused(lw: Place) -> None:
+    """Nothing was checked, which must not look like a success."""
+    (lw.folder / "empty").mkdir()
+    lw.write("empty/data.json", "[]")
+    told = lw("validate", "empty")
+    assert told.code == 2
+    assert "empty contains no definition" in told.err
+
+
 def test_a_folder_is_validated_whole(lw: Place) -> None:
     """Every definition in it is read, hidden ones are not, and one bad file hides no other."""
     folder = lw.folder / "flows"
     (folder / "sub").mkdir(parents=True)
     (folder / ".hidden").mkdir()
     (folder / "good.yaml").write_text(SELF_JUDGED)
-    (folder / "sub" / "bad.yaml").write_text("name: x\nnonsense: 1\n")
+    (folder / "sub" / "bad.yaml").write_text("name: x\ngoal: y\nnonsense: 1\n")
     (folder / ".hidden" / "worse.yaml").write_text("{")
     told = lw("validate", "flows", "--json")
     assert told.code == 2

@@ -177,12 +177,22 @@ def test_variables_of_old_runs_are_removed(tmp_path: Path) -> None:
     [
         pytest.param(
             {"ANTHROPIC_API_KEY": "x"},
-            "boom",
+            "no API key was found",
             "ANTHROPIC_API_KEY is set but was not passed to the agent; add --env ANTHROPIC_API_KEY",
             id="a-key",
         ),
         pytest.param(
+            {"A_API_KEY": "x", "B_API_KEY": "y"},
+            "KeyError: 'B_API_KEY'",
+            "B_API_KEY is set but was not passed to the agent; add --env B_API_KEY",
+            id="named",
+        ),
+        pytest.param(
             {"SOME_TOKEN": "x"}, "401 unauthorized", "add --env SOME_TOKEN", id="token-and-sign-in"
+        ),
+        pytest.param({"ANTHROPIC_API_KEY": "x"}, "boom", None, id="key-and-another-failure"),
+        pytest.param(
+            {"ANTHROPIC_API_KEY": "x"}, "SyntaxError: unexpected token }", None, id="other-token"
         ),
         pytest.param({"SOME_TOKEN": "x"}, "boom", None, id="token-and-another-failure"),
         pytest.param({"HOME_PAGE": "x"}, "401 unauthorized", None, id="no-key"),
@@ -195,21 +205,46 @@ def test_a_failure_names_the_keys_that_were_withheld(
     stderr: str,
     words: str | None,
 ) -> None:
-    """The error says how to pass the key; the value of it is not shown."""
+    """When a call fails for want of a key, a line of its own says how to pass it. The cause that
+    the headline names is what the agent said, and the value of the key is not shown.
+    """
     for name, value in names.items():
         monkeypatch.setenv(name, value)
     agent = lw.probe({"say": "", "stderr": stderr, "exit": 3})
-    told = lw("loop", "Go", "--agent", agent, "--max", "1", "--json")
+    told = lw("loop", "Go", "--agent", agent, "--max", "1")
     assert told.code == 3
-    detail = told.json["error"]["detail"]
-    assert (words in detail) if words else ("--env" not in detail)
+    shown, logged = lw("show", "last"), lw("logs", "last")
+    hints = [line for line in told.err.splitlines() if "--env" in line]
+    assert len(hints) == (1 if words else 0)
+    for output in (told.err, shown.out, logged.out):
+        assert (words in output) if words else ("--env" not in output)
+    assert "--env" not in lw("show", "last", "--json").json["headline"]
+    ends = [line for line in told.err.splitlines() if "Failed in iteration" in line]
+    assert [f"code 3: {stderr}" in line and "--env" not in line for line in ends] == [True]
 
 
 def test_a_key_that_was_passed_is_not_named(lw: Place) -> None:
     """No hint for what the agent got."""
-    agent = lw.probe({"say": "", "exit": 3})
-    words = ["--agent", agent, "--max", "1", "--env", "ANTHROPIC_API_KEY=x", "--json"]
-    assert "--env" not in lw("loop", "Go", *words).json["error"]["detail"]
+    agent = lw.probe({"say": "", "stderr": "no ANTHROPIC_API_KEY", "exit": 3})
+    words = ["--agent", agent, "--max", "1", "--env", "ANTHROPIC_API_KEY=x"]
+    assert "--env" not in lw("loop", "Go", *words).err
+
+
+USAGE = """#!/bin/sh
+cat > /dev/null
+echo '{"type":"usage","input_tokens":10,"output_tokens":5,"usd":"a lot"}'
+echo '{"type":"result","text":"done"}'
+exit $1
+"""
+
+
+@pytest.mark.parametrize("code", [0, 3], ids=["done", "failed"])
+def test_an_ignored_usage_line_is_shown(lw: Place, code: int) -> None:
+    """A usage that is not counted is named by `loop`, `logs` and `show`, also of a failed call."""
+    lw.write("usage.sh", USAGE).chmod(0o755)
+    told = lw("loop", "Go", "--agent", f"jsonl:./usage.sh {code}", "--max", "1")
+    for output in (told.err, lw("logs", "last").out, lw("show", "last").out):
+        assert output.count("ignored usage line: usd must be a number") == 1
 
 
 LEAKS = """#!/bin/sh

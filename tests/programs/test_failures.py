@@ -15,6 +15,42 @@ def test_code_zero_is_no_failure() -> None:
     assert failure_of(exited("rate limit exceeded", code=0)) is None
 
 
+TRACEBACK = """Traceback (most recent call last):
+  File "agent.py", line 4, in <module>
+    f()
+ValueError: no such key"""
+NODE = """/work/agent.js:1
+throw new Error("no such key")
+^
+
+Error: no such key
+    at Object.<anonymous> (/work/agent.js:1:7)
+
+Node.js v20.11.0"""
+
+
+@pytest.mark.parametrize(
+    ("stderr", "first"),
+    [
+        pytest.param(TRACEBACK, "ValueError: no such key", id="python"),
+        pytest.param(f"starting\n{TRACEBACK}\n\n", "ValueError: no such key", id="blank-lines"),
+        pytest.param(NODE, "Error: no such key", id="node"),
+        pytest.param("reading x\nx: no such file\n", "x: no such file", id="two-lines"),
+        pytest.param("a:\n  b\n  c", "a:", id="indented"),
+        pytest.param("what\n  is it\n---\n", "what", id="no-words"),
+        pytest.param("one\n" + "x" * 900, "x" * 400, id="long"),
+    ],
+)
+def test_the_error_is_on_the_first_line(stderr: str, first: str) -> None:
+    """Headlines show the first line of a detail: the error itself, not the head of a traceback. The
+    whole text follows.
+    """
+    failure = failure_of(exited(stderr))
+    assert failure is not None
+    assert failure.detail.splitlines()[0] == f"the program ended with code 1: {first}"
+    assert failure.detail.endswith(stderr.strip())
+
+
 @pytest.mark.parametrize(
     ("end", "kind", "detail"),
     [

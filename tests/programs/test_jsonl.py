@@ -99,19 +99,49 @@ def test_no_report_is_no_usage() -> None:
 
 @pytest.mark.item("I-11")
 @pytest.mark.parametrize(
-    "number",
-    ["-1", '"12"', "true", "[]", "1000000000000000000000000000000", "-0.5"],
+    ("number", "words"),
+    [
+        ("-1", "must not be negative"),
+        ("-0.5", "must not be negative"),
+        ('"-3"', "must be a number"),
+        ('"a few"', "must be a number"),
+        ('""', "must be a number"),
+        ('"NaN"', "must be a number"),
+        ("true", "must be a number"),
+        ("[]", "must be a number"),
+        ("NaN", "must be a finite number"),
+        ("Infinity", "must be a finite number"),
+        ("1e999", "must be a finite number"),
+        ('"1e999"', "must be a finite number"),
+        ("1000000000000000000000000000000", "is too large"),
+    ],
 )
-@pytest.mark.parametrize("field", ["input_tokens", "output_tokens", "usd"])
-def test_a_wrong_usage_is_a_warning(field: str, number: str) -> None:
-    """A usage that is no amount is not counted, not shown as text, and told."""
-    said = spoken(
-        '{"type":"usage","input_tokens":3}', f'{{"type":"usage","{field}":{number}}}', "hello"
-    )
+@pytest.mark.parametrize("field", ["input_tokens", "output_tokens", "usd", "cache_read_tokens"])
+def test_a_wrong_usage_is_a_warning(field: str, number: str, words: str) -> None:
+    """A usage line with a number that cannot be added up is not counted and not shown as text. The
+    warning names the field, once however often it occurs.
+    """
+    line = f'{{"type":"usage","{field}":{number}}}'
+    said = spoken('{"type":"usage","input_tokens":3}', line, line, "hello")
     assert said.usage == Usage(input_tokens=3, unpriced=1)
     assert said.output == "hello\n"
-    assert len(said.warnings) == 1
-    assert "not counted" in said.warnings[0]
+    assert said.warnings == [f"ignored usage line: {field} {words}"]
+
+
+@pytest.mark.parametrize(
+    ("line", "usage"),
+    [
+        ('"input_tokens":10,"output_tokens":5,"usd":"0.5"', Usage(10, 5, 0.5)),
+        ('"input_tokens":"10","output_tokens":" 5 ","usd":"1e-05"', Usage(10, 5, 0.00001)),
+        ('"input_tokens":10,"usd":0.5,"model":7', Usage(10, 0, 0.5)),
+        ('"usd":0.5,"text":7,"name":[]', Usage(usd=0.5)),
+    ],
+)
+def test_a_number_in_a_text_is_counted(line: str, usage: Usage) -> None:
+    """A plain number may be written as text, and other fields do not matter."""
+    said = spoken(f'{{"type":"usage",{line}}}')
+    assert said.usage == usage
+    assert (said.warnings, said.output) == ([], "")
 
 
 def test_the_session_is_the_last_one_told() -> None:

@@ -29,7 +29,6 @@ from loopwright.app.file_kinds import CODE as NOT_A_DEFINITION
 from loopwright.app.file_kinds import other_kind
 from loopwright.app.preflight import missing_programs
 from loopwright.app.roles import bind_roles, find_roles
-from loopwright.app.validating import is_stub_file
 from loopwright.errors import DefinitionError, LoopwrightError, NotFound
 from loopwright.programs.files import FileProblem, read_regular
 from loopwright.syntax.diagnostic import Diagnostic
@@ -212,7 +211,7 @@ class _FolderCheck:
             self._skip(path, "other-ending", "not a YAML or JSON file")
         elif path.name.startswith("."):
             self._skip(path, "hidden", "hidden file")
-        elif path.name in OTHER_FILES or is_stub_file(path):
+        elif path.name in OTHER_FILES or _is_stub_file(path):
             self._skip(path, NOT_A_DEFINITION, "file of another tool")
         else:
             self._read(path)
@@ -296,6 +295,11 @@ class _FolderCheck:
     def _is_good(self, file: str) -> bool:
         found = self.checked.get(Path(file))
         return found is not None and found.result != "refused"
+
+
+def _is_stub_file(file: Path) -> bool:
+    """Whether a file holds answers for a dry run of another system, beside its workflows."""
+    return file.stem.endswith(".stubs")
 
 
 def _stays_inside(path: Path, root: Path) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from loopwright.app.dialects import dialect
-from loopwright.app.validating import ENDINGS
+from loopwright.app.import_check import ENDINGS
 from loopwright.errors import Conflict, LoopwrightError
 
 DEFINITION = "loop.yaml"

@@ -5,10 +5,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from loopwright.app.dialects import dialect, read_definition
-from loopwright.errors import DefinitionError
+from loopwright.app.file_kinds import CODE as NOT_A_DEFINITION
+from loopwright.app.import_check import check_folder
+from loopwright.errors import DefinitionError, NotFound
 from loopwright.syntax.diagnostic import Diagnostic
 
-ENDINGS = (".yaml", ".yml", ".json")
+_UNREADABLE = "unreadable"
+"""Files that `import` skips but that are errors here: a definition with a mistake in its YAML must
+not pass a check.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,31 +34,51 @@ class Checked:
         }
 
 
-def check_files(files: Sequence[Path], force: str | None, *, strict: bool = False) -> list[Checked]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Validated:
+    """The files that were checked, and files of checked folders that are not definitions."""
+
+    files: tuple[Checked, ...]
+    skipped: tuple[str, ...] = ()
+
+
+def check_files(files: Sequence[Path], force: str | None, *, strict: bool = False) -> Validated:
     """Read every file, and all definitions of a folder; none stops the others. With `strict` a
     warning is an error.
     """
     if force is not None:
         dialect(force)
-    found = [_check(one, force) for file in files for one in _files(file)]
-    return [_as_errors(one) for one in found] if strict else found
+    chosen: list[Path] = []
+    skipped: list[str] = []
+    for file in files:
+        if file.is_dir():
+            definitions, others = _definitions_in(file, force)
+            chosen += definitions
+            skipped += others
+        else:
+            chosen.append(file)
+    found = tuple(_check(one, force) for one in chosen)
+    return Validated(
+        files=tuple(_as_errors(one) for one in found) if strict else found,
+        skipped=tuple(skipped),
+    )
 
 
-def _files(place: Path) -> list[Path]:
-    """The file itself, or what looks like a definition in a folder."""
-    if not place.is_dir():
-        return [place]
-    inside = sorted(file for ending in ENDINGS for file in place.rglob(f"*{ending}"))
-    return [file for file in inside if not _is_left_out(file.relative_to(place))] or [place]
-
-
-def _is_left_out(file: Path) -> bool:
-    return any(part.startswith(".") for part in file.parts) or is_stub_file(file)
-
-
-def is_stub_file(file: Path) -> bool:
-    """Whether a file holds answers for a dry run of another system, beside its workflows."""
-    return file.stem.endswith(".stubs")
+def _definitions_in(folder: Path, force: str | None) -> tuple[list[Path], list[str]]:
+    """The definitions of a folder, found as `import` finds them, and its other YAML and JSON."""
+    report = check_folder(folder, force=force)
+    definitions = [Path(one.file) for one in report.files]
+    definitions += [Path(one.file) for one in report.skipped if one.code == _UNREADABLE]
+    if not definitions:
+        raise NotFound(
+            f"{folder} contains no definition",
+            code="no-definition",
+            hint="name a folder with definitions, or the file; `loopwright init` writes one",
+        )
+    others = [
+        one.file for one in report.skipped if one.code in (NOT_A_DEFINITION, "file-too-large")
+    ]
+    return sorted(definitions), others
 
 
 def _as_errors(checked: Checked) -> Checked:

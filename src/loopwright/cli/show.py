@@ -249,6 +249,8 @@ class _Sheet:
             return
         for line in _list(counts.get("stderr", [])):
             self._line(f"     standard error: {one_line(str(line))}", "dim")
+        for line in _list(counts.get("warnings", [])):
+            self._line(f"     warning: {one_line(str(line))}", "warn")
         words = counts_words(counts)
         if not words:
             return

@@ -1,5 +1,6 @@
 """`validate`: what is wrong with definitions, each with file, line and column."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,10 @@ from loopwright.cli.door import Door
 from loopwright.cli.verb import Verb, door_of
 
 if TYPE_CHECKING:
+    from loopwright.app.validating import Validated
     from loopwright.syntax.diagnostic import Diagnostic
+
+_MOST_NAMED = 5
 
 
 @click.command(
@@ -47,27 +51,33 @@ def validate(
     from loopwright.app.validating import check_files  # noqa: PLC0415 - help stays quick
 
     door = door_of(ctx)
-    checked = check_files([Path(file) for file in files], dialect, strict=strict)
+    found = check_files([Path(file) for file in files], dialect, strict=strict)
+    checked = found.files
     problems = [problem for one in checked for problem in one.problems]
     bad = any(problem.severity == "error" for problem in problems)
     if door.as_json:
-        door.put_json(_report(bad, problems, [one.as_dict() for one in checked]))
+        door.put_json(_report(bad, problems, found))
     else:
         for problem in problems:
             _tell(door, problem, form)
         if not bad:
             count = f"{len(checked)} definitions" if len(checked) > 1 else checked[0].file
             door.say(f"{count}: valid", tone="good")
+        if found.skipped:
+            door.say(f"skipped, not definitions: {_named(found.skipped)}", tone="dim")
     return 2 if bad else 0
 
 
 def _report(
     bad: bool,  # noqa: FBT001 - the first thing that the report says
     problems: "list[Diagnostic]",
-    checked: list[dict[str, object]],
+    found: "Validated",
 ) -> dict[str, object]:
+    checked: dict[str, object] = {"files": [one.as_dict() for one in found.files]}
+    if found.skipped:
+        checked["skipped"] = [*found.skipped]
     if not bad:
-        return {"valid": True, "files": checked}
+        return {"valid": True, **checked}
     errors = [problem.as_dict() for problem in problems if problem.severity == "error"]
     return {
         "type": "urn:loopwright:problem:bad-definition",
@@ -76,8 +86,14 @@ def _report(
         "detail": f"{len(errors)} problem{'' if len(errors) == 1 else 's'} found",
         "errors": errors,
         "valid": False,
-        "files": checked,
+        **checked,
     }
+
+
+def _named(files: Sequence[str]) -> str:
+    """The first files, and how many more there are."""
+    more = len(files) - _MOST_NAMED
+    return ", ".join(files[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def _tell(door: Door, problem: "Diagnostic", form: str) -> None:

@@ -18,6 +18,7 @@ ActivityKind: TypeAlias = Literal[
     "status",  # the agent reported its own state: reconnecting, rate limited
     "denied",  # the agent was denied a permission; `text` names what would allow it
     "stderr",  # the program wrote to standard error and succeeded; `result` is the end of it
+    "warning",  # Loopwright noted something about the call; `text` says what
 ]
 
 

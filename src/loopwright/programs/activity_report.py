@@ -1,7 +1,7 @@
 """Report what a coding agent does while it works: as entries of activity and to the live view."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from loopwright.agents.clis.denials import denial_words
 from loopwright.agents.clis.heard import Heard, Said, note
@@ -40,6 +40,12 @@ def record_stderr(job: Job, text: str) -> None:
         kept = said[-STDERR_CHARS:].partition("\n")[2] or "(one long line; not stored)"
     last = kept.rpartition("\n")[2].strip()
     job.activity.record(ActivityEntry(kind="stderr", text=last, result=kept))
+
+
+def record_warnings(job: Job, texts: Iterable[str]) -> None:
+    """Record what people should know about a call; `logs` and `show` print it."""
+    for text in texts:
+        job.activity.record(ActivityEntry(kind="warning", text=job.activity.redact(text)))
 
 
 class ActivityReport:

@@ -7,6 +7,7 @@ from loopwright.model.policy import FailureKind
 from loopwright.programs.process import ProgramEnd
 
 TAIL_CHARS = 2_000
+LAST_LINE_CHARS = 400
 
 # A bare number may as well be that of a line in a traceback.
 _CODE = r"(?:https?(?:/[\d.]+)?|status|error|code)[\s:=(]{0,4}(?:code[\s:=]{0,3})?"
@@ -15,6 +16,8 @@ _SPEAKS_OF: tuple[tuple[re.Pattern[str], FailureKind], ...] = (
     (re.compile(rf"rate.?limit|too many requests|{_CODE}429\b", re.I), "rate_limited"),
     (re.compile(rf"{_BUSY}|{_CODE}(?:503|529)\b", re.I), "overloaded"),
 )
+_NAMES_ERROR = re.compile(r"(?=\S).*[^\W\d_]")
+_RUNTIME = re.compile(r"Node\.js v[\d.]+\s*$")  # follows the stack trace of Node
 _RETRY_AFTER = re.compile(r"retry.?after[\"':= ]+(\d{1,6})", re.I)
 
 
@@ -60,6 +63,26 @@ def _spoken(what: str, end: ProgramEnd) -> Failure:
     wait = _RETRY_AFTER.search(tail)
     return Failure(
         type=kind,
-        detail=f"{what}: {tail}" if tail else what,
+        detail=_with_error(what, tail),
         retry_after_ms=int(wait.group(1)) * 1_000 if wait and kind != "exit" else None,
     )
+
+
+def _with_error(what: str, tail: str) -> str:
+    """What happened with the error itself on the first line, which headlines show, and the whole
+    text below it.
+    """
+    if not tail:
+        return what
+    error = error_line(tail)
+    return f"{what}: {tail}" if tail.startswith(error) else f"{what}: {error}\n{tail}"
+
+
+def error_line(text: str) -> str:
+    """The line of an error output that names the error: the last one, as in a traceback, that is
+    neither indented nor without words.
+    """
+    lines = [line for line in text.splitlines() if line.strip()]
+    named = [line for line in lines if _NAMES_ERROR.match(line) and not _RUNTIME.match(line)]
+    chosen = named[-1:] or lines[-1:]
+    return chosen[0].strip()[:LAST_LINE_CHARS] if chosen else ""

@@ -1,5 +1,8 @@
 """JSON lines of an agent program: text, tools, usage, session, result. Other lines are text."""
 
+import json
+import math
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -45,18 +48,43 @@ TOOL_CHARS = 500
 NAME_CHARS = 100
 MOST = 10**15  # of tokens or dollars; beyond that it is no report but a mistake
 KNOWN = frozenset({"text", "tool", "usage", "session", "result"})
+MAX_LINE_WARNINGS = 5  # of one call
+_AMOUNTS = ("input_tokens", "output_tokens", "usd", "cache_read_tokens")
+_PLAIN_NUMBER = re.compile(r"[0-9]{1,20}(?:\.[0-9]{1,20})?(?:[eE][+-]?[0-9]{1,3})?")
 
 
 def parse_line(raw: bytes) -> Line | None:
     """A line of the protocol, or None when it is just text."""
     value = decode_object(raw)
-    if value is None:
+    if value is None and b'"usage"' in raw:
+        value = _decode_odd_numbers(raw)
+    if not isinstance(value, dict):
         return None
+    if value.get("type") == "usage":
+        return _usage_line(value)
     try:
         line = msgspec.convert(value, Line)
     except msgspec.ValidationError:
         return None
     return line if line.type in KNOWN else None
+
+
+def _decode_odd_numbers(raw: bytes) -> JsonValue:
+    """A line with numbers that are not JSON (NaN, Infinity) or too large for it. A usage line that
+    contains one is reported as wrong, not taken for text.
+    """
+    try:
+        value: JsonValue = json.loads(raw)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) and value.get("type") == "usage" else None
+
+
+def _usage_line(value: dict[str, JsonValue]) -> Line:
+    """A usage line; only its numbers matter, so no other field can make it plain text."""
+    model = value.get("model")
+    amounts = {name: value.get(name) for name in _AMOUNTS}
+    return Line(type="usage", model=model if isinstance(model, str) else None, **amounts)
 
 
 def tool_of(line: Line) -> ReportedTool:
@@ -115,13 +143,14 @@ class Spoken:
         return line
 
     def _count(self, line: Line) -> None:
-        read, written = _amount(line.input_tokens), _amount(line.output_tokens)
-        usd, cached = _amount(line.usd), _amount(line.cache_read_tokens)
-        if read is None or written is None or usd is None or cached is None:
-            self.warnings.append("the agent reported a usage that is no amount; it was not counted")
+        amounts = {name: _amount(getattr(line, name)) for name in _AMOUNTS}
+        wrong = [f"{name} {found}" for name, found in amounts.items() if isinstance(found, str)]
+        if wrong:
+            self._warn(f"ignored usage line: {', '.join(wrong)}")
             self._unknown = 1
             self.usage = replace(self.usage or Usage(), unpriced=1)
             return
+        read, written, usd, cached = (float(found) for found in amounts.values())
         used = Usage(int(read), int(written), usd, cache_read_tokens=int(cached))
         if line.usd is not None:
             self._reported = round((self._reported or 0.0) + usd, 9)
@@ -131,6 +160,11 @@ class Spoken:
         usd = round((self._reported or 0.0) + self._priced.usd, 9)
         unknown = min(self._priced.unpriced + self._unknown, 1)
         self.usage = replace(total, usd=usd, unpriced=unknown)
+
+    def _warn(self, text: str) -> None:
+        """Note something about a line, each once."""
+        if text not in self.warnings and len(self.warnings) < MAX_LINE_WARNINGS:
+            self.warnings.append(text)
 
     @property
     def output(self) -> str:
@@ -147,10 +181,18 @@ def note_tool(tools: list[ToolUse], name: str, arguments: JsonValue) -> None:
     tools.append(ToolUse(name=name[:NAME_CHARS], input=shown))
 
 
-def _amount(value: JsonValue) -> float | None:
-    """A number that may be added up; nothing said is nothing used."""
+def _amount(value: JsonValue) -> float | str:
+    """A number that can be added up, also written as text; nothing counts as 0. For anything else,
+    what is wrong with it.
+    """
     if value is None:
         return 0
+    if isinstance(value, str) and _PLAIN_NUMBER.fullmatch(value.strip()):
+        value = float(value)
     if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    return value if 0 <= value <= MOST else None
+        return "must be a number"
+    if not math.isfinite(value):
+        return "must be a finite number"
+    if value < 0:
+        return "must not be negative"
+    return value if value <= MOST else "is too large"

@@ -26,7 +26,7 @@ from loopwright.model.plan import Agent
 from loopwright.model.record import JsonValue
 from loopwright.ports import Answer, Ask, Bus, Done, Failed, Job, Performer, Workspaces
 from loopwright.programs.acp import AcpAgents
-from loopwright.programs.activity_report import record_stderr
+from loopwright.programs.activity_report import record_stderr, record_warnings
 from loopwright.programs.coding import CodingAgents, Stage
 from loopwright.programs.context import with_files
 from loopwright.programs.cost import (
@@ -255,6 +255,7 @@ class LocalPerformer:
                 spoken.take(raw.rstrip(b"\r"))
             spoken.usage = cost.usage
             spoken.warnings += live.notes
+            record_warnings(job, spoken.warnings)
         else:
             spoken.texts.append(end.stdout.decode(errors="replace"))
         if spoken.usage is None and end.how != "not_started":

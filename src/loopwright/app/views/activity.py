@@ -20,6 +20,7 @@ _MORE = re.compile(r" and \d+ more$")
 FAILED_SHOWN = 5
 DENIALS_SHOWN = 20
 STDERR_SHOWN = 5
+WARNINGS_SHOWN = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,9 +143,16 @@ def note_line(note: ActivityNote) -> str:
 
 
 def notable_words(fact: EffectActivity) -> list[str]:
-    """What people are shown of activity as it happens: denied permissions and statuses."""
-    notable = (note for note in fact.entries if note.kind in ("denied", "status"))
-    return [note.text or note_line(note) for note in notable]
+    """What people are shown of activity as it happens: denied permissions, statuses and
+    warnings.
+    """
+    notable = (note for note in fact.entries if note.kind in ("denied", "status", "warning"))
+    return [warning_line(note) or note.text or note_line(note) for note in notable]
+
+
+def warning_line(note: ActivityNote) -> str:
+    """A warning about a call as a line; empty for other entries."""
+    return f"warning: {note.text}" if note.kind == "warning" else ""
 
 
 def calls_words(count: int) -> str:
@@ -165,6 +173,7 @@ class ActivityCounts:
     failed: list[str] = field(default_factory=list)
     denials: dict[str, None] = field(default_factory=dict)  # in words, each once
     stderr: list[str] = field(default_factory=list)  # the last line of each call that has any
+    warnings: dict[str, None] = field(default_factory=dict)  # each once
     last: str = ""
 
     def take(self, fact: EffectActivity) -> None:
@@ -181,7 +190,9 @@ class ActivityCounts:
                 self.denials[note.text or note_line(note)] = None
             elif note.kind == "stderr" and len(self.stderr) < STDERR_SHOWN:
                 self.stderr.append(note.text)
-        shown = [note for note in fact.entries if note.kind != "stderr"]
+            elif note.kind == "warning" and len(self.warnings) < WARNINGS_SHOWN:
+                self.warnings[note.text] = None
+        shown = [note for note in fact.entries if note.kind not in ("stderr", "warning")]
         if shown:
             self.last = note_line(shown[-1])
 
@@ -215,6 +226,7 @@ class ActivityCounts:
             "denied": self.denied,
             "denials": [*self.denials],
             "stderr": [*self.stderr],
+            **({"warnings": [*self.warnings]} if self.warnings else {}),
             "dropped": self.dropped,
         }
 

@@ -115,13 +115,14 @@ class Logbook:
                 return None if told is None else ("message", *told)
 
     def _reported(self, fact: EffectActivity) -> tuple[Kind, str, str] | None:
-        """What people should see of activity: denied permissions with what allows them, and the
-        end of standard error.
+        """What people should see of activity: denied permissions with what allows them,
+        warnings, and the end of standard error.
         """
         texts = {
             "permission denied": [
                 note.text or note_line(note) for note in fact.entries if note.kind == "denied"
             ],
+            "warning": [note.text for note in fact.entries if note.kind == "warning"],
             "standard error": [
                 self._last_lines(note) for note in fact.entries if note.kind == "stderr"
             ],
