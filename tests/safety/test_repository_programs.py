@@ -14,7 +14,10 @@ from loopwright.programs.own_programs import find_own_program
 from loopwright.workspaces.git import Confine, git_program, start_unconfined
 from loopwright.workspaces.snapshots import GitWorkspaces
 from loopwright.workspaces.worktrees import GitWorktrees
+from tests.cli.conftest import Place, lw, until
 from tests.workspaces.folders import commit, git, put, repository
+
+__all__ = ["lw"]
 
 SECRET = "secret-5f2d81c0a9"
 needs_sandbox = pytest.mark.skipif(
@@ -147,3 +150,22 @@ def test_a_program_planted_on_the_path_is_not_started(
     found = git_program() if name == "git" else find_own_program(name)
     assert found is not None
     assert os.path.dirname(found) in SYSTEM_PATH
+
+
+# -- modules of Python -----------------------------------------------------------------------------
+
+PLANTED = ("msgspec.py", "json.py", "sitecustomize.py", "loopwright/__init__.py")
+
+
+@pytest.mark.item("bnd-prf-3")
+@pytest.mark.parametrize("planted", PLANTED)
+def test_a_driver_in_the_background_imports_nothing_from_the_workspace(
+    lw: Place, planted: str
+) -> None:
+    """`--detach`, and `python -m loopwright`, start in a folder that agents write to."""
+    file = lw.folder / planted
+    file.parent.mkdir(exist_ok=True)
+    file.write_text(f"open({str(lw.folder / 'imported')!r}, 'w')\n")
+    run = lw.real("run", lw.loop("command:/bin/true"), "--detach").out.strip()
+    until(lambda: lw("show", run, "--json").json["status"] == "completed")
+    assert not (lw.folder / "imported").exists()

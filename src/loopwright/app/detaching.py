@@ -150,7 +150,9 @@ def _driving(
     settings: Settings, run: str, *, alone: bool, heir_of: Owner | None = None
 ) -> subprocess.Popen[bytes]:
     home = str(settings.home)
-    command = [sys.executable, "-m", "loopwright", "--data-dir", home, "--no-color", "resume", run]
+    # Without `-P`, modules that an agent has written to this folder would be imported first.
+    command = [sys.executable, "-P", "-m", "loopwright", "--data-dir", home, "--no-color"]
+    command += ["resume", run]
     command += ["--here"] if alone else []
     try:
         settings.logs.mkdir(parents=True, exist_ok=True, mode=0o700)
