@@ -147,12 +147,17 @@ OF_OTHERS: tuple[str, ...] = (
 
 
 def test_every_command_is_in_the_table() -> None:
-    """A new command is for people until it is listed as one for programs of runs."""
+    """A new command is for people until it is listed as one for programs of runs. The documentation
+    has the number of commands and requests.
+    """
     listed = {line.split()[0] for line in FOR_PEOPLE}
     programs = {*WITHOUT_DATA, *START, *OWN_RUNS}
     assert listed == {*COMMANDS} - programs
     assert programs <= {*COMMANDS}
     assert {line.split()[0] for line in OF_OTHERS} == {*OWN_RUNS, "run"} - {"ls"}
+    page = (Path(__file__).parents[2] / "docs" / "security.md").read_text(encoding="utf-8")
+    commands, requests = len(FOR_PEOPLE) + len(OF_OTHERS), 2 * len(REQUESTS)
+    assert f"makes {commands} commands, {requests} requests (half of them" in page
 
 
 @pytest.mark.item("bnd-p3", "bnd-p7")
