@@ -241,4 +241,6 @@ async def test_a_record_of_a_loop_that_is_paused_and_stopped(here: Local, tmp_pa
     await here.driver.rest(run)
     loop = loop_of(here, run)
     assert (loop["status"], loop["current_stage"]) == ("cancelled", 1)
-    assert loop["metadata"]["dispatch"]["stage_index"] == 1
+    dispatch = loop["metadata"]["dispatch"]
+    assert (dispatch["status"], dispatch["stage_index"]) == ("dispatched", 1)
+    assert dispatch["message"] == "stopped"

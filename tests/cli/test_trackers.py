@@ -145,3 +145,38 @@ def test_the_prompt_has_the_same_trackers(lw: Place, loop: str) -> None:
         refused = typed(lw, line)
         assert refused.code != 0
         assert says in refused.err
+
+
+@pytest.mark.item("coqui-85")
+def test_titles_at_the_prompt_may_be_quoted_and_have_an_option(lw: Place, loop: str) -> None:
+    """`--slug`, `--criteria` and `--priority` mean what they mean in commands; what is not known is
+    refused, and an empty list names the command of the prompt.
+    """
+    told = typed(
+        lw,
+        "/todos last",
+        "/projects create 'Auth system' --slug auth",
+        "/projects create Bob's part",
+        "/sprints auth",
+        "/sprints create auth Login page --criteria 'Users can log in'",
+        '/todos add last "Write it" --priority high',
+    )
+    assert told.code == 0, told
+    assert "`/todos add RUN TITLE`" in told.err
+    assert "`/sprints create PROJECT TITLE`" in told.err
+    projects = lw("project", "ls", "--json").json["projects"]
+    titles = {one["slug"]: one["title"] for one in projects}
+    assert titles["auth"] == "Auth system"
+    assert "Bob's part" in titles.values()
+    [sprint] = lw("sprint", "ls", "auth", "--json").json["sprints"]
+    assert (sprint["title"], sprint["criteria"]) == ("Login page", "Users can log in")
+    [todo] = lw("todo", "ls", loop, "--json").json["todos"]
+    assert (todo["title"], todo["priority"]) == ("Write it", "high")
+    for line, says in (
+        ("/projects create X --slugg y", "no such option --slugg"),
+        ("/projects create X --slug", "--slug needs a value"),
+        ("/todos add last X --priority urgent", "no priority 'urgent'"),
+    ):
+        refused = typed(lw, line)
+        assert refused.code != 0
+        assert says in refused.err

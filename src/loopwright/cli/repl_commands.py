@@ -37,7 +37,7 @@ from loopwright.cli.inbox import put_inbox
 from loopwright.cli.ls import put_runs
 from loopwright.cli.repl_session import Session
 from loopwright.cli.show import put_run
-from loopwright.cli.trackers import SESSION, put_list
+from loopwright.cli.trackers import SESSION, put_list, split_title
 from loopwright.errors import DefinitionError, LoopwrightError
 from loopwright.model.actions import Decision
 from loopwright.model.record import JsonValue
@@ -49,6 +49,7 @@ NEWEST = 20
 MISUSED = 2
 _EDITS = {"goal": "goal", "max": "max_iterations", "labels": "labels"}
 ALL = "all"
+_NEW_TODO = "RUN|SESSION TITLE [--priority LEVEL]"
 _FLAGS = "[--input NAME=VALUE] [--max N] [--worktree] [--allow-unknown-cost]"
 _RESUME = (
     "resume RUN|all [--max N] [--budget LIMITS] [--time DURATION] [--agent SPEC] [--restart] "
@@ -420,11 +421,12 @@ def _words(rest: str, count: int) -> list[str]:
 
 
 async def _projects(session: Session, rest: str) -> None:
-    put_list(session.door, "projects", _trackers(session).projects(rest))
+    put_list(session.door, "projects", _trackers(session).projects(rest), at_prompt=True)
 
 
 async def _create_project(session: Session, rest: str) -> None:
-    _put_one(session, _trackers(session).create_project(rest))
+    title, slug = split_title(rest, "--slug")
+    _put_one(session, _trackers(session).create_project(title, slug=slug))
 
 
 async def _change_project(session: Session, rest: str) -> None:
@@ -433,12 +435,13 @@ async def _change_project(session: Session, rest: str) -> None:
 
 
 async def _sprints(session: Session, rest: str) -> None:
-    put_list(session.door, "sprints", _trackers(session).sprints(rest))
+    put_list(session.door, "sprints", _trackers(session).sprints(rest), at_prompt=True)
 
 
 async def _create_sprint(session: Session, rest: str) -> None:
-    project, title = _words(rest, 2)
-    _put_one(session, _trackers(session).create_sprint(project, title))
+    project, written = _words(rest, 2)
+    title, criteria = split_title(written, "--criteria")
+    _put_one(session, _trackers(session).create_sprint(project, title, criteria=criteria))
 
 
 async def _move_sprint(session: Session, rest: str) -> None:
@@ -452,12 +455,14 @@ async def _todos(session: Session, rest: str) -> None:
     if reference in TODO_STATUSES and not status:  # of the newest run
         reference, status = "last", reference
     found = _trackers(session).todos(_where(session, reference), status.strip())
-    put_list(session.door, "todos", found)
+    put_list(session.door, "todos", found, at_prompt=True)
 
 
 async def _add_todo(session: Session, rest: str) -> None:
-    reference, title = _words(rest, 2)
-    _put_one(session, _trackers(session).add_todo(_where(session, reference), title))
+    reference, written = _words(rest, 2)
+    title, priority = split_title(written, "--priority")
+    where = _where(session, reference)
+    _put_one(session, _trackers(session).add_todo(where, title, priority=priority or "medium"))
 
 
 async def _change_todo(session: Session, rest: str) -> None:
@@ -522,7 +527,12 @@ COMMANDS = (
     Command("/loops resume", f"/loops {_RESUME}", "continue it here", _resume, "run"),
     Command("/loops stop", "/loops stop RUN|all", "end it now", _stop, "open"),
     Command("/projects", "/projects [STATUS]", "projects that loops belong to", _projects),
-    Command("/projects create", "/projects create TITLE", "create a project", _create_project),
+    Command(
+        "/projects create",
+        "/projects create TITLE [--slug SLUG]",
+        "create a project",
+        _create_project,
+    ),
     Command(
         "/projects change",
         "/projects change PROJECT STATUS",
@@ -530,14 +540,19 @@ COMMANDS = (
         _change_project,
     ),
     Command("/sprints", "/sprints [PROJECT]", "sprints of active projects, or of one", _sprints),
-    Command("/sprints create", "/sprints create PROJECT TITLE", "plan a sprint", _create_sprint),
+    Command(
+        "/sprints create",
+        "/sprints create PROJECT TITLE [--criteria TEXT]",
+        "plan a sprint",
+        _create_sprint,
+    ),
     Command(
         "/sprints move", "/sprints move SPRINT STATUS [NOTES]", "its next status", _move_sprint
     ),
     Command(
         "/todos", "/todos [RUN|SESSION] [STATUS]", "todos of the newest run, or of one", _todos
     ),
-    Command("/todos add", "/todos add RUN|SESSION TITLE", "add a todo", _add_todo, "run"),
+    Command("/todos add", f"/todos add {_NEW_TODO}", "add a todo", _add_todo, "run"),
     Command(
         "/todos change", "/todos change RUN|SESSION TODO STATUS", "its status", _change_todo, "run"
     ),

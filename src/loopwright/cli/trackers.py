@@ -1,5 +1,6 @@
 """`project`, `sprint` and `todo`: what people view, create and change of the trackers."""
 
+import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
@@ -11,6 +12,7 @@ from loopwright.cli.completing import complete_runs
 from loopwright.cli.door import Door
 from loopwright.cli.looking import looking, put_rows
 from loopwright.cli.verb import Verb, door_of, group
+from loopwright.errors import LoopwrightError
 from loopwright.model.record import JsonValue
 
 if TYPE_CHECKING:
@@ -167,11 +169,18 @@ EMPTY = {
 }
 
 
-def put_list(door: Door, kind: str, found: Sequence[Told]) -> None:
+EMPTY_AT_PROMPT = {
+    "projects": "no projects; a loop creates one, and so does `/projects create TITLE`",
+    "sprints": "no sprints; `/sprints create PROJECT TITLE` plans one",
+    "todos": "no todos; `/todos add RUN TITLE` adds one",
+}
+
+
+def put_list(door: Door, kind: str, found: Sequence[Told], *, at_prompt: bool = False) -> None:
     """A list of projects, sprints or todos as a table."""
     heads = [head for head, _ in COLUMNS[kind]]
     rows = [[str(_shown(one).get(key, "")) for _, key in COLUMNS[kind]] for one in found]
-    put_rows(door, heads, rows, EMPTY[kind])
+    put_rows(door, heads, rows, (EMPTY_AT_PROMPT if at_prompt else EMPTY)[kind])
 
 
 def _shown(one: Told) -> Told:
@@ -193,6 +202,27 @@ def _put_one(door: Door, one: Told) -> None:
     else:
         words = " ".join(str(one[key]) for key in ("slug", "status", "title") if one.get(key))
         door.put(f"{one['id']}  {words}".rstrip())
+
+
+def split_title(rest: str, option: str) -> tuple[str, str]:
+    """A title and the value of its one option, which may be left out. Quotes around a title are
+    not part of it.
+    """
+    try:
+        words = shlex.split(rest)
+    except ValueError:  # a single quote, as in "Bob's part"
+        words = rest.split()
+    value = ""
+    if option in words:
+        at = words.index(option)
+        value = words[at + 1] if at + 1 < len(words) else ""
+        if not value:
+            raise LoopwrightError(f"{option} needs a value", code="usage")
+        del words[at : at + 2]
+    unknown = next((word for word in words if word.startswith("--") and word != "--"), None)
+    if unknown is not None:
+        raise LoopwrightError(f"no such option {unknown}", code="usage", hint=f"there is {option}")
+    return " ".join(words), value
 
 
 # -- projects --------------------------------------------------------------------------------------

@@ -241,7 +241,7 @@ def test_parallel_waits_for_all_and_tells_the_first_failure() -> None:
     stage.driver.order = lambda choices: choices - 1
     stage.run()
     assert stage.driver.end.error is not None
-    assert stage.driver.end.error.detail == "third"
+    assert stage.driver.end.error.detail == "step 'n3' failed: third"
     assert len([one for one in stage.driver.facts if isinstance(one, StepFinished)]) == 11
     assert most == 8
 

@@ -48,6 +48,7 @@ class Seen:
     task: str = ""
     at: int = 0
     trouble: str = ""
+    cut_off: str = ""  # why the call was ended from outside
 
     @property
     def stage(self) -> int:
@@ -71,6 +72,8 @@ class Seen:
         }
         if self.trouble:
             return {**told, "message": self.trouble[:SUMMARY_CHARS]}
+        if self.cut_off and status != "running":
+            return {**told, "message": self.cut_off[:SUMMARY_CHARS]}
         if status == "paused" and self.stages:
             following = self.stages[self.stage]
             word = "continues" if following.status == "running" else "begins"
@@ -95,9 +98,13 @@ def seen(plan: Plan, facts: Sequence[AnyFact], read: ReadText) -> Seen:
             case EffectRequested(call=AgentCall() | ModelCall()) if _is_stage(fact.path, indexes):
                 told.asked, told.task, told.at = fact.path, fact.effect, fact.at
                 told.asked_index = indexes.get(_stage_id(fact.path), 0)
-                told.trouble = ""
+                told.trouble = told.cut_off = ""
             case EffectFailed() if fact.effect == told.task:
-                told.trouble, told.at = f"{fact.error.type}: {fact.error.detail}", fact.at
+                told.at = fact.at
+                if fact.error.type == "cancelled":  # it was dispatched; somebody ended it
+                    told.cut_off = fact.error.detail
+                else:
+                    told.trouble = f"{fact.error.type}: {fact.error.detail}"
             case _:
                 pass
     return told
