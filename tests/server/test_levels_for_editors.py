@@ -162,3 +162,18 @@ def test_a_run_shows_the_level_of_its_commands(world: World, role: str, level: s
     run = world.run(role, script(world))
     shown = world.server("GET", f"{RUNS}/{run}/snapshot").json["sandbox"]
     assert (shown["run"], shown["commands"]) == ("guard", level)
+
+
+@pytest.mark.parametrize("level", ["readonly", "none"])
+def test_no_version_manager_of_an_editor_is_started_outside_of_the_sandbox(
+    world: World, level: str
+) -> None:
+    """A program in a folder `shims`, with a `pyenv` beside it that an agent has written."""
+    for name, text in {"bin/pyenv": f"echo x > {world.beside}/out", "shims/tool": "exit 0"}.items():
+        file = world.server.folder / name
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(f"#!/bin/sh\n{text}\n")
+        file.chmod(0o755)
+    steps = [{"id": "s", "run": ["./shims/tool"]}]
+    world.run("editor", {"name": "w", "steps": steps}, sandbox=level)
+    assert not (world.beside / "out").exists()

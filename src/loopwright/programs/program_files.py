@@ -1,14 +1,26 @@
 """The files that a program consists of: what a sandbox that hides other files must show."""
 
 import os
+import re
 import shutil
-import subprocess
+import stat
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 _MOST_LINKS = 40
-_MANAGERS = ("pyenv", "rbenv", "nodenv", "goenv", "plenv", "phpenv", "jenv")
-_SHIM_SECONDS = 10.0
+# Version managers, with what the files that name a version are called.
+_MANAGERS = {
+    "pyenv": "python",
+    "rbenv": "ruby",
+    "nodenv": "node",
+    "goenv": "go",
+    "plenv": "perl",
+    "phpenv": "php",
+    "jenv": "java",
+}
+_VERSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+/-]{0,127}")
+_MOST_BYTES = 4_096  # of a file that names versions
+_SYSTEM_FOLDERS = ("/usr/", "/bin/", "/opt/")
 _INTERPRETERS = (
     *("python", "pypy", "node", "nodejs", "bun", "deno", "ruby", "perl", "php", "lua", "Rscript"),
     *("sh", "bash", "dash", "zsh", "ksh", "fish", "java", "tclsh", "guile", "julia"),
@@ -60,26 +72,66 @@ def interpreters(file: str, path: str | None = None) -> list[str]:
 def real_program(file: str, cwd: str, env: Mapping[str, str]) -> str:
     """The program that a shim of a version manager (pyenv, rbenv, …) stands for, else the file
     itself. A shim would look for its manager, which is hidden together with its folder.
+
+    Only files are read: nothing is started, as an agent may have written the shim, the manager and
+    the files that name a version. Of these files, only versions that are installed count.
     """
     folder = Path(file).parent
-    manager = next((one for one in _MANAGERS if (folder.parent / "bin" / one).is_file()), None)
-    if folder.name != "shims" or manager is None:
+    versions = folder.parent / "versions"
+    if folder.name != "shims" or not versions.is_dir():
         return file
+    manager = next((one for one in _MANAGERS if _is_managed_by(folder.parent, one)), None)
+    if manager is None:
+        return file
+    inside = os.path.realpath(versions)
+    for version in _chosen_versions(manager, folder.parent, cwd, env):
+        found = _installed(versions, version) / "bin" / Path(file).name
+        real = os.path.realpath(found)
+        is_its_own = real.startswith((inside + os.sep, *_SYSTEM_FOLDERS))
+        if is_its_own and os.path.isfile(real) and os.access(real, os.X_OK):
+            return str(found)
+    return file
+
+
+def _is_managed_by(root: Path, manager: str) -> bool:
+    """Whether a folder belongs to a version manager, which may itself be installed elsewhere."""
+    return root.name in (manager, f".{manager}") or (root / "bin" / manager).is_file()
+
+
+def _chosen_versions(manager: str, root: Path, cwd: str, env: Mapping[str, str]) -> Iterator[str]:
+    """The versions that a manager would use: of its variable, else of the nearest file that names
+    some, from the working directory upwards, else of its global file.
+    """
+    words = env.get(f"{manager.upper()}_VERSION", "").split(":")
+    name = f".{_MANAGERS[manager]}-version"
+    files = [folder / name for folder in (Path(cwd), *Path(cwd).parents)]
+    while not any(words) and files:
+        words = _words(files.pop(0))
+    for word in words if any(words) else _words(root / "version"):
+        if _VERSION.fullmatch(word) and ".." not in word.split("/"):
+            yield word
+
+
+def _installed(versions: Path, version: str) -> Path:
+    """The folder of a version. `3.12` stands for the newest `3.12.…` that is installed."""
+    if (versions / version).is_dir() or "/" in version:
+        return versions / version
+    found = [one for one in versions.glob(f"{version}.*") if one.is_dir()]
+    newest = max(found, key=lambda one: [*map(int, re.findall(r"\d+", one.name))], default=None)
+    return newest or versions / version
+
+
+def _words(file: Path) -> list[str]:
+    """The words of a small file; none if it is missing or is not an ordinary file."""
     try:
-        done = subprocess.run(
-            [str(folder.parent / "bin" / manager), "which", Path(file).name],
-            cwd=cwd,
-            env=dict(env),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=_SHIM_SECONDS,
-            check=False,
-        )
-    except (OSError, subprocess.SubprocessError):
-        return file
-    found = done.stdout.strip()
-    return found if done.returncode == 0 and os.path.isfile(found) else file
+        descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with open(descriptor, "rb") as stream:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                return []
+            text = stream.read(_MOST_BYTES).decode(errors="replace")
+    except OSError:
+        return []
+    return [word for line in text.splitlines() for word in line.partition("#")[0].split()]
 
 
 def first_line(file: str) -> list[str]:
