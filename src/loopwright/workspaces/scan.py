@@ -62,6 +62,7 @@ class Scanner:
     limits: SnapshotLimits
     hidden: Sequence[bytes] = ()
     include: Sequence[str] = ()
+    _closed: dict[bytes, bool] = field(default_factory=dict)  # folders, as far as they are known
 
     async def status(self, *, refresh: bool) -> GitResult:
         """What Git says about the workspace. With `refresh`, it may update the times in the index;
@@ -213,16 +214,25 @@ class Scanner:
             return False
         if os.geteuid() != 0 or stat.S_ISLNK(info.st_mode):
             return True
-        return not _denies_owner(info, stat.S_IRUSR) and not self._is_in_closed_folder(path)
+        return not _denies_owner(info, stat.S_IRUSR) and not self._is_closed(os.path.dirname(path))
 
-    def _is_in_closed_folder(self, path: bytes) -> bool:
-        """Whether a folder above a file, up to the workspace, lets its owner not look into it."""
-        needed = stat.S_IRUSR | stat.S_IXUSR
-        while path:
-            path = os.path.dirname(path)
-            if _denies_owner(os.lstat(self._full(path)), needed):
-                return True
-        return False
+    def _is_closed(self, folder: bytes) -> bool:
+        """Whether the owner of a folder, or of one above it in the workspace, cannot look in."""
+        waiting = [folder]
+        while waiting[-1] and waiting[-1] not in self._closed:
+            waiting.append(os.path.dirname(waiting[-1]))
+        needed, closed = stat.S_IRUSR | stat.S_IXUSR, False
+        for one in reversed(waiting):
+            if one not in self._closed:
+                self._closed[one] = closed or self._denies(one, needed)
+            closed = self._closed[one]
+        return closed
+
+    def _denies(self, folder: bytes, needed: int) -> bool:
+        try:
+            return _denies_owner(os.lstat(self._full(folder)), needed)
+        except OSError:
+            return True  # it is gone, and the file with it
 
     async def _nested(self, folder: bytes) -> list[bytes]:
         """The files of a repository inside of the workspace. They are stored like all others."""
