@@ -107,6 +107,21 @@ def test_show_names_the_limit_of_a_fork(lw: Place, most: str, made_now: int) -> 
     assert again.json["iterations"] == made_now
 
 
+def test_a_fork_starts_when_it_is_made(lw: Place) -> None:
+    """`show`, `ls` and `ls --since` have its own time; the data is found to be in order."""
+    parent = made(lw)
+    run = lw("fork", parent, "--at", "2", "--max", "3", "--json").json["run"]
+    at = next(fact["at"] for fact in lw.facts(run) if fact["kind"] == "run.forked")
+    before = lw("show", parent, "--json").json["started_at"]
+    shown = lw("show", run, "--json").json["started_at"]
+    assert shown == at != before
+    rows = {row["run"]: row["started_at"] for row in lw("ls", "--json").json["runs"]}
+    assert rows == {run: shown, parent: before}
+    since = lw("ls", "--json", "--since", shown).json["runs"]
+    assert [row["run"] for row in since] == [run]
+    assert lw("doctor", "--deep", "--json").json["ok"] is True
+
+
 def test_a_pass_that_is_none(lw: Place) -> None:
     """The names of those that there are come with what they mean."""
     told = lw("fork", made(lw), "--at", "9")

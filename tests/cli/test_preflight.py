@@ -72,8 +72,10 @@ def test_a_step_after_others(lw: Place) -> None:
 
 
 def test_a_dry_run_needs_no_programs(lw: Place) -> None:
-    """Nothing is called there, so nothing has to be here."""
-    assert lw("run", definition(lw, agent="command:./nope"), "--dry-run").code == 0
+    """Nothing is called there, so nothing has to be here; what would be refused is a warning."""
+    told = lw("run", definition(lw, agent="command:./nope"), "--dry-run")
+    assert told.code == 0
+    assert "nope does not exist; the run would not start" in told.err
 
 
 @pytest.mark.parametrize("verb", ["resume", "fork"])

@@ -3,6 +3,7 @@
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -323,3 +324,60 @@ def test_an_agent_by_a_relative_path_that_the_worktree_lacks_is_refused_before_t
     assert git(project.folder, "worktree", "list").count("\n") <= 1
     whole = project("loop", "go", "--agent", f"command:{program}", "--max", "1", "--worktree")
     assert whole.code == 0, whole.err
+
+
+IN_CHECKOUT: list[Any] = [
+    pytest.param("tool/check -q", False, "tool/check is not in the worktree", 2, id="ignored"),
+    pytest.param("./tool/check", False, "./tool/check is not in the worktree", 2, id="dot"),
+    pytest.param("tool/check -q", True, "", 0, id="committed"),
+    pytest.param("./nope.sh", False, "nope.sh does not exist (so far)", 3, id="in-neither"),
+]
+
+
+@pytest.mark.parametrize(("command", "committed", "said", "code"), IN_CHECKOUT)
+def test_a_check_that_only_the_checkout_has_is_refused_before_the_start(
+    project: Place, command: str, committed: bool, said: str, code: int
+) -> None:
+    """A dry run refuses and warns like a start; neither leaves a run or a worktree behind."""
+    ignored = "agent.py\nhome/\n*.yaml\n" + ("" if committed else "tool/\n")
+    put(project.folder, __gitignore=ignored)
+    program = project.folder / "tool" / "check"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\nexit 0\n")
+    program.chmod(0o755)
+    commit(project.folder, "second")
+    words = ["loop", "go", "--agent", agent(project), "--until-command", command, "--worktree"]
+    dry = project(*words, "--dry-run")
+    assert (dry.code, said in dry.err) == (2 if code == 2 else 0, True), dry
+    assert project("ls", "--json").json["runs"] == []
+    told = project(*words)
+    assert (told.code, said in told.err) == (code, True), told
+    if code == 2:
+        assert f"write its whole path: {program}" in dry.err
+        assert f"write its whole path: {program}" in told.err
+        assert project("ls", "--json").json["runs"] == []
+        assert "loopwright/" not in git(project.folder, "branch", "--list", "-a")
+    if code == 3:
+        assert "could not run 3 times in a row: " in told.err
+        assert told.err.count("could not run 3 times") == 1
+        assert "the check could not run: the check" not in told.err
+
+
+def test_a_check_after_another_step_that_only_the_checkout_has_is_a_warning(
+    project: Place,
+) -> None:
+    """The step before it may create it, such as `npm ci`."""
+    spec = project.script("x", "y")
+    program = project.write("agent.py", "#!/bin/sh\nexit 0\n")
+    program.chmod(0o755)
+    file = project.write(
+        "steps.yaml",
+        f"name: two\nagents: {{a: {{use: {spec}}}}}\nworkspace: {{worktree: true}}\nsteps:\n"
+        f"  - {{id: make, run: [cp, {program}, agent.py]}}\n"
+        "  - {id: use, needs: [make], agent: a, prompt: go,\n"
+        "     repeat: {max: 2, until: {command: ./agent.py}}}\n",
+    )
+    told = project("run", str(file))
+    assert told.code == 0, told.err
+    words = "./agent.py is not in the worktree, which has only committed files (so far)"
+    assert words in told.err

@@ -63,6 +63,8 @@ def _check_row(row: RunRow, state: State) -> Iterator[str]:
     fields = _FIELDS if state.finished is None else (*_FIELDS, *_END)
     for field in fields:
         is_there, should = getattr(shown, field), getattr(recorded, field)
+        if field == "started_at" and state.started is not None and is_there == state.started.at:
+            continue  # rows of forks made by earlier versions have the start of their parent
         if is_there != should:
             yield f"the row has {field} {is_there!r}, its events say {should!r}"
     if state.finished is None and shown.status not in OPEN_STATUSES:

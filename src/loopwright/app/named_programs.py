@@ -3,8 +3,9 @@
 import asyncio
 import os
 import shlex
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from loopwright.agents.clis.table import CLIS
@@ -40,6 +41,7 @@ class NamedProgram:
     maybe: bool
     fix: str = ""
     agent: str = ""
+    in_first_step: bool = False  # if `later`: nothing but the body of its own loop comes before
 
 
 async def create_worktree(
@@ -50,30 +52,64 @@ async def create_worktree(
     """
     folder, made = await worktrees.create(run, workspace)
     try:
-        await asyncio.to_thread(_check_committed, plan, folder, workspace)
+        await asyncio.to_thread(_check_committed, plan, workspace, partial(_is_program, folder))
     except LoopwrightError:
         await worktrees.discard(made)
         raise
     return folder, made
 
 
-def _check_committed(plan: Plan, folder: Path, workspace: Path) -> None:
+async def check_worktree(worktrees: Worktrees, plan: Plan, workspace: Path) -> None:
+    """Refuse the programs that `create_worktree` would refuse, without making a worktree."""
+    paths = [one.program for one in find_programs(plan) if _is_relative(one)]
+    found = await worktrees.committed(workspace, paths) if paths else ()
+    if found is not None:
+        _check_committed(plan, workspace, found.__contains__)
+
+
+def worktree_warnings(plan: Plan, folder: Path, workspace: Path) -> list[str]:
+    """Programs that are in the checkout `workspace` and not in the worktree `folder`, but may be
+    created there by an earlier step of the run.
+    """
+    missing = (
+        one
+        for one in find_programs(plan)
+        if _is_relative(one)
+        and not one.maybe
+        and _is_program(workspace, one.program)
+        and not _is_program(folder, one.program)
+    )
+    return [f"{one.what}: {_not_committed(one)} (so far)" for one in missing]
+
+
+def _check_committed(plan: Plan, workspace: Path, is_there: Callable[[str], bool]) -> None:
     for one in find_programs(plan):
-        if "/" not in one.program or os.path.isabs(one.program):
+        if not _is_relative(one) or one.maybe or is_there(one.program):
             continue
-        try:
-            resolve_program(one.program, str(folder), None)
-        except CannotStart as why:
-            if may_come(one, why, folder):
-                continue
-            place = Path(os.path.normpath(workspace.absolute() / one.program))
-            if place.is_relative_to(workspace.absolute()):
-                said = f"{one.program} is not in the worktree, which has only committed files"
-                hint = f"commit it, or write its whole path: {place}"
-            else:
-                said = f"{one.program} leads out of the worktree"
-                hint = f"write its whole path: {place}"
-            raise LoopwrightError(f"{one.what}: {said}", code="no-program", hint=hint) from None
+        place = Path(os.path.normpath(workspace.absolute() / one.program))
+        if not place.is_relative_to(workspace.absolute()):
+            said, hint = f"{one.program} leads out of the worktree", "write its whole path"
+        elif one.later and not (one.in_first_step and _is_program(workspace, one.program)):
+            continue  # the run may create it
+        else:
+            said, hint = _not_committed(one), "commit it, or write its whole path"
+        raise LoopwrightError(f"{one.what}: {said}", code="no-program", hint=f"{hint}: {place}")
+
+
+def _not_committed(one: NamedProgram) -> str:
+    return f"{one.program} is not in the worktree, which has only committed files"
+
+
+def _is_relative(one: NamedProgram) -> bool:
+    return "/" in one.program and not os.path.isabs(one.program)
+
+
+def _is_program(folder: Path, program: str) -> bool:
+    try:
+        resolve_program(program, str(folder), None)
+    except CannotStart:
+        return False
+    return True
 
 
 def may_come(named: NamedProgram, why: CannotStart, folder: Path) -> bool:
@@ -127,7 +163,8 @@ def _of_action(
             yield NamedProgram(program, where, later, maybe)
         case Repeat(body=body):
             yield from _of_action(body, agents, where, later=later, maybe=maybe)
-            yield from _of_checks(action, agents, maybe=maybe)
+            for one in _of_checks(action, agents, maybe=maybe):
+                yield replace(one, in_first_step=not later)
         case Steps(steps=steps):
             for step in steps:
                 yield from _of_step(step, agents, later=later, maybe=maybe)

@@ -46,6 +46,15 @@ def preflight(
     return warnings
 
 
+def dry_run_warnings(
+    start: Start, environment: Mapping[str, str] | None = None, *, checks: str = "check"
+) -> list[str]:
+    """The warnings of `preflight`, and what it would refuse as a warning too."""
+    env = os.environ if environment is None else environment
+    named = [_called(one, checks) for one in find_programs(start.plan)]
+    return _looked_for(named, start.workspace, env, refuse=False)
+
+
 def shadow_warnings(
     start: Start, environment: Mapping[str, str] | None = None, *, checks: str = "check"
 ) -> list[str]:
@@ -182,7 +191,7 @@ def _has_variables(workspace: Path) -> bool:
 
 
 def _looked_for(
-    named: Iterable[NamedProgram], workspace: Path, env: Mapping[str, str]
+    named: Iterable[NamedProgram], workspace: Path, env: Mapping[str, str], *, refuse: bool = True
 ) -> list[str]:
     folder = str(workspace.absolute())
     warnings: dict[str, None] = {}
@@ -191,10 +200,13 @@ def _looked_for(
             resolve_program(one.program, folder, env.get("PATH"))
         except CannotStart as why:
             words = f"{one.what}: {why.detail.replace('/./', '/')}"
-            if not may_come(one, why, Path(folder)):
+            if may_come(one, why, Path(folder)):
+                warnings[f"{words} (so far)"] = None
+            elif not refuse:
+                warnings[f"{words}; the run would not start"] = None
+            else:
                 fix = one.fix or _fix(one, why)
                 raise LoopwrightError(words, code="no-program", hint=fix) from None
-            warnings[f"{words} (so far)"] = None
     return list(warnings)
 
 

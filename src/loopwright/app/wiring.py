@@ -1,5 +1,6 @@
 """Wiring: the one place where adapters are chosen and put together."""
 
+import asyncio
 import os
 from collections import ChainMap
 from collections.abc import AsyncIterator, Callable
@@ -15,6 +16,7 @@ from loopwright.app.git_confinement import confine_git
 from loopwright.app.granting import servers_of
 from loopwright.app.inside_run import find_caller
 from loopwright.app.live_text import LiveText, serve_live_text
+from loopwright.app.named_programs import check_worktree
 from loopwright.app.opening import (
     SERVED,
     open_log,
@@ -26,6 +28,7 @@ from loopwright.app.opening import (
 from loopwright.app.prices import PriceBook
 from loopwright.app.purse import Guarded
 from loopwright.app.reaching import Line, Say, reach
+from loopwright.app.run_request import Start
 from loopwright.app.run_variables import RunVariables
 from loopwright.app.sandbox_rules import policy_of
 from loopwright.app.schemas import schema_problem
@@ -56,6 +59,7 @@ from loopwright.workspaces.worktrees import GitWorktrees
 
 __all__ = [
     "Local",
+    "check_worktree_programs",
     "local",
     "near",
     "open_log",
@@ -139,10 +143,7 @@ async def local(
         stages = StageServers(desks, chats.workshop, settings.results)
         performer.serve_stages(stages.serve)
         performer.look_through(desks.look)
-        variables, worktrees = (
-            RunVariables(settings.home),
-            GitWorktrees(settings.worktrees, confine_git(settings)),
-        )
+        variables, worktrees = RunVariables(settings.home), _worktrees_of(settings)
         variables.remove_expired(lambda run: _is_open(log, run))
         performer.read_variables_through(variables.read)
         driver.end_through(variables.remove, partial(_save_worktree, worktrees))
@@ -217,6 +218,17 @@ def workspaces_of(settings: Settings) -> Workspaces:
         files=settings.snapshot_max_files,
     )
     return GitWorkspaces(settings.home, limits)
+
+
+def _worktrees_of(settings: Settings) -> GitWorktrees:
+    return GitWorktrees(settings.worktrees, confine_git(settings))
+
+
+def check_worktree_programs(settings: Settings, start: Start) -> None:
+    """Refuse a run whose programs would be missing in its worktree, before anything is made."""
+    plan = start.plan
+    if plan.workspace.worktree:
+        asyncio.run(check_worktree(_worktrees_of(settings), plan, start.workspace))
 
 
 def sweep_leftovers(log: SqliteLog) -> int:

@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from loopwright.app.given import access_in
+from loopwright.app.named_programs import worktree_warnings
 from loopwright.app.project_files import user_records
 from loopwright.app.service import Service, row_ended
 from loopwright.errors import Conflict, LoopwrightError
@@ -34,7 +35,10 @@ def _folder_notes(service: Service, run: str, first: RunStarted) -> list[str]:
                 f"warning: {files} uncommitted changes in {made.repository}, which are not in the "
                 "worktree; commit them before the start to include them"
             )
-        return [*notes, *_git_notes(service.plan(first), made)]
+        plan, folder = service.plan(first), Path(first.workspace)
+        checkout = Path(made.repository) / folder.relative_to(made.folder)
+        missing = worktree_warnings(plan, folder, checkout)
+        return [*notes, *(f"{_WARNING}{one}" for one in missing), *_git_notes(plan, made)]
     others = [
         row
         for row in service.log.rows(statuses=OPEN_STATUSES)

@@ -292,7 +292,7 @@ def launch(
     plan, note = decide_snapshots(start.plan, start.workspace, choice, default=default)
     plan = _sandboxed(door, plan, wish.sandbox, dry=dry)
     if dry:
-        return _rehearse(door, replace(start, plan=plan), wish.agents)
+        return _rehearse(door, replace(start, plan=plan), wish.agents, checks)
     if note:
         door.say(f"note: {note}")
     for words in token_warnings(start.plan):
@@ -335,13 +335,15 @@ def _unmatched(plan: "Plan", workspace: "Path") -> "list[str]":
     return [f"--protect {one} matches no file in {workspace}" for one in found]
 
 
-def _rehearse(door: Door, start: "Start", agents: "Sequence[str]") -> int:
+def _rehearse(door: Door, start: "Start", agents: "Sequence[str]", checks: str) -> int:
     """Show how a run could end."""
     from loopwright.app.cost_limits import CostRules, with_specs  # noqa: PLC0415 - help stays quick
     from loopwright.app.permissions import limit_warnings  # noqa: PLC0415 - help stays quick
+    from loopwright.app.preflight import dry_run_warnings  # noqa: PLC0415 - help stays quick
     from loopwright.app.preparing import agent_choices  # noqa: PLC0415 - help stays quick
     from loopwright.app.prices import PriceBook  # noqa: PLC0415 - help stays quick
     from loopwright.app.rehearsing import rehearse  # noqa: PLC0415 - help stays quick
+    from loopwright.app.wiring import check_worktree_programs  # noqa: PLC0415 - help stays quick
     from loopwright.cli.rehearsal import put_rehearsal  # noqa: PLC0415 - help stays quick
 
     rules = CostRules(book=PriceBook(door.settings.prices), purse=door.settings.budget)
@@ -350,6 +352,9 @@ def _rehearse(door: Door, start: "Start", agents: "Sequence[str]") -> int:
     for limited in limit_warnings(plan, start.workspace):
         door.say(f"warning: {limited}", tone="warn")
     warn_unconfined(door, plan)
+    check_worktree_programs(door.settings, start)
+    for missing in dry_run_warnings(start, checks=checks):
+        door.say(f"warning: {missing}", tone="warn")
     shown = rehearse(start.plan).as_dict()
     limits: list[JsonValue] = [*rules.enforcement(plan)]
     put_rehearsal(door, {**shown, "limits": limits})

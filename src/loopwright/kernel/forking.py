@@ -103,6 +103,7 @@ def run_forked(state: State, fact: RunForked) -> None:
     """From here on the run is its own."""
     state.paused = False
     state.worked_ms, state.working_since = 0, fact.at
+    state.forked_at = fact.at
     state.remembered.clear()
     state.mail.sessions.clear()
     begin_again(state)

@@ -170,6 +170,7 @@ class State:
     newest: PassOwner | None = None  # the iteration of a step that began last
     worked_ms: int = 0  # from each start to each end, up to the last one of them
     working_since: int = 0
+    forked_at: int = 0  # when the newest fork in its history was made; 0 for a run that is none
     snapshot: Snapshot | None = None  # the newest one of the workspace
     mail: Mail = field(default_factory=Mail)
     snapshots: Snapshots = field(default_factory=Snapshots)

@@ -1,6 +1,6 @@
 """The port of worktrees: a checkout of its own for a run, and its way back to the user."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -27,6 +27,11 @@ class Worktrees(Protocol):
     async def create(self, run: str, folder: Path) -> tuple[Path, Worktree]:
         """Make a worktree of the repository that a folder lies in, on a new branch; the folder
         that stands for the given one in it.
+        """
+
+    async def committed(self, folder: Path, paths: Sequence[str]) -> Collection[str] | None:
+        """Those of some paths, relative to a folder, that a worktree made from its repository now
+        would have; None if the folder is not in a repository or nothing is committed.
         """
 
     async def copy(

@@ -54,7 +54,7 @@ def headline_of(state: State) -> Headline:
         reason=finished.reason if finished else "",
         dialect=started.dialect,
         workspace=started.workspace,
-        started_at=started.at,
+        started_at=state.forked_at or started.at,
         updated_at=state.now,
         finished_at=finished.at if finished else None,
         wake_at=wake_time(state),

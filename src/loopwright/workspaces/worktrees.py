@@ -9,7 +9,7 @@ import os
 import shutil
 import stat
 import tempfile
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -81,6 +81,24 @@ class GitWorktrees:
             uncommitted=status.out.count(b"\0"),
         )
         return inside, made
+
+    async def committed(self, folder: Path, paths: Sequence[str]) -> Collection[str] | None:
+        """Those of some paths that the newest commit has."""
+        folder = await asyncio.to_thread(folder.resolve)
+        repository = await asyncio.to_thread(self._find, folder)
+        if repository is None:
+            return None
+        git, found = _git(repository, repository.root), set[str]()
+        try:
+            await _head(git, repository)
+        except LoopwrightError:
+            return None
+        for path in paths:
+            inside = _relative(folder / path, repository.root)
+            if inside:
+                done = await git.run("cat-file", "-e", f"HEAD:{inside}", accept=(0, 1, 128))
+                found |= {path} if done.status == 0 else set()
+        return found
 
     async def copy(self, run: str, worktree: Worktree, workspace: Path, *, fresh: bool) -> Copied:
         """Make a worktree for a fork of a run: from the commit that the run started from if it
@@ -397,6 +415,12 @@ def _prefix(worktree: Worktree, workspace: Path) -> Path:
     """Where the workspace lies in its worktree."""
     root = Path(worktree.folder)
     return workspace.relative_to(root) if workspace.is_relative_to(root) else Path()
+
+
+def _relative(path: Path, root: Path) -> str:
+    """A path below a repository as Git names it; empty for one that leads out of it."""
+    inside = os.path.relpath(os.path.normpath(path), root)
+    return "" if inside.startswith("..") else inside
 
 
 def _is_in(path: bytes, prefix: bytes) -> bool:

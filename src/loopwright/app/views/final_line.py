@@ -117,7 +117,8 @@ def _failed(state: State, finished: RunFinished, *, details: bool) -> str:
         said = error.detail if error is not None and details else ""
         why += "" if not said or said.startswith("rejected by a person") else f": {_short(said)}"
     elif error is not None and details and error.detail:
-        why = f"{why}: {_short(error.detail)}" if why else _short(error.detail)
+        said = _short(error.detail, 2 * REASON_CHARS if why else REASON_CHARS)
+        why = f"{why}: {said}" if why and not said.startswith(why) else said
     elif error is not None and not why:
         why = error.type.replace("_", " ")
     return f"Failed{_place(state)}{f': {why}' if why else ''}"
@@ -161,10 +162,10 @@ def _count(number: int, what: str) -> str:
     return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
-def _short(text: str) -> str:
+def _short(text: str, chars: int = REASON_CHARS) -> str:
     lines = [" ".join(line.split()) for line in text.splitlines() if line.strip()]
     first = lines[0] if lines else ""
-    return first if len(first) <= REASON_CHARS else f"{first[: REASON_CHARS - 1].rstrip()}…"
+    return first if len(first) <= chars else f"{first[: chars - 1].rstrip()}…"
 
 
 # -- figures ---------------------------------------------------------------------------------------

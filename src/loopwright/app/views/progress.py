@@ -360,6 +360,7 @@ class Progress:
                 text, detail = change_words(self.state, fact)
                 return Line(text, detail=detail)
             case RunForked():
+                self.started_at = fact.at
                 text = f"forked{_by(fact.by)} from {fact.parent} after {place_words(fact.place)}"
                 return Line(text, detail=fact.text)
             case CancelRequested():
