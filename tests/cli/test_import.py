@@ -56,7 +56,7 @@ TREE = {
     "app/.archon/workflows/deep/broken.yaml": "name: broken\ndescription: No nodes\n",
     "app/.archon/commands/make-plan.md": "Make a plan.",
     "app/.archon/scripts/count.py": "print(1)",
-    "app/.archon/config.yaml": "assistant: claude\n",
+    "app/.archon/config.yaml": "botName: robot\n",
     "coqui/workspace/loops/review.json": json.dumps(LOOP),
     "coqui/workspace/loops/empty.json": "{}",
     "rondoflow/fixer.json": json.dumps(ASSISTANT),
@@ -117,7 +117,7 @@ def test_import_of_a_mixed_folder_reports_every_file(mixed: Place) -> None:
         "README.md": "other-ending",
         "aldo/prompt.md": "part",
         "app/.archon/commands/make-plan.md": "part",
-        "app/.archon/config.yaml": "not-a-definition",
+        "app/.archon/config.yaml": "part",
         "app/.archon/scripts/count.py": "part",
         "data.json": "not-a-definition",
         "node_modules": "folder-of-tools",
@@ -165,7 +165,7 @@ def test_import_prints_a_table_with_totals(mixed: Place) -> None:
     assert any(line.startswith("    typo.yaml:4:18: unknown-field: untli") for line in lines)
     assert "11 definitions: 7 run, 0 run with warnings, 4 refused" in lines
     assert "  archon: 1 runs, 2 refused" in lines
-    assert "3 YAML or JSON without a definition" in told.out
+    assert "2 YAML or JSON without a definition" in told.out
     assert "data.json" not in told.out
     assert "  data.json: no dialect recognises it" in mixed("import", ".", "--skipped").out
     few = mixed("import", ".", "--refused").out

@@ -131,6 +131,34 @@ def test_the_config_of_the_project_defines_tiers(lw: Place) -> None:
     assert "haiku" in shown
 
 
+@pytest.mark.item("archon-19", "archon-71", "archon-72")
+def test_the_config_of_the_project_says_what_a_workflow_leaves_open(lw: Place) -> None:
+    """A folder with commands, the documentation, the base branch and the agent; `--base-branch`
+    and `--agent` replace them.
+    """
+    for name, text in {
+        ".archon/config.yaml": "assistant: pi\ncommands: {folder: .claude/commands}\n"
+        "docs: {path: pages/}\nworktree: {baseBranch: dev}\n",
+        ".claude/commands/review.md": "Review $DOCS_DIR against $BASE_BRANCH.",
+    }.items():
+        (lw.folder / name).parent.mkdir(parents=True, exist_ok=True)
+        lw.write(name, text)
+    lw.write("flow.yaml", flow("{id: a, command: review}"))
+    refused = lw("run", "flow.yaml", "--json")
+    assert refused.code == 2
+    assert "pi" in refused.json["detail"]
+    echo = ["--agent", "command:cat", "--json"]
+    for options, branch in (((), "dev"), (("--base-branch", "next"), "next")):
+        done = lw("run", "flow.yaml", *echo, *options).json
+        assert f"Review pages/ against {branch}." in done["output"]
+    lw.write(
+        ".archon/config.yaml",
+        "commands: {folder: .claude/commands}\nworktree: {baseBranch: '--upload-pack=x'}\n",
+    )
+    refused = lw("run", "flow.yaml", *echo)
+    assert (refused.code, refused.json["type"]) == (2, "urn:loopwright:problem:bad-ref")
+
+
 @pytest.mark.item("archon-79")
 def test_state_is_shared_by_the_runs_of_a_project(lw: Place) -> None:
     """Two runs append to one file, which git does not see."""

@@ -339,7 +339,15 @@ def named_files(data: bytes, *, file: str, force: str | None, folder: Path) -> F
     if document is None:
         return {}
     language = dialect(force or recognise(document.value))
-    return _gathered(language, document, folder) if hasattr(language, "wanted") else {}
+    if not hasattr(language, "wanted"):
+        return {}
+    optional = {path for path, needed in _asked_first(language, document) if not needed}
+    gathered = _gathered(language, document, folder)
+    return {
+        path: data
+        for path, data in gathered.items()
+        if isinstance(data, bytes) or path not in optional
+    }
 
 
 def names_files(data: bytes, *, file: str, force: str | None) -> bool:
@@ -348,7 +356,15 @@ def names_files(data: bytes, *, file: str, force: str | None) -> bool:
     if document is None:
         return False
     language = dialect(force or recognise(document.value))
-    return hasattr(language, "wanted") and bool(cast(ReadsFiles, language).wanted(document, {}))
+    if not hasattr(language, "wanted"):
+        return False
+    return any(needed for _, needed in _asked_first(language, document))
+
+
+def _asked_first(language: Dialect, document: Document) -> list[tuple[str, bool]]:
+    """What a definition asks for as long as nothing was read, and whether it needs to be there."""
+    wanted = cast(ReadsFiles, language).wanted(document, {})
+    return [(one.path, not getattr(one, "is_optional", False)) for one in wanted]
 
 
 def _lowered(

@@ -24,9 +24,10 @@ def with_surroundings(plan: Plan, workspace: Path, given: str | None = None) -> 
     """
     if given is not None:
         _check(given)
-    if plan.settings.get(_BASE) != "":
-        return plan  # not asked for, or said already
-    found = base_branch(workspace) or "" if given is None else given
+    known = plan.settings.get(_BASE)
+    if known is None:
+        return plan  # not asked for
+    found = given or known or base_branch(workspace) or ""
     if found:
         _check(found)
     return msgspec.structs.replace(plan, settings={**plan.settings, _BASE: found})

@@ -372,12 +372,14 @@ def _step_output(end: ProgramEnd) -> str:
 
 
 def _complaints(end: ProgramEnd, output: str) -> list[str]:
-    """The end of what a step's program printed on stderr; where it failed, also on stdout."""
+    """The end of what a step's program printed on stderr; where it failed, also on stdout. The
+    errors come first: where there is room for one line only, it is about them.
+    """
     said = end.stderr_tail.decode(errors="replace").strip()
     printed = output.strip() if end.code else ""
     return [
-        *([f"stdout: {printed[-TAIL_CHARS:]}"] if printed else []),
         *([f"stderr: {said[-TAIL_CHARS:]}"] if said else []),
+        *([f"stdout: {printed[-TAIL_CHARS:]}"] if printed else []),
     ]
 
 

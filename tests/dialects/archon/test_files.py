@@ -1,10 +1,13 @@
 """Commands and scripts in files: what is asked for, which is taken, what is said when none is."""
 
+from types import MappingProxyType
+
 import pytest
 
 from loopwright.dialects import archon
-from loopwright.dialects.archon.files import FoundText, NotFound, command, find, script
+from loopwright.dialects.archon.files import Files, FoundText, NotFound, command, find, script
 from loopwright.model.actions import CallAgent, FailStep, RunScript
+from loopwright.model.plan import Plan
 from loopwright.model.template import Lit
 from loopwright.syntax.document import Document
 from loopwright.syntax.reading import read
@@ -19,9 +22,14 @@ def document(*nodes: str) -> Document:
     return found
 
 
+def needed(one: Document, files: Files = MappingProxyType({})) -> list[archon.Wanted]:
+    """What a workflow asks for, without the settings, which every workflow asks for."""
+    return [each for each in archon.wanted(one, files) if not each.is_optional]
+
+
 def test_what_is_asked_for() -> None:
     """First the files beside the workflow and in the project, each once, with the folder."""
-    asked = archon.wanted(document("{id: a, command: x}", "{id: b, command: x}"))
+    asked = needed(document("{id: a, command: x}", "{id: b, command: x}"))
     assert [(one.path, one.kind) for one in asked] == [
         ("@/commands/x.md", "text"),
         (".archon/commands/x.md", "text"),
@@ -37,18 +45,117 @@ def test_folders_are_searched_one_level_deep_and_the_project_before_the_person()
     one = document("{id: a, command: x}")
     absent = dict.fromkeys(["@/commands/x.md", ".archon/commands/x.md"], ABSENT)
     files = {**absent, ".archon/commands": b"a.md\ndefaults\nteam\n"}
-    assert [each.path for each in archon.wanted(one, files)] == [
+    assert [each.path for each in needed(one, files)] == [
         ".archon/commands/defaults/x.md",
         ".archon/commands/team/x.md",
     ]
     files |= {".archon/commands/defaults/x.md": ABSENT, ".archon/commands/team/x.md": b"Go"}
-    assert archon.wanted(one, files) == []
+    assert needed(one, files) == []
     assert find(command("x"), files) == FoundText(".archon/commands/team/x.md", "Go")
     files[".archon/commands/team/x.md"] = ABSENT
-    assert [each.path for each in archon.wanted(one, files)] == [
+    assert [each.path for each in needed(one, files)] == [
         "~/.archon/commands/x.md",
         "~/.archon/commands",
     ]
+
+
+SETTINGS = ".archon/config.yaml"
+
+
+def plan_with(text: str, files: Files = MappingProxyType({})) -> Plan:
+    """The plan of a workflow of one file, with these settings."""
+    one, _ = read(text.encode(), file="flow.yaml")
+    assert one is not None
+    plan, problems = archon.lower(one, files)
+    assert plan is not None, problems
+    return plan
+
+
+@pytest.mark.item("archon-71")
+def test_settings_name_a_further_folder_with_commands() -> None:
+    """It comes after the folders of the project and before those of the person."""
+    one = document("{id: a, command: x}")
+    absent = dict.fromkeys(["@/commands/x.md", ".archon/commands/x.md"], ABSENT)
+    files: dict[str, bytes | Problem] = {
+        **absent,
+        ".archon/commands": b"a.md\n",
+        SETTINGS: b"commands: {folder: ./.claude/commands/, autoLoad: true}\n",
+    }
+    assert [each.path for each in needed(one, files)] == [
+        ".claude/commands/x.md",
+        ".claude/commands",
+    ]
+    files |= {".claude/commands/x.md": b"Go", "~/.archon/commands/x.md": b"mine"}
+    assert needed(one, files) == []
+    assert find(command("x"), files) == FoundText(".claude/commands/x.md", "Go")
+    found = find(command("y"), files)
+    assert isinstance(found, NotFound)
+    folders = ".archon/commands or .claude/commands or ~/.archon/commands"
+    assert found.message == f"no command is called y in {folders}"
+
+
+@pytest.mark.parametrize("folder", ["../x", "/x", "~/x", "a/../../x", ".archon/commands", "[]", ""])
+def test_a_further_folder_is_below_the_project(folder: str) -> None:
+    """Any other has no effect."""
+    files = {SETTINGS: f"commands: {{folder: {folder or chr(39) * 2}}}\n".encode()}
+    found = find(command("x"), files)
+    assert isinstance(found, NotFound)
+    assert found.message == "no command is called x in .archon/commands or ~/.archon/commands"
+
+
+def test_settings_say_what_the_variables_of_the_project_are() -> None:
+    """`docs.path` and `worktree.baseBranch`; without them the usual folder, and what Git says."""
+    text = flow('{id: a, prompt: "$DOCS_DIR $BASE_BRANCH"}')
+    assert plan_with(text).settings == {"base_branch": "", "docs_dir": "docs/"}
+    config = b"docs: {path: packages/docs}\nworktree: {baseBranch: dev}\n"
+    plan = plan_with(text, {SETTINGS: config})
+    assert plan.settings == {"base_branch": "dev", "docs_dir": "packages/docs"}
+    assert (
+        plan_with(text, {SETTINGS: b"docs: [1]\nworktree: dev\n"}).settings["docs_dir"] == "docs/"
+    )
+
+
+@pytest.mark.item("archon-72")
+@pytest.mark.parametrize(
+    ("config", "head", "node", "agent"),
+    [
+        ("assistant: codex", "", "", ("codex", None)),
+        ("assistant: codex", "provider: claude", "", ("claude", None)),
+        ("assistant: codex", "", "provider: claude", ("claude", None)),
+        ("assistants: {claude: {model: opus}}", "provider: claude", "", ("claude", "opus")),
+        ("assistants: {claude: {model: opus}}", "provider: codex", "", ("codex", None)),
+        ("assistants: {claude: {model: opus}}", "provider: claude", "model: haiku", "haiku"),
+        ("assistants: {claude: {model: inherit}}", "provider: claude", "", ("claude", None)),
+        ("assistant: codex\nassistants: {codex: {model: gpt-5}}", "", "", ("codex", "gpt-5")),
+        ("assistant: [1]\nassistants: 3", "", "", (None, None)),
+    ],
+)
+def test_settings_name_the_agent_of_workflows_that_name_none(
+    config: str, head: str, node: str, agent: tuple[str | None, str | None] | str
+) -> None:
+    """`assistant`, and the model of each provider in `assistants`."""
+    text = flow(f"{{id: a, prompt: Go{', ' if node else ''}{node}}}", head=head)
+    [made] = plan_with(text, {SETTINGS: config.encode()}).agents.values()
+    assert (made.spec, made.model) == (("claude", agent) if isinstance(agent, str) else agent)
+
+
+def test_settings_of_the_project_come_before_those_of_the_person() -> None:
+    """Each replaces only what it says itself."""
+    files = {
+        "~/.archon/config.yaml": b"defaultAssistant: claude\nassistants: {codex: {model: a}}\n",
+        SETTINGS: b"assistant: codex\n",
+    }
+    [made] = plan_with(flow("{id: a, prompt: Go}"), files).agents.values()
+    assert (made.spec, made.model) == ("codex", "a")
+
+
+def test_a_provider_of_the_settings_without_an_agent_causes_a_warning() -> None:
+    """As one in the workflow does, and only where an agent is needed."""
+    files = {SETTINGS: b"assistant: pi\n"}
+    _, [warning] = archon.lower(document("{id: a, prompt: Go}"), files)
+    assert (warning.severity, warning.code) == ("warning", "unknown-agent")
+    assert "the provider pi of the settings" in warning.message
+    assert archon.lower(document("{id: a, bash: ls}"), files)[1] == []
 
 
 @pytest.mark.parametrize(

@@ -9,19 +9,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from loopwright.dialects.archon.files import Files, Wanted
-from loopwright.dialects.archon.keys import TIERS
+from loopwright.dialects.archon.files import CONFIG_FILES, Files, Wanted, is_below, read_config
+from loopwright.dialects.archon.keys import PROVIDERS, TIERS
 from loopwright.dialects.archon.outline import Outline
 from loopwright.dialects.archon.surface import AgentKeys, NodeSpec, Workflow
 from loopwright.model.plan import Agent
 from loopwright.model.record import JsonValue
 from loopwright.syntax.diagnostic import Diagnostic
 from loopwright.syntax.document import Document
-from loopwright.syntax.reading import read
 
 DEFAULT = "assistant"
-CONFIG_FILES = (".archon/config.yaml", "~/.archon/config.yaml")
 _MOST_CONFIG_BYTES = 65_536
+_AI_NODES = ("prompt", "command", "loop")
 _NODE_OPTIONS = {"skills": "skills", "agents": "agents", "hooks": "hooks"}
 _SHARED_OPTIONS = {
     "effort": "effort",
@@ -42,43 +41,60 @@ class Preset(NamedTuple):
     model: str | None
 
 
+class Config(NamedTuple):
+    """What the settings say about agents."""
+
+    presets: dict[str, Preset]  # tiers and aliases
+    provider: str | None = None  # of workflows that name none
+    models: dict[str, str] = {}  # of each provider, where nothing names one
+
+
 def wanted_config(document: Document, made: Outline, files: Files) -> Iterator[Wanted]:
-    """The files that say what the models and MCP servers of a workflow are."""
-    holders = [((), made.top), *((node.path, node.value) for node in made.nodes)]
-    for path, holder in holders:
-        model, mcp = holder.get("model"), holder.get("mcp")
-        paths = CONFIG_FILES if isinstance(model, str) and is_portable(model) else ()
-        for one in (*paths, *([mcp] if isinstance(mcp, str) and is_below(mcp) else [])):
-            if one not in files:
-                yield Wanted(one, document.at(path), "text", _MOST_CONFIG_BYTES)
+    """The settings, and the files that say what the MCP servers of a workflow are."""
+    project, person = CONFIG_FILES
+    # Settings of the person may hold keys, and are sent to a server elsewhere: only where needed.
+    for one in (project, person) if _asks_person(made) else (project,):
+        if one not in files:
+            yield Wanted(one, document.at(()), "text", _MOST_CONFIG_BYTES, is_optional=True)
+    for node in made.nodes:
+        mcp = node.value.get("mcp")
+        if isinstance(mcp, str) and is_below(mcp) and mcp not in files:
+            yield Wanted(mcp, document.at(node.path), "text", _MOST_CONFIG_BYTES)
 
 
-def is_portable(model: str) -> bool:
-    """Whether a model is a tier or an alias."""
-    return model in TIERS or model.startswith("@")
+def _asks_person(made: Outline) -> bool:
+    """Whether a workflow names a tier or an alias, or no provider at all."""
+    models = [one.get("model") for one in (made.top, *(node.value for node in made.nodes))]
+    named = [one for one in models if isinstance(one, str)]
+    is_open = not made.top.get("provider") and any(one.kind in _AI_NODES for one in made.nodes)
+    return is_open or any(one in TIERS or one.startswith("@") for one in named)
 
 
-def is_below(path: str) -> bool:
-    """Whether a path names a file below the project."""
-    return bool(path) and not path.startswith(("/", "~", "@")) and ".." not in path.split("/")
-
-
-def read_presets(files: Files) -> dict[str, Preset]:
-    """The tiers and aliases of the project, and then of the person."""
-    made: dict[str, Preset] = {}
+def read_agents(files: Files) -> Config:
+    """What the settings of the person, and then those of the project, say about agents."""
+    presets: dict[str, Preset] = {}
+    models: dict[str, str] = {}
+    provider = None
     for path in reversed(CONFIG_FILES):
-        data = files.get(path)
-        document = read(data, file=path)[0] if isinstance(data, bytes) else None
-        value = document.value if document is not None else None
-        config = value if isinstance(value, dict) else {}
+        config = read_config(path, files)
         for key in ("tiers", "aliases"):
-            table = config.get(key)
-            for name, one in table.items() if isinstance(table, dict) else ():
-                word = name if key == "tiers" or name.startswith("@") else f"@{name}"
+            for name, one in _table(config, key).items():
                 preset = _preset(one)
                 if preset is not None:
-                    made[word] = preset
-    return made
+                    word = name if key == "tiers" or name.startswith("@") else f"@{name}"
+                    presets[word] = preset
+        for name, one in _table(config, "assistants").items():
+            model = _preset(one)
+            if model is not None and model.model not in (None, "inherit"):
+                models[name] = str(model.model)
+        named = config.get("assistant", config.get("defaultAssistant"))
+        provider = named if isinstance(named, str) and named else provider
+    return Config(presets, provider, models)
+
+
+def _table(config: dict[str, JsonValue], key: str) -> dict[str, JsonValue]:
+    value = config.get(key)
+    return value if isinstance(value, dict) else {}
 
 
 def _preset(value: JsonValue) -> Preset | None:
@@ -116,6 +132,18 @@ def servers(document: Document, made: Outline, files: Files) -> Iterator[Diagnos
             yield document.warning("no-servers", message, at=at, hint=hint)
 
 
+def configured(document: Document, made: Outline, files: Files) -> Iterator[Diagnostic]:
+    """A provider that only the settings name, and for which there is no agent."""
+    provider = read_agents(files).provider
+    if provider in (None, *PROVIDERS) or made.top.get("provider"):
+        return
+    at = next((node.path for node in made.nodes if node.kind in _AI_NODES), None)
+    if at is not None:
+        message = f"Loopwright has no agent for the provider {str(provider)[:60]} of the settings"
+        hint = f'give a run --agent SPEC, or add "{str(provider)[:60]}" = "SPEC" to [models]'
+        yield document.warning("unknown-agent", message, at=at, hint=hint)
+
+
 @dataclass(slots=True)
 class Agents:
     """Gathers the agents; nodes that want the same share it."""
@@ -150,16 +178,19 @@ class Agents:
         return free
 
     def _agent(self, group: NodeSpec | None, node: NodeSpec | None) -> Agent:
-        spec, model = self.flow.provider, self.flow.model
+        config = read_agents(self.files)
+        spec, model = self.flow.provider or config.provider, self.flow.model
         for one in (group, node):
             # A loop always has the provider and the model of the workflow.
             if one is not None and one.loop is None and (one.provider or one.model):
                 # A model belongs to its provider: another provider leaves it behind.
                 model = one.model or (model if one.provider in (None, spec) else None)
                 spec = one.provider or spec
-        preset = read_presets(self.files).get(model) if model is not None else None
+        preset = config.presets.get(model) if model is not None else None
         if preset is not None:
             spec, model = preset.provider or spec, preset.model
+        elif model is None and spec is not None:
+            model = config.models.get(spec)
         agent = Agent(spec=spec, model=model, options=self._options(node))
         if node is None or node.loop is not None or node.approval is not None:
             return agent

@@ -9,10 +9,14 @@ the names in a folder, one on each line.
 from collections.abc import Iterator, Mapping
 from typing import Literal, NamedTuple, Protocol, TypeAlias
 
+from loopwright.model.record import JsonValue
 from loopwright.syntax.diagnostic import Position
+from loopwright.syntax.reading import read
 from loopwright.syntax.words import did_you_mean
 
 PROJECT_FOLDER = ".archon"
+CONFIG_FILES = (".archon/config.yaml", "~/.archon/config.yaml")
+"""The settings of the project and those of the person; the project's come first."""
 MAX_FILE_BYTES = 1_048_576
 MAX_SCRIPT_CHARS = 100_000
 MAX_WORKFLOW_BYTES = 262_144
@@ -34,6 +38,7 @@ class Wanted(NamedTuple):
     where: Position
     kind: Literal["text", "names"]
     limit: int = MAX_FILE_BYTES
+    is_optional: bool = False  # settings that need not be there
 
 
 class FileProblem(Protocol):
@@ -111,6 +116,33 @@ def workflow(name: str, beside: str = BESIDE) -> Named:
     return Named("workflow", name, kept, beside, MAX_WORKFLOW_BYTES)
 
 
+def read_config(path: str, files: Files) -> dict[str, JsonValue]:
+    """The settings in a file; empty where it is not there or cannot be read."""
+    data = files.get(path)
+    document = read(data, file=path)[0] if isinstance(data, bytes) else None
+    value = document.value if document is not None else None
+    return value if isinstance(value, dict) else {}
+
+
+def config_text(files: Files, table: str, key: str) -> str:
+    """A text in a table of the project's settings; empty where there is none."""
+    inner = read_config(CONFIG_FILES[0], files).get(table)
+    value = inner.get(key) if isinstance(inner, dict) else None
+    return value.strip() if isinstance(value, str) else ""
+
+
+def is_below(path: str) -> bool:
+    """Whether a path names something below the project."""
+    return bool(path) and not path.startswith(("/", "~", "@")) and ".." not in path.split("/")
+
+
+def _command_folder(files: Files) -> str | None:
+    """The further folder with commands that the settings of the project name."""
+    folder = config_text(files, "commands", "folder").removeprefix("./").rstrip("/")
+    known = f"{PROJECT_FOLDER}/commands"
+    return folder if is_below(folder) and folder != known else None
+
+
 def shown_path(path: str) -> str:
     """A path as a person writes it."""
     return path.removeprefix(BESIDE)
@@ -147,6 +179,9 @@ def _stages(named: Named, files: Files) -> Iterator[tuple[list[str], list[str]]]
         yield [path for one in below for path in named.paths(one)], deeper
         last = [f"{one}/{name}" for one in deeper for name in _subfolders(files, one)]
         yield [path for one in last for path in named.paths(one)], []
+        further = _command_folder(files) if named.what == "command" and not place else None
+        if further is not None:
+            yield named.paths(further), [further]
 
 
 def _subfolders(files: Files, folder: str) -> list[str]:
@@ -166,7 +201,9 @@ def find(named: Named, files: Files) -> FoundText | NotFound:
             if data is not None and not _is_absent(path, data):
                 return NotFound(data.code, f"{shown_path(path)}: {data.message}")
     known = sorted({name for place in _PLACES for name in _names(files, place, named)})
-    folders = " or ".join(f"{place}{named.folder}" for place in _PLACES)
+    further = _command_folder(files) if named.what == "command" else None
+    places = [f"{place}{named.folder}" for place in _PLACES]
+    folders = " or ".join([*places[:1], *([further] if further else []), *places[1:]])
     message = f"no {named.what} is called {named.name} in {folders}"
     return NotFound(_UNKNOWN[named.what], message, _absence_hint(named, known))
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from types import MappingProxyType
 
 from loopwright.dialects.archon import files as named
-from loopwright.dialects.archon.agents import Agents, servers, wanted_config
+from loopwright.dialects.archon.agents import Agents, configured, servers, wanted_config
 from loopwright.dialects.archon.calls import calls
 from loopwright.dialects.archon.files import Files, Wanted
 from loopwright.dialects.archon.graph import graphs
@@ -25,6 +25,7 @@ from loopwright.syntax.document import Document
 _NO_FILES: Files = MappingProxyType({})
 WORKTREE = WorkspacePolicy(worktree=True)
 _SETTINGS = {"artifacts": "", "base_branch": "", "docs_dir": "docs/", "state": ".archon/state"}
+_SAID_BY = {"base_branch": ("worktree", "baseBranch"), "docs_dir": ("docs", "path")}
 _CONTEXT = Input(description="Text of the issue or pull request", required=False, default="")
 
 
@@ -69,6 +70,7 @@ def _problems(unit: Unit, files: Files) -> Iterator[Diagnostic]:
     yield from calls(unit)
     yield from _missing(document, made, files)
     yield from servers(document, made, files)
+    yield from configured(document, made, files)
 
 
 def _order(one: Diagnostic) -> tuple[str, int, int, str, str]:
@@ -110,10 +112,18 @@ def _plan(flow: Workflow, root: Unit, files: Files) -> Plan:
         returns=flow.returns,
         missing="fail",
         exclusive="workspace" if any(map(_mutates, (root, *root.all_below()))) else None,
-        settings={name: _SETTINGS[name] for name in sorted(lowering.uses.settings)},
+        settings={name: _setting(name, files) for name in sorted(lowering.uses.settings)},
         workspace=WORKTREE if any(map(_isolates, (root, *root.all_below()))) else SHARED,
         dialect=NAME,
     )
+
+
+def _setting(name: str, files: Files) -> str:
+    """What a variable of the project stands for, where nobody says it at the start."""
+    said = ""
+    if name in _SAID_BY:
+        said = named.config_text(files, *_SAID_BY[name])
+    return said or _SETTINGS[name]
 
 
 def _isolates(unit: Unit) -> bool:
