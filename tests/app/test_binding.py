@@ -91,6 +91,13 @@ def test_a_coordinator_of_the_plan_is_bound(tmp_path: Path) -> None:
         pytest.param("model:x", {}, "bad-agent", "model:PROVIDER/NAME", id="no model"),
         pytest.param("comand:x", {}, "bad-agent", "did you mean command?", id="typo"),
         pytest.param("script:none.yaml", {}, "bad-agent", "none.yaml", id="no script"),
+        pytest.param("command:a && b", {}, "shell-syntax", "'coder': && means", id="and"),
+        pytest.param("jsonl:a | b", {}, "shell-syntax", "| means", id="pipe"),
+        pytest.param("acp:a; b", {}, "shell-syntax", "; means", id="semicolon"),
+        pytest.param("command:a > b", {}, "shell-syntax", "> means", id="redirection"),
+        pytest.param("command:a $HOME", {}, "shell-syntax", "$ means", id="variable"),
+        pytest.param("command:A=b c", {}, "shell-syntax", "A=b sets a variable", id="assignment"),
+        pytest.param(None, {"coder": "command:a && b"}, "shell-syntax", "&& means", id="named"),
         pytest.param(
             None, {"codr": "command:x"}, "unknown-agent", "did you mean coder?", id="name"
         ),
@@ -105,6 +112,12 @@ def test_an_agent_that_cannot_run_is_refused(
         bound(plan(), tmp_path, default, **named)
     assert refused.value.code == code
     assert words in str(refused.value)
+
+
+@pytest.mark.parametrize("spec", ["command:sh -c 'a && b | c'", "claude", 'jsonl:a "b;c"'])
+def test_quoted_signs_of_a_shell_are_arguments(tmp_path: Path, spec: str) -> None:
+    """Only what a shell would act on is refused; quoted text is an argument."""
+    assert bound(plan(), tmp_path, spec) == {"coder": spec}
 
 
 @pytest.mark.parametrize(
@@ -151,7 +164,7 @@ def test_inputs_are_what_was_given_and_then_defaults() -> None:
     [
         ({}, "missing-input", "--input env=VALUE"),
         ({"env": 1, "evn": 2}, "unknown-input", "did you mean env?"),
-        ({"env": 1, "zzzz": 2}, "unknown-input", "no such input"),
+        ({"env": 1, "zzzz": 2}, "unknown-input", "its inputs are "),
     ],
     ids=["missing", "typo", "unknown"],
 )

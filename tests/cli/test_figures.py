@@ -72,7 +72,7 @@ def test_figures_for_programs(polished: Place) -> None:
 def test_figures_for_people(polished: Place) -> None:
     """A table with bars, and where the rounds lead."""
     told = polished("show", "last", "--metrics").out
-    assert "rounds of polish: converging" in told
+    assert "iterations of polish: converging" in told
     assert "2 (2 new, 0 back)" in told
     assert "$1.25" in told
     assert "writer" in told
@@ -104,6 +104,30 @@ def test_a_run_without_rounds(lw: Place) -> None:
     assert told["rounds"] == []
     assert told["total"]["calls"] == 1
     assert lw("show", "last", "--svg", "-").out.startswith("<svg")
+
+
+def test_calls_are_those_that_spend_counts(lw: Place) -> None:
+    """Checks have a column of their own and no cost, snapshots are left out, and every row has a
+    name.
+    """
+    agent = lw.probe({"say": "x"})
+    told = lw("loop", "Go", "--agent", agent, "--max", "2", "--until-command", "false", "--json")
+    run = told.json["run"]
+    figures = lw("show", run, "--metrics", "--json").json
+    row = lw("spend", "--json").json["total"]
+    assert figures["total"]["calls"] == row["calls"] == 2
+    assert figures["total"]["unpriced_calls"] == 2
+    assert figures["total"]["usd"] is None
+    assert [one["spent"]["calls"] for one in figures["rounds"]] == [1, 1]
+    assert [one["spent"]["commands"] for one in figures["rounds"]] == [1, 1]
+    assert [one["name"] for one in figures["stages"]] == ["main"]
+    roles = {one["name"]: (one["calls"], one["commands"]) for one in figures["roles"]}
+    assert roles == {"worker": (2, 0), "checks and commands": (0, 2)}
+    lines = lw("show", run, "--metrics").out.splitlines()
+    assert any(line.startswith("in all  2 calls, 2 commands, ") for line in lines)
+    assert lines[-1].endswith(", unknown")
+    (checks,) = [line for line in lines if line.startswith("checks and commands")]
+    assert checks.endswith("–")
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 """Binding: from a plan as written to a plan that can run here, every agent and input decided."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
@@ -33,6 +33,7 @@ from loopwright.model.memory import StageOutputs
 from loopwright.model.plan import Agent, Coordinator, Input, Plan
 from loopwright.model.record import JsonValue
 from loopwright.programs.specs import CHAT_WORDS, BadSpec, Spec, parse_spec, unfit_agent
+from loopwright.syntax.commands import CommandFault, split_command
 from loopwright.syntax.words import suggest
 
 
@@ -44,6 +45,8 @@ class Fallback(NamedTuple):
 
 
 NO_FALLBACK = Fallback()
+PROGRAM_KINDS = ("acp", "command", "jsonl")
+"""Kinds of agents that name a command line."""
 TIERS = {"small": "haiku", "medium": "sonnet", "large": "opus"}
 """Sizes of models, with those of the CLI `claude`."""
 COORDINATOR = "coordinator"
@@ -83,6 +86,8 @@ def bind_agents(
             agent = resolve_model(name, agent, chosen, fallback)
         given = named.get(name) or default or (None if agent.spec else fallback.agent)
         spec, place = (given, cwd) if given else (agent.spec, base)
+        if given:
+            _refuse_shell_syntax(name, given)
         found = _checked(name, spec, place, chats=name in conversing)
         agent = msgspec.structs.replace(agent, spec=found)
         bound[name] = _fit(name, _loosened(agent) if plan.dialect in PORTABLE else agent)
@@ -138,6 +143,18 @@ def _loosened(agent: Agent) -> Agent:
         return agent
     free = msgspec.structs.replace(agent, tools=None, deny_tools=())
     return free if unfit_agent(spec, free) is None else agent
+
+
+def _refuse_shell_syntax(name: str, text: str) -> None:
+    """Refuse a command line that only a shell would understand, as definitions do."""
+    kind, _, line = text.partition(":")
+    words = split_command(line.strip()) if kind.strip() in PROGRAM_KINDS and line.strip() else []
+    if isinstance(words, CommandFault):
+        raise LoopwrightError(
+            f"agent {name!r}: {words.message}",
+            code=words.code,
+            hint="put the commands into a script file, and name that file" if words.hint else None,
+        )
 
 
 def _checked(name: str, text: str | None, place: Path, *, chats: bool) -> str:
@@ -239,13 +256,19 @@ def _collect_action(action: Action, names: set[str]) -> None:
             pass
 
 
+def unknown_input(name: str, known: Sequence[str]) -> LoopwrightError:
+    """The refusal of an input that a definition does not declare; `known` are those it does."""
+    near = suggest(name, known)
+    there = f"its inputs are {', '.join(known)}" if known else "the definition has no inputs"
+    hint = f"did you mean {near}?" if near else there
+    return LoopwrightError(f"unknown input {name!r}", code="unknown-input", hint=hint)
+
+
 def bind_inputs(plan: Plan, given: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
     """The inputs of a run: what was given, then defaults; unknown and missing ones are refused."""
     for name in given:
         if name not in plan.inputs:
-            near = suggest(name, sorted(plan.inputs))
-            hint = f"did you mean {near}?" if near else "the definition has no such input"
-            raise LoopwrightError(f"unknown input {name!r}", code="unknown-input", hint=hint)
+            raise unknown_input(name, sorted(plan.inputs))
     missing = [n for n, i in plan.inputs.items() if i.required and n not in given]
     if missing:
         raise LoopwrightError(

@@ -42,12 +42,16 @@ DRAWN_CELLS = 100  # wider is not easier to read, also where nobody looks at col
     examples=[("loopwright show run_01", "the beginning of an id is enough")],
 )
 @click.argument("run", metavar="RUN", shell_complete=complete_runs)
-@click.option("--metrics", is_flag=True, help="What every round, stage and role took and cost.")
+@click.option(
+    "--metrics",
+    is_flag=True,
+    help="Time, calls, tokens and cost of each iteration, step and agent.",
+)
 @click.option(
     "--svg",
     metavar="FILE",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Draw findings and spend of every round into a file ('-' for stdout).",
+    help="Draw findings and cost of every iteration into a file ('-' for stdout).",
 )
 @click.option(
     "--output",

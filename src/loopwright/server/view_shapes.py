@@ -20,7 +20,7 @@ class Rehearsal(msgspec.Struct):
 
 
 class RunFigures(msgspec.Struct):
-    """What every round, stage and role of a run took and cost."""
+    """Time, calls, tokens and cost of each iteration, step and agent of a run."""
 
     run: str
     rounds: list[dict[str, JsonValue]]

@@ -1,4 +1,4 @@
-"""Metrics of a run: what every round, stage and role took and cost, and what reviews found.
+"""Metrics of a run: time, calls, tokens and cost of iterations, steps and agents, and findings.
 
 Everything here is read off the facts, so it is the same for a run under way, one that ended, and
 one that another process drives. Places are counted where they stand: what an inner loop spends is
@@ -14,7 +14,7 @@ import msgspec
 from loopwright.app.views.findings import RoundOfFindings, Trend, compared, trend
 from loopwright.app.views.summary import ReadText
 from loopwright.app.views.usage import known_usd
-from loopwright.kernel.calls import AgentCall, AnyCall, ModelCall, SleepCall, ToolCall
+from loopwright.kernel.calls import CALLED, AgentCall, AnyCall, CommandCall, ModelCall, ToolCall
 from loopwright.kernel.facts import (
     AnyFact,
     CheckVerdict,
@@ -28,14 +28,19 @@ from loopwright.model.ids import last_id, logical_path, parent_path, pass_number
 from loopwright.model.record import JsonValue, Text
 from loopwright.ports import RunReader
 
-OTHERS = "(programs)"
+COMMANDS = "checks and commands"
+_WHOLE_RUN = "run"
+"""The name of what belongs to no step."""
+_COUNTED = (*CALLED, CommandCall, ToolCall)
 
 
 @dataclass(slots=True)
 class Spent:
-    """What calls took and cost."""
+    """What calls took and cost. `calls` are calls of agents, as `spend` counts them."""
 
     calls: int = 0
+    commands: int = 0
+    tools: int = 0
     failed: int = 0
     ms: int = 0
     input_tokens: int = 0
@@ -43,8 +48,10 @@ class Spent:
     usd: float = 0.0
     unpriced_calls: int = 0
 
-    def add(self, answer: EffectDone | EffectFailed, ms: int) -> None:
-        self.calls += 1
+    def add(self, call: AnyCall, answer: EffectDone | EffectFailed, ms: int) -> None:
+        self.calls += isinstance(call, CALLED)
+        self.commands += isinstance(call, CommandCall)
+        self.tools += isinstance(call, ToolCall)
         self.failed += isinstance(answer, EffectFailed)
         self.ms += ms
         if (usage := answer.usage) is not None:
@@ -61,7 +68,7 @@ def spent_item(spent: Spent) -> dict[str, JsonValue]:
 
 @dataclass(slots=True)
 class Round:
-    """One pass of a loop."""
+    """One iteration of a loop."""
 
     path: str
     loop: str
@@ -178,17 +185,17 @@ class Counting:
 
     def _answered(self, fact: EffectDone | EffectFailed) -> None:
         asked = self._asked.pop(fact.effect, None)
-        if asked is None or isinstance(asked.call, SleepCall):
-            return
+        if asked is None or not isinstance(asked.call, _COUNTED):
+            return  # also a snapshot, which neither an agent nor a program makes
         ms = max(0, fact.at - asked.at)
-        self._total.add(fact, ms)
+        self._total.add(asked.call, fact, ms)
         for part in (self._stage(asked), self._role(asked.call)):
-            part.spent.add(fact, ms)
+            part.spent.add(asked.call, fact, ms)
             part.each_ms.append(ms)
         place = fact.path
         while place:
             if (around := self._rounds.get(place)) is not None:
-                around.spent.add(fact, ms)
+                around.spent.add(asked.call, fact, ms)
                 if isinstance(fact, EffectDone):
                     self._found(around, fact.result)
             place = parent_path(place)
@@ -203,13 +210,13 @@ class Counting:
             around.findings = findings
 
     def _stage(self, asked: EffectRequested) -> Part:
-        name = logical_path(asked.path) or last_id(asked.path)
+        name = logical_path(asked.path) or last_id(asked.path) or _WHOLE_RUN
         if isinstance(asked.call, AgentCall) and asked.call.role != "worker":
             name = f"{name} ({asked.call.role})"
         return self._stages.setdefault(name, Part(name))
 
     def _role(self, call: AnyCall) -> Part:
-        name = call.agent if isinstance(call, AgentCall | ModelCall | ToolCall) else OTHERS
+        name = call.agent if isinstance(call, AgentCall | ModelCall | ToolCall) else COMMANDS
         return self._roles.setdefault(name, Part(name))
 
 

@@ -208,7 +208,7 @@ FAMILY = Family(
             path=f"{BASE}/metrics",
             handle=figures,
             need="viewer",
-            say="What every round, stage and role took and cost, as `show --metrics --json` has it",
+            say="Time, calls, tokens and cost of each iteration, step and agent (`show --metrics`)",
             answer=RunFigures,
         ),
         Route(
