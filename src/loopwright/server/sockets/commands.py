@@ -176,7 +176,7 @@ class Commands:
             otherwise="teardown",  # the default of this protocol
             allow_unknown_cost=said.allowUnknownCost,
         )
-        warnings = [
+        warnings: list[JsonValue] = [
             *self._looping.warnings(said.agentId),
             *start_warnings(self._context.service, run),
         ]
