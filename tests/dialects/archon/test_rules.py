@@ -440,3 +440,23 @@ def test_a_variable_of_a_longer_word_in_a_script_gets_the_form_with_braces() -> 
         "nothing sets WORKFLOW_ID_": "did you mean ${WORKFLOW_ID}_?",
         "nothing sets OTHER_NAME": "give a run --env OTHER_NAME",
     }
+
+
+@pytest.mark.parametrize(
+    ("script", "warned"),
+    [
+        ('source .env; echo "$API_URL"', False),
+        ('[ -f .env ] && . ./.env || true; echo "$API_URL"', False),
+        ('if [ -f .env ]; then source .env; fi; echo "$API_URL"', False),
+        ('echo "no source .env here"; echo "$API_URL"', True),
+        ('echo a . b; echo "$API_URL"', True),
+        ('# source .env\n      echo "$API_URL"', True),
+        ('echo "$API_URL"', True),
+    ],
+)
+def test_a_script_that_takes_in_another_file_may_set_any_variable(
+    script: str, *, warned: bool
+) -> None:
+    """A variable that such a file may set causes no warning."""
+    _, problems = lowered(flow(f"id: a\n    bash: |\n      {script}"))
+    assert [one.code for one in problems] == (["unset-variable"] if warned else [])

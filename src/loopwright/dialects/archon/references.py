@@ -9,7 +9,7 @@ from loopwright.dialects.archon.graph import meant
 from loopwright.dialects.archon.outline import GraphAt, NodeAt, Outline, Site, sites
 from loopwright.dialects.archon.script_values import rewrite_code
 from loopwright.dialects.archon.shell import rewrite
-from loopwright.dialects.archon.unset_variables import find_misspelt, find_unset
+from loopwright.dialects.archon.unset_variables import find_misspelt, find_unset, sources_files
 from loopwright.dialects.archon.variables import Mark, is_in_code, longest_variable, marks
 from loopwright.dialects.archon.when import clauses
 from loopwright.model.template import Ref
@@ -99,7 +99,8 @@ def _of_site(site: Site, made: Outline, names: EnvNames) -> Iterator[tuple[int, 
 
 def _of_unset(site: Site) -> Iterator[tuple[int, str, _Found]]:
     """Variables that nothing sets."""
-    for at, name in find_unset(site.text) if site.kind == "shell" else ():
+    is_whole = site.kind == "shell" and not sources_files(site.text)
+    for at, name in find_unset(site.text) if is_whole else ():
         message = f"nothing sets {name}: it is empty, unless a run passes it on"
         yield at, f"${name}", _Found("unset-variable", message, _unset_hint(name))
     for (at, name), meant_name in find_misspelt(site.text) if site.kind == "prose" else ():

@@ -15,6 +15,7 @@ _SETS = re.compile(
     r"(?P<named>[^\n;|&]*)"
 )
 _WORD = re.compile(r"[A-Z][A-Z0-9_]{2,}")
+_SOURCES = re.compile(r"(?:^|[\n;&|({]|\b(?:then|do|else)\s)[ \t]*(?:source|\.)[ \t]+[^\s;&|)]")
 _NOUNSET = re.compile(r"^\s*set\s+(?:-[a-zA-Z]*u|[^\n#;]*-o\s+nounset)", re.MULTILINE)
 _OF_SHELLS = re.compile(
     r"BASH\w*|RANDOM|SRANDOM|SECONDS|EPOCH\w+|LINENO|FUNCNAME|IFS|PIPESTATUS|REPLY|OPT(?:ARG|IND)"
@@ -55,6 +56,11 @@ def find_unset(script: str) -> list[Unset]:
         if not is_known and found.start() not in references:
             first.setdefault(name, Unset(found.start(), name))
     return list(first.values())
+
+
+def sources_files(script: str) -> bool:
+    """Whether a script takes in other files, which may set any variable."""
+    return _SOURCES.search(_visible(script)) is not None
 
 
 def set_defaults(script: str, unset: list[Unset]) -> str:
