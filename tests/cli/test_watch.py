@@ -159,14 +159,15 @@ def test_events_as_they_occur(lw: Place) -> None:
     assert [one["seq"] for one in events] == list(range(1, len(lw.facts(run)) + 1))
 
 
+@pytest.mark.parametrize("words", [("watch",), ("logs", "-f"), ("logs", "-f", "--tools")])
 def test_a_run_whose_process_was_killed_is_interrupted(
-    lw: Place, monkeypatch: pytest.MonkeyPatch
+    lw: Place, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
 ) -> None:
-    """Watching ends with 5 and says how the run is resumed."""
+    """Watching and following end with 5 and say how the run is resumed."""
     run = started(lw)
     os.kill(lw("show", run, "--json").json["driver"], signal.SIGKILL)
-    monkeypatch.setattr("loopwright.cli.watch.GRACE_S", 0.3)
-    told = lw("watch", run)
+    monkeypatch.setattr("loopwright.app.following.GRACE_S", 0.3)
+    told = lw(*words, run)
     assert told.code == 5
     assert "Interrupted in iteration 1 of 3" in told.err
     assert f"loopwright resume {run}" in told.err

@@ -50,8 +50,11 @@ if TYPE_CHECKING:
 @click.pass_context
 def logs(
     ctx: click.Context, /, *, run: str, follow: bool, tools: bool, iteration: str | None
-) -> None:
-    """What agents, checks and people said, iteration by iteration."""
+) -> int:
+    """What agents, checks and people said, iteration by iteration.
+
+    `--follow` ends with the run, or with exit code 5 when no process drives it any more.
+    """
     door = door_of(ctx)
     if follow and door.as_json:
         raise click.UsageError("--json is one object and --follow has no end: leave one out", ctx)
@@ -63,15 +66,30 @@ def logs(
                 iteration=wanted, follow=follow, full=door.as_json, dropped=dropped
             )
             _put_activity(door, seen.run, done, dropped)
-            return
+            return _end(door, seen) if follow else 0
         if door.as_json:
             found = [one for one in seen.entries(follow=False) if _fits(one, wanted)]
             door.put_json({"run": seen.run, "entries": found})
-            return
+            return 0
         written = _Written(door, wanted)
         for entry in seen.entries(follow=follow, text=written.take if follow else None):
             if _fits(entry, wanted) and not written.ends_with(entry):
                 _put(door, entry)
+        return _end(door, seen) if follow else 0
+
+
+def _end(door: Door, seen: Source) -> int:
+    """The exit code after following. A run that was left behind is reported as `watch` does."""
+    from loopwright.cli.outcomes import EXIT, say_final_line  # noqa: PLC0415 - help stays quick
+
+    detail = seen.detail()
+    if not detail["left_behind"]:
+        return 0
+    line = str(detail["headline"])
+    signs = door.has_signs(sys.stderr)
+    say_final_line(door, seen.run, line if signs else without_signs(line), "running")
+    door.say(f"  loopwright resume {seen.run}")
+    return EXIT["paused"]
 
 
 def _iteration(seen: Source, name: str | None, *, follow: bool) -> IterationChoice:

@@ -1,5 +1,6 @@
 """Where a run is looked at: in the log here, or at a server elsewhere. Both tell the same."""
 
+import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -49,7 +50,9 @@ class Source(Protocol):
     def entries(
         self, *, follow: bool, text: "TakeText | None" = None
     ) -> "Iterator[dict[str, JsonValue]]":
-        """What agents, checks and people said. `text` gets what agents write meanwhile."""
+        """What agents, checks and people said. `text` gets what agents write meanwhile. Following
+        ends with the run, or when no process drives it any more.
+        """
 
     def activity(
         self, *, iteration: IterationChoice, follow: bool, full: bool, dropped: dict[str, int]
@@ -106,7 +109,6 @@ class _Here:
     def entries(
         self, *, follow: bool, text: "TakeText | None" = None
     ) -> "Iterator[dict[str, JsonValue]]":
-        from loopwright.app.following import follow as following  # noqa: PLC0415 - quick help
         from loopwright.app.views.logbook import Logbook  # noqa: PLC0415 - help stays quick
 
         service, run = self._service, self.run
@@ -114,14 +116,21 @@ class _Here:
         if follow and text is not None:
             facts = self._listening(text)
         else:
-            facts = following(service, run) if follow else iter(service.facts(run))
+            facts = self._following() if follow else iter(service.facts(run))
         return (entry.as_dict() for entry in map(book.take, facts) if entry is not None)
+
+    def _following(self, sleep: "Callable[[float], None]" = time.sleep) -> "Iterator[Numbered]":
+        """The events as they are written, until the run ends or is left without a process."""
+        from loopwright.app.following import DriverWatch  # noqa: PLC0415 - help stays quick
+        from loopwright.app.following import follow as following  # noqa: PLC0415 - quick help
+
+        watch = DriverWatch(self._service, self.run)
+        return following(self._service, self.run, sleep=sleep, is_over=watch.is_gone)
 
     def _listening(self, text: "TakeText") -> "Iterator[Numbered]":
         """The events as they are written. What agents write meanwhile is handed on after the event
         that began their call and before the one that ends it.
         """
-        from loopwright.app.following import follow as following  # noqa: PLC0415 - quick help
         from loopwright.app.live_text import LiveReader  # noqa: PLC0415 - help stays quick
         from loopwright.kernel.facts import (  # noqa: PLC0415 - help stays quick
             EffectDone,
@@ -144,7 +153,7 @@ class _Here:
                 text(delta.effect, delta.kind, delta.text)
 
         with closing(reader):
-            for numbered in following(self._service, self.run, sleep=listen):
+            for numbered in self._following(listen):
                 fact = numbered.fact
                 if isinstance(fact, EffectRequested):
                     open_calls.add(fact.effect)
@@ -157,7 +166,6 @@ class _Here:
     def activity(
         self, *, iteration: IterationChoice, follow: bool, full: bool, dropped: dict[str, int]
     ) -> "Iterator[dict[str, JsonValue]]":
-        from loopwright.app.following import follow as following  # noqa: PLC0415 - quick help
         from loopwright.app.views.activity import (  # noqa: PLC0415 - help stays quick
             ActivityFilter,
             activity_items,
@@ -165,7 +173,7 @@ class _Here:
         )
 
         service, run = self._service, self.run
-        facts = following(service, run) if follow else iter(service.facts(run))
+        facts = self._following() if follow else iter(service.facts(run))
         read = service.read_text if full else None
         wanted = ActivityFilter(iteration=iteration[0], attempt=iteration[1])
         return activity_items(noting_dropped(facts, dropped, wanted), read, wanted)

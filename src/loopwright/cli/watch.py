@@ -2,7 +2,6 @@
 
 import asyncio
 import sys
-import time
 from typing import TYPE_CHECKING, cast
 
 import click
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
     from loopwright.cli.leaving import Leaving
 
 TICK_S = 0.1
-GRACE_S = 10.0  # until a run counts as interrupted: a process may be about to take it up
 
 
 @click.command(
@@ -96,9 +94,10 @@ async def _until_rest(
     service: "Service", one: "Attendance", reader: "LiveReader", leaving: "Leaving"
 ) -> bool:
     """Show what happens. True when a person is asked; False when there is no more to show."""
+    from loopwright.app.following import DriverWatch  # noqa: PLC0415 - help stays quick
     from loopwright.runtime.headline import status_of  # noqa: PLC0415 - help stays quick
 
-    driven_at = time.monotonic()
+    driver = DriverWatch(service, one.run)
     while True:
         row = service.log.row(one.run)
         token = row.owner.token if row.owner is not None else ""
@@ -109,9 +108,7 @@ async def _until_rest(
             return True
         if status != "running" and not one.progress.state.pending:
             return False
-        if row.owner is not None and service.log.alive(row.owner):
-            driven_at = time.monotonic()
-        elif time.monotonic() - driven_at > GRACE_S:
+        if driver.is_gone():
             return False
         if await leaving.unless(asyncio.sleep(TICK_S)):
             return False
