@@ -6,7 +6,7 @@ request of the next are one commit.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from typing import Protocol, TypeAlias
 
 from loopwright.errors import Conflict, StorageError, VersionConflict
@@ -70,6 +70,7 @@ _ANSWERS = (Done, Failed)
 # Looked up by type for each call, which is quicker than asking for each class in turn.
 _TALKING = frozenset((AgentCall, ToolCall))
 _ENDED = (EffectDone, EffectFailed)
+_METERED = frozenset(CALLED)
 _ACTIVE = frozenset((AgentCall, CommandCall, ModelCall, SnapshotCall, ToolCall))
 Incoming: TypeAlias = EffectDone | EffectFailed | EffectRepeated | GateOpened
 Shown: TypeAlias = tuple[RunStatus, int | None, tuple[str, ...]]
@@ -77,6 +78,18 @@ Shown: TypeAlias = tuple[RunStatus, int | None, tuple[str, ...]]
 
 def _shown(headline: Headline) -> Shown:
     return headline.status, headline.wake_at, headline.labels
+
+
+def _requested_and_failed(batch: Iterable[AnyFact]) -> tuple[list[str], list[str]]:
+    """The effects that these events request, and those that failed."""
+    requested: list[str] = []
+    failed: list[str] = []
+    for fact in batch:
+        if type(fact) is EffectRequested:
+            requested.append(fact.effect)
+        elif type(fact) is EffectFailed:
+            failed.append(fact.effect)
+    return requested, failed
 
 
 class Surroundings(Protocol):
@@ -344,10 +357,10 @@ class Actor:
         pending, under_way = self.state.pending, self.under_way
         batch, self._batch = self._batch, []
         again, self._fresh_state = self._fresh_state, False
-        new = [f.effect for f in batch if type(f) is EffectRequested]
-        asked = list(pending) if again else new
-        ended = list(under_way) if again else [f.effect for f in batch if type(f) is EffectFailed]
-        mine = frozenset(new) if again else frozenset()
+        asked, ended = _requested_and_failed(batch)
+        mine: Collection[str] = ()
+        if again:
+            mine, asked, ended = asked, list(pending), list(under_way)
         for effect in ended:
             if effect in under_way and effect not in pending:
                 under_way.pop(effect)()
@@ -373,28 +386,30 @@ class Actor:
                 self.around.asks(self)
 
     def _begin(self, pending: Pending, *, again: bool) -> None:
-        clock = self.around.clock
-        if isinstance(pending.call, SleepCall):
-            if pending.call.until <= clock.now_ms():
+        call = pending.call
+        if type(call) is SleepCall:
+            clock = self.around.clock
+            if call.until <= clock.now_ms():
                 self._answered(pending, Done())
                 return
-            wake = clock.call_at(pending.call.until, lambda: self.answer(pending, Done()))
+            wake = clock.call_at(call.until, lambda: self.answer(pending, Done()))
             self.under_way[pending.effect] = wake
             return
         job = self._ahead.pop(pending.effect, None) or self._job(pending)
         if isinstance(job, Job):
             job.again = again
-            if type(pending.call) in _TALKING:
+            kind = type(call)
+            if kind in _TALKING:
                 job.talk = self.talks.open(pending)
-            if type(pending.call) in _ACTIVE:
+            if kind in _ACTIVE:
                 sink = self.activity.open(pending)
                 job.activity = sink
-                if isinstance(pending.call, CALLED):
+                if kind in _METERED:
                     job.meter = sink
                     if self.state.has_budget:
                         self.live.share(pending, job)
         answer: Answer | Awaitable[Answer]
-        if isinstance(pending.call, SnapshotCall) and self._withdrawn:
+        if self._withdrawn and type(call) is SnapshotCall:
             answer = self._begun_later(job)
         else:
             answer = answering.begun(self.around.performer, job)

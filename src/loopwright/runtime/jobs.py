@@ -61,22 +61,23 @@ def job_for(state: State, pending: Pending, texts: Texts, token: str) -> Job | A
     shown = NOTHING
     used = NONE_USED
     call = pending.call
+    kind, plan = type(call), state.plan
     if type(call) is AgentCall:
-        agent = state.plan.agents.get(call.agent, UNKNOWN)
+        agent = plan.agents.get(call.agent, UNKNOWN)
         shown = _shown(state, pending, call, texts)
         if state.marks:
             used = _used(state, call.agent, agent)
     elif type(call) is ModelCall or type(call) is ToolCall:
-        agent = state.plan.agents.get(call.agent, UNKNOWN)
+        agent = plan.agents.get(call.agent, UNKNOWN)
         return turn_job(state, pending, agent, texts, token)
     path = _path(pending)
-    is_command = type(call) is CommandCall
+    is_coordinator = pending.purpose == "coordinator"
     return Job(
         run=started.run,
         effect=pending.effect,
         path=path,
-        iteration=owner.iteration or (pending.attempt if pending.purpose == "coordinator" else 1),
-        attempt=1 if pending.purpose == "coordinator" else pending.attempt,
+        iteration=owner.iteration or (pending.attempt if is_coordinator else 1),
+        attempt=1 if is_coordinator else pending.attempt,
         call=call,
         workspace=started.workspace,
         token=token,
@@ -84,22 +85,22 @@ def job_for(state: State, pending: Pending, texts: Texts, token: str) -> Job | A
         depth=started.depth,
         step=last_id(step.path) if step else path,
         agent=agent,
-        prompt=texts.read(pending.call.text) if isinstance(pending.call, MatchCall) else shown.text,
+        prompt=texts.read(call.text) if type(call) is MatchCall else shown.text,
         schema=shown.schema,
         session=shown.session,
         session_used=shown.session_used,
         files=shown.files,
         idle_ms=idle_limit(state, owner, agent),
-        env=_values(state, pending, texts) if is_command else NO_VALUES,
-        pass_env=state.plan.pass_env,
+        env=_values(state, pending, texts) if kind is CommandCall else NO_VALUES,
+        pass_env=plan.pass_env,
         hidden=hidden_from(owner),
-        fresh_bytecode=bool(state.plan.workspace.protect) and pending.purpose.startswith("check"),
+        fresh_bytecode=bool(plan.workspace.protect) and pending.purpose.startswith("check"),
         checks=check_commands(state, owner) if state.has_checks and agent is not None else (),
         wall_ms=agent.wall_ms if agent else None,
         used=used,
         budgeted=state.has_budget and agent is not None and has_usd_limit(state, owner),
-        covered=not state.plan.uncovered or _is_covered(state, call),
-        sandbox=_sandbox(state, pending),
+        covered=not plan.uncovered or _is_covered(state, call),
+        sandbox=plan.sandbox if kind is AgentCall else _sandbox(state, pending),
     )
 
 

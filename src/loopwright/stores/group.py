@@ -70,10 +70,16 @@ class Group:
 
     def write(self, entries: Sequence[Entry]) -> list[LoopwrightError | None]:
         """Write what may be written; answers, for each entry, None or why not."""
-        unknown = [entry.append.run for entry in entries if entry.append.run not in self._known]
-        if unknown:
-            self._ledger.load(self._db, unknown)
-        answers = [self._stage(entry) for entry in entries]
+        if len(entries) == 1:  # the usual case
+            [entry] = entries
+            if entry.append.run not in self._known:
+                self._ledger.load(self._db, (entry.append.run,))
+            answers = [self._stage(entry)]
+        else:
+            unknown = {one.append.run for one in entries} - self._known.keys()
+            if unknown:
+                self._ledger.load(self._db, unknown)
+            answers = [self._stage(entry) for entry in entries]
         self._kill("rows.written")
         if self._blobs:
             blobs = ((name, bytearray(body)) for name, body in self._blobs.items())
