@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from loopwright.app.binding import unknown_input
 from loopwright.app.controlling import ResumedRun, pause_run, resume_run, stop_run
 from loopwright.app.keeping import Beside, alone
 from loopwright.app.library import Library, Listed
@@ -30,7 +31,6 @@ from loopwright.kernel.state import State
 from loopwright.model.actions import MAX_PASSES
 from loopwright.model.record import JsonValue
 from loopwright.ports import OPEN_STATUSES, RunRow
-from loopwright.syntax.words import suggest
 
 ALL = "all"
 ACTIONS = ("pause", "resume", "stop", "retry", "skip")
@@ -239,6 +239,9 @@ class Loops:
         is_left = status == "running" and driver_pid(self.here.log, row) is None  # by a crash
         resumable = action == "resume" and (status in RESUMABLE or is_left)
         if status not in _FITS[action] and not resumable:
+            if row_ended(row):
+                ended = "already ended" if action == "stop" else "ended"
+                raise Conflict(f"{run} has {ended}: {status} ({row.headline.reason})", code="ended")
             raise Conflict(
                 f"{run} is {loop_status(row)}, so it cannot be {_DONE[action]}", code="wrong-state"
             )
@@ -318,17 +321,11 @@ def _check_known(listed: Listed, given: Mapping[str, str]) -> None:
     known = sorted(listed.parameter_names)
     unknown = [name for name in given if name not in known]
     if unknown:
-        near = suggest(unknown[0], known)
-        there = f"its parameters are {', '.join(known)}" if known else "it has no parameters"
-        raise LoopwrightError(
-            f"{listed.name} has no parameter {unknown[0]!r}",
-            code="unknown-input",
-            hint=f"did you mean {near}?" if near else there,
-        )
+        raise unknown_input(unknown[0], known)
     missing = [name for name in listed.required_parameters if name not in given]
     if missing:
         raise LoopwrightError(
-            f"{listed.name} has required parameters without a value: {', '.join(missing)}",
+            f"missing input: {', '.join(missing)}",
             code="missing-input",
             hint="give them as `parameters`, a JSON object",
         )
