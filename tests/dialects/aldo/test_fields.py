@@ -94,3 +94,19 @@ def test_versions_are_semantic(version: str, good: bool) -> None:
     """Three numbers, and what may stand behind them."""
     plan, _ = lowered(spec().replace("1.0.0", version))
     assert (plan is not None) is good
+
+
+@pytest.mark.item("aldo-81")
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ("", "write a composite instead"),
+        ("composite: {strategy: sequential, subagents: [{agent: a}]}\n", "asks its own subagents"),
+    ],
+    ids=["one agent", "composite"],
+)
+def test_the_warning_about_spawn_fits_the_agent(more: str, words: str) -> None:
+    """A composite is not advised to be written as a composite."""
+    _, problems = lowered(spec(f"spawn: {{allowed: [a]}}\n{more}"))
+    [told] = [one.message for one in problems if one.message.startswith("spawn")]
+    assert words in told

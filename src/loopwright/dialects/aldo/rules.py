@@ -21,6 +21,7 @@ from loopwright.syntax.words import did_you_mean, suggest
 
 SHELL = "shell.exec"
 _ONE_AGENT = "the agents of a composite have tools and a model of their own"
+_SPAWN_OF_COMPOSITE = "a composite asks its own subagents and no others"
 _FORMER = "meridian/agent.v1"
 _NO_EFFECT = {
     ("memory",): "nothing is remembered between runs",
@@ -101,6 +102,8 @@ def _without_effect(document: Document, value: dict[str, object]) -> Iterator[Di
         for part in path:
             found = mapping(found).get(part)
         if not says_nothing(found):
+            if path == ("spawn",) and isinstance(value.get("composite"), dict):
+                words = _SPAWN_OF_COMPOSITE
             message = f"{'.'.join(path)} has no effect here: {words}"
             yield document.warning("ignored-field", message, at=path)
     if value.get("apiVersion") == _FORMER:
