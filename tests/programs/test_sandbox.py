@@ -369,6 +369,38 @@ def test_a_program_of_the_workspace_starts_at_every_level(
 @pytest.mark.item("bnd-l5")
 @needs_sandbox
 @pytest.mark.parametrize("level", ["readonly", "none"])
+def test_an_interpreter_that_is_a_script_is_shown_or_named(
+    tmp_path: Path, level: SandboxLevel
+) -> None:
+    """A chain of interpreters is followed. One behind a link to a folder is hidden: the failure
+    names the level and what to do.
+    """
+    work, tools = tmp_path / "work", tmp_path / "tools"
+    for folder in (work, tools):
+        folder.mkdir()
+    (tmp_path / "link").symlink_to(tools)
+    for file, interpreter in (
+        (tools / "inner", "/bin/sh"),
+        (tools / "outer", tools / "inner"),
+        (work / "agent", tools / "outer"),
+        (work / "other", tmp_path / "link" / "inner"),
+    ):
+        file.write_text(f"#!{interpreter}\necho started\n")
+        file.chmod(0o755)
+    assert run(work, "./agent", level=level).stdout == b"started\n"
+    end = run(work, "./other", level=level)
+    assert (end.how, end.problem) == ("not_started", "not-startable")
+    assert end.error is not None
+    assert f"sandbox level `{level}` hides a file that it needs" in end.error
+    assert "--sandbox " in end.error
+    private = run(work, "./other", level=level, policy=SandboxPolicy(hidden=(str(tools),)))
+    assert private.error is not None
+    assert "hides" not in private.error, "whether a private file exists is not said"
+
+
+@pytest.mark.item("bnd-l5")
+@needs_sandbox
+@pytest.mark.parametrize("level", ["readonly", "none"])
 @pytest.mark.parametrize("commands", ["all", "reading", "none"])
 def test_a_program_of_npm_in_a_hidden_home_starts(
     tmp_path: Path, level: SandboxLevel, commands: Commands

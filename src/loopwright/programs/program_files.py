@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 _MOST_LINKS = 40
+_MOST_INTERPRETERS = 8
 # Version managers, with what the files that name a version are called.
 _MANAGERS = {
     "pyenv": "python",
@@ -29,9 +30,9 @@ _INTERPRETERS = (
 
 def program_files(file: str, path: str | None = None) -> Iterator[str]:
     """What a program needs of itself: its file behind all links, the package around it, and the
-    program that its first line names.
+    program that its first line names, which may be a script itself.
     """
-    for one in (file, *interpreters(file, path)):
+    for one in (file, *_all_interpreters(file, path)):
         for link in _links(one):
             yield link
             yield from _package(link)
@@ -132,6 +133,15 @@ def _words(file: Path) -> list[str]:
     except OSError:
         return []
     return [word for line in text.splitlines() for word in line.partition("#")[0].split()]
+
+
+def _all_interpreters(file: str, path: str | None) -> list[str]:
+    """The interpreters of a script, and theirs, as far as the system follows them."""
+    found = interpreters(file, path)
+    for one in found:
+        if len(found) < _MOST_INTERPRETERS:
+            found += [inner for inner in interpreters(one, path) if inner not in found]
+    return found
 
 
 def first_line(file: str) -> list[str]:

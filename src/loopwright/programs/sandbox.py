@@ -55,6 +55,7 @@ _COMMON = (
 # Where tools store downloads; at `workspace` that is the private folder for temporary files.
 _CACHES = ("PIP_CACHE_DIR", "UV_CACHE_DIR", "npm_config_cache", "YARN_CACHE_FOLDER", "GOCACHE")
 _FAILED = b"bwrap: "
+_NOT_FOUND = re.compile("bwrap: execvp (.+): No such file or directory")
 # What passes by: no processes, namespaces, memory or descriptors left.
 _RUN_ID = re.compile(r"run_[0-9a-z]+")
 _SHORTAGES = tuple(
@@ -262,7 +263,7 @@ class Sandbox:
 
     def _explained(self, end: ProgramEnd, program: Program, confinement: Confinement) -> ProgramEnd:
         """The end of a program, with a line about what the sandbox hid from it, if it failed."""
-        end = _with_start_failure(end)
+        end = self._with_start_failure(end, program, confinement.level)
         if end.how != "exited" or not end.code:
             return end
         hint = explain_failure(
@@ -276,6 +277,35 @@ class Sandbox:
             return end
         tail = end.stderr_tail.rstrip(b"\n")
         return replace(end, stderr_tail=tail + f"\nloopwright: {hint}\n".encode())
+
+    def _with_start_failure(
+        self, end: ProgramEnd, program: Program, level: SandboxLevel
+    ) -> ProgramEnd:
+        """A failure of bubblewrap itself, which ends with code 1 before the program starts."""
+        said = end.stderr_tail
+        if end.how != "exited" or end.code != 1 or end.stdout or not said.startswith(_FAILED):
+            return end
+        line = said.splitlines()[0].decode(errors="replace")
+        problem = "resource" if any(one in line for one in _SHORTAGES) else "not-startable"
+        detail = f"the sandbox failed: {line}"
+        missing = _NOT_FOUND.fullmatch(line)
+        if missing and level != "guard" and self._is_hidden_alone(missing[1], program):
+            weaker = "readonly" if level == "none" else "guard"
+            detail = (
+                f"cannot start {missing[1]}: sandbox level `{level}` hides a file that it needs, "
+                f"such as its interpreter; use `--sandbox {weaker}`"
+            )
+        return replace(end, how="not_started", code=None, error=f"{problem}: {detail}")
+
+    def _is_hidden_alone(self, file: str, program: Program) -> bool:
+        """Whether a program could be started without a sandbox, as far as its interpreters show. It
+        is not said of private files whether they exist.
+        """
+        private = [os.path.realpath(one) for one in self.hidden_paths(program.cwd)]
+        needed = [file, *interpreters(file, program.env.get("PATH"))]
+        return all(map(os.path.exists, needed)) and not any(
+            _is_inside(os.path.realpath(one), folder) for one in needed for folder in private
+        )
 
     def is_off(self, confinement: Confinement) -> bool:
         """Whether a program would be started without a sandbox."""
@@ -439,15 +469,3 @@ def _temporary_folder(level: SandboxLevel) -> Iterator[str]:
         return
     with tempfile.TemporaryDirectory(prefix="loopwright-tmp-", ignore_cleanup_errors=True) as made:
         yield made
-
-
-def _with_start_failure(end: ProgramEnd) -> ProgramEnd:
-    """A failure of bubblewrap itself, which ends with code 1 before the program starts."""
-    said = end.stderr_tail
-    if end.how != "exited" or end.code != 1 or end.stdout or not said.startswith(_FAILED):
-        return end
-    line = said.splitlines()[0].decode(errors="replace")
-    problem = "resource" if any(one in line for one in _SHORTAGES) else "not-startable"
-    return replace(
-        end, how="not_started", code=None, error=f"{problem}: the sandbox failed: {line}"
-    )
