@@ -7,7 +7,7 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from loopwright.app.views.final_line import cost, elapsed, final_line
+from loopwright.app.views.final_line import FIRST_TOKEN, cost, elapsed, final_line
 from loopwright.app.views.resume_words import resumed_words
 from loopwright.app.views.signs import without_signs
 from loopwright.app.views.workspace_history import history_of
@@ -124,6 +124,10 @@ ENDINGS: dict[str, tuple[Callable[[], Driver], str]] = {
         "✗ Failed in iteration 1 of 5: rejected by ann · 0.0 s",
     ),
     "stopped": (lambda: stopped("root"), "■ Stopped by root in iteration 1 of 5 · 0.0 s"),
+    "stopped by the first token": (
+        lambda: stopped(FIRST_TOKEN),
+        "■ Stopped by the first administrator in iteration 1 of 5 · 0.0 s",
+    ),
     "paused": (paused, "‖ Paused in iteration 1 of 5 · 0.0 s"),
     "waiting": (
         lambda: drive(plan_of(loop(Person())), by_pass("x")),

@@ -177,7 +177,7 @@ def test_a_terminal_is_asked_right_there(lw: Place) -> None:
         seen = screen.wait_for("[l]eave it: ")
         assert "Review iteration 1. Accept?" in seen
         assert "  a poem" in seen
-        assert "digest " in seen
+        assert "digest" not in seen
         assert "\x1b[2J" not in seen
         screen.type("c\n")
         screen.wait_for("what should be different? ")
@@ -200,8 +200,25 @@ def test_a_question_mark_explains_the_choices(lw: Place) -> None:
         seen = screen.wait_for("[l]eave it: ", times=2)
         assert "a, approve TEXT   accept the result of this iteration" in seen
         assert "c, continue TEXT  run another iteration; TEXT tells the agent" in seen
+        screen.type("foo bar\n")
+        seen = screen.wait_for("[l]eave it: ", times=3)
+        assert "'foo' is not an answer here; the answers are:" in seen
+        assert seen.count("a, approve TEXT   accept the result of this iteration") == 2
         screen.type("a\n")
         assert screen.leave() == 0
+
+
+def test_ctrl_c_at_a_gate_ends_the_line_first(lw: Place) -> None:
+    """What is printed after Ctrl-C does not continue the line of the prompt."""
+    file = lw.loop(lw.script("a poem"), until={"person": True})
+    with lw.terminal("run", file) as screen:
+        screen.wait_for("[l]eave it: ")
+        screen.press_ctrl_c()
+        assert screen.leave() == 130
+        after = screen.seen.rpartition("[l]eave it: ")[2]
+    first, *others = after.splitlines()
+    assert first.strip() in ("", "^C")
+    assert any("Waiting for a decision" in line for line in others), after
 
 
 @pytest.mark.item("rec-40")

@@ -105,6 +105,9 @@ def test_steering_all(lw: Place) -> None:
     [
         ("hello", "commands begin with /"),
         ("/lops", "did you mean /loops?"),
+        ("/loops show last", "did you mean /loops status?"),
+        ("/loops kill last", "did you mean /loops stop?"),
+        ("/loops ls", "did you mean /loops?"),
         ("/workflow aprove x", "did you mean /workflow approve?"),
         ("/nothing at all", "/help lists them"),
         ("/loops status nobody", "no run 'nobody'"),

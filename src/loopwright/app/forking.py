@@ -147,7 +147,7 @@ async def _with_folder(
         snapshots = RunSnapshots(service, wish.workspaces, first.run)
         if wish.workspace is not None:
             await snapshots.export(tree, Path(begins.workspace))  # without links, as admitted
-            wish.say(f"wrote the files of then into {wish.workspace}")
+            wish.say(f"wrote the files as they were at that point into {wish.workspace}")
         else:
             done = await snapshots.restore(tree, force=wish.force)
             plural = "" if done.files == 1 else "s"

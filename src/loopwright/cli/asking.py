@@ -92,9 +92,19 @@ async def ask(
             continue
         decision = _decision(word.lower(), gate)
         if decision is None:
+            _explain_unknown(door, gate, word)
             continue
         text = await _text_of(decision, gate, rest.strip(), read_line)
         return None if text is None else Reply(decision, text)
+
+
+def _explain_unknown(door: Door, gate: GateOpened, word: str) -> None:
+    """Say that a word is not an answer, and which answers there are."""
+    if not word:
+        return
+    door.tell(f"  {one_line(word)!r} is not an answer here; the answers are:", tone="warn")
+    for line in explain_choices(gate):
+        door.tell(f"  {line}")
 
 
 async def _text_of(
@@ -193,7 +203,7 @@ def _show(door: Door, gate: GateOpened, output: str) -> None:
     for line in exposed_lines({"id": gate.gate, **exposure(gate.message, call)}):
         door.tell(f"  {line}", tone="warn")
     place = f" · {words}" if (words := place_words(gate.path)) else ""
-    door.tell(f"  {gate.gate}{place} · digest {gate.digest[:16]}", tone="dim")
+    door.tell(f"  {gate.gate}{place}", tone="dim")
 
 
 def _show_output(door: Door, output: str) -> None:
@@ -211,7 +221,9 @@ def _prompt(text: str) -> None:
 
 
 async def terminal_line() -> str | None:
-    """A line typed by the person; None at the end of the input."""
+    """A line typed by the person; None at the end of the input. What is printed after Ctrl-C or
+    Ctrl-D begins on a new line.
+    """
     loop = asyncio.get_running_loop()
     done: asyncio.Future[str | None] = loop.create_future()
     descriptor = sys.stdin.fileno()
@@ -225,7 +237,11 @@ async def terminal_line() -> str | None:
             done.set_result(data.decode(errors="replace") if data else None)
 
     loop.add_reader(descriptor, readable)
+    line: str | None = None
     try:
-        return await done
+        line = await done
+        return line
     finally:
         loop.remove_reader(descriptor)
+        if line is None:
+            _prompt("\n")

@@ -35,7 +35,7 @@ from loopwright.app.views.listing import inbox_items, run_detail, run_item
 from loopwright.cli.artifact import put_artifacts, read_upload
 from loopwright.cli.inbox import put_inbox
 from loopwright.cli.ls import put_runs
-from loopwright.cli.repl_session import Session
+from loopwright.cli.repl_session import Session, suggest_command
 from loopwright.cli.show import put_run
 from loopwright.cli.trackers import SESSION, put_list, split_title
 from loopwright.errors import DefinitionError, LoopwrightError
@@ -43,7 +43,6 @@ from loopwright.model.actions import Decision
 from loopwright.model.record import JsonValue
 from loopwright.model.trackers import TODO_STATUSES
 from loopwright.syntax.diagnostic import Diagnostic
-from loopwright.syntax.words import suggest
 
 NEWEST = 20
 MISUSED = 2
@@ -104,7 +103,7 @@ def _unknown(line: str, command: Command | None) -> str:
     """What to write instead of a command that there is not."""
     words = line.split()
     written = " ".join(words[: 1 if command is None else len(command.words.split()) + 1])
-    near = suggest(" ".join(words[:2]), [one.words for one in COMMANDS])
+    near = suggest_command(words, [one.words for one in COMMANDS])
     below = [one.words for one in COMMANDS if one.words.startswith(f"{words[0]} ")]
     there = f"there are {', '.join(below)}" if below else "/help lists them"
     return f"unknown command {written} ({f'did you mean {near}?' if near else there})"

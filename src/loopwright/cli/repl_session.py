@@ -2,7 +2,7 @@
 
 import asyncio
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Self
 
@@ -17,15 +17,32 @@ from loopwright.cli.texts import last_lines, one_line
 from loopwright.cli.watching import Careful, Plain, View
 from loopwright.ports import Delta
 from loopwright.runtime.headline import status_of
+from loopwright.syntax.words import suggest
 
 OUTPUT_LINES = 20
 SHORT = 6  # of the end of an id, which is what tells two runs of one day apart
+_SYNONYMS = {
+    **dict.fromkeys(("show", "watch", "info", "inspect", "logs", "get"), "status"),
+    **dict.fromkeys(("run", "new", "create"), "start"),
+    **dict.fromkeys(("cancel", "kill", "end", "abort"), "stop"),
+    **dict.fromkeys(("continue", "restart"), "resume"),
+    **dict.fromkeys(("message", "say", "send"), "tell"),
+    **dict.fromkeys(("ls", "list", "all"), ""),
+}
+"""What people write instead of the second word of a command."""
 _TONES: dict[str, Tone] = {"completed": "good", "failed": "bad", "exhausted": "warn"}
 
 
 def short(run: str) -> str:
     """A run as it is named in lines; every command takes this too."""
     return run[-SHORT:]
+
+
+def suggest_command(words: Sequence[str], known: Sequence[str]) -> str | None:
+    """The command that was probably meant: by another word for the same, else by its spelling."""
+    first, second = words[0], words[1] if len(words) > 1 else ""
+    meant = f"{first} {_SYNONYMS[second]}".strip() if second in _SYNONYMS else ""
+    return meant if meant in known else suggest(" ".join(words[:2]), known)
 
 
 class Shown:

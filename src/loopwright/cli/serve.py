@@ -1,4 +1,4 @@
-"""`serve`: runs, gates and facts over HTTP."""
+"""`serve`: runs, gates and events over HTTP."""
 
 from dataclasses import replace
 from importlib import import_module
@@ -66,10 +66,10 @@ from loopwright.cli.verb import Verb, door_of
 def serve(
     ctx: click.Context, /, *, tls_cert: str | None, tls_key: str | None, **given: object
 ) -> int:
-    """Serve runs, gates and facts over HTTP, and drive every run that nobody drives.
+    """Serve runs, gates and events over HTTP, and drive every run that no other process drives.
 
-    Every run that was left behind goes on at once. A signal ends the server within ten seconds;
-    what is under way then goes on with the next start.
+    Runs that were left behind are resumed at once. A signal ends the server within ten seconds;
+    runs that are under way then are resumed at the next start.
     """
     if bool(tls_cert) != bool(tls_key):
         raise click.UsageError("--tls-cert and --tls-key belong together", ctx)

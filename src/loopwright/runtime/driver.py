@@ -336,7 +336,7 @@ def already_driven(run: str, other: Owner) -> Conflict:
     return Conflict(
         f"{run} is driven by process {other.pid} on this machine",
         code="already-driven",
-        hint="it sees what you write; or end that process first",
+        hint="`tell`, `pause` and `stop` reach it there; to drive it here, end that process first",
     )
 
 

@@ -22,6 +22,7 @@ from loopwright.model.plan import stored_plan
 from loopwright.ports import EventLog
 from loopwright.runtime.headline import status_of
 
+FIRST_TOKEN = "first-start"  # as in app.access, which takes longer to load
 REASON_CHARS = 120
 MOST_CHECKS = 3
 _LIMITS = {
@@ -71,7 +72,7 @@ def _outcome(state: State, status: str, *, details: bool) -> str:
         return _exhausted(state, finished)
     if status == "failed":
         return _failed(state, finished, details=details)
-    by = state.cancel.by if state.cancel is not None else ""
+    by = _person(state.cancel.by) if state.cancel is not None else ""
     words = f"Stopped{f' by {by}' if by else ''}{_place(state)}"
     return words if finished.reason == "stopped" else f"{words}: {_short(finished.reason)}"
 
@@ -113,7 +114,7 @@ def _failed(state: State, finished: RunFinished, *, details: bool) -> str:
     why = _FAILED.get(finished.reason, "")
     if finished.reason == "rejected":
         by = next((one.by for one in state.judged if one.verdict == "rejected"), "")
-        why = f"rejected by {by or 'a person'}"
+        why = f"rejected by {_person(by) or 'a person'}"
         said = error.detail if error is not None and details else ""
         why += "" if not said or said.startswith("rejected by a person") else f": {_short(said)}"
     elif error is not None and details and error.detail:
@@ -122,6 +123,11 @@ def _failed(state: State, finished: RunFinished, *, details: bool) -> str:
     elif error is not None and not why:
         why = error.type.replace("_", " ")
     return f"Failed{_place(state)}{f': {why}' if why else ''}"
+
+
+def _person(name: str) -> str:
+    """A person in words: the first token belongs to nobody whose name is known."""
+    return "the first administrator" if name == FIRST_TOKEN else name
 
 
 def _limit(state: State) -> str:

@@ -164,7 +164,11 @@ def _without_value(ref: Ref, scope: Scope) -> str | None:
             around = f"there is no {'outer ' * bool(ref.up)}loop around it"
             return None if inner or scope.has_item else around
         case _:
-            return None if inner == "count" else "there is no loop with passes one after another"
+            return (
+                None
+                if inner == "count"
+                else "there is no loop whose iterations run one after another"
+            )
 
 
 def _of_step_before(ref: Ref, scope: Scope) -> _Found | None:

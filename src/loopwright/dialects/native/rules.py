@@ -255,7 +255,7 @@ def _loop(document: Document, loop: LoopAt, *, most: int | None) -> Iterator[Dia
         and "max" not in value
         and not misspelt(value, _LOOP_KEYS, "max", "for_each")
     ):
-        message = "a loop needs max, the most passes it may make"
+        message = "a loop needs max, the most iterations it may have"
         yield _on_key(document, loop.path, "cap-required", message, hint="max: 10")
     memory = value.get("memory")
     if isinstance(memory, dict):

@@ -184,7 +184,7 @@ def _each(document: Document, loop: LoopAt) -> Iterator[Diagnostic]:
         if not loop.has(key) or (key == "delay" and milliseconds(loop.value[key]) == 0):
             continue
         message = f"forEach and {key} exclude each other"
-        hint = "the list says how many passes there are; to repeat for each item, loop inside"
+        hint = "the list says how many iterations there are; to repeat for each item, loop inside"
         at = (*loop.path, key)
         yield document.error(code, message, at=at, on_key=True, hint=hint)
     items = loop.value["forEach"]
@@ -200,7 +200,7 @@ def _repeat(document: Document, loop: LoopAt) -> Iterator[Diagnostic]:
     if not loop.has("maxIterations") and not misspelt(
         loop.value, _LOOP_KEYS, "maxIterations", "forEach"
     ):
-        message = "a loop needs maxIterations, the most passes it may make, or forEach"
+        message = "a loop needs maxIterations, the most iterations it may have, or forEach"
         yield document.error(
             "loop-missing-max-iterations",
             message,
@@ -210,8 +210,8 @@ def _repeat(document: Document, loop: LoopAt) -> Iterator[Diagnostic]:
         )
     for key in ("maxConcurrency", "onItemFailure"):
         if loop.has(key):
-            message = f"{key} has no effect: without forEach passes come one after another"
+            message = f"{key} has no effect: without forEach iterations run one after another"
             yield document.warning("ignored-field", message, at=(*loop.path, key))
     if loop.has("onExhausted") and not (loop.has("until") or loop.has("untilAgent")):
-        message = "onExhausted has no effect: without until or untilAgent all passes are the goal"
+        message = "onExhausted has no effect: without until or untilAgent all iterations run"
         yield document.warning("ignored-field", message, at=(*loop.path, "onExhausted"))
