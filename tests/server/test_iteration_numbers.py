@@ -161,3 +161,62 @@ def test_turns_of_a_model_are_not_iterations(
     both.lw.write(case.file, json.dumps(case.definition))
     serve(*turns)
     compare(both, shared, case, MODEL)
+
+
+CYCLES = {
+    "apiVersion": "aldo-ai/agent.v1",
+    "kind": "Agent",
+    "identity": {"name": "worker", "version": "0.1.0", "description": "Works.", "owner": "me"},
+    "role": {"team": "delivery", "pattern": "worker"},
+    "model_policy": {
+        "privacy_tier": "public",
+        "primary": {"capability_class": "local-reasoning"},
+        "budget": {"usd_per_run": 1},
+    },
+    "prompt": {"system_file": "prompt.md"},
+    "tools": {"native": [{"ref": "fs.list"}], "permissions": {"filesystem": "repo-readonly"}},
+    "iteration": {
+        "max_cycles": 4,
+        "context_window": 128000,
+        "summary_strategy": "rolling-window",
+        "termination_conditions": [{"kind": "text-includes", "text": "<done>"}],
+    },
+}
+
+
+@pytest.mark.item("rec-47")
+@pytest.mark.parametrize(
+    ("turns", "count"),
+    [
+        ([LISTING, Turn(text="one"), Turn(text="<done>")], 3),
+        ([Turn(text="one")] * 4, 4),
+    ],
+    ids=["condition", "ceiling"],
+)
+def test_cycles_are_iterations(
+    both: Both, shared: Served, serve: Serve, turns: list[Turn], count: int
+) -> None:
+    """A cycle of an Aldo agent is an iteration of its loop, also in the events of the dialect."""
+    both.lw.write("d.yaml", json.dumps(CYCLES))
+    serve(*turns)
+    began = both.here("run", "d.yaml", "Do it.", "--agent", MODEL, "--json")
+    run = began.json["run"]
+    told = both.here("events", run, "--dialect").lines
+    by_type = {one["type"]: one["payload"] for one in told}
+    seen = {
+        "run": began.json["iterations"],
+        "show": both.here("show", run, "--json").json["iterations"],
+        "ls": next(
+            one["iterations"]
+            for one in both.here("ls", "--json", "--all").json["runs"]
+            if one["run"] == run
+        ),
+        "http": shared("GET", f"/api/v1/runs/{run}").json["iterations"],
+        "mcp": as_tool(shared, run)["iterations"],
+        "cycles": sum(one["type"] == "cycle.start" for one in told),
+        "last cycle": by_type["cycle.start"]["cycle"],
+        "run.completed": by_type["run.completed"]["cycles"],
+        "final line": int(re.findall(r"(\d+) iterations", began.json["summary"])[0]),
+    }
+    assert seen == dict.fromkeys(seen, count), began.err
+    assert f"iteration {count}/4" in began.err
