@@ -174,6 +174,25 @@ def test_import_prints_a_table_with_totals(mixed: Place) -> None:
 
 
 @pytest.mark.item("rec-44")
+def test_import_knows_the_files_beside_a_workflow(lw: Place) -> None:
+    """Commands and scripts in the folder of an Archon workflow are listed as used by it."""
+    folder = "app/.archon/workflows/site/build"
+    nodes = "  - {id: a, command: plan}\n  - {id: b, script: count, runtime: uv}\n"
+    plant(
+        lw.folder,
+        {
+            f"{folder}/build.yaml": f"name: build\ndescription: Builds\nnodes:\n{nodes}",
+            f"{folder}/commands/plan.md": "Plan.",
+            f"{folder}/scripts/count.py": "print(1)",
+        },
+    )
+    report = lw("import", ".", "--json").json
+    assert [one["file"] for one in report["files"]] == [f"{folder}/build.yaml"]
+    parts = {one["file"] for one in report["skipped"] if one["code"] == "part"}
+    assert parts == {f"{folder}/commands/plan.md", f"{folder}/scripts/count.py"}
+
+
+@pytest.mark.item("rec-44")
 def test_import_runs_and_writes_nothing(mixed: Place) -> None:
     """Nothing is started, and neither the folder nor the data directory changes."""
     before = sorted(mixed.folder.rglob("*"))

@@ -8,7 +8,7 @@ from pathlib import Path, PurePath
 from types import MappingProxyType
 from typing import Any, Protocol, TypeAlias, cast
 
-from loopwright.app.fetching import Places, Wanted, fetch, project_of
+from loopwright.app.fetching import BESIDE, Places, Wanted, fetch, project_of
 from loopwright.app.file_kinds import other_kind
 from loopwright.errors import DefinitionError
 from loopwright.model.plan import Plan
@@ -320,7 +320,11 @@ def used_files(document: Document, *, name: str, folder: Path) -> list[Path]:
     places = _places(language, folder)
     gathered = _gathered(language, document, folder)
     named = [path for path, data in gathered.items() if isinstance(data, bytes)]
-    found = [places.folder / path for path in named if not path.startswith("~/")]
+    found = [
+        folder / path.removeprefix(BESIDE) if path.startswith(BESIDE) else places.folder / path
+        for path in named
+        if not path.startswith("~/")
+    ]
     return [path for path in found if path.is_file()]
 
 

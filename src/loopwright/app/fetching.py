@@ -17,7 +17,8 @@ from loopwright.programs.files import FileProblem, leads_out, names_beneath, rea
 _PERSONS = "~/"
 _HERE = "@here"
 _AROUND = "@around"
-_BESIDE = "@/"
+BESIDE = "@/"
+"""How a path begins that counts from the folder of the definition."""
 _REPOSITORY = ".git"
 _NO_NAMES = {"", ".", ".."}
 _ABSENT = "no such file or directory"
@@ -88,8 +89,8 @@ def fetch(places: Places | Mapping[str, bytes], wanted: Wanted) -> bytes | FileP
         folder, path = places.home, path.removeprefix(_PERSONS)
         if places.own is None or not path.startswith(f"{places.own}/"):
             return FileProblem("outside-workspace", f"{wanted.path!r} is none of the dialect's")
-    elif path.startswith(_BESIDE) and places.beside is not None:
-        folder, path = places.beside, path.removeprefix(_BESIDE)
+    elif path.startswith(BESIDE) and places.beside is not None:
+        folder, path = places.beside, path.removeprefix(BESIDE)
     if places.around:
         folder, path = _around(folder, path)
     if wanted.kind != "names":

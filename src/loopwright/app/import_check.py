@@ -178,6 +178,11 @@ def _walk(folder: Path, check: "_FolderCheck") -> Iterator[Path]:
             yield Path(place) / name
 
 
+def _is_in_system_folder(place: Path) -> bool:
+    """Whether a folder is one in which a system keeps definitions; a name there is the person's."""
+    return any(part in SYSTEM_FOLDERS for part in place.parts)
+
+
 @dataclass(slots=True)
 class _FolderCheck:
     """The files of a folder as far as they were checked."""
@@ -194,7 +199,7 @@ class _FolderCheck:
         path = place / name
         if path.is_symlink():
             self._skip(path, "link", "link to a folder; links are not followed")
-        elif name in LEFT_OUT:
+        elif name in LEFT_OUT and not _is_in_system_folder(place):
             self._skip(path, "folder-of-tools", "folder of installed packages or build results")
         elif name.startswith(".") and name not in SYSTEM_FOLDERS:
             self._skip(path, "hidden", "hidden folder")
