@@ -14,6 +14,7 @@ StartProblem = Literal[
     "argument-too-long",
     "is-a-directory",
     "agent-changed",
+    "git-settings-changed",
     "no-sandbox",
     "not-executable",
     "not-startable",

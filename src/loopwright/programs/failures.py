@@ -33,13 +33,29 @@ def failure_of(end: ProgramEnd) -> Failure | None:
         case "signalled":
             return _spoken(f"the program was ended by signal {end.signal}", end)
         case "idle_timeout":
-            detail = f"timed out (inactivity) after {end.seconds:.1f} s"
+            detail = f"timed out (inactivity) after {end.seconds:.1f} s{_silence(end.limit_s)}"
             return Failure(type="idle_timeout", detail=detail)
         case "wall_timeout":
-            detail = f"timed out (wall-clock) after {end.seconds:.1f} s"
+            limit = f" (limit: {_length(end.limit_s)})" if end.limit_s else ""
+            detail = f"timed out (wall-clock) after {end.seconds:.1f} s{limit}"
             return Failure(type="wall_timeout", detail=detail)
         case "not_started":
             return not_started(end.error or "the program could not be started")
+
+
+def _silence(limit_s: float | None) -> str:
+    """The limit on silence, and how to raise it."""
+    if limit_s is None:
+        return ""
+    return (
+        f": no output for {_length(limit_s)}; allow more with --budget idle={_length(2 * limit_s)} "
+        "or `idle` in the definition"
+    )
+
+
+def _length(seconds: float) -> str:
+    """A length of time as `--budget` takes it."""
+    return f"{seconds / 60:g}m" if seconds >= 60 and seconds % 60 == 0 else f"{seconds:g}s"
 
 
 def not_started(error: str) -> Failure:
@@ -48,6 +64,7 @@ def not_started(error: str) -> Failure:
     kinds: dict[str, FailureKind] = {
         "workspace-gone": "workspace_gone",
         "resource": "host_shortage",
+        "git-settings-changed": "exit",
     }
     return Failure(type=kinds.get(problem, "not_found"), detail=detail or error)
 

@@ -13,7 +13,7 @@ import shlex
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -23,6 +23,7 @@ from loopwright.model.access import Commands, is_offline, reach_of
 from loopwright.model.plan import Agent
 from loopwright.model.sandbox import DEFAULT_SANDBOX, SandboxLevel, effective_level
 from loopwright.programs.environment import CannotStart, resolve_program
+from loopwright.programs.git_settings import protect_git_settings
 from loopwright.programs.own_programs import find_own_program
 from loopwright.programs.process import (
     OnRunning,
@@ -221,13 +222,14 @@ class Sandbox:
         on_running: OnRunning | None = None,
     ) -> ProgramEnd:
         """Run a program in its sandbox. What cannot be confined as it should be is not started."""
+        end = ProgramEnd(how="not_started")
         try:
             with self.confined(program, confinement) as started, self.record_work(started.cwd):
                 end = await run_program(
                     started, on_stdout=on_stdout, on_stderr=on_stderr, on_running=on_running
                 )
-        except CannotStart as why:
-            return ProgramEnd(how="not_started", error=str(why))
+        except CannotStart as why:  # or, after its end, it is refused for what it changed
+            return replace(end, how="not_started", code=None, error=str(why))
         return self._explained(end, program, confinement) if started.in_sandbox else end
 
     @contextmanager
@@ -338,7 +340,7 @@ class Sandbox:
             file, env = _without_shims(file, cwd, env)
         bubblewrap = find_own_program(NAME)
         assert bubblewrap is not None, "it works"
-        with _temporary_folder(level) as temporary:
+        with _temporary_folder(level) as temporary, _protected_repository(level, cwd):
             caches = {name: f"/tmp/{name.lower()}" for name in _CACHES} if temporary else {}
             view = View(
                 level=level,
@@ -469,3 +471,10 @@ def _temporary_folder(level: SandboxLevel) -> Iterator[str]:
         return
     with tempfile.TemporaryDirectory(prefix="loopwright-tmp-", ignore_cleanup_errors=True) as made:
         yield made
+
+
+def _protected_repository(level: SandboxLevel, cwd: str) -> AbstractContextManager[None]:
+    """At `workspace` Git settings are protected. At `guard` they are like all other files of the
+    user, and stricter levels change nothing.
+    """
+    return protect_git_settings(cwd) if level == "workspace" else nullcontext()

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from loopwright.model.access import READ_COMMANDS, Commands
 from loopwright.model.sandbox import SandboxLevel
+from loopwright.programs.git_settings import find_repository
 from loopwright.programs.own_programs import is_own_checkout
 from loopwright.programs.program_files import program_files, script_files
 
@@ -377,34 +378,20 @@ def _own_services(env: Mapping[str, str]) -> Iterator[str]:
 
 
 def _protect_repository(mounts: _Mounts, workspace: str) -> None:
-    """A repository can be committed to. Its hooks and settings, which start programs for whoever
-    uses it next, are read-only; being mounts, they cannot be moved away either.
+    """A repository can be committed to. What starts programs for whoever uses it next is read-only;
+    being mounts, these files cannot be moved away either, nor the folders around submodules.
     """
-    git = os.path.join(workspace, ".git")
-    folder = git if os.path.isdir(git) else _linked_repository(git)
-    if not folder:
+    repository = find_repository(workspace)
+    if repository is None:
         return
-    mounts.bind("--bind", folder)
-    hooks = os.path.join(folder, "hooks")
-    if not os.path.isdir(hooks):
-        Path(hooks).mkdir(exist_ok=True)
-    for path in (hooks, os.path.join(folder, "config")):
-        if os.path.exists(path):
-            mounts.bind("--ro-bind", path)
-
-
-def _linked_repository(file: str) -> str:
-    """The repository of a worktree, if it says itself that this is one of its worktrees: what
-    stands in the workspace alone may have been written by an agent.
-    """
-    try:
-        own = Path(file).read_text(encoding="utf-8").removeprefix("gitdir:").strip()
-        back = Path(own, "gitdir").read_text(encoding="utf-8").strip()
-        common = Path(own, Path(own, "commondir").read_text(encoding="utf-8").strip()).resolve()
-    except (OSError, ValueError):
-        return ""
-    is_own = os.path.realpath(back) == os.path.realpath(file)
-    return str(common) if is_own and _is_within(os.path.realpath(own), str(common)) else ""
+    for folder in (repository.common, repository.own):
+        if folder:
+            mounts.bind("--bind", folder)
+    paths = tuple(dict.fromkeys(repository.read_only()))
+    for path in paths:
+        mounts.bind("--ro-bind", path)
+    inside = (one for one in paths if _is_within(one, workspace))
+    _pin_parents(mounts, inside, is_writable=False)
 
 
 def _commands(commands: Commands) -> Iterator[str]:
