@@ -193,3 +193,26 @@ def test_resume_of_a_loop_that_completed_at_its_limit_names_the_fork(lw: Place) 
     assert words in refused.err
     forked = lw(*words.split()[1:], "--json")
     assert (forked.code, forked.json["iterations"]) == (0, 4)
+
+
+SLOW = "#!/bin/sh\ncat > /dev/null\nsleep 1.5\necho done\n"
+
+
+def test_the_idle_limit_is_set_at_the_start_and_on_resume(lw: Place) -> None:
+    """A silent agent fails with the limit and the option that raises it."""
+    lw.write("slow.sh", SLOW).chmod(0o755)
+    words = ["loop", "go", "--agent", "command:./slow.sh", "--max", "1"]
+    told = lw(*words, "--budget", "idle=500ms")
+    assert told.code == 3
+    assert "no output for 0.5s; allow more with --budget idle=1s" in told.err
+    assert "500ms idle" in lw("show", "last").out
+    assert lw("resume", "last", "--budget", "idle=20s").code == 0
+    assert "20s idle" in lw("show", "last").out
+
+
+def test_an_idle_limit_that_is_none_is_refused(lw: Place) -> None:
+    """With the form that is expected."""
+    told = lw("loop", "go", "--agent", lw.script("x"), "--budget", "idle=soon")
+    assert (told.code, '"soon" is no time' in told.err) == (2, True)
+    near = lw("loop", "go", "--agent", lw.script("x"), "--budget", "idel=1m")
+    assert "did you mean idle?" in near.err

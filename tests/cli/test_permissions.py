@@ -104,6 +104,18 @@ def test_a_status_of_the_agent_is_on_the_screen(lw: Place, fake: FakeCli) -> Non
     assert "agent worker: overloaded (529): retrying (attempt 1)" in told.err
 
 
+def test_a_call_stopped_by_the_time_limit_is_shown_with_the_last_status(
+    lw: Place, fake: FakeCli
+) -> None:
+    """It names what the agent was waiting for."""
+    retry = e.claude("system", subtype="api_retry", attempt=1, error="unknown", retry_delay_ms=599)
+    fake.says([e.CLAUDE_INIT, retry], linger=30)
+    told = lw.real("loop", "go", "--agent", "claude", "--max", "1", "--budget", "time=3s")
+    assert told.code == 4, told.err
+    words = "the agent's last status: cannot reach the model service: retrying in 1 s (attempt 1)"
+    assert f"(the call was stopped; {words})" in lw.real("show", "last").out
+
+
 # -- sign-in ---------------------------------------------------------------------------------------
 
 STATUS = """\

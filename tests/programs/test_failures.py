@@ -74,6 +74,19 @@ def test_the_error_is_on_the_first_line(stderr: str, first: str) -> None:
             id="silence",
         ),
         pytest.param(
+            ProgramEnd(how="idle_timeout", seconds=300.1, limit_s=300),
+            "idle_timeout",
+            "timed out (inactivity) after 300.1 s: no output for 5m; allow more with "
+            "--budget idle=10m or `idle` in the definition",
+            id="silence with its limit",
+        ),
+        pytest.param(
+            ProgramEnd(how="wall_timeout", seconds=90.2, limit_s=90),
+            "wall_timeout",
+            "timed out (wall-clock) after 90.2 s (limit: 90s)",
+            id="too long, with its limit",
+        ),
+        pytest.param(
             ProgramEnd(how="wall_timeout", seconds=60),
             "wall_timeout",
             "timed out (wall-clock) after 60.0 s",

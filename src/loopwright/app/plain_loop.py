@@ -56,17 +56,27 @@ def plain_checks(signals: Sequence[str], commands: Sequence[str]) -> list[Check]
 
 
 def plain_limits(given: Mapping[str, JsonValue]) -> Limits | None:
-    """A budget (usd, tokens, time) as limits, or None when it has to be read as a definition."""
-    usd, tokens, wall_ms = given.get("usd"), given.get("tokens"), given.get("time")
+    """A budget (usd, tokens, time, idle) as limits; None when it must be read as a definition."""
+    usd, tokens = given.get("usd"), given.get("tokens")
     if usd is not None and not (isinstance(usd, int | float) and 0 < usd <= MOST_USD):
         return None
     count = parse_tokens(tokens)
     if tokens is not None and (count is None or not is_token_count(count)):
         return None
-    length = parse_duration(wall_ms) if isinstance(wall_ms, str) else None
-    if wall_ms is not None and (length is None or not is_duration(length)):
+    lengths = {name: _length(given[name]) for name in ("time", "idle") if name in given}
+    if None in lengths.values():
         return None
-    return Limits(usd=None if usd is None else float(usd), tokens=count, wall_ms=length)
+    return Limits(
+        usd=None if usd is None else float(usd),
+        tokens=count,
+        wall_ms=lengths.get("time"),
+        idle_ms=lengths.get("idle"),
+    )
+
+
+def _length(value: JsonValue) -> int | None:
+    found = parse_duration(value) if isinstance(value, str) else None
+    return found if found is not None and is_duration(found) else None
 
 
 def plain_repeat(most: int, memory: str, checks: Sequence[Check], *, criteria: bool) -> Step | None:

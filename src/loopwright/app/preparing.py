@@ -43,8 +43,8 @@ MAX_NAME = 200
 MAX_LABEL = 100
 NAME_CHARS = 40
 _WHOLE = re.compile(r"[-+]?[0-9]{1,18}")
-_BUDGET_HINT = "write --budget usd=5,tokens=2M,time=2h"
-_BUDGET = {"usd": "usd", "tokens": "tokens", "time": "time"}
+_BUDGET_HINT = "write --budget usd=5,tokens=2M,time=2h,idle=10m"
+_BUDGET = ("usd", "tokens", "time", "idle")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,7 +171,8 @@ def loop_definition(loop: LoopWish) -> tuple[Definition, bytes]:
 
 
 def _prepare(definition: Definition, wish: Wish, *, base: Path) -> Start:
-    check_startable(definition)
+    if wish.max is None:  # whoever gives a number of iterations wants a loop
+        check_startable(definition)
     workspace = Path(wish.workspace) if wish.workspace else Path.cwd()
     plan = with_surroundings(definition.plan, workspace, wish.base_branch)
     plan = with_context_files(plan, workspace, base)
@@ -352,6 +353,7 @@ def tightened(limits: Limits, text: str) -> Limits:
         usd=limits.usd if wanted.usd is None else wanted.usd,
         tokens=limits.tokens if wanted.tokens is None else wanted.tokens,
         wall_ms=limits.wall_ms if wanted.wall_ms is None else wanted.wall_ms,
+        idle_ms=limits.idle_ms if wanted.idle_ms is None else wanted.idle_ms,
     )
 
 
@@ -365,14 +367,14 @@ def _read_limits(given: dict[str, JsonValue]) -> Limits:
 
 
 def budget_values(text: str) -> dict[str, JsonValue]:
-    """`usd=5,tokens=2M,time=2h` as a native definition has it."""
+    """`usd=5,tokens=2M,time=2h,idle=10m` as a native definition has it."""
     values: dict[str, JsonValue] = {}
     for part in text.split(","):
         name, equals, value = (piece.strip() for piece in part.partition("="))
         if not equals or not value:
             raise _bad_budget(f"{part.strip()!r} is no part of a budget")
         if name not in _BUDGET:
-            near = suggest(name, list(_BUDGET))
+            near = suggest(name, _BUDGET)
             raise _bad_budget(f"no budget of {name!r}{f' (did you mean {near}?)' if near else ''}")
         if name in values:
             raise _bad_budget(f"{name} is given twice")

@@ -115,7 +115,8 @@ def stop(ctx: click.Context, /, *, run: str) -> None:
 @click.option(
     "--budget",
     metavar="LIMITS",
-    help="For a run that has ended: limits of the whole run, including what it has spent.",
+    help="For a run that has ended: limits of the whole run, including what it has spent; "
+    "idle=10m for the silence of an agent.",
 )
 @click.option(
     "--max",
@@ -195,7 +196,7 @@ def resume(
             one = await resume_run(here, run, changes)
             return [Taken(one.run, one.seen)]
         taken = await resume_all(here)
-        door.say(f"{len(taken)} resumed")
+        door.say(f"{sum(one.is_own for one in taken)} resumed")
         for name, problem in here.driver.problems:  # what could not be taken up
             door.tell(f"{name}: {problem}", tone="bad")
         return [Taken(one.run, one.seen) for one in taken]

@@ -9,6 +9,7 @@ import click
 from loopwright.cli.door import Door
 from loopwright.cli.texts import names_in, tools_in
 from loopwright.cli.verb import door_of
+from loopwright.model.file_patterns import NO_MATCH
 from loopwright.model.sandbox import SANDBOX_LEVELS
 
 if TYPE_CHECKING:
@@ -96,7 +97,10 @@ _OPTIONS = [
         "workspace itself, whatever the definition says.",
     ),
     click.option(
-        "--budget", metavar="LIMITS", help="What the run may use: usd=5,tokens=2M,time=2h."
+        "--budget",
+        metavar="LIMITS",
+        help="What the run may use: usd=5,tokens=2M,time=2h. idle=10m: how long an agent may "
+        "print nothing before its call fails.",
     ),
     click.option(
         "--base-branch",
@@ -293,7 +297,7 @@ def launch(
     plan = _sandboxed(door, plan, wish.sandbox, dry=dry)
     if dry:
         return _rehearse(door, replace(start, plan=plan), wish.agents, checks)
-    if note:
+    if note and not note.startswith(NO_MATCH):  # a warning below says so
         door.say(f"note: {note}")
     for words in token_warnings(start.plan):
         door.say(f"warning: {words}", tone="warn")

@@ -12,9 +12,7 @@ MOST_REPEATS = 2
 
 
 def vanished(state: State, at: int) -> list[EffectRepeated]:
-    """What is to be recorded before calls that somebody else had begun are made again: only where
-    it is counted.
-    """
+    """What is recorded before calls of agents that another process had begun are made again."""
     return [
         EffectRepeated(
             at=max(at, state.now),
@@ -23,7 +21,7 @@ def vanished(state: State, at: int) -> list[EffectRepeated]:
             effect=pending.effect,
         )
         for pending in state.pending.values()
-        if _is_counted(pending)
+        if state.cancel is None and isinstance(pending.call, CALLED)
     ]
 
 
@@ -34,7 +32,7 @@ def effect_repeated(state: State, fact: EffectRepeated) -> None:
         state.ignored += 1
         return
     pending.repeats += 1
-    if pending.repeats > MOST_REPEATS:
+    if pending.repeats > MOST_REPEATS and _is_counted(pending):
         state.lost[fact.effect] = pending
 
 

@@ -110,6 +110,7 @@ class ProgramEnd:
     seconds: float = 0.0
     survivors_killed: int = 0  # processes besides the program itself that had to be killed
     finished: bool = False  # its work was done before it was ended
+    limit_s: float | None = None  # the limit on silence or time that it exceeded
 
     @property
     def problem(self) -> str | None:
@@ -445,4 +446,5 @@ class _Run:
             seconds=self.seconds,
             survivors_killed=killed,
             finished=self._finished and self._stopping and self._limit is None,
+            limit_s=self._program.idle_s if how == "idle_timeout" else self._program.wall_s,
         )

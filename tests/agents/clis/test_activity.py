@@ -353,6 +353,15 @@ RETRY = e.claude(
     error_status=529,
     error="overloaded",
 )
+UNREACHED = e.claude(  # as Claude Code 2.1 says it for a refused connection and a failed lookup
+    "system",
+    subtype="api_retry",
+    attempt=1,
+    max_retries=10,
+    retry_delay_ms=599,
+    error_status=None,
+    error="unknown",
+)
 LIMIT = e.claude(
     "rate_limit_event", rate_limit_info={"status": "rejected", "resetsAt": 1_800_021_600}
 )
@@ -373,11 +382,12 @@ def opencode_log(error: str, small: str = "false") -> str:
     ("cli", "event", "line"),
     [
         ("claude", RETRY, "overloaded (529): retrying in 4 s (attempt 2 of 3)"),
+        ("claude", UNREACHED, "cannot reach the model service: retrying in 1 s (attempt 1 of 10)"),
         ("claude", LIMIT, "rate limit reached until 14:00 UTC"),
         ("codex", RECONNECTING, "Reconnecting... 1/5 (high demand)"),
         ("gemini", {"type": "error", "message": "Retrying"}, "Retrying"),
     ],
-    ids=["claude-retry", "claude-limit", "codex", "gemini"],
+    ids=["claude-retry", "claude-unreached", "claude-limit", "codex", "gemini"],
 )
 def test_a_status_is_shown_and_recorded_but_is_no_progress(
     cli: str, event: Event, line: str

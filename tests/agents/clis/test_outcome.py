@@ -1,5 +1,7 @@
 """Exit code, last event and error flag are judged together."""
 
+from typing import Any
+
 import pytest
 
 from loopwright.agents.clis.limits import Clock, Reset, reset_in, seconds
@@ -40,6 +42,31 @@ def test_it_went_well(cli: str, stream: list[Event], end: Exit) -> None:
     assert judged(cli, stream, end) is None
 
 
+def claude_words(said: str) -> list[Event]:
+    return [e.claude_result(is_error=True, result=said, terminal_reason="api_error")]
+
+
+def gemini_words(said: str) -> list[Event]:
+    return [{"type": "result", "status": "error", "error": {"message": said}}]
+
+
+UNREACHED: list[Any] = [
+    (
+        "claude",
+        claude_words,
+        "API Error: Can't reach the API server — check your internet or DNS (ENOTFOUND)",
+        "DNS",
+    ),
+    (
+        "claude",
+        claude_words,
+        "API Error: Connection refused — a firewall or proxy may be blocking it (ECONNREFUSED)",
+        "refused",
+    ),
+    ("claude", claude_words, "API Error: connect ENETUNREACH 2600::1:443", "no network"),
+    ("codex", e.codex_fails, "error sending request for url (http://x.invalid/v1)", "DNS"),
+    ("gemini", gemini_words, "request failed, reason: getaddrinfo EAI_AGAIN x.invalid", "DNS"),
+]
 NOT_FOUND = "Error: thread/resume failed: no rollout found for thread id 9"
 
 
@@ -120,6 +147,12 @@ NOT_FOUND = "Error: thread/resume failed: no rollout found for thread id 9"
         pytest.param(
             "opencode", e.opencode_error("Cannot connect to API: Unable to connect", None),
             Exit(code=1), "overloaded", "Cannot connect", id="server down",
+        ),
+        *(
+            pytest.param(
+                cli, said(words), Exit(code=1), "overloaded", words, id=f"{cli} {name}"
+            )
+            for cli, said, words, name in UNREACHED
         ),
         pytest.param(
             "opencode", [], Exit(code=1, stderr="Session not found"), "session_gone", "Session",

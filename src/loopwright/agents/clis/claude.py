@@ -94,6 +94,8 @@ def is_progress(event: JsonValue) -> bool:
 def _retry_words(event: JsonValue) -> str:
     reason = text(event, "error").replace("_", " ") or "the request failed"
     status = whole(event, "error_status")
+    if reason == "unknown":  # without a status: there was no response
+        reason = "the request failed" if status else "cannot reach the model service"
     attempt, most = whole(event, "attempt") or "?", whole(event, "max_retries")
     delay = amount(event, "retry_delay_ms")
     return (

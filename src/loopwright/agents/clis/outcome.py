@@ -48,7 +48,12 @@ _LIMITED = re.compile(
 )
 _BUSY = re.compile(
     r"overloaded|high demand|service unavailable|at capacity|server.?side issue|internal server"
-    r"|cannot connect|connection (?:failed|refused|error)|unable to connect|\b(?:50[023]|529)\b",
+    r"|cannot connect|connection (?:failed|refused|error)|unable to connect|\b(?:50[023]|529)\b"
+    # The service cannot be reached: name resolution or the network fails.
+    r"|can(?:no|')t reach the api|getaddrinfo|could ?n[o']t resolve|dns error"
+    r"|name or service not known|failure in name resolution|failed to lookup address"
+    r"|error sending request|network is unreachable|no route to host"
+    r"|\b(?:ENOTFOUND|EAI_AGAIN|ENETUNREACH|ENETDOWN|EHOSTUNREACH|ECONNREFUSED)\b",
     re.I,
 )
 _SPEAKS_OF: tuple[tuple[re.Pattern[str], FailureKind], ...] = (

@@ -42,6 +42,14 @@ class ActivityFilter:
 ALL = ActivityFilter()
 
 
+def repeat_words(attempt: int) -> str:
+    """That a call is made again, since the process that drove the run ended during it."""
+    return (
+        f"attempt {attempt - 1} of the call was interrupted when the process of the run ended; "
+        f"the call was made again (attempt {attempt})"
+    )
+
+
 def activity_items(
     facts: Iterable[Numbered], read: ReadText | None = None, wanted: ActivityFilter = ALL
 ) -> Iterator[dict[str, JsonValue]]:

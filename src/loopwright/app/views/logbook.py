@@ -4,7 +4,7 @@ import shlex
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from loopwright.app.views.activity import ActivityCounts, counts_words, note_line
+from loopwright.app.views.activity import ActivityCounts, counts_words, note_line, repeat_words
 from loopwright.app.views.correspondence import written
 from loopwright.app.views.final_line import final_line
 from loopwright.app.views.signs import shown_evidence
@@ -19,6 +19,7 @@ from loopwright.kernel.facts import (
     EffectActivity,
     EffectDone,
     EffectFailed,
+    EffectRepeated,
     EffectRequested,
     GateAnswered,
     GateOpened,
@@ -96,6 +97,8 @@ class Logbook:
             case EffectActivity():
                 self._activity.setdefault(fact.effect, ActivityCounts()).take(fact)
                 return self._reported(fact)
+            case EffectRepeated():
+                return self._repeated(fact)
             case EffectDone() | EffectFailed():
                 return self._answered(fact)
             case CheckVerdict() if is_turn(self._state, fact.path):
@@ -113,6 +116,14 @@ class Logbook:
             case _:
                 told = written(fact, self._read)
                 return None if told is None else ("message", *told)
+
+    def _repeated(self, fact: EffectRepeated) -> tuple[Kind, str, str] | None:
+        """Before the event is applied: it is one more attempt."""
+        pending = self._state.pending.get(fact.effect)
+        if pending is None:
+            return None
+        agent = getattr(pending.call, "agent", "")
+        return "agent", f"agent {agent}: interrupted", repeat_words(pending.repeats + 2)
 
     def _reported(self, fact: EffectActivity) -> tuple[Kind, str, str] | None:
         """What people should see of activity: denied permissions with what allows them,

@@ -7,7 +7,12 @@ nothing when it is not worth one.
 import shlex
 from dataclasses import dataclass, field
 
-from loopwright.app.views.activity import ActivityCounts, notable_words, note_line
+from loopwright.app.views.activity import (
+    ActivityCounts,
+    notable_words,
+    note_line,
+    repeat_words,
+)
 from loopwright.app.views.changes import change_words
 from loopwright.app.views.correspondence import written
 from loopwright.app.views.final_line import final_line
@@ -40,6 +45,7 @@ from loopwright.kernel.facts import (
     EffectActivity,
     EffectDone,
     EffectFailed,
+    EffectRepeated,
     EffectRequested,
     GateAnswered,
     GateOpened,
@@ -75,7 +81,7 @@ from loopwright.ports import Delta, Numbered
 SAID_CHARS = 8_000
 EVIDENCE_CHARS = 2_000
 LEARNING_CHARS = 300
-STOPPED_CALL = "(the call was stopped)"
+STOPPED_CALL = "the call was stopped"
 WORK = ("agent", "command", "model", "script")  # what a pass is about; a judge only speaks of it
 
 
@@ -109,6 +115,7 @@ class PassSeen:
     done: bool = False
     error: str = ""
     activity: ActivityCounts = field(default_factory=ActivityCounts)
+    status_line: str = ""  # a status of the agent after which it did nothing else
     tree: str = ""  # the snapshot after its body
     changed: DiffStat | None = None
     usage: Usage = NO_USAGE
@@ -209,7 +216,7 @@ class Progress:
             output = seen_output(self.state, fact, self._read)
             seen.learning = learning_of(output, fact.iteration or 1, LEARNING_CHARS)
             if not output.strip() and _is_cancelled(fact):  # what it had said is not recorded
-                seen.learning = STOPPED_CALL
+                seen.learning = _stopped_words(seen)
         if not what.startswith("agent"):
             note = fact.note if isinstance(fact, EffectDone) else ""
             return Line(f"{self._pass_label(fact.path, fact.iteration)}: {note}") if note else None
@@ -276,6 +283,8 @@ class Progress:
                 return self._note_call(fact)
             case EffectActivity():
                 return self._note_activity(fact)
+            case EffectRepeated():
+                return self._note_repeat(fact)
             case GateOpened():
                 self.asked[fact.gate] = fact
                 words = self._blocked(fact) if fact.about == "blocked" else ""
@@ -285,6 +294,24 @@ class Progress:
                 return Line(f"answered{_by(fact.by)}: {decided(fact)}", detail=fact.text)
             case _:
                 return self._step_or_run(fact)
+
+    def _note_repeat(self, fact: EffectRepeated) -> Line | None:
+        """A call that was interrupted with the process that drove the run is made again."""
+        pending = self.state.pending.get(fact.effect)
+        if pending is None:
+            return None
+        attempt, seen = pending.repeats + 1, self._pass_around(fact.path)
+        if seen is not None:
+            seen.activity.warnings.append(repeat_words(attempt))
+        what = self._calls.get(fact.effect, "call")
+        place = self._pass_label(fact.path, fact.iteration)
+        return Line(f"resuming {place}, attempt {attempt}: the call of {what} was interrupted")
+
+    def _pass_around(self, path: str) -> PassSeen | None:
+        """The innermost open iteration around a place."""
+        while path and path not in self._open:
+            path = path.rpartition(".")[0]
+        return self._open.get(path)
 
     def _note_usage(self, path: str, usage: Usage) -> None:
         """Count what a call used for every iteration around it."""
@@ -299,12 +326,12 @@ class Progress:
         status of the agent are worth a line.
         """
         self.total_activity.take(fact)
-        place, seen = fact.path, self._open.get(fact.path)
-        while seen is None and place:
-            place = place.rpartition(".")[0]
-            seen = self._open.get(place)
+        seen = self._pass_around(fact.path)
         if seen is not None:
             seen.activity.take(fact)
+            if fact.entries:
+                newest = fact.entries[-1]
+                seen.status_line = newest.text if newest.kind == "status" else ""
         if fact.entries and fact.effect in self._snapshots:
             words = fact.entries[-1].text
             self._calls[fact.effect] = words.lower()
@@ -448,6 +475,11 @@ class Progress:
             outer, inner = place_words(first), place_words(".".join(below))
             return f"{outer}{f'/{most}' if most else ''}, {inner}"
         return place_words(path) or path
+
+
+def _stopped_words(seen: PassSeen) -> str:
+    status = f"; the agent's last status: {seen.status_line}" if seen.status_line else ""
+    return f"({STOPPED_CALL}{status})"
 
 
 def _is_cancelled(fact: EffectDone | EffectFailed) -> bool:
