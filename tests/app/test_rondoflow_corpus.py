@@ -265,7 +265,8 @@ def test_an_assistant_that_is_switched_off_loads_and_is_not_started(
     with pytest.raises(DefinitionError, match="looping is off") as refused:
         prepare_file(str(USERS / name), wish(workspace, "x"))
     (problem,) = refused.value.problems
-    assert (problem.code, problem.hint) == ("loop-disabled", "set loopEnabled: true")
+    assert problem.code == "loop-disabled"
+    assert problem.hint == "set loopEnabled: true, or give the number of iterations at the start"
     assert name.rpartition("/")[2] in problem.file
 
 

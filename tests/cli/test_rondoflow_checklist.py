@@ -68,6 +68,18 @@ def test_7_looping_must_be_on(lw: Place) -> None:
     assert lw.calls() == []
 
 
+@pytest.mark.item("rondoflow-7", "rondoflow-71")
+def test_7_a_number_of_iterations_switches_looping_on(lw: Place) -> None:
+    """An assistant of a catalog has no settings of a loop; `--max` is the wish for one."""
+    manifest = {"id": "w", "name": "Writer", "model": "sonnet", "allowedTools": [], "scope": []}
+    lw.write("manifest.json", json.dumps(manifest))
+    lw.write("persona.md", "You write.")
+    agent = lw.script("one", "two", "three")
+    assert lw("run", "manifest.json", "Go.", "--agent", agent).code == 2
+    done = lw("run", "manifest.json", "Go.", "--agent", agent, "--max", "2", "--json").json
+    assert (done["status"], done["iterations"]) == ("completed", 2)
+
+
 @pytest.mark.item("rondoflow-9")
 def test_9_one_loop_for_each_assistant(lw: Place) -> None:
     """A second start of the same assistant is refused; the first goes on undisturbed."""

@@ -157,7 +157,7 @@ def _rules(document: Document, place: Place) -> Iterator[Diagnostic]:
     value = place.value
     if value.get("loopEnabled") in (None, False):
         message = "looping is off for this assistant, so no loop can be started"
-        hint = "set loopEnabled: true"
+        hint = "set loopEnabled: true, or give the number of iterations at the start"
         yield document.warning("loop-disabled", message, at=(*place.path, "loopEnabled"), hint=hint)
     for one, other in (("persona", "systemPrompt"), ("tools", "allowedTools")):
         if value.get(one) is not None and value.get(other) is not None:
