@@ -20,8 +20,9 @@ from loopwright.model.checks import Command
 from loopwright.model.plan import Agent, Plan
 from loopwright.model.sandbox import SandboxLevel
 from loopwright.programs import coding
+from loopwright.programs.sandbox import INSTALL
 
-MISSING = "bwrap is not installed"
+MISSING = f"bwrap is not installed; {INSTALL}"
 
 
 def plan(
@@ -104,6 +105,8 @@ def test_what_is_refused_without_bubblewrap(
         rules.check(what)
     assert refused.value.code == code
     assert refused.value.hint
+    if refused.value.hint.startswith(INSTALL):  # the remedy is in the hint alone
+        assert INSTALL not in refused.value.message
 
 
 @pytest.mark.item("bnd-l4")

@@ -3,13 +3,21 @@
 import asyncio
 import pwd
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from loopwright.app import service as service_room
 from loopwright.app.run_request import Start
 from loopwright.errors import Conflict, LoopwrightError, NotFound
-from loopwright.kernel.facts import CancelRequested, GateAnswered, GateOpened, RunPaused, RunStarted
+from loopwright.kernel.facts import (
+    CancelRequested,
+    GateAnswered,
+    GateOpened,
+    RunPaused,
+    RunResumed,
+    RunStarted,
+)
 from loopwright.model.actions import AskPerson, CallAgent, Gate, Repeat, Step
 from loopwright.model.checks import Cap
 from loopwright.model.plan import Plan
@@ -541,6 +549,38 @@ def test_resume_takes_up_what_nobody_drives() -> None:
         await process.service.resume(name)
         await quiet()
         assert set(process.scripted.held) == {(name, "main.0/agent#1")}
+
+    run(body())
+
+
+def test_two_processes_that_resume_a_run_at_once_resume_it_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Both see it paused. One of them writes the event and counts the run."""
+
+    async def body() -> None:
+        world = World()
+        dying = world.process(never())
+        name = await dying.start(passes(2))
+        await dying.service.pause(name)
+        await quiet()
+        world.kill(dying)
+        first, second = world.process(never()), world.process(never())
+        assert second.service.state(name).paused
+        tell, answers = second.service._tell, []
+
+        async def tell_later(*what: Any, **how: Any) -> None:
+            """The other process comes first, once."""
+            if not answers:
+                answers.append(await first.service.resume(name))
+                how["expected"] = 1  # what was read before that
+            await tell(*what, **how)
+
+        monkeypatch.setattr(second.service, "_tell", tell_later)
+        answers.append(await second.service.resume(name))
+        assert answers == [True, False]
+        facts = [one.fact for one in second.service.facts(name)]
+        assert sum(isinstance(one, RunResumed) for one in facts) == 1
 
     run(body())
 

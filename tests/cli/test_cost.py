@@ -48,6 +48,21 @@ def test_call_that_exceeds_the_budget_is_ended_while_it_runs(
 
 
 @pytest.mark.item("rec-25")
+def test_one_amount_is_shown_of_a_call_that_the_budget_ended(lw: Place) -> None:
+    """Usage that is read after the limit was met is in the error too."""
+    line = '{"type":"usage","input_tokens":1,"output_tokens":1,"usd":0.2}'
+    lw.write(
+        "spends.sh", f"#!/bin/sh\ncat > /dev/null\nprintf '%s\\n' '{line}' '{line}' '{line}'\n"
+    )
+    (lw.folder / "spends.sh").chmod(0o755)
+    words = ["--agent", "jsonl:./spends.sh", "--max", "1", "--budget", "usd=0.3", "--json"]
+    told = lw("loop", "go", *words)
+    assert told.json["usage"]["usd"] == pytest.approx(0.6)
+    failed = [one for one in lw.facts(told.json["run"]) if one["kind"] == "effect.failed"]
+    assert [one["error"]["detail"] for one in failed] == ["spent 0.6000 of 0.3 USD"]
+
+
+@pytest.mark.item("rec-25")
 def test_items_that_the_budget_ends_are_not_ignored_errors(lw: Place) -> None:
     """With `on_item_error: continue`, a loop whose items the budget ended is exhausted."""
     items = {"items": ["a", "b"], "parallel": 2, "on_item_error": "continue"}
@@ -287,6 +302,12 @@ def test_agent_that_reports_no_cost_under_a_usd_limit_fails(lw: Place) -> None:
     told = lw("loop", "go", "--agent", "jsonl:true", "--max", "3", "--budget", "usd=1", "--json")
     assert (told.json["status"], told.json["error"]["type"]) == ("failed", "budget_limit")
     assert told.json["usage"]["unpriced_calls"] == 1
+    run = told.json["run"]
+    command = f"loopwright resume {run} --allow-unknown-cost"
+    assert command in lw("show", run, "--json").json["next"]
+    resumed = lw(*command.split()[1:])
+    assert "--allow-unknown-cost" not in resumed.err
+    assert lw("show", run, "--json").json["status"] != "failed"
 
 
 @pytest.mark.item("rec-24")
@@ -341,6 +362,10 @@ def test_spend_and_ls_agree_with_the_runs(lw: Place) -> None:
     assert [one["name"] for one in listed["runs"]] == ["first"]
     assert listed["total"]["usage"]["usd"] == 0.25
     assert "2 runs · $0.50 · 200 tokens" in lw("ls").err
+    assert (lw("spend", "--json").json["runs_without_usage"], lw("spend").err) == (0, "")
+    assert lw("loop", "go", "--agent", lw.script({"text": "ok"}), "--max", "1").code == 0
+    assert lw("spend", "--json").json["runs_without_usage"] == 1
+    assert "1 run without usage is not listed" in lw("spend").err
     assert lw("ls", "--chats", "--json").json["runs"] == []
 
 

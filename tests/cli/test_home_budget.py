@@ -33,6 +33,9 @@ def test_no_call_begins_when_it_is_used_up(
     assert (second.code, second.json["reason"], len(server.requests)) == (4, "home_budget", 2)
     run = second.json["run"]
     assert "Stopped by the budget of all runs" in lw("show", run).out
+    assert "loopwright spend" in lw("show", run, "--json").json["next"]
+    told = lw("run", flow(lw))
+    assert "continues it once the budget of all runs allows more" in told.err
     lw.write("loopwright.toml", "[budget]\ntokens_per_day = 1500\nhard_stop = false\n")
     assert lw("resume", run, "--json").json["reason"] == "max_iterations"
     assert len(server.requests) == 5

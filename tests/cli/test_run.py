@@ -372,7 +372,9 @@ def test_a_loop_is_told_its_inputs(lw: Place) -> None:
             )
             for number in ("0", "-1", "1001", "9" * 30)
         ],
-        pytest.param(["--memory", "elephant"], "--memory: ", id="memory"),
+        pytest.param(
+            ["--memory", "elephant"], "'elephant' is not one of 'progress-log'", id="memory"
+        ),
         pytest.param(["--until-judge", " "], "--until-judge: the criterion is empty", id="judge"),
         pytest.param(["--input", "x"], "has no value", id="input"),
         pytest.param(["--input", "a b=x"], "--input: ", id="input-name"),

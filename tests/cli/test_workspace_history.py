@@ -490,4 +490,6 @@ def test_a_pattern_that_matches_nothing_is_warned_about(
     """At the start, with the pattern."""
     lw.write("a.keep", "")
     words = ["--agent", lw.probe({"say": "x"}), "--max", "1", "--protect", pattern]
-    assert (f"--protect {pattern} matches no file" in lw("loop", "Go", *words).err) is is_named
+    told = lw("loop", "Go", *words).err
+    assert (f"--protect {pattern} matches no file" in told) is is_named
+    assert told.count(pattern) == int(is_named)  # and is not said twice

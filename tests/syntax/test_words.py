@@ -33,6 +33,15 @@ def test_suggestions(word: str, expected: str | None) -> None:
 
 
 @pytest.mark.parametrize(
+    ("word", "expected"),
+    [("maximum", "max"), ("max_passes", "max"), ("timeouts", "timeout"), ("tixxxxxx", None)],
+)
+def test_a_longer_word_finds_the_one_that_it_begins_with(word: str, expected: str | None) -> None:
+    """Of several, the longest. A word of two letters is too short for that."""
+    assert suggest(word, ["max", "time", "timeout", "ti"]) == expected
+
+
+@pytest.mark.parametrize(
     ("keys", "expected"),
     [
         (["nmae", "until"], True),

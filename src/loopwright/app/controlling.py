@@ -14,12 +14,13 @@ from loopwright.ports import OPEN_STATUSES, EventLog, RunRow
 
 class ResumedRun(NamedTuple):
     """A run that was resumed, the number of its newest event before that, and where it continues,
-    in words.
+    in words. `is_own` is false for one that another process has resumed at the same time.
     """
 
     run: str
     seen: int
     words: str
+    is_own: bool = True
 
 
 def runs_to_pause(service: Service) -> list[str]:
@@ -76,18 +77,22 @@ async def resume_all(here: Local) -> list[ResumedRun]:
     """
     seen = {row.run: row.version for row in here.service.rows(OPEN_STATUSES)}
     resumed: list[str] = []
+    others: set[str] = set()
     for row in here.service.rows(("paused",)):
         if driver_pid(here.log, row) in (None, here.driver.server_pid, os.getpid()):
             try:
-                await here.service.resume(row.run, by=current_user())
+                is_own = await here.service.resume(row.run, by=current_user())
             except StorageError as error:  # one that is damaged must not hold up the others
                 here.driver.trouble(row.run, error)
             else:
                 resumed.append(row.run)
+                others |= set() if is_own else {row.run}
     # One that was quick has ended by now and is told all the same.
     taken = dict.fromkeys([*resumed, *here.service.recover()])
     return [
-        ResumedRun(run, version, f"{run} resumed") for run, version in seen.items() if run in taken
+        ResumedRun(run, version, f"{run} resumed", is_own=run not in others)
+        for run, version in seen.items()
+        if run in taken
     ]
 
 

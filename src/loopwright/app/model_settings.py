@@ -1,11 +1,19 @@
 """Settings about models: what they cost, and which agents stand for their tiers and aliases."""
 
+import re
+from pathlib import Path
+
 from loopwright.errors import LoopwrightError
 from loopwright.model.prices import Price
 
 PRICES = "prices"
 MODELS = "models"
 PRICE_KEYS = ("input", "output", "cache_read", "call")
+_UNQUOTED = re.compile(
+    r"""\s*(?P<name>[\w.-]+)\s*=\s*
+    (?!(?:true|false|inf|nan)\s*(?:\#|$))(?P<value>[A-Za-z./~][^"'\[\]{}\#]*?)\s*(?:\#.*)?""",
+    re.VERBOSE,
+)
 MODEL_KINDS = ("model", "claude", "codex", "gemini", "opencode")
 
 
@@ -48,3 +56,12 @@ def read_prices(value: object, origin: str) -> dict[str, Price]:
 def refused(message: str, hint: str) -> LoopwrightError:
     """The error about a setting that cannot be used."""
     return LoopwrightError(message, code="bad-setting", hint=hint)
+
+
+def toml_hint(file: Path) -> str:
+    """What to write instead of the first value that lacks quotes, if that is what is wrong."""
+    for line in file.read_text(encoding="utf-8").splitlines():
+        found = _UNQUOTED.fullmatch(line)
+        if found is not None:
+            return f'text needs quotes: {found["name"]} = "{found["value"]}"'
+    return "correct the TOML, or move the file away"

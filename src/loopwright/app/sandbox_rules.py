@@ -71,13 +71,15 @@ class SandboxRules:
                 continue
             if level != "guard":
                 raise LoopwrightError(
-                    f"{who}: sandbox level `{level}` cannot be enforced here: {problem}",
+                    f"{who}: sandbox level `{level}` cannot be enforced here: "
+                    + problem.removesuffix(f"; {INSTALL}"),
                     code="no-sandbox",
                     hint=INSTALL,
                 )
             if self.served and not self.allow_unsandboxed:
                 raise LoopwrightError(
-                    f"{who}: this server runs agents in a sandbox only: {problem}",
+                    f"{who}: this server runs agents in a sandbox only: "
+                    + problem.removesuffix(f"; {INSTALL}"),
                     code="no-sandbox",
                     hint=f'{INSTALL}, or set {ALLOW} = "on" in the settings of the server',
                 )

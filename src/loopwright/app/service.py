@@ -2,7 +2,7 @@
 
 import os
 import pwd
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -400,15 +400,19 @@ class Service:
         fact = AgentChanged(at=self.clock.now_ms(), agent=name, becomes=agent, by=by)
         await self._control(run, fact, "unchanged")
 
-    async def resume(self, run: str, by: str = "") -> None:
-        """Let a paused run go on, and take up one that nobody drives."""
+    async def resume(self, run: str, by: str = "") -> bool:
+        """Resume a paused run, and drive one that no process drives. False when the run was not
+        paused, or when somebody else has resumed it meanwhile.
+        """
         self._open(run)
         check_wall(self.log, run, self.inside)
         self.admit_resume(self.state(run), by=by)
         if self.state(run).paused:
-            await self._control(run, RunResumed(at=self.clock.now_ms(), by=by), "running")
-        elif self.driver is not None:
+            fact = RunResumed(at=self.clock.now_ms(), by=by)
+            return await self._control(run, fact, "running", lambda: self.state(run).paused)
+        if self.driver is not None:
             self.driver.wake(run)
+        return False
 
     def admit_resume(self, state: State, *, by: str, agents: Sequence[AnyFact] = ()) -> None:
         """Refuse to resume a run that whoever asks could not start as it is, with these agents."""
@@ -454,15 +458,24 @@ class Service:
             )
         return row
 
-    async def _control(self, run: str, fact: AnyFact, status: Shown) -> None:
+    async def _control(
+        self,
+        run: str,
+        fact: AnyFact,
+        status: Shown,
+        is_wanted: Callable[[], bool] = lambda: True,
+    ) -> bool:
+        """Append an event about a run, while it is wanted; whether that was done."""
         if self.driver is None or not self.driver.is_driving(run):
             self.facts(run)  # what was changed by hand stays as it is
         for _ in range(CAS_TRIES):
             try:
                 await self._tell(run, fact, expected=self.log.version(run), status=status)
             except VersionConflict:
+                if not is_wanted():
+                    return False
                 continue
-            return
+            return True
         raise Conflict("the run changes too fast; try again", code="busy")
 
     async def _tell(

@@ -16,7 +16,14 @@ from typing import Literal, TypeAlias, cast
 
 from platformdirs import user_config_path, user_data_path
 
-from loopwright.app.model_settings import MODELS, PRICES, read_models, read_prices, refused
+from loopwright.app.model_settings import (
+    MODELS,
+    PRICES,
+    read_models,
+    read_prices,
+    refused,
+    toml_hint,
+)
 from loopwright.app.notify_settings import NOTIFY, Notifier, read_notifiers
 from loopwright.app.project_files import untrusted_note
 from loopwright.app.purse import Purse
@@ -479,7 +486,7 @@ def _toml(file: Path) -> dict[str, object]:
     try:
         return tomllib.loads(file.read_text(encoding="utf-8"))
     except tomllib.TOMLDecodeError as error:
-        raise refused(f"{file}: {error}", "mend the TOML, or move the file away") from error
+        raise refused(f"{file}: {error}", toml_hint(file)) from error
     except (OSError, UnicodeDecodeError) as error:
         raise refused(f"{file} cannot be read: {error}", "mend it, or move it away") from error
 

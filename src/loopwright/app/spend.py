@@ -122,11 +122,13 @@ def spend(
         definition = head.name if head is not None else row.run
         for name in _names(by, row, agent, definition, labels):
             lines.setdefault(name, _Line()).add(row)
+    started = (row.run for row in log.rows() if row.headline.started_at // DAY_MS >= since_day)
     return {
         "by": by,
         "since": None if since is None else _date(since_day),
         "lines": [{"name": name, **line.as_dict()} for name, line in _ordered(by, lines)],
         "total": total.as_dict(),
+        "runs_without_usage": len({*started} - total.runs),
         "limits": limits_used(log, purse, now_ms),
         "left_out": [*left_out],
     }

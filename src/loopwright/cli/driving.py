@@ -14,7 +14,7 @@ from loopwright.app.service import current_user
 from loopwright.app.views.final_line import final_line
 from loopwright.app.views.listing import driver_pid
 from loopwright.app.views.progress import Progress
-from loopwright.app.views.resume_words import resume_hint
+from loopwright.app.views.resume_words import resume_hint, resume_note
 from loopwright.app.views.summary import summary
 from loopwright.app.views.words import answering
 from loopwright.app.wiring import Local, near
@@ -352,18 +352,20 @@ def _say_worktree(door: Door, state: State) -> None:
 def _tell_state(door: Door, one: Attendance, *, is_served: bool, several: bool) -> None:
     state = one.progress.state
     status = status_of(state)
-    line = final_line(state, signs=door.has_signs(sys.stderr))
+    is_kept = is_served or held_by(door.settings.home) is not None  # a server continues it
+    interrupted = status == "running" and not is_kept
+    line = final_line(state, signs=door.has_signs(sys.stderr), left_behind=interrupted)
     say_final_line(door, one.run, line, status, several=several)
     if not several and state.finished is not None:
         _say_worktree(door, state)
     if status == "waiting":
         for gate in state.gates.values():
             door.say(f"  {answering(gate)}")
-    elif status == "running" and not is_served and held_by(door.settings.home) is not None:
+    elif status == "running" and is_kept and not is_served:
         door.say("  the local server continues it in a moment")
     elif status == "running" and is_served:
         door.say(f"  it continues on the local server; `loopwright watch {one.run}` shows it")
     elif status in ("paused", "running"):
         door.say(f"  loopwright resume {one.run}   continues it")
     elif words := resume_hint(state):
-        door.say(f"  {words}   continues it", tone="dim")
+        door.say(f"  {words}   {resume_note(state)}", tone="dim")

@@ -98,10 +98,10 @@ class _Worded(TypedDict):
 )
 @click.option(
     "--memory",
+    type=click.Choice(MEMORIES),
     default=MEMORIES[0],
     show_default=True,
     metavar="KIND",
-    shell_complete=lambda _ctx, _param, typed: [m for m in MEMORIES if m.startswith(typed)],
     help=f"What an iteration knows of those before it: {', '.join(MEMORIES)}.",
 )
 @click.option(

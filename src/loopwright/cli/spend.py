@@ -74,6 +74,10 @@ def _put(door: Door, told: "dict[str, JsonValue]") -> None:
     for text in others[:-1]:
         door.put(text)
     door.put(door.painted(others[-1], "bold", sys.stdout))
+    unused = int(str(told.get("runs_without_usage", 0)))  # an older server does not say
+    if unused:
+        were = "1 run without usage is" if unused == 1 else f"{unused:,} runs without usage are"
+        door.say(f"{were} not listed", tone="dim")
     for limit in _list(told["limits"]):
         door.put(limit_text(limit))
     if told["left_out"]:

@@ -83,8 +83,14 @@ def _decode_odd_numbers(raw: bytes) -> JsonValue:
 def _usage_line(value: dict[str, JsonValue]) -> Line:
     """A usage line; only its numbers matter, so no other field can make it plain text."""
     model = value.get("model")
-    amounts = {name: value.get(name) for name in _AMOUNTS}
-    return Line(type="usage", model=model if isinstance(model, str) else None, **amounts)
+    return Line(
+        type="usage",
+        model=model if isinstance(model, str) else None,
+        input_tokens=value.get("input_tokens"),
+        output_tokens=value.get("output_tokens"),
+        usd=value.get("usd"),
+        cache_read_tokens=value.get("cache_read_tokens"),
+    )
 
 
 def tool_of(line: Line) -> ReportedTool:

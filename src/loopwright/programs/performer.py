@@ -21,7 +21,7 @@ from loopwright.kernel.calls import (
     ToolCall,
 )
 from loopwright.kernel.checks import last_json_object
-from loopwright.kernel.facts import Failure
+from loopwright.kernel.facts import NO_USAGE, Failure
 from loopwright.model.plan import Agent
 from loopwright.model.record import JsonValue
 from loopwright.ports import Answer, Ask, Bus, Done, Failed, Job, Performer, Workspaces
@@ -260,7 +260,9 @@ class LocalPerformer:
             spoken.texts.append(end.stdout.decode(errors="replace"))
         if spoken.usage is None and end.how != "not_started":
             spoken.usage = UNKNOWN_COST
-        return self._judged(job, end, spoken, submission.accepted, over=cost.failure)
+        # Lines that were read after the limit was met count too: one amount is shown of them all.
+        over = cost.failure and (live_failure(job, agent, spoken.usage or NO_USAGE) or cost.failure)
+        return self._judged(job, end, spoken, submission.accepted, over=over)
 
     def _judged(
         self,

@@ -136,6 +136,7 @@ class Spend(msgspec.Struct):
     since: str | None
     lines: list[SpendLine]
     total: SpendAmount
+    runs_without_usage: int  # started since then; they are not among the lines
     limits: list[LimitUsed]
     left_out: list[str]  # damaged runs, which are not counted
 
@@ -157,6 +158,7 @@ class CheckView(msgspec.Struct):
     check: str
     verdict: str
     evidence: str
+    by: str = ""  # the person who decided
 
 
 class RunSummary(msgspec.Struct):

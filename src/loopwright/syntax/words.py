@@ -25,7 +25,10 @@ def suggest(word: str, known: Iterable[str], *, by_part: bool = True) -> str | N
         if spelling == bare and name != word:
             return name
     close = get_close_matches(bare, list(spelled.values()), n=1, cutoff=_CUTOFF)
-    # A word that says too much begins with the right one: max_passes is max.
+    # A word that says too much begins with the right one: max_passes is max, and so is maximum.
+    if by_part and not close:
+        begins = [one for one in spelled.values() if len(one) > 2 and bare.startswith(one)]
+        close = sorted(begins, key=len)[-1:]
     if by_part and not close:
         close = [part[0].lower() for part in [_FIRST_PART.match(word)] if part]
     return next((n for n, s in spelled.items() if s in close and n != word), None)

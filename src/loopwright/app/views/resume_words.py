@@ -5,10 +5,12 @@ from loopwright.app.views.usage import cost_text, money
 from loopwright.kernel.facts import RunReopened
 from loopwright.kernel.frames import RepeatBody, StepOwner
 from loopwright.kernel.limits import cap, used_up
+from loopwright.kernel.reasons import HOME_BUDGET
 from loopwright.kernel.resumption import is_at_cap, unfinished_places
 from loopwright.kernel.state import State
 from loopwright.model.actions import Stop
 from loopwright.model.plan import only_repeat
+from loopwright.programs.cost import UNCOVERED
 
 RESUMABLE = ("failed", "exhausted", "cancelled")
 """How a run must have ended to be resumed."""
@@ -117,6 +119,8 @@ def resume_command(state: State) -> str:
         more += f" --budget {amount}"
     elif limits.wall_ms is not None and _met_deadline(state):
         more += f" --time {duration_text(2 * limits.wall_ms)}"
+    if _met_unknown_cost(state):
+        more += " --allow-unknown-cost"
     return f"loopwright resume {state.run}{more}"
 
 
@@ -126,6 +130,27 @@ def resume_hint(state: State) -> str:
     if ended is None or ended.outcome not in RESUMABLE or is_stopped_by_plan(state):
         return ""
     return resume_command(state)
+
+
+def resume_note(state: State) -> str:
+    """What the command for resuming a run does, and when it can succeed."""
+    if is_stopped_by_home_budget(state):
+        return (
+            "continues it once the budget of all runs allows more: wait for the next day (UTC), or "
+            "raise [budget] in the settings"
+        )
+    return "continues it"
+
+
+def is_stopped_by_home_budget(state: State) -> bool:
+    """Whether what all runs may use together ended a run."""
+    return state.finished is not None and state.finished.reason == HOME_BUDGET
+
+
+def _met_unknown_cost(state: State) -> bool:
+    """Whether a run failed because a limit in USD cannot be enforced for one of its agents."""
+    error = state.finished.error if state.finished is not None else None
+    return error is not None and error.detail.startswith(UNCOVERED) and not state.plan.uncovered
 
 
 def _met_deadline(state: State) -> bool:

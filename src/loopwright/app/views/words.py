@@ -8,6 +8,7 @@ from loopwright.app.views.iterations import passes_text as passes_text
 from loopwright.app.views.resume_words import (
     RESUMABLE,
     capped_loops,
+    is_stopped_by_home_budget,
     resume_command,
     resume_hint,
 )
@@ -95,15 +96,21 @@ def check_result(state: State, fact: CheckVerdict) -> str:
     found = leaves(loop.until) if loop is not None else ()
     leaf = found[fact.index] if fact.index < len(found) else None
     answer = owner.check_answer if isinstance(owner, PassOwner) else None
-    gate = owner.gate if isinstance(owner, PassOwner) else None
     return check_phrase(
         leaf,
         fact.check,
         fact.verdict,
         code=answer.code if answer is not None else None,
-        by=gate.by if gate is not None else fact.by,
+        by=verdict_by(state, fact),
         quoted=True,
     )
+
+
+def verdict_by(state: State, fact: CheckVerdict) -> str:
+    """Who gave a verdict that is not folded yet."""
+    owner = state.owners.get(fact.path)
+    gate = owner.gate if isinstance(owner, PassOwner) else None
+    return gate.by if gate is not None else fact.by
 
 
 def _loop_at(state: State, path: str) -> Repeat | None:
@@ -160,7 +167,8 @@ def next_commands(state: State) -> list[str]:
         return [f"loopwright resume {run}", f"loopwright stop {run}"]
     if status == "running":
         return [f"loopwright watch {run}", f"loopwright pause {run}", f"loopwright stop {run}"]
-    again = [words] if (words := resume_hint(state)) else []
+    again = ["loopwright spend"] if is_stopped_by_home_budget(state) else []
+    again += [words] if (words := resume_hint(state)) else []
     return [f"loopwright logs {run}", *_diff_command(state), *_stage_commands(state), *again]
 
 
