@@ -19,7 +19,6 @@ OWN = {
     "cli/workspace_history.py": "the pager of the person",
     "programs/pattern_search.py": "searches texts with a pattern, with no files and no variables",
     "programs/process.py": "the supervisor, which the sandbox starts programs with",
-    "programs/program_files.py": "asks a version manager of the person for the real program",
     "programs/sandbox.py": "tries whether bubblewrap works",
     "programs/supervise.py": "turns into the program",
     "server/notifying.py": "programs that the settings of the server name",

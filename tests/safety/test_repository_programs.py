@@ -6,7 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from loopwright.agents.clis.table import CLIS
+from loopwright.app.agents_found import is_signed_out, look
 from loopwright.app.git_confinement import confine_git
+from loopwright.app.repository import base_branch
 from loopwright.app.settings import Settings
 from loopwright.model.environment import SYSTEM_PATH
 from loopwright.programs import sandbox
@@ -169,3 +172,39 @@ def test_a_driver_in_the_background_imports_nothing_from_the_workspace(
     run = lw.real("run", lw.loop("command:/bin/true"), "--detach").out.strip()
     until(lambda: lw("show", run, "--json").json["status"] == "completed")
     assert not (lw.folder / "imported").exists()
+
+
+def test_git_on_the_path_does_not_find_the_base_branch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Git of the system is asked, also for the branch that a run starts from."""
+    if not any((Path(folder) / "git").exists() for folder in SYSTEM_PATH):
+        pytest.skip("there is no git in a folder of the system")
+    user = repository(tmp_path / "user")
+    put(user, a__txt="one\n")
+    commit(user, "first")
+    git(user, "branch", "-M", "main")
+    planted = tmp_path / "git"
+    planted.write_text(f"#!/bin/sh\necho x > {tmp_path}/started\necho other\n")
+    planted.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    assert base_branch(user) == "main"
+    assert not (tmp_path / "started").exists()
+
+
+@pytest.mark.parametrize("folder", ["", "node_modules/.bin"])
+def test_a_coding_cli_of_the_workspace_is_not_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str
+) -> None:
+    """Whether it is signed in is asked without a sandbox, so never of a file of the workspace."""
+    work = tmp_path / "work"
+    planted = work / folder / "claude"
+    planted.parent.mkdir(parents=True)
+    (tmp_path / "node").symlink_to("/bin/sh")  # programs of Node are asked
+    planted.write_text(f"#!{tmp_path}/node\necho x > {tmp_path}/started\n")
+    planted.chmod(0o755)
+    monkeypatch.chdir(work)
+    env = {"PATH": f"{planted.parent}:{os.environ['PATH']}"}
+    is_signed_out(CLIS["claude"], env, str(work))
+    [*look(env)]
+    assert not (tmp_path / "started").exists()

@@ -4,7 +4,6 @@ themselves, and nothing that costs money.
 
 import os
 import re
-import shutil
 import subprocess
 import tempfile
 import tomllib
@@ -18,6 +17,7 @@ import msgspec
 
 from loopwright.agents.clis.loose import at, text
 from loopwright.agents.clis.table import CLIS, Cli
+from loopwright.programs.environment import CannotStart, resolve_program
 
 ASK_SECONDS = 40.0
 
@@ -67,7 +67,7 @@ def look(environment: Mapping[str, str] | None = None) -> Iterator[FoundCli]:
 
 
 def _found(cli: Cli, env: Mapping[str, str]) -> FoundCli:
-    path = shutil.which(cli.name, path=env.get("PATH"))
+    path = _find(cli, env, os.getcwd())
     if path is None:
         return FoundCli(cli=cli)
     said = _asked(env, path, "--version")
@@ -78,6 +78,16 @@ def _found(cli: Cli, env: Mapping[str, str]) -> FoundCli:
     return FoundCli(cli=cli, path=path, version=version.group(), signed_in=signed_in, by=by)
 
 
+def _find(cli: Cli, env: Mapping[str, str], workspace: str) -> str | None:
+    """The file of a program, never one in the workspace: an agent may have written that, and here
+    it would be started without a sandbox.
+    """
+    try:
+        return resolve_program(cli.name, workspace, env.get("PATH"))
+    except CannotStart:
+        return None
+
+
 def _signed_in(cli: Cli, path: str, env: Mapping[str, str]) -> tuple[SignedIn, str]:
     for name in cli.credentials:
         if env.get(name):
@@ -85,11 +95,11 @@ def _signed_in(cli: Cli, path: str, env: Mapping[str, str]) -> tuple[SignedIn, s
     return _LOOKS[cli.name](path, env), ""
 
 
-def is_signed_out(cli: Cli, env: Mapping[str, str]) -> bool:
+def is_signed_out(cli: Cli, env: Mapping[str, str], workspace: str) -> bool:
     """Whether a program is known not to be signed in. A script of somebody's own around a program
     is not asked: it may do anything, and it decides about its sign-in itself.
     """
-    path = shutil.which(cli.name, path=env.get("PATH"))
+    path = _find(cli, env, workspace)
     if path is None or any(env.get(name) for name in cli.credentials) or _is_own_script(path):
         return False
     return _LOOKS[cli.name](path, env) == "no"

@@ -175,7 +175,7 @@ class _SignIn:
         env = agent_environment(self.base, {**cli.fixed, **own}, {})
         key = (cli.name, *sorted(own.items()))
         if key not in self.asked:
-            self.asked[key] = is_signed_out(cli, env)
+            self.asked[key] = is_signed_out(cli, env, str(self.workspace))
         if self.asked[key]:
             raise LoopwrightError(
                 f"{named.what}: {cli.title} is not signed in",

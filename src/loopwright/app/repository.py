@@ -10,6 +10,7 @@ from loopwright.model.actions import Action, CallAgent, Repeat, Step, Steps
 from loopwright.model.plan import Plan, agent_calls
 from loopwright.syntax.characters import escaped
 from loopwright.syntax.refs import ref_problem
+from loopwright.workspaces.git import git_program
 
 ARTIFACTS = "artifacts"
 STATE = "state"
@@ -96,13 +97,13 @@ def _git(workspace: Path, *args: str) -> str | None:
     """What git says, or None when it has nothing to say: no repository, no such thing, no git."""
     try:
         done = subprocess.run(
-            ["git", "-C", str(workspace), *args],
+            [git_program(), "-C", str(workspace), *args],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             timeout=_SECONDS,
             check=False,
         )
-    except (OSError, subprocess.TimeoutExpired):
+    except (LoopwrightError, OSError, subprocess.TimeoutExpired):
         return None
     said = done.stdout.decode(errors="replace").strip()
     return said if done.returncode == 0 and said else None
