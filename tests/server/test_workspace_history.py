@@ -112,6 +112,20 @@ def test_a_diff_is_the_same_with_server_over_http_and_over_mcp(
     assert (stat["insertions"], stat["unrecorded"], "diff" in stat) == (2, False, False)
 
 
+@pytest.mark.item("rec-11", "rec-12")
+def test_every_interface_names_the_files_that_snapshots_left_out(
+    own: Served, lw: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing else says that a difference has no part of them."""
+    run = started(own, tmp_path, then="mkfifo pipe; touch ok", max=2)
+    own.until(run, "completed")
+    told = Both(lw, own, monkeypatch).alike("diff", run, "--stat")
+    assert "not compared, since snapshots left them out (size or kind): pipe" in told.err
+    stat = own("GET", f"{RUNS}/{run}/diff?stat=true").json
+    assert (stat["omitted"], stat["omitted_count"]) == (["pipe"], 1)
+    assert by_mcp(own, run, stat=True)["omitted"] == ["pipe"]
+
+
 @pytest.mark.item("rec-12")
 def test_every_interface_says_that_the_last_changes_were_not_recorded(
     own: Served, lw: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -70,6 +70,8 @@ class RunSnapshots:
             new=new,
             files=tuple(found),
             unrecorded=start is None and self.history.is_incomplete,
+            omitted=tuple(self.history.omitted),
+            omitted_count=self.history.omitted_count,
         )
 
     async def diff(
@@ -186,7 +188,7 @@ def _no_program(name: str) -> NotFound:
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     """The files that differ between two trees. `unrecorded`: the run may have changed more after
-    its last snapshot.
+    its last snapshot. `omitted`: files that snapshots of the run have left out.
     """
 
     run: str
@@ -194,6 +196,8 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     new: str
     files: tuple[FileChange, ...]
     unrecorded: bool = False
+    omitted: tuple[str, ...] = ()
+    omitted_count: int = 0
 
     @property
     def stat(self) -> DiffStat:
@@ -209,6 +213,8 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
             "from": self.old,
             "to": self.new,
             "unrecorded": self.unrecorded,
+            "omitted": list(self.omitted),
+            "omitted_count": self.omitted_count,
             **stat_json(self.stat),
             "changes": [
                 {

@@ -70,6 +70,7 @@ def diff(ctx: click.Context, /, *, run: str, words: tuple[str, ...], stat: bool)
         color = door.has_color(sys.stdout) and not (stat or door.as_json)
         if start is None and snapshots.history.is_incomplete:
             door.tell(_UNRECORDED, tone="warn")
+        _tell_omitted(door, list(snapshots.history.omitted), snapshots.history.omitted_count)
         if stat or door.as_json:
             made = asyncio.run(snapshots.changes(start, end)).as_dict()
             if door.as_json and not stat:
@@ -113,10 +114,22 @@ def _diff_at_server(
     )
     if found["unrecorded"]:
         door.tell(_UNRECORDED, tone="warn")
+    omitted = found.get("omitted")  # an older server does not name any
+    if isinstance(omitted, list):
+        _tell_omitted(door, [str(one) for one in omitted], int(str(found["omitted_count"])))
     if stat or door.as_json:
         _put_comparison(door, found)
     else:
         _put_diff(door, str(found["diff"]))
+
+
+def _tell_omitted(door: "Door", names: "list[str]", count: int) -> None:
+    """Name the files that cannot be compared: no snapshot has them."""
+    from loopwright.kernel.snapshots import name_files  # noqa: PLC0415 - help stays quick
+
+    if names:
+        named = cleaned(name_files(tuple(names), count))
+        door.say(f"not compared, since snapshots left them out (size or kind): {named}")
 
 
 def _snapshots(door: "Door", run: str, service: object) -> "RunSnapshots":

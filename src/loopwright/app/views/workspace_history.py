@@ -53,7 +53,8 @@ class WorkspaceHistory:
         self.total = DiffStat()
         self.watched: list[tuple[int | None, str]] = []
         self.is_incomplete = False  # a call that may have written was ended before a snapshot
-        self.omitted: tuple[str, ...] = ()
+        self.omitted: dict[str, None] = {}  # files that snapshots left out, as events name them
+        self.omitted_count = 0
         self.names = IterationNames()
         self._asked: dict[str, SnapshotCall] = {}
         self._working: set[str] = set()
@@ -94,7 +95,8 @@ class WorkspaceHistory:
         self.is_incomplete = False
         self._is_unchanged = snapshot.tree == self.last
         self.last, self.total = snapshot.tree, snapshot.total
-        self.omitted = snapshot.omitted
+        self.omitted.update(dict.fromkeys(snapshot.omitted))
+        self.omitted_count = max(self.omitted_count, snapshot.omitted_count, len(self.omitted))
         self.trees.add(snapshot.tree)
         self.watched += [(fact.iteration, path) for path in snapshot.watched]
         if fact.path in self._began:
