@@ -21,6 +21,7 @@ from loopwright.dialects.archon.shell_programs import (
     DECLARERS,
     EXECUTES,
     FILTERS,
+    INPUT_DEVICE,
     INTERPRETER,
     NAMERS,
     RESERVED_NAMES,
@@ -107,6 +108,9 @@ SQL = Fault(
 
 
 _MOST_WRAPPERS = 20
+_PATTERN = re.compile(r"[*?\[\\]")
+# Code for a shell that runs more code, or reads it.
+_RUNS_MORE = re.compile(r"\b(?:eval|source|(?:ba|da|k|z)?sh)\b|(?:^|[;&|({]\s*)\.\s")
 
 
 def judge(
@@ -156,6 +160,8 @@ def _command(words: Sequence[Word]) -> Judged:
         name = first.program
         if first.marks:
             return Judged([*found, *_all([first], _NAME)], takes_code)
+        if _PATTERN.search(name.removeprefix("[[").removeprefix("[")):
+            return Judged([*found, *_all(rest, CODE)], takes_code=True)  # it may be any program
         if name in WRAPPERS:
             found += _unwrapped(name, rest)
             words = rest[_width(name, rest) :]
@@ -297,9 +303,26 @@ def _interpreter(name: str, words: Sequence[Word]) -> Judged:
     first = next(
         (w.literal for w in words if not w.literal.startswith("-") or w.literal == "-"), ""
     )
-    from_input = not operand or (first in ("-", "/dev/stdin") and not flagged)
-    from_input = from_input or (bool(SHELL.fullmatch(name)) and _reads_input(words))
+    from_input = not operand or (bool(INPUT_DEVICE.fullmatch(first)) and not flagged)
+    if SHELL.fullmatch(name):
+        from_input = from_input or _reads_input(words) or _passes_input(words)
+        found += _zeroth(words)
     return Judged(found, takes_code=from_input and not FILTERS.fullmatch(name))
+
+
+def _passes_input(words: Sequence[Word]) -> bool:
+    """Whether the code of `bash -c` may run what it reads."""
+    codes = (code for code, _ in _code_of_shell(words))
+    return any(_RUNS_MORE.search(one.literal) for one in codes)
+
+
+def _zeroth(words: Sequence[Word]) -> list[Found]:
+    """In `bash -c CODE VALUE`, the value is $0, which is not followed in the code."""
+    for number, word in enumerate(words):
+        if any(code is word for code, _ in _code_of_shell(words)):
+            uses = "$0" in word.literal or "${0" in word.literal
+            return _all(words[number + 1 : number + 2], CODE) if uses else []
+    return []
 
 
 def _is_input(name: str, before: Sequence[Word]) -> bool:
@@ -383,7 +406,7 @@ def _no_rule(_: Sequence[Word]) -> Iterator[Found]:
 def _declaring(words: Sequence[Word]) -> Iterator[Found]:
     flags = "".join(word.literal for word in words if word.literal[:1] in ("-", "+"))
     for word in words:
-        if word.assigns is None:
+        if word.assigns is None or word.before.partition("=")[2].lstrip().startswith("("):
             yield from _all([word], EVALUATED)
         elif "i" in flags or "n" in flags:
             yield from _all([word], ARITHMETIC)

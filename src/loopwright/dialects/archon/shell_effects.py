@@ -14,13 +14,19 @@ from loopwright.dialects.archon.shell_commands import (
 )
 from loopwright.dialects.archon.shell_parts import SUBSCRIPT, Pipe, Word
 from loopwright.dialects.archon.shell_programs import (
+    CARRIERS,
     DECLARERS,
+    EXECUTES,
     FILTERS,
+    INPUT_DEVICE,
     INTERPRETER,
+    NAME_START_FILES,
+    PRINTS_VARIABLES,
     READS_INPUT,
     RESERVED_NAMES,
     RUN_FILES,
     SILENT,
+    WRITES_INPUT,
 )
 from loopwright.dialects.archon.shell_repair import FUNCTIONS
 from loopwright.dialects.archon.shell_taint import ANY, DYNAMIC, Taint, derive_mark
@@ -38,6 +44,7 @@ _RUNS_HOOKS = frozenset(
 )
 _COPIERS = frozenset({"cp", "mv", "install", "ln", "rsync"})
 _ENDS_OPTIONS = "--"
+_OUTPUT_OPTION = re.compile(r"-[A-Za-z]*o(?=.)|--output=")
 
 
 class Effects:
@@ -72,17 +79,26 @@ class Effects:
             self.taint.texts.add(DYNAMIC)
         self.taint.texts |= self.assigned.keys() - self.noted
         for name, mark in self.assigned.items():
-            is_own = name in self.taint.free_names or name in self.taint.kept_names
-            if mark and not is_own and RESERVED_NAMES.fullmatch(name):
-                self.refused.append((mark, RESERVED))
             if mark:
-                self.taint.add_name(name, mark)
+                self._give_value(name, mark)
+
+    def _give_value(self, name: str, mark: Mark) -> None:
+        """A variable holds a value from now on, under each name that it has."""
+        for one in self.taint.find_names_of(name):
+            is_own = one in self.taint.free_names or one in self.taint.kept_names
+            if not is_own and RESERVED_NAMES.fullmatch(one):
+                self.refused.append((mark, RESERVED))
+            if self.taint.is_integer(one, self.function) or one in self.taint.integers:
+                self.refused.append((mark, ARITHMETIC))
+        self.taint.add_name(name, mark)
 
     def _assign(self, word: Word) -> None:
         name = word.assigns or ""
         mark = word.marks[0] if word.marks else None
         if mark and name in self.taint.integers:
-            self.refused += [(one, ARITHMETIC) for one in word.marks]
+            self.refused += [(one, ARITHMETIC) for one in word.marks[1:]]
+        if name in NAME_START_FILES:
+            self._check_start_file(word)
         self.taint.note_assigned(name, word.source.partition("=")[2])
         self.noted.add(name)
         appends = "+=" in word.source.split("=", 1)[0] + "="
@@ -94,12 +110,23 @@ class Effects:
             self.assigned[name] = mark
             self._remember(name, word.source.partition("=")[2])
 
+    def _check_start_file(self, word: Word) -> None:
+        """A variable names a file that interpreters run when they start."""
+        file = word.source.partition("=")[2]
+        held = self.taint.find_file(file, self.function)
+        if INPUT_DEVICE.fullmatch(file):
+            held = next(iter(self.taint.names.values()), None)
+        if held:
+            self.refused.append((derive_mark(held, word.source, word.at), FILE_CODE))
+
     def _remember(self, name: str, text: str) -> None:
         if "`" not in text and "$(" not in text:
             self.taint.add_constant(name, text)
 
     def _declare(self) -> None:
         flags = "".join(one.literal for one in self.arguments if one.literal[:1] == "-")
+        if any(not one.whole and one.assigns is None and one.many for one in self.arguments):
+            flags += "i"  # options that are only known later
         for word in self.arguments:
             found = _NAME.match(word.literal)
             name = word.assigns or (found[0] if found and word.whole else "")
@@ -114,8 +141,10 @@ class Effects:
             if "A" in flags:
                 self.taint.associative.add(name)
             if "n" in flags and word.assigns:
-                self.taint.aliases.add((name, word.literal.partition("=")[2]))
-            if word.assigns:
+                target = word.literal.partition("=")[2]
+                self.taint.aliases.add((name, target))
+                self.assigned[name] = self.taint.names.get(target)
+            elif word.assigns:
                 self._assign(word)
             if word.assigns and "i" in flags:
                 _use_names(self, word, word.literal.partition("=")[2])
@@ -159,6 +188,7 @@ class Effects:
             elif mark:
                 self.pipe.own.append(mark)
         self._refuse_run_files()
+        self._refuse_files_found()
         self._note_outputs()
         if self.name in _COPIERS and any(mark for _, mark in held):
             mark = next(mark for _, mark in held if mark)
@@ -180,15 +210,30 @@ class Effects:
             self.refused.append((own, FILE_CODE._replace(message=message)))
 
     def _note_outputs(self) -> None:
-        """Files that dd and sort name among their arguments."""
-        for before, word in pairwise(self.command) if self.pipe.marks else ():
+        """Files that commands name among their arguments and write."""
+        if self.name in _COPIERS and len(self.arguments) > 1:
+            devices = [one for one in self.arguments[:-1] if INPUT_DEVICE.fullmatch(one.source)]
+            known = next(iter([*self.pipe.marks, *self.taint.names.values()]), None)
+            if devices and known:
+                self.taint.add_file(self.arguments[-1].source, self.function, known)
+        if not self.pipe.marks:
+            return
+        mark = self.pipe.marks[0]
+        for before, word in pairwise(self.command):
             if self.name == "dd" and word.source.startswith("of="):
-                self.taint.add_file(word.source[3:], self.function, self.pipe.marks[0])
+                self.taint.add_file(word.source[3:], self.function, mark)
             elif self.name == "sort" and before.literal in ("-o", "--output"):
-                self.taint.add_file(word.source, self.function, self.pipe.marks[0])
+                self.taint.add_file(word.source, self.function, mark)
+        if self.name in WRITES_INPUT and self.pipe.inputs:
+            for word in self.arguments:
+                attached = _OUTPUT_OPTION.match(word.source)
+                file = word.source[attached.end() :] if attached else word.source
+                self.taint.add_file(file, self.function, mark)
+                if self.name in ("split", "csplit"):
+                    self.taint.add_file(f"{file}*", self.function, mark)
 
     def _held(self, word: Word) -> Mark | None:
-        if word.source.startswith("/dev/fd/"):
+        if word.source.startswith(("/dev/fd/", "/proc/self/fd/")):
             return next(iter(self.taint.descriptors.values()), None)
         origin = self.taint.find_file(word.source, self.function)
         return derive_mark(origin, word.source, word.at) if origin else None
@@ -206,18 +251,41 @@ class Effects:
             operands = (one for one in self.arguments if not one.literal.startswith("-"))
             yield from list(operands)[:1]
 
+    def _refuse_files_found(self) -> None:
+        """`find … -exec sh {}` runs files whose names are not in the script."""
+        held = next(iter(self.taint.files.values()), None)
+        for before, word in pairwise(self.arguments) if self.name in CARRIERS else ():
+            runs = before.literal in EXECUTES and (word.literal == "{}" or _is_interpreter(word))
+            if held and runs:
+                self.refused.append((derive_mark(held, word.source, word.at), FILE_CODE))
+
     # -- what it prints ----------------------------------------------------------------------------
 
     def output(self) -> list[Mark]:
         """The values that its output may hold."""
         if not self.command:
             return []
+        if self.name in PRINTS_VARIABLES:
+            return self._printed_variables()
         if self.name in SILENT or self.name in FUNCTIONS or self._prints_numbers():
             return []
         reads = self.pipe.explicit or self.name in READS_INPUT or not self.name
         reads = reads or INTERPRETER.fullmatch(self.name) is not None
         own = self.pipe.own
         return [*own, *self.pipe.inputs] if reads else list(own)
+
+    def _printed_variables(self) -> list[Mark]:
+        """`env`, `set`, `declare -p` and the like print all variables, or those that are named."""
+        known = self.taint.names
+        options = [one.literal for one in self.arguments if one.literal[:1] in ("-", "+")]
+        named = [one.literal for one in self.arguments if _NAME.fullmatch(one.literal)]
+        if self.name in DECLARERS and self.arguments and "-p" not in options:
+            return []
+        if self.name == "set" and self.arguments:
+            return []
+        if self.name == "printenv" and named:
+            return [known[one] for one in named if one in known]
+        return list(known.values())[:1]
 
     def _prints_numbers(self) -> bool:
         words, in_words = self.arguments, sum(1 for one in self.arguments if one.marks)
@@ -239,6 +307,10 @@ class Effects:
                 return bool(operands) and _is_number_format(words)
             case _:
                 return False
+
+
+def _is_interpreter(word: Word) -> bool:
+    return INTERPRETER.fullmatch(word.program) is not None
 
 
 def _is_number_format(words: Sequence[Word]) -> bool:

@@ -168,6 +168,8 @@ class Frame:
     defines: str | None = None  # the next group is the body of this function
     function: str | None = None  # it is the body of this function
     captured: bool = False  # what its commands print becomes part of a word
+    is_fed: bool = False  # of >( … ): what the command around it prints flows into it
+    feeds_code: bool = False  # what the current command prints is taken for code
     cases: list[bool] = field(default_factory=list)  # open case commands: in a pattern or not
     depth: int = 0  # open brackets in arithmetic
     close: str = ")"
@@ -195,3 +197,9 @@ def is_for_script(text: str, one: Heredoc, start: int) -> bool:
     line = text[text.rfind("\n", 0, one.token[0]) + 1 : start]
     first = text[start:].partition("\n")[0]
     return bool(_SCRIPT_FILE.search(line) or _SHELL_LINE.match(first))
+
+
+def is_exec(words: list[Word]) -> bool:
+    """Whether redirections are those of the whole script: `exec 3> FILE`, `exec {fd}<<< …`."""
+    names = [one.literal for one in words]
+    return names[:1] == ["exec"] and all(one.startswith("{") for one in names[1:])

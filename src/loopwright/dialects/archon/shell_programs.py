@@ -17,7 +17,13 @@ _TAKE_CODE = """
     eval . source trap alias fc hash enable bind complete compgen coproc jobs
     ssh su at batch crontab parallel watch expect screen tmux script systemd-run nsenter
     sqlite3 psql mysql mariadb mongosh redis-cli
-    dc ed ex vi vim nvim emacs gdb lldb m4 gnuplot runuser socat nc ncat
+    dc ed ex vi vim nvim emacs gdb lldb m4 gnuplot runuser socat nc ncat history
+    taskset prlimit setarch linux32 linux64 i386 x86_64 uname26 setpriv choom chrt numactl
+    ssh-agent dbus-run-session dbus-launch fakeroot fakechroot faketime proot runcon capsh
+    firejail bwrap sg newgrp pkexec gosu su-exec chpst setuidgid softlimit envdir s6-setuidgid
+    dumb-init tini start-stop-daemon daemonize xvfb-run unbuffer rlwrap hyperfine entr watchexec
+    ltrace perf valgrind gdbserver cgexec systemd-inhibit systemd-cat torsocks torify proxychains
+    proxychains4 eatmydata nodemon concurrently nu yash xonsh elvish ion
 """
 RUNS_ALL = frozenset(_TAKE_CODE.split())
 SQL_CLIENTS = frozenset(("sqlite3", "psql", "mysql", "mariadb"))
@@ -71,6 +77,7 @@ RESERVED_NAMES = re.compile(
     r"|PYTHON(?:PATH|HOME|STARTUP|WARNINGS|INSPECT|BREAKPOINT|USERBASE|PYCACHEPREFIX|EXECUTABLE)"
     r"|NODE_(?:OPTIONS|PATH|REPL\w*)|PERL(?:5?LIB|5?OPT|5DB)|RUBY(?:OPT|LIB|SHELL)"
     r"|J(?:DK_J)?AVA_(?:TOOL_OPTIONS|OPTIONS|OPTS|HOME)"
+    r"|TAR_OPTIONS|(?:RSYNC|CVS)_RSH|SVN_SSH|RUSTC(?:_WRAPPER)?|MANOPT|GOFLAGS"
 )
 # Commands that print nothing of what they are given.
 _PRINT_NOTHING = """
@@ -103,13 +110,27 @@ RUN_FILES: dict[str, tuple[str, ...]] = {
     "pre-commit": (".pre-commit-config.yaml",),
     **dict.fromkeys(("gradle", "gradlew"), ("build.gradle", "build.gradle.kts")),
     "git": tuple(_HOOKS.split()),
+    **dict.fromkeys(("sh", "bash"), (".profile", ".bash_profile", ".bash_login", ".bashrc")),
+    **dict.fromkeys(("zsh",), (".zshenv", ".zprofile", ".zshrc", ".zlogin")),
 }
+# Variables that name a file which an interpreter runs when it starts.
+NAME_START_FILES = frozenset({"BASH_ENV", "ENV", "PYTHONSTARTUP"})
+# Commands that write what they read into a file that is one of their arguments.
+_WRITE_INPUT = "cp mv install ln rsync split csplit uniq sort shuf curl wget sponge openssl gpg"
+WRITES_INPUT = frozenset(_WRITE_INPUT.split())
+# Commands that print the variables of the script, or of the environment.
+PRINTS_VARIABLES = frozenset({"printenv", "env", "set", "export", "declare", "typeset", "compgen"})
+INPUT_DEVICE = re.compile(
+    r"-|(?:file:/*)?/?(?:dev/(?:stdin|fd/.*)|proc/(?:thread-)?(?:self|\d+|\$\$)/fd/.*)"
+)
+"""Words that stand for what a command reads from its standard input."""
 # What starts a command in the code of awk, sed, Perl, Python, Ruby and JavaScript.
 _STARTS_PROGRAMS = re.compile(
     r"\b(?:system|popen|exec(?!ute)\w*|spawn\w*|getoutput|getstatusoutput|qx)\s*[({\[\"'/|]"
     r"|\bshell\s*=\s*True|\bchild_process\b|\|\s*getline\b|\bprint[^;}\n]*\|\s*[\"']"
     r"|`[^`\n]*(?:[#@]|\$(?!\{))[^`\n]*`"
     r"|(?:^|[\s;{\"'])s([/|#,@!~])(?:(?!\1).)*\1(?:(?!\1).)*\1[0-9gpiIM]*e"
+    r"|\A\s*e\s*\Z"
 )
 
 

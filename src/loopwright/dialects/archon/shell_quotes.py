@@ -172,7 +172,7 @@ class Quotes:
     def _notice(self, mark: Mark) -> None:
         """Let the levels around a value know of it, up to the command that it belongs to."""
         for frame in reversed(self.stack):
-            if frame.kind == "arith" or frame.computes:
+            if frame.kind == "arith" or frame.computes or frame.assigns in self.taint.integers:
                 self.refuse(mark, ARITHMETIC)
             if frame.assigns:
                 self.taint.add_name(frame.assigns, mark)

@@ -23,6 +23,7 @@ from loopwright.dialects.archon.shell_parts import (
     Pipe,
     Unreadable,
     Word,
+    is_exec,
 )
 from loopwright.dialects.archon.shell_programs import INTERPRETER
 from loopwright.dialects.archon.shell_quotes import HEREDOC, IN_ANSI, IN_SINGLE, SAY, Quotes
@@ -184,6 +185,7 @@ class ShellReader(Quotes):
             for mark in word.marks:
                 self.refuse(mark, TARGET)
             frame.writes.append(word.source)
+            self.taint.written |= {word.source} if is_exec(frame.words) else set()
         else:
             self._read_from(frame, word, sign)
 
@@ -198,7 +200,7 @@ class ShellReader(Quotes):
             read = [*word.marks, *self.taint.descriptors.values()]
         else:
             read = word.marks
-        if self.numbered or [one.literal for one in frame.words] == ["exec"]:
+        if self.numbered or is_exec(frame.words):
             for mark in read:
                 self.taint.descriptors.setdefault("", mark)
         frame.pipe.inputs += read
@@ -335,10 +337,11 @@ class ShellReader(Quotes):
             self.guards.finish(self._find_outcome(frame, effects), separator)
         elif frame.compound or frame.redirected:
             self.guards.finish(Outcome(), separator)
-        for path in frame.writes:
-            if printed:
-                self.taint.add_file(path, self.bodies[-1], printed[0])
-        frame.writes, frame.redirected = [], False
+        for path in [*frame.writes, *self.taint.written] if printed else ():
+            self.taint.add_file(path, self.bodies[-1], printed[0])
+        for mark in frame.pipe.marks if frame.feeds_code else ():
+            self.refuse(mark, CODE)
+        frame.writes, frame.redirected, frame.feeds_code = [], False, False
         frame.piped = piped
         if piped:
             takes_code = frame.pipe.takes_code
@@ -490,6 +493,7 @@ class ShellReader(Quotes):
         self._leave(frame.function, frame.out)
         self._end_substitution(frame)
         top = self.top
+        top.feeds_code |= frame.is_fed and frame.takes_code
         if not frame.captured:
             top.compound |= top.word is None
             top.ended = frame.opened
@@ -542,7 +546,6 @@ class ShellReader(Quotes):
             assert found is not None
             self.at = found.end()
             if frame.in_pattern:
-                self._end_word()
                 self._end_pattern(frame)
                 return
             self._end_command(found[0])
@@ -554,7 +557,8 @@ class ShellReader(Quotes):
         text, frame = self.text, self.top
         if text.startswith(("<(", ">("), self.at):
             self._unknown()
-            self._push_commands(2).captured = True
+            inner = self._push_commands(2)
+            inner.captured, inner.is_fed = True, text[self.at - 2] == ">"
             return
         self.numbered = False
         if frame.word and frame.word.whole and frame.word.literal.isdigit():
@@ -567,8 +571,7 @@ class ShellReader(Quotes):
             return
         found = _REDIRECT.match(text, self.at)
         assert found is not None
-        self.at = found.end()
-        frame.redirects, frame.redirected = found[0], True
+        self.at, frame.redirects, frame.redirected = found.end(), found[0], True
 
     def _heredoc(self, found: "re.Match[str]") -> None:
         """The delimiter; the text itself begins on the next line."""
@@ -585,9 +588,8 @@ class ShellReader(Quotes):
         self.top.redirected = True
         known = self.taint.inputs.get((self.base, start))
         self.top.pipe.explicit = True
-        if known:
-            self.top.pipe.inputs.append(known)
-        if known and (self.numbered or [one.literal for one in self.top.words] == ["exec"]):
+        self.top.pipe.inputs += [known] if known else []
+        if known and (self.numbered or is_exec(self.top.words)):
             self.taint.descriptors.setdefault("", known)
         if known and self.top.compound:
             self.taint.inputs.setdefault((self.base, self.top.ended), known)

@@ -186,7 +186,8 @@ def _is_replacement(before: str, after: str) -> bool:
         return False
     mark = re.escape(found["mark"])
     between = re.findall(rf"(?<!\\){mark}", before[found.end() :])
-    return len(between) == 1 and re.search(rf"(?<!\\){mark}", after) is not None
+    flags = re.search(rf"(?<!\\){mark}(\w*)", after)
+    return len(between) == 1 and flags is not None and not set("ew") & set(flags[1])
 
 
 # -- checks of numbers -----------------------------------------------------------------------------

@@ -58,6 +58,7 @@ class Taint:
     aliases: set[tuple[str, str]] = field(default_factory=set)
     spoiled: set[tuple[int, str]] = field(default_factory=set)  # in a loop, by its place
     descriptors: dict[str, Mark] = field(default_factory=dict)  # open files, all under one name
+    written: set[str] = field(default_factory=set)  # files that the script has opened to write
     constants: dict[str, set[str]] = field(default_factory=dict)  # texts that a script assigns
     called: set[str] = field(default_factory=set)  # variables that a function gives a value
     texts: set[str] = field(default_factory=set)  # variables that may hold something but a number
@@ -70,11 +71,13 @@ class Taint:
         """Grows with every place that is found."""
         held = (self.names, self.prints, self.reads, self.inputs, self.files, self.descriptors)
         known = (self.shifts, self.functions, self.integers, self.associative, self.called)
+        opened = len(self.written)
         positions = sum(len(one) for one in self.parameters.values())
         pairs = len(self.aliases) + len(self.spoiled) + len(self.copies) + len(self.local_integers)
         pairs += len(self.texts) + len(self.counted)
         pairs += sum(len(one) for one in self.constants.values())
-        return sum(len(one) for one in held) + sum(len(one) for one in known) + positions + pairs
+        sizes = sum(len(one) for one in held) + sum(len(one) for one in known)
+        return sizes + opened + positions + pairs
 
     def add_name(self, name: str, mark: Mark) -> None:
         """A variable holds a value, and so do the others by whose names it can be read."""
@@ -83,6 +86,16 @@ class Taint:
             if name in (one, other):
                 self.names.setdefault(one, mark)
                 self.names.setdefault(other, mark)
+
+    def find_names_of(self, name: str) -> set[str]:
+        """All names of a variable: its own, and those of references to it."""
+        found, size = {name}, 0
+        while len(found) > size:
+            size = len(found)
+            for one, other in self.aliases:
+                if one in found or other in found:
+                    found |= {one, other}
+        return found
 
     def note_assigned(self, name: str, text: str) -> None:
         """A variable gets this text; note whether that is a number."""
@@ -158,7 +171,7 @@ class Taint:
             return None
         names = {find_file_name(text) for text in texts}
         for name, mark in self.files.items():
-            if name in names or any(_is_match(name, one) for one in names):
+            if name in names or any(_is_match(name, n) or _is_match(n, name) for n in names):
                 return derive_mark(mark, written, mark.at)
         return None
 
