@@ -64,6 +64,19 @@ def test_it_is_resumed_by_its_id(lw: Place, serve: Serve) -> None:
     assert lw("doctor", "--deep", "--json").json["ok"] is True
 
 
+def test_a_chat_that_was_left_is_no_work_for_others(lw: Place, serve: Serve) -> None:
+    """It waits for its person: neither the inbox nor `/loops` lists it, and a start in its folder
+    does not warn about it.
+    """
+    serve(Turn(text="Hello."))
+    chat(lw, "Hi")
+    assert only_run(lw)
+    assert lw("inbox", "--json").json == {"gates": []}
+    assert "no loops yet" in lw.real("repl", stdin=b"/loops\n").out
+    told = lw("run", lw.loop(lw.script("x"), max=1))
+    assert (told.code, "in this folder" in told.err) == (0, False)
+
+
 @pytest.mark.item("aldo-65")
 @pytest.mark.parametrize("name", ["../../etc/passwd", "/etc/passwd", "nope", "run_\u202e", "x;id"])
 def test_ids_that_are_none(lw: Place, serve: Serve, name: str) -> None:

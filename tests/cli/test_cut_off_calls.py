@@ -203,3 +203,33 @@ def test_diff_of_an_iteration_that_a_limit_of_its_loop_cut_off(ws: Place, limit:
     assert ws("diff", run, "--json").json["unrecorded"] is False
     [_, second] = ws("show", run, "--json").json["passes"]
     assert second["changed"]["files"] == 1
+
+
+@pytest.mark.parametrize("way", ["kill -9", "SIGTERM"])
+def test_a_call_that_was_interrupted_and_made_again_is_shown(lw: Place, way: str) -> None:
+    """`resume` says at once what it resumes, `show` and `logs` that there were two attempts; the
+    last line of a process that was ended says that the run is interrupted.
+    """
+    started = lw.folder / "started"
+    script = f"#!/bin/sh\ncat >/dev/null\n[ -e {started} ] && exit 0\ntouch {started}\nsleep 60\n"
+    lw.write("agent.sh", script).chmod(0o755)
+    with lw.start("loop", "go", "--agent", "command:./agent.sh", "--max", "1") as running:
+        until(started.exists)
+        if way == "kill -9":
+            running.kill()
+        else:
+            running.terminate()
+        _, err = running.communicate(timeout=STOP_SECONDS)
+    run = lw("ls", "--json").json["runs"][0]["run"]
+    if way == "SIGTERM":
+        assert "Interrupted in iteration 1 of 1" in err.decode()
+        assert "Running iteration" not in err.decode()
+        assert f"loopwright resume {run}   continues it" in err.decode()
+        return  # it released the run: nothing was lost
+    told = lw("resume", run)
+    assert told.code == 0
+    words = "resuming iteration 1/1, attempt 2: the call of agent worker was interrupted"
+    assert words in told.err
+    again = "attempt 1 of the call was interrupted when the process of the run ended; "
+    assert f"{again}the call was made again (attempt 2)" in lw("show", run).out
+    assert f"{again}the call was made again (attempt 2)" in lw("logs", run).out

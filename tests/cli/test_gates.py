@@ -263,3 +263,23 @@ def test_an_answer_from_elsewhere_ends_the_question(lw: Place) -> None:
         assert told.code == 0
         screen.wait_for("answered elsewhere")
         assert screen.leave() == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["approve"], f"approved by {ME}"),
+        (["continue", "also fix mul"], f"sent back by {ME}: also fix mul"),
+        (["reject", "no"], f"rejected by {ME}: no"),
+    ],
+    ids=["approved", "sent-back", "rejected"],
+)
+def test_show_and_certificate_name_who_decided(lw: Place, words: list[str], line: str) -> None:
+    """A decision of a person is not shown as a failure of a check."""
+    run = waiting(lw)["run"]
+    assert lw(words[0], run, *words[1:]).code in (0, 3, 5)
+    page = lw("show", run).out
+    assert f"     {line}\n" in page
+    assert "person failed" not in page
+    certified = lw("show", run, "--certificate").out
+    assert f"{line.partition(':')[0]} (iteration 1" in certified

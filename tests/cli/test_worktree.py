@@ -227,16 +227,22 @@ def test_every_isolation_is_a_worktree(project: Place, isolation: str, warned: s
 
 @pytest.mark.item("rec-21")
 def test_a_second_run_in_the_same_folder_is_warned_about(project: Place) -> None:
-    """The open run is named, with the flag that keeps them apart; not after it has ended."""
+    """The open run is named, with the flag that keeps them apart, and whether it works or waits;
+    not after it has ended.
+    """
     file = project.loop(project.script("x", "x"), until={"person": True})
     first = project("run", file, "--no-wait", "--json").json["run"]
     told = project("run", file, "--no-wait")
-    assert f"warning: {first} (work) also works in this folder" in told.err
+    assert f"warning: {first} (work) waits now, and can continue in this folder" in told.err
     assert "--worktree" in told.err
-    apart = project("run", file, "--no-wait", "--worktree")
-    assert "same folder" not in apart.err
-    project("stop", "all")
-    assert "same folder" not in project("run", file, "--no-wait").err
+    with project.start("run", project.loop(project.probe({"hang": True}), name="b.yaml")):
+        until(lambda: bool(project.calls()))
+        busy = project("run", file, "--no-wait")
+        assert "(work) also works in this folder, on the same files" in busy.err
+        apart = project("run", file, "--no-wait", "--worktree")
+        assert "in this folder" not in apart.err
+        project("stop", "all")
+    assert "in this folder" not in project("run", file, "--no-wait").err
 
 
 def test_a_run_that_is_open_keeps_its_worktree(project: Place) -> None:

@@ -1,5 +1,6 @@
 """Runs that work in a worktree: what to say at the start, how to apply and discard the result."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from loopwright.errors import Conflict, LoopwrightError
 from loopwright.kernel.facts import RunStarted, Worktree
 from loopwright.model.plan import Plan
 from loopwright.model.record import JsonValue
-from loopwright.ports import OPEN_STATUSES, Worktrees
+from loopwright.ports import CHAT_SURFACE, OPEN_STATUSES, RunRow, Worktrees
 
 _WARNING = "warning: "
 
@@ -42,18 +43,28 @@ def _folder_notes(service: Service, run: str, first: RunStarted) -> list[str]:
     others = [
         row
         for row in service.log.rows(statuses=OPEN_STATUSES)
-        if row.run != run and row.headline.workspace == first.workspace and first.parent != row.run
+        if row.run != run
+        and row.headline.workspace == first.workspace
+        and first.parent != row.run
+        and row.headline.surface != CHAT_SURFACE
     ]
-    if not others:
-        return []
-    other = others[0]
-    count = len(others) - 1
+    working = [row for row in others if row.headline.status == "running"]
+    if working:
+        what = "also work" if len(working) > 1 else "also works"
+        return [_other_runs(working, f"{what} in this folder, on the same files")]
+    if others:
+        what = "wait" if len(others) > 1 else "waits"
+        return [_other_runs(others, f"{what} now, and can continue in this folder")]
+    return []
+
+
+def _other_runs(rows: Sequence[RunRow], what: str) -> str:
+    first, count = rows[0], len(rows) - 1
     more = f" and {count} more run{'' if count == 1 else 's'}" if count else ""
-    work = "work" if count else "works"
-    return [
-        f"warning: {other.run} ({other.headline.name}){more} also {work} in this folder, on the "
-        "same files; start with --worktree to give each run files of its own"
-    ]
+    return (
+        f"warning: {first.run} ({first.headline.name}){more} {what}; start with --worktree to give "
+        "each run files of its own"
+    )
 
 
 def _git_notes(plan: Plan, worktree: Worktree) -> list[str]:

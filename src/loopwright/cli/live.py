@@ -14,7 +14,7 @@ from rich.text import Text
 
 from loopwright.app.views.place_words import place_words
 from loopwright.app.views.progress import CheckSeen, Line, PassSeen, Progress
-from loopwright.app.views.signs import labelled, shown_evidence
+from loopwright.app.views.signs import evidence_below, labelled
 from loopwright.app.views.summary import iterations
 from loopwright.app.views.usage import cost_text
 from loopwright.app.views.words import goal, most_passes, passes_text
@@ -132,10 +132,11 @@ class Live:
         sign = (
             ("✓" if check.verdict == "pass" else "✗") if self._signs else check.verdict[0].upper()
         )
-        text = f"    {sign} {one_line(labelled(check.label, check.verdict, check.evidence))}"
+        said = labelled(check.label, check.verdict, check.evidence, check.by)
+        text = f"    {sign} {one_line(said)}"
         lines = [Text(cut(text, width), _STYLE.get(check.verdict, "red"))]
         if check.verdict != "pass":
-            tail = last_lines(shown_evidence(check.label, check.evidence), EVIDENCE_LINES)
+            tail = last_lines(evidence_below(check.label, check.evidence), EVIDENCE_LINES)
             lines += [Text(cut(f"      {one_line(line)}", width), "dim") for line in tail]
         return lines
 

@@ -42,6 +42,7 @@ from loopwright.errors import DefinitionError, LoopwrightError
 from loopwright.model.actions import Decision
 from loopwright.model.record import JsonValue
 from loopwright.model.trackers import TODO_STATUSES
+from loopwright.ports import CHAT_SURFACE
 from loopwright.syntax.diagnostic import Diagnostic
 
 NEWEST = 20
@@ -165,7 +166,8 @@ async def _help(session: Session, rest: str) -> None:
 
 async def _loops(session: Session, _: str) -> None:
     service = session.here.service
-    items = [run_item(service, row) for row in service.rows(limit=NEWEST)]
+    rows = [row for row in service.rows(limit=NEWEST) if row.headline.surface != CHAT_SURFACE]
+    items = [run_item(service, row) for row in rows]
     if items:
         put_runs(session.door, items)
     else:

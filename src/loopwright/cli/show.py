@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from loopwright.app.views.place_words import place_words
-from loopwright.app.views.signs import labelled, shown_evidence, without_signs
+from loopwright.app.views.signs import evidence_below, labelled, without_signs
 from loopwright.cli.calls import call_lines, changed_line, exposed_lines
 from loopwright.cli.cells import STATUS_TONES, bill, money, status_cell, tokens
 from loopwright.cli.completing import complete_runs
@@ -272,10 +272,11 @@ class _Sheet:
         verdict = str(check["verdict"])
         tone: Tone = "good" if verdict == "pass" else "warn"
         label, evidence = str(check["check"]), str(check["evidence"])
-        words = labelled(one_line(label), verdict, one_line(evidence))
+        by = one_line(str(check.get("by") or ""))
+        words = labelled(one_line(label), verdict, one_line(evidence), by)
         self._line(f"     {words}", tone)
         if verdict != "pass":
-            for line in last_lines(shown_evidence(label, evidence), EVIDENCE_LINES):
+            for line in last_lines(evidence_below(label, evidence), EVIDENCE_LINES):
                 self._line(f"       {one_line(line)}", "dim")
 
     def _dependencies(self, found: "JsonValue") -> None:

@@ -16,6 +16,7 @@ from loopwright.ports.activity import (
 )
 from loopwright.ports.cards import NOTICE, NOTICE_HEAD, OF_A_RUN, PICTURE, AuditRow, Card, Cards
 from loopwright.ports.runs import (
+    CHAT_SURFACE,
     NO_BLOBS,
     NO_VALUES,
     OPEN_STATUSES,
@@ -62,6 +63,7 @@ from loopwright.ports.worktrees import APPLIED, Applied, Worktrees
 
 __all__ = [
     "APPLIED",
+    "CHAT_SURFACE",
     "IGNORED_ACTIVITY",
     "NOTICE",
     "NOTICE_HEAD",

@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mappi
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Literal, Protocol, TypeAlias, final
+from typing import Final, Literal, Protocol, TypeAlias, final
 
 import msgspec
 
@@ -52,6 +52,10 @@ class OpenGate:
     digest: str
     message: str
     opened_at: int
+
+
+CHAT_SURFACE: Final = "chat"
+"""The surface of a chat."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
+from loopwright.app.views.signs import PERSON, person_words
 from loopwright.app.views.workspace_history import WorkspaceHistory
 from loopwright.kernel.calls import CommandCall
 from loopwright.kernel.facts import (
@@ -46,6 +47,7 @@ class CertifiedCheck(msgspec.Struct, frozen=True, kw_only=True):
     command: tuple[str, ...] = ()
     exit_code: int | None = None
     evidence: str = ""
+    by: str = ""  # the person who decided
 
 
 class Certificate(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,6 +83,7 @@ class Certificate(msgspec.Struct, frozen=True, kw_only=True):
                     "tree": one.tree or None,
                     "path": one.path,
                     "iteration": one.iteration,
+                    **({"by": one.by} if one.by else {}),
                 }
                 for one in self.checks
             ],
@@ -115,6 +118,7 @@ class Certifier:
         self._newest: dict[tuple[str, int], CertifiedCheck] = {}
         self._accepted: list[str] = []
         self._accepted_files: dict[str, None] = {}
+        self._decided_by: dict[str, str] = {}  # by place: who answered its newest gate
         self._events = 0
         self._unmatched = ""  # patterns of protected files that matched none at the start
         self._run = self._outcome = self._reason = ""
@@ -126,6 +130,7 @@ class Certifier:
         apply(self._state, fact)
         self._state.agenda.clear()
         self._events += 1
+        self._note_decision(fact)
         match fact:
             case RunStarted():
                 self._run = fact.run
@@ -153,6 +158,10 @@ class Certifier:
             case _:
                 pass
 
+    def _note_decision(self, fact: AnyFact) -> None:
+        if isinstance(fact, GateAnswered):
+            self._decided_by[fact.path] = fact.by
+
     def _certified(self, fact: CheckVerdict) -> CertifiedCheck:
         argv, code = self._codes.pop(f"{fact.path}:{fact.index}", ((), None))
         return CertifiedCheck(
@@ -164,6 +173,7 @@ class Certifier:
             command=argv,
             exit_code=code,
             evidence=self._read(fact.evidence)[-EVIDENCE_CHARS:],
+            by=self._decided_by.get(fact.path, "") if fact.check == PERSON else "",
         )
 
     def certificate(self, head: str) -> Certificate:
@@ -260,9 +270,11 @@ def _check_line(one: dict[str, JsonValue]) -> str:
     what = f"`{shlex.join(command)}`" if command else str(one["check"])
     code = f", exit code {one['exit_code']}" if one["exit_code"] is not None else ""
     verdict = _VERDICTS.get(str(one["verdict"]), str(one["verdict"]))
+    if one["check"] == PERSON:
+        what, verdict = person_words(str(one["verdict"]), str(one.get("by") or "")), ""
     where = f"iteration {one['iteration']}" if one["iteration"] else str(one["path"])
     tree = f"tree {one['tree']}" if one["tree"] else "files not recorded"
-    return f"{what} {verdict}{code} ({where}, {tree})"
+    return f"{f'{what} {verdict}'.rstrip()}{code} ({where}, {tree})"
 
 
 def _file_lines(made: dict[str, JsonValue]) -> list[str]:

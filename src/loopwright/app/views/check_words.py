@@ -2,7 +2,7 @@
 
 import shlex
 
-from loopwright.app.views.signs import VERDICTS
+from loopwright.app.views.signs import PERSON, VERDICTS, person_words
 from loopwright.kernel.facts import Verdict
 from loopwright.model.checks import (
     Approval,
@@ -18,7 +18,6 @@ from loopwright.model.checks import (
 )
 
 DETAIL_CHARS = 60
-_PERSON: dict[Verdict, str] = {"pass": "approved", "fail": "sent back"}
 _PLAIN: dict[type, tuple[str, str]] = {
     Signal: ("agent signalled completion", "no completion signal"),
     OutputSchema: ("result matches its schema", "result does not match its schema"),
@@ -41,8 +40,8 @@ def check_phrase(
     """What a check found. `check` is its kind, for a check that has no words of its own; a command
     line is put in backquotes where it stands inside a sentence.
     """
-    if check == "person":
-        return f"{_PERSON.get(verdict, 'rejected')} by {by or 'a person'}"
+    if check == PERSON:
+        return person_words(verdict, by)
     words = _PLAIN.get(type(leaf)) or _about_text(leaf)
     if words is not None and verdict in ("pass", "fail"):
         return words[0] if verdict == "pass" else words[1]

@@ -23,7 +23,7 @@ from loopwright.kernel.snapshots import has_unrecorded
 from loopwright.kernel.state import State
 from loopwright.model.plan import Agent
 from loopwright.model.record import JsonValue
-from loopwright.ports import APPLIED, EventLog, OpenGate, RunRow
+from loopwright.ports import APPLIED, CHAT_SURFACE, EventLog, OpenGate, RunRow
 
 
 def driver_pid(log: EventLog, row: RunRow) -> int | None:
@@ -129,7 +129,7 @@ def inbox_items(
     service: Service, gates: Iterable[OpenGate] | None = None
 ) -> list[dict[str, JsonValue]]:
     """The rows of the inbox, oldest first, or of some gates; a question about a tool call with that
-    call.
+    call. A chat that waits for the next message of its person is not one of them.
     """
     states: dict[str, State | None] = {}
     items: list[dict[str, JsonValue]] = []
@@ -139,6 +139,8 @@ def inbox_items(
         state = states[gate.run]
         found = state.gates.get(gate.gate) if state is not None else None
         call = asked_call(found, service.read_text) if found is not None else None
+        if call is None and service.log.row(gate.run).headline.surface == CHAT_SURFACE:
+            continue
         shown = exposure(gate.message, call)
         if found is not None and found.snapshot is not None:
             shown = {**shown, "snapshot": snapshot_json(found.snapshot)}
@@ -298,7 +300,12 @@ def _pass_item(seen: PassSeen) -> dict[str, JsonValue]:
         "changed": stat_json(seen.changed) if seen.changed is not None else None,
         "usage": usage_item(seen.usage),
         "checks": [
-            {"check": one.label, "verdict": one.verdict, "evidence": one.evidence}
+            {
+                "check": one.label,
+                "verdict": one.verdict,
+                "evidence": one.evidence,
+                **({"by": one.by} if one.by else {}),
+            }
             for one in seen.checks
         ],
     }

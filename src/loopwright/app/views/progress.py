@@ -17,7 +17,7 @@ from loopwright.app.views.changes import change_words
 from loopwright.app.views.correspondence import written
 from loopwright.app.views.final_line import final_line
 from loopwright.app.views.place_words import place_words
-from loopwright.app.views.signs import PROTECT, shown_evidence
+from loopwright.app.views.signs import PERSON, PROTECT, shown_evidence
 from loopwright.app.views.summary import ReadText, current_loop
 from loopwright.app.views.turns import compressed_words, is_turn, turn_words
 from loopwright.app.views.words import (
@@ -26,6 +26,7 @@ from loopwright.app.views.words import (
     decided,
     passes_text,
     seen_output,
+    verdict_by,
 )
 from loopwright.app.views.workspace_history import stat_words
 from loopwright.kernel.calls import (
@@ -101,6 +102,7 @@ class CheckSeen:
     label: str
     verdict: Verdict
     evidence: str
+    by: str = ""  # the person who decided
 
 
 @dataclass(slots=True)
@@ -191,7 +193,8 @@ class Progress:
         evidence = self._read(fact.evidence)[-EVIDENCE_CHARS:]
         seen = self._open.get(fact.path)
         if seen is not None:
-            seen.checks.append(CheckSeen(label, fact.verdict, evidence))
+            by = verdict_by(self.state, fact) if fact.check == PERSON else ""
+            seen.checks.append(CheckSeen(label, fact.verdict, evidence, by))
         if fact.check == PROTECT and fact.path in self._protect_shown:
             self._protect_shown.discard(fact.path)
             return None  # shown with the snapshot
@@ -302,7 +305,7 @@ class Progress:
             return None
         attempt, seen = pending.repeats + 1, self._pass_around(fact.path)
         if seen is not None:
-            seen.activity.warnings.append(repeat_words(attempt))
+            seen.activity.warnings[repeat_words(attempt)] = None
         what = self._calls.get(fact.effect, "call")
         place = self._pass_label(fact.path, fact.iteration)
         return Line(f"resuming {place}, attempt {attempt}: the call of {what} was interrupted")

@@ -10,6 +10,8 @@ SIGNS = {
     "cancelled": "■",
 }
 PROTECT = "protect"  # the name of the check that protected files are unchanged
+PERSON = "person"  # the name of the check that a person decides
+_PERSON = {"pass": "approved", "fail": "sent back"}
 VERDICTS = {"pass": "passed", "fail": "failed", "timed_out": "timed out", "error": "could not run"}
 _ASCII = str.maketrans({"·": "|", "\N{MINUS SIGN}": "-", "…": "...", "→": "->"})
 
@@ -30,8 +32,22 @@ def shown_evidence(label: str, evidence: str) -> str:
     return "" if label == PROTECT else evidence
 
 
-def labelled(label: str, verdict: str, evidence: str = "") -> str:
-    """A check as views store it, with its verdict: `pytest -q failed`."""
+def evidence_below(label: str, evidence: str) -> str:
+    """The same below a line of `labelled`."""
+    return "" if label == PERSON else shown_evidence(label, evidence)
+
+
+def person_words(verdict: str, by: str = "") -> str:
+    """What a person decided about an iteration."""
+    return f"{_PERSON.get(verdict, 'rejected')} by {by or 'a person'}"
+
+
+def labelled(label: str, verdict: str, evidence: str = "", by: str = "") -> str:
+    """A check as views store it, with its verdict: `pytest -q failed`. The words of a person are in
+    its line.
+    """
     if label == PROTECT:
         return protect_words(verdict, evidence)
+    if label == PERSON:
+        return f"{person_words(verdict, by)}{f': {evidence}' if evidence else ''}"
     return f"{label.removeprefix('command: ')} {VERDICTS.get(verdict, verdict)}"
