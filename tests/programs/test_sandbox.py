@@ -3,9 +3,12 @@
 import asyncio
 import json
 import os
+import socket
 import subprocess
 import sys
 import tempfile
+import time
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -15,7 +18,7 @@ from loopwright.kernel.calls import CommandCall
 from loopwright.model.access import Commands
 from loopwright.model.sandbox import SANDBOX_LEVELS, SandboxLevel
 from loopwright.ports import Done, Failed
-from loopwright.programs import coding, sandbox
+from loopwright.programs import coding, sandbox, sandbox_mounts, socket_peers
 from loopwright.programs.process import Program, ProgramEnd
 from loopwright.programs.sandbox import Confinement, Sandbox, SandboxPolicy
 from loopwright.programs.user_records import UserRecords
@@ -305,6 +308,51 @@ def test_hidden_folders_that_a_level_does_not_show_are_not_mounted(
     is_there, mounts = end.stdout.split()
     assert is_there == b"False", end.stderr_tail
     assert int(mounts) < 200
+
+
+@needs_sandbox
+@pytest.mark.parametrize("level", ["guard", "workspace", "readonly"])
+def test_sockets_that_listen_are_hidden_wherever_they_are(
+    monkeypatch: pytest.MonkeyPatch, level: SandboxLevel
+) -> None:
+    """A service that nobody knows; not those of the workspace, nor an agent for keys that is passed
+    on.
+    """
+    monkeypatch.setattr(sandbox_mounts, "_SETTLED_S", -60.0)
+    monkeypatch.setattr(sandbox_mounts, "PRIVATE", ())
+    names = ("unknown.sock", "keys.sock", "work/own.sock")
+    with ExitStack() as opened, tempfile.TemporaryDirectory(dir="/var/lib") as folder:
+        (Path(folder) / "work").mkdir()
+        for name in names:
+            one = opened.enter_context(socket.socket(socket.AF_UNIX))
+            one.bind(f"{folder}/{name}")
+            one.listen()
+        code = (
+            "import socket, sys\n"
+            "for path in sys.argv[1:]:\n"
+            "    try: socket.socket(socket.AF_UNIX).connect(path); print('yes')\n"
+            "    except OSError: print('no')\n"
+        )
+        program = Program(
+            argv=(sys.executable, "-c", code, *(f"{folder}/{name}" for name in names)),
+            cwd=f"{folder}/work",
+            env={"PATH": os.environ["PATH"], "SSH_AUTH_SOCK": f"{folder}/keys.sock"},
+        )
+        end = asyncio.run(Sandbox().run(program, Confinement(level=level)))
+    assert end.stdout.split() == [b"no", b"yes", b"yes"], end
+
+
+def test_hundreds_of_sockets_are_found_fast() -> None:
+    """Reading the table of the kernel costs little at each start."""
+    with ExitStack() as opened, tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        for number in range(300):
+            one = opened.enter_context(socket.socket(socket.AF_UNIX))
+            one.bind(f"{folder}/{number}")
+            one.listen()
+        begin = time.perf_counter()
+        found = {*socket_peers.list_listening_sockets()}
+        assert time.perf_counter() - begin < 0.5
+        assert {f"{folder}/{number}" for number in range(300)} <= found
 
 
 # -- errors ----------------------------------------------------------------------------------------

@@ -147,7 +147,9 @@ def shared_things(stage: Stage) -> Iterator[Target]:
     with ExitStack() as opened:
         own = str(stage.data / "loopwright.sock")
         opened.enter_context(listening(Path(own)))
-        sockets = [one for one in control_sockets() if opened.enter_context(listening(one))]
+        sockets = [
+            one for one in control_sockets(stage.home) if opened.enter_context(listening(one))
+        ]
         memory = Path(f"/dev/shm/loopwright-test-{os.getpid()}")
         memory.write_text(SECRET)
         opened.callback(memory.unlink)
@@ -211,7 +213,7 @@ def identify(path: str) -> list[int]:
     return [found.st_dev, found.st_ino]
 
 
-def control_sockets() -> Iterator[Path]:
+def control_sockets(home: Path) -> Iterator[Path]:
     """Where programs listen that start programs for whoever asks."""
     user, mark = os.getuid(), f"lw-test-{os.getpid()}"
     yield Path(f"/tmp/tmux-{user}/{mark}")
@@ -220,6 +222,12 @@ def control_sockets() -> Iterator[Path]:
     yield Path(f"/tmp/.X11-unix/X-{mark}")
     yield Path(f"/run/user/{user}/podman/{mark}.sock")
     yield Path(f"/run/user/{user}/gnupg/S.gpg-{mark}")
+    yield Path(f"/tmp/zellij-{user}/{mark}")
+    own = (".docker/run/docker.sock", ".docker/desktop/docker.sock", ".colima/default/docker.sock")
+    own += (".rd/docker.sock", ".pm2/rpc.sock", ".local/state/watchman/a-state/sock")
+    own += (".local/share/wezterm/gui-sock-1", ".screen/1.tty", ".gnupg/S.gpg-agent.extra")
+    for name in (*own, ".ssh/agent/s.1", ".lima/default/sock/docker.sock"):
+        yield home / name
 
 
 @contextmanager

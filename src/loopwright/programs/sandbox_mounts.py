@@ -8,9 +8,11 @@ workspace, and files that Loopwright itself made for the call.
 
 import os
 import re
+import stat
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from glob import glob
+from glob import escape, glob
 from pathlib import Path
 
 from loopwright.model.access import READ_COMMANDS, Commands
@@ -18,6 +20,7 @@ from loopwright.model.sandbox import SandboxLevel
 from loopwright.programs.git_settings import find_repository
 from loopwright.programs.own_programs import is_own_checkout
 from loopwright.programs.program_files import program_files, script_files
+from loopwright.programs.socket_peers import list_listening_sockets
 
 _SHELLS = ("sh", "bash", "dash")
 # Where programs are that a person did not install by hand.
@@ -49,13 +52,31 @@ _SERVICES = (
     *("/run/dbus", "/run/systemd/private", "/run/docker.sock", "/run/podman", "/run/containerd"),
     *("/run/crio", "/run/libvirt", "/run/snapd.socket", "/run/snapd-snap.socket", "/run/screen"),
     *("/run/incus", "/var/lib/lxd", "/var/lib/incus", "/var/snap/lxd/common/lxd"),
+    *("/run/supervisor.sock", "/run/supervisord.sock"),
 )
 # The same of desktops, terminals, editors and agents for keys.
 _USER_SERVICES = (
     *("/tmp/.X11-unix", "/tmp/.ICE-unix", "/tmp/ssh-*", "/tmp/screens", "/tmp/uscreens"),
     *("/tmp/emacs*", "/tmp/vscode-ipc-*", "/tmp/vscode-git-*", "/tmp/kitty*", "/tmp/dbus-*"),
-    *("/tmp/nvim*",),
+    *("/tmp/nvim*", "/tmp/zellij-*", "/tmp/supervisor.sock"),
 )
+# Those in the home directory.
+_HOME_SERVICES = (
+    *(".docker/run", ".docker/desktop/*.sock", ".colima/*.sock", ".colima/*/*.sock"),
+    *(".rd/*.sock", ".lima/*/sock", ".lima/*/*.sock", ".orbstack/run", ".pm2/*.sock"),
+    *(".local/state/watchman", ".local/share/wezterm/*sock*", ".local/share/containers/podman"),
+    *(".screen", ".gnupg/S.*", ".ssh/agent", ".byobu/*.sock", ".emacs.d/server", ".dbus"),
+)
+# Listening sockets that are left: names, logs, user accounts. They start no programs.
+_HARMLESS_SERVICES = (
+    *("/run/systemd/journal", "/run/systemd/resolve", "/run/systemd/userdb", "/run/nscd"),
+    *("/var/run/nscd", "/var/lib/sss/pipes", "/run/avahi-daemon", "/run/postgresql"),
+    *("/run/mysqld", "/run/redis", "/dev/log"),
+)
+# In the folder of a session that is passed on: what shows windows and plays sound.
+_SESSION_DEVICES = ("wayland-", "pipewire-", "pulse")
+# A socket that has just been made may be gone when it is to be hidden.
+_SETTLED_S = 1.0
 # Those in the folder of a session, where that folder itself is passed on.
 _SESSION_SERVICES = ("bus", "systemd", "podman", "docker.sock", "containerd-rootless", "gnupg")
 # At `none`, all that is there beside the program: libraries, certificates, names of hosts.
@@ -206,7 +227,7 @@ def _add_guard(mounts: _Mounts, view: View) -> None:
     for path in (*_SYSTEM, *_own_services(view.env)):
         if os.path.isdir(path):
             mounts.bind("--ro-bind", os.path.realpath(path))
-    _hide_services(mounts, view.env)
+    _hide_services(mounts, view)
     if os.path.realpath(view.cwd) != os.sep:
         _add_workspace(mounts, view)
     for path in map(os.path.realpath, view.shown):
@@ -216,7 +237,7 @@ def _add_guard(mounts: _Mounts, view: View) -> None:
 
 def _add_writing(mounts: _Mounts, view: View) -> None:
     """Nothing can be changed except for the workspace and the agent's own configuration."""
-    _hide_services(mounts, view.env)
+    _hide_services(mounts, view)
     for folder in _real(*_TEMPORARY, view.env.get("TMPDIR", "")):
         mounts.bind("--bind", folder, view.temporary or None)
     for home in _real(view.env.get("HOME", "")):
@@ -234,6 +255,7 @@ def _add_reading(mounts: _Mounts, view: View) -> None:
         folders += [*_BINARIES, *_search_path(view.env)]
     for folder in _real(*folders):
         mounts.hide(folder)
+    _hide_services(mounts, view)
     _show_program(mounts, view)
     _add_workspace(mounts, view)
 
@@ -346,9 +368,33 @@ def _pin_parents(mounts: _Mounts, paths: Iterable[str], *, is_writable: bool) ->
             mounts.at[folder] = ("--bind", folder, folder)
 
 
-def _hide_services(mounts: _Mounts, env: Mapping[str, str]) -> None:
-    for path in (*_SERVICES, *_user_services(env)):
-        mounts.hide(os.path.realpath(path))
+def _hide_services(mounts: _Mounts, view: View) -> None:
+    known = (*_SERVICES, *_user_services(view.env))
+    for path in dict.fromkeys(map(os.path.realpath, known)):
+        mounts.hide(path)
+    for path in _other_services(view):
+        if not _any(path, mounts.empty):
+            mounts.hide(path)
+
+
+def _other_services(view: View) -> Iterator[str]:
+    """Sockets of other programs of this user or of root that listen now and could be connected to:
+    whatever they are, they may start programs.
+    """
+    keys, session = view.env.get("SSH_AUTH_SOCK"), view.env.get("XDG_RUNTIME_DIR")
+    kept = [view.cwd, *view.shown, view.artifacts, *_HARMLESS_SERVICES, keys or ""]
+    kept = [os.path.realpath(one) for one in kept if one]
+    devices = [f"{os.path.realpath(session)}/{one}" for one in _SESSION_DEVICES] if session else []
+    newest = time.time() - _SETTLED_S
+    for path in dict.fromkeys(map(os.path.realpath, list_listening_sockets())):
+        try:
+            found = os.stat(path)
+        except OSError:
+            continue
+        is_own = stat.S_ISSOCK(found.st_mode) and found.st_uid in (0, os.getuid())
+        is_kept = _any(path, kept) or path.startswith(tuple(devices))
+        if is_own and not is_kept and found.st_ctime < newest and os.access(path, os.W_OK):
+            yield path
 
 
 def _user_services(env: Mapping[str, str]) -> Iterator[str]:
@@ -365,6 +411,9 @@ def _user_services(env: Mapping[str, str]) -> Iterator[str]:
         patterns += [os.path.join(session, name) for name in _SESSION_SERVICES]
     if not session or os.path.realpath(session) != f"/run/user/{user}":
         patterns.append(f"/run/user/{user}")
+    home = env.get("HOME", "")
+    if os.path.isabs(home):
+        patterns += [os.path.join(escape(home), name) for name in _HOME_SERVICES]
     for path in (one for pattern in patterns for one in glob(pattern)):
         if not _is_within(keys, os.path.realpath(path)):
             yield path

@@ -17,6 +17,7 @@ from loopwright.programs.lineage import InsideRun, find_inside_run, list_descend
 from loopwright.programs.supervise import HAS_TABLE
 
 _SO_PEERPIDFD = 77  # Linux 6.5; Python has no name for it
+_ACCEPTS = 0x10000  # the flag of listening sockets in /proc/net/unix
 _PEER = struct.Struct("3i")
 _TABLES = ("/proc/net/tcp", "/proc/net/tcp6")
 Address: TypeAlias = tuple[str, int]
@@ -46,6 +47,21 @@ def find_unix_peer(connection: socket.socket) -> InsideRun | None:
     finally:
         if handle is not None:
             os.close(handle)
+
+
+def list_listening_sockets() -> Iterator[str]:
+    """The paths of Unix sockets on which some process of this network namespace accepts
+    connections.
+    """
+    try:
+        with open("/proc/net/unix", encoding="utf-8", errors="surrogateescape") as table:
+            lines = table.read().split("\n")
+    except OSError:
+        return
+    for line in lines[1:]:
+        words = line.split(maxsplit=7)
+        if len(words) == 8 and words[7].startswith("/") and int(words[3], 16) & _ACCEPTS:
+            yield words[7]
 
 
 def _open_peer(connection: socket.socket) -> int | None:

@@ -60,6 +60,7 @@ def system_manager() -> str:
 
 @escape("start a container with everything in it", blocked_by=COVERED)
 def containers() -> str:
+    home = os.environ.get("HOME", "/nonexistent")
     return connect_to_any(
         "/run/docker.sock",
         "/var/run/docker.sock",
@@ -73,11 +74,14 @@ def containers() -> str:
         "/var/lib/lxd/unix.socket",
         "/var/snap/lxd/common/lxd/unix.socket",
         "/var/lib/incus/unix.socket",
+        *(f"{home}/{name}" for name in (".docker/*/docker.sock", ".colima/*/docker.sock")),
+        *(f"{home}/{name}" for name in (".rd/docker.sock", ".lima/*/sock/*.sock")),
     )
 
 
 @escape("type into a terminal multiplexer or an editor", blocked_by=COVERED)
 def multiplexers() -> str:
+    home = os.environ.get("HOME", "/nonexistent")
     return connect_to_any(
         "/tmp/tmux-*/*",
         "/run/screen/*/*",
@@ -85,6 +89,18 @@ def multiplexers() -> str:
         "/tmp/emacs*/*",
         "/tmp/vscode-ipc-*.sock",
         "/tmp/kitty*",
+        "/tmp/zellij-*/*",
+        f"{home}/.screen/*",
+        f"{home}/.local/share/wezterm/*sock*",
+        f"{home}/.local/state/watchman/*/sock",
+    )
+
+
+@escape("start a program through a process manager", blocked_by=COVERED)
+def process_managers() -> str:
+    home = os.environ.get("HOME", "/nonexistent")
+    return connect_to_any(
+        "/tmp/supervisor.sock", "/run/supervisor*.sock", f"{home}/.pm2/*.sock", "/run/pm2/*.sock"
     )
 
 
