@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from loopwright.app.dialects import NAMES, dialect, read_definition, recognise, rendering
+from loopwright.errors import DefinitionError
 from loopwright.model.plan import Plan
 from loopwright.syntax.reading import read
 
@@ -51,3 +52,16 @@ def test_only_some_have_events(name: str) -> None:
     """A dialect tells runs in its own words, or says that it has none."""
     told = rendering(name, Plan(name="x", steps=()), str)
     assert (told is not None) is (name in ("aldo", "zenflow"))
+
+
+def test_a_file_whose_words_say_nothing_is_read_as_its_folder_says(tmp_path: Path) -> None:
+    """A workflow with a wrong word is refused in the words of its own dialect."""
+    folder = tmp_path / ".archon" / "workflows"
+    folder.mkdir(parents=True)
+    text = "name: x\ndescription: y\nnodes:\n  a: {prompt: Go}\n"
+    for place, message in ((folder, "nodes must be a list"), (tmp_path, "nodes")):
+        file = place / "flow.yaml"
+        file.write_text(text)
+        with pytest.raises(DefinitionError) as caught:
+            read_definition(file)
+        assert message in str([one.render() for one in caught.value.problems])

@@ -285,7 +285,7 @@ def parse_definition(
     if kind is not None:
         problem = document.error("not-a-definition", f"this is {kind.name}", hint=kind.hint)
         raise DefinitionError(f"{file} is {kind.name}, not a definition", problems=[problem])
-    name = force or recognise(document.value)
+    name = force or _recognised(document)
     return lower_document(document, found, name=name, files=files, given=given)
 
 
@@ -342,7 +342,7 @@ def named_files(data: bytes, *, file: str, force: str | None, folder: Path) -> F
     document, _ = read(data, file=file, limit=MAX_BYTES)
     if document is None:
         return {}
-    language = dialect(force or recognise(document.value))
+    language = dialect(force or _recognised(document))
     if not hasattr(language, "wanted"):
         return {}
     optional = {path for path, needed in _asked_first(language, document) if not needed}
@@ -359,7 +359,7 @@ def names_files(data: bytes, *, file: str, force: str | None) -> bool:
     document, _ = read(data, file=file, limit=MAX_BYTES)
     if document is None:
         return False
-    language = dialect(force or recognise(document.value))
+    language = dialect(force or _recognised(document))
     if not hasattr(language, "wanted"):
         return False
     return any(needed for _, needed in _asked_first(language, document))
@@ -447,6 +447,13 @@ def _best_match(value: JsonValue) -> tuple[str, int]:
     scores: Mapping[str, int] = {name: int(dialect(name).recognise(value)) for name in NAMES}
     best = max(NAMES, key=lambda name: scores[name])
     return best, scores[best]
+
+
+def _recognised(document: Document) -> str:
+    """The dialect of a document: by its words, and where they say nothing, by its folder."""
+    _, score = _best_match(document.value)
+    expected = expected_dialect(PurePath(document.file)) if score <= ANY_MAPPING else None
+    return expected or recognise(document.value)
 
 
 def recognise_file(value: JsonValue, path: PurePath) -> str | None:
