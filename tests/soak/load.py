@@ -27,12 +27,14 @@ WINDOWS = 10
 MOST_SECONDS_AFTER = 120.0  # for runs to end that were stopped when the time was over
 FOLLOWERS = 4  # of each kind, at once
 
-# What an agent does is chosen at random: mostly it answers with 2.7 kB. Before that it waits for
-# the others: agents work in rounds, so that a round can be measured while every loop has one,
-# however busy the machine is. One that hangs is killed after a while and holds nobody up.
+# What an agent does follows from the round and its loop: mostly it answers with 2.7 kB. Of the 30
+# loops about as many fork, fail or hang in each round, so that a difference between rounds is one
+# of the server. Before it answers, an agent waits for the others: agents work in rounds, so that a
+# round can be measured while every loop has one, however busy the machine is. One that hangs is
+# killed after a while and holds nobody up.
 AGENT = """#!/bin/sh
 cat > /dev/null
-chance=$(od -An -N1 -tu1 /dev/urandom | tr -d ' ')
+chance=$(((97 * $(cat ../number) + 8 * ${PWD##*-}) % 256))
 if [ $chance -lt 45 ]; then sleep 300 & fi
 if [ $chance -lt 70 ]; then setsid sleep 300 > /dev/null 2>&1 < /dev/null & fi
 if [ $chance -lt 3 ]; then echo hangs > at-work; sleep 300; fi
@@ -102,6 +104,7 @@ class Load:
     followed: int = 0
     _runs: set[str] = field(default_factory=set)
     _until: float = 0.0
+    _rounds: int = 0
     _begun: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def make(self) -> None:
@@ -110,6 +113,7 @@ class Load:
         (self.ask.folder / "agent.sh").write_text(AGENT, encoding="utf-8")
         (self.ask.folder / "agent.sh").chmod(0o755)
         os.mkfifo(self.ask.folder / "round")
+        (self.ask.folder / "number").write_text("0", encoding="ascii")
         for number in range(LOOPS):
             (self.ask.folder / f"workspace-{number}").mkdir()
         work = [
@@ -163,6 +167,9 @@ class Load:
             with contextlib.suppress(OSError):
                 if one.read_text(encoding="utf-8") != "hangs\n":
                     one.unlink()
+        self._rounds += 1
+        (self.ask.folder / "next").write_text(str(self._rounds), encoding="ascii")
+        (self.ask.folder / "next").rename(self.ask.folder / "number")
         with contextlib.suppress(OSError):  # nobody reads
             gate = os.open(self.ask.folder / "round", os.O_WRONLY | os.O_NONBLOCK)
             os.write(gate, b"go\n" * LOOPS)
