@@ -493,3 +493,28 @@ def test_a_pattern_that_matches_nothing_is_warned_about(
     told = lw("loop", "Go", *words).err
     assert (f"--protect {pattern} matches no file" in told) is is_named
     assert told.count(pattern) == int(is_named)  # and is not said twice
+
+
+def test_an_agent_that_deletes_the_workspace(lw: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`diff` says that its changes were not recorded, and why; the hint is a command that works."""
+    monkeypatch.setenv("LOOPWRIGHT_SNAPSHOTS", "on")
+    work = lw.folder / "inner"
+    work.mkdir()
+    (work / "a.txt").write_text("a\n")
+    script = lw.write("agent.sh", f"#!/bin/sh\ncat >/dev/null\nrm -rf {work}\n")
+    script.chmod(0o755)
+    words = ["loop", "go", "--agent", f"command:{script}", "--max", "2", "--workspace", str(work)]
+    told = lw(*words)
+    assert told.code == 3
+    assert "loopwright resume" not in told.err
+    run = lw("ls", "--json").json["runs"][0]["run"]
+    hint = f"loopwright restore {run} 0 --to DIR"
+    assert hint in told.err
+    assert hint in lw("show", run).out
+    reason = f"the changes of iteration 1 were not recorded: the workspace {work} does not exist"
+    for more in ([], ["1"], ["--stat"], ["--json"]):
+        compared = lw("diff", run, *more)
+        assert (reason in compared.err, "no files changed" in compared.out) == (True, False), more
+    assert lw("diff", run, "--json").json["unrecorded"] is True
+    assert lw("restore", run, "0", "--to", str(lw.folder / "back")).code == 0
+    assert (lw.folder / "back" / "a.txt").read_text() == "a\n"

@@ -69,7 +69,7 @@ class RunSnapshots:
             old=old,
             new=new,
             files=tuple(found),
-            unrecorded=start is None and self.history.is_incomplete,
+            unrecorded=bool(self.history.unrecorded(start, end)),
             omitted=tuple(self.history.omitted),
             omitted_count=self.history.omitted_count,
         )

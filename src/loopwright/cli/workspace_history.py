@@ -68,17 +68,19 @@ def diff(ctx: click.Context, /, *, run: str, words: tuple[str, ...], stat: bool)
     with looking(door) as service:
         snapshots = _snapshots(door, service.find(run), service)
         color = door.has_color(sys.stdout) and not (stat or door.as_json)
-        if start is None and snapshots.history.is_incomplete:
-            door.tell(_UNRECORDED, tone="warn")
+        unrecorded = snapshots.history.unrecorded(start, end)
+        if unrecorded:
+            door.tell(unrecorded, tone="warn")
         _tell_omitted(door, list(snapshots.history.omitted), snapshots.history.omitted_count)
         if stat or door.as_json:
             made = asyncio.run(snapshots.changes(start, end)).as_dict()
             if door.as_json and not stat:
-                text = asyncio.run(snapshots.diff(start, end, paths=paths))
-                made = {**made, "diff": text}
+                made["diff"] = asyncio.run(snapshots.diff(start, end, paths=paths))
             _put_comparison(door, made)
             return
-        _put_diff(door, asyncio.run(snapshots.diff(start, end, paths=paths, color=color)))
+        text = asyncio.run(snapshots.diff(start, end, paths=paths, color=color))
+        if text.strip() or not unrecorded:
+            _put_diff(door, text)
 
 
 def _split(ctx: click.Context, words: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -164,7 +166,8 @@ def comparison_lines(made: "dict[str, JsonValue]") -> "Iterator[str]":
         yield f"{letter} {old}{name}  {lines}"
     plural = "" if made["files"] == 1 else "s"
     sums = f"(+{made['insertions']} −{made['deletions']})"
-    yield f"{made['files']} file{plural} changed {sums}" if made["files"] else "no files changed"
+    none = "no changes were recorded" if made["unrecorded"] else "no files changed"
+    yield f"{made['files']} file{plural} changed {sums}" if made["files"] else none
 
 
 def _put_diff(door: "Door", text: str) -> None:

@@ -129,11 +129,25 @@ def resume_hint(state: State) -> str:
     ended = state.finished
     if ended is None or ended.outcome not in RESUMABLE or is_stopped_by_plan(state):
         return ""
-    return resume_command(state)
+    return restore_command(state) or resume_command(state)
+
+
+def restore_command(state: State) -> str:
+    """The command that writes the newest recorded files of a run that ended because its workspace
+    is gone: it cannot be resumed without them.
+    """
+    ended, known = state.finished, state.snapshots
+    gone = ended is not None and ended.error is not None and ended.error.type == "workspace_gone"
+    if not gone or not known.last:
+        return ""
+    wanted = "0" if known.last == known.first else known.last
+    return f"loopwright restore {state.run} {wanted} --to DIR"
 
 
 def resume_note(state: State) -> str:
     """What the command for resuming a run does, and when it can succeed."""
+    if restore_command(state):
+        return "writes the files of its newest snapshot, since its workspace is gone"
     if is_stopped_by_home_budget(state):
         return (
             "continues it once the budget of all runs allows more: wait for the next day (UTC), or "

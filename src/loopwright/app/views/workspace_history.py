@@ -19,7 +19,6 @@ from loopwright.kernel.facts import (
     EffectDone,
     EffectFailed,
     EffectRequested,
-    Failure,
     IterationFinished,
     IterationStarted,
     RunReopened,
@@ -53,6 +52,7 @@ class WorkspaceHistory:
         self.total = DiffStat()
         self.watched: list[tuple[int | None, str]] = []
         self.is_incomplete = False  # a call that may have written was ended before a snapshot
+        self.failed: dict[int | None, str] = {}  # why snapshots failed, by iteration
         self.omitted: dict[str, None] = {}  # files that snapshots left out, as events name them
         self.omitted_count = 0
         self.names = IterationNames()
@@ -69,8 +69,8 @@ class WorkspaceHistory:
         match fact:
             case EffectRequested(call=SnapshotCall() as call):
                 self._asked[fact.effect] = call
-            case EffectFailed(error=Failure(type="cancelled")) if fact.effect in self._working:
-                self.is_incomplete = True
+            case EffectFailed():
+                self._failed(fact)
             case EffectRequested(call=AgentCall() | ToolCall()):
                 self._working.add(fact.effect)
             case IterationStarted():
@@ -90,9 +90,18 @@ class WorkspaceHistory:
             case _:
                 pass
 
+    def _failed(self, fact: EffectFailed) -> None:
+        """A call that was ended may have written; without a snapshot it is not known what."""
+        if fact.error.type == "cancelled":
+            self.is_incomplete = self.is_incomplete or fact.effect in self._working
+        elif fact.effect in self._asked:
+            self.is_incomplete = True
+            self.failed.setdefault(fact.iteration, fact.error.detail)
+
     def _taken(self, fact: EffectDone, snapshot: Snapshot, call: SnapshotCall) -> None:
         self.first = self.first or snapshot.tree
         self.is_incomplete = False
+        self.failed.clear()
         self._is_unchanged = snapshot.tree == self.last
         self.last, self.total = snapshot.tree, snapshot.total
         self.omitted.update(dict.fromkeys(snapshot.omitted))
@@ -111,6 +120,18 @@ class WorkspaceHistory:
 
     def _add_iteration(self, path: str, snapshot: Snapshot, before: str) -> None:
         self._iterations[path] = _entry(self._began.get(path, 0), path, snapshot, before)
+
+    def unrecorded(self, start: str | int | None, end: str | int | None = None) -> str:
+        """Which changes of the run, or of the iteration `start`, no snapshot has, in words; empty
+        if nothing is missing.
+        """
+        if end is not None or not self.is_incomplete:
+            return ""
+        named = [one for one in self.failed if start is None or str(one) == str(start)]
+        if named:
+            where = f"of iteration {named[0]}" if named[0] else "after the last snapshot"
+            return f"the changes {where} were not recorded: {self.failed[named[0]]}"
+        return "changes after the last snapshot were not recorded" if start is None else ""
 
     @property
     def entries(self) -> list[TreeOfIteration]:
