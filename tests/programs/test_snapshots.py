@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Sequence
+import shutil
+import socket
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -12,9 +14,11 @@ import pytest
 from loopwright.errors import LoopwrightError
 from loopwright.kernel.calls import SnapshotCall
 from loopwright.kernel.facts import Snapshot
+from loopwright.kernel.snapshots import without_violation
 from loopwright.ports import Done, Failed, FileChange, Job
 from loopwright.programs.protected_paths import with_link_targets
 from loopwright.programs.snapshots import outside_files, take_snapshot, watched_words
+from loopwright.workspaces.snapshots import GitWorkspaces
 
 
 class Trees:
@@ -240,3 +244,127 @@ def test_outside_files_of_commands_when_one_is_large(tmp_path: Path) -> None:
     large.write_bytes(b"b" * 1_000_001)
     os.utime(large, ns=(times.st_atime_ns, times.st_mtime_ns))
     assert outside_files(str(work), ["../large"]) != before
+
+
+# -- protected files that no snapshot has ----------------------------------------------------------
+
+
+def add_git_folder(tests: Path) -> None:
+    (tests / ".git").mkdir()
+    (tests / ".git" / "skip").write_text("")
+
+
+def add_git_folder_below(tests: Path) -> None:
+    (tests / "a" / ".git" / "b").mkdir(parents=True)
+    (tests / "a" / ".git" / "b" / "skip").write_text("")
+
+
+def add_git_file(tests: Path) -> None:
+    (tests / ".git").write_text("skip")
+
+
+def change_known_git_folder(tests: Path) -> None:
+    (tests / "known" / ".git" / "config").write_text("changed")
+
+
+def remove_known_git_folder(tests: Path) -> None:
+    shutil.rmtree(tests / "known" / ".git")
+
+
+def add_link_in_git_folder(tests: Path) -> None:
+    (tests / "known" / ".git" / "skip").symlink_to("/nowhere")
+
+
+def add_pipe(tests: Path) -> None:
+    os.mkfifo(tests / "skip")
+
+
+def add_ignored_pipe(tests: Path) -> None:
+    (tests.parent / ".gitignore").write_text("skip\n")
+    os.mkfifo(tests / "skip")
+
+
+def add_socket(tests: Path) -> None:
+    here = os.getcwd()
+    os.chdir(tests)  # the path of a socket must be short
+    try:
+        with socket.socket(socket.AF_UNIX) as one:
+            one.bind("skip")
+    finally:
+        os.chdir(here)
+
+
+def add_long_path(tests: Path) -> None:
+    """Longer than the system opens at once, so it is made folder by folder."""
+    here = os.open(tests, os.O_RDONLY)
+    for _ in range(22):
+        os.mkdir("d" * 200, dir_fd=here)
+        inner = os.open("d" * 200, os.O_RDONLY, dir_fd=here)
+        os.close(here)
+        here = inner
+    os.close(os.open("skip", os.O_CREAT | os.O_WRONLY, dir_fd=here))
+    os.close(here)
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A folder with protected tests, one of which has a repository of its own."""
+    work = tmp_path / "work"
+    (work / "tests" / "known" / ".git").mkdir(parents=True)
+    (work / "tests" / "known" / ".git" / "config").write_text("x")
+    (work / "tests" / "known" / ".git" / "index").write_text("x")
+    (work / "tests" / "test_a.py").write_text("")
+    return work
+
+
+@pytest.mark.item("rec-41")
+@pytest.mark.parametrize(
+    "plant",
+    [
+        *(add_git_folder, add_git_folder_below, add_git_file, change_known_git_folder),
+        *(remove_known_git_folder, add_link_in_git_folder, add_pipe, add_ignored_pipe),
+        *(add_socket, add_long_path),
+    ],
+)
+@pytest.mark.parametrize("pattern", ["tests/**", "test*"])
+def test_protected_files_that_no_snapshot_has_are_compared(
+    tmp_path: Path, project: Path, plant: Callable[[Path], None], pattern: str
+) -> None:
+    """Git passes over them, and a check may depend on them all the same."""
+    trees = GitWorkspaces(tmp_path / "data")
+    first = taken(trees, project, SnapshotCall(protect=(pattern,)))  # type: ignore[arg-type]
+    assert isinstance(first, Done)
+    assert first.snapshot is not None
+
+    def again(before: Snapshot) -> Snapshot:
+        call = SnapshotCall(
+            previous=before.tree,
+            first=first.snapshot.tree,  # type: ignore[union-attr]
+            baseline=first.snapshot.tree,  # type: ignore[union-attr]
+            protect=(pattern,),
+            outside=before.outside,
+        )
+        done = taken(trees, project, call)  # type: ignore[arg-type]
+        assert isinstance(done, Done), done
+        assert done.snapshot is not None
+        return done.snapshot
+
+    (project / "tests" / "known" / ".git" / "index").write_text("written by git status")
+    second = again(first.snapshot)
+    assert (second.protected, second.watched) == ((), ())
+    plant(project / "tests")
+    third = again(second)
+    assert [one[:6] for one in third.protected] == ["tests/"]
+    fourth = again(third)
+    assert fourth.protected == third.protected
+    accepted = again(without_violation(fourth))  # by a person
+    assert accepted.protected == again(accepted).protected == ()
+
+
+def test_a_path_that_is_too_long_cannot_be_protected(tmp_path: Path, project: Path) -> None:
+    """The run does not start."""
+    add_long_path(project / "tests")
+    trees = GitWorkspaces(tmp_path / "data")
+    done = taken(trees, project, SnapshotCall(protect=("tests/**",)))  # type: ignore[arg-type]
+    assert isinstance(done, Failed)
+    assert "cannot record tests/ddd" in done.error.detail

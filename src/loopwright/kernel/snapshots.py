@@ -53,6 +53,11 @@ PROTECTED = "protected"
 NAMED = 5
 """So many files are named in a sentence; the event has more of them."""
 
+UNRECORDED = "/"
+"""The end of names in `outside` that are protected files which no snapshot has; twice for the state
+that differs from the baseline.
+"""
+
 CUT_OFF_MS = 4_000
 """How long the last snapshot may take after a stop or a time limit."""
 
@@ -277,7 +282,12 @@ def accept(state: State, gate: GateState) -> None:
 
 def without_violation(snapshot: Snapshot) -> Snapshot:
     """The snapshot after a person has accepted the changes of protected files."""
-    return msgspec.structs.replace(snapshot, protected=(), protected_count=0)
+    outside = snapshot.outside
+    accepted = {path[:-1]: state for path, state in outside if path.endswith(UNRECORDED * 2)}
+    if accepted:
+        kept = {path: state for path, state in outside if not path.endswith(UNRECORDED * 2)}
+        outside = tuple({**kept, **accepted}.items())
+    return msgspec.structs.replace(snapshot, protected=(), protected_count=0, outside=outside)
 
 
 # -- protected files -------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from loopwright.errors import LoopwrightError
 from loopwright.kernel.calls import SnapshotCall
 from loopwright.kernel.facts import Failure, Snapshot
-from loopwright.kernel.snapshots import name_files
+from loopwright.kernel.snapshots import UNRECORDED, name_files
 from loopwright.model.file_patterns import is_protected, matches_any, may_match
 from loopwright.ports import (
     ActivityEntry,
@@ -25,7 +25,7 @@ from loopwright.ports import (
     Job,
     Workspaces,
 )
-from loopwright.programs.protected_paths import unmatched_note
+from loopwright.programs.protected_paths import TOO_LONG, find_unrecorded, unmatched_note
 
 _MODULE = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+")
 FAILED = "snapshot"
@@ -33,6 +33,9 @@ FAILED = "snapshot"
 
 NAMED = 100
 MOST_OUTSIDE = 20
+MOST_UNRECORDED = 500
+_LONGEST_NAME = 500
+_MISSING = "missing"
 READ_BYTES = 1_000_000
 SYSTEM = (
     "/usr",
@@ -94,7 +97,8 @@ async def _take_snapshot(workspaces: Workspaces, job: Job, call: SnapshotCall) -
             detail = f"cannot record {name_files(tuple(unseen), len(unseen))}"
             return Failed(error=Failure(FAILED, f"{detail} (too large, or not readable)"))
         compared = _Compared(workspaces, job.run, snapshot.tree)
-        protected, caches = await _protected(compared, call, unseen)
+        carried, changed = await _compare_unrecorded(job.workspace, call)
+        protected, caches = await _protected(compared, call, [*unseen, *changed])
         watched = await _watched(compared, call, words)
         outside = await asyncio.to_thread(
             outside_files, job.workspace, call.watch, snapshot.omitted
@@ -108,9 +112,39 @@ async def _take_snapshot(workspaces: Workspaces, job: Job, call: SnapshotCall) -
     note = f"caches of Python are not counted as protected files: {named}" if caches else ""
     if call.protect and not call.baseline:
         note = await asyncio.to_thread(unmatched_note, Path(job.workspace), call.protect)
-    watched += _changed_outside(dict(call.outside), outside)
+    before = {path: state for path, state in call.outside if not path.endswith(UNRECORDED)}
+    watched += _changed_outside(before, outside)
+    outside.update(carried)
     found = replace(_with_files(snapshot, protected, watched), outside=tuple(outside.items()))
     return Done(snapshot=found, note=note)
+
+
+async def _compare_unrecorded(
+    workspace: str, call: SnapshotCall
+) -> tuple[dict[str, str], list[str]]:
+    """Protected files that no snapshot has: their states at the baseline, and those that differ."""
+    if not call.protect:
+        return {}, []
+    now = await asyncio.to_thread(find_unrecorded, workspace, call.protect)
+    if call.baseline:
+        before = {
+            path.removesuffix(UNRECORDED): state
+            for path, state in call.outside
+            if path.endswith(UNRECORDED) and not path.endswith(UNRECORDED * 2)
+        }
+        differing = sorted(
+            one for one in {*before, *now} if before.get(one, _MISSING) != now.get(one, _MISSING)
+        )[:MOST_UNRECORDED]
+        # Beside the state at the baseline that of now, which a person may accept.
+        carried = {f"{path}{UNRECORDED}": state for path, state in before.items()}
+        carried |= {f"{path}{UNRECORDED * 2}": now.get(path, _MISSING) for path in differing}
+        return carried, [one[:_LONGEST_NAME] for one in differing]
+    hidden = tuple(path for path, state in now.items() if state == TOO_LONG)
+    if hidden or len(now) > MOST_UNRECORDED:
+        detail = f"cannot record {name_files(hidden or tuple(sorted(now)), 0)[:_LONGEST_NAME]}"
+        why = TOO_LONG if hidden else "files of other repositories"
+        raise LoopwrightError(f"{detail} ({why})", code="not-recorded")
+    return {f"{path}{UNRECORDED}": state for path, state in now.items()}, []
 
 
 def watched_words(workspace: Path, words: Iterable[str]) -> list[str]:
