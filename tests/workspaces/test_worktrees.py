@@ -347,3 +347,76 @@ def test_branch_that_leaves_no_room_for_others_is_named(
     assert error.code == "branch-in-the-way"
     assert "has a branch 'loopwright'" in error.message
     assert error.hint.startswith("rename it (`git branch -m loopwright NAME`)")
+
+
+# -- worktrees that an agent has tampered with -----------------------------------------------------
+
+
+def point_elsewhere(folder: Path, user: Path) -> None:
+    """`.git` of the worktree names another repository."""
+    other = repository(user.parent / "other")
+    (folder / ".git").write_text(f"gitdir: {other / '.git'}\n")
+
+
+def own_repository(folder: Path, user: Path) -> None:
+    (folder / ".git").unlink()
+    git(folder, "init", "-q")
+
+
+def no_repository(folder: Path, user: Path) -> None:
+    (folder / ".git").unlink()
+
+
+@pytest.mark.parametrize("tamper", [point_elsewhere, own_repository, no_repository])
+@pytest.mark.parametrize("level", ["save", "apply", "unapplied"])
+def test_a_replaced_git_file_loses_no_result(
+    user: Path,
+    worktrees: GitWorktrees,
+    tamper: Callable[[Path, Path], None],
+    level: str,
+) -> None:
+    """The result is committed and applied, and `discard` says what would be lost."""
+    folder, found = made(worktrees, user)
+    put(folder, new__txt="result\n")
+    tamper(folder, user)
+    if level == "save":
+        asyncio.run(worktrees.save(found))
+        assert git(user, "show", "loopwright/run_a:new.txt") == "result\n"
+    elif level == "apply":
+        assert asyncio.run(worktrees.apply(found, folder)).files == ("new.txt",)
+        assert (user / "new.txt").read_text() == "result\n"
+    else:
+        assert asyncio.run(worktrees.unapplied(found, folder)) == ("new.txt",)
+        asyncio.run(worktrees.discard(found))
+        assert not folder.exists()
+        assert "loopwright/" not in git(user, "branch", "--list")
+
+
+def test_a_branch_that_is_checked_out_elsewhere_is_not_discarded(
+    tmp_path: Path, user: Path, worktrees: GitWorktrees
+) -> None:
+    """Nothing is removed, and the message names the folder."""
+    folder, found = made(worktrees, user)
+    git(folder, "checkout", "-q", "-b", "mine")
+    git(user, "worktree", "add", "-q", str(tmp_path / "elsewhere"), "loopwright/run_a")
+    error = refused(worktrees.discard(found))
+    assert error.code == "branch-in-use"
+    assert str(tmp_path / "elsewhere") in error.message
+    assert folder.exists()
+    git(tmp_path / "elsewhere", "checkout", "-q", "--detach")
+    asyncio.run(worktrees.discard(found))
+    assert not folder.exists()
+    assert "loopwright/" not in git(user, "branch", "--list")
+
+
+def test_a_worktree_that_git_does_not_know_any_more_is_named(
+    user: Path, worktrees: GitWorktrees
+) -> None:
+    """The message says where the files are, and not that they were discarded."""
+    folder, found = made(worktrees, user)
+    git(user, "worktree", "remove", "--force", str(folder))
+    put(folder, new__txt="result\n")
+    for action in (worktrees.save(found), worktrees.apply(found, folder)):
+        error = refused(action)
+        assert (error.code, str(folder) in error.message) == ("worktree-gone", True)
+        assert "the files of the run are in it" in str(error.hint)

@@ -184,12 +184,13 @@ class GitWorktrees:
                 code="worktree-gone",
             )
         if git is not None:
+            await _require_unused_branch(git, worktree)
             with suppress(GitFailed):  # removed by hand before
                 await git.run("worktree", "remove", "--force", "--force", folder)
         await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
         if git is not None:
             await git.run("worktree", "prune")
-            with suppress(GitFailed):  # deleted by hand before
+            if await _branch_tip(git, worktree):  # else it was deleted by hand before
                 await git.run("branch", "--quiet", "-D", worktree.branch)
 
     def _find(self, folder: Path) -> UserRepository | None:
@@ -208,7 +209,9 @@ class GitWorktrees:
             )
         own = await asyncio.to_thread(self._find, source)
         if own is None or own.root != source or own.common_dir != repository.common_dir:
-            return repository, None
+            # An agent may have replaced `.git`, which names the folder with the data of Git. The
+            # repository knows it too.
+            own = await asyncio.to_thread(_own_repository, repository, source)
         return repository, own
 
 
@@ -352,6 +355,34 @@ class _Merge:
 
     def _with_index(self, name: str) -> Git:
         return self.git.with_variables(GIT_INDEX_FILE=str(self.scratch / name))
+
+
+def _own_repository(repository: UserRepository, folder: Path) -> UserRepository | None:
+    """A worktree by what the repository knows about it; None if one of the two is gone. Nothing in
+    the folder itself is asked, as an agent can write there.
+    """
+    if folder.is_symlink() or not folder.is_dir():
+        return None
+    for data in (repository.common_dir / "worktrees").glob("*"):
+        common = data / _read(data / "commondir").strip()
+        if _read(data / "gitdir").strip() == str(folder / ".git"):
+            is_own = common.resolve() == repository.common_dir.resolve()
+            return replace(repository, root=folder, git_dir=data) if is_own else None
+    return None
+
+
+async def _require_unused_branch(git: Git, worktree: Worktree) -> None:
+    """Git does not delete a branch that is checked out in another folder."""
+    done = await git.run("worktree", "list", "--porcelain")
+    for record in done.out.decode(errors="replace").split("\n\n"):
+        folder, *rest = record.split("\n")
+        path = folder.removeprefix("worktree ")
+        if f"branch refs/heads/{worktree.branch}" in rest and path != worktree.folder:
+            raise Conflict(
+                f"the branch {worktree.branch} is checked out in {path}",
+                code="branch-in-use",
+                hint=f"nothing was removed; leave it there: `git -C {path} checkout --detach`",
+            )
 
 
 async def _commit(own: UserRepository, worktree: Worktree, index: Path) -> str:
@@ -518,6 +549,12 @@ def _listed(paths: Sequence[bytes]) -> str:
 
 def _discarded(worktree: Worktree, *, branch: bool = False) -> LoopwrightError:
     run = worktree.branch.removeprefix(BRANCHES)
+    if os.path.isdir(worktree.folder):  # but what Git knew about it was removed
+        return LoopwrightError(
+            f"{worktree.folder} is no worktree of {worktree.repository} any more",
+            code="worktree-gone",
+            hint="the files of the run are in it: copy what you need",
+        )
     if branch:
         hint = f"its branch has its last result: `git merge {worktree.branch}`"
     else:
