@@ -52,7 +52,7 @@ def test_a_pattern_that_matches_nothing_is_not_certified(ws: Place) -> None:
     """The start warns, and the certificate does not say that the files are unchanged."""
     base = ("loop", "Do it", "--agent", agent(ws), "--until-command", "./check.sh", "--max", "4")
     told = ws(*base, "--protect", "test/**")
-    assert "no file matches test/**" in told.err
+    assert "--protect test/** matches no file" in told.err
     shown = ws("show", "last", "--certificate").out
     assert "no file matches test/**" in shown
     assert "unchanged" not in shown
