@@ -80,7 +80,7 @@ def telling(shared: Served) -> str:
     [
         (["show", "RUN"], 0, "completed"),
         (["show", "RUN", "--json"], 0, '"seq": '),
-        (["show", "RUN", "--metrics"], 0, "rounds of main"),
+        (["show", "RUN", "--metrics"], 0, "iterations of main"),
         (["show", "RUN", "--metrics", "--json"], 0, '"rounds"'),
         (["show", "RUN", "--svg", "-"], 0, "<svg"),
         (["show", "RUN", "--svg", "new.svg", "--json"], 0, '"rounds"'),
