@@ -4,6 +4,8 @@ import asyncio
 import json
 import os
 import shlex
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -376,3 +378,36 @@ def test_the_tests_run_where_the_kernel_names_open_files() -> None:
         assert os.readlink(f"/proc/self/fd/{handle}") == "/"
     finally:
         os.close(handle)
+
+
+@pytest.mark.item("bnd-l11")
+@pytest.mark.parametrize("linked", [True, False], ids=["hard link", "inside"])
+@pytest.mark.parametrize("options", [[], ["--dry-run"]], ids=["run", "dry run"])
+def test_a_definition_on_the_command_line_names_no_stored_file(
+    tmp_path: Path, linked: bool, options: list[str]
+) -> None:
+    """Definitions are read before the data directory is opened, and its files are private even
+    then: a hard link to its settings is not a command of an Archon workflow.
+    """
+    work = tmp_path / "work"
+    (work / ".archon" / "commands").mkdir(parents=True)
+    home = tmp_path / "data" if linked else work / ".archon" / "commands" / "data"
+    home.mkdir()
+    (home / "settings.toml").write_text(f'four_eyes = "off"  # {SECRET}\n')
+    name = work / ".archon" / "commands" / "x.md"
+    if linked:
+        name.hardlink_to(home / "settings.toml")
+    else:
+        name.symlink_to("data/settings.toml")
+    nodes = [{"id": "a", "command": "x"}]
+    (work / "flow.yaml").write_text(json.dumps({"name": "w", "description": "d", "nodes": nodes}))
+    command = [sys.executable, "-P", "-m", "loopwright", "--data-dir", str(home)]
+    done = subprocess.run(
+        [*command, "run", "flow.yaml", "--agent", "command:cat", "--no-worktree", *options],
+        cwd=work,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert SECRET not in done.stdout + done.stderr
+    assert (done.returncode, "private" in done.stderr) == (2, True), done.stderr

@@ -446,3 +446,18 @@ def test_no_run_works_in_the_data_directory(world: World, place: str) -> None:
         reply = world.ask(role, "POST", RUNS, body)
         assert reply.status in (400, 403), reply.body
         assert place == "loopwright.db" or reply.code == "private-workspace"
+
+
+@pytest.mark.parametrize("way", [in_text, as_agent, by_name])
+def test_a_refused_script_does_not_say_which_files_exist(
+    world: World, way: Callable[[World, str, str], Reply]
+) -> None:
+    """The answers for a file that exists outside of the workspace and for one that does not."""
+    answers = []
+    for name in ("outside.yaml", "missing.yaml"):
+        reply = way(world, "editor", f"script:{world.folder / name}")
+        answers.append((reply.status, str(reply.body).replace(name, "NAME")))
+        assert outcome(reply) == NOT_LISTED
+    assert answers[0][0] == answers[1][0] == 403
+    missing = way(world, "editor", "script:missing-in-workspace.yaml")
+    assert missing.status in (400, 403)

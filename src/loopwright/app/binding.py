@@ -174,12 +174,21 @@ def _checked(name: str, text: str | None, place: Path, *, chats: bool) -> str:
         raise LoopwrightError(spec.message, code="bad-agent", hint=spec.hint)
     if spec.kind != "script":
         return text
-    file = (place / spec.file).absolute()
-    if not file.is_file():
-        raise LoopwrightError(
-            f"agent {name!r}: no file {spec.file}", code="bad-agent", hint="name an existing script"
-        )
-    return f"script:{file}"
+    return f"script:{(place / spec.file).absolute()}"
+
+
+def check_scripts(agents: Mapping[str, Agent]) -> None:
+    """Refuse scripts that do not exist. This comes after the permission to read them: otherwise the
+    answer would say which files exist on a server.
+    """
+    for name, agent in agents.items():
+        spec = parse_spec(agent.spec or "")
+        if isinstance(spec, Spec) and spec.kind == "script" and not Path(spec.file).is_file():
+            raise LoopwrightError(
+                f"agent {name!r}: no file {spec.file}",
+                code="bad-agent",
+                hint="name an existing script",
+            )
 
 
 def _fit(name: str, agent: Agent) -> Agent:

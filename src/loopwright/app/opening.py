@@ -9,13 +9,12 @@ from loopwright.app.git_confinement import confine_git
 from loopwright.app.inside_run import AgentRights, find_caller, is_private, mark_origin
 from loopwright.app.places import refuse_remote, unusable
 from loopwright.app.prices import PriceBook
-from loopwright.app.project_files import records_folder, user_records
+from loopwright.app.project_files import user_records
 from loopwright.app.run_variables import RunVariables
-from loopwright.app.sandbox_rules import policy_of, rules_of
+from loopwright.app.sandbox_rules import keep_files_private, rules_of
 from loopwright.app.service import Service
 from loopwright.app.settings import Settings
 from loopwright.ports import Owner
-from loopwright.programs.files import keep_private
 from loopwright.programs.presence import Presence, owner_mark
 from loopwright.runtime.clock import SystemClock
 from loopwright.runtime.driver import LocalDriver
@@ -55,7 +54,7 @@ def open_log(settings: Settings) -> SqliteLog:
     if is_new and (inside := find_caller()) is not None:
         mark_origin(log, inside)
     user_records().add_data_directory(settings.home)
-    keep_private(*policy_of(settings).hidden, records=records_folder())
+    keep_files_private(settings)
     return log
 
 

@@ -9,7 +9,7 @@ import msgspec
 
 from loopwright.app.agent_registry import with_entry_names
 from loopwright.app.auditing import audit_rows
-from loopwright.app.binding import bind_agents
+from loopwright.app.binding import bind_agents, check_scripts
 from loopwright.app.cost_limits import CostRules
 from loopwright.app.keeping import taken
 from loopwright.app.nesting import check_wall
@@ -351,6 +351,7 @@ def changed_agents(
         folder = Path(state.started.workspace)
         if admission is not None:
             changed = admission.admit_agents(changed, run=state.run, by=by, workspace=folder)
+        check_scripts(changed)
         preflight_agents(changed, folder, plan.pass_env)
     return [
         AgentChanged(at=at, agent=name, becomes=agent, by=by) for name, agent in changed.items()

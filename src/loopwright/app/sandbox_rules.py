@@ -25,6 +25,7 @@ from loopwright.model.sandbox import (
     strictest,
 )
 from loopwright.programs.coding import level_of_cli
+from loopwright.programs.files import keep_private
 from loopwright.programs.own_programs import own_program_folders
 from loopwright.programs.sandbox import INSTALL, Sandbox, SandboxPolicy, works
 from loopwright.programs.specs import UNHELD_KINDS, Spec, parse_spec
@@ -121,6 +122,13 @@ def policy_of(
         fixed_workspaces=served,
         guard_is_optional=not served or settings.allow_unsandboxed == "on",
     )
+
+
+def keep_files_private(settings: Settings) -> None:
+    """Never read files of data directories and of the user's settings for a definition or an agent.
+    Before a definition is read, as it may name them.
+    """
+    keep_private(*policy_of(settings).hidden, records=records_folder())
 
 
 def stricter_level(own: SandboxLevel, asked: SandboxLevel | None) -> SandboxLevel:

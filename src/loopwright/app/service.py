@@ -11,6 +11,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from loopwright.app.auditing import audit_rows, forgotten
+from loopwright.app.binding import check_scripts
 from loopwright.app.cost_limits import CostRules
 from loopwright.app.deciding import (
     AS_ASKED,
@@ -224,7 +225,9 @@ class Service:
         """The start as it is allowed here. It is checked again when the run is created; whoever
         starts a program before that, to look at something, asks first.
         """
-        return start if self.admission is None else self.admission.admit(start)
+        start = start if self.admission is None else self.admission.admit(start)
+        check_scripts(start.plan.agents)
+        return start
 
     def agent_names(self) -> Mapping[str, str]:
         """The specs of listed agents by name; at a server only."""
@@ -395,6 +398,7 @@ class Service:
             folder = Path(self.log.row(run).headline.workspace)
             admitted = self.admission.admit_agents({name: agent}, run=run, by=by, workspace=folder)
             agent = admitted[name]
+        check_scripts({name: agent})
         becomes = msgspec.structs.replace(plan, agents={**plan.agents, name: agent})
         self._covered(becomes, remedy=f"stop {run}, and start it anew with allow_unknown_cost")
         fact = AgentChanged(at=self.clock.now_ms(), agent=name, becomes=agent, by=by)

@@ -228,6 +228,16 @@ def start_options(function: _Function) -> _Function:
     return function
 
 
+def _read_definition(
+    door: Door, prepare: "Callable[[Wish], tuple[Start, Definition]]", wish: "Wish"
+) -> "tuple[Start, Definition]":
+    """The definition and its start. It may name files: those of Loopwright itself are not read."""
+    from loopwright.app.sandbox_rules import keep_files_private  # noqa: PLC0415 - help stays quick
+
+    keep_files_private(door.settings)
+    return prepare(wish)
+
+
 def launch(
     ctx: click.Context,
     prepare: "Callable[[Wish], tuple[Start, Definition]]",
@@ -284,7 +294,7 @@ def launch(
         unbound=dry,
         **given,
     )
-    start, definition = prepare(wish)
+    start, definition = _read_definition(door, prepare, wish)
     for warning in definition.warnings:
         door.say(warning.render(), tone="warn")
     unused = () if dry else unsupported_options(definition.plan, start.plan)
