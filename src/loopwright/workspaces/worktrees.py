@@ -551,7 +551,7 @@ def _discarded(worktree: Worktree, *, branch: bool = False) -> LoopwrightError:
     run = worktree.branch.removeprefix(BRANCHES)
     if os.path.isdir(worktree.folder):  # but what Git knew about it was removed
         return LoopwrightError(
-            f"{worktree.folder} is no worktree of {worktree.repository} any more",
+            f"{worktree.folder} is not a worktree of {worktree.repository} any more",
             code="worktree-gone",
             hint="the files of the run are in it: copy what you need",
         )
