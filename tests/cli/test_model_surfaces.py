@@ -136,7 +136,7 @@ def test_flags_only_narrow(
         pytest.param(("--ask", "zzz"), MODEL, "there is no tool 'zzz'", id="no tool"),
         pytest.param(("--deny", "fs.read"), "command:true", "chat models alone", id="a program"),
         pytest.param(
-            ("--file-tools-only",), "script:none.yaml", "no file", id="a script that is missing"
+            ("--file-tools-only",), "script:none.yaml", "chat models alone", id="a script"
         ),
         pytest.param(
             ("--file-tools-only",), "command:touch made", "chat models alone", id="sandbox"

@@ -258,7 +258,8 @@ class LocalPerformer:
             record_warnings(job, spoken.warnings)
         else:
             spoken.texts.append(end.stdout.decode(errors="replace"))
-        if spoken.usage is None and end.how != "not_started":
+        has_run = end.how != "not_started" or end.problem == "git-settings-changed"
+        if spoken.usage is None and has_run:
             spoken.usage = UNKNOWN_COST
         # Lines that were read after the limit was met count too: one amount is shown of them all.
         over = cost.failure and (live_failure(job, agent, spoken.usage or NO_USAGE) or cost.failure)
