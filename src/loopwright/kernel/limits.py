@@ -9,6 +9,13 @@ from loopwright.kernel.state import State, chain, limits_of
 from loopwright.model.plan import Plan
 from loopwright.model.policy import Limits
 
+COST_UNKNOWN = (
+    "the cost of this call is unknown, so the limit in USD cannot be enforced; limit tokens "
+    "instead (`--budget tokens=2M`), set a price in the settings, or start with "
+    "`--allow-unknown-cost`"
+)
+"""The failure of a call whose cost is unknown, where a limit in USD applies."""
+
 
 def over_budget(state: State, owner: Owner) -> str | None:
     """Which budget around an owner is used up, in words, or None."""

@@ -6,6 +6,7 @@ from typing import TypeAlias
 from msgspec.structs import replace
 
 from loopwright.kernel.facts import Failure, Usage
+from loopwright.kernel.limits import COST_UNKNOWN
 from loopwright.model.plan import Agent
 from loopwright.ports import Answer, Done, Failed, Job
 
@@ -13,11 +14,6 @@ PriceUsage: TypeAlias = Callable[[Agent, str, Usage], Usage]
 """The usage of an agent's call with its cost, where a price is known; the text names the model."""
 
 UNKNOWN_COST = Usage(unpriced=1)
-UNCOVERED = (
-    "the cost of this call is unknown, so the limit in USD cannot be enforced; limit tokens "
-    "instead (`--budget tokens=2M`), set a price in the settings, or start with "
-    "`--allow-unknown-cost`"
-)
 
 
 def as_reported(agent: Agent, model: str, usage: Usage) -> Usage:
@@ -44,7 +40,7 @@ def limited(job: Job, agent: Agent, answer: Answer) -> Answer:
     if agent.max_usd is not None and usage.usd > agent.max_usd:
         failure = _over_call_limit(agent.max_usd, usage)
     elif usage.unpriced and job.covered and (job.budgeted or agent.max_usd is not None):
-        failure = Failure(type="budget_limit", detail=UNCOVERED)
+        failure = Failure(type="budget_limit", detail=COST_UNKNOWN)
     return answer if failure is None else _failed(answer, failure)
 
 

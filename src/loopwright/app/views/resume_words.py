@@ -3,14 +3,13 @@
 from loopwright.app.views.place_words import place_words
 from loopwright.app.views.usage import cost_text, money
 from loopwright.kernel.facts import RunReopened
-from loopwright.kernel.frames import RepeatBody, StepOwner
-from loopwright.kernel.limits import cap, used_up
+from loopwright.kernel.frames import RepeatBody, StepOwner, has_turns
+from loopwright.kernel.limits import COST_UNKNOWN, cap, used_up
 from loopwright.kernel.reasons import HOME_BUDGET
 from loopwright.kernel.resumption import is_at_cap, unfinished_places
 from loopwright.kernel.state import State
 from loopwright.model.actions import Stop
 from loopwright.model.plan import only_repeat
-from loopwright.programs.cost import UNCOVERED
 
 RESUMABLE = ("failed", "exhausted", "cancelled")
 """How a run must have ended to be resumed."""
@@ -63,7 +62,7 @@ def _place_in(state: State, owner: StepOwner) -> str:
     opening = state.opening
     if state.finished is None and opening is not None and opening.passes is not None:
         most = opening.passes
-    what = "turn" if body.call is not None else "iteration"
+    what = "turn" if has_turns(body) else "iteration"
     return f"{what} {next_iteration(body)}{f' of {most}' if most else ''}"
 
 
@@ -164,7 +163,7 @@ def is_stopped_by_home_budget(state: State) -> bool:
 def _met_unknown_cost(state: State) -> bool:
     """Whether a run failed because a limit in USD cannot be enforced for one of its agents."""
     error = state.finished.error if state.finished is not None else None
-    return error is not None and error.detail.startswith(UNCOVERED) and not state.plan.uncovered
+    return error is not None and error.detail.startswith(COST_UNKNOWN) and not state.plan.uncovered
 
 
 def _met_deadline(state: State) -> bool:
