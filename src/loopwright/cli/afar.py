@@ -195,7 +195,10 @@ class Start:
         from loopwright.cli.rehearsal import put_rehearsal  # noqa: PLC0415 - only when asked for
         from loopwright.cli.starting import NO_MESSAGE  # noqa: PLC0415 - only when asked for
 
-        put_rehearsal(self._door, self._sent(remote, REHEARSALS, {"message": NO_MESSAGE, **body}))
+        found = self._sent(remote, REHEARSALS, {"message": NO_MESSAGE, **body})
+        for warning in cast("list[str]", found.get("warnings", [])):
+            self._door.say(f"warning: {warning}", tone="warn")
+        put_rehearsal(self._door, found)
         return 0
 
     def _sent(

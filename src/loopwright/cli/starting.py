@@ -367,11 +367,12 @@ def _rehearse(door: Door, start: "Start", agents: "Sequence[str]", checks: str) 
         door.say(f"warning: {limited}", tone="warn")
     warn_unconfined(door, plan)
     check_worktree_programs(door.settings, start)
-    for missing in dry_run_warnings(start, checks=checks):
+    warnings: list[JsonValue] = [*dry_run_warnings(start, checks=checks)]
+    for missing in warnings:
         door.say(f"warning: {missing}", tone="warn")
     shown = rehearse(start.plan).as_dict()
     limits: list[JsonValue] = [*rules.enforcement(plan)]
-    put_rehearsal(door, {**shown, "limits": limits})
+    put_rehearsal(door, {**shown, "limits": limits, "warnings": warnings})
     return 0
 
 

@@ -17,6 +17,7 @@ class Rehearsal(msgspec.Struct):
     snapshots: dict[str, JsonValue]
     sandbox: str | None
     limits: list[str]  # which are enforced, and how
+    warnings: list[str]  # programs that are missing where the run would start
 
 
 class RunFigures(msgspec.Struct):

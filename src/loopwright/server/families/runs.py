@@ -12,7 +12,7 @@ from loopwright.app.access import Role
 from loopwright.app.assistants import Parting
 from loopwright.app.controlling import pause_run, resume_run
 from loopwright.app.packing import MOST_FILES
-from loopwright.app.preflight import check_sign_in, preflight_checks
+from loopwright.app.preflight import check_sign_in, dry_run_warnings, preflight_checks
 from loopwright.app.preparing import Wish, choices, prepare_file
 from loopwright.app.promoting import check_promoted
 from loopwright.app.rehearsing import all_stories, played
@@ -207,7 +207,8 @@ async def rehearsed(asked: Asked) -> Answer:
         endings.append(await asyncio.to_thread(played, plan, story))
     costs = service.costs
     limits: list[JsonValue] = [*costs.enforcement(plan)] if costs is not None else []
-    return {**told_rehearsal(plan, endings).as_dict(), "limits": limits}
+    warnings: list[JsonValue] = [*dry_run_warnings(start)]
+    return {**told_rehearsal(plan, endings).as_dict(), "limits": limits, "warnings": warnings}
 
 
 def _prepared(asked: Asked, *, unbound: bool = False) -> tuple[Start, tuple[Diagnostic, ...]]:
