@@ -1,10 +1,9 @@
 """`python -m loopwright` is `loopwright`."""
 
-import os
 import sys
 
 # Python looks for modules in the current folder first, where an agent may have written some.
-if not sys.flags.safe_path and sys.path and os.path.realpath(sys.path[0]) == os.path.realpath("."):
+if not sys.flags.safe_path:
     del sys.path[0]
 
 from loopwright.cli.main import main

@@ -208,7 +208,7 @@ def test_only_what_is_known_to_be_signed_out_is_refused(
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text)
     given = {"PATH": f"{programs}:/usr/bin:/bin", "HOME": str(tmp_path / "home"), **env}
-    assert is_signed_out(CLIS[name], given) is out
+    assert is_signed_out(CLIS[name], given, str(tmp_path / "work")) is out
 
 
 @pytest.mark.item("rec-33")

@@ -150,8 +150,9 @@ def test_a_program_that_is_not_signed_in_is_known(labs: Labs, cli: str) -> None:
     needs(cli)
     lab = labs(talking("x"))
     plain = {name: lab.env[name] for name in ("PATH", "HOME", "LANG")}
-    assert is_signed_out(CLIS[cli], plain)
-    assert not is_signed_out(CLIS[cli], {**plain, CLIS[cli].credentials[0]: "k"})
+    assert is_signed_out(CLIS[cli], plain, str(lab.folder))
+    known = {**plain, CLIS[cli].credentials[0]: "k"}
+    assert not is_signed_out(CLIS[cli], known, str(lab.folder))
     assert lab.wires.requests == []
 
 
