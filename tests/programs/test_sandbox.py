@@ -342,6 +342,27 @@ def test_sockets_that_listen_are_hidden_wherever_they_are(
     assert end.stdout.split() == [b"no", b"yes", b"yes"], end
 
 
+@needs_sandbox
+def test_a_socket_that_vanishes_before_it_is_hidden_is_a_passing_problem(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The call is started again after a moment; Git is started again at once."""
+    with tempfile.TemporaryDirectory(dir="/var/lib") as folder:
+        gone = f"{folder}/gone/x.sock"
+        listed = [gone]
+        monkeypatch.setattr(sandbox_mounts, "_other_services", lambda view: listed)
+        hide = sandbox_mounts._Mounts.hide
+
+        def hidden(mounts: sandbox_mounts._Mounts, path: str, *, closed: bool = False) -> None:
+            hide(mounts, path, closed=closed)
+            if path == gone:
+                mounts.at[path] = ("--ro-bind", os.devnull, path)
+
+        monkeypatch.setattr(sandbox_mounts._Mounts, "hide", hidden)
+        end = run(tmp_path, "/bin/true", level="workspace")
+    assert (end.how, end.problem, end.retryable) == ("not_started", "resource", True), end
+
+
 def test_hundreds_of_sockets_are_found_fast() -> None:
     """Reading the table of the kernel costs little at each start."""
     with ExitStack() as opened, tempfile.TemporaryDirectory(dir="/tmp") as folder:

@@ -63,6 +63,10 @@ _SHORTAGES = tuple(
     os.strerror(number)
     for number in (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ENOSPC)
 )
+# A socket that was to be hidden ended in the moment before; the next start does not name it.
+_NO_PLACE = re.compile(
+    r"Can't (?:bind mount .+ on /newroot|create file at |mkdir parents for |mkdir )(/[^:]+): "
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -288,7 +292,8 @@ class Sandbox:
         if end.how != "exited" or end.code != 1 or end.stdout or not said.startswith(_FAILED):
             return end
         line = said.splitlines()[0].decode(errors="replace")
-        problem = "resource" if any(one in line for one in _SHORTAGES) else "not-startable"
+        is_short = any(one in line for one in _SHORTAGES) or _has_vanished(line)
+        problem = "resource" if is_short else "not-startable"
         detail = f"the sandbox failed: {line}"
         missing = _NOT_FOUND.fullmatch(line)
         if missing and level != "guard" and self._is_hidden_alone(missing[1], program):
@@ -457,6 +462,12 @@ def _without_shims(file: str, cwd: str, env: dict[str, str]) -> tuple[str, dict[
     if not folders:
         return file, env
     return file, {**env, "PATH": os.pathsep.join([*folders, env.get("PATH", os.defpath)])}
+
+
+def _has_vanished(line: str) -> bool:
+    """Whether bubblewrap failed to mount something at a path that does not exist any more."""
+    place = _NO_PLACE.search(line)
+    return place is not None and not os.path.lexists(place[1])
 
 
 def _is_inside(path: str, folder: str) -> bool:

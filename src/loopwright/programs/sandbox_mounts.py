@@ -76,7 +76,7 @@ _HARMLESS_SERVICES = (
 # In the folder of a session that is passed on: what shows windows and plays sound.
 _SESSION_DEVICES = ("wayland-", "pipewire-", "pulse")
 # A socket that has just been made may be gone when it is to be hidden.
-_SETTLED_S = 1.0
+_SETTLED_S = 3.0
 # Those in the folder of a session, where that folder itself is passed on.
 _SESSION_SERVICES = ("bus", "systemd", "podman", "docker.sock", "containerd-rootless", "gnupg")
 # At `none`, all that is there beside the program: libraries, certificates, names of hosts.

@@ -81,6 +81,9 @@ class GitStart:
     fds: tuple[int, ...] = ()
 
 
+# A file that the sandbox was to hide vanished in the moment before; Git itself was not started.
+_NO_SANDBOX = b"bwrap: Can't "
+
 Confine = Callable[[GitStart, Path], AbstractContextManager[GitStart]]
 """Puts a start of Git, in some folder, into a sandbox."""
 
@@ -120,16 +123,23 @@ class Git:
         environment = {**(_user_environment() if self.as_user else _ENVIRONMENT), **self.variables}
         environment["PATH"] = os.environ.get("PATH", os.defpath)
         start = GitStart([program, *options, *arguments], environment, tuple(self.fds))
+        status, out, errors = await self._perform(start, feed)
+        if status == 1 and errors.startswith(_NO_SANDBOX) and isinstance(feed, bytes):
+            status, out, errors = await self._perform(start, feed)
+        if status not in accept:
+            raise GitFailed(arguments, status, errors)
+        return GitResult(status, out, errors)
+
+    async def _perform(
+        self, start: GitStart, feed: bytes | AsyncIterable[bytes]
+    ) -> tuple[int, bytes, bytes]:
         with self.confine(start, self.folder) as confined:
             process = await self._start(confined, has_input=bool(feed))
             try:
                 out, errors = await _talk(process, feed)
             finally:
                 await _end(process)
-        status = process.returncode if process.returncode is not None else -1
-        if status not in accept:
-            raise GitFailed(arguments, status, errors)
-        return GitResult(status, out, errors)
+        return process.returncode if process.returncode is not None else -1, out, errors
 
     async def _start(self, start: GitStart, *, has_input: bool) -> asyncio.subprocess.Process:
         try:
