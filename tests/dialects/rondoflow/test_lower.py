@@ -71,6 +71,48 @@ def test_criteria_of_a_wrong_shape_are_refused(criteria: object, code: str) -> N
     assert only(problems).code == code
 
 
+@pytest.mark.item("rondoflow-2")
+@pytest.mark.parametrize(
+    ("criteria", "until"),
+    [
+        ('{"type": "regex", "value": "DONE"}', Regex(pattern="DONE", ignore_case=True)),
+        ('{"type": "max_iterations", "value": ""}', Cap()),
+        ("null", Cap()),
+    ],
+)
+def test_criteria_as_a_json_text_are_decoded(criteria: str, until: object) -> None:
+    """A row of the database has the criterion as a text, alone and in a list of rows."""
+    assert loop_of(loopCriteria=criteria).until == until
+    row = {"id": "a", "name": "Fixer", "loopEnabled": True, "loopCriteria": criteria}
+    for document in ([row], {"success": True, "data": row}, {"agents": [row]}):
+        plan, problems = lowered(json.dumps(document), dialect="rondoflow", file="a.json")
+        assert plan is not None, problems
+        loop = plan.steps[0].action
+        assert isinstance(loop, Repeat)
+        assert loop.until == until
+
+
+@pytest.mark.item("rondoflow-2")
+@pytest.mark.parametrize(
+    ("criteria", "code", "says"),
+    [
+        ('{"type": "regexp", "value": "DONE"}', "unknown-value", "regexp"),
+        ('{"type": "regex"}', "missing-field", "value is required for regex"),
+        ('{"type": "regex"', "wrong-type", "loopCriteria"),
+        ('["regex", "DONE"]', "wrong-type", "loopCriteria"),
+    ],
+)
+def test_wrong_criteria_in_a_json_text_are_refused_at_the_text(
+    criteria: str, code: str, says: str
+) -> None:
+    """What is wrong inside the text is named like anywhere else, at the place of the text."""
+    plan, problems = assistant(loopCriteria=criteria)
+    assert plan is None
+    problem = only(problems)
+    assert (problem.code, says in problem.message) == (code, True), problem
+    assert problem.column > 40
+
+
 @pytest.mark.item("rondoflow-2", "rondoflow-63")
 @pytest.mark.parametrize(
     "criteria",

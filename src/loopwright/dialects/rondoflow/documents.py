@@ -2,6 +2,7 @@
 exported workspace. One that came from a catalog has its persona in a file beside it.
 """
 
+import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
@@ -16,6 +17,8 @@ POLICY_BUDGET = "maxBudgetUsd"
 CHOICE = "assistant"
 """The input that chooses an assistant where a document has several."""
 
+_CRITERIA = "loopCriteria"
+_AROUND = ("bundle", "data", "agents")  # what assistants are in
 _SIGNS = ("loopEnabled", "loopCriteria", "maxIterations")
 _USUAL = frozenset(("persona", "allowedTools", "purpose", "scope", "permissionMode"))
 
@@ -77,6 +80,33 @@ def assistants_of(value: JsonValue) -> list[Place] | None:
     if not isinstance(value, list):
         return None
     return [Place((*path, n), one) for n, one in enumerate(value) if isinstance(one, dict)]
+
+
+def with_decoded_criteria(value: JsonValue) -> JsonValue:
+    """The same document with every `loopCriteria` that is a JSON text decoded: a row of the
+    database has it so. A text that is not a JSON object or null stays as it is.
+    """
+    if isinstance(value, list):
+        return [with_decoded_criteria(one) for one in value]
+    if not isinstance(value, dict):
+        return value
+    return {
+        key: _decoded(one) if key == _CRITERIA else _within(key, one) for key, one in value.items()
+    }
+
+
+def _within(key: str, value: JsonValue) -> JsonValue:
+    return with_decoded_criteria(value) if key in _AROUND else value
+
+
+def _decoded(value: JsonValue) -> JsonValue:
+    if not isinstance(value, str):
+        return value
+    try:
+        decoded: JsonValue = json.loads(value)
+    except (ValueError, RecursionError):
+        return value
+    return decoded if decoded is None or isinstance(decoded, dict) else value
 
 
 def policy_budgets(value: Mapping[str, Any]) -> list[tuple[Path, object]]:

@@ -18,6 +18,7 @@ from loopwright.dialects.rondoflow.documents import (
     chosen,
     policy_budgets,
     wants_persona,
+    with_decoded_criteria,
 )
 from loopwright.dialects.rondoflow.patterns import translate
 from loopwright.dialects.rondoflow.surface import (
@@ -76,6 +77,7 @@ def lower(
     document: Document, files: Files = _NOTHING, given: Mapping[str, JsonValue] = _NOTHING
 ) -> tuple[Plan | None, list[Diagnostic]]:
     """The plan of the assistant that runs, or all that is wrong; a plan may come with warnings."""
+    document = replace(document, value=with_decoded_criteria(document.value))
     places = assistants_of(document.value)
     if places is None:
         if not isinstance(document.value, dict):
