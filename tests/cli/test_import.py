@@ -173,6 +173,27 @@ def test_import_prints_a_table_with_totals(mixed: Place) -> None:
     assert "typo.yaml" in few
 
 
+@pytest.mark.item("rec-44", "rondoflow-7")
+def test_import_says_which_assistants_need_max(lw: Place) -> None:
+    """Looping is off: `run` refuses the file without `--max`, and the row says so."""
+    lw.write("on.json", json.dumps(ASSISTANT))
+    lw.write("off.json", json.dumps({**ASSISTANT, "loopEnabled": False}))
+    lw.write("odd.json", json.dumps({**ASSISTANT, "loopEnabled": False, "maxIterations": 0}))
+    told = lw("import", ".")
+    rows = {line.split()[-1]: line for line in told.out.splitlines() if line.endswith(".json")}
+    assert "runs with --max N " in rows["off.json"]
+    assert "--max" not in rows["on.json"]
+    assert "refused" in rows["odd.json"]
+    assert "1 runs, 1 runs with warnings (1 only with --max N), 1 refused" in told.out
+    assert "Start an assistant whose looping is off: `loopwright run FILE --max N`." in told.out
+    files = {one["file"]: one for one in lw("import", ".", "--json").json["files"]}
+    needs = {file: one["needs_max"] for file, one in files.items()}
+    assert needs == {"on.json": False, "off.json": True, "odd.json": False}
+    agent = lw.script("OK")
+    assert lw("run", "off.json", "x", "--agent", agent).code == 2
+    assert lw("run", "off.json", "x", "--agent", agent, "--max", "1").code == 0
+
+
 @pytest.mark.item("rec-44")
 def test_import_knows_the_files_beside_a_workflow(lw: Place) -> None:
     """Commands and scripts in the folder of an Archon workflow are listed as used by it."""

@@ -16,6 +16,7 @@ from typing import Literal, TypeAlias
 from loopwright.app.dialects import (
     MARKS,
     MAX_BYTES,
+    OFF,
     SYSTEM_FOLDERS,
     Definition,
     dialect,
@@ -60,6 +61,7 @@ class CheckedFile:
     name: str | None = None
     problems: tuple[Diagnostic, ...] = ()
     needs_agent: bool = False  # it names no agent of its own for some step
+    needs_max: bool = False  # looping is off in it, so it runs only with `run --max N`
     used_by: tuple[str, ...] = ()
 
     @property
@@ -76,6 +78,7 @@ class CheckedFile:
             "name": self.name,
             "messages": [{**one.as_dict(), "severity": one.severity} for one in self.problems],
             "needs_agent": self.needs_agent,
+            "needs_max": self.needs_max,
             "used_by": list(self.used_by),
         }
 
@@ -269,6 +272,7 @@ class _FolderCheck:
                 *_missing_here(path, read),
             ),
             needs_agent=any(not agent.spec for agent in read.plan.agents.values()),
+            needs_max=any(one.code in OFF for one in read.warnings),
         )
 
     def _refuse(self, path: Path, name: str | None, problems: Sequence[Diagnostic]) -> None:

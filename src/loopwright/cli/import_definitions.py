@@ -20,6 +20,7 @@ _REDRAW_S = 0.1
 _LINE_EACH = 250
 _MOST_CODES = 6
 _WORDS = {"runs": "runs", "warnings": "runs with warnings", "refused": "refused"}
+_NEEDS_MAX = "runs with --max N"
 _SIGNS = {"runs": ("✓", "+"), "warnings": ("!", "!"), "refused": ("✗", "x")}
 _TONES: dict[str, Tone] = {"runs": "good", "warnings": "warn", "refused": "bad"}
 _SKIPPED = {
@@ -120,7 +121,8 @@ def _print_files(door: Door, report: "ImportReport", *, only_refused: bool) -> N
 
 def _print_file(door: Door, one: "CheckedFile", wide: int) -> None:
     sign = _SIGNS[one.result][0 if door.has_signs(sys.stdout) else 1]
-    result = f"{sign} {_WORDS[one.result]}"
+    has_to_name_max = one.needs_max and one.result != "refused"
+    result = f"{sign} {_NEEDS_MAX if has_to_name_max else _WORDS[one.result]}"
     painted = door.painted(f"{result:{_WIDE}}", _TONES[one.result], sys.stdout)
     door.put(f"{painted}  {one.dialect or '':{wide}}  {cleaned(one.file)}")
     for problem in one.problems:
@@ -133,6 +135,12 @@ def _print_skipped(door: Door, report: "ImportReport") -> None:
         door.put("Not checked by themselves:")
     for one in report.skipped:
         door.put(f"  {cleaned(one.file)}: {cleaned(one.reason)}")
+
+
+def _total(report: "ImportReport", result: str) -> str:
+    count = report.totals[result]
+    off = sum(one.needs_max and one.result == result == "warnings" for one in report.files)
+    return f"{count} {_verb(result, count)}" + (f" ({off} only with --max N)" if off else "")
 
 
 def _verb(result: str, count: int) -> str:
@@ -148,7 +156,7 @@ def _print_totals(door: Door, report: "ImportReport", *, listed: bool) -> None:
         door.put("")
         door.put(
             f"{count} definition{'' if count == 1 else 's'}: "
-            + ", ".join(f"{totals[result]} {_verb(result, totals[result])}" for result in _WORDS)
+            + ", ".join(_total(report, result) for result in _WORDS)
         )
         for name, counts in report.dialects.items():
             parts = [f"{n} {_verb(result, n)}" for result, n in counts.items() if n]
@@ -162,6 +170,8 @@ def _print_totals(door: Door, report: "ImportReport", *, listed: bool) -> None:
         door.put(f"Not checked by themselves: {'; '.join(parts)} (--skipped lists them)")
     if any(one.needs_agent for one in report.files):
         door.put("Choose an agent for steps without one: `loopwright run FILE --agent SPEC`.")
+    if any(one.needs_max and one.result != "refused" for one in report.files):
+        door.put("Start an assistant whose looping is off: `loopwright run FILE --max N`.")
 
 
 VERBS = {"import": import_folder}
