@@ -14,6 +14,8 @@ from mcp.client.stdio import StdioServerParameters, stdio_client
 
 from loopwright.app.pulse import LOOPS, TASKS, Pulse
 from loopwright.errors import StorageError
+from loopwright.kernel.facts import IterationStarted
+from loopwright.runtime.clock import SystemClock
 from loopwright.server.context import Limits
 from tests.server.served import Reply, Served, served, wait_for
 from tests.server.talking import tab, talk
@@ -301,6 +303,27 @@ def test_history_and_figures(shared: Served) -> None:
     one = shared("GET", f"{BASE}/{loop}/iterations/{first}").json
     assert [stage["iteration_id"] for stage in one["stages"]] == [first] * 3
     refused(shared("GET", f"{BASE}/{other}/iterations/{first}"), 404, "not_found")
+
+
+@pytest.mark.item("coqui-50", "coqui-51")
+def test_a_running_iteration_takes_the_time_since_its_start(
+    shared: Served, held: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every record of an iteration that has not finished has the same duration."""
+    until(shared, held, "running")
+    wait_for(lambda: shared("GET", f"{BASE}/{held}/history").json["count"] == 1)
+    service = shared.context.service
+    facts = [one.fact for one in service.facts(held)]
+    began = next(one.at for one in facts if isinstance(one, IterationStarted))
+    stopped = SystemClock(wall=lambda: began + 90_500, steady=lambda: 0)
+    monkeypatch.setattr(service, "clock", stopped)
+    told = shared("GET", f"{BASE}/{held}/history").json["history"][0]
+    listed = shared("GET", f"{BASE}/{held}/iterations").json["iterations"][0]
+    timings = shared("GET", f"{BASE}/{held}/metrics").json["timings"]
+    assert (told["status"], told["completed_at"]) == ("running", None)
+    assert told["duration_seconds"] == listed["duration_seconds"] == 90.5
+    assert timings["iteration_timings"][0]["duration_seconds"] == 90.5
+    assert timings["total_iteration_seconds"] == 90.5
 
 
 @pytest.mark.item("coqui-47", "coqui-69")

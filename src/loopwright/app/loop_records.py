@@ -18,14 +18,14 @@ from loopwright.ports import RunRow
 def history(service: Service, reference: str) -> dict[str, JsonValue]:
     """Every iteration with its stages, in their order."""
     row = _row(service, reference)
-    shown: list[JsonValue] = [one.as_dict(row.run) for one in _cycles(service, row.run)]
+    shown: list[JsonValue] = [one.as_dict(row.run) for one in _cycles(service, row)]
     return {"loop_id": row.run, "status": loop_status(row), "history": shown, "count": len(shown)}
 
 
 def iteration(service: Service, reference: str, wanted: str) -> dict[str, JsonValue]:
     """One iteration by its id; not one of another loop."""
     row = _row(service, reference)
-    for one in _cycles(service, row.run):
+    for one in _cycles(service, row):
         if one.name(row.run) == wanted:
             return one.as_dict(row.run)
     raise NotFound(f"{row.run} has no iteration {wanted!r}")
@@ -34,7 +34,7 @@ def iteration(service: Service, reference: str, wanted: str) -> dict[str, JsonVa
 def figures(service: Service, reference: str) -> dict[str, JsonValue]:
     """Totals of a loop: they follow from its history alone."""
     row = _row(service, reference)
-    cycles = _cycles(service, row.run)
+    cycles = _cycles(service, row)
     stages = [stage for one in cycles for stage in one.stages]
     spent = [one.seconds for one in cycles]
     timings: list[JsonValue] = [
@@ -78,9 +78,10 @@ def _row(service: Service, reference: str) -> RunRow:
     return loop_row(service, service.find(reference))
 
 
-def _cycles(service: Service, run: str) -> list[Cycle]:
-    facts = [one.fact for one in service.facts(run)]
-    return cycles_of(service.plan(facts[0]), facts, service.read_text)
+def _cycles(service: Service, row: RunRow) -> list[Cycle]:
+    facts = [one.fact for one in service.facts(row.run)]
+    now = row.headline.finished_at or service.clock.now_ms()
+    return cycles_of(service.plan(facts[0]), facts, service.read_text, now=now)
 
 
 def _count(values: Iterable[str]) -> dict[str, JsonValue]:

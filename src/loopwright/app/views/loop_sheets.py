@@ -144,11 +144,12 @@ def sheet(service: Service, row: RunRow) -> Sheet:
     numbered = service.facts(row.run)
     facts = [one.fact for one in numbered]
     plan = service.plan(facts[0])
+    now = row.headline.finished_at or service.clock.now_ms()
     made = Sheet(
         row=row,
         state=fold(plan, facts),
         seen=seen(plan, facts, service.read_text),
-        cycles=cycles_of(plan, facts, service.read_text),
+        cycles=cycles_of(plan, facts, service.read_text, now=now),
     )
     made.blocked = _escalation(made.state, numbered)
     moves = StageMoves(plan)

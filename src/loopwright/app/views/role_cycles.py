@@ -57,11 +57,13 @@ class Cycle:
     started_at: int
     finished_at: int | None = None
     status: str = "running"
+    now: int | None = None  # when it is looked at, for one that has not finished
     stages_by_id: dict[str, Stage] = field(default_factory=dict)
 
     @property
     def seconds(self) -> float:
-        return ((self.finished_at or self.started_at) - self.started_at) / 1000
+        end = self.finished_at or self.now or self.started_at
+        return max(0, end - self.started_at) / 1000
 
     @property
     def completed(self) -> int:
@@ -85,10 +87,14 @@ class Cycle:
 
 
 def cycles_of(
-    plan: Plan, facts: Sequence[AnyFact], read: Callable[[Text | None], str]
+    plan: Plan,
+    facts: Sequence[AnyFact],
+    read: Callable[[Text | None], str],
+    *,
+    now: int | None = None,
 ) -> list[Cycle]:
     """The iterations of the outermost loop of a plan, in their order; where there are several, of
-    the one that began an iteration last.
+    the one that began an iteration last. Those that have not finished last until `now`.
     """
     loop = only_repeat(plan)
     until = loop.until if loop is not None else None
@@ -113,7 +119,10 @@ def cycles_of(
                     stage.session = session
             case _:
                 pass
-    return list(loops[newest].values())
+    found = list(loops[newest].values())
+    for cycle in found:
+        cycle.now = now
+    return found
 
 
 def _begun(plan: Plan, known: dict[str, Cycle], fact: IterationStarted) -> dict[str, Cycle]:
