@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from typing import Any
@@ -52,7 +53,7 @@ def test_a_check_that_the_loop_may_bring(lw: Place) -> None:
     """A program of the workspace may be what the agent is to write: that is a warning."""
     told = lw("run", definition(lw, until={"command": "./nope"}))
     assert told.code == 3
-    assert "warning: check `./nope`" in told.err
+    assert "warning: loop.yaml: step main: check `./nope`" in told.err
     assert "nope does not exist (so far)" in told.err
     assert lw("ls", "--json").json["runs"][0]["reason"] == "check_broken"
 
@@ -68,7 +69,7 @@ def test_a_step_after_others(lw: Place) -> None:
     )
     told = lw("run", str(file))
     assert (told.code, told.out) == (0, "used\n")
-    assert "warning: step use" in told.err
+    assert f"warning: {file}: step use" in told.err
 
 
 def test_a_dry_run_needs_no_programs(lw: Place) -> None:
@@ -96,6 +97,28 @@ def test_another_agent_that_is_not_here(lw: Place, verb: str) -> None:
     assert (told.code, "nope" in told.err) == (2, True), told
     assert lw.kinds(run) == before
     assert len(lw("ls", "--json").json["runs"]) == 1
+
+
+@pytest.mark.item("rec-39")
+def test_a_missing_check_is_refused_with_file_and_step(lw: Place) -> None:
+    """The definition, the step and the command are named; a program of a step likewise."""
+    repeat = {"max": 2, "until": {"command": ["nope-nope", "-q"]}}
+    plain = {"name": "w", "agent": ECHO, "goal": "Do it.", "repeat": repeat}
+    lw.write("plain.yaml", json.dumps(plain))
+    inner = {"id": "fix", "agent": ECHO, "prompt": "Do it.", "repeat": repeat}
+    lw.write("steps.yaml", json.dumps({"name": "w", "steps": [inner]}))
+    lw.write("run.yaml", json.dumps({"name": "w", "steps": [{"id": "go", "run": ["nope-nope"]}]}))
+    check = "check `nope-nope -q`: nope-nope is not on PATH"
+    for file, words in (
+        ("plain.yaml", f"error: plain.yaml: step main: {check}"),
+        ("steps.yaml", f"error: steps.yaml: step fix: {check}"),
+        ("run.yaml", "error: run.yaml: step go: nope-nope is not on PATH"),
+    ):
+        told = lw("run", file)
+        assert (told.code, words in told.err) == (2, True), told.err
+        dry = lw("run", file, "--dry-run")
+        assert f"{words.removeprefix('error: ')}; install it" in dry.err
+    assert lw("ls", "--json").json["runs"] == []
 
 
 @pytest.mark.item("rec-39")

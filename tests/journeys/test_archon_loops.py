@@ -1,5 +1,6 @@
 """Loops of nodes from the command line: what ends them, what they hand on, what goes wrong."""
 
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -240,7 +241,10 @@ def test_a_check_that_cannot_start_is_told_at_once(troupe: Troupe) -> None:
         "run", file, "Go", "--agent", troupe.agent, "--json", env={"PATH": str(bare)}
     )
     assert (told.code, told.json["type"]) == (2, "urn:loopwright:problem:no-program")
-    assert "bash is not on PATH" in told.json["detail"]
+    assert re.match(
+        rf"{re.escape(file)}:\d+:\d+: step work: check script: bash is not on PATH",
+        told.json["detail"],
+    )
     assert troupe.calls == []
 
 

@@ -1,6 +1,7 @@
 """Assistants and their loops over HTTP, one test for each promise of their document."""
 
 import json
+import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -201,7 +202,8 @@ def test_a_test_program_that_does_not_exist(shared: Served) -> None:
     agent = made(shared, loopCriteria=criteria)
     reply = start(shared, agent)
     assert reply.status == 400, reply.body
-    assert "no-such-program-here" in reply.json["error"]
+    words = "step main: check `no-such-program-here --ci`: no-such-program-here is not on PATH"
+    assert re.search(rf"assistant '[^']+': {re.escape(words)}", reply.json["error"])
     assert "--agent" not in reply.json["error"]
     assert not status(shared, agent)["active"]
 

@@ -92,7 +92,8 @@ def test_a_check_whose_program_is_not_there(own: Served) -> None:
     text = own.definition(own.script("x"), until={"command": ["nope-nope", "-q"]})
     reply = own("POST", RUNS, {"definition": text, "message": "Do it."})
     assert (reply.status, reply.code) == (400, "no-program")
-    assert "check `nope-nope -q`: nope-nope is not on PATH" in reply.json["detail"]
+    words = "(request): step main: check `nope-nope -q`: nope-nope is not on PATH"
+    assert words in reply.json["detail"]
     assert own("GET", RUNS).json["runs"] == []
 
 

@@ -243,7 +243,8 @@ class Assistants:
             raise _unfit(error) from error
         chosen = frozenset(start.plan.agents) if assistant.agent else start.from_text
         start = replace(start, by=by, beside=beside, author=assistant.role, from_text=chosen)
-        start = replace(start, workspace_by=assistant.role)
+        title = f"assistant {assistant.document.get('name', agent_id)!r}"
+        start = replace(start, workspace_by=assistant.role, file=title)
         start = self._service.admit(start)
         preflight_checks(start)
         await check_sign_in(start)

@@ -17,6 +17,7 @@ from loopwright.model.actions import (
     Action,
     AskPerson,
     CallAgent,
+    Origin,
     Repeat,
     Rework,
     RunCommand,
@@ -42,6 +43,22 @@ class NamedProgram:
     fix: str = ""
     agent: str = ""
     in_first_step: bool = False  # if `later`: nothing but the body of its own loop comes before
+    check_of: str = ""  # the step whose loop it checks
+    origin: Origin | None = None  # where that step, or the one that it is, was written
+
+    @property
+    def title(self) -> str:
+        """What it is, with the step of a check."""
+        return f"step {self.check_of}: {self.what}" if self.check_of else self.what
+
+    def title_in(self, file: str) -> str:
+        """The same with the file of the definition, and the place in it where that is known. An
+        agent is left as it is: it may come from elsewhere.
+        """
+        if not file or not (self.check_of or self.what.startswith("step ")):
+            return self.title
+        place = f":{self.origin.line}:{self.origin.column}" if self.origin else ""
+        return f"{file}{place}: {self.title}"
 
 
 async def create_worktree(
@@ -79,7 +96,7 @@ def worktree_warnings(plan: Plan, folder: Path, workspace: Path) -> list[str]:
         and _is_program(workspace, one.program)
         and not _is_program(folder, one.program)
     )
-    return [f"{one.what}: {_not_committed(one)} (so far)" for one in missing]
+    return [f"{one.title}: {_not_committed(one)} (so far)" for one in missing]
 
 
 def _check_committed(plan: Plan, workspace: Path, is_there: Callable[[str], bool]) -> None:
@@ -93,7 +110,7 @@ def _check_committed(plan: Plan, workspace: Path, is_there: Callable[[str], bool
             continue  # the run may create it
         else:
             said, hint = _not_committed(one), "commit it, or write its whole path"
-        raise LoopwrightError(f"{one.what}: {said}", code="no-program", hint=f"{hint}: {place}")
+        raise LoopwrightError(f"{one.title}: {said}", code="no-program", hint=f"{hint}: {place}")
 
 
 def _not_committed(one: NamedProgram) -> str:
@@ -146,11 +163,12 @@ def _of_step(
     step: Step, agents: Mapping[str, Agent], *, later: bool, maybe: bool
 ) -> Iterator[NamedProgram]:
     later, maybe = later or bool(step.needs), maybe or step.when is not None
-    yield from _of_action(step.action, agents, f"step {step.id}", later=later, maybe=maybe)
+    for one in _of_action(step.action, agents, step.id, later=later, maybe=maybe):
+        yield one if one.origin else replace(one, origin=step.origin)
 
 
 def _of_action(
-    action: Action, agents: Mapping[str, Agent], where: str, *, later: bool, maybe: bool
+    action: Action, agents: Mapping[str, Agent], step: str, *, later: bool, maybe: bool
 ) -> Iterator[NamedProgram]:
     match action:
         case CallAgent(agent=name):
@@ -158,16 +176,17 @@ def _of_action(
         case AskPerson(on_reject=Rework(agent=name)):
             yield from programs_of_agent(name, agents, later=True, maybe=maybe)
         case RunCommand(argv=(program, *_)):
-            yield NamedProgram(program, where, later, maybe)
+            yield NamedProgram(program, f"step {step}", later, maybe)
         case RunScript(interpreter=program):
-            yield NamedProgram(program, where, later, maybe)
+            yield NamedProgram(program, f"step {step}", later, maybe)
         case Repeat(body=body):
-            yield from _of_action(body, agents, where, later=later, maybe=maybe)
+            yield from _of_action(body, agents, step, later=later, maybe=maybe)
             for one in _of_checks(action, agents, maybe=maybe):
-                yield replace(one, in_first_step=not later)
+                name = step if one.what.startswith("check ") else ""
+                yield replace(one, in_first_step=not later, check_of=name)
         case Steps(steps=steps):
-            for step in steps:
-                yield from _of_step(step, agents, later=later, maybe=maybe)
+            for inner in steps:
+                yield from _of_step(inner, agents, later=later, maybe=maybe)
         case _:
             return
 

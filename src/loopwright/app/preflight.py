@@ -41,7 +41,7 @@ def preflight(
     """
     env = os.environ if environment is None else environment
     named = [_called(one, checks) for one in find_programs(start.plan)]
-    warnings = _looked_for(named, start.workspace, env)
+    warnings = _looked_for(named, start.workspace, env, file=start.file)
     _check_signed_in(named, start, env)
     return warnings
 
@@ -52,7 +52,7 @@ def dry_run_warnings(
     """The warnings of `preflight`, and what it would refuse as a warning too."""
     env = os.environ if environment is None else environment
     named = [_called(one, checks) for one in find_programs(start.plan)]
-    return _looked_for(named, start.workspace, env, refuse=False)
+    return _looked_for(named, start.workspace, env, file=start.file, refuse=False)
 
 
 def shadow_warnings(
@@ -85,8 +85,10 @@ def _short(file: str, folder: str) -> str:
 
 
 def _called(one: NamedProgram, checks: str) -> NamedProgram:
-    is_check = one.what.startswith("check `")
-    return replace(one, what=one.what.replace("check", checks, 1)) if is_check else one
+    """The program by the option that it was given with, which says where it is from."""
+    if checks == "check" or not one.what.startswith("check `"):
+        return one
+    return replace(one, what=one.what.replace("check", checks, 1), check_of="")
 
 
 def preflight_checks(start: Start, environment: Mapping[str, str] | None = None) -> None:
@@ -95,7 +97,7 @@ def preflight_checks(start: Start, environment: Mapping[str, str] | None = None)
     """
     env = os.environ if environment is None else environment
     named = (one for one in find_programs(start.plan) if one.what.startswith("check "))
-    _looked_for(named, start.workspace, env)
+    _looked_for(named, start.workspace, env, file=start.file)
 
 
 def preflight_agents(agents: Mapping[str, Agent], workspace: Path, passed: Sequence[str]) -> None:
@@ -121,7 +123,7 @@ def missing_programs(plan: Plan, workspace: Path) -> list[str]:
         try:
             resolve_program(one.program, folder, path)
         except CannotStart as why:
-            found[f"{one.what}: {why.detail}"] = None
+            found[f"{one.title}: {why.detail}"] = None
     return list(found)
 
 
@@ -191,7 +193,12 @@ def _has_variables(workspace: Path) -> bool:
 
 
 def _looked_for(
-    named: Iterable[NamedProgram], workspace: Path, env: Mapping[str, str], *, refuse: bool = True
+    named: Iterable[NamedProgram],
+    workspace: Path,
+    env: Mapping[str, str],
+    *,
+    file: str = "",
+    refuse: bool = True,
 ) -> list[str]:
     folder = str(workspace.absolute())
     warnings: dict[str, None] = {}
@@ -199,7 +206,7 @@ def _looked_for(
         try:
             resolve_program(one.program, folder, env.get("PATH"))
         except CannotStart as why:
-            words = f"{one.what}: {why.detail.replace('/./', '/')}"
+            words = f"{one.title_in(file)}: {why.detail.replace('/./', '/')}"
             if may_come(one, why, Path(folder)):
                 warnings[f"{words} (so far)"] = None
             elif not refuse:

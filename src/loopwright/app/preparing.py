@@ -215,6 +215,7 @@ def _prepare(definition: Definition, wish: Wish, *, base: Path) -> Start:
         labels=run_labels(wish.labels),
         from_text=from_text,
         sandbox=wish.sandbox,
+        file="" if definition.file == COMMAND_LINE else definition.file,
     )
 
 

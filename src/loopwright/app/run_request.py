@@ -39,6 +39,7 @@ class Start:
     from_text: frozenset[str] = frozenset()  # agents whose spec is in the definition
     allow_off: bool = False  # an admin lets all of its agents run without a sandbox
     sandbox: SandboxLevel | None = None  # for this run, in the place of what is set
+    file: str = ""  # the definition, as messages name it
     beside: Beside = alone  # what is kept beside it, written with its first fact
 
 
