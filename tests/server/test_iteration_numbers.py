@@ -220,3 +220,32 @@ def test_cycles_are_iterations(
     }
     assert seen == dict.fromkeys(seen, count), began.err
     assert f"iteration {count}/4" in began.err
+
+
+LEAF = {key: value for key, value in CYCLES.items() if key != "iteration"}
+
+
+@pytest.mark.item("rec-47", "aldo-5")
+def test_turns_of_an_agent_without_iteration_are_not_iterations(
+    both: Both, shared: Served, serve: Serve
+) -> None:
+    """An Aldo agent without `iteration` is one call of a model, as a native agent is."""
+    both.lw.write("d.yaml", json.dumps(LEAF))
+    serve(LISTING, LISTING, Turn(text="one"))
+    compare(both, shared, Case(LEAF, [], 0), MODEL)
+
+
+@pytest.mark.item("rec-47")
+def test_the_limit_of_an_agent_without_iteration_is_named_in_turns(
+    both: Both, serve: Serve
+) -> None:
+    """The final line and the steps of a run at `termination.max_turns` do not name iterations."""
+    both.lw.write("d.yaml", json.dumps({**LEAF, "termination": {"max_turns": 2}}))
+    serve(LISTING, LISTING, LISTING, LISTING)
+    ended = both.here("run", "d.yaml", "Do it.", "--agent", MODEL)
+    assert "Stopped at the limit of 2 turns" in ended.err
+    run = re.findall(r"run_\w+", ended.err)[0]
+    assert both.here("show", run, "--json").json["steps"]["main"]["iterations"] == 0
+    resumed = both.here("resume", run, "--max", "4")
+    assert "at turn 3 of 4" in resumed.err
+    assert "Stopped at the limit of 4 turns" in resumed.err

@@ -58,7 +58,7 @@ def assistant_start(said: Sequence[Said], *, model: str, workspace: Path, by: st
     """The run that answers the last message."""
     agent = Agent(system=_SYSTEM, tools=TOOLS, options={"unknown_price": "allow"})
     answers = Repeat(
-        body=Cycle(agent=NAME),
+        body=Cycle(agent=NAME, one_call=True),
         max=CYCLES,
         until=NoCalls(),
         memory=History(window=WINDOW),

@@ -67,6 +67,7 @@ from loopwright.kernel.frames import (
     Result,
     StepOwner,
     StepsBody,
+    has_turns,
     release_frames,
     release_inside,
 )
@@ -332,7 +333,7 @@ def _iteration_resumed(
 
 
 def _note_newest(state: State, owner: PassOwner) -> None:
-    if owner.parent.call is None and owner.parent.owner.parent is state.root.body:
+    if not has_turns(owner.parent) and owner.parent.owner.parent is state.root.body:
         state.newest = owner
 
 
@@ -389,7 +390,7 @@ def _check_verdict(state: State, fact: CheckVerdict) -> None:
     owner.notes.append(
         CheckNote(fact.index, fact.check, fact.verdict, fact.evidence, code=code, by=by)
     )
-    if owner.parent.call is None and owner.parent.owner.parent is state.root.body:
+    if not has_turns(owner.parent) and owner.parent.owner.parent is state.root.body:
         state.judged, state.judged_in = owner.notes, owner
     owner.check_answer = None
     if fact.verdict == "error":  # asked again if the run is resumed, under the next number

@@ -318,9 +318,14 @@ def passes_made(body: Body) -> int:
     """Iterations of a loop, with those under way; 0 for anything else, also for the turns that a
     chat model takes to answer one call.
     """
-    if not isinstance(body, RepeatBody) or body.call is not None:
+    if not isinstance(body, RepeatBody) or has_turns(body):
         return 0
     return body.finished + len(body.active)
+
+
+def has_turns(body: RepeatBody) -> bool:
+    """Whether the iterations of a loop are turns of a chat model that answers one call."""
+    return body.call is not None or body.action.is_one_call
 
 
 @dataclass(slots=True, eq=False)

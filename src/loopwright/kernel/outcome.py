@@ -19,6 +19,7 @@ from loopwright.kernel.frames import (
     RepeatBody,
     Result,
     StepsBody,
+    has_turns,
     passes_made,
 )
 from loopwright.kernel.graph_outcome import steps_outcome
@@ -274,7 +275,8 @@ def _broken_words(body: RepeatBody, senses: Senses) -> str:
 
 
 def _at_cap(body: RepeatBody, senses: Senses) -> Result | None:
-    detail = f"{body.finished} of {cap(body)} iterations made and {_unmet(body)}"
+    what = "turns" if has_turns(body) else "iterations"
+    detail = f"{body.finished} of {cap(body)} {what} made and {_unmet(body)}"
     match body.action.at_cap:
         case "complete":
             return _ended(body, senses, "completed", "max_iterations")

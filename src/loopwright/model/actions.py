@@ -107,13 +107,15 @@ class FailStep(Record, frozen=True, kw_only=True, tag="fail", tag_field="do"):
 class Cycle(Record, frozen=True, kw_only=True, tag="cycle", tag_field="do"):
     """One call of a chat model and the tool calls that it asks for, all at once. A pass without a
     tool call that did not end the loop is followed by `nudge`. `schema` is the form of the result,
-    which the model hands in by a tool of its own.
+    which the model hands in by a tool of its own. With `one_call` the loop around it is a single
+    call of the model, and its turns do not count as iterations.
     """
 
     agent: str
     prompt: Template = ()
     nudge: str | None = None
     schema: dict[str, JsonValue] | None = None
+    one_call: bool = False
 
 
 class Given(Record, frozen=True, kw_only=True):
@@ -184,6 +186,11 @@ class Repeat(Record, frozen=True, kw_only=True, tag="repeat", tag_field="do"):
     on_deadline: OnDeadline = "stop"  # what happens to the work when the time of the loop is up
     criteria: bool = False  # the prompt says when the work is done and which checks failed
     checks: CheckOrder = "all"  # whether `all` asks its other checks after one has failed
+
+    @property
+    def is_one_call(self) -> bool:
+        """Whether the iterations are the turns of a single call of a chat model."""
+        return isinstance(self.body, Cycle) and self.body.one_call
 
 
 Action: TypeAlias = (

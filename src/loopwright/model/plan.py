@@ -159,14 +159,14 @@ def stored_plan(load: Callable[[str], bytes], name: str) -> Plan:
 
 
 def only_repeat(plan: Plan) -> Repeat | None:
-    """The outermost loop when there is exactly one."""
+    """The outermost loop when there is exactly one. A call of a chat model is not a loop."""
     found = [r for step in plan.steps for r in _outermost(step)]
     return found[0] if len(found) == 1 else None
 
 
 def _outermost(step: Step) -> list[Repeat]:
     if isinstance(step.action, Repeat):
-        return [step.action]
+        return [] if step.action.is_one_call else [step.action]
     if isinstance(step.action, Steps):
         return [r for inner in step.action.steps for r in _outermost(inner)]
     return []

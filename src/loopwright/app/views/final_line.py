@@ -14,6 +14,7 @@ from loopwright.errors import StorageError
 from loopwright.kernel.facts import RunFinished, RunStarted, Usage
 from loopwright.kernel.fold import fold
 from loopwright.kernel.frames import CheckNote
+from loopwright.kernel.reopening import at_cap
 from loopwright.kernel.snapshots import has_unrecorded
 from loopwright.kernel.state import State
 from loopwright.model.actions import Repeat
@@ -103,6 +104,13 @@ def _completed(state: State) -> str:
 def _exhausted(state: State, finished: RunFinished) -> str:
     if finished.reason == "max_iterations" and _loop(state) is not None:
         return f"Stopped at {_limit(state)}"
+    capped = [one.most for one in at_cap(state).values()]
+    if finished.reason == "max_iterations" and len(state.plan.steps) == 1:
+        match capped:
+            case [int() as most]:
+                return f"Stopped at the limit of {_count(most, 'turn')}"
+            case _:
+                pass
     words = _LIMITS.get(finished.reason, f"Stopped by a limit ({finished.reason})")
     return f"{words}{_place(state)}"
 
@@ -138,7 +146,7 @@ def _loop(state: State) -> Repeat | None:
     """The loop of a run that is nothing but one loop."""
     steps = state.plan.steps
     action = steps[0].action if len(steps) == 1 else None
-    return action if isinstance(action, Repeat) else None
+    return action if isinstance(action, Repeat) and not action.is_one_call else None
 
 
 def _place(state: State) -> str:

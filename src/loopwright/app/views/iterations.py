@@ -1,6 +1,6 @@
 """How many iterations a run has made, and how many it may make."""
 
-from loopwright.kernel.frames import RepeatBody, passes_made
+from loopwright.kernel.frames import RepeatBody, has_turns, passes_made
 from loopwright.kernel.limits import cap
 from loopwright.kernel.reopening import at_cap
 from loopwright.kernel.state import State
@@ -27,7 +27,7 @@ def iterations(state: State) -> int:
 def current_loop(state: State) -> RepeatBody | None:
     """The loop that is under way at the top of the run, for a headline."""
     for owner in state.root.body.active.values() if state.started else ():
-        if isinstance(owner.body, RepeatBody) and owner.body.call is None:
+        if isinstance(owner.body, RepeatBody) and not has_turns(owner.body):
             return owner.body
     return None
 

@@ -5,7 +5,7 @@ import msgspec
 from loopwright.app.views.summary import ReadText
 from loopwright.kernel.calls import CallNote
 from loopwright.kernel.facts import HistoryCompressed, TurnTaken
-from loopwright.kernel.frames import CycleBody, PassOwner
+from loopwright.kernel.frames import CycleBody, PassOwner, has_turns
 from loopwright.kernel.state import State
 from loopwright.model.record import JsonValue
 
@@ -16,7 +16,7 @@ ARGUMENT_CHARS = 60
 def is_turn(state: State, path: str) -> bool:
     """Whether a place is a turn of an agent's conversation, and no pass that an author wrote."""
     owner = state.owners.get(path)
-    return isinstance(owner, PassOwner) and owner.parent.call is not None
+    return isinstance(owner, PassOwner) and has_turns(owner.parent)
 
 
 def turn_words(state: State, fact: TurnTaken, read: ReadText) -> str:

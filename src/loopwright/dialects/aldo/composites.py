@@ -99,6 +99,7 @@ class Lowering:
                 prompt=_inside(asked),
                 nudge=NUDGE if loop else None,
                 schema=unit.schema,
+                one_call=loop is None,
             ),
             max=most,
             until=lower_conditions(spec),

@@ -165,7 +165,7 @@ class Rendering:
             loop.ending = ending_of(
                 known,
                 reason=str(fact.get("reason", "")),
-                cycles=int(fact.get("iterations", 0)),
+                cycles=loop.started,
                 passed=loop.passed,
                 spending=Spending(loop.used.usd, self._known.limits.get(step)),
                 error=str((fact.get("error") or {}).get("detail", "")),

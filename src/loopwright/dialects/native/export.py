@@ -202,6 +202,7 @@ def _cycle(action: Cycle) -> Made:
     put(made, "prompt", write(action.prompt), unless="")
     put(made, "nudge", action.nudge, unless=None)
     put(made, "schema", action.schema, unless=None)
+    put(made, "one_call", action.one_call, unless=False)
     return made
 
 

@@ -234,6 +234,7 @@ class _Lowering:
             prompt=template(prompt or ""),
             nudge=spec.nudge,
             schema=spec.result_schema,
+            one_call=spec.one_call,
         )
 
     def _agent(self, named: str | None) -> str:

@@ -104,6 +104,10 @@ class CycleSpec(Surface):
         alias="schema",
         description="A JSON Schema of the result, which it hands in by a tool of its own.",
     )
+    one_call: bool = Field(
+        default=False,
+        description="The loop is a single call of the model: its turns do not count as iterations.",
+    )
 
 
 class BodySpec(Surface):
