@@ -28,6 +28,7 @@ from loopwright.model.record import JsonValue
 from loopwright.programs.files import FileProblem, ReadScope, read_regular
 from loopwright.syntax.diagnostic import Diagnostic
 from loopwright.syntax.document import Document
+from loopwright.syntax.front_matter import front_matter
 from loopwright.syntax.reading import read
 from loopwright.syntax.validation import validate
 from loopwright.syntax.words import suggest
@@ -38,7 +39,6 @@ MOST_FILES = 1_000
 Place = Literal["built-in", "home", "project"]
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]*")
-_FENCE = "---"
 _OF_RIGHTS = ("access_level", "max_iterations", "toolkits")
 _NEAR = 0.8
 """How alike two words are of which one is taken for a misspelling of the other."""
@@ -148,17 +148,6 @@ def _foreign(written: str) -> list[str]:
     """Entries of a filter about toolkits and tools that are not known here."""
     words = {entry: entry[1:].strip() for entry in _entries(written)}
     return [entry for entry, word in words.items() if word != "*" and not _toolkit(word)]
-
-
-def front_matter(data: bytes) -> tuple[bytes, str] | None:
-    """The front matter, with as many lines before it as it really has, and the text."""
-    lines = data.decode(errors="replace").removeprefix("\ufeff").splitlines()
-    if not lines or lines[0].rstrip() != _FENCE:
-        return None
-    end = next((n for n, line in enumerate(lines) if n and line.rstrip() == _FENCE), None)
-    if end is None:
-        return None
-    return "\n".join(["", *lines[1:end]]).encode(), "\n".join(lines[end + 1 :]).strip()
 
 
 def _problem(head: Head, name: str, text: str) -> str | None:

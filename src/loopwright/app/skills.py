@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from loopwright.app.fetching import project_folders
-from loopwright.app.roles import front_matter
 from loopwright.programs.files import FileProblem, ReadScope, read_regular
+from loopwright.syntax.front_matter import front_matter
 from loopwright.syntax.reading import read
 
 FOLDER = "skills"
