@@ -265,7 +265,10 @@ def test_tools_that_are_not_here_are_left_out(lw: Place, monkeypatch: pytest.Mon
 
 @pytest.mark.item("aldo-83", "aldo-84")
 def test_teams_in_folders_side_by_side(lw: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A lead names agents of another team; they run with the prompts of their own folder."""
+    """A lead names agents of another team; they run with the prompts of their own folder. A link
+    to another folder beside them is not followed and not an error.
+    """
+    (lw.folder / "elsewhere").symlink_to(lw.folder.parent)
     for team in ("delivery", "support"):
         (lw.folder / team / "prompts").mkdir(parents=True)
     lead = agent(

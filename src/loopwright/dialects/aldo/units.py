@@ -37,6 +37,7 @@ from loopwright.syntax.validation import validate
 from loopwright.syntax.words import did_you_mean
 
 ABSENT = "cannot-read"
+LEADS_OUT = "outside-workspace"  # a folder that is a link; nobody has named it
 MAX_DEPTH = 5
 MAX_AGENTS = 100
 
@@ -259,7 +260,7 @@ class Loader:
                     there.append((path, data))
                 elif data is None:
                     self.wanted.setdefault(path, Wanted(path, unit.document.at(at), "agent"))
-                elif data.code != ABSENT:
+                elif data.code != ABSENT and (not folder or data.code != LEADS_OUT):
                     self._note(unit, data.code, f"{_written(path)}: {data.message}", at)
         if not there:
             return None
