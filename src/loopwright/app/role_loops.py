@@ -83,7 +83,8 @@ class Loops:
         _check(wish)
         listed = self.definitions.get(wish.definition)
         given = {name: _text(name, value) for name, value in wish.parameters.items()}
-        _check_known(listed, given)
+        if listed.is_valid:  # otherwise `prepare_named` says what is wrong with the file
+            _check_known(listed, given)
         start, definition = prepare_named(
             wish.definition,
             Wish(
