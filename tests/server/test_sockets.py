@@ -140,9 +140,11 @@ def test_a_start_returns_the_warnings_of_its_assistant(shared: Served) -> None:
     talk(go())
 
 
-@pytest.mark.item("rondoflow-45", "rondoflow-36", "rondoflow-7", "rondoflow-34")
+@pytest.mark.item("rec-46", "rondoflow-45", "rondoflow-36", "rondoflow-7", "rondoflow-34")
 def test_refusals_over_the_socket(shared: Served) -> None:
-    """Each refusal is an answer and an error event with its type; nothing is announced."""
+    """Each refusal is an answer and an error event with its type, in the words of HTTP; nothing is
+    announced.
+    """
     off, agent = made(shared, loopEnabled=False), made(shared, STAYS)
 
     async def go() -> None:
@@ -154,9 +156,12 @@ def test_refusals_over_the_socket(shared: Served) -> None:
                 ("loop:stop", "agent_nobody", "PROCESS_ERROR", "no-assistant"),
             ]
             for event, of, kind, code in cases:
-                said = {"agentId": of} | ({"message": "x"} if event == "loop:start" else {})
-                answer = await one.say(event, said)
+                message = {"message": "x"} if event == "loop:start" else {}
+                answer = await one.say(event, {"agentId": of, **message})
                 assert (answer["ok"], answer["type"], answer["code"]) == (False, kind, code)
+                path = f"/api/agents/{of}/{event.replace(':', '/')}"
+                over = await asyncio.to_thread(shared, "POST", path, message)
+                assert over.json == {"success": False, "error": answer["error"], "code": code}
             ours = (off, agent, "agent_nobody")
             told = [(name, data["type"]) for name, data in one.got if data["agentId"] in ours]
             assert told == [("agent:error", "PROCESS_ERROR")] * 4

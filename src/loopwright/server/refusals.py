@@ -125,6 +125,14 @@ def unfit_is_bad(problem: Problem) -> int:
     return 400 if problem.status == 422 and problem.code != KEY_REUSED else problem.status
 
 
+def assistant_refusal(problem: Problem) -> str:
+    """The text of a refusal about assistants, with its remedy if the caller can use it: the same
+    over HTTP and the socket.
+    """
+    hint = problem.hint if unfit_is_bad(problem) in (400, 409) else None
+    return f"{problem.detail} ({hint})" if hint else problem.detail
+
+
 def bad_json(why: str) -> Refusal:
     return Refusal(400, "bad-json", f"the body is no JSON: {why}")
 

@@ -28,7 +28,7 @@ from loopwright.server.assistant_shapes import (
 )
 from loopwright.server.looping import Looping
 from loopwright.server.paging import PageQuery, paged
-from loopwright.server.refusals import Refusal, unfit_is_bad
+from loopwright.server.refusals import Refusal, assistant_refusal, unfit_is_bad
 from loopwright.server.routes import Answer, Asked, Family, NoBody, Route
 
 BASE = "/api/agents"
@@ -174,10 +174,9 @@ def refuse(problem: Problem, headers: Mapping[str, str]) -> Response:
     status = unfit_is_bad(problem)
     if problem.code == "deactivated":
         status = 403
-    hint = f" ({problem.hint})" if problem.hint and status in (400, 409) else ""
     told = Failed(
         success=False,
-        error=f"{problem.detail}{hint}",
+        error=assistant_refusal(problem),
         code=POLICY if problem.detail == DENIED else problem.code,
     )
     body = msgspec.json.encode(told)

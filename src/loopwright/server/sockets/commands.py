@@ -26,7 +26,7 @@ from loopwright.server import words
 from loopwright.server.context import Context
 from loopwright.server.looping import Looping
 from loopwright.server.noticing import Noticing
-from loopwright.server.refusals import Refusal, problem_of, without_paths
+from loopwright.server.refusals import Refusal, assistant_refusal, problem_of, without_paths
 from loopwright.server.roles import admit
 from loopwright.server.sockets.clients import Client, Clients, tell
 from loopwright.server.sockets.line import Line
@@ -156,12 +156,13 @@ class Commands:
     async def _refused(
         self, client: Client, args: tuple[object, ...], problem: Problem, *, loop: bool
     ) -> Answer:
+        text = assistant_refusal(problem)
         kind = POLICY if problem.detail == DENIED else TYPES.get(problem.code, OTHER)
         if loop and problem.code != BAD_EVENT:
             first = args[0]
             agent_id = str(first.get("agentId", ""))[:MOST_ID] if isinstance(first, dict) else ""
-            await tell(self._line, client, *words.error(agent_id, problem.detail, kind))
-        return {"ok": False, "error": problem.detail, "type": kind, "code": problem.code}
+            await tell(self._line, client, *words.error(agent_id, text, kind))
+        return {"ok": False, "error": text, "type": kind, "code": problem.code}
 
     # -- loops ---------------------------------------------------------------------------------
 
