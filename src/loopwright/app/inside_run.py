@@ -21,9 +21,10 @@ from loopwright.app.nesting import claimed_run, is_own_run, is_stage_of_loop
 from loopwright.errors import LoopwrightError, NotAllowed
 from loopwright.ports import AuditRow, Card, Cards, Clock, EventLog
 from loopwright.programs.lineage import InsideRun, find_inside_run
-from loopwright.programs.socket_peers import find_tcp_peer, find_unix_peer
+from loopwright.programs.socket_peers import UNKNOWN_PEER, find_tcp_peer, find_unix_peer
 
 __all__ = [
+    "UNKNOWN_PEER",
     "AgentRights",
     "InsideRun",
     "find_caller",

@@ -5,16 +5,17 @@ peer is found in the tables of the kernel, and then among the open files of proc
 """
 
 import os
+import re
 import socket
 import struct
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address, ip_address
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 
 from loopwright.programs.lineage import InsideRun, find_inside_run, list_descendants
-from loopwright.programs.supervise import HAS_TABLE
+from loopwright.programs.supervise import HAS_TABLE, read_entry
 
 _SO_PEERPIDFD = 77  # Linux 6.5; Python has no name for it
 _ACCEPTS = 0x10000  # the flag of listening sockets in /proc/net/unix
@@ -23,7 +24,8 @@ _TABLES = ("/proc/net/tcp", "/proc/net/tcp6")
 Address: TypeAlias = tuple[str, int]
 UNKNOWN_PEER = InsideRun()
 """A peer that cannot be told apart from an agent."""
-_Found: TypeAlias = Literal["inside", "outside", "nowhere"]
+_SCANS = 5  # of all processes; a program may hand a connection to ever new ones
+_IN_FLIGHT = re.compile(rb"^scm_fds:\s*(\d+)$", re.MULTILINE)
 
 
 # -- Unix sockets ----------------------------------------------------------------------------------
@@ -105,27 +107,85 @@ def find_tcp_peer(peer: Address, own: Address) -> InsideRun | None:
         return None
     address = _unmapped(peer[0])
     row = _find_row((address, peer[1]), (_unmapped(own[0]), own[1]))
-    if row is None:
-        return UNKNOWN_PEER if address.is_loopback else None
+    if row is None:  # another machine, or a connection that was reset
+        return UNKNOWN_PEER if address.is_loopback or _is_own(peer) else None
     if row.inode == 0:
         return UNKNOWN_PEER
-    inside = list_descendants()
-    if not inside:
-        return None
-    owner = _find_owner(row.inode, inside)
-    if owner is not None:
-        return find_inside_run(owner) or UNKNOWN_PEER
-    return None if _is_outside(row, inside) else UNKNOWN_PEER
+    for _ in range(_SCANS):
+        inside = list_descendants()
+        if not inside:
+            return None
+        owner = _find_owner(row.inode, _list_tasks(inside))
+        owner = owner or _find_owner(row.inode, _list_folders())
+        with suppress(ProcessLookupError):
+            if owner is not None:  # maybe of a run, but begun after these were listed
+                return _find_run_of(owner)
+        if owner is None and inside == list_descendants():  # nobody came who could have it
+            return None if _is_unseen(row, inside) else UNKNOWN_PEER
+    return UNKNOWN_PEER
 
 
-def _is_outside(row: _Row, inside: set[int]) -> bool:
-    """Whether a process that is not of a run has the socket open, or may have: the files of some
-    processes cannot be listed.
+def _find_run_of(pid: int) -> InsideRun | None:
+    """The run that a process belongs to, or None; ProcessLookupError if it ends meanwhile."""
+    before, found, after = read_entry(pid), find_inside_run(pid), read_entry(pid)
+    if found is None and (before is None or after is None or before.start != after.start):
+        raise ProcessLookupError
+    return found
+
+
+def _is_own(peer: Address) -> bool:
+    """Whether an address is one of this machine: then it is also where a packet to it comes from.
+    Nothing is sent.
     """
-    others = [pid for pid in _list_processes() if pid not in inside]
-    if _find_owner(row.inode, others) is not None:
-        return True
+    with suppress(OSError):
+        info = socket.getaddrinfo(*peer, type=socket.SOCK_DGRAM, flags=socket.AI_NUMERICHOST)
+        family, kind, number, _, address = info[0]
+        with socket.socket(family, kind, number) as trial:
+            trial.connect(address)
+            return bool(trial.getsockname()[0] == address[0])
+    return False
+
+
+def _is_unseen(row: _Row, inside: set[int]) -> bool:
+    """Whether a socket that was found nowhere belongs to a process outside of runs whose files
+    cannot be listed, such as a tunnel of `sshd`. It does not if a process of a run may hide it.
+    """
+    if any(_uid_of(pid) == row.uid and _may_hide(pid) for pid in inside):
+        return False
+    others = (pid for pid in _list_processes() if pid not in inside)
     return any(_uid_of(pid) == row.uid and not _can_list(pid) for pid in others)
+
+
+def _may_hide(pid: int) -> bool:
+    """Whether a process may have sockets that are not among its open files: those on their way in
+    another socket, those that are mapped into memory, and any if its files cannot be listed.
+    """
+    try:
+        if not _can_list(pid):
+            return True
+        tasks = os.listdir(f"/proc/{pid}/task")
+        if b" socket:[" in _read(f"/proc/{pid}/maps"):
+            return True
+        return any(_sends_files(f"/proc/{pid}/task/{one}") for one in tasks)
+    except PermissionError:
+        return True
+    except OSError:
+        return False  # it has ended
+
+
+def _sends_files(task: str) -> bool:
+    """Whether open files are on their way to one of the Unix sockets of a thread."""
+    for name in os.listdir(f"{task}/fdinfo"):
+        with suppress(FileNotFoundError):
+            found = _IN_FLIGHT.search(_read(f"{task}/fdinfo/{name}"))
+            if found and int(found[1]):
+                return True
+    return False
+
+
+def _read(file: str) -> bytes:
+    with open(file, "rb") as stream:
+        return stream.read()
 
 
 def _find_row(peer: tuple[IPv4Address | IPv6Address, int], own: object) -> _Row | None:
@@ -154,16 +214,28 @@ def _unmapped(host: str) -> IPv4Address | IPv6Address:
     return address
 
 
-def _find_owner(inode: int, pids: Iterable[int]) -> int | None:
-    """The first of these processes that has the socket open."""
+def _find_owner(inode: int, folders: Iterable[tuple[int, str]]) -> int | None:
+    """The first process that has the socket open, among these with their folders in /proc."""
     wanted = f"socket:[{inode}]"
-    for pid in pids:
+    for pid, folder in folders:
         with suppress(OSError):
-            for name in os.listdir(f"/proc/{pid}/fd"):
+            for name in os.listdir(f"{folder}/fd"):
                 with suppress(OSError):
-                    if os.readlink(f"/proc/{pid}/fd/{name}") == wanted:
+                    if os.readlink(f"{folder}/fd/{name}") == wanted:
                         return pid
     return None
+
+
+def _list_tasks(pids: Iterable[int]) -> Iterator[tuple[int, str]]:
+    """The threads of processes: each may have open files of its own."""
+    for pid in pids:
+        with suppress(OSError):
+            for task in os.listdir(f"/proc/{pid}/task"):
+                yield pid, f"/proc/{pid}/task/{task}"
+
+
+def _list_folders() -> Iterator[tuple[int, str]]:
+    yield from ((pid, f"/proc/{pid}") for pid in _list_processes())
 
 
 def _list_processes() -> Iterator[int]:
@@ -172,6 +244,10 @@ def _list_processes() -> Iterator[int]:
 
 
 def _can_list(pid: int) -> bool:
+    """Whether the open files of a process can be listed. One that has ended has none."""
+    entry = read_entry(pid)
+    if entry is None or entry.is_dead:
+        return True
     try:
         os.listdir(f"/proc/{pid}/fd")
     except PermissionError:

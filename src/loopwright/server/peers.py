@@ -11,6 +11,7 @@ from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from loopwright.app.inside_run import (
+    UNKNOWN_PEER,
     InsideRun,
     find_tcp_peer,
     inside_run_error,
@@ -33,8 +34,10 @@ class Peer:
     async def find(self, scope: Scope) -> InsideRun | None:
         """The run that it belongs to, or None."""
         client, server = scope.get("client"), scope.get("server")
-        if not client or not server or server[1] is None:
+        if not server or server[1] is None:
             return None
+        if not client:  # the connection was reset; what it brought can still be read
+            return UNKNOWN_PEER
         if self._lookup is None:
             own, other = (str(server[0]), int(server[1])), (str(client[0]), int(client[1]))
             self._lookup = asyncio.ensure_future(asyncio.to_thread(find_tcp_peer, other, own))
