@@ -113,6 +113,22 @@ def test_files_of_the_workspace(
     assert MARK in plan_of(shared, reply.json["run"])
 
 
+def test_agents_beside_the_workspace_are_not_read(shared: Served, workspace: Path) -> None:
+    """Subagents are found in the workspace and in folders below it; whoever asks may have no right
+    to the folders beside it, in which the command line looks too.
+    """
+    subagents = {"strategy": "sequential", "subagents": [{"agent": "other"}]}
+    lead = json.dumps(agent("lead", iteration=None, composite=subagents))
+    case = Case("lead.yaml", lead, {}, MODEL)
+    text = json.dumps(agent("other"))
+    put(workspace.parent, {"beside/other.yaml": text}, workspace)
+    reply = asked(shared, case, workspace)
+    assert reply.status == 422
+    assert "there is no agent other" in reply.body.decode()
+    put(workspace, {"below/other.yaml": text}, workspace)
+    assert asked(shared, case, workspace).status == 201
+
+
 @pytest.mark.parametrize("case", REQUIRED.values(), ids=REQUIRED)
 def test_files_that_came_count_alone(
     shared: Served, workspace: Path, tmp_path: Path, case: Case

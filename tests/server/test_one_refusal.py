@@ -277,10 +277,15 @@ def test_a_refusal_is_the_same_at_each_interface(
         ("`loopwright doctor --deep` says which", "`loopwright doctor --deep` says which"),
         ("`loopwright mcp --allow-answers` or --label x", "`loopwright mcp --allow-answers` or "
          "`labels` x"),
+        ("check `npm test --ci`: add --env X", "check `npm test --ci`: add `variables` X"),
+        ("'a --env x' isn't a name; add --env X", "'a --env x' isn't a name; add `variables` X"),
+        ("isn't there: add --env X, don't wait", "isn't there: add `variables` X, don't wait"),
         ("a -- b, run-time --", "a -- b, run-time --"),
         ("nothing", "nothing"),
     ],
 )  # fmt: skip
 def test_flags_are_written_as_parameters(text: str, shown: str) -> None:
-    """A whole command in backticks stays, since it says itself where it belongs."""
+    """A whole command in backticks stays, since it says itself where it belongs, and so do the
+    words of a definition.
+    """
     assert without_flags(text) == shown

@@ -20,7 +20,18 @@ from loopwright.syntax.reading import read
 from loopwright.syntax.words import suggest
 
 Files: TypeAlias = Mapping[str, bytes | FileProblem]
-Source: TypeAlias = Path | Mapping[str, bytes] | None
+
+
+@dataclass(frozen=True, slots=True)
+class WorkspaceFiles:
+    """The files of a workspace, for a definition that came with a request: folders beside it need
+    not be open to whoever asks.
+    """
+
+    folder: Path
+
+
+Source: TypeAlias = Path | WorkspaceFiles | Mapping[str, bytes] | None
 """The files that a definition may name: those of a folder, or these, or none."""
 
 NO_VALUES: Mapping[str, JsonValue] = MappingProxyType({})
@@ -392,7 +403,13 @@ def _gathered(language: Dialect, document: Document, source: Source) -> Files:
     """The files that a document and they name in turn, by the paths that they are asked for by."""
     reading = cast(ReadsFiles, language)
     files: dict[str, bytes | FileProblem] = {}
-    places = _places(language, source) if isinstance(source, Path) else source
+    places: Places | Mapping[str, bytes] | None
+    if isinstance(source, Path):
+        places = _places(language, source)
+    elif isinstance(source, WorkspaceFiles):
+        places = _places(language, source.folder, confined=True)
+    else:
+        places = source
     for _ in range(DEEPEST):
         missing = [one for one in reading.wanted(document, files) if one.path not in files]
         if not missing or places is None:
@@ -402,13 +419,14 @@ def _gathered(language: Dialect, document: Document, source: Source) -> Files:
     return files
 
 
-def _places(language: Dialect, folder: Path) -> Places:
+def _places(language: Dialect, folder: Path, *, confined: bool = False) -> Places:
     """Where the files are that a definition names: beside it, or, for a dialect that keeps them in
     a folder of its own, in that folder of the project and of the person.
     """
     own: str | None = getattr(language, "PROJECT_FOLDER", None)
     if own is None:
-        return Places(folder, around=getattr(language, "LOOKS_AROUND", False))
+        around = getattr(language, "LOOKS_AROUND", False)
+        return Places(folder, around=around, confined=confined)
     return Places(project_of(folder, own), own=own, home=Path.home(), beside=folder)
 
 

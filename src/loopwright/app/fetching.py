@@ -45,6 +45,7 @@ class Places:
     own: str | None = None
     home: Path | None = None
     around: bool = False  # also in the folders beside it
+    confined: bool = False  # but in none outside of it
     beside: Path | None = None  # the folder of the definition
 
 
@@ -92,6 +93,8 @@ def fetch(places: Places | Mapping[str, bytes], wanted: Wanted) -> bytes | FileP
     elif path.startswith(BESIDE) and places.beside is not None:
         folder, path = places.beside, path.removeprefix(BESIDE)
     if places.around:
+        if places.confined and path.partition("/")[0] == _AROUND:
+            return FileProblem("cannot-read", _ABSENT)
         folder, path = _around(folder, path)
     if wanted.kind != "names":
         return read_beneath(folder, path, wanted.limit)

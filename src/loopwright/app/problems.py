@@ -52,7 +52,7 @@ class Problem:
         return [f"error: {self.detail}{hint}"]
 
 
-_COMMAND = re.compile(r"`loopwright [^`]*`")
+_COMMAND = re.compile(r"`[^`\-][^`]*`|(?<!\w)'[^'\n]*'(?!\w)")
 _FLAG = re.compile(r"(?P<tick>`?)(?<![\w-])--(?P<name>[a-z][a-z-]*)")
 _FIELDS = {"input": "inputs", "label": "labels", "env": "variables"}
 """Options of the command line that other interfaces call otherwise."""
@@ -61,7 +61,7 @@ _FIELDS = {"input": "inputs", "label": "labels", "env": "variables"}
 def without_flags(text: str) -> str:
     """A text for interfaces other than the command line: an option is written as the parameter of
     the same name (`--allow-unknown-cost` is `allow_unknown_cost`). A whole command in backticks
-    stays, since it says itself where it belongs.
+    stays, since it says itself where it belongs, and so does what somebody has written.
     """
     if "--" not in text:
         return text

@@ -11,6 +11,7 @@ import msgspec
 from loopwright.app.access import Role
 from loopwright.app.assistants import Parting
 from loopwright.app.controlling import pause_run, resume_run
+from loopwright.app.dialects import WorkspaceFiles
 from loopwright.app.packing import MOST_FILES
 from loopwright.app.preflight import check_sign_in, dry_run_warnings, preflight_checks
 from loopwright.app.preparing import Wish, choices, prepare_file
@@ -249,7 +250,7 @@ def _prepared(asked: Asked, *, unbound: bool = False) -> tuple[Start, tuple[Diag
         tools=body.tools,
         sandbox=_level(context.settings.sandbox, body.sandbox),
     )
-    files = workspace if body.files is None else sent_files(body.files)
+    files = WorkspaceFiles(workspace) if body.files is None else sent_files(body.files)
     start, definition = prepare_file(file, wish, data=data, dialect=dialect, files=files)
     if body.promoted:
         check_promoted(context.cards, definition, is_stored=body.stored is not None)
