@@ -403,6 +403,20 @@ def test_the_worked_example() -> None:
     assert "STAGE_1_DONE" in played.prompt("loop-stages.1.worker")
 
 
+@pytest.mark.item("zenflow-78", "zenflow-86")
+def test_the_worked_example_without_a_coordinator() -> None:
+    """As it is printed it names no coordinator: there is nobody to send a message to, and it runs
+    to the same end. `--agent coordinator=SPEC` adds one, see `test_messages_command_line.py`.
+    """
+    acts: dict[str, Any] = {"setup": "READY"}
+    acts |= {f"loop-stages.{n}.worker": f"STAGE_{n + 1}_DONE" for n in range(3)}
+    acts |= {f"loop-stages.{n}/judge": {"done": n == 2} for n in range(3)}
+    played = play(WORKED, acts)
+    assert played.top == {"setup": "completed", "loop-stages": "completed"}
+    assert [played.content("loop-stages").count(f"STAGE_{n}_DONE") for n in (1, 2, 3)] == [1] * 3
+    assert not [one for one in played.facts if isinstance(one, MessageSent)]
+
+
 @pytest.mark.item("zenflow-79")
 def test_the_events_of_the_worked_example() -> None:
     """Under the names of the document, with namespaced ids; the end of the workflow is last."""

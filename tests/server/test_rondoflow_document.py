@@ -43,15 +43,21 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         yield one
 
 
-@pytest.mark.item("rondoflow-73", "rondoflow-8")
+@pytest.mark.item("rondoflow-73", "rondoflow-75", "rondoflow-8")
 def test_the_curl_command_starts_a_loop(shared: Served) -> None:
-    """With the address and the id of this server, and a token, it is accepted."""
+    """With the address and the id of this server, and a token, it is accepted; without a token it
+    is refused and starts nothing.
+    """
     agent = made(shared, "at work", "at work", maxIterations=2)
     text = CURL.replace("http://localhost:3001", f"http://127.0.0.1:{shared.port}")
     text = text.replace("AGENT_ID", agent).replace("\\\n", "")
     words = shlex.split(text, comments=True)
-    token = ["-H", f"Authorization: Bearer {shared.token}", "-s", "-w", "%{http_code}"]
-    said = subprocess.run([*words, *token], capture_output=True, text=True, check=True).stdout
+    words += ["-s", "-w", "%{http_code}"]
+    said = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+    assert said.endswith('"code":"not-signed-in"}401')
+    assert status(shared, agent)["run"] is None
+    words += ["-H", f"Authorization: Bearer {shared.token}"]
+    said = subprocess.run(words, capture_output=True, text=True, check=True).stdout
     assert said == f'{{"success":true,"data":{{"agentId":"{agent}","status":"started"}}}}202'
     run = status(shared, agent)["run"]
     shared.until(run, "completed")
