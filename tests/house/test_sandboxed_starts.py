@@ -13,13 +13,12 @@ STARTS = (
     *("stdio_client", "pty.spawn"),
 )
 OWN = {
-    "app/agents_found.py": "asks a coding CLI whether it is signed in",
     "app/detaching.py": "starts Loopwright itself",
     "app/repository.py": "Git, without hooks",
     "cli/workspace_history.py": "the pager of the person",
     "programs/pattern_search.py": "searches texts with a pattern, with no files and no variables",
     "programs/process.py": "the supervisor, which the sandbox starts programs with",
-    "programs/sandbox.py": "tries whether bubblewrap works",
+    "programs/sandbox.py": "bubblewrap: tries whether it works, and asks programs in it",
     "programs/supervise.py": "turns into the program",
     "server/notifying.py": "programs that the settings of the server name",
     "workspaces/git.py": "Git, without hooks",

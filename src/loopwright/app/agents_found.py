@@ -15,9 +15,14 @@ from typing import Literal
 
 import msgspec
 
+from loopwright.agents.clis.access import own_places
 from loopwright.agents.clis.loose import at, text
 from loopwright.agents.clis.table import CLIS, Cli
+from loopwright.app.sandbox_rules import user_sandbox
+from loopwright.model.sandbox import SandboxLevel
 from loopwright.programs.environment import CannotStart, resolve_program
+from loopwright.programs.process import Program
+from loopwright.programs.sandbox import Confinement, works
 
 ASK_SECONDS = 40.0
 
@@ -70,7 +75,7 @@ def _found(cli: Cli, env: Mapping[str, str]) -> FoundCli:
     path = _find(cli, env, os.getcwd())
     if path is None:
         return FoundCli(cli=cli)
-    said = _asked(env, path, "--version")
+    said = _asked(cli, env, path, "--version")
     version = re.search(r"\d+\.\d+\S*", said[1]) if said is not None and said[0] == 0 else None
     if version is None:
         return FoundCli(cli=cli, path=path)
@@ -79,9 +84,7 @@ def _found(cli: Cli, env: Mapping[str, str]) -> FoundCli:
 
 
 def _find(cli: Cli, env: Mapping[str, str], workspace: str) -> str | None:
-    """The file of a program, never one in the workspace: an agent may have written that, and here
-    it would be started without a sandbox.
-    """
+    """The file of a program, never one in the workspace: an agent may have written that."""
     try:
         return resolve_program(cli.name, workspace, env.get("PATH"))
     except CannotStart:
@@ -114,28 +117,24 @@ def _is_own_script(path: str) -> bool:
     return first.startswith(b"#!") and not any(name in first for name in (b"node", b"bun", b"deno"))
 
 
-def _asked(env: Mapping[str, str], *argv: str) -> tuple[int, str] | None:
+def _asked(cli: Cli, env: Mapping[str, str], *argv: str) -> tuple[int, str] | None:
     """Exit code and standard output of a program, or None when it does not answer. It is started in
-    an empty folder: the settings of a project are not meant.
+    an empty folder: the settings of a project are not meant. An agent may have changed its own
+    settings, or the program itself, so it is in a sandbox where there can be one.
     """
+    level: SandboxLevel = "workspace" if works() is None else "off"
+    confinement = Confinement(level=level, configuration=own_places(cli.name, env))
     try:
         with tempfile.TemporaryDirectory(prefix="loopwright-") as folder:
-            done = subprocess.run(
-                argv,
-                env=dict(env),
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                timeout=ASK_SECONDS,
-                check=False,
-                cwd=folder,
-            )
-    except (OSError, subprocess.SubprocessError):
+            program = Program(argv=argv, cwd=folder, env=dict(env))
+            done = user_sandbox().ask(program, confinement, ASK_SECONDS)
+    except (CannotStart, OSError, subprocess.SubprocessError):
         return None
     return done.returncode, done.stdout.decode(errors="replace")
 
 
 def _claude(path: str, env: Mapping[str, str]) -> SignedIn:
-    said = _asked(env, path, "auth", "status")
+    said = _asked(CLIS["claude"], env, path, "auth", "status")
     try:
         known = at(msgspec.json.decode(said[1] if said else ""), "loggedIn")
     except msgspec.DecodeError:
@@ -144,7 +143,7 @@ def _claude(path: str, env: Mapping[str, str]) -> SignedIn:
 
 
 def _codex(path: str, env: Mapping[str, str]) -> SignedIn:
-    said = _asked(env, path, "login", "status")
+    said = _asked(CLIS["codex"], env, path, "login", "status")
     if said is None:
         return "unknown"
     if said[0] == 0:
@@ -164,7 +163,7 @@ def _codex_has_provider(env: Mapping[str, str]) -> bool:
 
 def _opencode(path: str, env: Mapping[str, str]) -> SignedIn:
     """It counts its credentials; without any it still has models of its own."""
-    said = _asked(env, path, "auth", "list")
+    said = _asked(CLIS["opencode"], env, path, "auth", "list")
     counted = re.search(r"(\d+) credentials?\b", said[1]) if said is not None else None
     if counted is None:
         return "unknown"

@@ -168,8 +168,8 @@ class _SignIn:
         if not isinstance(spec, Spec) or spec.argv or _has_variables(self.workspace):
             return
         cli = CLIS[spec.kind]
-        # Variables of the definition may lead the program to settings that start others, and here
-        # it runs without a sandbox.
+        # Variables of the definition may lead the program to settings that start others, and where
+        # bubblewrap does not work it is asked without a sandbox.
         if not set(agent.env) <= set(cli.credentials):
             return
         handed = handed_on(self.base, agent)

@@ -1,6 +1,8 @@
 """What a plan wants to know about its surroundings, found out when a run starts."""
 
+import os
 import subprocess
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -17,6 +19,8 @@ STATE = "state"
 _BASE = "base_branch"
 _USUAL = ("main", "master")
 _SECONDS = 10
+_NO_TRACE = dict.fromkeys(("GIT_TRACE2", "GIT_TRACE2_EVENT", "GIT_TRACE2_PERF"), "0")
+"""Settings that an agent can change name files for traces; variables come before settings."""
 
 
 def with_surroundings(plan: Plan, workspace: Path, given: str | None = None) -> Plan:
@@ -63,10 +67,16 @@ def _make_state_folder(workspace: Path, name: str) -> Path:
     common = _git(workspace, "rev-parse", "--path-format=absolute", "--git-common-dir")
     is_usual = common is not None and Path(common).name == ".git"
     project = Path(common).parent if common is not None and is_usual else workspace.absolute()
-    folder = _make_folder(project / name, is_new=False)
-    ignore = folder / ".gitignore"
-    if not ignore.exists():
-        ignore.write_text("*\n", encoding="utf-8")
+    folder = project / name
+    if not folder.resolve().is_relative_to(project.resolve()):  # an agent may have made that link
+        raise LoopwrightError(
+            f"{folder} is a link that leads out of the project",
+            code="outside-project",
+            hint="put a folder in its place",
+        )
+    _make_folder(folder, is_new=False)
+    with suppress(FileExistsError), (folder / ".gitignore").open("x", encoding="utf-8") as ignore:
+        ignore.write("*\n")
     return folder
 
 
@@ -98,6 +108,7 @@ def _git(workspace: Path, *args: str) -> str | None:
     try:
         done = subprocess.run(
             [git_program(), "-C", str(workspace), *args],
+            env={**os.environ, **_NO_TRACE},
             stdin=subprocess.DEVNULL,
             capture_output=True,
             timeout=_SECONDS,

@@ -142,6 +142,13 @@ def stricter_level(own: SandboxLevel, asked: SandboxLevel | None) -> SandboxLeve
     return asked or own
 
 
+def user_sandbox() -> Sandbox:
+    """The sandbox of programs that are started whatever data directory is used: every one that is
+    recorded is hidden.
+    """
+    return Sandbox(policy_of(Settings(home=user_data_path("loopwright"))))
+
+
 def sandbox_of(settings: Settings) -> Sandbox:
     """The sandbox of a command that starts programs for the person who called it."""
     return Sandbox(policy_of(settings))

@@ -31,12 +31,13 @@ def own_program_folders() -> tuple[str, ...]:
     not folders of the system, which ordinary users cannot change.
     """
     found = [_PACKAGE, sys.prefix, sys.base_prefix]
-    if site.ENABLE_USER_SITE:
-        found.append(site.getusersitepackages())
     found += [
         os.path.dirname(file) for name in ("bwrap", "git") if (file := find_own_program(name))
     ]
-    real = dict.fromkeys(os.path.realpath(one) for one in found if os.path.isdir(one))
+    found = [one for one in found if os.path.isdir(one)]
+    if site.ENABLE_USER_SITE:  # Python reads it at each start, so nobody may create it
+        found.append(site.getusersitepackages())
+    real = dict.fromkeys(map(os.path.realpath, found))
     return tuple(one for one in real if not _is_of_system(one))
 
 

@@ -31,6 +31,7 @@ from loopwright.programs.process import (
     OnStdout,
     Program,
     ProgramEnd,
+    open_filter,
     run_program,
 )
 from loopwright.programs.program_files import interpreters, is_startable, real_program
@@ -164,15 +165,7 @@ def try_level(level: SandboxLevel) -> str | None:
             env={"PATH": os.defpath, "HOME": str(workspace)},
         )
         try:
-            with own.confined(program, Confinement(level=level)) as started:
-                done = subprocess.run(
-                    started.argv,
-                    env=dict(started.env),
-                    stdin=subprocess.DEVNULL,
-                    capture_output=True,
-                    timeout=_PROBE_SECONDS,
-                    check=False,
-                )
+            done = own.ask(program, Confinement(level=level), _PROBE_SECONDS)
         except (CannotStart, OSError, subprocess.SubprocessError) as error:
             return f"cannot be enforced: {error}"
     if done.returncode == 7:
@@ -235,6 +228,26 @@ class Sandbox:
         except CannotStart as why:  # or, after its end, it is refused for what it changed
             return replace(end, how="not_started", code=None, error=str(why))
         return self._explained(end, program, confinement) if started.in_sandbox else end
+
+    def ask(
+        self, program: Program, confinement: Confinement, seconds: float
+    ) -> subprocess.CompletedProcess[bytes]:
+        """Run a program for a moment in its sandbox, to see what it answers."""
+        with (
+            self.confined(program, confinement) as started,
+            open_filter(started.call_filter) as fds,
+        ):
+            words = [word for one in fds for word in ("--seccomp", str(one))]
+            return subprocess.run(
+                [started.argv[0], *words, *started.argv[1:]],
+                cwd=None if started.in_sandbox else started.cwd,
+                env=dict(started.env),
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                timeout=seconds,
+                check=False,
+                pass_fds=fds,
+            )
 
     @contextmanager
     def record_work(self, workspace: str) -> Iterator[None]:
@@ -429,12 +442,17 @@ class Sandbox:
             raise CannotStart("workspace-gone", f"the directory {cwd} was replaced by a link")
 
     def _hidden(self, level: SandboxLevel, cwd: str) -> tuple[str, ...]:
-        """Folders that nobody sees. At `guard` a missing one could be made, so it is made first."""
-        if level == "guard":
-            for path in self.policy.hidden:
-                if not os.path.splitext(path)[1] and not os.path.exists(path):
-                    with suppress(OSError):
-                        Path(path).mkdir(parents=True, mode=0o700)
+        """Folders that nobody sees. A missing one that a program could make is made first, and so
+        is one that nobody changes.
+        """
+        real = os.path.realpath(cwd)
+        closed = (*self.policy.hidden, *self.policy.protected)
+        for path in closed if level in ("guard", "workspace") else ():
+            is_within_reach = level == "guard" or _is_inside(os.path.realpath(path), real)
+            is_folder = path in self.policy.protected or not os.path.splitext(path)[1]
+            if is_within_reach and is_folder and not os.path.exists(path):
+                with suppress(OSError):
+                    Path(path).mkdir(parents=True, mode=0o700)
         return self.hidden_paths(cwd)
 
     def _other_data_directories(self, cwd: str) -> Iterator[str]:

@@ -21,6 +21,7 @@ from loopwright.programs.git_settings import find_repository
 from loopwright.programs.own_programs import is_own_checkout
 from loopwright.programs.program_files import program_files, script_files
 from loopwright.programs.socket_peers import list_listening_sockets
+from loopwright.programs.user_records import entries_on_the_way
 
 _SHELLS = ("sh", "bash", "dash")
 # Where programs are that a person did not install by hand.
@@ -52,7 +53,7 @@ _SERVICES = (
     *("/run/dbus", "/run/systemd/private", "/run/docker.sock", "/run/podman", "/run/containerd"),
     *("/run/crio", "/run/libvirt", "/run/snapd.socket", "/run/snapd-snap.socket", "/run/screen"),
     *("/run/incus", "/var/lib/lxd", "/var/lib/incus", "/var/snap/lxd/common/lxd"),
-    *("/run/supervisor.sock", "/run/supervisord.sock"),
+    *("/run/supervisor.sock", "/run/supervisord.sock", "/run/initctl"),
 )
 # The same of desktops, terminals, editors and agents for keys.
 _USER_SERVICES = (
@@ -461,11 +462,20 @@ def _configuration(view: View) -> Iterator[str]:
     if view.level == "guard":
         return
     for path in view.configuration:
+        if _is_led_out(path, view.cwd):
+            continue
         missing = not os.path.exists(path) and not os.path.splitext(path)[1]
         if missing and os.path.isdir(view.env.get("HOME", "")):
             Path(path).mkdir(parents=True, exist_ok=True, mode=0o700)
         if os.path.exists(path):
             yield path
+
+
+def _is_led_out(path: str, workspace: str) -> bool:
+    """Whether a link in the workspace leads out of it: an agent may have made it."""
+    work = os.path.realpath(workspace)
+    *links, end = map(str, entries_on_the_way(Path(path)))
+    return any(_is_within(one, work) for one in links) and not _is_within(end, work)
 
 
 # -- paths -----------------------------------------------------------------------------------------

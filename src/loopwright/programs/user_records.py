@@ -100,7 +100,7 @@ class UserRecords:
         above a workspace counts too: the settings of a workspace are looked for there. So does
         every link on the way to the file, wherever it is.
         """
-        entries = list(_entries_on_the_way(file))
+        entries = list(entries_on_the_way(file))
         for workspace, spans in self._all_work():
             around = Path(workspace)
             if not any(_is_near(one, around) for one in entries):
@@ -175,7 +175,7 @@ def _is_gone(path: str) -> bool:
     return False
 
 
-def _entries_on_the_way(file: Path) -> Iterator[Path]:
+def entries_on_the_way(file: Path) -> Iterator[Path]:
     """Every link that leads to a file, in the order in which the kernel follows them, and the file
     itself. The folders around each of them are real ones.
     """
