@@ -6,7 +6,7 @@ since nothing was shown. The record belongs to the very text that was tried: a c
 another one.
 """
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -190,10 +190,21 @@ def check_promoted(cards: Cards, definition: Definition, *, is_stored: bool) -> 
 
 
 def digest_of(definition: Definition) -> str:
-    """What tells a definition from every other, with all the files that it is made of. The words of
-    the plan, not its encoding: that leaves out defaults, and a default may be written out too.
+    """Identify a definition, with all the files that it consists of. Every field of the plan
+    counts, also one that has its default value; names of classes do not.
     """
-    return content_hash(repr(definition.plan).encode())
+    return content_hash(msgspec.json.encode(_plain(definition.plan), order="deterministic"))
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, msgspec.Struct):
+        fields = {name: _plain(getattr(value, name)) for name in value.__struct_fields__}
+        return [value.__struct_config__.tag, fields]
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return sorted(value) if isinstance(value, frozenset) else value
 
 
 def promotion_as_dict(one: Promotion) -> dict[str, JsonValue]:
