@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
+from typing import get_args
 
 import pytest
 import yaml
@@ -17,6 +18,7 @@ from loopwright.app.settings import NAMES as SETTINGS
 from loopwright.cli.main import COMMANDS
 from loopwright.cli.outcomes import EXIT
 from loopwright.errors import DefinitionError
+from loopwright.kernel.facts import AnyFact
 from loopwright.syntax.diagnostic import Diagnostic
 from tests.docs.pages import DOCS, ROOT, Block, anchors, blocks, links, pages, shown
 from tests.docs.sessions import Terminal, commands
@@ -150,9 +152,7 @@ def test_reserved_facts_are_written_by_nothing() -> None:
     """A kind of fact that the reference calls reserved is made nowhere in the source."""
     module = reference()
     names = {
-        kind.__name__
-        for kind in module.get_args(module.AnyFact)
-        if kind.__struct_config__.tag in module.RESERVED
+        kind.__name__ for kind in get_args(AnyFact) if kind.__struct_config__.tag in module.RESERVED
     }
     made = {
         node.func.id

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
-from loopwright.app.access import Access
 from loopwright.app.controlling import (
     pause_run,
     resume_all,
@@ -17,7 +16,6 @@ from loopwright.app.controlling import (
     stop_all,
     stop_run,
 )
-from loopwright.app.given import UPLOAD_BYTES, Given, Where, told
 from loopwright.app.library import Library
 from loopwright.app.loop_steering import edit, edit_of, retry, skip
 from loopwright.app.loop_tools import described
@@ -29,19 +27,28 @@ from loopwright.app.reopening import Changes
 from loopwright.app.rights import Rights
 from loopwright.app.run_variables import names_only
 from loopwright.app.service import current_user
-from loopwright.app.tracker_operations import TrackerOperations
-from loopwright.app.uploads import Uploads
 from loopwright.app.views.listing import inbox_items, run_detail, run_item
-from loopwright.cli.artifact import put_artifacts, read_upload
 from loopwright.cli.inbox import put_inbox
 from loopwright.cli.ls import put_runs
 from loopwright.cli.repl_session import Session, suggest_command
+from loopwright.cli.repl_trackers import (
+    Misused,
+    add_todo,
+    change_project,
+    change_todo,
+    create_project,
+    create_sprint,
+    move_sprint,
+    put_artifact,
+    show_artifacts,
+    show_projects,
+    show_sprints,
+    show_todos,
+)
 from loopwright.cli.show import put_run
-from loopwright.cli.trackers import SESSION, put_list, split_title
 from loopwright.errors import DefinitionError, LoopwrightError
 from loopwright.model.actions import Decision
 from loopwright.model.record import JsonValue
-from loopwright.model.trackers import TODO_STATUSES
 from loopwright.ports import CHAT_SURFACE
 from loopwright.syntax.diagnostic import Diagnostic
 
@@ -56,10 +63,6 @@ _RESUME = (
     "[--accept-changes] [--allow-unknown-cost] [--env NAME]"
 )
 Act = Callable[[Session, str], Awaitable[None]]
-
-
-class Misused(Exception):
-    """A command without what it needs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -387,106 +390,6 @@ async def _definitions(session: Session, _: str) -> None:
         session.door.put(described(one))
 
 
-# -- trackers --------------------------------------------------------------------------------------
-
-
-def _given(session: Session) -> Given:
-    here, settings = session.here, session.door.settings
-    access = Access(here.log, here.service.clock)
-    uploads = Uploads(home=settings.home, trackers=here.trackers, clock=here.service.clock)
-    return Given(log=here.log, desks=here.desks, uploads=uploads, access=access)
-
-
-def _trackers(session: Session) -> TrackerOperations:
-    return TrackerOperations(given=_given(session), by=current_user())
-
-
-def _where(session: Session, reference: str) -> Where:
-    given = _given(session)
-    if reference.startswith(SESSION):
-        return given.of_session(reference)
-    return given.of_run(session.here.service.find(reference))
-
-
-def _put_one(session: Session, one: dict[str, JsonValue]) -> None:
-    words = [one[key] for key in ("id", "slug", "status", "title") if one.get(key)]
-    session.door.put("  ".join(map(str, words)))
-
-
-def _words(rest: str, count: int) -> list[str]:
-    """The first words, and what follows them as one; Misused when there are fewer."""
-    found = rest.split(maxsplit=count - 1)
-    if len(found) != count:
-        raise Misused
-    return found
-
-
-async def _projects(session: Session, rest: str) -> None:
-    put_list(session.door, "projects", _trackers(session).projects(rest), at_prompt=True)
-
-
-async def _create_project(session: Session, rest: str) -> None:
-    title, slug = split_title(rest, "--slug")
-    _put_one(session, _trackers(session).create_project(title, slug=slug))
-
-
-async def _change_project(session: Session, rest: str) -> None:
-    project, status = _words(rest, 2)
-    _put_one(session, _trackers(session).change_project(project, {"status": status}))
-
-
-async def _sprints(session: Session, rest: str) -> None:
-    put_list(session.door, "sprints", _trackers(session).sprints(rest), at_prompt=True)
-
-
-async def _create_sprint(session: Session, rest: str) -> None:
-    project, written = _words(rest, 2)
-    title, criteria = split_title(written, "--criteria")
-    _put_one(session, _trackers(session).create_sprint(project, title, criteria=criteria))
-
-
-async def _move_sprint(session: Session, rest: str) -> None:
-    sprint, status, *notes = rest.split(maxsplit=2) if rest.count(" ") else _words(rest, 2)
-    told = _trackers(session).move_sprint(sprint, status, notes=notes[0] if notes else "")
-    _put_one(session, told)
-
-
-async def _todos(session: Session, rest: str) -> None:
-    reference, _, status = (rest or "last").partition(" ")
-    if reference in TODO_STATUSES and not status:  # of the newest run
-        reference, status = "last", reference
-    found = _trackers(session).todos(_where(session, reference), status.strip())
-    put_list(session.door, "todos", found, at_prompt=True)
-
-
-async def _add_todo(session: Session, rest: str) -> None:
-    reference, written = _words(rest, 2)
-    title, priority = split_title(written, "--priority")
-    where = _where(session, reference)
-    _put_one(session, _trackers(session).add_todo(where, title, priority=priority or "medium"))
-
-
-async def _change_todo(session: Session, rest: str) -> None:
-    reference, todo, status = _words(rest, 3)
-    where = _where(session, reference)
-    _put_one(session, _trackers(session).change_todo(where, todo, {"status": status}))
-
-
-async def _artifacts(session: Session, rest: str) -> None:
-    found = _given(session).all(_where(session, rest or "last"))
-    put_artifacts(session.door, [told(one) for one in found])
-
-
-async def _put_artifact(session: Session, rest: str) -> None:
-    reference, file = _words(rest, 2)
-    given, where = _given(session), _where(session, reference)
-    files = [given.uploads.keep(Path(file).name, read_upload(file, UPLOAD_BYTES))]
-    added = given.added(where, files, by=current_user())
-    put_artifacts(
-        session.door, [told(one) for one in given.uploads.enter(where.scope, files, added)]
-    )
-
-
 def _count(session: Session, word: str, changed: list[str], runs: list[str]) -> None:
     for run in runs:
         session.door.put(f"{run}: {word}" if run in changed else f"{run} was {word} already")
@@ -527,39 +430,41 @@ COMMANDS = (
     ),
     Command("/loops resume", f"/loops {_RESUME}", "continue it here", _resume, "run"),
     Command("/loops stop", "/loops stop RUN|all", "end it now", _stop, "open"),
-    Command("/projects", "/projects [STATUS]", "projects that loops belong to", _projects),
+    Command("/projects", "/projects [STATUS]", "projects that loops belong to", show_projects),
     Command(
         "/projects create",
         "/projects create TITLE [--slug SLUG]",
         "create a project",
-        _create_project,
+        create_project,
     ),
     Command(
         "/projects change",
         "/projects change PROJECT STATUS",
         "active, completed or archived",
-        _change_project,
+        change_project,
     ),
-    Command("/sprints", "/sprints [PROJECT]", "sprints of active projects, or of one", _sprints),
+    Command(
+        "/sprints", "/sprints [PROJECT]", "sprints of active projects, or of one", show_sprints
+    ),
     Command(
         "/sprints create",
         "/sprints create PROJECT TITLE [--criteria TEXT]",
         "plan a sprint",
-        _create_sprint,
+        create_sprint,
+    ),
+    Command("/sprints move", "/sprints move SPRINT STATUS [NOTES]", "its next status", move_sprint),
+    Command(
+        "/todos", "/todos [RUN|SESSION] [STATUS]", "todos of the newest run, or of one", show_todos
+    ),
+    Command("/todos add", f"/todos add {_NEW_TODO}", "add a todo", add_todo, "run"),
+    Command(
+        "/todos change", "/todos change RUN|SESSION TODO STATUS", "its status", change_todo, "run"
     ),
     Command(
-        "/sprints move", "/sprints move SPRINT STATUS [NOTES]", "its next status", _move_sprint
+        "/artifacts", "/artifacts [RUN|SESSION]", "what was made or given", show_artifacts, "run"
     ),
     Command(
-        "/todos", "/todos [RUN|SESSION] [STATUS]", "todos of the newest run, or of one", _todos
-    ),
-    Command("/todos add", f"/todos add {_NEW_TODO}", "add a todo", _add_todo, "run"),
-    Command(
-        "/todos change", "/todos change RUN|SESSION TODO STATUS", "its status", _change_todo, "run"
-    ),
-    Command("/artifacts", "/artifacts [RUN|SESSION]", "what was made or given", _artifacts, "run"),
-    Command(
-        "/artifacts put", "/artifacts put RUN|SESSION FILE", "give it a file", _put_artifact, "run"
+        "/artifacts put", "/artifacts put RUN|SESSION FILE", "give it a file", put_artifact, "run"
     ),
     Command("/inbox", "/inbox", "what waits for a person", _inbox),
     Command("/workflow list", "/workflow list", "the newest runs", _loops),

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable
 
-from loopwright.dialects.archon.variables import VARIABLES
+from loopwright.dialects.archon.variables import TRUSTED, VARIABLES
 from loopwright.model.template import Ref, Source, Template
 
 OWN = "LW_"
@@ -18,6 +18,16 @@ _KINDS: tuple[tuple[str, Source, Source], ...] = (
 )
 _WHOLE: dict[Source, Source] = {part: whole for _, whole, part in _KINDS}
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+def find_value_names(*texts: str) -> list[str]:
+    """The variables with values that texts name, such as code for another interpreter."""
+    words = [word for text in texts for word in re.findall(r"[A-Za-z_]\w*", text)]
+    return [word for word in words if _is_value_name(word)]
+
+
+def _is_value_name(word: str) -> bool:
+    return word.startswith((OWN, INPUTS)) or (word in VARIABLES and word not in TRUSTED)
 
 
 class EnvNames:

@@ -7,10 +7,9 @@ reference is refused. So is a text that uses a value and whose quotes or bracket
 together, since then its meaning is not known.
 """
 
-import re
 from dataclasses import dataclass, field
 
-from loopwright.dialects.archon.environment import Environment
+from loopwright.dialects.archon.environment import Environment, find_value_names
 from loopwright.dialects.archon.script_values import rewrite_embedded
 from loopwright.dialects.archon.shell_exports import (
     find_free_names,
@@ -18,7 +17,7 @@ from loopwright.dialects.archon.shell_exports import (
     keep_names,
 )
 from loopwright.dialects.archon.shell_parts import Fault, Refused, Unreadable
-from loopwright.dialects.archon.shell_reader import ShellReader, is_value_name
+from loopwright.dialects.archon.shell_reader import ShellReader
 from loopwright.dialects.archon.shell_repair import (
     PREFIX,
     Reading,
@@ -29,7 +28,6 @@ from loopwright.dialects.archon.shell_repair import (
 from loopwright.dialects.archon.shell_taint import Taint
 from loopwright.dialects.archon.variables import marks
 
-_WORD = re.compile(r"[A-Za-z_]\w*")
 _MOST_READINGS = 25
 
 
@@ -45,7 +43,7 @@ class Rewritten:
 def rewrite(text: str, env: Environment) -> Rewritten:
     """The text for the shell; the values it needs are added to its environment."""
     embedded = rewrite_embedded(text, env)
-    if not marks(embedded, env.item) and not _names_a_value(embedded):
+    if not marks(embedded, env.item) and not find_value_names(embedded):
         return Rewritten(_with_checks(embedded, env))
     try:
         repaired = repair(embedded, lambda one: _reading(one, env))
@@ -99,7 +97,3 @@ def _read_until_known(text: str, env: Environment) -> ShellReader:
         if taint.size == before:
             return reader
     raise Unreadable(0, "values take too many ways through this script to be followed")
-
-
-def _names_a_value(text: str) -> bool:
-    return any(is_value_name(word) for word in _WORD.findall(text))

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 
-from loopwright.dialects.archon.environment import INPUTS, OWN
+from loopwright.dialects.archon.environment import find_value_names
 from loopwright.dialects.archon.shell_commands import (
     ARITHMETIC,
     CODE,
@@ -28,11 +28,10 @@ from loopwright.dialects.archon.shell_parts import (
 from loopwright.dialects.archon.shell_programs import INTERPRETER
 from loopwright.dialects.archon.shell_quotes import HEREDOC, IN_ANSI, IN_SINGLE, SAY, Quotes
 from loopwright.dialects.archon.shell_taint import Taint, derive_mark
-from loopwright.dialects.archon.variables import TRUSTED, VARIABLES, Mark
+from loopwright.dialects.archon.variables import Mark
 from loopwright.model.template import Ref
 
 _PLAIN = re.compile(r"[^\s\\'\"$`#;&|()<>]+")
-_WORD = re.compile(r"[A-Za-z_]\w*")
 _REDIRECT = re.compile(r"&>>?|<<<|<&|<>|>>|>&|>\||[<>]")
 _HEREDOC = re.compile(r"<<(?P<dash>-?)[ \t]*")
 _DELIMITER = re.compile(
@@ -54,11 +53,6 @@ _HEADED = frozenset({"for", "select", "case"})
 _CLOSING = frozenset({"}", "fi", "done", "esac"})
 _CONTROL = _BRANCHES | _CLOSING
 _NUMERIC = frozenset({"-eq", "-ne", "-lt", "-le", "-gt", "-ge", "-v", "-R"})
-
-
-def is_value_name(word: str) -> bool:
-    """Whether a variable of the environment holds a value."""
-    return word.startswith((OWN, INPUTS)) or (word in VARIABLES and word not in TRUSTED)
 
 
 class ShellReader(Quotes):
@@ -380,7 +374,7 @@ class ShellReader(Quotes):
             self._refuse_assembled(effects.arguments)
         for word in find_bare_words(effects.name, effects.arguments):
             self._add_quotes(word)
-        named = next((name for one in words for name in _values_in(one)), None)
+        named = next(iter(find_value_names(*(f"{one.literal} {one.tail}" for one in words))), None)
         if named:  # a program that finds the value itself
             frame.pipe.own.append(
                 self._find_value(named, words[0].at) or Mark("", 0, Ref(of="run"))
@@ -593,8 +587,3 @@ class ShellReader(Quotes):
             self.taint.descriptors.setdefault("", known)
         if known and self.top.compound:
             self.taint.inputs.setdefault((self.base, self.top.ended), known)
-
-
-def _values_in(word: Word) -> list[str]:
-    """The values that a literal text names, such as the code for another interpreter."""
-    return [one for one in _WORD.findall(f"{word.literal} {word.tail}") if is_value_name(one)]
